@@ -1,0 +1,43 @@
+"""When requests come: Gamma gaps with a chosen burstiness, at one rate or one per minute."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def unit_arrivals(n: int, gap_cv: float, rng: np.random.Generator) -> Floats:
+    """Times of n arrivals at a mean rate of 1, the first after one gap.
+
+    Gaps are Gamma with mean 1 and coefficient of variation ``gap_cv`` (shape 1/CV^2): 1 is
+    Poisson, 0 a metronome. They are scaled to a mean of exactly 1, so that the rate of a short
+    run is the rate asked for.
+    """
+    if gap_cv == 0:
+        return np.arange(1, n + 1, dtype=float)
+    shape = 1 / gap_cv**2
+    times: Floats = np.cumsum(rng.gamma(shape, 1 / shape, n))
+    return times * (n / times[-1])
+
+
+def recorded_units(arrivals_s: Floats, n: int) -> Floats | None:
+    """A recorded pattern at a mean rate of 1, repeated until there are n; None without a span."""
+    count, span_s = len(arrivals_s), arrivals_s[-1] - arrivals_s[0]
+    if not span_s:
+        return None
+    # The gap from the last to the next round's first is an average one.
+    once = 1 + (arrivals_s - arrivals_s[0]) / span_s * (count - 1)
+    rounds = -(-n // count)
+    return np.concatenate([once + k * count for k in range(rounds)])[:n]
+
+
+def at_rates(unit: Floats, rates_per_s: tuple[float, ...], seconds: float) -> Floats:
+    """Unit-rate arrivals at a rate that changes every ``seconds``, over and over.
+
+    The k-th comes where the rate has summed up to its unit time.
+    """
+    once = np.array(rates_per_s) * seconds
+    rounds = int(unit[-1] // once.sum()) + 1
+    cumulated = np.concatenate([[0.0], np.cumsum(np.tile(once, rounds))])
+    times: Floats = np.interp(unit, cumulated, np.arange(len(cumulated)) * seconds)
+    return times

@@ -1,0 +1,221 @@
+"""A Ray cluster of this machine's own, started, deployed to, and stopped by the demo and tests."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from controller.errors import BrimfulError
+
+# What direct streaming needs in every Ray process, and what keeps an engine on CPU at home.
+ENVIRONMENT = {
+    "RAY_SERVE_ENABLE_HA_PROXY": "1",
+    "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1",
+    "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_TARGET_DEVICE": "cpu",
+    "HF_HUB_OFFLINE": "1",
+}
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 30
+
+
+class ClusterError(BrimfulError):
+    """Ray did not start, or an application did not come up; says what Ray said."""
+
+
+class LocalCluster:
+    """A one-node Ray cluster in subprocesses; ``local_cluster`` makes one.
+
+    Attributes:
+        gcs_address: for ``ray.init`` and ``RAY_ADDRESS``.
+        dashboard_url: Ray's REST interface, which ``serve deploy`` talks to.
+    """
+
+    def __init__(self, environment: dict[str, str], directory: Path, logs: Path, cpus: int) -> None:
+        gcs_port, dashboard_port, client_port = _free_ports(3)
+        self.gcs_address = f"127.0.0.1:{gcs_port}"
+        self.dashboard_url = f"http://127.0.0.1:{dashboard_port}"
+        self.environment = {**os.environ, **environment, "RAY_ADDRESS": self.gcs_address}
+        self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
+        self.log_path = logs / "ray.log"
+        command = ["ray", "start", "--head", "--block", "--disable-usage-stats"]
+        command += ["--node-ip-address=127.0.0.1", f"--port={gcs_port}", f"--num-cpus={cpus}"]
+        command += [f"--ray-client-server-port={client_port}", "--include-dashboard=true"]
+        command += ["--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}"]
+        # Ray refuses to start under another cluster's address.
+        start_environment = {k: v for k, v in self.environment.items() if k != "RAY_ADDRESS"}
+        self._log = self.log_path.open("w")
+        self._process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env=start_environment,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def wait_started(self) -> None:
+        """Return once Ray's REST interface answers.
+
+        Raises:
+            ClusterError: Ray ended, or does not answer within two minutes.
+        """
+        until_s = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < until_s:
+            if self._process.poll() is not None:
+                raise ClusterError(f"Ray did not start; it said:\n{self.log_path.read_text()}")
+            with contextlib.suppress(requests.RequestException):
+                if requests.get(f"{self.dashboard_url}/api/version", timeout=5).ok:
+                    return
+            time.sleep(0.5)
+        raise ClusterError(f"Ray did not answer within {START_TIMEOUT_S} s; see {self.log_path}")
+
+    def deploy(self, config: Path) -> None:
+        """``serve deploy``; returns when Ray took the file, not when replicas run.
+
+        Raises:
+            ClusterError: Ray refused the file.
+        """
+        done = subprocess.run(
+            ["serve", "deploy", str(config), "--address", self.dashboard_url],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise ClusterError(f"serve deploy {config} failed:\n{done.stdout}{done.stderr}")
+
+    def applications(self) -> dict[str, Any]:
+        """What Ray's REST interface says of each application, by name."""
+        answer = requests.get(f"{self.dashboard_url}/api/serve/applications/", timeout=30)
+        answer.raise_for_status()
+        return answer.json()["applications"]
+
+    def wait_running(self, timeout_s: float, progress: Callable[[str], None]) -> None:
+        """Return once every application runs with all its replicas.
+
+        Args:
+            progress: told what is being waited for, whenever that changes.
+
+        Raises:
+            ClusterError: a replica failed to start, or the time ran out.
+        """
+        until_s, said = time.monotonic() + timeout_s, ""
+        while time.monotonic() < until_s:
+            applications = self.applications()
+            for name, app in applications.items():
+                for deployment in app["deployments"].values():
+                    if "failed to start" in deployment["message"]:
+                        raise ClusterError(f"application {name}:\n{deployment['message']}")
+                if app["status"] == "DEPLOY_FAILED":
+                    raise ClusterError(f"application {name} failed:\n{app['message']}")
+            if applications and all(map(_settled, applications.values())):
+                return
+            now = _describe(applications)
+            if now != said:
+                progress(now)
+                said = now
+            time.sleep(1)
+        raise ClusterError(f"not running within {timeout_s:.0f} s: {said}; see {self.log_path}")
+
+    def stop(self) -> None:
+        """End what was started, replicas and engines too."""
+        children = _descendants(self._process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_TIMEOUT_S)
+        import psutil
+
+        gone_s = time.monotonic() + STOP_TIMEOUT_S / 3
+        while time.monotonic() < gone_s and any(c.is_running() for c in children):
+            time.sleep(0.2)
+        for child in children:
+            # is_running compares start times too: a number used again is not our process.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if child.is_running():
+                    child.kill()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+@contextlib.contextmanager
+def local_cluster(
+    environment: dict[str, str] | None = None,
+    *,
+    directory: Path | None = None,
+    logs: Path | None = None,
+    cpus: int = 2,
+) -> Iterator[LocalCluster]:
+    """A cluster for a ``with`` block; everything it started is gone after it.
+
+    Args:
+        environment: added to ``ENVIRONMENT`` for every Ray process.
+        directory: where Ray's processes run, so what a relative path starts from.
+        cpus: what Ray believes the node has.
+    """
+    logs = logs or Path(tempfile.mkdtemp(prefix="brimful-"))
+    cluster = LocalCluster(
+        {**ENVIRONMENT, **(environment or {})}, directory or Path.cwd(), logs, cpus
+    )
+    try:
+        cluster.wait_started()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _settled(app: dict[str, Any]) -> bool:
+    return app["status"] == "RUNNING" and all(
+        d["status"] == "HEALTHY" for d in app["deployments"].values()
+    )
+
+
+def _describe(applications: dict[str, Any]) -> str:
+    parts = []
+    for name, app in applications.items():
+        states = [r["state"] for d in app["deployments"].values() for r in d.get("replicas", [])]
+        counts = ", ".join(f"{states.count(s)} {s.lower()}" for s in sorted(set(states)))
+        parts.append(f"{name} {app['status'].lower()} ({counts or 'no replica yet'})")
+    return "; ".join(parts) or "Ray Serve"
+
+
+def _descendants(pid: int) -> list[Any]:
+    import psutil
+
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _free_ports(n: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def replica_actors(applications: dict[str, Any], app: str) -> dict[str, Any]:
+    """The running model replicas of an application, by replica id (Ray's own details of each)."""
+    return {
+        replica["replica_id"]: replica
+        for name, deployment in applications[app]["deployments"].items()
+        if name.startswith("BrimfulServer:")
+        for replica in deployment["replicas"]
+        if replica["state"] == "RUNNING"
+    }

@@ -1,0 +1,52 @@
+"""What a replay is given: requests with their arrival and their lengths."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of a workload.
+
+    Args:
+        output_tokens: what it will say; no policy but the clairvoyant one may know.
+        max_tokens: what its client allowed; None: as much as the context has room for.
+        priority: lower is served first; priorities are on where any is not 0.
+    """
+
+    arrival_s: float
+    input_tokens: int
+    output_tokens: int
+    max_tokens: int | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LengthStats:
+    """Means over requests: what a fluid limit needs.
+
+    Args:
+        mean_input, mean_output: tokens.
+        mean_live: KV tokens a running request holds on average over its decoding: its input and
+            half its output, weighted by how long it decodes.
+        mean_context: tokens that an average prompt token attends to: half its prompt.
+    """
+
+    mean_input: float
+    mean_output: float
+    mean_live: float
+    mean_context: float
+
+
+def length_stats(requests: Sequence[Request]) -> LengthStats:
+    """The means of these requests (at least one)."""
+    inputs = np.array([r.input_tokens for r in requests], dtype=float)
+    outputs = np.array([r.output_tokens for r in requests], dtype=float)
+    return LengthStats(
+        float(inputs.mean()),
+        float(outputs.mean()),
+        float((outputs * (inputs + outputs / 2)).sum() / outputs.sum()),
+        float((inputs**2).sum() / 2 / inputs.sum()),
+    )

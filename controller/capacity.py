@@ -1,0 +1,39 @@
+"""How many requests per second a replica carries inside its SLA.
+
+B is a batch size, D = D_SLA in seconds, c0..c3 the step-time model, m the KV tokens a running
+request holds on average (``LengthMoments.mean_live``).
+"""
+
+import math
+
+from controller.models.lengths import LengthMoments
+from controller.models.step_time import StepModel
+
+
+def capacity_per_s(
+    model: StepModel, lengths: LengthMoments, max_running: int, itl_s: float | None
+) -> float | None:
+    """Requests/s at which a replica's batch stays at ``max_running`` or its steps take D.
+
+    A request costs c3 E[in] of prefill and E[out] steps of decode, so with a batch of B
+    1/q = E[out] (c0/B + c1 + c2 m) + c3 E[in]. A step may take D at most, which puts
+    B = q E[out] D: q = (D - c0) / (D (c3 E[in] + (c1 + c2 m) E[out])).
+
+    None where nothing finished yet, or the model explains no cost; 0 where c0 alone breaks D.
+    """
+    if not lengths.n or not lengths.output:
+        return None
+    per_decode = model.c1 + model.c2 * lengths.mean_live
+    work_s = model.c3 * lengths.mean_input + per_decode * lengths.mean_output
+    by_batch_s = work_s + lengths.mean_output * model.c0 / max_running
+    if by_batch_s <= 0:
+        return None
+    by_batch = 1 / by_batch_s
+    if itl_s is None:
+        return by_batch
+    if itl_s <= model.c0:
+        return 0.0
+    by_memory = max_running / (lengths.mean_output * itl_s)
+    by_sla = (itl_s - model.c0) / (itl_s * work_s) if work_s > 0 else math.inf
+    # Below the SLA's batch, the steps are shorter than D and by_batch is the truth.
+    return min(by_sla, max(by_memory, by_batch))

@@ -1,0 +1,116 @@
+"""The ``batching`` block: what a user may say about how a replica is filled.
+
+Every default stands here once, with its reason.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from controller.errors import ConfigError
+from controller.validation import parse
+
+
+class Block(BaseModel):
+    """A configuration block in which a key nobody knows is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Sla(Block):
+    """The latency agreement. Without ``itl_ms`` only memory and bounds limit the batch."""
+
+    itl_ms: float | None = Field(None, gt=0, description="D_SLA: time between tokens, ms")
+    ttft_ms: float | None = Field(None, gt=0, description="time to first token, ms")
+    percentile: float = Field(99.0, ge=50, lt=100, description="share of tokens inside it, %")
+
+    @property
+    def itl_s(self) -> float | None:
+        """D_SLA in seconds; None where decode latency is not limited."""
+        return None if self.itl_ms is None else self.itl_ms / 1000
+
+
+class Bounds(Block):
+    """B_min and B_max of the paper, in running requests."""
+
+    min: int = Field(1, ge=1, description="B_min")
+    max: int | None = Field(None, ge=1, description="B_max; None: the engine's max_num_seqs")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Bounds":
+        if self.max is not None and self.max < self.min:
+            raise ValueError(f"max must be at least min ({self.min}), got {self.max}")
+        return self
+
+
+class PaperOptions(Block):
+    """Constants of arXiv 2503.05248. The paper prints none of alpha, delta, epsilon_D."""
+
+    memory: Literal["linear", "exact", "live"] = Field(
+        "linear", description="linear: eq. 14; exact: eq. 12; live: the authors' published code"
+    )
+    l0: Literal["printed", "buffer"] = Field(
+        "printed",
+        description="L0 of eq. 14: as printed, or theta*s*sqrt(b) with per-request deviation s",
+    )
+    l0_period_s: float = Field(10.0, gt=0, description="how often L0 is computed anew")
+    live_factor: float = Field(0.95, gt=0, le=1, description="share of KV blocks `live` fills")
+    units: Literal["tokens", "blocks"] = Field(
+        "tokens", description="lengths and eta in tokens, or in whole KV blocks"
+    )
+    alpha: int = Field(16, ge=1, description="width of Algorithm 2's search interval, requests")
+    delta: int = Field(4, ge=0, description="how far its idle end moves a window, requests")
+    epsilon_d_ms: float = Field(2.0, ge=0, description="epsilon_D: dead band around D_SLA, ms")
+    size_chunk: bool = Field(
+        False, description="PD fusion: Algorithm 2 sizes the token budget, not the batch"
+    )
+    chunk_min: int = Field(64, ge=1, description="B_min of the token budget, tokens")
+    chunk_alpha: int = Field(64, ge=1, description="alpha in tokens, for the token budget")
+    chunk_delta: int = Field(16, ge=0, description="delta in tokens, for the token budget")
+
+
+class BatchingConfig(Block):
+    """One group's batching: which policy, under which agreement, inside which bounds."""
+
+    policy: Literal["static", "paper"] = "paper"
+    sla: Sla = Sla()
+    max_running: Bounds = Bounds()
+    overflow_probability: float = Field(
+        0.02, gt=0, lt=0.5, description="epsilon_M: chance that KV memory overflows"
+    )
+    enforce: bool = Field(True, description="false: compute and report, never touch the engine")
+    exchange_hz: float = Field(2.0, ge=1, le=4, description="reports a second and replica")
+    lease_s: float = Field(
+        5.0, ge=1, le=60, description="how long limits hold without a new word (10 exchanges)"
+    )
+    paper: PaperOptions = PaperOptions()
+
+    @property
+    def period_s(self) -> float:
+        """Seconds between two exchanges of one replica."""
+        return 1 / self.exchange_hz
+
+    def upper_bound(self, max_num_seqs: int) -> int:
+        """B_max: the configured bound, or the engine's start value where none is set.
+
+        Raises:
+            ConfigError: the bound, or B_min, is above what the engine was started with.
+        """
+        for key, value in (("max", self.max_running.max), ("min", self.max_running.min)):
+            if value is not None and value > max_num_seqs:
+                raise ConfigError(
+                    [
+                        f"batching.max_running.{key}: {value} is above max_num_seqs={max_num_seqs},"
+                        " the size the engine is started with; lower it or raise max_num_seqs"
+                    ]
+                )
+        return self.max_running.max or max_num_seqs
+
+
+def parse_batching(data: Any, where: str = "batching") -> BatchingConfig:
+    """The ``batching`` block from plain data (None: all defaults).
+
+    Raises:
+        ConfigError: naming each wrong key, its value and what is allowed.
+    """
+    return parse(BatchingConfig, {} if data is None else data, where)

@@ -1,0 +1,107 @@
+"""JSON files that people write: what is wrong is said with the file, the line and the field."""
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from controller.errors import ConfigError
+from controller.validation import problems
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_text(path: Path) -> str:
+    """The file's text.
+
+    Raises:
+        ConfigError: there is no such file, or it is not text.
+    """
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: byte {error.start} is not UTF-8 text"]) from None
+
+
+def read_json(path: Path, model: type[M]) -> M:
+    """The file as a ``model``.
+
+    Raises:
+        ConfigError: every problem as ``FILE:LINE: FIELD: what is wrong and what is allowed``.
+    """
+    text = read_text(path)
+    return _validated(load_json(text, f"{path}", 1), model, f"{path}", text)
+
+
+def parse_json_line(text: str, model: type[M], file: str, line: int) -> M:
+    """One line of a JSONL file as a ``model``.
+
+    Raises:
+        ConfigError: see ``read_json``.
+    """
+    data = load_json(text, file, line)
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError([f"{file}:{line}: {p}" for p in problems(error, model, "")]) from None
+
+
+def load_json(text: str, file: str, first_line: int) -> Any:
+    """Parsed JSON; infinities and NaN are not JSON.
+
+    Raises:
+        ConfigError: with the line and column where the text stops being JSON.
+    """
+
+    def refuse(constant: str) -> float:
+        raise ConfigError([f"{file}:{first_line}: {constant} is not allowed: a finite number"])
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise ConfigError([f"{file}:{line}: not JSON: {error.msg}, column {error.colno}"]) from None
+
+
+def split_spec(spec: str) -> tuple[Path | None, str | None]:
+    """``FILE[:NAME]`` taken apart; no path where nothing of it looks like a file."""
+    if Path(spec).is_file():
+        return Path(spec), None
+    file, colon, name = spec.rpartition(":")
+    if colon and Path(file).is_file():
+        return Path(file), name
+    looks_like_file = spec.endswith((".json", ".jsonl")) or "/" in spec
+    return (Path(spec), None) if looks_like_file else (None, None)
+
+
+def _validated(data: Any, model: type[M], file: str, text: str) -> M:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        lines = [_line_of(text, found["loc"]) for found in error.errors()]
+        found = zip(lines, problems(error, model, ""), strict=True)
+        raise ConfigError([f"{file}:{line}: {problem}" for line, problem in found]) from None
+
+
+def _line_of(text: str, path: tuple[str | int, ...]) -> int:
+    """The line on which the value at ``path`` starts, from 1; its parent's where it is missing."""
+    # JSON is YAML, and only YAML's parser tells where a value stands.
+    node = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
+    for part in path:
+        inner = _child(node, part)
+        if inner is None:
+            break
+        node = inner
+    return node.start_mark.line + 1 if node is not None else 1
+
+
+def _child(node: yaml.Node | None, part: str | int) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == str(part)), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+        return node.value[part] if part < len(node.value) else None
+    return None

@@ -1,0 +1,143 @@
+"""The slow loop: pools what the replicas report, decides each one's limits. Pure; time comes in."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.capacity import capacity_per_s
+from controller.config import BatchingConfig
+from controller.models.lengths import LengthMoments
+from controller.models.step_time import StepStats, fit
+from controller.policies.base import Decision, Policy, Pool
+from controller.policies.registry import make_policy
+from controller.records import BatchLimits, ReplicaReport, check_report
+
+POOL_PERIOD_S = 0.25  # the pooled model is at most this old: one exchange at the fastest rate
+GONE_LEASES = 3  # a replica not heard for three leases is gone, not late
+
+
+@dataclass(slots=True)
+class _Member:
+    report: ReplicaReport
+    heard_s: float
+    limits: BatchLimits
+
+
+@dataclass(slots=True)
+class _Group:
+    config: BatchingConfig
+    policy: Policy
+    members: dict[str, _Member] = field(default_factory=dict)
+    pool: Pool = field(default_factory=Pool)
+    pooled_s: float = float("-inf")
+
+
+class ControlLoop:
+    """Exchanges reports for limits, for any number of groups of replicas.
+
+    Args:
+        epoch: which life of the controller this is; handed to every replica.
+    """
+
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch = epoch
+        self._groups: dict[str, _Group] = {}
+
+    def exchange(self, report: ReplicaReport, config: BatchingConfig, now_s: float) -> BatchLimits:
+        """Take one replica's report, give its limits.
+
+        Raises:
+            ReportError: the report cannot be true; nothing was learned from it.
+            ConfigError: the bounds do not fit the replica's engine; nor was anything here.
+        """
+        check_report(report)
+        config.upper_bound(report.engine.max_num_seqs)
+        group = self._group(report.group, config)
+        last = group.members.get(report.replica_id)
+        if last and _old_news(report, last, now_s):
+            return last.limits
+        member = group.members[report.replica_id] = _Member(
+            report, now_s, last.limits if last else self._limits(group, _start(report))
+        )
+        if now_s >= group.pooled_s + POOL_PERIOD_S or last is None:
+            self._forget_gone(now_s)
+            self._pool(group, now_s)
+        member.limits = self._limits(group, group.policy.fleet(report, group.pool, now_s))
+        return member.limits
+
+    def _group(self, name: str, config: BatchingConfig) -> _Group:
+        group = self._groups.get(name)
+        if group is None or group.config != config:
+            members = group.members if group else {}
+            group = self._groups[name] = _Group(config, make_policy(config), members)
+        return group
+
+    def _forget_gone(self, now_s: float) -> None:
+        # Over all groups: one whose application was taken down has nobody left to prune it.
+        for name, group in list(self._groups.items()):
+            horizon_s = now_s - GONE_LEASES * group.config.lease_s
+            for replica_id in [r for r, m in group.members.items() if m.heard_s < horizon_s]:
+                del group.members[replica_id]
+                group.policy.forget(replica_id)
+            if not group.members:
+                del self._groups[name]
+
+    def _pool(self, group: _Group, now_s: float) -> None:
+        reports = [m.report for m in group.members.values()]
+        lengths = sum((r.lengths for r in reports), LengthMoments())
+        steps = sum((r.steps for r in reports), StepStats())
+        group.pool = Pool(len(reports), lengths, fit(steps))
+        group.pooled_s = now_s
+
+    def _limits(self, group: _Group, decision: Decision) -> BatchLimits:
+        config, pool = group.config, group.pool
+        capacity = None
+        if pool.model is not None:
+            capacity = capacity_per_s(
+                pool.model, pool.lengths, decision.max_running, config.sla.itl_s
+            )
+        return BatchLimits(
+            epoch=self.epoch,
+            lease_s=config.lease_s,
+            max_running=decision.max_running,
+            token_budget=decision.token_budget,
+            reason=decision.reason,
+            enforce=config.enforce,
+            capacity_per_s=capacity,
+            model=pool.model,
+            replicas=pool.replicas,
+        )
+
+    def snapshot(self, now_s: float) -> dict[str, Any]:
+        """Everything the loop knows, for people: groups, their pool, each replica and its limits.
+
+        Returns:
+            ``{"epoch", "groups": {name: {"policy", "pool", "replicas": {id: {"age_s", "report",
+            "limits"}}}}}`` with records as they are.
+        """
+        return {
+            "epoch": self.epoch,
+            "groups": {
+                name: {
+                    "policy": group.config.policy,
+                    "pool": group.pool,
+                    "replicas": {
+                        replica_id: {
+                            "age_s": now_s - member.heard_s,
+                            "report": member.report,
+                            "limits": member.limits,
+                        }
+                        for replica_id, member in group.members.items()
+                    },
+                }
+                for name, group in self._groups.items()
+            },
+        }
+
+
+def _old_news(report: ReplicaReport, last: _Member, now_s: float) -> bool:
+    """Sent twice or overtaken. Past a lease, a lower number is an engine that started anew."""
+    return report.seq <= last.report.seq and now_s < last.heard_s + last.limits.lease_s
+
+
+def _start(report: ReplicaReport) -> Decision:
+    return Decision(report.engine.max_num_seqs, "start")

@@ -1,0 +1,77 @@
+"""Durations counted in log-spaced bins: small to send, cheap to add, exact enough for p99."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LOWEST_S = 1e-4
+PER_DECADE = 20  # a bin is 12% wide: a percentile is right to 6%
+BINS = 6 * PER_DECADE  # 0.1 ms to 100 s; the last bin holds all that is longer
+
+
+def bin_of(duration_s: float) -> int:
+    """The bin that counts ``duration_s``; the ends hold everything beyond them."""
+    if duration_s <= LOWEST_S:
+        return 0
+    return min(int(math.log10(duration_s / LOWEST_S) * PER_DECADE), BINS - 1)
+
+
+def lower_edge_s(index: int) -> float:
+    """Where bin ``index`` begins, seconds."""
+    return LOWEST_S * 10 ** (index / PER_DECADE)
+
+
+@dataclass(frozen=True, slots=True)
+class LogHistogram:
+    """Counts per bin, BINS of them, and their total duration in seconds."""
+
+    counts: tuple[int, ...] = (0,) * BINS
+    total_s: float = 0.0
+
+    @property
+    def n(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean duration, seconds; None where nothing was counted."""
+        return self.total_s / self.n if self.n else None
+
+    def percentile_s(self, percent: float) -> float | None:
+        """The duration that ``percent`` % do not pass (a bin's middle); None where empty."""
+        rank, seen = self.n * percent / 100, 0
+        for index, count in enumerate(self.counts):
+            seen += count
+            if count and seen >= rank:
+                return lower_edge_s(index) * 10 ** (0.5 / PER_DECADE)
+        return None
+
+    def since(self, earlier: "LogHistogram") -> "LogHistogram":
+        """What was counted after ``earlier``, a former state of the same histogram."""
+        return LogHistogram(
+            tuple(a - b for a, b in zip(self.counts, earlier.counts, strict=True)),
+            self.total_s - earlier.total_s,
+        )
+
+
+def merge(histograms: Sequence[LogHistogram]) -> LogHistogram:
+    """All counts together."""
+    if not histograms:
+        return LogHistogram()
+    columns = zip(*(h.counts for h in histograms), strict=True)
+    return LogHistogram(tuple(map(sum, columns)), sum(h.total_s for h in histograms))
+
+
+class HistogramCounter:
+    """The one mutable histogram: a replica counts into it and reports its ``snapshot``."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * BINS
+        self._total_s = 0.0
+
+    def add(self, duration_s: float, times: int = 1) -> None:
+        self._counts[bin_of(duration_s)] += times
+        self._total_s += duration_s * times
+
+    def snapshot(self) -> LogHistogram:
+        return LogHistogram(tuple(self._counts), self._total_s)

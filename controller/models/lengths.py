@@ -1,0 +1,79 @@
+"""Moments of the lengths of finished requests: E, Var and Cov of l_in and l_out (paper, II-A)."""
+
+from collections import deque
+from dataclasses import astuple, dataclass
+from typing import Self
+
+RING = 1024  # finished requests remembered: a minute or so of one replica's traffic
+
+
+@dataclass(frozen=True, slots=True)
+class LengthMoments:
+    """Sums over ``n`` finished requests, tokens and tokens^2; sums of two add up to both's."""
+
+    n: int = 0
+    input: int = 0
+    output: int = 0
+    input_sq: int = 0
+    output_sq: int = 0
+    cross: int = 0
+
+    def __add__(self, other: Self) -> "LengthMoments":
+        return LengthMoments(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def mean_input(self) -> float:
+        """E[l_in], tokens; 0 where nothing finished."""
+        return self.input / self.n if self.n else 0.0
+
+    @property
+    def mean_output(self) -> float:
+        """E[l_out], tokens; 0 where nothing finished."""
+        return self.output / self.n if self.n else 0.0
+
+    @property
+    def mean_total(self) -> float:
+        """E[l_in] + E[l_out], tokens: the paper's footprint of a request (eq. 8)."""
+        return self.mean_input + self.mean_output
+
+    @property
+    def variance_total(self) -> float:
+        """Var(l_in) + Var(l_out), tokens^2 (eq. 9, which takes the two as independent)."""
+        if not self.n:
+            return 0.0
+        var_in = self.input_sq / self.n - self.mean_input**2
+        var_out = self.output_sq / self.n - self.mean_output**2
+        return max(var_in, 0.0) + max(var_out, 0.0)
+
+    @property
+    def mean_live(self) -> float:
+        """What a running request holds on average, tokens: time-weighted, not eq. 8's.
+
+        A request is seen in proportion to its output length and holds its input plus a half of
+        its output on average: E[in] + Cov(in, out)/E[out] + E[out](1 + CV^2)/2.
+        """
+        if not self.output:
+            return self.mean_input
+        return (self.cross + self.output_sq / 2) / self.output
+
+
+class LengthRing:
+    """The lengths of the last ``RING`` finished requests, with their moments kept as they move."""
+
+    def __init__(self, size: int = RING) -> None:
+        self._lengths: deque[tuple[int, int]] = deque()
+        self._size = size
+        self._sums = [0] * 6
+
+    def add(self, input_tokens: int, output_tokens: int) -> None:
+        self._lengths.append((input_tokens, output_tokens))
+        self._count(input_tokens, output_tokens, +1)
+        if len(self._lengths) > self._size:
+            self._count(*self._lengths.popleft(), -1)
+
+    def _count(self, i: int, o: int, sign: int) -> None:
+        for k, value in enumerate((1, i, o, i * i, o * o, i * o)):
+            self._sums[k] += sign * value
+
+    def moments(self) -> LengthMoments:
+        return LengthMoments(*self._sums)

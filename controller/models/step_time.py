@@ -1,0 +1,130 @@
+"""The step-time model, T = c0 + c1 B + c2 K + c3 P + c4 X, and its fit in information form.
+
+B decodes, K their KV tokens, P prefill tokens, X prefill tokens x context; T in seconds. A and b
+(A = sum v v', b = sum v T, old steps forgotten) are sufficient statistics: those of several
+replicas add up to the statistics of all their steps.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Sizes of ordinary features, so that one ridge suits every coefficient: 100 decodes, 100k tokens
+# of KV, 1k prefill tokens, 1M token^2 of prefill attention.
+SCALE = np.array([1.0, 1e2, 1e5, 1e3, 1e6])
+FEATURES = len(SCALE)
+FORGET = 0.999  # per step: about a thousand steps, 30 s of a busy engine, are remembered
+RIDGE = 1e-3  # of one scaled step: settles what the data leaves open, and nothing else
+MIN_STEPS = 50  # ten per coefficient
+
+
+@dataclass(frozen=True, slots=True)
+class StepStats:
+    """Sums over steps, scaled features: ``a`` (5x5, row by row), ``b`` (5), weight, sum of T^2."""
+
+    a: tuple[float, ...] = (0.0,) * (FEATURES * FEATURES)
+    b: tuple[float, ...] = (0.0,) * FEATURES
+    n: float = 0.0
+    tt: float = 0.0
+
+    def __add__(self, other: Self) -> "StepStats":
+        return StepStats(
+            tuple(x + y for x, y in zip(self.a, other.a, strict=True)),
+            tuple(x + y for x, y in zip(self.b, other.b, strict=True)),
+            self.n + other.n,
+            self.tt + other.tt,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepModel:
+    """Seconds per step: fixed, per decode, per KV token, per prefill token, per token x context.
+
+    Args:
+        sigma_s: root mean square of what the fit leaves unexplained, seconds.
+    """
+
+    c0: float
+    c1: float
+    c2: float
+    c3: float
+    c4: float
+    sigma_s: float
+
+    def predict_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
+        """T of a step with these features, seconds."""
+        return self.c0 + self.c1 * decodes + self.c2 * kv + self.c3 * prefill + self.c4 * context
+
+
+class StepFit:
+    """Collects steps one by one; folds them into statistics when asked."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[float, float, float, float, float, float]] = []
+        self._a: NDArray[np.float64] = np.zeros((FEATURES, FEATURES))
+        self._b: NDArray[np.float64] = np.zeros(FEATURES)
+        self._n = 0.0
+        self._tt = 0.0
+
+    def add(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> None:
+        # A list append per step; the linear algebra waits for the next report.
+        self._rows.append((1.0, decodes, kv, prefill, context, duration_s))
+
+    def stats(self) -> StepStats:
+        """The statistics with every step so far, the newest with weight 1."""
+        if self._rows:
+            rows = np.array(self._rows)
+            v, t = rows[:, :FEATURES] / SCALE, rows[:, FEATURES]
+            weight = FORGET ** np.arange(len(rows) - 1, -1, -1)
+            fade = FORGET ** len(rows)
+            self._a = fade * self._a + v.T @ (v * weight[:, None])
+            self._b = fade * self._b + v.T @ (t * weight)
+            self._n = fade * self._n + float(weight.sum())
+            self._tt = fade * self._tt + float(weight @ (t * t))
+            self._rows.clear()
+        return StepStats(
+            tuple(self._a.ravel().tolist()), tuple(self._b.tolist()), self._n, self._tt
+        )
+
+
+def fit(stats: StepStats) -> StepModel | None:
+    """Ridge least squares with no negative coefficient.
+
+    None where the steps seen do not tell the model: fewer than ``MIN_STEPS``, or all of about the
+    same size, so that the fixed part cannot be told from the rest.
+    """
+    if stats.n < MIN_STEPS:
+        return None
+    a = np.array(stats.a).reshape(FEATURES, FEATURES)
+    b = np.array(stats.b)
+    if not _varied(a, stats.n):
+        return None
+    c = _nonnegative(a + RIDGE * np.eye(FEATURES), b)
+    residual = max(stats.tt - 2 * c @ b + c @ a @ c, 0.0) / stats.n
+    c0, c1, c2, c3, c4 = (c / SCALE).tolist()
+    return StepModel(c0, c1, c2, c3, c4, math.sqrt(residual))
+
+
+def _varied(a: NDArray[np.float64], n: float) -> bool:
+    """Whether decodes or prefill tokens spread over at least a tenth of their mean."""
+    means, squares = a[0] / n, np.diag(a) / n
+    deviation = np.sqrt(np.maximum(squares - means**2, 0.0))
+    return bool(np.any(deviation[[1, 3]] > 0.1 * np.maximum(means[[1, 3]], 1e-3)))
+
+
+def _nonnegative(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solve a c = b with c >= 0, by leaving out what comes out negative (5 unknowns at most)."""
+    keep: Sequence[int] = range(len(b))
+    c = np.zeros(len(b))
+    while keep:
+        index = np.array(keep)
+        solved = np.linalg.solve(a[np.ix_(index, index)], b[index])
+        if (solved >= 0).all():
+            c[index] = solved
+            break
+        keep = [k for k, x in zip(keep, solved, strict=True) if x >= 0]
+    return c

@@ -1,0 +1,195 @@
+"""``paper``: Algorithms 1 and 2 of arXiv 2503.05248, line by line, and b = min(b_mem, b_SLA).
+
+Both run in the controller, once per report of a replica, with that replica's own state and the
+lengths of the whole group. Known weak points, kept because this policy is the paper's:
+
+- Algorithm 1 with L0 as printed grows to B_max whatever the memory (see
+  ``memory.printed_buffer``); ``l0: buffer``, ``memory: exact`` and ``memory: live`` do not.
+- Its footprint E[l_in] + E[l_out] is a finished request's, not a running one's
+  (``LengthMoments.mean_live``): a third too timid for fixed lengths, too bold for heavy tails.
+- Algorithm 2 moves by about delta per window after a step change, winds up while the load does
+  not reach the cap, and knows nothing of prefill.
+"""
+
+import math
+
+from controller.config import BatchingConfig, PaperOptions
+from controller.models import memory
+from controller.models.lengths import LengthMoments
+from controller.policies.base import Decision, Pool, follow
+from controller.records import (
+    BatchLimits,
+    EngineLimits,
+    EngineState,
+    Reason,
+    ReplicaReport,
+    StepLimits,
+)
+
+
+class MemoryBatching:
+    """Algorithm 1: the batch that KV memory holds, for one replica.
+
+    Args:
+        options: which of the three forms, how often L0 is computed anew, tokens or blocks.
+        epsilon_m: the accepted probability that memory overflows.
+        b_max: B_max, requests; also b_0.
+    """
+
+    def __init__(self, options: PaperOptions, epsilon_m: float, b_max: int) -> None:
+        self._options = options
+        self._theta = memory.theta(epsilon_m)
+        self._b_max = b_max
+        self._b = b_max
+        self._l0: float | None = None
+        self._l0_due_s = -math.inf
+
+    def batch(self, report: ReplicaReport, lengths: LengthMoments, now_s: float) -> int:
+        """b_t in requests, between N^d and B_max."""
+        n_d, n_p = report.decoding, report.prefilling
+        b = self._b  # line 3: b_t <- b_{t-1}
+        if n_d > 0 and n_p > 0:  # line 4
+            b = self._adjusted(report, lengths, now_s)  # line 5
+            b = min(max(b, n_d), self._b_max)  # line 6
+        self._b = b
+        return b  # line 7
+
+    def _adjusted(self, report: ReplicaReport, lengths: LengthMoments, now_s: float) -> int:
+        unit = report.engine.block_tokens if self._options.units == "blocks" else 1
+        eta = report.engine.kv_tokens // unit
+        if self._options.memory == "live":
+            used = report.kv_used_tokens / unit
+            if not used or not report.running:
+                return self._b
+            return memory.live_batch(eta, used, report.running, self._options.live_factor)
+        if not lengths.mean_total:
+            return self._b
+        # In blocks, a request's last block is half empty on average.
+        mean = lengths.mean_total / unit + (0.5 if unit > 1 else 0.0)
+        variance = lengths.variance_total / unit**2
+        if self._options.memory == "exact":
+            return memory.exact_batch(eta, mean, variance, self._theta)
+        if self._l0 is None or now_s >= self._l0_due_s:  # line 1, periodically
+            self._l0 = self._buffer(eta, mean, variance)
+            self._l0_due_s = now_s + self._options.l0_period_s
+        return memory.linear_batch(eta, self._l0, mean)
+
+    def _buffer(self, eta: float, mean: float, variance: float) -> float:
+        if self._options.l0 == "printed":
+            return memory.printed_buffer(self._b, eta, mean, variance, self._theta)
+        return memory.safety_buffer(self._b, variance, self._theta)
+
+
+class SlaBatching:
+    """Algorithm 2: a noisy binary search for the batch whose decode latency meets the SLA.
+
+    It searches a cap on requests, or (PD fusion, the third row of Table II) a step's token budget;
+    the letters are the paper's, the unit is the caller's.
+
+    Args:
+        d_sla_s, epsilon_d_s: the latency asked for and the dead band around it, seconds.
+        b_min, b_max: the search space.
+        alpha: the width kept between ``low`` and ``high``.
+        delta: how far the end that is not set by a measurement moves, per window.
+    """
+
+    def __init__(
+        self,
+        *,
+        d_sla_s: float,
+        epsilon_d_s: float,
+        b_min: int,
+        b_max: int,
+        alpha: int,
+        delta: int,
+    ) -> None:
+        self._d_sla_s, self._epsilon_d_s = d_sla_s, epsilon_d_s
+        self._b_min, self._b_max = b_min, b_max
+        self._alpha, self._delta = alpha, delta
+        self.low, self.high = float(b_min), float(b_max)  # line 1
+
+    def batch(self, tau_s: float, b_bar: float, n_d: int) -> int:
+        """b_t from the recent mean decode latency (3), decode batch (4) and decodes running."""
+        low, high = self.low, self.high
+        if tau_s > self._d_sla_s + self._epsilon_d_s:  # line 5
+            self.high = max(b_bar, low + self._alpha)  # line 6
+            self.low = max(low - self._delta, self._b_min)  # line 7
+        elif tau_s < self._d_sla_s - self._epsilon_d_s:  # line 8
+            self.low = min(b_bar, high - self._alpha)  # line 9
+            self.high = min(high + self._delta, self._b_max)  # line 10
+        else:  # line 11
+            self.high = min(b_bar + self._alpha // 2, self._b_max)  # line 12
+            self.low = max(b_bar - self._alpha // 2, self._b_min)  # line 13
+        b = math.floor((self.low + self.high) / 2)  # line 14
+        return min(max(b, n_d), self._b_max)  # lines 15 and 16
+
+
+class PaperPolicy:
+    """b* = min(b_mem, b_SLA), section III-B; with ``size_chunk`` b_SLA is a step's token budget."""
+
+    def __init__(self, config: BatchingConfig) -> None:
+        self._config = config
+        self._replicas: dict[str, _Replica] = {}
+
+    def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:
+        replica = self._replicas.get(report.replica_id)
+        if replica is None or replica.engine != report.engine or report.seq < replica.seq:
+            replica = self._replicas[report.replica_id] = _Replica(self._config, report.engine)
+        replica.seq = report.seq
+        return replica.decide(report, pool.lengths, now_s)
+
+    def step(self, state: EngineState, limits: BatchLimits, engine: EngineLimits) -> StepLimits:
+        return follow(limits, engine)
+
+    def forget(self, replica_id: str) -> None:
+        self._replicas.pop(replica_id, None)
+
+
+class _Replica:
+    """Both algorithms' state for one replica."""
+
+    def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
+        self.engine = engine
+        self.seq = 0
+        self._options = options = config.paper
+        self._b_min = config.max_running.min
+        self._b_max = b_max = config.upper_bound(engine.max_num_seqs)
+        self._memory = MemoryBatching(options, config.overflow_probability, b_max)
+        self._sla: SlaBatching | None = None
+        d_sla_s = config.sla.itl_s
+        if d_sla_s is not None:
+            chunk = options.size_chunk
+            self._sla = SlaBatching(
+                d_sla_s=d_sla_s,
+                epsilon_d_s=options.epsilon_d_ms / 1000,
+                b_min=options.chunk_min if chunk else self._b_min,
+                b_max=engine.max_num_batched_tokens if chunk else b_max,
+                alpha=options.chunk_alpha if chunk else options.alpha,
+                delta=options.chunk_delta if chunk else options.delta,
+            )
+        # Until something was measured, the SLA's answer is the top of its search space.
+        self._sla_answer = engine.max_num_batched_tokens if options.size_chunk else b_max
+
+    def decide(self, report: ReplicaReport, lengths: LengthMoments, now_s: float) -> Decision:
+        b_mem = self._memory.batch(report, lengths, now_s)
+        recent = report.recent
+        if self._sla and recent.steps:
+            if self._options.size_chunk:
+                n_d = report.decoding * report.engine.tokens_per_decode
+                budget = self._sla.batch(recent.itl_s, recent.tokens, n_d)
+                # Line 9 has no B_min; the floor of the chunk holds all the same.
+                self._sla_answer = min(
+                    max(budget, self._options.chunk_min), report.engine.max_num_batched_tokens
+                )
+            else:
+                self._sla_answer = self._sla.batch(recent.itl_s, recent.decodes, report.decoding)
+        if self._options.size_chunk:
+            return self._bounded(b_mem, "memory", self._sla_answer if self._sla else None)
+        if self._sla and self._sla_answer < b_mem:
+            return self._bounded(self._sla_answer, "sla")
+        return self._bounded(b_mem, "memory")
+
+    def _bounded(self, b: int, reason: Reason, token_budget: int | None = None) -> Decision:
+        if not self._b_min < b < self._b_max:
+            reason = "bound"
+        return Decision(min(max(b, self._b_min), self._b_max), reason, token_budget)

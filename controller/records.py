@@ -1,0 +1,202 @@
+"""What passes between the parts: frozen records of numbers, with units in the names.
+
+A report is the replica's whole recent memory, not a difference to the last one: one that is lost,
+late or sent twice changes nothing, and a controller that starts anew knows everything again after
+the next report of each replica (soft state).
+"""
+
+import math
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+from controller.errors import ReportError
+from controller.models.histogram import LogHistogram
+from controller.models.lengths import LengthMoments
+from controller.models.step_time import StepModel, StepStats
+
+Reason = Literal["static", "memory", "sla", "bound", "start"]
+"""What set a cap: the static setting, KV memory, the latency SLA, B_min/B_max, or nothing yet."""
+
+Mode = Literal["leased", "fallback", "local"]
+"""Who decides: the controller; the replica alone after its lease ran out; nobody else exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSample:
+    """One engine step.
+
+    Args:
+        decodes: requests that decoded.
+        kv_tokens: tokens in KV memory that those decodes attended to, summed.
+        prefill_tokens: prompt tokens computed, over all prefill chunks of the step.
+        prefill_context: sum over chunks of chunk x (context before it + chunk / 2), tokens^2.
+        duration_s: from the previous output to this one while busy, else from the scheduling.
+    """
+
+    decodes: int
+    kv_tokens: int
+    prefill_tokens: int
+    prefill_context: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """What the engine was started with; no later limit goes past it.
+
+    Args:
+        tokens_per_decode: 1, or 1 + speculative tokens: what one decode takes of the budget.
+    """
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_tokens: int
+    block_tokens: int
+    tokens_per_decode: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What the engine holds at the start of a step; KV blocks nobody holds count as free."""
+
+    running: int
+    waiting: int
+    kv_used_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """The limits of one step: running requests, and tokens over all of them."""
+
+    max_running: int
+    token_budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecentSteps:
+    """Means over the steps since the last report; all 0 where there was no such step.
+
+    Args:
+        steps: steps counted that decoded at least one request.
+        itl_s: time between tokens, weighted by the decodes of each step (tau-bar).
+        decodes: decode batch size (b-bar).
+        tokens: decode and prefill tokens of a step.
+    """
+
+    steps: int = 0
+    itl_s: float = 0.0
+    decodes: float = 0.0
+    tokens: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaReport:
+    """What one replica measured and holds.
+
+    Args:
+        seq: counts the reports of one engine's life, from 1.
+        decoding, prefilling: N^d and N^p of the paper; waiting requests count as prefilling.
+        arrivals, finished, preemptions: counted since the engine started.
+        arrival_rate_per_s: over the last seconds of the engine's own clock.
+        lengths: moments of the last finished requests' lengths, tokens.
+        steps: sufficient statistics of the step-time fit, forgotten exponentially.
+        itl, ttft: histograms since the engine started, seconds.
+        overruled: steps in which the cap could not hold because more were still running.
+    """
+
+    replica_id: str
+    group: str
+    seq: int
+    engine: EngineLimits
+    mode: Mode
+    reason: Reason
+    epoch: int
+    max_running: int
+    token_budget: int
+    running: int
+    waiting: int
+    decoding: int
+    prefilling: int
+    kv_used_tokens: int
+    arrivals: int
+    finished: int
+    preemptions: int
+    arrival_rate_per_s: float
+    recent: RecentSteps
+    lengths: LengthMoments
+    steps: StepStats
+    itl: LogHistogram
+    ttft: LogHistogram
+    overruled: int = 0
+
+    @property
+    def kv_frac(self) -> float:
+        """Share of KV memory in use, 0 to 1."""
+        return self.kv_used_tokens / self.engine.kv_tokens if self.engine.kv_tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What the controller hands back: a lease on these limits.
+
+    Args:
+        epoch: which life of the controller decided, so a restart is seen.
+        lease_s: how long they hold on the replica's own clock after they arrived.
+        token_budget: None where the policy leaves it at the engine's start value.
+        capacity_per_s: requests/s one replica carries inside the SLA; None where unknown.
+        model: the group's pooled step-time model; None where not identified yet.
+        replicas: how many replicas of the group the controller hears.
+    """
+
+    epoch: int
+    lease_s: float
+    max_running: int
+    token_budget: int | None
+    reason: Reason
+    enforce: bool = True
+    capacity_per_s: float | None = None
+    model: StepModel | None = None
+    replicas: int = 1
+
+
+R = TypeVar("R")
+
+
+def to_wire(record: Any) -> dict[str, Any]:
+    """A record as a dict of primitives (msgpack, JSON)."""
+    return asdict(record)
+
+
+def from_wire(kind: type[R], data: dict[str, Any]) -> R:
+    """The record ``to_wire`` made ``data`` from; keys this version does not know are left out."""
+    hints = get_type_hints(kind)
+    known = {f.name: data[f.name] for f in fields(kind) if f.name in data}  # type: ignore[arg-type]
+    return kind(**{name: _revive(hints[name], value) for name, value in known.items()})
+
+
+def _revive(hint: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        kinds = (hint, *get_args(hint))
+        record = next((k for k in kinds if isinstance(k, type) and is_dataclass(k)), None)
+        return from_wire(record, value) if record else value
+    return tuple(value) if isinstance(value, list) else value
+
+
+def check_report(report: ReplicaReport) -> None:
+    """Refuse a report that cannot be true.
+
+    Raises:
+        ReportError: naming the first number that is negative, NaN or infinite.
+    """
+    _check_numbers(to_wire(report), "report")
+
+
+def _check_numbers(value: Any, place: str) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_numbers(inner, f"{place}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            _check_numbers(inner, f"{place}[{index}]")
+    elif isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
+        raise ReportError(f"{place}: {value!r} is not allowed: a finite number from 0")

@@ -1,0 +1,80 @@
+"""Turn pydantic's findings into one line per problem: key, value, what is allowed."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from controller.errors import ConfigError
+
+M = TypeVar("M", bound=BaseModel)
+
+MOST_NAMES = 40  # what still reads as a list (vLLM has some 250 engine arguments)
+
+
+def parse(model: type[M], data: Any, where: str) -> M:
+    """Validate ``data`` as ``model``; every problem is named at its place under ``where``.
+
+    Raises:
+        ConfigError: with all problems of ``data`` together.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(problems(error, model, where)) from None
+
+
+def problems(error: ValidationError, model: type[BaseModel], where: str) -> list[str]:
+    """One line per finding of ``error``, in the form ``place: value ...: what is allowed``."""
+    lines = []
+    for found in error.errors():
+        path = found["loc"]
+        place = join(where, path)
+        if found["type"] == "extra_forbidden":
+            lines.append(unknown_key(join(where, path[:-1]), str(path[-1]), keys_at(model, path)))
+        elif found["type"] == "missing":
+            lines.append(f"{place}: required key is missing")
+        else:
+            message = found["msg"].removeprefix("Value error, ")
+            lines.append(f"{place}: {found['input']!r} is not allowed: {message}")
+    return lines
+
+
+def unknown_key(place: str, key: str, allowed: Iterable[str]) -> str:
+    """The line for a key nobody knows, with the nearest valid one where there is one."""
+    return f"{place or 'top level'}: unknown key {key!r}; {nearest(key, allowed)}"
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """A hint for a name nobody knows: the nearest valid one, or all where none is near."""
+    names = sorted(allowed)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    if len(names) > MOST_NAMES:
+        return f"none of the {len(names)} allowed ones is near it"
+    return f"allowed: {', '.join(names)}"
+
+
+def join(where: str, path: Iterable[str | int]) -> str:
+    """``a`` and ``('b', 0, 'c')`` make ``a.b[0].c``."""
+    for part in path:
+        where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else str(part)
+    return where
+
+
+def keys_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
+    """The keys allowed beside the last part of ``path``, walking nested models."""
+    current: type[BaseModel] | None = model
+    for part in path[:-1]:
+        field = current.model_fields.get(str(part)) if current else None
+        current = nested_model(field.annotation) if field else None
+    return list(current.model_fields) if current else []
+
+
+def nested_model(annotation: Any) -> type[BaseModel] | None:
+    """The pydantic model inside an annotation such as ``Sla | None``, if any."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((m for arg in get_args(annotation) if (m := nested_model(arg))), None)

@@ -1,0 +1,42 @@
+"""The way into EngineCore: one utility call that applies limits and returns the next report.
+
+vLLM runs a utility method in the core loop between two steps, so nothing races with a step. The
+module that holds the scheduler class is imported in every EngineCore process and puts the method
+there; no plugin entry point is needed, and shipping the source is enough.
+"""
+
+from typing import Any, Protocol
+
+METHOD = "brimful_exchange"
+
+
+class EngineClient(Protocol):
+    """The part of vLLM's ``AsyncLLM`` used here."""
+
+    engine_core: Any
+
+
+def install() -> None:
+    """Add the method to ``EngineCore``; harmless when done twice."""
+    from vllm.v1.engine.core import EngineCore
+
+    setattr(EngineCore, METHOD, _exchange)
+
+
+def _exchange(
+    core: Any, limits: dict[str, Any] | None, replica_id: str, group: str
+) -> dict[str, Any]:
+    return core.scheduler.exchange(limits, replica_id, group)
+
+
+async def exchange(
+    client: EngineClient, limits: dict[str, Any] | None, replica_id: str, group: str
+) -> dict[str, Any]:
+    """Apply ``limits`` (None: keep what holds) in the engine and get its report, wire form.
+
+    Takes about one engine step.
+
+    Raises:
+        vllm's EngineDeadError: the engine process is gone.
+    """
+    return await client.engine_core.call_utility_async(METHOD, limits, replica_id, group)

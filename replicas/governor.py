@@ -1,0 +1,239 @@
+"""The fast loop: what one replica may run in the next step, and what it measured. Pure.
+
+The scheduler asks before every step and tells after it; the channel brings limits and takes
+reports. When no word came for a lease, the same control loop runs here on this replica's reports
+alone, so that losing the controller costs the others' knowledge and nothing else.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from controller.config import BatchingConfig
+from controller.loop import ControlLoop
+from controller.models.histogram import HistogramCounter
+from controller.models.lengths import LengthRing
+from controller.models.step_time import StepFit
+from controller.policies.registry import make_policy
+from controller.records import (
+    BatchLimits,
+    EngineLimits,
+    EngineState,
+    Mode,
+    RecentSteps,
+    ReplicaReport,
+    StepLimits,
+    StepSample,
+)
+
+RATE_WINDOW_S = 10.0  # arrivals are averaged over this: Ray Serve's own metrics interval
+LOCAL = "local"  # the group, replica and epoch of an engine that has no controller
+
+
+class Governor:
+    """Runs a policy's step half and keeps the replica's statistics.
+
+    Args:
+        config: the group's batching block.
+        engine: what the engine was started with.
+        leased: whether a controller is expected; without one this replica decides for itself.
+
+    Raises:
+        ConfigError: the configured bounds do not fit the engine.
+    """
+
+    def __init__(
+        self, config: BatchingConfig, engine: EngineLimits, *, leased: bool, now_s: float
+    ) -> None:
+        self.config = config
+        self.engine = engine
+        self._policy = make_policy(config)
+        self._alone = ControlLoop()
+        self._alone_due_s = now_s
+        self._ever_leased = leased
+        self._lease_until_s = now_s + config.lease_s if leased else now_s
+        self._limits = BatchLimits(
+            epoch=0,
+            lease_s=config.lease_s,
+            max_running=config.upper_bound(engine.max_num_seqs),
+            token_budget=None,
+            reason="start",
+            enforce=config.enforce,
+        )
+        self._state = EngineState(0, 0, 0)
+        self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
+        self._decoding = 0
+        self._in_prefill = 0
+        self._seq = 0
+        self._arrivals = 0
+        self._arrival_marks: deque[tuple[float, int]] = deque([(now_s, 0)])
+        self._finished = 0
+        self._preemptions = 0
+        self._overruled = 0
+        self._sums = _StepSums()
+        # Two readers, the controller and the lonely loop, each with its own window.
+        self._read = {True: _StepSums(), False: _StepSums()}
+        self._lengths = LengthRing()
+        self._fit = StepFit()
+        self._itl = HistogramCounter()
+        self._ttft = HistogramCounter()
+
+    def before_step(self, state: EngineState, now_s: float) -> StepLimits:
+        """The limits of the step about to be scheduled."""
+        self._state = state
+        if now_s >= self._lease_until_s and now_s >= self._alone_due_s:
+            self._decide_alone(now_s)
+        if self._limits.enforce:
+            asked = self._policy.step(state, self._limits, self.engine)
+        else:
+            asked = StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
+        self._last_step = self._kept_safe(asked, state.running)
+        return self._last_step
+
+    def _kept_safe(self, asked: StepLimits, running: int) -> StepLimits:
+        """The one place that makes limits fit for the engine.
+
+        Never below what runs (a lower cap drains the batch, it never preempts), never above what
+        the engine was started with, and always tokens for every decode and one block of prefill,
+        so that neither decodes nor prefill starve.
+        """
+        if asked.max_running < running:
+            self._overruled += 1
+        cap = min(max(asked.max_running, running, 1), self.engine.max_num_seqs)
+        floor = running * self.engine.tokens_per_decode + self.engine.block_tokens
+        budget = min(max(asked.token_budget, floor), self.engine.max_num_batched_tokens)
+        return StepLimits(cap, budget)
+
+    def after_step(self, sample: StepSample, prefills: int) -> None:
+        """Count one finished step; ``prefills`` requests of it were in prefill."""
+        self._decoding, self._in_prefill = sample.decodes, prefills
+        self._fit.add(
+            sample.decodes,
+            sample.kv_tokens,
+            sample.prefill_tokens,
+            sample.prefill_context,
+            sample.duration_s,
+        )
+        if sample.decodes:
+            self._sums = self._sums.plus(sample, self.engine.tokens_per_decode)
+            self._itl.add(sample.duration_s, sample.decodes)
+
+    def arrived(self) -> None:
+        """Count a request that came in."""
+        self._arrivals += 1
+
+    def preempted(self) -> None:
+        """Count a request that lost its KV blocks."""
+        self._preemptions += 1
+
+    def first_token(self, ttft_s: float) -> None:
+        """Count a request's time to first token, seconds."""
+        self._ttft.add(max(ttft_s, 0.0))
+
+    def finished(self, input_tokens: int, output_tokens: int) -> None:
+        """Count a request that ran to its end, with its lengths in tokens."""
+        self._finished += 1
+        self._lengths.add(input_tokens, output_tokens)
+
+    def apply(self, limits: BatchLimits, now_s: float) -> None:
+        """Take the controller's word; it holds for its lease, counted from now."""
+        self._ever_leased = True
+        self._limits = limits
+        self._lease_until_s = now_s + limits.lease_s
+        # Should this word be the last, the lonely loop begins with what was measured after it.
+        self._read[True] = self._sums
+
+    def _decide_alone(self, now_s: float) -> None:
+        # One period, like the controller's: the policies' constants are per exchange.
+        self._alone_due_s = now_s + self.config.period_s
+        self._limits = self._alone.exchange(
+            self._report(now_s, LOCAL, LOCAL, alone=True), self.config, now_s
+        )
+
+    def mode(self, now_s: float) -> Mode:
+        """Who decides now."""
+        if now_s < self._lease_until_s:
+            return "leased"
+        return "fallback" if self._ever_leased else "local"
+
+    def report(
+        self, state: EngineState, now_s: float, replica_id: str, group: str
+    ) -> ReplicaReport:
+        """All that this replica knows; starts a new window of recent steps.
+
+        Args:
+            state: what the engine holds now; it may have been idle since its last step.
+        """
+        self._state = state
+        return self._report(now_s, replica_id, group, alone=False)
+
+    def _report(self, now_s: float, replica_id: str, group: str, *, alone: bool) -> ReplicaReport:
+        state = self._state
+        if state.running == 0:  # an idle engine takes no step that would say so
+            self._decoding = self._in_prefill = 0
+        self._seq += 1
+        recent = self._sums.since(self._read[alone])
+        self._read[alone] = self._sums
+        return ReplicaReport(
+            replica_id=replica_id,
+            group=group,
+            seq=self._seq,
+            engine=self.engine,
+            mode=self.mode(now_s),
+            reason=self._limits.reason,
+            epoch=self._limits.epoch,
+            max_running=self._limits.max_running,
+            token_budget=self._last_step.token_budget,
+            running=state.running,
+            waiting=state.waiting,
+            decoding=min(self._decoding, state.running),
+            prefilling=self._in_prefill + state.waiting,
+            kv_used_tokens=state.kv_used_tokens,
+            arrivals=self._arrivals,
+            finished=self._finished,
+            preemptions=self._preemptions,
+            arrival_rate_per_s=self._arrival_rate(now_s),
+            recent=recent,
+            lengths=self._lengths.moments(),
+            steps=self._fit.stats(),
+            itl=self._itl.snapshot(),
+            ttft=self._ttft.snapshot(),
+            overruled=self._overruled,
+        )
+
+    def _arrival_rate(self, now_s: float) -> float:
+        marks = self._arrival_marks
+        marks.append((now_s, self._arrivals))
+        while len(marks) > 2 and marks[1][0] <= now_s - RATE_WINDOW_S:
+            marks.popleft()
+        since_s, count = marks[0]
+        # A first report just after the start would divide by nearly nothing.
+        return (self._arrivals - count) / max(now_s - since_s, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _StepSums:
+    """Sums over all steps that decoded; two states' difference is what happened between them."""
+
+    steps: int = 0
+    decodes: int = 0
+    tokens: int = 0
+    itl_s: float = 0.0
+
+    def plus(self, sample: StepSample, tokens_per_decode: int) -> "_StepSums":
+        return _StepSums(
+            self.steps + 1,
+            self.decodes + sample.decodes,
+            self.tokens + sample.decodes * tokens_per_decode + sample.prefill_tokens,
+            self.itl_s + sample.duration_s * sample.decodes,
+        )
+
+    def since(self, mark: "_StepSums") -> RecentSteps:
+        steps, decodes = self.steps - mark.steps, self.decodes - mark.decodes
+        if not steps:
+            return RecentSteps()
+        return RecentSteps(
+            steps=steps,
+            itl_s=(self.itl_s - mark.itl_s) / decodes,
+            decodes=decodes / steps,
+            tokens=(self.tokens - mark.tokens) / steps,
+        )

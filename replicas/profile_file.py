@@ -1,0 +1,166 @@
+"""Files of step-time profiles: tables of measured steps, or straight lines, by name.
+
+``configs/profiles/*.json`` are the named ones; the format is theirs.
+"""
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from controller.config import Block
+from controller.data_file import read_json, split_spec
+from controller.errors import ConfigError
+from controller.validation import unknown_key
+from replicas.profile import LinearCost, StepProfile, TableCost, ascending
+
+DIRECTORY = Path(__file__).resolve().parent.parent / "configs" / "profiles"
+
+HOST_MS = 3.0  # input preparation, sampling and output of vLLM 0.29 in synchronous mode
+HBM_EFFICIENCY = 0.75  # decode attention reads KV at 0.7 to 0.8 of the datasheet's bandwidth
+PREFILL_EFFICIENCY = 0.5  # FlashAttention-2 on A100 and H100, of the datasheet's bf16 rate
+
+Milliseconds = Annotated[float, Field(ge=0)]
+
+
+class Entry(Block):
+    """What tables and lines have in common.
+
+    ``kv_capacity_tokens`` is the KV memory; ``gpu`` and ``mem_gb`` decide vLLM's defaults.
+    """
+
+    gpu: str = ""
+    mem_gb: float = Field(0, ge=0)
+    kv_capacity_tokens: PositiveInt
+
+    def engine_defaults(self) -> tuple[int, int]:
+        """vLLM 0.29's ``max_num_seqs`` and ``max_num_batched_tokens`` on this card.
+
+        Source: ``EngineArgs.get_batch_defaults``, API server; cards of 160 GB, 70 GB but for
+        A100, and the rest.
+        """
+        if self.mem_gb >= 160:
+            return 1024, 16384
+        if self.mem_gb >= 70 and "a100" not in self.gpu.lower():
+            return 1024, 8192
+        return 256, 2048
+
+
+class LineEntry(Entry):
+    """A straight line (``LinearCost``), milliseconds."""
+
+    fixed_ms: PositiveFloat
+    ms_per_decode: Milliseconds
+    ms_per_kv_token: Milliseconds = 0.0
+    ms_per_prefill_token: Milliseconds = 0.0
+    ms_per_prefill_context: Milliseconds = 0.0
+
+    def cost(self) -> LinearCost:
+        return LinearCost(
+            self.fixed_ms / 1000,
+            self.ms_per_decode / 1000,
+            self.ms_per_kv_token / 1000,
+            self.ms_per_prefill_token / 1000,
+            self.ms_per_prefill_context / 1000,
+        )
+
+
+class TableEntry(Entry):
+    """Per-layer tables (``TableCost``) and what attention needs: bytes, bandwidth, flops.
+
+    ``all_reduce_ms_per_layer`` holds both of a layer's all-reduces: vidur measured 0.318 ms for
+    one of 64 MiB over 4 H100, and the table says 0.636 ms at those 4096 tokens.
+    """
+
+    model: str = ""
+    tensor_parallel: PositiveInt = 1
+    layers: PositiveInt
+    hidden: PositiveInt
+    kv_heads: PositiveInt
+    head_dim: PositiveInt
+    hbm_gb_per_s: PositiveFloat
+    bf16_tflops: PositiveFloat
+    kv_bytes_per_token: PositiveInt
+    tokens: tuple[PositiveInt, ...] = Field(min_length=2)
+    linear_ms_per_layer: tuple[Milliseconds, ...]
+    all_reduce_ms_per_layer: tuple[Milliseconds, ...]
+    host_ms: Milliseconds = HOST_MS
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if not ascending(self.tokens):
+            raise ValueError("tokens must ascend")
+        for key in ("linear_ms_per_layer", "all_reduce_ms_per_layer"):
+            if len(getattr(self, key)) != len(self.tokens):
+                raise ValueError(
+                    f"{key} has {len(getattr(self, key))} values for {len(self.tokens)} tokens"
+                )
+        return self
+
+    def cost(self) -> TableCost:
+        per_layer_ms = zip(self.linear_ms_per_layer, self.all_reduce_ms_per_layer, strict=True)
+        # QK^T and AV, a multiplication and an addition each, over all query heads.
+        flops = 4 * self.hidden * self.layers
+        return TableCost(
+            self.tokens,
+            tuple((self.layers * sum(both) + self.host_ms) / 1000 for both in per_layer_ms),
+            self.kv_bytes_per_token
+            / (self.tensor_parallel * HBM_EFFICIENCY * self.hbm_gb_per_s * 1e9),
+            flops / (self.tensor_parallel * PREFILL_EFFICIENCY * self.bf16_tflops * 1e12),
+        )
+
+
+class ProfileFile(Block):
+    """A file: where its numbers are from, and its profiles by name."""
+
+    source: str
+    units: dict[str, str] = {}
+    profiles: dict[str, TableEntry] = {}
+    lines: dict[str, LineEntry] = {}
+
+    @property
+    def entries(self) -> dict[str, TableEntry | LineEntry]:
+        return {**self.profiles, **self.lines}
+
+
+def load_profile(spec: str) -> StepProfile:
+    """A named profile, ``FILE:NAME``, or ``FILE`` where it holds only one.
+
+    Raises:
+        ConfigError: nothing has that name, or the file is wrong at a line and field.
+    """
+    known = named_profiles()
+    if spec in known:
+        return known[spec]
+    path, name = split_spec(spec)
+    if path is None:
+        raise ConfigError([unknown_key("profile", spec, known)])
+    profiles = read_profiles(path)
+    if name is None and len(profiles) == 1:
+        name = next(iter(profiles))
+    if name is None:
+        raise ConfigError([f"profile: {path} holds {', '.join(profiles)}; name one: {path}:NAME"])
+    if name not in profiles:
+        raise ConfigError([unknown_key(f"profile: {path}", name, profiles)])
+    return profiles[name]
+
+
+def named_profiles() -> dict[str, StepProfile]:
+    """All profiles of ``configs/profiles``."""
+    files = sorted(DIRECTORY.glob("*.json"))
+    return {name: profile for path in files for name, profile in read_profiles(path).items()}
+
+
+def read_profiles(path: Path) -> dict[str, StepProfile]:
+    """The profiles of a file, by name.
+
+    Raises:
+        ConfigError: naming the line and field that is wrong.
+    """
+    file = read_json(path, ProfileFile)
+    return {
+        name: StepProfile(
+            name, file.source, entry.kv_capacity_tokens, *entry.engine_defaults(), entry.cost()
+        )
+        for name, entry in file.entries.items()
+    }

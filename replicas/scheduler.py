@@ -1,0 +1,172 @@
+"""vLLM's scheduler with a batch-size cap and a token budget that move while it runs.
+
+Name it to the engine: ``--scheduler-cls replicas.scheduler.DynamicBatchScheduler`` and
+``--additional-config '{"brimful": {"batching": {...}}}'``. It runs in the EngineCore process, in
+every mode vLLM has; all it changes is two numbers that vLLM reads at each step.
+"""
+
+import time
+from collections import deque
+from typing import Any
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.engine import EngineCoreOutputs
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+
+from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
+from replicas import channel
+from replicas.governor import Governor
+from replicas.settings import parse_settings
+from replicas.step_sample import step_sample
+
+RAN_TO_ITS_END = (
+    RequestStatus.FINISHED_STOPPED,
+    RequestStatus.FINISHED_LENGTH_CAPPED,
+    RequestStatus.FINISHED_REPETITION,
+)
+
+
+class DynamicBatchScheduler(AsyncScheduler):
+    """Asks a Governor before every step, tells it after every output.
+
+    ``AsyncScheduler`` is the base in synchronous mode too: with plain ``Scheduler`` a GPU engine
+    loses async scheduling.
+
+    Raises:
+        ConfigError: ``additional_config.brimful`` is wrong, or does not fit the engine.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        settings = parse_settings(self.vllm_config.additional_config)
+        # Later vLLM (0.31) admits by a number of its own and leaves the runner's size alone.
+        self._cap_name = (
+            "max_num_active_reqs"
+            if hasattr(self, "max_num_active_reqs")
+            else "max_num_running_reqs"
+        )
+        self._block_pool = self.kv_cache_manager.block_pool
+        self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
+        self.governor = Governor(
+            settings.batching,
+            EngineLimits(
+                max_num_seqs=getattr(self, self._cap_name),
+                max_num_batched_tokens=self.max_num_scheduled_tokens,
+                kv_tokens=self._kv_tokens(),
+                block_tokens=self.block_size,
+                tokens_per_decode=1 + self.num_spec_tokens,
+            ),
+            leased=settings.leased,
+            now_s=self.now_s(),
+        )
+        self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
+        self._last_output_s = 0.0
+        self._was_busy = False
+        self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
+
+    def now_s(self) -> float:
+        """The engine's clock; a replay in virtual time has its own."""
+        return time.monotonic()
+
+    def wall_s(self) -> float:
+        """The clock of ``Request.arrival_time``, which the frontend process sets."""
+        return time.time()
+
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        self._set_limits()
+        output = super().schedule(*args, **kwargs)
+        self._scheduled.append((output, self.now_s()))
+        return output
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        self._measure(scheduler_output)
+        return outputs
+
+    def add_request(self, request: Request) -> None:
+        if request.request_id not in self.requests:  # else: more input for one that is here
+            self.governor.arrived()
+            self._awaits_first_token[request.request_id] = request.arrival_time
+        super().add_request(request)
+
+    def _preempt_request(self, *args: Any, **kwargs: Any) -> None:
+        self.governor.preempted()
+        super()._preempt_request(*args, **kwargs)
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        if request.status in RAN_TO_ITS_END:
+            self.governor.finished(request.num_prompt_tokens, request.num_output_tokens)
+        else:
+            self._awaits_first_token.pop(request.request_id, None)
+        return super()._free_request(request, *args, **kwargs)
+
+    def exchange(
+        self, limits: dict[str, Any] | None, replica_id: str, group: str
+    ) -> dict[str, Any]:
+        """Apply the controller's limits, if any came; hand back the next report (wire form)."""
+        now_s = self.now_s()
+        if limits is not None:
+            self.governor.apply(from_wire(BatchLimits, limits), now_s)
+        return to_wire(self.governor.report(self._state(), now_s, replica_id, group))
+
+    def _kv_tokens(self) -> int:
+        # Several groups of layers (sliding windows, state spaces) draw on one pool, and a token
+        # takes a block of each: vLLM's own count knows. It leaves the null block in, so that with
+        # one group the product is the exact number.
+        counted = self.cache_config.kv_cache_size_tokens
+        if len(self.kv_cache_config.kv_cache_groups) > 1 and counted is not None:
+            return counted
+        return self._kv_blocks * self.block_size
+
+    def _state(self) -> EngineState:
+        running, waiting = self.get_request_counts()
+        used = self._kv_blocks - self._block_pool.get_num_free_blocks()
+        kv_tokens = self.governor.engine.kv_tokens
+        return EngineState(running, waiting, used * kv_tokens // max(self._kv_blocks, 1))
+
+    def _set_limits(self) -> None:
+        limits = self.governor.before_step(self._state(), self.now_s())
+        # A streaming session that waits for input does not run, but vLLM counts it as if it did.
+        idle_sessions = self.num_waiting_for_streaming_input
+        cap = min(limits.max_running + idle_sessions, self.governor.engine.max_num_seqs)
+        setattr(self, self._cap_name, cap)
+        self.max_num_scheduled_tokens = limits.token_budget
+
+    def _measure(self, done: SchedulerOutput) -> None:
+        now_s = self.now_s()
+        scheduled_s = self._scheduled_at(done, now_s)
+        if not done.total_num_scheduled_tokens:
+            self._was_busy = False  # paused, or nothing left to schedule
+            return
+        # Between outputs while busy: that gap is what a client sees as time between tokens.
+        since_s = self._last_output_s if self._was_busy else scheduled_s
+        sample, prefilled = step_sample(done, now_s - since_s)
+        self.governor.after_step(sample, len(prefilled))
+        self._last_output_s = now_s
+        self._was_busy = bool(self.running)
+        if prefilled:
+            self._note_first_tokens(prefilled)
+
+    def _scheduled_at(self, done: SchedulerOutput, now_s: float) -> float:
+        # Outputs return in the order they were scheduled; empty ones may never return.
+        while self._scheduled:
+            output, scheduled_s = self._scheduled.popleft()
+            if output is done:
+                return scheduled_s
+        return now_s
+
+    def _note_first_tokens(self, prefilled: list[str]) -> None:
+        wall_s = self.wall_s()
+        for req_id in prefilled:
+            request = self.requests.get(req_id)
+            if request is None or request.num_output_tokens:  # None: it ended with its first
+                arrival_s = self._awaits_first_token.pop(req_id, None)
+                if arrival_s is not None:
+                    self.governor.first_token(wall_s - arrival_s)
+
+
+channel.install()

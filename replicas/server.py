@@ -1,0 +1,139 @@
+"""The Ray Serve LLM server class: one vLLM engine, kept in touch with the batch controller."""
+
+import asyncio
+import logging
+from typing import Any
+
+import ray
+from ray import serve
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.llm._internal.serve.core.server.llm_server import LLMServer
+
+from controller.actor import get_controller
+from controller.config import BatchingConfig, parse_batching
+from controller.records import BatchLimits, Mode, ReplicaReport, from_wire
+from replicas import channel
+from replicas.metrics import ReplicaMetrics
+
+logger = logging.getLogger("ray.serve")
+
+
+class BrimfulServer(LLMServer):
+    """Ray Serve LLM's server, with one background task: report, ask, apply, 1 to 4 times a second.
+
+    Its settings come in ``engine_kwargs.additional_config.brimful``, where the app builder puts
+    them and the scheduler reads them too.
+    """
+
+    async def start(self) -> None:
+        await super().start()
+        settings = self._llm_config.engine_kwargs["additional_config"]["brimful"]
+        self._link = ControlLink(
+            self.engine._engine_client,
+            parse_batching(settings["batching"]),
+            replica_id=serve.get_replica_context().replica_id.unique_id,
+            group=settings["group"],
+            metrics=ReplicaMetrics(),
+        )
+        self._link_task = asyncio.create_task(self._link.run())
+
+    async def check_health(self) -> None:
+        await super().check_health()
+        if self._link_task.done():
+            # Without its exchange the replica would never be controlled again.
+            raise RuntimeError("The exchange with the engine ended.") from (
+                None if self._link_task.cancelled() else self._link_task.exception()
+            )
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What ``serve_app.autoscaling`` scales by: read by Ray Serve, replica by replica."""
+        return self._link.autoscaling_stats()
+
+
+class ControlLink:
+    """Carries reports to the controller and its limits to the engine.
+
+    A controller that is gone, slow or at odds with the report costs nothing but its word: the
+    engine goes on by its last lease, then alone.
+    """
+
+    def __init__(
+        self,
+        client: channel.EngineClient,
+        config: BatchingConfig,
+        *,
+        replica_id: str,
+        group: str,
+        metrics: ReplicaMetrics,
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._batching = config.model_dump()
+        self._replica_id, self._group = replica_id, group
+        self._metrics = metrics
+        self._controller: ray.actor.ActorHandle | None = None
+        self._report: ReplicaReport | None = None
+        self._limits: BatchLimits | None = None
+
+    async def run(self) -> None:
+        """Exchange until the engine dies."""
+        clock = asyncio.get_running_loop().time
+        answer: dict[str, Any] | None = None
+        while True:
+            next_s = clock() + self._config.period_s
+            report = await channel.exchange(self._client, answer, self._replica_id, self._group)
+            self._note(from_wire(ReplicaReport, report))
+            answer = await self._ask(report)
+            if answer is not None:
+                self._limits = from_wire(BatchLimits, answer)
+            await asyncio.sleep(max(next_s - clock(), 0))
+
+    async def _ask(self, report: dict[str, Any]) -> dict[str, Any] | None:
+        try:
+            if self._controller is None:
+                # Finding a name blocks on the cluster's store; the replica is serving.
+                self._controller = await asyncio.to_thread(get_controller)
+            return await asyncio.wait_for(
+                self._controller.exchange.remote(report, self._batching),
+                timeout=self._config.lease_s / 2,
+            )
+        except RayTaskError as error:
+            logger.warning("The batch controller refused the report: %s", error.cause or error)
+        except (RayActorError, RayError, TimeoutError, ValueError) as error:
+            logger.debug("No answer from the batch controller: %r", error)
+            self._controller = None
+        return None
+
+    def _note(self, report: ReplicaReport) -> None:
+        before: Mode = self._report.mode if self._report else "leased"
+        if report.mode != before:
+            self._say(report.mode)
+        self._report = report
+        self._metrics.publish(report)
+
+    def _say(self, mode: Mode) -> None:
+        if mode == "leased":
+            logger.info(
+                "The batch controller is heard again; replica %s follows.", self._replica_id
+            )
+        else:
+            logger.warning(
+                "No word from the batch controller for %.1f s; replica %s decides alone.",
+                self._config.lease_s,
+                self._replica_id,
+            )
+
+    def autoscaling_stats(self) -> dict[str, float]:
+        """Queue depth and capacity of this replica; capacity is left out where unknown."""
+        report, limits = self._report, self._limits
+        if report is None:
+            return {}
+        stats = {
+            "running": float(report.running),
+            "waiting": float(report.waiting),
+            "max_running": float(report.max_running),
+            "arrival_rate_per_s": report.arrival_rate_per_s,
+        }
+        if limits is not None and limits.capacity_per_s is not None:
+            stats["capacity_per_s"] = limits.capacity_per_s
+        return stats

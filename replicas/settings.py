@@ -1,0 +1,29 @@
+"""What an engine is told about Brimful: ``additional_config["brimful"]`` of its configuration."""
+
+from typing import Any
+
+from pydantic import Field
+
+from controller.config import BatchingConfig, Block
+from controller.validation import parse
+
+PLACE = "additional_config.brimful"
+
+
+class EngineSettings(Block):
+    """The block as a whole; all of it may be left out, which gives the default policy alone."""
+
+    batching: BatchingConfig = BatchingConfig()
+    leased: bool = Field(False, description="a controller is expected, and hands out leases")
+    group: str | None = Field(None, description="whose statistics are pooled; None: nobody's")
+
+
+def parse_settings(additional_config: Any) -> EngineSettings:
+    """The settings in vLLM's ``additional_config``, which holds other projects' keys too.
+
+    Raises:
+        ConfigError: naming each wrong key of ours, its value and what is allowed.
+    """
+    # vLLM also allows an object with a hash here, which then belongs to somebody else.
+    ours = additional_config.get("brimful") if isinstance(additional_config, dict) else None
+    return parse(EngineSettings, {} if ours is None else ours, PLACE)

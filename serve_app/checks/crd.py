@@ -1,0 +1,42 @@
+"""Check a RayService against KubeRay's own schema of it (see ``k8s/compact_crd.py``)."""
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from controller.validation import join, unknown_key
+from serve_app.checks.values import line
+
+WORDS = {"object": "a mapping", "array": "a list", "string": "a string (quote it)"}
+
+
+@cache
+def _validator() -> Draft202012Validator:
+    text = resources.files("serve_app.checks").joinpath("rayservice.json").read_text()
+    return Draft202012Validator(json.loads(text))
+
+
+def schema_problems(manifest: dict[str, Any]) -> list[str]:
+    """Unknown and missing keys and wrong types, down to the pod templates."""
+    errors = sorted(_validator().iter_errors(manifest), key=lambda error: error.json_path)
+    return [problem for error in errors for problem in _lines(error)]
+
+
+def _lines(error: ValidationError) -> list[str]:
+    place, value = join("", error.absolute_path), error.instance
+    if error.validator == "additionalProperties":
+        allowed = error.schema["properties"]
+        return [unknown_key(place, key, allowed) for key in value if key not in allowed]
+    if error.validator == "required":
+        missing = [key for key in error.validator_value if key not in value]
+        return [f"{join(place, [key])}: required key is missing" for key in missing]
+    if error.validator == "type":
+        wanted = str(error.validator_value)
+        return [line(place, value, f"must be {WORDS.get(wanted, wanted)}")]
+    if error.validator == "anyOf":
+        return [line(place, value, "must be a number or a quantity such as 500m or 16Gi")]
+    return [f"{place}: {error.message}"]

@@ -1,0 +1,27 @@
+"""Check the options of one Ray Serve deployment, nested blocks included."""
+
+from typing import Any
+
+from pydantic import BaseModel
+from ray.serve.config import AutoscalingConfig
+from ray.serve.schema import DeploymentSchema
+
+from controller.validation import join
+from serve_app.checks.keys import choose, fields_of
+from serve_app.checks.values import value_problems
+
+
+def deployment_problems(options: dict[str, Any], where: str) -> list[str]:
+    """What Ray Serve has against ``options``, now or once it deploys them.
+
+    Its schema takes any mapping for some nested blocks and stops at the first wrong option.
+    """
+    found = value_problems(DeploymentSchema, options, where)
+    for key, annotation in (fields_of(DeploymentSchema) or {}).items():
+        block = options.get(key)
+        kind = choose(annotation, block)
+        if isinstance(block, dict) and isinstance(kind, type) and issubclass(kind, BaseModel):
+            if kind is AutoscalingConfig and options.get("num_replicas") == "auto":
+                block = {**AutoscalingConfig.default().model_dump(exclude_unset=True), **block}
+            found += value_problems(kind, block, join(where, [key]))
+    return list(dict.fromkeys(found))

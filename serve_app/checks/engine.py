@@ -1,0 +1,94 @@
+"""Check ``engine_kwargs`` by vLLM's own types and bounds, without loading a model."""
+
+import enum
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from functools import cache
+from typing import Annotated, Any, get_args
+
+import vllm.config
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from vllm.config import SchedulerConfig, SpeculativeConfig
+
+from controller.validation import join, nearest
+from serve_app.checks.shapes import ENGINE
+from serve_app.checks.values import call_problems, line, value_problems
+
+SIZES = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "enable_chunked_prefill")
+
+
+def engine_problems(kwargs: Mapping[str, Any], where: str) -> list[str]:
+    """Wrong types and values; ``kwargs`` holds known keys only."""
+    given = {key: value for key, value in kwargs.items() if value is not None}
+    found = []
+    for key, value in given.items():
+        found += _value(key, value, join(where, [key]))
+    return found or _sizes(given, where)
+
+
+def _value(key: str, value: Any, where: str) -> list[str]:
+    annotation = ENGINE.keys[key]
+    if annotation is SpeculativeConfig:  # vLLM adds the target model's configuration first
+        return [] if isinstance(value, dict) else value_problems(dict[str, Any], value, where)
+    members = [m for kind in _enums(annotation) for m in kind]
+    if members and isinstance(value, str):
+        names = [member.name for member in members]
+        known = value.upper() in names or value in [member.value for member in members]
+        return [] if known else [line(where, value, nearest(value.upper(), names))]
+    kind = _bounded(key, annotation)
+    found = call_problems(lambda: kind.validate_python(value), value, where)
+    if found or not isinstance(value, bool | int | float | str):
+        return found
+    checked = kind.validate_python(value)
+    if isinstance(checked, bool | int | float) and not _alike(value, checked):
+        # vLLM does not convert it: "false" would count as true.
+        return [line(where, value, f"must be of type {type(checked).__name__}")]
+    return []
+
+
+def _alike(value: Any, checked: Any) -> bool:
+    whole = type(value) is int
+    return type(value) is type(checked) or (whole and isinstance(checked, float | enum.Enum))
+
+
+@cache
+def _bounds() -> dict[str, FieldInfo]:
+    """The bounds of an engine argument stand in the config class it goes to, by the same name."""
+    found: dict[str, FieldInfo] = {}
+    for kind in vars(vllm.config).values():
+        fields = getattr(kind, "__pydantic_fields__", None)
+        # SpeculativeConfig uses the same names for the draft model.
+        if inspect.isclass(kind) and is_dataclass(kind) and kind is not SpeculativeConfig:
+            found.update({k: v for k, v in (fields or {}).items() if v.metadata})
+    return found
+
+
+def _bounded(key: str, annotation: Any) -> TypeAdapter[Any]:
+    info = _bounds().get(key)
+    if info is not None:
+        annotation = Annotated[annotation, *info.metadata]
+    try:
+        return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError:  # a config class, which has its own
+        return TypeAdapter(annotation)
+
+
+def _enums(annotation: Any) -> Iterator[type[enum.Enum]]:
+    if inspect.isclass(annotation) and issubclass(annotation, enum.Enum):
+        yield annotation
+    for member in get_args(annotation):
+        yield from _enums(member)
+
+
+def _sizes(kwargs: Mapping[str, Any], where: str) -> list[str]:
+    """The scheduler's own agreement between the sizes, where all of its parts are given."""
+    given = {key: kwargs[key] for key in SIZES if key in kwargs}
+    if not {"max_num_seqs", "max_num_batched_tokens"} <= given.keys():
+        return []
+    given.setdefault("max_model_len", given["max_num_batched_tokens"])
+    return call_problems(
+        lambda: SchedulerConfig(is_encoder_decoder=False, **given), given, where
+    )

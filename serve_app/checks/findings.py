@@ -1,0 +1,50 @@
+"""What a check hands back, and what it has to know about the place the file is meant for."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from controller.errors import ConfigError
+
+HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
+DIRECT_STREAMING = "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING"
+FORWARD_BODY = "RAY_SERVE_INGRESS_REQUEST_ROUTER_FORWARD_BODY"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the configuration will run.
+
+    Args:
+        env: the environment of Ray's processes there.
+        local_paths: model paths are meant for this machine, so they can be looked for.
+    """
+
+    env: Mapping[str, str]
+    local_paths: bool
+
+    @property
+    def direct_streaming(self) -> bool:
+        """Ray Serve LLM takes "1" for yes and everything else for no."""
+        return self.env.get(DIRECT_STREAMING) == "1"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Collects what is wrong, what is worth knowing, and one line per sound application."""
+
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    summary: list[str] = field(default_factory=list)
+
+    def add(self, problems: list[str]) -> None:
+        """Add ``problems``, less those found already."""
+        self.problems.extend(line for line in problems if line not in self.problems)
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Take the problems of a ``ConfigError`` raised inside, and go on."""
+        try:
+            yield
+        except ConfigError as error:
+            self.add(error.problems)

@@ -1,0 +1,137 @@
+"""Check one entry of ``llm_configs`` as far as that goes without loading its model."""
+
+from typing import Any
+
+from ray.llm._internal.common.placement import PlacementGroupConfig
+from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
+from ray.serve.config import AutoscalingConfig
+
+from controller.config import parse_batching
+from controller.errors import ConfigError
+from controller.validation import join
+from serve_app.checks.deployment import deployment_problems
+from serve_app.checks.engine import engine_problems
+from serve_app.checks.findings import Findings, Target
+from serve_app.checks.model_files import missing_models
+from serve_app.checks.values import call_problems, value_problems
+from serve_app.config import BLOCKS, parse_scaling, ray_llm_config
+
+# Blocks whose contents are taken apart here and by the app builder.
+TAKEN_APART = ("model_loading_config", "engine_kwargs", "deployment_config")
+# LLMServer computes these from placement_group_config.
+COMPUTED = ("placement_group_bundles", "placement_group_strategy")
+
+
+def check_entry(entry: dict[str, Any], where: str, target: Target, findings: Findings) -> None:
+    """Report what is wrong with ``entry``, which holds known keys only."""
+    before = len(findings.problems)
+    entry = {key: value for key, value in entry.items() if value is not None}
+    shape = [
+        f"{where}.{key}: must be a mapping, got {entry[key]!r}"
+        for key in TAKEN_APART
+        if not isinstance(entry.get(key, {}), dict)
+    ]
+    findings.add(shape)
+    for block, parse in (("batching", parse_batching), ("scaling", parse_scaling)):
+        try:
+            parse(entry.get(block), f"{where}.{block}")
+        except ConfigError as error:
+            findings.add(error.problems)
+            entry.pop(block)  # what is left can still be checked
+    if shape:
+        return
+    serve_part = {k: v for k, v in entry.items() if k not in (*BLOCKS, "server_cls")}
+    findings.add(_serve_problems(serve_part, where))
+    if target.local_paths:
+        findings.add(missing_models(entry, where))
+    with findings.collecting():
+        ours = ray_llm_config(entry, where)
+        if len(findings.problems) == before:
+            findings.add(_build_problems(ours, where))
+    findings.notes.extend(_unused(entry, where))
+
+
+def _serve_problems(entry: dict[str, Any], where: str) -> list[str]:
+    engine = entry.get("engine_kwargs", {})
+    deployment = entry.get("deployment_config", {})
+    place = f"{where}.deployment_config"
+    found = deployment_problems({"name": "llm", **deployment}, place)
+    found += [
+        f"{join(place, [key])}: Ray Serve LLM computes it; set placement_group_config instead"
+        for key in COMPUTED
+        if key in deployment
+    ]
+    if "placement_group_config" in entry:
+        bundles = f"{where}.placement_group_config"
+        found += value_problems(PlacementGroupConfig, entry["placement_group_config"], bundles)
+    found += engine_problems(engine, f"{where}.engine_kwargs")
+    if "brimful" in (engine.get("additional_config") or {}):
+        found.append(
+            f"{where}.engine_kwargs.additional_config.brimful: is made from the batching block;"
+            " leave it out"
+        )
+    # Ray's own class repeats some of these in other words: the first word on a place stands.
+    places = {line.split(": ")[0] for line in found}
+    ray = value_problems(LLMConfig, entry, where)
+    return found + [line for line in ray if line.split(": ")[0] not in places]
+
+
+def _build_problems(ours: dict[str, Any], where: str) -> list[str]:
+    """What the app builder and the replica would stumble on: classes to import, engine config."""
+
+    def build() -> None:
+        config = LLMConfig.model_validate(ours)
+        engine = config.get_engine_config()
+        engine.get_initialization_kwargs()
+
+    return call_problems(build, ours, where)
+
+
+def _unused(entry: dict[str, Any], where: str) -> list[str]:
+    notes = []
+    if entry.get("scaling") and _scaling(entry) is None:
+        notes.append(f"{where}.scaling: has no effect without deployment_config.autoscaling_config")
+    bounds = parse_batching(entry.get("batching")).max_running
+    if (bounds.max or bounds.min > 1) and "max_num_seqs" not in entry.get("engine_kwargs", {}):
+        notes.append(
+            f"{where}.engine_kwargs: without max_num_seqs vLLM chooses it by the card (256 or"
+            " 1024), and a bound of max_running above it stops the replica from starting"
+        )
+    return notes
+
+
+def _scaling(entry: dict[str, Any]) -> dict[str, Any] | None:
+    """Bounds on replicas as Ray Serve will see them; None where their number is fixed."""
+    deployment = entry.get("deployment_config") or {}
+    auto = deployment.get("num_replicas") == "auto"
+    given = deployment.get("autoscaling_config")
+    if not auto and not given:
+        return None
+    default = AutoscalingConfig.default() if auto else AutoscalingConfig()
+    return {**default.model_dump(), **(given or {})}
+
+
+def describe(entry: dict[str, Any]) -> str:
+    """One line on what an entry without problems will do."""
+    batching = parse_batching(entry.get("batching"))
+    loading, engine = entry["model_loading_config"], entry.get("engine_kwargs") or {}
+    sla, bounds = batching.sla, batching.max_running
+    limits = [
+        f"{value:g} ms {name}"
+        for value, name in ((sla.itl_ms, "between tokens"), (sla.ttft_ms, "to the first token"))
+        if value is not None
+    ]
+    promise = f"{' and '.join(limits)} at p{sla.percentile:g}" if limits else "no SLA"
+    top = bounds.max or engine.get("max_num_seqs") or "vLLM's default"
+    return (
+        f"model {loading['model_id']}, policy {batching.policy}, {promise},"
+        f" {bounds.min} to {top} running, {_replicas(entry)}"
+    )
+
+
+def _replicas(entry: dict[str, Any]) -> str:
+    scaling = _scaling(entry)
+    if scaling is not None:
+        return f"{scaling['min_replicas']} to {scaling['max_replicas']} replicas"
+    count = (entry.get("deployment_config") or {}).get("num_replicas") or 1
+    return f"{count} replica{'s' if count != 1 else ''}"

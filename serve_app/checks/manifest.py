@@ -1,0 +1,130 @@
+"""Check a KubeRay manifest: each RayService of it, down to the embedded Serve configuration."""
+
+import json
+from typing import Any
+
+import ray
+
+from controller.errors import ConfigError
+from controller.validation import join
+from serve_app.checks.crd import schema_problems
+from serve_app.checks.findings import Findings, Target
+from serve_app.checks.ray_pods import check_switches, ray_containers
+from serve_app.checks.serve import BUILDER, check_serve
+from serve_app.checks.source import parse_documents
+from serve_app.checks.values import line
+
+API_VERSION = "ray.io/v1"
+CLUSTER = "spec.rayClusterConfig"
+SERVE = "spec.serveConfigV2"
+
+
+def is_manifest(document: Any) -> bool:
+    """Is it a Kubernetes object (and not a Serve configuration)?"""
+    return isinstance(document, dict) and "kind" in document
+
+
+def check_documents(documents: list[Any], findings: Findings) -> None:
+    """Report everything wrong with the RayServices among ``documents``; others are not looked at."""
+    services = [
+        (number, document)
+        for number, document in enumerate(documents, 1)
+        if isinstance(document, dict) and document.get("kind") == "RayService"
+    ]
+    if not services:
+        kinds = [str(d.get("kind")) for d in documents if isinstance(d, dict)]
+        findings.add([f"kind: there is no RayService in it, only {', '.join(kinds)}"])
+    for number, service in services:
+        own = Findings()
+        check_service(service, own)
+        before = f"document {number}: " if len(documents) > 1 else ""
+        findings.add([before + problem for problem in own.problems])
+        findings.notes.extend(before + note for note in own.notes)
+        findings.summary.extend(before + summary for summary in own.summary)
+
+
+def check_service(manifest: dict[str, Any], findings: Findings) -> None:
+    """Report everything wrong with one RayService."""
+    if manifest.get("apiVersion") != API_VERSION:
+        version = manifest.get("apiVersion")
+        findings.add([line("apiVersion", version, f"must be {API_VERSION!r}")])
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict) or not metadata.get("name"):
+        findings.add(["metadata.name: required key is missing"])
+    findings.add(schema_problems(manifest))
+    spec = manifest.get("spec")
+    if not isinstance(spec, dict):
+        findings.add(["spec: required key is missing"])
+        return
+    cluster = spec.get("rayClusterConfig")
+    cluster = cluster if isinstance(cluster, dict) else {}
+    containers = ray_containers(cluster, CLUSTER, findings)
+    _check_cluster(cluster, findings)
+    config = _serve_config(spec, findings)
+    if config is None:
+        return
+    ours = _our_applications(config)
+    if ours:
+        check_switches(containers, findings)
+        _note_accelerators(ours, cluster, findings)
+    head = containers[0].env if containers else {}
+    env = {name: value for name, value in head.items() if isinstance(value, str)}
+    # Model paths lie in the image or on a volume.
+    check_serve(config, SERVE, Target(env=env, local_paths=False), findings)
+
+
+def _check_cluster(cluster: dict[str, Any], findings: Findings) -> None:
+    version = cluster.get("rayVersion")
+    ours = ".".join(ray.__version__.split(".")[:2])
+    if version is None:
+        findings.add([f"{CLUSTER}.rayVersion: required key is missing; the image's Ray version"])
+    elif not str(version).startswith(f"{ours}."):
+        findings.notes.append(f"{CLUSTER}.rayVersion: {version!r}; checked here by Ray {ours}")
+    groups = cluster.get("workerGroupSpecs")
+    if not isinstance(groups, list) or not groups:
+        findings.add([f"{CLUSTER}.workerGroupSpecs: required: at least one group of workers"])
+        return
+    for index, group in enumerate(groups):
+        sizes = group if isinstance(group, dict) else {}
+        low, high = sizes.get("minReplicas"), sizes.get("maxReplicas")
+        if isinstance(low, int) and isinstance(high, int) and low > high:
+            place = join(CLUSTER, ["workerGroupSpecs", index, "maxReplicas"])
+            findings.add([line(place, high, f"minReplicas is {low}")])
+
+
+def _serve_config(spec: dict[str, Any], findings: Findings) -> Any:
+    text = spec.get("serveConfigV2")
+    if not isinstance(text, str):
+        findings.add([f"{SERVE}: required: a Serve configuration as a block of text (`|`)"])
+        return None
+    try:
+        return parse_documents(text)[0]
+    except ConfigError as error:
+        findings.add([f"{SERVE}: {problem}" for problem in error.problems])
+        return None
+
+
+def _our_applications(config: Any) -> list[dict[str, Any]]:
+    listed = config.get("applications", [config]) if isinstance(config, dict) else []
+    applications = [app for app in listed if isinstance(app, dict)] if listed else []
+    return [app for app in applications if app.get("import_path") == BUILDER]
+
+
+def _note_accelerators(
+    applications: list[dict[str, Any]], cluster: dict[str, Any], findings: Findings
+) -> None:
+    """KubeRay's autoscaler does not know which GPU a worker that is not up yet will have."""
+    if not cluster.get("enableInTreeAutoscaling"):
+        return
+    offered = json.dumps(cluster.get("workerGroupSpecs"), default=str)
+    for application in applications:
+        args = application.get("args")
+        entries = args.get("llm_configs") if isinstance(args, dict) else None
+        for entry in entries if isinstance(entries, list) else []:
+            kind = entry.get("accelerator_type") if isinstance(entry, dict) else None
+            if kind and f"accelerator_type:{kind}" not in offered:
+                findings.notes.append(
+                    f"{SERVE}: accelerator_type {kind!r} needs workers that offer the resource"
+                    f" 'accelerator_type:{kind}'; without it in rayStartParams.resources the"
+                    " autoscaler adds none (or leave it out and choose the GPU by nodeSelector)"
+                )

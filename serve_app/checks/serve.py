@@ -1,0 +1,183 @@
+"""Check a Ray Serve configuration: Serve's own schema, then our applications down to our blocks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
+
+from controller.validation import join
+from serve_app.checks.deployment import deployment_problems
+from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Findings, Target
+from serve_app.checks.keys import unknown_keys, without
+from serve_app.checks.llm import check_entry, describe
+from serve_app.checks.shapes import ENTRY, REFINEMENTS, LLMServingArgs
+from serve_app.checks.source import read_documents
+from serve_app.checks.values import line, value_problems
+
+BUILDER = "serve_app:build_app"
+INGRESS = ("ingress_cls_config", "ingress_deployment_config")
+UNIQUE = ("name", "route_prefix")
+
+
+def check_serve(config: Any, where: str, target: Target, findings: Findings) -> None:
+    """Report everything wrong with ``config``: what ``serve deploy`` would be given."""
+    if not isinstance(config, dict):
+        findings.add([f"{where or 'top level'}: must be a mapping, got {_kind(config)}"])
+        return
+    if "applications" not in config and "import_path" in config:
+        findings.add(
+            [
+                f"{join(where, ['applications'])}: required key is missing; Ray Serve no longer"
+                " takes a single application at the top level: put it into this list"
+            ]
+        )
+        check_serve({"applications": [config]}, where, target, findings)
+        return
+    unknown = unknown_keys(config, ServeDeploySchema, REFINEMENTS)
+    findings.add([key.line(where) for key in unknown])
+    config = without(config, unknown)
+    applications = config.get("applications")
+    # Serve names neither the place nor the first holder of a name that is taken: done below.
+    for name in UNIQUE:
+        findings.add(_duplicates(applications, name, join(where, ["applications"])))
+    findings.add(
+        [
+            problem
+            for problem in value_problems(ServeDeploySchema, config, where)
+            if "Found multiple configs" not in problem and "Found duplicate" not in problem
+        ]
+    )
+    for index, application in enumerate(applications if isinstance(applications, list) else []):
+        if isinstance(application, dict):
+            place = join(where, ["applications", index])
+            _check_application(application, place, target, findings)
+
+
+def _check_application(
+    application: dict[str, Any], where: str, target: Target, findings: Findings
+) -> None:
+    before = len(findings.problems)
+    for index, deployment in enumerate(application.get("deployments") or []):
+        if isinstance(deployment, dict):
+            findings.add(deployment_problems(deployment, join(where, ["deployments", index])))
+    entries: list[dict[str, Any]] = []
+    if application.get("import_path") == BUILDER:
+        entries = _check_args(application.get("args"), f"{where}.args", target, findings)
+    if len(findings.problems) == before:
+        models = "; ".join(describe(entry) for entry in entries)
+        about = models or f"{application['import_path']}, checked by Ray Serve's schema only"
+        name, route = (_given(application, key) for key in UNIQUE)
+        findings.summary.append(f"{name} at {route}: {about}")
+
+
+def _check_args(
+    args: Any, where: str, target: Target, findings: Findings
+) -> list[dict[str, Any]]:
+    """The entries of ``llm_configs``, once everything in ``args`` is checked."""
+    if not isinstance(args, dict):
+        findings.add([f"{where}.llm_configs: required key is missing"])
+        return []
+    unknown = unknown_keys(args, LLMServingArgs, REFINEMENTS)
+    findings.add([key.line(where) for key in unknown])
+    args = without(args, unknown)
+    listed = args.get("llm_configs")
+    place = f"{where}.llm_configs"
+    if not isinstance(listed, list) or not listed:
+        findings.add([f"{place}: must be a list with at least one model, got {_kind(listed)}"])
+        return []
+    entries = []
+    for index, entry in enumerate(listed):
+        inner = join(place, [index])
+        if isinstance(entry, str):
+            entry = _read_entry(entry, inner, target, findings)
+        elif not isinstance(entry, dict):
+            findings.add([f"{inner}: must be a mapping or the path of one, got {_kind(entry)}"])
+        if isinstance(entry, dict):
+            check_entry(entry, inner, target, findings)
+            entries.append(entry)
+    findings.add(_repeated_models(entries, place))
+    _check_way_in(args, entries, where, target, findings)
+    return entries
+
+
+def _read_entry(path: str, where: str, target: Target, findings: Findings) -> Any:
+    if not target.local_paths:
+        findings.notes.append(f"{where}: {path!r} is on another machine and was not checked")
+        return None
+    local = Findings()
+    with local.collecting():
+        entry = read_documents(Path(path))[0]
+        unknown = unknown_keys(entry, ENTRY, REFINEMENTS)
+        local.add([key.line(where) for key in unknown])
+        findings.add(local.problems)
+        return without(entry, unknown)
+    findings.add([f"{where}: {path}: {problem}" for problem in local.problems])
+    return None
+
+
+def _check_way_in(
+    args: dict[str, Any],
+    entries: list[dict[str, Any]],
+    where: str,
+    target: Target,
+    findings: Findings,
+) -> None:
+    """Direct streaming takes one model and no ingress; with LoRA the router reads the body."""
+    found = []
+    if len(args["llm_configs"]) > 1:
+        found.append(
+            f"{where}.llm_configs: direct streaming takes one model per application, got"
+            f" {len(args['llm_configs'])}; make each its own application"
+        )
+    found += [
+        f"{join(where, [key])}: direct streaming has no ingress deployment; leave the key out"
+        for key in INGRESS
+        if args.get(key)
+    ]
+    if any(entry.get("lora_config") for entry in entries):
+        if target.env.get(FORWARD_BODY) != "1":
+            found.append(
+                f'{where}.llm_configs: LoRA with direct streaming needs {FORWARD_BODY}="1"'
+            )
+    if target.direct_streaming:
+        findings.add(found)
+        if target.env.get(HA_PROXY) != "1":
+            findings.add(
+                [f'{where}: {DIRECT_STREAMING}="1" needs {HA_PROXY}="1" beside it']
+            )
+    else:
+        findings.notes.extend(f"{problem} ({DIRECT_STREAMING} is not set)" for problem in found)
+
+
+def _duplicates(applications: Any, key: str, where: str) -> list[str]:
+    found, holders = [], {}
+    for index, application in enumerate(applications if isinstance(applications, list) else []):
+        value = _given(application, key) if isinstance(application, dict) else None
+        if isinstance(value, str) and value in holders:
+            place, first = join(where, [index, key]), join(where, [holders[value]])
+            found.append(line(place, value, f"{first} has it already"))
+        elif isinstance(value, str):
+            holders[value] = index
+    return found
+
+
+def _repeated_models(entries: list[dict[str, Any]], where: str) -> list[str]:
+    found, seen = [], set()
+    for index, entry in enumerate(entries):
+        loading = entry.get("model_loading_config")
+        model = loading.get("model_id") if isinstance(loading, dict) else None
+        if isinstance(model, str) and model in seen:
+            place = join(where, [index, "model_loading_config", "model_id"])
+            found.append(line(place, model, "another model of this application has it already"))
+        elif isinstance(model, str):
+            seen.add(model)
+    return found
+
+
+def _given(application: dict[str, Any], key: str) -> Any:
+    return application.get(key, ServeApplicationSchema.model_fields[key].default)
+
+
+def _kind(value: Any) -> str:
+    return "nothing" if value is None else json.dumps(value, default=str)[:40]

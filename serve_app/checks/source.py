@@ -1,0 +1,72 @@
+"""Read YAML strictly: every syntax error and every key written twice is named with its line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controller.errors import ConfigError
+from controller.validation import join
+
+MERGE = "tag:yaml.org,2002:merge"
+
+
+def read_documents(path: Path) -> list[Any]:
+    """The YAML documents of a file, empty ones left out.
+
+    Raises:
+        ConfigError: the file cannot be read, is not YAML, repeats a key, or holds nothing.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([f"cannot read it: {error.strerror}"]) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"not UTF-8 text: byte {error.start} is {error.reason}"]) from None
+    return parse_documents(text)
+
+
+def parse_documents(text: str) -> list[Any]:
+    """The YAML documents of a text, empty ones left out.
+
+    Raises:
+        ConfigError: as ``read_documents``; lines are counted from 1 in ``text``.
+    """
+    try:
+        trees = [tree for tree in yaml.compose_all(text, yaml.SafeLoader) if tree is not None]
+        repeated = [line for tree in trees for line in _repeated_keys(tree, "", set())]
+        if repeated:
+            raise ConfigError(repeated)
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError([f"{_where(error)}not valid YAML: {error.problem}"]) from None
+    except yaml.YAMLError as error:
+        raise ConfigError([f"not valid YAML: {' '.join(str(error).split())}"]) from None
+    if not documents:
+        raise ConfigError(["empty: there is nothing to check"])
+    return documents
+
+
+def _where(error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    return f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+
+
+def _repeated_keys(node: yaml.Node, place: str, seen_nodes: set[int]) -> Iterator[str]:
+    if id(node) in seen_nodes:  # an alias
+        return
+    seen_nodes.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from _repeated_keys(item, join(place, [index]), seen_nodes)
+    elif isinstance(node, yaml.MappingNode):
+        first_lines: dict[str, int] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
+                continue
+            inner, line = join(place, [key.value]), key.start_mark.line + 1
+            if key.value in first_lines:
+                yield f"line {line}: {inner}: set twice, first on line {first_lines[key.value]}"
+            first_lines.setdefault(key.value, line)
+            yield from _repeated_keys(value, inner, seen_nodes)

@@ -1,0 +1,118 @@
+"""The blocks that Brimful adds to an entry of ``llm_configs``, and what becomes of them."""
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import Field
+
+from controller.config import BatchingConfig, Block, parse_batching
+from controller.errors import ConfigError
+from controller.validation import parse
+
+SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
+SERVER = "replicas.server:BrimfulServer"
+AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
+BLOCKS = ("batching", "scaling")
+
+
+class ScalingConfig(Block):
+    """How many replicas traffic is worth; used where ``autoscaling_config`` is given."""
+
+    target_utilization: float = Field(
+        0.85, gt=0, le=1, description="rho: share of its capacity a replica should carry"
+    )
+    drain_s: float = Field(20.0, gt=0, description="T_drain: how fast a backlog should be gone")
+    queue_factor: float = Field(
+        2.0, gt=0, description="a queue above this many times the cap asks for one replica more"
+    )
+    queue_for_s: float = Field(30.0, ge=0, description="... once it lasted this long")
+
+
+def parse_scaling(data: Any, where: str = "scaling") -> ScalingConfig:
+    """The ``scaling`` block from plain data (None: all defaults).
+
+    Raises:
+        ConfigError: naming each wrong key, its value and what is allowed.
+    """
+    return parse(ScalingConfig, {} if data is None else data, where)
+
+
+def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict[str, Any]:
+    """An entry of ``llm_configs`` as Ray Serve LLM takes it: our blocks turned into its settings.
+
+    Raises:
+        ConfigError: a block is wrong, or the entry sets what Brimful has to set.
+    """
+    rest = {key: value for key, value in entry.items() if key not in BLOCKS}
+    batching = parse_batching(entry.get("batching"), f"{where}.batching")
+    scaling = parse_scaling(entry.get("scaling"), f"{where}.scaling")
+    engine_kwargs = dict(rest.get("engine_kwargs") or {})
+    _check(rest, engine_kwargs, batching, where)
+    additional = dict(engine_kwargs.get("additional_config") or {})
+    additional["brimful"] = {
+        "batching": batching.model_dump(),
+        "leased": True,
+        "group": group_name(rest, batching),
+    }
+    deployment = dict(rest.get("deployment_config") or {})
+    if deployment.get("autoscaling_config") or deployment.get("num_replicas") == "auto":
+        autoscaling = dict(deployment.get("autoscaling_config") or {})
+        autoscaling.setdefault(
+            "policy",
+            {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": scaling.model_dump()},
+        )
+        deployment["autoscaling_config"] = autoscaling
+    return {
+        **rest,
+        "server_cls": SERVER,
+        "engine_kwargs": {
+            **engine_kwargs,
+            "scheduler_cls": SCHEDULER,
+            "additional_config": additional,
+        },
+        "deployment_config": deployment,
+    }
+
+
+def _check(
+    entry: dict[str, Any], engine_kwargs: dict[str, Any], batching: BatchingConfig, where: str
+) -> None:
+    found = []
+    if entry.get("llm_engine", "vLLM") != "vLLM":
+        found.append(f"{where}.llm_engine: {entry['llm_engine']!r} is not allowed: only 'vLLM'")
+    for place, key, ours in (
+        (entry, "server_cls", SERVER),
+        (engine_kwargs, "scheduler_cls", SCHEDULER),
+    ):
+        if place.get(key) not in (None, ours):
+            inner = "" if place is entry else ".engine_kwargs"
+            found.append(
+                f"{where}{inner}.{key}: {place[key]!r} is not allowed: Brimful sets it to {ours!r};"
+                " leave the key out"
+            )
+    size = engine_kwargs.get("max_num_seqs")
+    if isinstance(size, int):
+        try:
+            batching.upper_bound(size)
+        except ConfigError as error:
+            found += [f"{where}.{problem}" for problem in error.problems]
+    if found:
+        raise ConfigError(found)
+
+
+def group_name(entry: dict[str, Any], batching: BatchingConfig) -> str:
+    """Replicas share what they learn when model, accelerator, engine and batching are the same.
+
+    The model's source counts, not its name alone: two versions may be served under one name.
+    """
+    loading = entry.get("model_loading_config") or {}
+    model_id = loading.get("model_id", "model") if isinstance(loading, dict) else loading.model_id
+    same = (
+        loading,
+        entry.get("engine_kwargs"),
+        entry.get("accelerator_type"),
+        batching.model_dump(),
+    )
+    digest = hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()
+    return f"{model_id}-{digest[:8]}"

@@ -1,0 +1,143 @@
+"""Records with plausible numbers, of which a test names only those it is about."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from controller.config import BatchingConfig, parse_batching
+from controller.models.histogram import HistogramCounter, LogHistogram
+from controller.models.lengths import LengthMoments
+from controller.models.step_time import StepFit, StepStats
+from controller.policies.base import Pool
+from controller.records import (
+    BatchLimits,
+    EngineLimits,
+    EngineState,
+    RecentSteps,
+    ReplicaReport,
+    StepSample,
+)
+from replicas.governor import Governor
+
+ENGINE = EngineLimits(
+    max_num_seqs=256, max_num_batched_tokens=2048, kv_tokens=20_000, block_tokens=16
+)
+
+
+def engine(**overrides: Any) -> EngineLimits:
+    """256 requests, 2048 tokens a step, 20,000 tokens of KV memory in blocks of 16."""
+    return replace(ENGINE, **overrides)
+
+
+def batching(**block: Any) -> BatchingConfig:
+    """The ``batching`` block with these keys; ``paper`` where no policy is named."""
+    return parse_batching(block)
+
+
+def moments_of(lengths: Iterable[tuple[int, int]]) -> LengthMoments:
+    """The moments of requests with these (input, output) tokens."""
+    pairs = list(lengths)
+    return LengthMoments(
+        n=len(pairs),
+        input=sum(i for i, _ in pairs),
+        output=sum(o for _, o in pairs),
+        input_sq=sum(i * i for i, _ in pairs),
+        output_sq=sum(o * o for _, o in pairs),
+        cross=sum(i * o for i, o in pairs),
+    )
+
+
+def sample(**overrides: Any) -> StepSample:
+    """A step of 10 decodes over 2,000 KV tokens in 20 ms."""
+    plain = StepSample(
+        decodes=10, kv_tokens=2000, prefill_tokens=0, prefill_context=0, duration_s=0.02
+    )
+    return replace(plain, **overrides)
+
+
+def stats_of(samples: Iterable[StepSample]) -> StepStats:
+    """The sufficient statistics of these steps."""
+    fit = StepFit()
+    for s in samples:
+        fit.add(s.decodes, s.kv_tokens, s.prefill_tokens, s.prefill_context, s.duration_s)
+    return fit.stats()
+
+
+def linear_steps(count: int = 200, c0: float = 0.02, c1: float = 2e-4) -> list[StepSample]:
+    """Steps of 1 to 100 decodes that take exactly c0 + c1 per decode."""
+    return [
+        sample(decodes=b, kv_tokens=0, duration_s=c0 + c1 * b)
+        for b in (1 + (37 * k) % 100 for k in range(count))
+    ]
+
+
+def histogram_of(durations_s: Iterable[float]) -> LogHistogram:
+    """A histogram that counted these durations."""
+    counter = HistogramCounter()
+    for duration_s in durations_s:
+        counter.add(duration_s)
+    return counter.snapshot()
+
+
+def recent(itl_s: float, decodes: float, tokens: float = 0.0, steps: int = 10) -> RecentSteps:
+    """A window of ``steps`` with this mean latency and batch."""
+    return RecentSteps(steps=steps, itl_s=itl_s, decodes=decodes, tokens=tokens)
+
+
+REPORT = ReplicaReport(
+    replica_id="r1",
+    group="g",
+    seq=1,
+    engine=ENGINE,
+    mode="leased",
+    reason="start",
+    epoch=1,
+    max_running=256,
+    token_budget=2048,
+    running=10,
+    waiting=5,
+    decoding=10,
+    prefilling=5,
+    kv_used_tokens=2000,
+    arrivals=20,
+    finished=5,
+    preemptions=0,
+    arrival_rate_per_s=2.0,
+    recent=RecentSteps(),
+    lengths=LengthMoments(),
+    steps=StepStats(),
+    itl=LogHistogram(),
+    ttft=LogHistogram(),
+)
+
+
+def report(**overrides: Any) -> ReplicaReport:
+    """Replica r1 of group g with 10 requests running and 5 waiting, nothing finished."""
+    return replace(REPORT, **overrides)
+
+
+def pool(**overrides: Any) -> Pool:
+    """A group of one replica of which nothing is known."""
+    return replace(Pool(replicas=1), **overrides)
+
+
+def limits(**overrides: Any) -> BatchLimits:
+    """A 5 s lease on 64 running requests, set by the SLA."""
+    plain = BatchLimits(epoch=1, lease_s=5.0, max_running=64, token_budget=None, reason="sla")
+    return replace(plain, **overrides)
+
+
+def state(running: int = 10, waiting: int = 0, kv_used_tokens: int = 0) -> EngineState:
+    """What the engine holds before a step."""
+    return EngineState(running, waiting, kv_used_tokens)
+
+
+def governor(
+    config: BatchingConfig | None = None,
+    limits_of_engine: EngineLimits = ENGINE,
+    *,
+    leased: bool = True,
+    now_s: float = 0.0,
+) -> Governor:
+    """A Governor that expects a controller and has not heard it yet."""
+    return Governor(config or batching(), limits_of_engine, leased=leased, now_s=now_s)

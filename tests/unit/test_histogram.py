@@ -1,0 +1,80 @@
+"""Log-spaced histograms against numpy, to the width of a bin."""
+
+import numpy as np
+import pytest
+
+from controller.models.histogram import (
+    BINS,
+    PER_DECADE,
+    HistogramCounter,
+    LogHistogram,
+    bin_of,
+    lower_edge_s,
+    merge,
+)
+from tests.builders import histogram_of
+
+HALF_BIN = 10 ** (0.5 / PER_DECADE)
+
+
+@pytest.mark.parametrize("percent", [0.1, 1, 25, 50, 90, 99, 99.9, 100])
+@pytest.mark.parametrize("seed", range(3))
+def test_percentiles_are_numpys_to_half_a_bin(percent: float, seed: int) -> None:
+    durations_s = np.random.default_rng(seed).lognormal(-3, 1, 1999)  # no rank falls on a tie
+    exact_s = np.percentile(durations_s, percent, method="inverted_cdf")
+    found_s = histogram_of(durations_s.tolist()).percentile_s(percent)
+    assert found_s is not None
+    assert exact_s / HALF_BIN * 0.999 <= found_s <= exact_s * HALF_BIN * 1.001
+
+
+def test_a_bin_is_a_twentieth_of_a_decade() -> None:
+    assert lower_edge_s(0) == pytest.approx(1e-4)
+    assert lower_edge_s(20) == pytest.approx(1e-3)
+    assert [bin_of(s) for s in (1.01e-4, 1.01e-3, 0.0101, 0.0114)] == [0, 20, 40, 41]
+
+
+def test_the_end_bins_hold_everything_beyond_them() -> None:
+    assert [bin_of(s) for s in (0.0, 1e-9, 1e-4)] == [0, 0, 0]
+    assert [bin_of(s) for s in (99.0, 100.0, 1e9)] == [BINS - 1] * 3
+
+
+def test_an_empty_histogram_has_neither_mean_nor_percentile() -> None:
+    assert LogHistogram().n == 0
+    assert LogHistogram().mean_s is None
+    assert LogHistogram().percentile_s(99) is None
+
+
+def test_the_mean_is_exact() -> None:
+    assert histogram_of([0.010, 0.020, 0.060]).mean_s == pytest.approx(0.030)
+
+
+def test_one_duration_is_counted_as_often_as_said() -> None:
+    counter = HistogramCounter()
+    counter.add(0.02, times=64)
+    assert counter.snapshot().n == 64
+    assert counter.snapshot().total_s == pytest.approx(1.28)
+
+
+def test_a_snapshot_stays_what_it_was() -> None:
+    counter = HistogramCounter()
+    before = counter.snapshot()
+    counter.add(0.02)
+    assert before.n == 0
+
+
+def test_since_is_what_was_counted_in_between() -> None:
+    counter = HistogramCounter()
+    counter.add(0.01)
+    earlier = counter.snapshot()
+    counter.add(0.04)
+    counter.add(0.04)
+    between = counter.snapshot().since(earlier)
+    assert between.counts == histogram_of([0.04, 0.04]).counts
+    assert between.total_s == pytest.approx(0.08)
+
+
+def test_merge_counts_everything() -> None:
+    both = merge([histogram_of([0.01, 0.1]), histogram_of([0.01])])
+    assert both.counts == histogram_of([0.01, 0.01, 0.1]).counts
+    assert both.total_s == pytest.approx(0.12)
+    assert merge([]) == LogHistogram()

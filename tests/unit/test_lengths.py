@@ -1,0 +1,75 @@
+"""Moments of request lengths against numpy."""
+
+import numpy as np
+import pytest
+
+from controller.models.lengths import LengthMoments, LengthRing
+from tests.builders import moments_of
+
+
+def drawn(n: int = 500) -> list[tuple[int, int]]:
+    rng = np.random.default_rng(7)
+    inputs = rng.integers(1, 400, n)
+    outputs = inputs // 2 + rng.geometric(1 / 80, n)
+    return [(int(i), int(o)) for i, o in zip(inputs, outputs, strict=True)]
+
+
+def test_moments_are_numpys() -> None:
+    lengths = drawn()
+    inputs, outputs = np.array(lengths).T
+    moments = moments_of(lengths)
+    assert moments.n == 500
+    assert moments.mean_input == pytest.approx(inputs.mean())
+    assert moments.mean_output == pytest.approx(outputs.mean())
+    assert moments.mean_total == pytest.approx(inputs.mean() + outputs.mean())
+    assert moments.variance_total == pytest.approx(inputs.var() + outputs.var())
+
+
+def test_the_live_mean_is_the_formula_with_covariance_and_variation() -> None:
+    lengths = drawn()
+    inputs, outputs = np.array(lengths).T
+    covariance = np.cov(inputs, outputs, bias=True)[0, 1]
+    cv2 = outputs.var() / outputs.mean() ** 2
+    expected = inputs.mean() + covariance / outputs.mean() + outputs.mean() * (1 + cv2) / 2
+    assert moments_of(lengths).mean_live == pytest.approx(expected)
+
+
+def test_fixed_lengths_live_with_half_their_output() -> None:
+    fixed = moments_of([(128, 128)] * 5)
+    assert fixed.variance_total == 0
+    assert fixed.mean_live == 192
+    assert fixed.mean_total / fixed.mean_live == pytest.approx(4 / 3)  # eq. 8 is a third above
+
+
+def test_exponential_outputs_live_with_their_whole_mean() -> None:
+    outputs = np.random.default_rng(3).geometric(1 / 200, 200_000)
+    live = moments_of([(100, int(o)) for o in outputs]).mean_live
+    assert live == pytest.approx(100 + 200, rel=0.02)
+
+
+def test_the_live_mean_is_what_a_running_request_holds_on_average_over_its_steps() -> None:
+    lengths = drawn(50)
+    held = [i + k + 0.5 for i, o in lengths for k in range(o)]  # seen in the middle of each step
+    assert moments_of(lengths).mean_live == pytest.approx(np.mean(held))
+
+
+def test_nothing_finished_is_all_zero() -> None:
+    nothing = LengthMoments()
+    assert nothing.mean_total == nothing.variance_total == nothing.mean_live == 0
+
+
+def test_requests_without_output_hold_their_input() -> None:
+    assert moments_of([(40, 0), (60, 0)]).mean_live == 50
+
+
+def test_moments_of_two_replicas_add_up_to_those_of_all_requests() -> None:
+    lengths = drawn()
+    assert moments_of(lengths[:200]) + moments_of(lengths[200:]) == moments_of(lengths)
+
+
+def test_the_ring_remembers_the_newest_requests_only() -> None:
+    lengths = drawn()
+    ring = LengthRing(size=64)
+    for i, o in lengths:
+        ring.add(i, o)
+    assert ring.moments() == moments_of(lengths[-64:])

@@ -1,0 +1,140 @@
+"""The step-time fit on synthetic steps, judged by its prediction error."""
+
+import numpy as np
+import pytest
+
+from controller.models import step_time
+from controller.models.step_time import FORGET, StepFit, StepModel, StepStats, fit
+from controller.records import StepSample
+from tests.builders import linear_steps, sample, stats_of
+
+TRUTH = StepModel(c0=0.012, c1=8e-5, c2=6e-8, c3=1.1e-5, c4=2e-10, sigma_s=0.0)
+
+
+def steps(count: int, seed: int = 0, noise_s: float = 0.0) -> list[StepSample]:
+    """Steps of ordinary size that take what TRUTH says, and some noise."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for _ in range(count):
+        decodes = int(rng.integers(1, 256))
+        kv = decodes * int(rng.integers(100, 3000))
+        prefill = int(rng.integers(0, 2048)) if rng.random() < 0.4 else 0
+        context = prefill * int(rng.integers(1, 4000))
+        duration_s = TRUTH.predict_s(decodes, kv, prefill, context) + rng.normal(0, noise_s)
+        out.append(StepSample(decodes, kv, prefill, context, max(duration_s, 0.0)))
+    return out
+
+
+def prediction_error(model: StepModel, unseen: list[StepSample]) -> float:
+    """Mean absolute error over the mean duration."""
+    errors = [
+        abs(
+            model.predict_s(s.decodes, s.kv_tokens, s.prefill_tokens, s.prefill_context)
+            - s.duration_s
+        )
+        for s in unseen
+    ]
+    return float(np.mean(errors) / np.mean([s.duration_s for s in unseen]))
+
+
+def fitted(stats: StepStats) -> StepModel:
+    model = fit(stats)
+    assert model is not None
+    return model
+
+
+def test_predict_is_the_sum_of_its_parts() -> None:
+    model = StepModel(c0=1.0, c1=0.1, c2=0.01, c3=0.001, c4=0.0001, sigma_s=0.0)
+    assert model.predict_s(2, 3, 4, 5) == pytest.approx(1.2345)
+
+
+def test_exact_steps_are_predicted_to_a_thousandth() -> None:
+    model = fitted(stats_of(steps(400)))
+    assert prediction_error(model, steps(200, seed=1)) < 1e-3
+    assert model.sigma_s < 1e-4
+
+
+def test_well_spread_steps_give_back_the_coefficients() -> None:
+    model = fitted(stats_of(steps(1000)))
+    for name in ("c0", "c1", "c2", "c3", "c4"):
+        assert getattr(model, name) == pytest.approx(getattr(TRUTH, name), rel=0.02), name
+
+
+def test_noise_ends_up_in_sigma() -> None:
+    model = fitted(stats_of(steps(2000, noise_s=0.002)))
+    assert model.sigma_s == pytest.approx(0.002, rel=0.1)
+    assert prediction_error(model, steps(200, seed=1)) < 0.02
+
+
+def test_the_last_step_has_weight_1_and_the_one_before_a_little_less() -> None:
+    fitting = StepFit()
+    fitting.add(100, 0, 0, 0, 1.0)
+    assert fitting.stats().b[:2] == (1.0, 1.0)
+    fitting.add(200, 0, 0, 0, 3.0)
+    stats = fitting.stats()
+    assert stats.n == pytest.approx(1 + FORGET)
+    assert stats.b[:2] == pytest.approx((3 + FORGET, 6 + FORGET))
+    assert stats.tt == pytest.approx(9 + FORGET)
+
+
+def test_folding_often_or_once_is_the_same() -> None:
+    once, often = StepFit(), StepFit()
+    for s in steps(120):
+        row = (s.decodes, s.kv_tokens, s.prefill_tokens, s.prefill_context, s.duration_s)
+        once.add(*row)
+        often.add(*row)
+        often.stats()
+    assert once.stats().a == pytest.approx(often.stats().a)
+    assert once.stats().tt == pytest.approx(often.stats().tt)
+
+
+def test_stats_without_new_steps_stay_the_same() -> None:
+    fitting = StepFit()
+    fitting.add(10, 100, 0, 0, 0.02)
+    assert fitting.stats() == fitting.stats()
+
+
+def test_an_engine_that_became_slower_is_believed_after_its_memory() -> None:
+    fitting = StepFit()
+    for c1 in [1e-4] * 30 + [4e-4] * 30:
+        for s in linear_steps(100, c1=c1):
+            fitting.add(s.decodes, 0, 0, 0, s.duration_s)
+    model = fitted(fitting.stats())
+    assert model.predict_s(100, 0, 0, 0) == pytest.approx(0.02 + 0.04, rel=0.05)
+
+
+def test_two_replicas_statistics_are_those_of_all_their_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(step_time, "FORGET", 1.0)  # forgetting goes by each one's own order
+    all_steps = steps(300)
+    both = stats_of(all_steps[:100]) + stats_of(all_steps[100:])
+    together = stats_of(all_steps)
+    assert both.a == pytest.approx(together.a)
+    assert both.b == pytest.approx(together.b)
+    assert (both.n, both.tt) == pytest.approx((together.n, together.tt))
+
+
+def test_replicas_that_know_one_size_each_know_the_model_together() -> None:
+    small = stats_of([sample(decodes=10, kv_tokens=0, duration_s=0.022)] * 60)
+    large = stats_of([sample(decodes=90, kv_tokens=0, duration_s=0.038)] * 60)
+    assert fit(small) is None
+    assert fit(large) is None
+    assert fitted(small + large).predict_s(50, 0, 0, 0) == pytest.approx(0.03, rel=0.01)
+
+
+def test_too_few_steps_tell_nothing() -> None:
+    assert fit(StepStats()) is None
+    assert fit(stats_of(steps(50))) is None  # their weight is a little under 50
+    assert fit(stats_of(steps(53))) is not None
+
+
+def test_steps_of_the_same_size_tell_nothing() -> None:
+    assert fit(stats_of([sample(decodes=64)] * 500)) is None
+
+
+def test_no_coefficient_is_ever_negative() -> None:
+    # The more decodes, the faster: no such machine.
+    model = fitted(stats_of([sample(decodes=b, duration_s=0.1 - b * 1e-4) for b in range(1, 200)]))
+    assert min(model.c0, model.c1, model.c2, model.c3, model.c4) >= 0
+    assert model.c1 == 0

@@ -1,0 +1,28 @@
+"""Tiny models, made once into the repository's cache, and the environment of a CPU engine."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Before the first import of vllm, which reads them.
+os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # engines share the cores
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+
+CACHE = Path(__file__).parents[2] / ".cache"
+
+
+@pytest.fixture(scope="session")
+def tiny_llama() -> Path:
+    from benchmarks.tiny_model import make_tiny_model
+
+    return make_tiny_model(CACHE / "tiny-llama")
+
+
+@pytest.fixture(scope="session")
+def tiny_mixtral() -> Path:
+    from benchmarks.tiny_model import make_tiny_model
+
+    return make_tiny_model(CACHE / "tiny-mixtral", kind="mixtral")
