@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import requests
 
 from controller.errors import BrimfulError
@@ -50,7 +51,7 @@ class LocalCluster:
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
         self.log_path = logs / "ray.log"
         command = ["ray", "start", "--head", "--block", "--disable-usage-stats"]
-        command += ["--node-ip-address=127.0.0.1", f"--port={gcs_port}", f"--num-cpus={cpus}"]
+        command += [f"--port={gcs_port}", f"--num-cpus={cpus}"]
         command += [f"--ray-client-server-port={client_port}", "--include-dashboard=true"]
         command += ["--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}"]
         # Ray refuses to start under another cluster's address.
@@ -136,8 +137,6 @@ class LocalCluster:
             self._process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_TIMEOUT_S)
-        import psutil
-
         gone_s = time.monotonic() + STOP_TIMEOUT_S / 3
         while time.monotonic() < gone_s and any(c.is_running() for c in children):
             time.sleep(0.2)
@@ -193,9 +192,7 @@ def _describe(applications: dict[str, Any]) -> str:
     return "; ".join(parts) or "Ray Serve"
 
 
-def _descendants(pid: int) -> list[Any]:
-    import psutil
-
+def _descendants(pid: int) -> list[psutil.Process]:
     try:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:

@@ -99,9 +99,7 @@ class Workload:
         first, other = rng.standard_normal((2, n))
         second = r * first + math.sqrt(max(1 - r * r, 0.0)) * other
         inputs, outputs = self.input.lengths(_cdf(first)), self.output.lengths(_cdf(second))
-        return [
-            Request(0.0, i, o) for i, o in zip(inputs.tolist(), outputs.tolist(), strict=True)
-        ]
+        return [Request(0.0, i, o) for i, o in zip(inputs.tolist(), outputs.tolist(), strict=True)]
 
     def unit_arrivals(self, n: int, gap_cv: float | None, rng: np.random.Generator) -> Floats:
         """n arrivals at a mean rate of 1; recorded ones keep their pattern without ``gap_cv``."""
@@ -158,9 +156,7 @@ def draw_requests(
             raise ConfigError([f"rate: workload {workload.name!r} has no rate by minute"])
         units = np.array([r.arrival_s for r in traffic.requests])
         times = at_rates(units, workload.rate_per_s_by_minute, 60.0).tolist()
-        return tuple(
-            replace(r, arrival_s=t) for r, t in zip(traffic.requests, times, strict=True)
-        )
+        return tuple(replace(r, arrival_s=t) for r, t in zip(traffic.requests, times, strict=True))
     if rate == "own":
         rate = math.inf if workload.rate_per_s is None else workload.rate_per_s
     return traffic.at(rate)

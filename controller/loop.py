@@ -20,6 +20,7 @@ class _Member:
     report: ReplicaReport
     heard_s: float
     limits: BatchLimits
+    joined_at_exchange: int
 
 
 @dataclass(slots=True)
@@ -40,6 +41,7 @@ class ControlLoop:
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch = epoch
+        self._exchanges = 0
         self._groups: dict[str, _Group] = {}
 
     def exchange(self, report: ReplicaReport, config: BatchingConfig, now_s: float) -> BatchLimits:
@@ -50,13 +52,17 @@ class ControlLoop:
             ConfigError: the bounds do not fit the replica's engine; nor was anything here.
         """
         check_report(report)
+        self._exchanges += 1
         config.upper_bound(report.engine.max_num_seqs)
         group = self._group(report.group, config)
         last = group.members.get(report.replica_id)
         if last and _old_news(report, last, now_s):
             return last.limits
         member = group.members[report.replica_id] = _Member(
-            report, now_s, last.limits if last else self._limits(group, _start(report))
+            report,
+            now_s,
+            last.limits if last else self._limits(group, _start(report)),
+            last.joined_at_exchange if last else self._exchanges,
         )
         if now_s >= group.pooled_s + POOL_PERIOD_S or last is None:
             self._forget_gone(now_s)
@@ -111,11 +117,13 @@ class ControlLoop:
         """Everything the loop knows, for people: groups, their pool, each replica and its limits.
 
         Returns:
-            ``{"epoch", "groups": {name: {"policy", "pool", "replicas": {id: {"age_s", "report",
-            "limits"}}}}}`` with records as they are.
+            ``{"epoch", "exchanges", "groups": {name: {"policy", "pool", "replicas": {id: {"age_s",
+            "joined_at_exchange", "report", "limits"}}}}}`` with records as they are; exchanges
+            are counted over all replicas since this life began.
         """
         return {
             "epoch": self.epoch,
+            "exchanges": self._exchanges,
             "groups": {
                 name: {
                     "policy": group.config.policy,
@@ -123,6 +131,7 @@ class ControlLoop:
                     "replicas": {
                         replica_id: {
                             "age_s": now_s - member.heard_s,
+                            "joined_at_exchange": member.joined_at_exchange,
                             "report": member.report,
                             "limits": member.limits,
                         }

@@ -90,11 +90,11 @@ class ControlLink:
 
     async def _ask(self, report: dict[str, Any]) -> dict[str, Any] | None:
         try:
-            if self._controller is None:
-                # Finding a name blocks on the cluster's store; the replica is serving.
-                self._controller = await asyncio.to_thread(get_controller)
+            # Finding a name blocks on the cluster's store; the replica is serving.
+            controller = self._controller or await asyncio.to_thread(get_controller)
+            self._controller = controller
             return await asyncio.wait_for(
-                self._controller.exchange.remote(report, self._batching),
+                controller.exchange.remote(report, self._batching),
                 timeout=self._config.lease_s / 2,
             )
         except RayTaskError as error:

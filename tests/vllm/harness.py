@@ -14,7 +14,12 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutputs, FinishReason
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    SlidingWindowSpec,
+)
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
@@ -80,6 +85,7 @@ class Rig:
         in_flight: how many steps are scheduled before the first one's output is taken: 1 as in a
             synchronous engine, 2 as with async scheduling.
         accepted: how many drafts of each decode turn out right.
+        window: a second group of layers attends to so many tokens only; None: there is none.
     """
 
     def __init__(
@@ -90,6 +96,7 @@ class Rig:
         in_flight: int = 1,
         step_s: float = 0.01,
         accepted: int = 0,
+        window: int | None = None,
     ) -> None:
         self.now_s = 100.0
         self.step_s = step_s
@@ -103,13 +110,17 @@ class Rig:
             (scheduler_cls,),
             {"now_s": lambda _: self.now_s, "wall_s": lambda _: self.now_s},
         )
-        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=2, head_size=32, dtype=torch.half)
+        shape = {"block_size": BLOCK, "num_kv_heads": 2, "head_size": 32, "dtype": torch.half}
+        groups = [KVCacheGroupSpec(["full"], FullAttentionSpec(**shape))]
+        if window is not None:
+            sliding = SlidingWindowSpec(**shape, sliding_window=window)
+            groups.append(KVCacheGroupSpec(["sliding"], sliding))
         self.scheduler = clocked(
             vllm_config=config,
             kv_cache_config=KVCacheConfig(
                 num_blocks=config.cache_config.num_gpu_blocks,
                 kv_cache_tensors=[],
-                kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+                kv_cache_groups=groups,
             ),
             structured_output_manager=StructuredOutputManager(config),
             block_size=BLOCK,

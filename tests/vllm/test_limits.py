@@ -3,11 +3,11 @@
 import itertools
 
 import pytest
-from harness import BLOCK, Rig, batching, engine_config, limits, ngram
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from controller.errors import ConfigError
 from replicas.scheduler import DynamicBatchScheduler
+from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits, ngram
 
 
 @pytest.fixture

@@ -1,0 +1,61 @@
+# `make help` lists the targets. Everything runs in .venv, which the first target that needs it makes.
+PYTHON ?= python3
+# PyTorch's own index of CPU wheels; needed where pip's index has no +cpu build of torch.
+TORCH_INDEX ?=
+BIN := .venv/bin
+KEEP ?=
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+.PHONY: install
+install: .venv/.installed ## Make .venv with everything pinned in requirements.lock
+
+.venv/.installed: requirements.lock pyproject.toml
+	@echo "Installing into .venv (3.7 GB, usually 3 to 5 minutes) ..."
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@# First as it is, then with PyTorch's index: not every index has the CPU build of torch.
+	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps -r requirements.lock \
+	  || { test -n "$(TORCH_INDEX)" \
+	       && $(BIN)/pip install --disable-pip-version-check --quiet --no-deps --extra-index-url "$(TORCH_INDEX)" -r requirements.lock; } \
+	  || { echo "pip found no CPU build of torch: run make install TORCH_INDEX=<PyTorch's index of CPU wheels>"; exit 1; }
+	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: demo
+demo: install ## Deploy two vLLM replicas on this machine, send requests, show the caps move (KEEP=1: stay up)
+	$(BIN)/brimful demo $(if $(KEEP),--keep)
+
+.PHONY: test
+test: install lint typecheck ## Lint, types, and every test (about 20 minutes on 2 cores)
+	$(BIN)/python -m pytest
+
+.PHONY: test-fast
+test-fast: install ## The tests that start neither an engine nor Ray (about a minute)
+	$(BIN)/python -m pytest -m "not engine and not cluster"
+
+.PHONY: lint
+lint: install ## Formatting and lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+.PHONY: format
+format: install ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: typecheck
+typecheck: install ## mypy, strict
+	$(BIN)/mypy
+
+.PHONY: check
+check: install ## Validate every shipped config and manifest
+	$(BIN)/brimful tiny-model .cache/tiny-llama
+	$(BIN)/brimful check configs/*.yaml k8s/base/rayservice.yaml
+
+.PHONY: bench-scheduler
+bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
+	$(BIN)/python -m benchmarks.bench_scheduler

@@ -1,0 +1,56 @@
+"""``brimful status``: what the batch controller of a running cluster knows, as a table."""
+
+import argparse
+from typing import Any
+
+from controller.errors import BrimfulError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--address", default="auto", help="Ray's address (default: this machine's)")
+
+
+def run(args: argparse.Namespace) -> int:
+    import ray
+    from rich.console import Console
+
+    from controller.actor import find_controller
+
+    try:
+        ray.init(address=args.address, log_to_driver=False, logging_level="ERROR")
+        snapshot = ray.get(find_controller().snapshot.remote(), timeout=10)
+    except (ConnectionError, ValueError) as error:
+        raise BrimfulError(f"no batch controller at {args.address!r}: {error}") from None
+    Console().print(table(snapshot))
+    return 0
+
+
+def table(snapshot: dict[str, Any]) -> Any:
+    """``ControlLoop.snapshot`` as a rich table, one row per replica."""
+    from rich.table import Table
+
+    result = Table(title=f"Batch controller, epoch {snapshot['epoch']}")
+    for name in ("group", "policy", "replica", "heard", "mode", "cap", "bound by", "running"):
+        result.add_column(name)
+    for name in ("waiting", "KV use", "ITL p99 ms", "preempted", "capacity/s"):
+        result.add_column(name, justify="right")
+    for group, known in snapshot["groups"].items():
+        for replica_id, replica in sorted(known["replicas"].items()):
+            report, limits = replica["report"], replica["limits"]
+            p99_s, capacity = report.itl.percentile_s(99), limits.capacity_per_s
+            result.add_row(
+                group,
+                known["policy"],
+                replica_id,
+                f"{replica['age_s']:.1f} s ago",
+                report.mode,
+                str(limits.max_running),
+                limits.reason,
+                str(report.running),
+                str(report.waiting),
+                f"{report.kv_frac:.0%}",
+                "-" if p99_s is None else f"{p99_s * 1000:.1f}",
+                str(report.preemptions),
+                "-" if capacity is None else f"{capacity:.1f}",
+            )
+    return result

@@ -1,0 +1,117 @@
+"""One Ray cluster for all tests that need one: starting it and its engines takes minutes."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import yaml
+
+from benchmarks.cluster import LocalCluster, local_cluster
+from benchmarks.tiny_model import make_tiny_model
+
+REPO = Path(__file__).parents[2]
+PORT = 18000
+DEPLOY_TIMEOUT_S = 900
+SLA_ITL_MS = 4.0  # below what two shared cores manage, so that Algorithm 2 has to act
+
+
+@pytest.fixture(scope="session")
+def model_path() -> Path:
+    """A tiny random-weight Llama."""
+    return make_tiny_model(REPO / ".cache" / "tiny-llama")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A running Ray cluster, this process connected to it."""
+    logs = tmp_path_factory.mktemp("ray")
+    with local_cluster(directory=REPO, logs=logs, cpus=4) as cluster:
+        ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
+        yield cluster
+        ray.shutdown()
+
+
+Deploy = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def deploy(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Deploy:
+    """``serve deploy`` of these applications and nothing else; returns when they run."""
+
+    def run(*applications: dict[str, Any]) -> None:
+        config = {
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "127.0.0.1", "port": PORT},
+            "applications": list(applications),
+        }
+        path = tmp_path_factory.mktemp("deploy") / "serve.yaml"
+        path.write_text(yaml.safe_dump(config))
+        cluster.deploy(path)
+        cluster.wait_running(DEPLOY_TIMEOUT_S, print)
+
+    return run
+
+
+def application(
+    name: str, model_path: Path, *, deployment: dict[str, Any], **blocks: Any
+) -> dict[str, Any]:
+    """One application of the tiny model at ``/name``; ``blocks`` are batching and scaling."""
+    entry = {
+        "model_loading_config": {"model_id": f"tiny-{name}", "model_source": str(model_path)},
+        "accelerator_config": {"kind": "cpu"},
+        "placement_group_config": {"bundle_per_worker": {"CPU": 0.5}},
+        "runtime_env": {
+            "env_vars": {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+        },
+        "engine_kwargs": {
+            "max_num_seqs": 64,
+            "max_num_batched_tokens": 1024,
+            "max_model_len": 512,
+            "block_size": 32,
+            "kv_cache_memory_bytes": 32 << 20,
+            "enforce_eager": True,
+            "dtype": "float32",  # so that a greedy answer does not depend on its batch
+        },
+        "deployment_config": {
+            "ray_actor_options": {"num_cpus": 0.5},
+            "max_ongoing_requests": 512,
+            "health_check_period_s": 2,
+            **deployment,
+        },
+        **blocks,
+    }
+    return {
+        "name": name,
+        "route_prefix": f"/{name}",
+        "import_path": "serve_app:build_app",
+        "args": {"llm_configs": [entry]},
+    }
+
+
+def base_url(name: str) -> str:
+    """Where an application's OpenAI-compatible API is."""
+    return f"http://127.0.0.1:{PORT}/{name}/v1"
+
+
+@pytest.fixture(scope="session")
+def two_apps(deploy: Deploy, model_path: Path) -> None:
+    """``paper`` with two replicas beside ``static`` with one, in one file."""
+    deploy(
+        application(
+            "paper",
+            model_path,
+            deployment={"num_replicas": 2},
+            batching={
+                "policy": "paper",
+                "sla": {"itl_ms": SLA_ITL_MS},
+                "max_running": {"min": 2},
+                "lease_s": 2,
+                "paper": {"l0": "buffer", "epsilon_d_ms": 0.5},
+            },
+        ),
+        application(
+            "static", model_path, deployment={"num_replicas": 1}, batching={"policy": "static"}
+        ),
+    )

@@ -1,0 +1,44 @@
+"""What the tests ask the batch controller."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from controller.actor import find_controller
+
+Replicas = dict[str, dict[str, Any]]
+
+
+def snapshot() -> dict[str, Any]:
+    """The controller's knowledge now."""
+    return ray.get(find_controller().snapshot.remote(), timeout=30)
+
+
+def replicas(app: str, known: dict[str, Any] | None = None) -> Replicas:
+    """The replicas of application ``app`` in the controller's view, by id."""
+    known = known or snapshot()
+    return {
+        replica_id: replica
+        for name, group in known["groups"].items()
+        if name.startswith(f"tiny-{app}-")
+        for replica_id, replica in group["replicas"].items()
+    }
+
+
+async def until(what: str, found: Callable[[], bool], tries: int = 600) -> None:
+    """Ask every 0.2 s; a controller that is just being restarted counts as not yet.
+
+    Raises:
+        AssertionError: it did not come about.
+    """
+    for _ in range(tries):
+        try:
+            if found():
+                return
+        except (RayError, ValueError):
+            pass
+        await asyncio.sleep(0.2)
+    raise AssertionError(f"never saw: {what}")

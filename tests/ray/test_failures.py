@@ -1,0 +1,93 @@
+"""What breaks, and what must not break with it."""
+
+import asyncio
+
+import psutil
+import pytest
+import ray
+
+from benchmarks.cluster import LocalCluster, replica_actors
+from benchmarks.load import Ask, prompts, send
+from controller.actor import find_controller
+from tests.ray.conftest import base_url
+from tests.ray.control import replicas, snapshot, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("two_apps")]
+
+EXCHANGES_PER_PERIOD = 3  # three replicas report: two of `paper`, one of `static`
+
+
+def load(n: int, per_s: float) -> list[Ask]:
+    return [Ask(p, 40, at_s=i / per_s) for i, p in enumerate(prompts(n, (8, 40), seed=7))]
+
+
+async def test_a_controller_killed_under_load_costs_no_request_and_comes_back() -> None:
+    before = snapshot()
+    seq = {i: r["report"].seq for i, r in replicas("paper", before).items()}
+    sending = asyncio.create_task(send(base_url("paper"), "tiny-paper", load(150, 20)))
+    await asyncio.sleep(2)
+    ray.kill(find_controller(), no_restart=False)
+    await until("both replicas at a new controller", lambda: _back(before["epoch"], set(seq)))
+    now = snapshot()
+    for replica in replicas("paper", now).values():
+        assert replica["joined_at_exchange"] <= 3 * EXCHANGES_PER_PERIOD
+        assert replica["limits"].epoch == now["epoch"]
+    answers = await sending
+    assert [a.error or a.status for a in answers if not a.whole] == []
+    for replica_id, replica in replicas("paper").items():
+        assert replica["report"].seq > seq[replica_id]
+        assert replica["report"].mode == "leased"
+
+
+async def test_without_a_controller_replicas_go_on_alone_and_say_so(cluster: LocalCluster) -> None:
+    # A detached actor killed for good leaves no name; the replicas start the next one themselves.
+    before = snapshot()
+    ray.kill(find_controller(), no_restart=True)
+    answers = await send(base_url("paper"), "tiny-paper", load(40, 20))
+    assert [a.error or a.status for a in answers if not a.whole] == []
+    await until("a controller that a replica started", lambda: _back(before["epoch"], None))
+
+
+async def test_an_engine_that_dies_is_replaced_and_the_other_replica_is_unharmed(
+    cluster: LocalCluster,
+) -> None:
+    actors = replica_actors(cluster.applications(), "paper")
+    victim, survivor = sorted(actors)
+    arrived = {i: r["report"].arrivals for i, r in replicas("paper").items()}
+    sending = asyncio.create_task(send(base_url("paper"), "tiny-paper", load(120, 20)))
+    await asyncio.sleep(2)
+    _engine_process(actors[victim]["pid"]).kill()
+    answers = await sending
+    report = replicas("paper")[_known_as(survivor)]["report"]
+    served = report.finished
+    assert report.preemptions == 0
+    assert report.arrivals > arrived[_known_as(survivor)]
+    whole = sum(a.whole for a in answers)
+    assert whole >= report.arrivals - arrived[_known_as(survivor)]
+    assert report.arrivals - served == report.running + report.waiting
+    # Nobody is left without a word: a status, or an error inside the stream that had begun.
+    assert [a for a in answers if a.status == 0] == []
+
+    def replaced() -> bool:
+        now = replica_actors(cluster.applications(), "paper")
+        return len(now) == 2 and victim not in now and survivor in now
+
+    await until("a new replica in the place of the dead one", replaced, tries=1200)
+    answers = await send(base_url("paper"), "tiny-paper", load(40, 20))
+    assert [a.error or a.status for a in answers if not a.whole] == []
+
+
+def _back(old_epoch: int, wanted: set[str] | None) -> bool:
+    now = snapshot()
+    seen = set(replicas("paper", now))
+    return now["epoch"] != old_epoch and (seen == wanted if wanted else len(seen) == 2)
+
+
+def _known_as(replica_id: str) -> str:
+    """The controller's id of a replica, from Ray Serve's (which may carry the deployment)."""
+    return next(known for known in replicas("paper") if known in replica_id)
+
+
+def _engine_process(replica_pid: int) -> psutil.Process:
+    children = psutil.Process(replica_pid).children(recursive=True)
+    return next(c for c in children if "EngineCore" in " ".join([c.name(), *c.cmdline()]))

@@ -1,0 +1,55 @@
+"""One replica, two under load, one again: our policy in Ray Serve's own autoscaler."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cluster import LocalCluster, replica_actors
+from benchmarks.load import Ask, prompts, send
+from tests.ray.conftest import Deploy, application, base_url
+from tests.ray.control import until
+
+pytestmark = pytest.mark.cluster
+
+
+async def test_replicas_follow_the_load_up_and_down(
+    cluster: LocalCluster, deploy: Deploy, model_path: Path
+) -> None:
+    deploy(
+        application(
+            "scaled",
+            model_path,
+            deployment={
+                "autoscaling_config": {
+                    "min_replicas": 1,
+                    "max_replicas": 2,
+                    "upscale_delay_s": 1,
+                    "downscale_delay_s": 5,
+                    "look_back_period_s": 5,
+                    "metrics_interval_s": 1,
+                }
+            },
+            # A cap of 4 makes a replica's capacity small enough for a test to pass it.
+            batching={"policy": "static", "max_running": {"max": 4}},
+            scaling={"drain_s": 5},
+        )
+    )
+
+    def running() -> int:
+        return len(replica_actors(cluster.applications(), "scaled"))
+
+    assert running() == 1
+    asks = [Ask(p, 200) for p in prompts(64, (8, 40), seed=9)]
+    loading = asyncio.create_task(_keep_loaded(asks))
+    await until("two replicas under load", lambda: running() == 2, tries=1200)
+    loading.cancel()
+    await until("one replica again", lambda: running() == 1, tries=1200)
+    answers = await send(base_url("scaled"), "tiny-scaled", asks[:8])
+    assert all(a.whole for a in answers)
+
+
+async def _keep_loaded(asks: list[Ask]) -> None:
+    while True:
+        answers = await send(base_url("scaled"), "tiny-scaled", asks)
+        assert all(a.whole for a in answers)

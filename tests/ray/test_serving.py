@@ -1,0 +1,114 @@
+"""The main job through the real stack: HTTP, HAProxy, Ray Serve, vLLM, the controller."""
+
+import asyncio
+
+import aiohttp
+import pytest
+import ray
+import requests
+
+from benchmarks.load import Ask, prompts, send
+from tests.ray.conftest import base_url
+from tests.ray.control import replicas, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("two_apps")]
+
+BURST = [Ask(p, 16 + i % 48, at_s=i / 30) for i, p in enumerate(prompts(160, (8, 80), seed=3))]
+QUESTIONS = [Ask(p, 24) for p in prompts(12, (4, 30), seed=5)]
+
+
+async def test_both_replicas_are_seen_and_their_caps_leave_the_start_value() -> None:
+    caps: dict[str, set[int]] = {}
+
+    async def watch() -> None:
+        while True:
+            for replica_id, replica in replicas("paper").items():
+                caps.setdefault(replica_id, set()).add(replica["report"].max_running)
+            await asyncio.sleep(0.2)
+
+    watching = asyncio.create_task(watch())
+    answers = await send(base_url("paper"), "tiny-paper", BURST)
+    watching.cancel()
+    assert [a.error or a.status for a in answers if not a.whole] == []
+    assert [a.tokens for a in answers] == [ask.max_tokens for ask in BURST]
+    assert len(caps) == 2
+    assert all(min(seen) < 64 for seen in caps.values()), caps
+
+
+async def test_answers_that_do_not_stream_are_complete_too() -> None:
+    answers = await send(base_url("paper"), "tiny-paper", BURST[:40], stream=False)
+    assert [a.status for a in answers] == [200] * 40
+    assert [a.tokens for a in answers] == [ask.max_tokens for ask in BURST[:40]]
+
+
+async def test_greedy_answers_are_the_same_under_static_and_paper() -> None:
+    under_paper = await send(base_url("paper"), "tiny-paper", QUESTIONS)
+    under_static = await send(base_url("static"), "tiny-static", QUESTIONS)
+    assert all(a.whole for a in under_paper + under_static)
+    assert [a.text for a in under_paper] == [a.text for a in under_static]
+
+
+async def test_chat_streams_through_the_openai_path() -> None:
+    body = {
+        "model": "tiny-paper",
+        "messages": [{"role": "user", "content": "a river"}],
+        "max_tokens": 8,
+        "stream": True,
+    }
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{base_url('paper')}/chat/completions", json=body) as response,
+    ):
+        assert response.status == 200
+        assert (await response.text()).rstrip().endswith("data: [DONE]")
+
+
+def test_static_keeps_the_cap_of_the_start() -> None:
+    limits = [r["limits"] for r in replicas("static").values()]
+    assert [(one.max_running, one.reason) for one in limits] == [(64, "static")]
+
+
+async def test_the_prometheus_export_has_each_replicas_cap_and_what_set_it() -> None:
+    port = ray.nodes()[0]["MetricsExportPort"]
+    wanted = ("max_running", "limit_reason", "running", "waiting", "kv_usage_ratio", "itl_seconds")
+    text = ""
+
+    def exported() -> bool:
+        nonlocal text
+        text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+        return all(f"ray_brimful_{name}{{" in text for name in wanted)
+
+    await until(f"metrics {wanted}", exported)
+    caps = [line for line in text.splitlines() if line.startswith("ray_brimful_max_running{")]
+    assert len({line for line in caps if 'application="paper"' in line}) == 2, caps
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "says"),
+    [
+        ({"prompt": "a river " * 600}, 400, "context length"),
+        ({"model": "nobody"}, 404, "nobody"),
+        ({"max_tokens": -1}, 400, "max_tokens"),
+    ],
+)
+def test_bad_requests_get_their_status_and_an_openai_error(
+    change: dict[str, object], status: int, says: str
+) -> None:
+    body = {"model": "tiny-paper", "prompt": "a river", "max_tokens": 4, **change}
+    response = requests.post(f"{base_url('paper')}/completions", json=body, timeout=60)
+    assert response.status_code == status
+    error = response.json()["error"]
+    assert says in error["message"]
+    assert error["code"] == status
+    assert error["type"]
+
+
+def test_malformed_json_is_a_bad_request() -> None:
+    response = requests.post(
+        f"{base_url('paper')}/completions",
+        data='{"model": "tiny-paper", ',
+        headers={"content-type": "application/json"},
+        timeout=60,
+    )
+    assert response.status_code == 400
+    assert "error" in response.json()

@@ -1,0 +1,216 @@
+"""What the scheduler measures is what happened, on vLLM's own scheduler and a clock we move."""
+
+import pytest
+
+from controller.models.lengths import LengthMoments
+from controller.models.step_time import fit
+from controller.records import check_report
+from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits, ngram
+
+
+@pytest.fixture
+def rig(tiny_llama):
+    return Rig(engine_config(tiny_llama, additional_config=batching()))
+
+
+def test_the_report_of_a_small_run_has_every_number_right(rig):
+    rig.add("a", prompt=20, output=3)
+    rig.add("b", prompt=33, output=5)
+    rig.step()  # both prefills: 53 tokens
+    rig.step()  # two decodes
+    rig.add("c", prompt=5, output=50)
+
+    report = rig.exchange(limits(7, reason="memory"))
+
+    check_report(report)
+    assert (report.replica_id, report.group, report.seq) == ("replica", "group", 1)
+    assert (report.mode, report.reason, report.max_running, report.epoch) == (
+        "leased",
+        "memory",
+        7,
+        1,
+    )
+    assert (report.engine.max_num_seqs, report.engine.max_num_batched_tokens) == (64, 512)
+    assert (report.engine.kv_tokens, report.engine.block_tokens) == (4095 * BLOCK, BLOCK)
+    assert (report.running, report.waiting) == (2, 1)
+    assert (report.decoding, report.prefilling) == (2, 1)
+    assert report.kv_used_tokens == (2 + 3) * BLOCK  # 21 and 34 tokens, in whole blocks
+    assert (report.arrivals, report.finished, report.preemptions) == (3, 0, 0)
+    assert (report.recent.steps, report.recent.decodes, report.recent.tokens) == (1, 2, 2)
+    assert report.recent.itl_s == pytest.approx(0.01)
+    assert (report.itl.n, report.ttft.n) == (2, 2)
+    assert report.ttft.total_s == pytest.approx(2 * 0.01)
+
+    rig.run()
+    last = rig.exchange()
+
+    assert last.lengths == LengthMoments(
+        n=3,
+        input=20 + 33 + 5,
+        output=3 + 5 + 50,
+        input_sq=20**2 + 33**2 + 5**2,
+        output_sq=3**2 + 5**2 + 50**2,
+        cross=20 * 3 + 33 * 5 + 5 * 50,
+    )
+    assert (last.running, last.waiting, last.kv_used_tokens) == (0, 0, 0)
+    assert (last.decoding, last.prefilling) == (0, 0)
+    assert last.itl.n == (3 - 1) + (5 - 1) + (50 - 1)
+
+
+def test_time_between_tokens_counts_the_prefill_that_shares_the_step(rig):
+    rig.add("first", prompt=10, output=4)
+    rig.step()
+    rig.step_s = 0.5
+    rig.add("second", prompt=400, output=1)
+    rig.step()
+
+    assert rig.exchange().recent.itl_s == pytest.approx(0.5)
+
+
+def test_the_time_an_engine_sat_idle_is_no_step_time(rig):
+    rig.add("first", prompt=10, output=3)
+    rig.run()
+    rig.exchange()
+    rig.now_s += 60.0
+
+    rig.add("second", prompt=10, output=3)
+    rig.run()
+
+    report = rig.exchange()
+    assert report.recent.itl_s == pytest.approx(0.01)
+    assert report.itl.total_s == pytest.approx(4 * 0.01)
+
+
+def test_the_time_an_engine_was_paused_is_no_step_time(rig):
+    from vllm.v1.core.sched.interface import PauseState
+
+    rig.add("r", prompt=10, output=3)
+    rig.step()
+    rig.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+    rig.step_s = 60.0
+    rig.step()
+    rig.scheduler.set_pause_state(PauseState.UNPAUSED)
+    rig.step_s = 0.01
+    rig.run()
+
+    assert rig.exchange().itl.total_s == pytest.approx(2 * 0.01)
+    assert rig.is_whole("r", 3)
+
+
+def test_with_two_steps_in_flight_the_gap_between_outputs_is_the_step_time(tiny_llama):
+    config = engine_config(tiny_llama, additional_config=batching(), async_scheduling=True)
+    rig = Rig(config, in_flight=2)
+    rig.add("a", prompt=600, output=8)
+    rig.add("b", prompt=20, output=30)
+    rig.run()
+
+    report = rig.exchange()
+
+    # The first output comes two steps after its scheduling, all others one step apart.
+    assert report.itl.n == (8 - 1) + (30 - 1)
+    assert report.itl.total_s == pytest.approx(report.itl.n * 0.01)
+    assert rig.is_whole("a", 8)
+    assert rig.is_whole("b", 30)
+
+
+def test_a_request_that_was_aborted_arrived_and_did_not_finish(rig):
+    rig.add("kept", prompt=10, output=5)
+    rig.add("running", prompt=10, output=50)
+    rig.step()
+    rig.step()
+    rig.add("waiting", prompt=10, output=50)
+    rig.abort("running")
+    rig.abort("waiting")
+    rig.run()
+
+    report = rig.exchange()
+
+    assert (report.arrivals, report.finished, report.lengths.n) == (3, 1, 1)
+    assert (report.lengths.input, report.lengths.output) == (10, 5)
+    assert report.ttft.n == 2
+
+
+def test_time_to_first_token_runs_from_arrival_through_queue_and_prefill(rig):
+    rig.exchange(limits(1, token_budget=64))
+    rig.add("first", prompt=10, output=2)
+    rig.add("one token", prompt=150, output=1)
+    rig.run()
+
+    report = rig.exchange()
+
+    # The second waits 2 steps and needs 3 chunks: 64 + 64 + 22.
+    assert report.ttft.n == 2
+    assert report.ttft.total_s == pytest.approx(0.01 + 0.05)
+
+
+def test_preemptions_are_counted_and_a_resumed_request_has_one_first_token(tiny_llama):
+    rig = Rig(engine_config(tiny_llama, blocks=1 + 8, additional_config=batching()))
+    for index in range(3):
+        rig.add(f"r{index}", prompt=30, output=40)
+    rig.run()
+
+    report = rig.exchange()
+
+    assert report.engine.kv_tokens == 8 * BLOCK
+    assert report.preemptions > 0
+    assert (report.finished, report.ttft.n) == (3, 3)
+    assert report.lengths.output == 3 * 40
+    assert all(rig.is_whole(f"r{index}", 40) for index in range(3))
+
+
+def test_speculative_steps_count_one_decode_and_its_drafts_each(tiny_llama):
+    config = engine_config(tiny_llama, additional_config=batching(), speculative_config=ngram(3))
+    rig = Rig(config, accepted=3)
+    rig.add("r", prompt=10, output=1 + 1 + 4 * 4)
+    rig.run()
+
+    report = rig.exchange()
+
+    assert report.engine.tokens_per_decode == 4
+    # The first decode has no drafts yet; the other four give four tokens each.
+    assert (report.recent.steps, report.itl.n) == (5, 5)
+    assert rig.is_whole("r", 18)
+
+
+def test_blocks_that_only_the_prefix_cache_holds_count_as_free(tiny_llama):
+    config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True)
+    rig = Rig(config)
+    rig.add("r", prompt=5 * BLOCK, output=2)
+    rig.step()
+    busy = rig.exchange().kv_used_tokens
+    rig.run()
+
+    assert busy == 5 * BLOCK
+    assert rig.exchange().kv_used_tokens == 0
+
+
+def test_layers_of_several_kinds_share_the_blocks_and_vllm_says_what_they_hold(tiny_llama):
+    config = engine_config(tiny_llama, additional_config=batching())
+    config.cache_config.kv_cache_size_tokens = 40_950
+    rig = Rig(config, window=64)
+
+    rig.add("r", prompt=10 * BLOCK, output=2)
+    rig.step()
+
+    report = rig.exchange()
+    assert report.engine.kv_tokens == 40_950
+    taken = 4095 - rig.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+    assert report.kv_used_tokens == taken * 10
+
+
+def test_the_step_time_model_is_learned_from_the_steps(rig):
+    def run_step() -> None:
+        decodes = len(rig.scheduler.running)
+        rig.step_s = 0.02 + 0.0001 * decodes
+        rig.step()
+
+    for index in range(60):
+        rig.add(f"r{index}", prompt=1, output=2 + index)
+    rig.step()
+    while rig.scheduler.has_unfinished_requests():
+        run_step()
+
+    model = fit(rig.exchange().steps)
+
+    assert model is not None
+    assert model.predict_s(30, 30 * 30, 0, 0) == pytest.approx(0.023, rel=0.02)
