@@ -31,15 +31,18 @@ RAN_TO_ITS_END = (
 class DynamicBatchScheduler(AsyncScheduler):
     """Asks a Governor before every step, tells it after every output.
 
-    ``AsyncScheduler`` is the base in synchronous mode too: with plain ``Scheduler`` a GPU engine
-    loses async scheduling.
-
     Raises:
         ConfigError: ``additional_config.brimful`` is wrong, or does not fit the engine.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if not self.scheduler_config.async_scheduling:
+            # One class has to serve both modes. AsyncScheduler lets a request run ahead of its own
+            # tokens, which a synchronous pipeline of several stages cannot bear.
+            plain = super(AsyncScheduler, self)
+            self._update_after_schedule = plain._update_after_schedule
+            self._update_request_with_output = plain._update_request_with_output
         settings = parse_settings(self.vllm_config.additional_config)
         # Later vLLM (0.31) admits by a number of its own and leaves the runner's size alone.
         self._cap_name = (

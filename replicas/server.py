@@ -4,7 +4,6 @@ import asyncio
 import logging
 from typing import Any
 
-import ray
 from ray import serve
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.llm._internal.serve.core.server.llm_server import LLMServer
@@ -71,7 +70,7 @@ class ControlLink:
         self._batching = config.model_dump()
         self._replica_id, self._group = replica_id, group
         self._metrics = metrics
-        self._controller: ray.actor.ActorHandle | None = None
+        self._controller: Any = None  # an actor handle; None: to be found
         self._report: ReplicaReport | None = None
         self._limits: BatchLimits | None = None
 
@@ -91,10 +90,10 @@ class ControlLink:
     async def _ask(self, report: dict[str, Any]) -> dict[str, Any] | None:
         try:
             # Finding a name blocks on the cluster's store; the replica is serving.
-            controller = self._controller or await asyncio.to_thread(get_controller)
-            self._controller = controller
+            if self._controller is None:
+                self._controller = await asyncio.to_thread(get_controller)
             return await asyncio.wait_for(
-                controller.exchange.remote(report, self._batching),
+                self._controller.exchange.remote(report, self._batching),
                 timeout=self._config.lease_s / 2,
             )
         except RayTaskError as error:

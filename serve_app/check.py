@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
 def check_file(path: Path, target: Target) -> Findings:
     """Everything there is to say about one file; never raises for what is in it."""
     findings = Findings()
-    with findings.collecting():
+    with findings.collecting(), warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", FutureWarning)  # Ray says so where it will refuse later
         documents = read_documents(path)
         _import_models()
         from serve_app.checks.manifest import check_documents, is_manifest
@@ -59,6 +61,8 @@ def check_file(path: Path, target: Target) -> Findings:
             findings.add([f"{len(documents)} YAML documents; Ray Serve reads the first one only"])
         else:
             check_serve(documents[0], "", target, findings)
+    told = (str(w.message) for w in heard if issubclass(w.category, FutureWarning))
+    findings.notes.extend(dict.fromkeys(told))
     return findings
 
 

@@ -27,15 +27,17 @@ def schema_problems(manifest: dict[str, Any]) -> list[str]:
 
 
 def _lines(error: ValidationError) -> list[str]:
-    place, value = join("", error.absolute_path), error.instance
+    place = join("", error.absolute_path)
+    value: Any = error.instance
+    schema: Any = error.schema
     if error.validator == "additionalProperties":
-        allowed = error.schema["properties"]
+        allowed = schema["properties"]
         return [unknown_key(place, key, allowed) for key in value if key not in allowed]
     if error.validator == "required":
-        missing = [key for key in error.validator_value if key not in value]
+        missing = [key for key in schema["required"] if key not in value]
         return [f"{join(place, [key])}: required key is missing" for key in missing]
     if error.validator == "type":
-        wanted = str(error.validator_value)
+        wanted = str(schema["type"])
         return [line(place, value, f"must be {WORDS.get(wanted, wanted)}")]
     if error.validator == "anyOf":
         return [line(place, value, "must be a number or a quantity such as 500m or 16Gi")]

@@ -20,8 +20,9 @@ def deployment_problems(options: dict[str, Any], where: str) -> list[str]:
     for key, annotation in (fields_of(DeploymentSchema) or {}).items():
         block = options.get(key)
         kind = choose(annotation, block)
-        if isinstance(block, dict) and isinstance(kind, type) and issubclass(kind, BaseModel):
-            if kind is AutoscalingConfig and options.get("num_replicas") == "auto":
-                block = {**AutoscalingConfig.default().model_dump(exclude_unset=True), **block}
-            found += value_problems(kind, block, join(where, [key]))
+        if not (isinstance(block, dict) and isinstance(kind, type) and issubclass(kind, BaseModel)):
+            continue
+        if key == "autoscaling_config" and options.get("num_replicas") == "auto":
+            block = {**AutoscalingConfig.default().model_dump(exclude_unset=True), **block}
+        found += value_problems(kind, block, join(where, [key]))
     return list(dict.fromkeys(found))

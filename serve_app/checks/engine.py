@@ -89,6 +89,4 @@ def _sizes(kwargs: Mapping[str, Any], where: str) -> list[str]:
     if not {"max_num_seqs", "max_num_batched_tokens"} <= given.keys():
         return []
     given.setdefault("max_model_len", given["max_num_batched_tokens"])
-    return call_problems(
-        lambda: SchedulerConfig(is_encoder_decoder=False, **given), given, where
-    )
+    return call_problems(lambda: SchedulerConfig(is_encoder_decoder=False, **given), given, where)

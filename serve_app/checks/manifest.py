@@ -25,7 +25,7 @@ def is_manifest(document: Any) -> bool:
 
 
 def check_documents(documents: list[Any], findings: Findings) -> None:
-    """Report everything wrong with the RayServices among ``documents``; others are not looked at."""
+    """Report everything wrong with the RayServices among ``documents``, and on nothing else."""
     services = [
         (number, document)
         for number, document in enumerate(documents, 1)

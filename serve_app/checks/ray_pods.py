@@ -29,14 +29,19 @@ class RayContainer:
     open_env: bool
 
 
-def ray_containers(cluster: Mapping[str, Any], where: str, findings: Findings) -> list[RayContainer]:
+def ray_containers(
+    cluster: Mapping[str, Any], where: str, findings: Findings
+) -> list[RayContainer]:
     """Ray's container of the head and of each worker group, the head's first."""
     found = []
     for place, group in _groups(cluster, where):
         template = f"{place}.template.spec.containers"
         listed = _at(group, "template", "spec", "containers")
+        if listed is None:
+            findings.add([f"{template}: required key is missing"])
         if not isinstance(listed, list) or not listed or not isinstance(listed[0], dict):
-            findings.add([f"{template}: required: the container that Ray runs in"])
+            if listed == []:
+                findings.add([f"{template}: must hold the container that Ray runs in"])
             continue
         container, inner = listed[0], join(template, [0])
         if not container.get("image"):

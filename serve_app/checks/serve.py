@@ -4,14 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ray.llm._internal.serve.core.ingress.builder import LLMServingArgs
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
 
+from controller.errors import ConfigError
 from controller.validation import join
 from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Findings, Target
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.llm import check_entry, describe
-from serve_app.checks.shapes import ENTRY, REFINEMENTS, LLMServingArgs
+from serve_app.checks.shapes import ENTRY, REFINEMENTS
 from serve_app.checks.source import read_documents
 from serve_app.checks.values import line, value_problems
 
@@ -71,9 +73,7 @@ def _check_application(
         findings.summary.append(f"{name} at {route}: {about}")
 
 
-def _check_args(
-    args: Any, where: str, target: Target, findings: Findings
-) -> list[dict[str, Any]]:
+def _check_args(args: Any, where: str, target: Target, findings: Findings) -> list[dict[str, Any]]:
     """The entries of ``llm_configs``, once everything in ``args`` is checked."""
     if not isinstance(args, dict):
         findings.add([f"{where}.llm_configs: required key is missing"])
@@ -102,18 +102,21 @@ def _check_args(
 
 
 def _read_entry(path: str, where: str, target: Target, findings: Findings) -> Any:
+    """The entry in a file of its own, less its unknown keys; None where there is none."""
     if not target.local_paths:
         findings.notes.append(f"{where}: {path!r} is on another machine and was not checked")
         return None
-    local = Findings()
-    with local.collecting():
+    try:
         entry = read_documents(Path(path))[0]
-        unknown = unknown_keys(entry, ENTRY, REFINEMENTS)
-        local.add([key.line(where) for key in unknown])
-        findings.add(local.problems)
-        return without(entry, unknown)
-    findings.add([f"{where}: {path}: {problem}" for problem in local.problems])
-    return None
+    except ConfigError as error:
+        findings.add([f"{where}: {path}: {problem}" for problem in error.problems])
+        return None
+    if not isinstance(entry, dict):
+        findings.add([f"{where}: {path}: must hold a mapping, got {_kind(entry)}"])
+        return None
+    unknown = unknown_keys(entry, ENTRY, REFINEMENTS)
+    findings.add([key.line(where) for key in unknown])
+    return without(entry, unknown)
 
 
 def _check_way_in(
@@ -135,23 +138,20 @@ def _check_way_in(
         for key in INGRESS
         if args.get(key)
     ]
-    if any(entry.get("lora_config") for entry in entries):
-        if target.env.get(FORWARD_BODY) != "1":
-            found.append(
-                f'{where}.llm_configs: LoRA with direct streaming needs {FORWARD_BODY}="1"'
-            )
+    lora = any(entry.get("lora_config") for entry in entries)
+    if lora and target.env.get(FORWARD_BODY) != "1":
+        found.append(f'{where}.llm_configs: LoRA with direct streaming needs {FORWARD_BODY}="1"')
     if target.direct_streaming:
         findings.add(found)
         if target.env.get(HA_PROXY) != "1":
-            findings.add(
-                [f'{where}: {DIRECT_STREAMING}="1" needs {HA_PROXY}="1" beside it']
-            )
+            findings.add([f'{where}: {DIRECT_STREAMING}="1" needs {HA_PROXY}="1" beside it'])
     else:
         findings.notes.extend(f"{problem} ({DIRECT_STREAMING} is not set)" for problem in found)
 
 
 def _duplicates(applications: Any, key: str, where: str) -> list[str]:
-    found, holders = [], {}
+    found = []
+    holders: dict[str, int] = {}
     for index, application in enumerate(applications if isinstance(applications, list) else []):
         value = _given(application, key) if isinstance(application, dict) else None
         if isinstance(value, str) and value in holders:

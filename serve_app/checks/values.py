@@ -61,13 +61,10 @@ def _path(location: tuple[int | str, ...], data: Any) -> list[int | str]:
     """The parts of pydantic's location that are keys of ``data``; the rest name union members."""
     path: list[int | str] = []
     for part in location:
-        if isinstance(data, dict) and part in data:
+        at = range(len(data)) if isinstance(data, list) else data
+        if isinstance(data, dict | list) and part in at:
             data = data[part]
-        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
-            data = data[part]
-        else:
-            continue
-        path.append(part)
+            path.append(part)
     return path
 
 

@@ -38,9 +38,16 @@ Deploy = Callable[..., None]
 
 @pytest.fixture(scope="session")
 def deploy(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Deploy:
-    """``serve deploy`` of these applications and nothing else; returns when they run."""
+    """``serve deploy`` of these applications and nothing else; returns when they run.
+
+    What runs already is not deployed again.
+    """
+    running: list[dict[str, Any]] = []
 
     def run(*applications: dict[str, Any]) -> None:
+        if running == list(applications):
+            return
+        running[:] = applications
         config = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": "127.0.0.1", "port": PORT},
@@ -95,7 +102,7 @@ def base_url(name: str) -> str:
     return f"http://127.0.0.1:{PORT}/{name}/v1"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def two_apps(deploy: Deploy, model_path: Path) -> None:
     """``paper`` with two replicas beside ``static`` with one, in one file."""
     deploy(

@@ -159,6 +159,24 @@ def test_steps_in_flight_see_a_falling_cap_without_harm(tiny_llama):
     assert rig.exchange().finished == 96
 
 
+def test_without_async_scheduling_a_request_in_flight_waits_for_its_token(tiny_llama):
+    # Two stages of a pipeline: two steps in flight, each with its own requests.
+    config = engine_config(tiny_llama, additional_config=batching(), max_num_batched_tokens=64)
+    rig = Rig(config, in_flight=2)
+    rig.exchange(limits(64, token_budget=64))
+    for index in range(8):
+        rig.add(f"r{index}", prompt=20, output=6)
+
+    before: set[str] = set()
+    while rig.scheduler.has_unfinished_requests():
+        now = set(rig.step().num_scheduled_tokens)
+        assert not now & before
+        before = now
+    rig.run()
+
+    assert all(rig.is_whole(f"r{index}", 6) for index in range(8))
+
+
 def test_prefix_cache_hits_stay_hits_under_a_moving_cap(tiny_llama):
     config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True)
     rig = Rig(config)

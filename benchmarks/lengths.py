@@ -1,0 +1,55 @@
+"""Distributions of lengths, by their quantile functions."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Marginal(Protocol):
+    """A distribution of lengths by its quantile function."""
+
+    def lengths(self, u: Floats) -> Ints:
+        """Tokens (at least 1) at the probabilities ``u``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Always ``tokens``."""
+
+    tokens: int
+
+    def lengths(self, u: Floats) -> Ints:
+        return np.full(len(u), self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """The whole-numbered exponential (geometric from 1) with this mean, cut at ``cut``."""
+
+    mean: float
+    cut: int | None = None
+
+    def lengths(self, u: Floats) -> Ints:
+        if self.mean <= 1:
+            return np.ones(len(u), dtype=np.int64)
+        tokens = np.ceil(np.log1p(-u) / math.log1p(-1 / self.mean)).astype(np.int64)
+        return np.clip(tokens, 1, self.cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Tokens at some percents, straight lines between."""
+
+    percents: tuple[float, ...]
+    tokens: tuple[float, ...]
+
+    def lengths(self, u: Floats) -> Ints:
+        tokens = np.interp(u * 100, self.percents, self.tokens)
+        return np.maximum(np.rint(tokens), 1).astype(np.int64)

@@ -1,0 +1,37 @@
+"""Without direct streaming: Ray Serve LLM's own ingress in front of the same replicas."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.cluster import local_cluster
+from benchmarks.load import Ask, prompts, send
+from benchmarks.tiny_model import make_tiny_model
+from tests.ray.conftest import DEPLOY_TIMEOUT_S, REPO, application
+
+pytestmark = pytest.mark.cluster
+
+PORT = 18001
+PLAIN = {"RAY_SERVE_ENABLE_HA_PROXY": "0", "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "0"}
+
+
+async def test_the_plain_ingress_serves_two_models_of_one_application(tmp_path: Path) -> None:
+    model = make_tiny_model(REPO / ".cache" / "tiny-llama")
+    both = application("a", model, deployment={"num_replicas": 1}, batching={"policy": "static"})
+    other = application("b", model, deployment={"num_replicas": 1}, batching={"policy": "paper"})
+    both["args"]["llm_configs"] += other["args"]["llm_configs"]
+    both["route_prefix"] = "/"
+    config = {"http_options": {"host": "127.0.0.1", "port": PORT}, "applications": [both]}
+    path = tmp_path / "serve.yaml"
+    path.write_text(yaml.safe_dump(config))
+    asks = [Ask(prompt, 12) for prompt in prompts(12, (4, 30), seed=2)]
+    with local_cluster(PLAIN, directory=REPO, logs=tmp_path, cpus=6) as cluster:
+        cluster.deploy(path)
+        cluster.wait_running(DEPLOY_TIMEOUT_S, print)
+        answers = {
+            name: await send(f"http://127.0.0.1:{PORT}/v1", f"tiny-{name}", asks) for name in "ab"
+        }
+    assert [a.error or a.status for a in answers["a"] + answers["b"] if not a.whole] == []
+    assert [a.tokens for a in answers["b"]] == [12] * 12
+    assert [a.text for a in answers["a"]] == [a.text for a in answers["b"]]

@@ -1,0 +1,96 @@
+"""Everything of Ray 2.60 that is leaned on and not promised: a change fails here, by name."""
+
+import inspect
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from ray.llm._internal.serve.core.server.llm_server import LLMServer
+from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
+from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
+from ray.serve.context import ReplicaContext
+from ray.serve.llm import LLMConfig
+
+from replicas.server import BrimfulServer
+from serve_app.config import AUTOSCALING_POLICY, SERVER, ScalingConfig, ray_llm_config
+
+ENTRY = {
+    "model_loading_config": {"model_id": "m", "model_source": "m"},
+    "accelerator_config": {"kind": "cpu"},
+    "placement_group_config": {"bundle_per_worker": {"CPU": 0.5}},
+    "engine_kwargs": {"max_num_seqs": 8},
+    "deployment_config": {"autoscaling_config": {"min_replicas": 1, "max_replicas": 2}},
+    "batching": {"policy": "static"},
+}
+
+
+def test_the_server_class_still_starts_its_engine_in_start() -> None:
+    assert inspect.iscoroutinefunction(LLMServer.start)
+    assert inspect.iscoroutinefunction(LLMServer.check_health)
+    source = inspect.getsource(LLMServer)
+    assert "await self.start()" in source
+    assert "self._llm_config = llm_config" in source
+
+
+def test_the_engine_still_keeps_its_client_under_this_name() -> None:
+    assert "self._engine_client = self._start_async_llm_engine(" in inspect.getsource(
+        VLLMEngine.start
+    )
+
+
+def test_a_replica_still_knows_its_id() -> None:
+    assert "replica_id" in {field.name for field in fields(ReplicaContext)}
+
+
+def test_serve_still_asks_replicas_for_autoscaling_stats() -> None:
+    from ray.serve._private import replica
+
+    assert "record_autoscaling_stats" in inspect.getsource(replica)
+    assert inspect.iscoroutinefunction(BrimfulServer.record_autoscaling_stats)
+
+
+def test_the_autoscaling_context_still_has_what_the_policy_reads() -> None:
+    wanted = {"aggregated_metrics", "policy_state", "current_time", "current_num_replicas"}
+    parameters = set(inspect.signature(AutoscalingContext.__init__).parameters)
+    assert wanted | {"target_num_replicas"} <= parameters
+
+
+def test_an_entry_with_our_blocks_becomes_a_valid_llm_config() -> None:
+    config = LLMConfig.model_validate(ray_llm_config(ENTRY))
+    assert config.server_cls is BrimfulServer
+    assert SERVER.replace(":", ".") == f"{BrimfulServer.__module__}.{BrimfulServer.__name__}"
+    engine = config.get_engine_config()
+    assert engine.engine_kwargs["scheduler_cls"].endswith("DynamicBatchScheduler")
+    assert "brimful" in engine.engine_kwargs["additional_config"]
+    autoscaling = AutoscalingConfig(**config.deployment_config["autoscaling_config"])
+    assert autoscaling.policy.policy_function == AUTOSCALING_POLICY
+
+
+def test_the_policy_travels_by_value_to_a_process_without_this_project(tmp_path: Path) -> None:
+    policy = AutoscalingPolicy(
+        policy_function=AUTOSCALING_POLICY, policy_kwargs=ScalingConfig().model_dump()
+    )
+    policy.serialize_policy()
+    pickled = tmp_path / "policy"
+    pickled.write_bytes(policy.get_serialized_policy_def())
+    # -I: neither this directory nor PYTHONPATH; the import of the project is barred besides.
+    script = (
+        "import sys; sys.modules['serve_app'] = sys.modules['controller'] = None\n"
+        "from ray import cloudpickle\n"
+        f"cls = cloudpickle.loads(open({str(pickled)!r}, 'rb').read())\n"
+        f"cls(**{ScalingConfig().model_dump()!r})\n"
+        "assert 'vllm' not in sys.modules and 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("key", ["RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING"])
+def test_direct_streaming_still_goes_by_its_variable(key: str) -> None:
+    from ray.llm._internal.serve import constants
+
+    assert f'"{key}"' in inspect.getsource(constants)

@@ -1,0 +1,80 @@
+"""What the reader of ``brimful check`` says about files that are no proper YAML."""
+
+from pathlib import Path
+
+import pytest
+
+from controller.errors import ConfigError
+from serve_app.checks.source import parse_documents, read_documents
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_documents(text)
+    return caught.value.problems
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path):
+    with pytest.raises(ConfigError, match="cannot read it: No such file or directory"):
+        read_documents(tmp_path / "none.yaml")
+
+
+def test_a_folder_is_an_error(tmp_path: Path):
+    with pytest.raises(ConfigError, match="cannot read it: Is a directory"):
+        read_documents(tmp_path)
+
+
+def test_a_binary_file_is_an_error(tmp_path: Path):
+    path = tmp_path / "x.yaml"
+    path.write_bytes(b"a: \xff\xfe")
+
+    with pytest.raises(ConfigError, match="not UTF-8 text: byte 3 is invalid start byte"):
+        read_documents(path)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# a comment\n", "---\n---\n"])
+def test_an_empty_file_is_an_error(text: str):
+    assert problems(text) == ["empty: there is nothing to check"]
+
+
+def test_a_syntax_error_has_its_line_and_column():
+    assert problems("a: 1\nb: [1, 2\nc: 3\n") == [
+        "line 3, column 1: not valid YAML: expected ',' or ']', but got '<scalar>'"
+    ]
+
+
+def test_a_tab_has_its_line_and_column():
+    assert problems("a:\n\tb: 1\n") == [
+        "line 2, column 1: not valid YAML: found character '\\t' that cannot start any token"
+    ]
+
+
+def test_a_character_that_yaml_forbids_is_an_error():
+    (problem,) = problems("a: \x07\n")
+
+    assert problem.startswith("not valid YAML: unacceptable character #x0007")
+
+
+def test_a_tag_that_would_build_an_object_is_refused():
+    (problem,) = problems("a: !!python/object:os.system {}\n")
+
+    assert problem.startswith("line 1, column 4: not valid YAML: could not determine a constructor")
+
+
+def test_every_key_written_twice_is_named_with_both_lines():
+    text = "a:\n- b: 1\n  c: 2\n  b: 3\nd: 1\nd: 2\n"
+
+    assert problems(text) == [
+        "line 4: a[0].b: set twice, first on line 2",
+        "line 6: d: set twice, first on line 5",
+    ]
+
+
+def test_a_merge_that_overrides_a_key_is_no_repetition():
+    text = "base: &base {a: 1, b: 2}\nmore:\n  <<: *base\n  b: 3\n"
+
+    assert parse_documents(text) == [{"base": {"a": 1, "b": 2}, "more": {"a": 1, "b": 3}}]
+
+
+def test_all_documents_are_returned():
+    assert parse_documents("a: 1\n---\n---\nb: 2\n") == [{"a": 1}, {"b": 2}]
