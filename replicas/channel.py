@@ -7,6 +7,9 @@ there; no plugin entry point is needed, and shipping the source is enough.
 
 from typing import Any, Protocol
 
+from controller.records import ReplicaReport, from_wire
+from replicas.governor import LOCAL
+
 METHOD = "brimful_exchange"
 
 
@@ -34,9 +37,24 @@ async def exchange(
 ) -> dict[str, Any]:
     """Apply ``limits`` (None: keep what holds) in the engine and get its report, wire form.
 
-    Takes about one engine step.
+    Takes about one engine step. With vLLM's own data parallelism the limits reach every engine of
+    the client, and the report is the first one's.
 
     Raises:
         vllm's EngineDeadError: the engine process is gone.
     """
     return await client.engine_core.call_utility_async(METHOD, limits, replica_id, group)
+
+
+def read_report(llm: Any) -> ReplicaReport:
+    """The report of the engine behind a ``vllm.LLM``, which decides alone.
+
+    Args:
+        llm: between two calls of its methods, or two steps of its ``llm_engine``.
+    """
+    core = llm.llm_engine.engine_core
+    if hasattr(core, "call_utility"):
+        wire = core.call_utility(METHOD, None, LOCAL, LOCAL)
+    else:  # VLLM_ENABLE_V1_MULTIPROCESSING=0: the engine lives in this process
+        wire = getattr(core.engine_core, METHOD)(None, LOCAL, LOCAL)
+    return from_wire(ReplicaReport, wire)

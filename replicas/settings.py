@@ -10,12 +10,25 @@ from controller.validation import parse
 PLACE = "additional_config.brimful"
 
 
+class EmulateSettings(Block):
+    """An accelerator that is only emulated (``replicas.emulator``)."""
+
+    profile: str = Field(description="step-time profile: a name, or FILE[:NAME]")
+    kv_tokens: int | None = Field(None, gt=0, description="KV memory; None: the profile's")
+    time_scale: float = Field(
+        1.0, gt=0, description="steps and SLA take this many times as long: for bigger fleets"
+    )
+    noise_cv: float = Field(0.0, ge=0, description="coefficient of variation of step times")
+    seed: int = Field(0, ge=0, description="of noise and tokens")
+
+
 class EngineSettings(Block):
     """The block as a whole; all of it may be left out, which gives the default policy alone."""
 
     batching: BatchingConfig = BatchingConfig()
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
     group: str | None = Field(None, description="whose statistics are pooled; None: nobody's")
+    emulate: EmulateSettings | None = None
 
 
 def parse_settings(additional_config: Any) -> EngineSettings:

@@ -9,11 +9,15 @@ from pydantic import Field
 from controller.config import BatchingConfig, Block, parse_batching
 from controller.errors import ConfigError
 from controller.validation import parse
+from replicas.profile_file import load_profile
+from replicas.settings import EmulateSettings
 
 SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
 SERVER = "replicas.server:BrimfulServer"
+EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
 AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
-BLOCKS = ("batching", "scaling")
+EMULATED_SERVER = "replicas.emulated_server:EmulatedServer"
+BLOCKS = ("batching", "scaling", "emulate")
 
 
 class ScalingConfig(Block):
@@ -49,11 +53,17 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
     scaling = parse_scaling(entry.get("scaling"), f"{where}.scaling")
     engine_kwargs = dict(rest.get("engine_kwargs") or {})
     _check(rest, engine_kwargs, batching, where)
+    emulate = None
+    if entry.get("emulate") is not None:
+        emulate = parse(EmulateSettings, entry["emulate"], f"{where}.emulate")
+        batching = slowed(batching, emulate.time_scale)
+        engine_kwargs = {**emulated_engine(emulate), **engine_kwargs}
     additional = dict(engine_kwargs.get("additional_config") or {})
     additional["brimful"] = {
         "batching": batching.model_dump(),
         "leased": True,
         "group": group_name(rest, batching),
+        "emulate": emulate and emulate.model_dump(),
     }
     deployment = dict(rest.get("deployment_config") or {})
     if deployment.get("autoscaling_config") or deployment.get("num_replicas") == "auto":
@@ -65,7 +75,7 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
         deployment["autoscaling_config"] = autoscaling
     return {
         **rest,
-        "server_cls": SERVER,
+        "server_cls": EMULATED_SERVER if emulate else SERVER,
         "engine_kwargs": {
             **engine_kwargs,
             "scheduler_cls": SCHEDULER,
@@ -73,6 +83,27 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
         },
         "deployment_config": deployment,
     }
+
+
+def emulated_engine(emulate: EmulateSettings) -> dict[str, Any]:
+    """The engine arguments that give an emulated accelerator its KV memory and no weights."""
+    kv_tokens = load_profile(emulate.profile).with_kv_tokens(emulate.kv_tokens).kv_tokens
+    return {
+        "block_size": EMULATED_BLOCK_TOKENS,
+        "num_gpu_blocks_override": kv_tokens // EMULATED_BLOCK_TOKENS + 1,  # and the null block
+        "load_format": "dummy",
+        "enforce_eager": True,
+    }
+
+
+def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:
+    """The same batching where every step takes ``time_scale`` times as long."""
+    sla = batching.sla
+    latencies = {
+        key: value and value * time_scale
+        for key, value in (("itl_ms", sla.itl_ms), ("ttft_ms", sla.ttft_ms))
+    }
+    return batching.model_copy(update={"sla": sla.model_copy(update=latencies)})
 
 
 def _check(

@@ -16,7 +16,7 @@ def deployment_problems(options: dict[str, Any], where: str) -> list[str]:
 
     Its schema takes any mapping for some nested blocks and stops at the first wrong option.
     """
-    found = value_problems(DeploymentSchema, options, where)
+    nested = []
     for key, annotation in (fields_of(DeploymentSchema) or {}).items():
         block = options.get(key)
         kind = choose(annotation, block)
@@ -24,5 +24,7 @@ def deployment_problems(options: dict[str, Any], where: str) -> list[str]:
             continue
         if key == "autoscaling_config" and options.get("num_replicas") == "auto":
             block = {**AutoscalingConfig.default().model_dump(exclude_unset=True), **block}
-        found += value_problems(kind, block, join(where, [key]))
-    return list(dict.fromkeys(found))
+        nested += value_problems(kind, block, join(where, [key]))
+    said = {line.split(": ", 1)[1] for line in nested}
+    whole = value_problems(DeploymentSchema, options, where)
+    return [line for line in whole if line.split(": ", 1)[1] not in said] + nested

@@ -70,10 +70,11 @@ def _serve_problems(entry: dict[str, Any], where: str) -> list[str]:
             f"{where}.engine_kwargs.additional_config.brimful: is made from the batching block;"
             " leave it out"
         )
-    # Ray's own class repeats some of these in other words: the first word on a place stands.
-    places = {line.split(": ")[0] for line in found}
-    ray = value_problems(LLMConfig, entry, where)
-    return found + [line for line in ray if line.split(": ")[0] not in places]
+    # Ray's class for the whole says less exactly what was said of a block already.
+    places = [join(where, [key]) for key in entry]
+    said = tuple(place for place in places if any(line.startswith(place) for line in found))
+    whole = value_problems(LLMConfig, entry, where)
+    return found + [line for line in whole if not line.startswith(said)]
 
 
 def _build_problems(ours: dict[str, Any], where: str) -> list[str]:

@@ -8,8 +8,8 @@ import ray
 from controller.errors import ConfigError
 from controller.validation import join
 from serve_app.checks.crd import schema_problems
-from serve_app.checks.findings import Findings, Target
-from serve_app.checks.ray_pods import check_switches, ray_containers
+from serve_app.checks.findings import DIRECT_STREAMING, HA_PROXY, Findings, Target
+from serve_app.checks.ray_pods import ON_OFF, RayContainer, check_switches, ray_containers
 from serve_app.checks.serve import BUILDER, check_serve
 from serve_app.checks.source import parse_documents
 from serve_app.checks.values import line
@@ -67,10 +67,9 @@ def check_service(manifest: dict[str, Any], findings: Findings) -> None:
     if ours:
         check_switches(containers, findings)
         _note_accelerators(ours, cluster, findings)
-    head = containers[0].env if containers else {}
-    env = {name: value for name, value in head.items() if isinstance(value, str)}
     # Model paths lie in the image or on a volume.
-    check_serve(config, SERVE, Target(env=env, local_paths=False), findings)
+    target = Target(env=_environment(containers), local_paths=False)
+    check_serve(config, SERVE, target, findings)
 
 
 def _check_cluster(cluster: dict[str, Any], findings: Findings) -> None:
@@ -102,6 +101,14 @@ def _serve_config(spec: dict[str, Any], findings: Findings) -> Any:
     except ConfigError as error:
         findings.add([f"{SERVE}: {problem}" for problem in error.problems])
         return None
+
+
+def _environment(containers: list[RayContainer]) -> dict[str, str]:
+    head = containers[0].env if containers else {}
+    env = {name: value for name, value in head.items() if isinstance(value, str)}
+    if env.get(HA_PROXY) not in ON_OFF:  # said already, or known to Kubernetes alone
+        env[HA_PROXY] = env.get(DIRECT_STREAMING, "0")
+    return env
 
 
 def _our_applications(config: Any) -> list[dict[str, Any]]:

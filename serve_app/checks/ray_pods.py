@@ -13,6 +13,7 @@ from serve_app.checks.findings import DIRECT_STREAMING, HA_PROXY, Findings
 from serve_app.checks.values import line
 
 SWITCHES = (HA_PROXY, DIRECT_STREAMING)
+ON_OFF = ("0", "1")
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ def check_switches(containers: list[RayContainer], findings: Findings) -> None:
             value = container.env.get(switch)
             if switch not in container.env:
                 _missing(container, switch, place, findings)
-            elif value is not None and value not in ("0", "1"):
+            elif value is not None and value not in ON_OFF:
                 findings.add([line(f"{place}.{switch}", value, 'must be "0" or "1"')])
-            elif (head := containers[0].env.get(switch)) is not None and value != head:
+            elif (head := containers[0].env.get(switch)) in ON_OFF and value not in (None, head):
                 findings.add(
                     [line(f"{place}.{switch}", value, f'the head has "{head}": must be the same')]
                 )

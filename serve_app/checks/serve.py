@@ -5,7 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from ray.llm._internal.serve.core.ingress.builder import LLMServingArgs
-from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
+from ray.serve.schema import (
+    ServeApplicationSchema,
+    ServeDeploySchema,
+    _route_prefix_format,
+)
 
 from controller.errors import ConfigError
 from controller.validation import join
@@ -63,6 +67,9 @@ def _check_application(
     for index, deployment in enumerate(application.get("deployments") or []):
         if isinstance(deployment, dict):
             findings.add(deployment_problems(deployment, join(where, ["deployments", index])))
+    route = application.get("route_prefix")
+    if isinstance(route, str):
+        findings.add(_route_problems(route, f"{where}.route_prefix"))
     entries: list[dict[str, Any]] = []
     if application.get("import_path") == BUILDER:
         entries = _check_args(application.get("args"), f"{where}.args", target, findings)
@@ -147,6 +154,15 @@ def _check_way_in(
             findings.add([f'{where}: {DIRECT_STREAMING}="1" needs {HA_PROXY}="1" beside it'])
     else:
         findings.notes.extend(f"{problem} ({DIRECT_STREAMING} is not set)" for problem in found)
+
+
+def _route_problems(route: str, where: str) -> list[str]:
+    """Serve's own rule for a route, which it applies to running applications only."""
+    try:
+        _route_prefix_format(None, route)
+    except ValueError as error:
+        return [line(where, route, str(error))]
+    return []
 
 
 def _duplicates(applications: Any, key: str, where: str) -> list[str]:

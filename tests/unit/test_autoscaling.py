@@ -20,9 +20,7 @@ class Context:
 
 
 def policy() -> CapacityPolicy:
-    return CapacityPolicy(
-        target_utilization=0.85, drain_s=20.0, queue_factor=2.0, queue_for_s=30.0
-    )
+    return CapacityPolicy(target_utilization=0.85, drain_s=20.0, queue_factor=2.0, queue_for_s=30.0)
 
 
 def metrics(*replicas: dict[str, float]) -> dict[str, dict[str, float]]:

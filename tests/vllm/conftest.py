@@ -10,6 +10,7 @@ os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # engines share the cores
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # torch threads run in this process
 
 CACHE = Path(__file__).parents[2] / ".cache"
 

@@ -161,9 +161,9 @@ def test_steps_in_flight_see_a_falling_cap_without_harm(tiny_llama):
 
 def test_without_async_scheduling_a_request_in_flight_waits_for_its_token(tiny_llama):
     # Two stages of a pipeline: two steps in flight, each with its own requests.
-    config = engine_config(tiny_llama, additional_config=batching(), max_num_batched_tokens=64)
+    config = engine_config(tiny_llama, additional_config=batching())
     rig = Rig(config, in_flight=2)
-    rig.exchange(limits(64, token_budget=64))
+    rig.exchange(limits(64, token_budget=60))  # three whole prompts
     for index in range(8):
         rig.add(f"r{index}", prompt=20, output=6)
 

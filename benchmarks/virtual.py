@@ -1,0 +1,192 @@
+"""vLLM's scheduler and KV manager without a model or a device, on a clock that the replay moves."""
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")  # read by the first import of vllm
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+import torch
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.engine import EngineCoreOutput
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request as EngineRequest
+from vllm.v1.structured_output import StructuredOutputManager
+
+from benchmarks.policies import Plan
+from benchmarks.requests import Request
+from controller.records import EngineState
+from replicas.scheduler import DynamicBatchScheduler
+
+TOKEN, END = 0, 1  # what the model that is not there says, and how it ends
+NOTHING: list[int] = []  # these three are shared by all requests: vLLM only reads them
+MORE = [TOKEN]
+LAST = [END]
+# The scheduler asks for a model's shape, and nothing of it enters a decision.
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 64,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "head_dim": 64,
+    "dtype": "bfloat16",
+}
+
+logging.getLogger("vllm").setLevel(logging.ERROR)  # a custom scheduler class is warned of
+
+
+class VirtualClock:
+    """Seconds since the replay began; only the replay moves it."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+
+class VirtualScheduler(DynamicBatchScheduler):
+    """The production scheduler on a virtual clock; it also says what happened."""
+
+    def __init__(self, *args: Any, clock: VirtualClock, **kwargs: Any) -> None:
+        self._clock = clock
+        self._preempted: list[str] = []
+        super().__init__(*args, **kwargs)
+
+    def now_s(self) -> float:
+        return self._clock.now_s
+
+    def wall_s(self) -> float:
+        return self._clock.now_s
+
+    def state(self) -> EngineState:
+        """What the engine holds now."""
+        return self._state()
+
+    @property
+    def cap(self) -> int:
+        """The cap on running requests in force."""
+        return int(getattr(self, self._cap_name))
+
+    def take_preempted(self) -> list[str]:
+        """Who lost its KV blocks since this was last asked."""
+        taken, self._preempted = self._preempted, []
+        return taken
+
+    def speak(
+        self, scheduled: SchedulerOutput, is_last: Callable[[str], bool]
+    ) -> list[EngineCoreOutput]:
+        """End a step: a token for each request whose prompt is computed.
+
+        Args:
+            is_last: whether a request's next token ends it.
+
+        Returns:
+            What the engine sends its client.
+        """
+        ids = list(scheduled.num_scheduled_tokens)
+        requests = self.requests
+        said = [
+            NOTHING if requests[one].is_prefill_chunk else LAST if is_last(one) else MORE
+            for one in ids
+        ]
+        result = ModelRunnerOutput(
+            req_ids=ids,
+            req_id_to_index={req_id: index for index, req_id in enumerate(ids)},
+            sampled_token_ids=said,
+        )
+        outputs = self.update_from_output(scheduled, result)
+        return outputs[0].outputs if 0 in outputs else []
+
+    def _preempt_request(self, request: EngineRequest, *args: Any, **kwargs: Any) -> None:
+        self._preempted.append(request.request_id)
+        super()._preempt_request(request, *args, **kwargs)
+
+
+def make_scheduler(
+    cls: Callable[..., VirtualScheduler],
+    plan: Plan,
+    *,
+    kv_tokens: int,
+    max_model_len: int,
+    by_priority: bool,
+    **own: Any,
+) -> VirtualScheduler:
+    """A scheduler as EngineCore makes it, with KV memory of ``kv_tokens`` in whole blocks.
+
+    Args:
+        own: what the class takes beside vLLM's own arguments.
+    """
+    config = _config(plan, max_model_len, by_priority)
+    block_size = plan.engine.block_size
+    config.cache_config.num_gpu_blocks = blocks = kv_tokens // block_size + 1  # and the null block
+    spec = FullAttentionSpec(
+        block_size=block_size, num_kv_heads=1, head_size=64, dtype=torch.bfloat16
+    )
+    return cls(
+        vllm_config=config,
+        kv_cache_config=KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)]),
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=block_size,
+        **own,
+    )
+
+
+def _config(plan: Plan, max_model_len: int, by_priority: bool) -> VllmConfig:
+    with tempfile.TemporaryDirectory(prefix="brimful-replay-") as directory:
+        model = {**MODEL, "max_position_embeddings": max_model_len}
+        (Path(directory) / "config.json").write_text(json.dumps(model))
+        return EngineArgs(
+            model=directory,
+            skip_tokenizer_init=True,
+            max_model_len=max_model_len,
+            enforce_eager=True,
+            # The step's own time is in the profile, overlap with the host included.
+            async_scheduling=False,
+            scheduling_policy="priority" if by_priority else "fcfs",
+            additional_config={"brimful": {"batching": plan.batching.model_dump(), "leased": True}},
+            **plan.engine.model_dump(),
+        ).create_engine_config()
+
+
+class RequestMaker:
+    """Makes the engine's requests: no prompt is another's, but for a shared prefix."""
+
+    def __init__(self, plan: Plan, max_model_len: int, shared_prefix_tokens: int) -> None:
+        self._max_model_len = max_model_len
+        self._shared = shared_prefix_tokens
+        self._hasher = None
+        if plan.engine.enable_prefix_caching:
+            init_none_hash(sha256)
+            self._hasher = get_request_block_hasher(plan.engine.block_size, sha256)
+
+    def __call__(self, number: int, request: Request) -> EngineRequest:
+        """Request ``number`` of the workload, as the engine gets it."""
+        length, shared = request.input_tokens, self._shared
+        prompt = [TOKEN] * length
+        if shared < length:
+            prompt[shared] = 2 + number  # the chain of block hashes differs from here on
+        allowed = self._max_model_len - length
+        if request.max_tokens is not None:
+            allowed = min(request.max_tokens, allowed)
+        return EngineRequest(
+            str(number),
+            prompt,
+            SamplingParams(max_tokens=max(allowed, 1), stop_token_ids=[END]),
+            None,
+            arrival_time=request.arrival_s,
+            priority=request.priority,
+            block_hasher=self._hasher,
+        )

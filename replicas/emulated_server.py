@@ -1,0 +1,37 @@
+"""The server class over an emulated accelerator, and what says so to its clients."""
+
+from typing import Any
+
+from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
+
+from replicas.emulator import EmulatedExecutor
+from replicas.server import BrimfulServer
+from replicas.settings import parse_settings
+
+
+class EmulatedEngine(VLLMEngine):
+    """Ray Serve LLM's vLLM engine on ``EmulatedExecutor``.
+
+    The executor cannot be named in ``engine_kwargs``: Ray Serve LLM sets it there itself.
+    """
+
+    def _start_async_llm_engine(
+        self, vllm_engine_args: Any, vllm_engine_config: Any, placement_group: Any
+    ) -> Any:
+        vllm_engine_config.parallel_config.distributed_executor_backend = EmulatedExecutor
+        return super()._start_async_llm_engine(
+            vllm_engine_args, vllm_engine_config, placement_group
+        )
+
+
+class EmulatedServer(BrimfulServer):
+    """Real in all but the accelerator; ``/v1/models`` gives ``emulated:PROFILE`` as the root."""
+
+    _default_engine_cls = EmulatedEngine
+
+    async def start(self) -> None:
+        await super().start()
+        settings = parse_settings(self._llm_config.engine_kwargs["additional_config"]).emulate
+        assert settings is not None  # the app builder names this class only with the block
+        for path in self.engine._oai_models.base_model_paths:
+            path.model_path = f"emulated:{settings.profile}"

@@ -1,0 +1,156 @@
+"""An accelerator that is not there: a vLLM executor that takes a profile's time, without weights.
+
+Everything around it is real: API server, engine core, scheduler, KV manager, preemption. There are
+no weights and the tokens mean nothing; what is served over it is marked as emulated.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from random import Random
+from typing import Any
+
+import torch
+from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
+from vllm.v1.executor.abstract import Executor
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.worker.worker_base import CompilationTimes
+
+from controller.errors import ConfigError
+from replicas.profile import StepNoise
+from replicas.profile_file import load_profile
+from replicas.settings import EmulateSettings, parse_settings
+from replicas.step_sample import step_sample
+
+FIRST_WORD = 3  # below it are the special tokens of our tiny tokenizer
+MEMORY_BYTES = 1 << 36  # more than any profile; num_gpu_blocks_override says what is used
+
+
+class EmulatedExecutor(Executor):
+    """Answers EngineCore like a worker would, after the time that the profile says.
+
+    Raises:
+        ConfigError: ``additional_config.brimful.emulate`` is missing or names no profile.
+    """
+
+    def _init_executor(self) -> None:
+        settings = parse_settings(self.vllm_config.additional_config).emulate
+        if settings is None:
+            raise ConfigError(["additional_config.brimful.emulate: required key is missing"])
+        self._settings: EmulateSettings = settings
+        self._profile = load_profile(settings.profile)
+        self._noise = StepNoise(settings.noise_cv, settings.seed)
+        self._random = Random(settings.seed)
+        self._words = range(FIRST_WORD, self.model_config.get_vocab_size())
+        self._prompt_tokens: dict[str, int] = {}
+        self._step: SchedulerOutput | None = None
+        self._free_at_s = 0.0
+        self._answers: dict[str, Any] = {
+            "get_kv_cache_spec": self._kv_cache_spec(),
+            "get_supported_kv_cache_layouts": ["LBNHC"],
+            "determine_available_memory": MEMORY_BYTES,
+            "compile_or_warm_up_model": CompilationTimes(0.0, 0.0),
+            "get_supported_tasks": ("generate",),
+            "supports_draft_weight_updates": False,
+        }
+
+    def _kv_cache_spec(self) -> dict[str, FullAttentionSpec]:
+        # One small layer: blocks are counted, not filled.
+        spec = FullAttentionSpec(
+            block_size=self.cache_config.block_size,
+            num_kv_heads=1,
+            head_size=64,
+            dtype=torch.bfloat16,
+        )
+        return {"emulated": spec}
+
+    def collective_rpc(
+        self,
+        method: str | Callable[..., Any],
+        timeout: float | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        non_block: bool = False,
+    ) -> Any:
+        # What is not in the table asks for nothing back (set this, reset that).
+        answer = [self._answers.get(method) if isinstance(method, str) else None]
+        return _done(answer) if non_block else answer
+
+    def execute_model(self, scheduler_output: SchedulerOutput, non_block: bool = False) -> Any:
+        self._step = scheduler_output
+        for new in scheduler_output.scheduled_new_reqs:
+            tokens = new.prefill_token_ids or new.prompt_token_ids or ()
+            self._prompt_tokens[new.req_id] = len(tokens)
+        if not scheduler_output.total_num_scheduled_tokens:
+            self._forget(scheduler_output)
+            output = ModelRunnerOutput(req_ids=[], req_id_to_index={}, sampled_token_ids=[])
+            return _done(output) if non_block else output
+        return _done(None) if non_block else None
+
+    def sample_tokens(self, grammar_output: GrammarOutput | None, non_block: bool = False) -> Any:
+        step, self._step = self._step, None
+        if step is None:
+            raise RuntimeError("sample_tokens without execute_model")
+        self._take_time(step)
+        output = self._tokens(step)
+        self._forget(step)
+        return _done(output) if non_block else output
+
+    def _take_time(self, step: SchedulerOutput) -> None:
+        sample, _ = step_sample(step, 0.0)
+        step_s = (
+            self._settings.time_scale
+            * self._noise.factor()
+            * self._profile.step_s(
+                sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
+            )
+        )
+        # The profile's time holds the host's share: a busy engine's next step begins where the
+        # last one ended, not after the host's own work on these cores.
+        now_s = time.monotonic()
+        begin_s = self._free_at_s if now_s - self._free_at_s < step_s else now_s
+        self._free_at_s = begin_s + step_s
+        time.sleep(max(self._free_at_s - now_s, 0.0))
+
+    def _tokens(self, step: SchedulerOutput) -> ModelRunnerOutput:
+        ids = list(step.num_scheduled_tokens)
+        complete = self._complete(step)
+        return ModelRunnerOutput(
+            req_ids=ids,
+            req_id_to_index={req_id: index for index, req_id in enumerate(ids)},
+            sampled_token_ids=[
+                [self._random.choice(self._words)] if req_id in complete else [] for req_id in ids
+            ],
+        )
+
+    def _complete(self, step: SchedulerOutput) -> set[str]:
+        """The requests whose every token so far is computed after this step: these speak."""
+        given, cached = step.num_scheduled_tokens, step.scheduled_cached_reqs
+        complete = {
+            new.req_id
+            for new in step.scheduled_new_reqs
+            if new.num_computed_tokens + given[new.req_id] >= self._prompt_tokens[new.req_id]
+        }
+        for req_id, computed, spoken in zip(
+            cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, strict=True
+        ):
+            if computed + given[req_id] >= self._prompt_tokens[req_id] + spoken:
+                complete.add(req_id)
+        return complete
+
+    def _forget(self, step: SchedulerOutput) -> None:
+        for req_id in step.finished_req_ids:
+            self._prompt_tokens.pop(req_id, None)
+
+    def check_health(self) -> None:
+        """Always well."""
+
+    def shutdown(self) -> None:
+        """Nothing was started."""
+
+
+def _done(value: Any) -> "Future[Any]":
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future

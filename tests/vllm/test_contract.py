@@ -1,0 +1,227 @@
+"""Every private thing of vLLM we lean on: an upgrade that changes one fails here, by name."""
+
+import inspect
+from dataclasses import fields
+
+import pytest
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.engine.core_client import InprocClient, MPClient, SyncMPClient
+from vllm.v1.engine.llm_engine import LLMEngine
+from vllm.v1.request import Request, RequestStatus
+
+from replicas import channel
+from replicas.scheduler import RAN_TO_ITS_END, DynamicBatchScheduler
+from tests.vllm.harness import BLOCK, Rig, engine_config, ngram
+
+
+def parameters(function) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+@pytest.fixture
+def plain(tiny_llama):
+    """vLLM's own scheduler, without a line of ours."""
+    return Rig(engine_config(tiny_llama, async_scheduling=True), AsyncScheduler)
+
+
+def test_the_scheduler_is_made_with_the_attributes_we_read(plain):
+    scheduler = plain.scheduler
+
+    assert (scheduler.max_num_running_reqs, scheduler.max_num_scheduled_tokens) == (64, 512)
+    assert (scheduler.block_size, scheduler.num_spec_tokens) == (BLOCK, 0)
+    assert (scheduler.running, scheduler.requests) == ([], {})
+    assert scheduler.num_waiting_for_streaming_input == 0
+    assert scheduler.get_request_counts() == (0, 0)
+    assert scheduler.vllm_config.additional_config == {}
+    assert scheduler.scheduler_config.async_scheduling is True
+    assert scheduler.cache_config.kv_cache_size_tokens is None  # set by a real EngineCore
+    assert len(scheduler.kv_cache_config.kv_cache_groups) == 1
+
+
+def test_speculative_tokens_are_known_to_the_scheduler(tiny_llama):
+    config = engine_config(tiny_llama, speculative_config=ngram(3))
+
+    assert Rig(config, Scheduler).scheduler.num_spec_tokens == 3
+
+
+def test_the_block_pool_counts_free_blocks_and_keeps_one_for_itself(plain):
+    pool = plain.scheduler.kv_cache_manager.block_pool
+
+    assert pool.num_gpu_blocks == 4096
+    assert pool.get_num_free_blocks() == 4095
+
+
+def test_counts_are_running_first_and_waiting_second(plain):
+    for index in range(70):
+        plain.add(f"r{index}", prompt=2, output=9)
+
+    plain.step()
+
+    assert plain.scheduler.get_request_counts() == (64, 6)
+    assert len(plain.scheduler.running) == 64
+
+
+def test_the_running_cap_and_the_token_budget_are_read_at_every_step(plain):
+    for index in range(4):
+        plain.add(f"r{index}", prompt=100, output=9)
+
+    plain.scheduler.max_num_running_reqs = 1
+    plain.scheduler.max_num_scheduled_tokens = 30
+    first = plain.step()
+    plain.scheduler.max_num_running_reqs = 3
+    plain.scheduler.max_num_scheduled_tokens = 512
+    second = plain.step()
+
+    assert first.num_scheduled_tokens == {"r0": 30}
+    assert second.num_scheduled_tokens == {"r0": 70, "r1": 100, "r2": 100}
+
+
+def test_a_cap_below_what_runs_kills_the_engine(plain):
+    # Why the cap handed to vLLM is never below the running count.
+    for index in range(4):
+        plain.add(f"r{index}", prompt=4, output=9)
+    plain.step()
+    plain.scheduler.max_num_running_reqs = 3
+
+    with pytest.raises(AssertionError):
+        plain.step()
+
+
+def test_a_budget_below_the_running_decodes_starves_the_last_of_them(plain):
+    # Why the budget handed to vLLM has a floor.
+    for index in range(4):
+        plain.add(f"r{index}", prompt=4, output=9)
+    plain.step()
+    plain.scheduler.max_num_scheduled_tokens = 2
+
+    assert list(plain.step().num_scheduled_tokens) == ["r0", "r1"]
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (Scheduler.schedule, ["self", "throttle_prefills"]),
+        (Scheduler.update_from_output, ["self", "scheduler_output", "model_runner_output"]),
+        (Scheduler.add_request, ["self", "request"]),
+        (Scheduler._preempt_request, ["self", "request", "timestamp"]),
+        (Scheduler._free_request, ["self", "request"]),
+    ],
+)
+def test_the_methods_we_override_are_there_and_take_what_we_pass_on(function, names):
+    assert parameters(function)[: len(names)] == names
+
+
+def test_async_scheduling_differs_from_plain_in_the_two_methods_we_take_back():
+    ours = {name for name, value in vars(AsyncScheduler).items() if inspect.isfunction(value)}
+
+    assert ours == {"__init__", "_update_after_schedule", "_update_request_with_output"}
+
+
+def test_with_async_scheduling_a_request_runs_ahead_of_its_tokens(tiny_llama):
+    # Why a synchronous engine gets the plain methods: its pipeline stages could not follow.
+    rig = Rig(engine_config(tiny_llama), AsyncScheduler, in_flight=3)
+    rig.add("r", prompt=4, output=9)
+
+    assert [list(rig.step().num_scheduled_tokens) for _ in range(2)] == [["r"], ["r"]]
+
+
+def test_preemption_and_the_end_of_a_request_pass_through_the_hooks(tiny_llama):
+    calls = []
+
+    class Watched(AsyncScheduler):
+        def _preempt_request(self, request, *args, **kwargs):
+            calls.append("preempted")
+            return super()._preempt_request(request, *args, **kwargs)
+
+        def _free_request(self, request, *args, **kwargs):
+            calls.append(request.status.name)
+            return super()._free_request(request, *args, **kwargs)
+
+    config = engine_config(tiny_llama, blocks=1 + 4, async_scheduling=True)
+    rig = Rig(config, Watched, in_flight=2)
+    rig.add("a", prompt=30, output=20)
+    rig.add("b", prompt=30, output=20)
+    rig.add("c", prompt=4, output=20)
+    rig.abort("c")
+    rig.run()
+
+    assert calls.count("preempted") > 0
+    assert sorted(set(calls) - {"preempted"}) == ["FINISHED_ABORTED", "FINISHED_LENGTH_CAPPED"]
+
+
+def test_the_records_of_a_step_have_the_fields_we_read():
+    def names(record) -> set[str]:
+        return {field.name for field in fields(record)}
+
+    assert names(SchedulerOutput) >= {
+        "scheduled_new_reqs",
+        "scheduled_cached_reqs",
+        "num_scheduled_tokens",
+        "total_num_scheduled_tokens",
+        "scheduled_spec_decode_tokens",
+    }
+    assert names(CachedRequestData) >= {"req_ids", "num_computed_tokens", "num_output_tokens"}
+    assert names(NewRequestData) >= {"req_id", "num_computed_tokens"}
+
+
+def test_a_request_has_the_fields_we_read(plain):
+    request = plain.add("r", prompt=7, output=3)
+
+    assert (request.request_id, request.arrival_time) == ("r", plain.now_s)
+    assert (request.num_prompt_tokens, request.num_output_tokens) == (7, 0)
+    assert "resumable" in parameters(Request.__init__)
+
+
+def test_the_ways_a_request_ends_have_not_changed():
+    ends = {status.name for status in RequestStatus if RequestStatus.is_finished(status)}
+
+    assert {status.name for status in RAN_TO_ITS_END} == {
+        "FINISHED_STOPPED",
+        "FINISHED_LENGTH_CAPPED",
+        "FINISHED_REPETITION",
+    }
+    assert ends - {status.name for status in RAN_TO_ITS_END} == {
+        "FINISHED_ABORTED",
+        "FINISHED_IGNORED",
+        "FINISHED_ERROR",
+    }
+
+
+def test_engine_core_has_no_method_of_our_name_but_ours():
+    assert vars(EngineCore)[channel.METHOD] is channel._exchange
+    assert channel.METHOD not in inspect.getsource(inspect.getmodule(EngineCore))
+
+
+def test_engine_core_finds_utility_methods_by_name_and_keeps_its_scheduler():
+    source = inspect.getsource(inspect.getmodule(EngineCore))
+
+    assert "getattr(self, method_name)" in source
+    assert "self.scheduler: SchedulerInterface = Scheduler(" in source
+
+
+def test_the_engine_clients_have_the_calls_we_make():
+    from vllm.v1.engine.core_client import AsyncMPClient
+
+    assert parameters(AsyncMPClient.call_utility_async) == ["self", "method", "args"]
+    assert parameters(SyncMPClient.call_utility) == ["self", "method", "args"]
+    assert issubclass(SyncMPClient, MPClient)
+    assert not hasattr(InprocClient, "call_utility")
+    assert "self.engine_core = EngineCore(" in inspect.getsource(InprocClient.__init__)
+    assert "self.engine_core" in inspect.getsource(LLMEngine.__init__)
+
+
+def test_the_engine_arguments_that_carry_us_are_there(tiny_llama):
+    config = EngineArgs(
+        model=str(tiny_llama),
+        skip_tokenizer_init=True,
+        scheduler_cls="replicas.scheduler.DynamicBatchScheduler",
+        additional_config={"brimful": {}},
+    ).create_engine_config()
+
+    assert config.scheduler_config.get_scheduler_cls() is DynamicBatchScheduler
+    assert config.additional_config == {"brimful": {}}
+    assert "kv_cache_size_tokens" in {field.name for field in fields(config.cache_config)}

@@ -1,0 +1,244 @@
+"""Each feature of vLLM under a cap that moves: it works, and greedy answers are vLLM's own."""
+
+import json
+import re
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from vllm import SamplingParams
+from vllm.lora.request import LoRARequest
+from vllm.sampling_params import StructuredOutputsParams
+
+from tests.vllm.engines import Recording, engine, generate, report, scheduler, tokens
+
+pytestmark = pytest.mark.engine
+
+WORDS = "How many replicas does the queue need before the next minute is over ? ".split()
+PROMPTS = [" ".join(WORDS[i % 5 :] * (1 + i % 4)) for i in range(24)]
+GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+
+
+def greedy(max_tokens: int) -> SamplingParams:
+    return SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def everything(tiny_llama):
+    """Engine arguments that switch most features on at once."""
+    return {
+        "model": tiny_llama,
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": True,
+        "scheduling_policy": "priority",
+        "enable_lora": True,
+        "max_lora_rank": 8,
+        "max_loras": 2,
+        "async_scheduling": False,
+    }
+
+
+@pytest.fixture(scope="module")
+def plain(everything):
+    with engine(ours=False, **everything) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def moved(everything):
+    with engine(ours=True, **everything) as llm:
+        yield llm
+
+
+@pytest.fixture(autouse=True)
+def forgotten(request):
+    """No test profits from what another one left in the prefix cache or the record."""
+    for name in ("plain", "moved"):
+        if name in request.fixturenames:
+            llm = request.getfixturevalue(name)
+            llm.reset_prefix_cache()
+            if name == "moved":
+                scheduler(llm).steps.clear()
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory):
+    """A LoRA adapter of rank 4 on two projections of every layer, made by hand."""
+    path = tmp_path_factory.mktemp("adapter")
+    generator = torch.Generator().manual_seed(7)
+    weights = {}
+    for layer in range(4):
+        for name, size in (("q_proj", 128), ("v_proj", 64)):
+            key = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            weights[f"{key}.lora_A.weight"] = torch.randn(4, 128, generator=generator)
+            weights[f"{key}.lora_B.weight"] = torch.randn(size, 4, generator=generator)
+    save_file(weights, path / "adapter_model.safetensors")
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": 4,
+        "lora_alpha": 8,
+        "target_modules": ["q_proj", "v_proj"],
+        "bias": "none",
+    }
+    (path / "adapter_config.json").write_text(json.dumps(config))
+    return LoRARequest("by-hand", 1, str(path))
+
+
+def test_the_cap_moves_under_running_requests_and_nothing_is_lost(plain, moved):
+    before = report(moved)
+
+    answers = tokens(generate(moved, PROMPTS, greedy(40)))
+
+    after = report(moved)
+    running = [count for _, count in scheduler(moved).steps]
+    assert answers == tokens(generate(plain, PROMPTS, greedy(40)))
+    assert {len(answer) for answer in answers} == {40}
+    assert after.finished - before.finished == len(PROMPTS)
+    assert after.preemptions == 0
+    assert after.overruled > before.overruled
+    assert min(running) <= 2
+    assert max(running) == 16
+
+
+def test_chunked_prefill(plain, moved):
+    long = [" ".join(WORDS * 6), *PROMPTS[:3]]
+
+    answers = generate(moved, long, GREEDY)
+
+    chunks = [
+        step.num_scheduled_tokens[new]
+        for step, _ in scheduler(moved).steps
+        for new in step.num_scheduled_tokens
+        if new.split("-")[0] == answers[0].request_id.split("-")[0]
+        and step.num_scheduled_tokens[new] > 1
+    ]
+    assert len(chunks) > 1
+    assert sum(chunks) == len(answers[0].prompt_token_ids)
+    assert tokens(answers) == tokens(generate(plain, long, GREEDY))
+
+
+def test_prefix_caching(plain, moved):
+    shared = " ".join(WORDS * 4)
+    prompts = [f"{shared} {word}" for word in WORDS]
+    generate(moved, [shared], GREEDY)
+
+    answers = generate(moved, prompts, GREEDY)
+
+    assert all(output.num_cached_tokens >= 32 for output in answers)
+    assert tokens(answers) == tokens(generate(plain, prompts, GREEDY))
+    assert report(moved).kv_used_tokens == 0  # what only the cache holds counts as free
+
+
+def test_structured_output(plain, moved):
+    pattern = r"(yes|no): [0-9]{2,4}\."
+    asked = [
+        SamplingParams(
+            temperature=0,
+            max_tokens=40,
+            structured_outputs=StructuredOutputsParams(regex=pattern) if i % 2 else None,
+        )
+        for i in range(12)
+    ]
+
+    answers = generate(moved, PROMPTS[:12], asked)
+
+    texts = [output.outputs[0].text for output in answers]
+    assert all(re.fullmatch(pattern, text) for text in texts[1::2])
+    assert tokens(answers) == tokens(generate(plain, PROMPTS[:12], asked))
+
+
+def test_lora(plain, moved, adapter):
+    mixed = [adapter if i % 2 else None for i in range(12)]
+
+    answers = tokens(generate(moved, PROMPTS[:12], GREEDY, lora_request=mixed))
+
+    base = tokens(generate(moved, PROMPTS[:12], GREEDY))
+    assert answers[0::2] == base[0::2]
+    assert all(a != b for a, b in zip(answers[1::2], base[1::2], strict=True))
+    assert answers == tokens(generate(plain, PROMPTS[:12], GREEDY, lora_request=mixed))
+
+
+def test_priority_policy(plain, moved):
+    ranks = [i * 7 % 24 for i in range(24)]
+
+    answers = generate(moved, PROMPTS, GREEDY, priority=ranks)
+
+    started = [
+        int(new.req_id.split("-")[0])
+        for step, _ in scheduler(moved).steps
+        for new in step.scheduled_new_reqs
+    ]
+    first = min(started)
+    assert [ranks[number - first] for number in started] == sorted(ranks)
+    assert tokens(answers) == tokens(generate(plain, PROMPTS, GREEDY, priority=ranks))
+
+
+def test_preempted_requests_come_back_whole(tiny_llama):
+    few = {"model": tiny_llama, "enable_prefix_caching": False}
+    with engine(ours=False, **few) as llm:
+        expected = tokens(generate(llm, PROMPTS, greedy(60)))
+    with engine(ours=True, **few) as llm:
+        # All but 16 of 512 blocks of KV memory are taken away.
+        pool = scheduler(llm).kv_cache_manager.block_pool
+        taken = pool.get_new_blocks(pool.get_num_free_blocks() - 16)
+
+        answers = tokens(generate(llm, PROMPTS, greedy(60)))
+
+        assert report(llm).preemptions > 0
+        pool.free_blocks(taken)
+    assert answers == expected
+
+
+def test_ngram_speculative_decoding(tiny_llama):
+    drafting = {
+        "model": tiny_llama,
+        "speculative_config": {
+            "method": "ngram",
+            "num_speculative_tokens": 3,
+            "prompt_lookup_max": 3,
+            "prompt_lookup_min": 1,
+        },
+    }
+    with engine(ours=False, model=tiny_llama) as llm:
+        undrafted = tokens(generate(llm, PROMPTS, greedy(40)))
+    with engine(ours=False, **drafting) as llm:
+        expected = tokens(generate(llm, PROMPTS, greedy(40)))
+    with engine(ours=True, **drafting) as llm:
+        answers = tokens(generate(llm, PROMPTS, greedy(40)))
+        drafted = [step for step, _ in scheduler(llm).steps if step.scheduled_spec_decode_tokens]
+        final = report(llm)
+
+    assert answers == expected == undrafted
+    assert drafted
+    assert final.engine.tokens_per_decode == 4
+    # Accepted drafts: fewer decodes than tokens after the first of each request.
+    assert final.itl.n < len(PROMPTS) * (40 - 1)
+    assert final.preemptions == 0
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True], ids=["sync", "async"])
+def test_async_scheduling_asked_for_or_not(tiny_llama, async_scheduling):
+    # vLLM's CPU platform takes the wish and stays synchronous; steps in flight are tested on the
+    # scheduler alone (test_limits, test_measures).
+    asked = {"model": tiny_llama, "async_scheduling": async_scheduling}
+    with engine(ours=False, **asked) as llm:
+        expected = tokens(generate(llm, PROMPTS, GREEDY))
+    with engine(ours=True, **asked) as llm:
+        assert isinstance(scheduler(llm), Recording)
+        answers = tokens(generate(llm, PROMPTS, GREEDY))
+        final = report(llm)
+
+    assert answers == expected
+    assert (final.finished, final.preemptions) == (len(PROMPTS), 0)
+
+
+def test_a_mixture_of_experts(tiny_mixtral):
+    with engine(ours=False, model=tiny_mixtral) as llm:
+        expected = tokens(generate(llm, PROMPTS, GREEDY))
+    with engine(ours=True, model=tiny_mixtral) as llm:
+        answers = tokens(generate(llm, PROMPTS, GREEDY))
+        final = report(llm)
+
+    assert answers == expected
+    assert (final.finished, final.preemptions) == (len(PROMPTS), 0)
