@@ -71,7 +71,7 @@ class ClairvoyantScheduler(VirtualScheduler):
     def _admissible(self, room: int, budget: int) -> int:
         """How many of the queue's first ``room`` requests may start in this step."""
         free = budget - len(self.running)
-        candidates: "list[EngineRequest]" = []
+        candidates: list[EngineRequest] = []
         for request in islice(self.waiting, room):
             if free <= 0:  # it could not start in this step anyway
                 break

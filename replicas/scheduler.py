@@ -21,10 +21,11 @@ from replicas.governor import Governor
 from replicas.settings import parse_settings
 from replicas.step_sample import step_sample
 
-RAN_TO_ITS_END = (
-    RequestStatus.FINISHED_STOPPED,
-    RequestStatus.FINISHED_LENGTH_CAPPED,
-    RequestStatus.FINISHED_REPETITION,
+# By name: not every vLLM from 0.25 on has each of them.
+RAN_TO_ITS_END = tuple(
+    status
+    for status in RequestStatus
+    if status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED", "FINISHED_REPETITION")
 )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from vllm import LLM, RequestOutput, SamplingParams
+from vllm.config import VllmConfig
+from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from controller.records import ReplicaReport, to_wire
@@ -18,6 +20,8 @@ from tests.vllm.harness import batching, limits
 # Down to one and back up, with chunks that grow and shrink; moved every few steps.
 CAPS = ((16, None), (1, 40), (7, None), (2, 48), (12, 33))
 STEPS_PER_CAP = 5
+
+cpu_defaults = CpuPlatform.check_and_update_config
 
 
 class Recording(DynamicBatchScheduler):
@@ -34,7 +38,9 @@ class Recording(DynamicBatchScheduler):
 
 
 @contextmanager
-def engine(model: Path, *, ours: bool, **args: Any) -> Iterator[LLM]:
+def engine(
+    model: Path, *, ours: bool, async_scheduling: bool = False, **args: Any
+) -> Iterator[LLM]:
     """A ``vllm.LLM`` with our scheduler or with vLLM's own; shut down at the end."""
     sizes = {"max_num_seqs": 16, "max_num_batched_tokens": 64, "max_model_len": 512}
     cache = {"block_size": 32, "num_gpu_blocks_override": 512}
@@ -42,12 +48,21 @@ def engine(model: Path, *, ours: bool, **args: Any) -> Iterator[LLM]:
         args |= {"scheduler_cls": Recording, "additional_config": batching()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        # In float32 the size of a batch does not decide which of two near tokens wins.
+        if async_scheduling:
+            patch.setattr(CpuPlatform, "check_and_update_config", _keep_async_scheduling)
+        # In float32, the size of a batch does not decide which of two near tokens wins.
         llm = LLM(str(model), enforce_eager=True, dtype="float32", **sizes, **cache, **args)
     try:
         yield llm
     finally:
         llm.llm_engine.engine_core.shutdown()
+
+
+@classmethod
+def _keep_async_scheduling(cls: type[CpuPlatform], config: VllmConfig) -> None:
+    # The CPU platform switches it off because it gains nothing there; the runner can do it.
+    cpu_defaults(config)
+    config.scheduler_config.async_scheduling = True
 
 
 def scheduler(llm: LLM) -> Any:

@@ -14,7 +14,7 @@ from tests.vllm.engines import Recording, engine, generate, report, scheduler, t
 
 pytestmark = pytest.mark.engine
 
-WORDS = "How many replicas does the queue need before the next minute is over ? ".split()
+WORDS = [*"How many replicas does the queue need before the next minute is over".split(), "?"]
 PROMPTS = [" ".join(WORDS[i % 5 :] * (1 + i % 4)) for i in range(24)]
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 
@@ -34,7 +34,6 @@ def everything(tiny_llama):
         "enable_lora": True,
         "max_lora_rank": 8,
         "max_loras": 2,
-        "async_scheduling": False,
     }
 
 
@@ -44,9 +43,10 @@ def plain(everything):
         yield llm
 
 
-@pytest.fixture(scope="module")
-def moved(everything):
-    with engine(ours=True, **everything) as llm:
+@pytest.fixture(scope="module", params=[False, True], ids=["sync", "async"])
+def moved(request, everything):
+    """Our scheduler, with async scheduling off and on."""
+    with engine(ours=True, async_scheduling=request.param, **everything) as llm:
         yield llm
 
 
@@ -217,20 +217,13 @@ def test_ngram_speculative_decoding(tiny_llama):
     assert final.preemptions == 0
 
 
-@pytest.mark.parametrize("async_scheduling", [False, True], ids=["sync", "async"])
-def test_async_scheduling_asked_for_or_not(tiny_llama, async_scheduling):
-    # vLLM's CPU platform takes the wish and stays synchronous; steps in flight are tested on the
-    # scheduler alone (test_limits, test_measures).
-    asked = {"model": tiny_llama, "async_scheduling": async_scheduling}
-    with engine(ours=False, **asked) as llm:
-        expected = tokens(generate(llm, PROMPTS, GREEDY))
-    with engine(ours=True, **asked) as llm:
-        assert isinstance(scheduler(llm), Recording)
-        answers = tokens(generate(llm, PROMPTS, GREEDY))
-        final = report(llm)
+@pytest.mark.parametrize("moved", [True], indirect=True, ids=["async"])
+def test_with_async_scheduling_two_steps_really_are_in_flight(moved):
+    core = moved.llm_engine.engine_core.engine_core
 
-    assert answers == expected
-    assert (final.finished, final.preemptions) == (len(PROMPTS), 0)
+    assert core.async_scheduling
+    assert core.batch_queue_size == 2
+    assert isinstance(core.scheduler, Recording)
 
 
 def test_a_mixture_of_experts(tiny_mixtral):
