@@ -2,7 +2,7 @@
 
 Capacity as in Sarathi-Serve (OSDI 2024, section 5): the percentile of the time between tokens is
 within the SLA, and the median scheduling delay within 2 s. One draw of requests serves all
-policies and rates; only the clock of their arrivals is scaled.
+policies and rates, as many of it as a run takes; only the clock of their arrivals is scaled.
 """
 
 import math
@@ -13,9 +13,9 @@ import numpy as np
 
 from benchmarks.engine import Ground, Progress, replay
 from benchmarks.fluid import fluid_limit_per_s
-from benchmarks.measure import TOLERANCE
+from benchmarks.measure import TOLERANCE, Floats
 from benchmarks.policies import Plan
-from benchmarks.requests import length_stats
+from benchmarks.requests import LengthStats, Request, length_stats
 from benchmarks.trace import Trace
 from benchmarks.traffic import Traffic, Workload, draw_traffic
 from controller.config import Sla
@@ -24,7 +24,7 @@ PRECISION = 0.02  # of the rate found: what the noise of a run of this length le
 LEAST_RUN_S = 240.0  # at 2% too high a rate, delay has grown past 2 s in its second half
 RESIDENCES = 12  # ... and at least this many times as long as a request stays
 LEAST_REQUESTS = 400
-LOWEST_FRAC = 1 / 256  # of the fluid limit: below it, nothing is called a capacity
+LOWEST, TOP = 1 / 64, 1.2  # times the fluid limit: where the search begins and ends
 HOPELESS = 10  # times the delay allowed: half of the queue waits so long that it cannot recover
 
 
@@ -61,35 +61,68 @@ class Capacity:
 
     @property
     def too_good(self) -> bool:
-        """Above the fluid limit: the queue had no time to settle."""
+        """Above the fluid limit: the run was too short for its queue to settle."""
         return self.per_s > self.fluid_limit_per_s * (1 + PRECISION)
 
 
-def steady_traffic(
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What every search of a comparison runs over.
+
+    Args:
+        traffic: the requests.
+        run_s: how long a run is at least, by its arrivals.
+        least: how many requests it has at least.
+        fluid_limit_per_s: of these requests on this profile.
+    """
+
+    traffic: Traffic
+    run_s: float
+    least: int
+    fluid_limit_per_s: float
+
+    def requests_at(self, rate_per_s: float) -> tuple[Request, ...]:
+        """The requests of a run at this rate: always the first ones."""
+        n = max(math.ceil(rate_per_s * self.run_s), self.least)
+        return Traffic(self.traffic.requests[:n]).at(rate_per_s)
+
+
+def make_course(
     workload: Workload,
     ground: Ground,
     target: Target,
     *,
-    least: int,
-    gap_cv: float | None,
-    seed: int,
-) -> Traffic:
-    """One draw of requests, long enough at the fluid limit for every search to be steady.
+    least: int | None = None,
+    gap_cv: float | None = None,
+    seed: int = 0,
+) -> Course:
+    """One draw of requests, enough for a steady run at any rate that may hold.
 
     Args:
-        least: requests at least.
+        least: requests of a run, at least; None: ``LEAST_REQUESTS``.
     """
-    sample = draw_traffic(workload, max(least, LEAST_REQUESTS), gap_cv, seed)
-    stats = length_stats(sample.requests)
+    least = LEAST_REQUESTS if least is None else least
+    stats = length_stats(draw_traffic(workload, least, gap_cv, seed).requests)
     limit = fluid_limit_per_s(ground.profile, stats, target.sla.itl_s)
-    step_s = target.sla.itl_s or ground.profile.step_s(1, stats.mean_live, 0, 0)
-    run_s = max(LEAST_RUN_S, RESIDENCES * stats.mean_output * step_s)
-    n = max(math.ceil(limit * run_s), least, LEAST_REQUESTS)
-    return draw_traffic(workload, n, gap_cv, seed)
+    run_s = max(
+        LEAST_RUN_S, RESIDENCES * stats.mean_output * _longest_step_s(ground, stats, target)
+    )
+    traffic = draw_traffic(workload, max(math.ceil(limit * TOP * run_s), least), gap_cv, seed)
+    stats = length_stats(traffic.requests)
+    limit = fluid_limit_per_s(ground.profile, stats, target.sla.itl_s)
+    return Course(traffic, run_s, least, limit)
+
+
+def _longest_step_s(ground: Ground, stats: LengthStats, target: Target) -> float:
+    """D, or without one the decode step of a full KV memory."""
+    if target.sla.itl_s is not None:
+        return target.sla.itl_s
+    kv = ground.profile.kv_tokens
+    return ground.profile.step_s(kv / stats.mean_live, kv, 0, 0)
 
 
 def find_capacity(
-    traffic: Traffic,
+    course: Course,
     plan: Plan,
     ground: Ground,
     target: Target,
@@ -97,15 +130,13 @@ def find_capacity(
 ) -> Capacity:
     """Halve the (logarithmic) interval of rates until it is ``PRECISION`` wide.
 
-    That a rate holds which is above one that does not is possible and not looked for.
+    A rate that holds above one that does not is possible, and not looked for.
     """
-    limit = fluid_limit_per_s(ground.profile, length_stats(traffic.requests), target.sla.itl_s)
-    if not limit:
-        return Capacity(0.0, 0.0)
+    limit = course.fluid_limit_per_s
 
-    def holds(rate: float) -> bool:
+    def holds(rate_per_s: float) -> bool:
         trace = replay(
-            traffic.at(rate),
+            course.requests_at(rate_per_s),
             plan,
             ground,
             drain=False,
@@ -114,10 +145,9 @@ def find_capacity(
         )
         return not trace.gave_up and holds_target(trace, target)
 
-    low, high = limit * LOWEST_FRAC, limit * 1.1
-    while holds(high):
-        low, high = high, high * 1.25
-    held = low > limit * LOWEST_FRAC
+    low, high, held = limit * LOWEST, limit * TOP, False
+    if limit and holds(high):
+        return Capacity(high, limit)
     while high > low * (1 + PRECISION):
         middle = math.sqrt(low * high)
         if holds(middle):
@@ -146,7 +176,7 @@ def holds_target(trace: Trace, target: Target) -> bool:
     return _within(np.array(waits), 50, target.max_median_delay_s)
 
 
-def _within(times_s: np.ndarray, percentile: float, limit_s: float) -> bool:
+def _within(times_s: Floats, percentile: float, limit_s: float) -> bool:
     return not len(times_s) or bool(np.percentile(times_s, percentile) <= limit_s * TOLERANCE)
 
 

@@ -39,6 +39,7 @@ class Plan:
         spec: as it was given.
         kind: which scheduler runs it.
         itl_s: the SLA's decode latency, which the clairvoyant holds too; None: no SLA.
+        swept: it is a point of a sweep's grid.
     """
 
     spec: str
@@ -46,6 +47,7 @@ class Plan:
     batching: BatchingConfig
     engine: EngineOptions
     itl_s: float | None = None
+    swept: bool = False
 
 
 def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:

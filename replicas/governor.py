@@ -5,6 +5,7 @@ reports. When no word came for a lease, the same control loop runs here on this 
 alone, so that losing the controller costs the others' knowledge and nothing else.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -104,7 +105,12 @@ class Governor:
         return StepLimits(cap, budget)
 
     def after_step(self, sample: StepSample, prefills: int) -> None:
-        """Count one finished step; ``prefills`` requests of it were in prefill."""
+        """Count one finished step; ``prefills`` requests of it were in prefill.
+
+        A duration that cannot be (a clock that jumped) is left out.
+        """
+        if not 0 <= sample.duration_s < math.inf:
+            return
         self._decoding, self._in_prefill = sample.decodes, prefills
         self._fit.add(
             sample.decodes,

@@ -29,6 +29,12 @@ RAN_TO_ITS_END = tuple(
 )
 
 
+def cap_name(scheduler: AsyncScheduler) -> str:
+    """The attribute by which vLLM admits requests: later versions (0.31) have one for just that."""
+    later = "max_num_active_reqs"
+    return later if hasattr(scheduler, later) else "max_num_running_reqs"
+
+
 class DynamicBatchScheduler(AsyncScheduler):
     """Asks a Governor before every step, tells it after every output.
 
@@ -45,12 +51,7 @@ class DynamicBatchScheduler(AsyncScheduler):
             self._update_after_schedule = plain._update_after_schedule
             self._update_request_with_output = plain._update_request_with_output
         settings = parse_settings(self.vllm_config.additional_config)
-        # Later vLLM (0.31) admits by a number of its own and leaves the runner's size alone.
-        self._cap_name = (
-            "max_num_active_reqs"
-            if hasattr(self, "max_num_active_reqs")
-            else "max_num_running_reqs"
-        )
+        self._cap_name = cap_name(self)
         self._block_pool = self.kv_cache_manager.block_pool
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
         self.governor = Governor(

@@ -32,7 +32,7 @@ def _lines(error: ValidationError) -> list[str]:
     schema: Any = error.schema
     if error.validator == "additionalProperties":
         allowed = schema["properties"]
-        return [unknown_key(place, key, allowed) for key in value if key not in allowed]
+        return [unknown_key(place, str(key), allowed) for key in value if key not in allowed]
     if error.validator == "required":
         missing = [key for key in schema["required"] if key not in value]
         return [f"{join(place, [key])}: required key is missing" for key in missing]

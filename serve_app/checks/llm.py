@@ -18,6 +18,7 @@ from serve_app.config import BLOCKS, parse_scaling, ray_llm_config
 
 # Blocks whose contents are taken apart here and by the app builder.
 TAKEN_APART = ("model_loading_config", "engine_kwargs", "deployment_config")
+INNER = (("engine_kwargs", "additional_config"), ("deployment_config", "autoscaling_config"))
 # LLMServer computes these from placement_group_config.
 COMPUTED = ("placement_group_bundles", "placement_group_strategy")
 
@@ -44,6 +45,8 @@ def check_entry(entry: dict[str, Any], where: str, target: Target, findings: Fin
     findings.add(_serve_problems(serve_part, where))
     if target.local_paths:
         findings.add(missing_models(entry, where))
+    if not all(isinstance(entry.get(a, {}).get(b) or {}, dict) for a, b in INNER):
+        return
     with findings.collecting():
         ours = ray_llm_config(entry, where)
         if len(findings.problems) == before:

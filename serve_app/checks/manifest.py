@@ -113,8 +113,10 @@ def _environment(containers: list[RayContainer]) -> dict[str, str]:
 
 def _our_applications(config: Any) -> list[dict[str, Any]]:
     listed = config.get("applications", [config]) if isinstance(config, dict) else []
-    applications = [app for app in listed if isinstance(app, dict)] if listed else []
-    return [app for app in applications if app.get("import_path") == BUILDER]
+    applications = listed if isinstance(listed, list) else []
+    return [
+        app for app in applications if isinstance(app, dict) and app.get("import_path") == BUILDER
+    ]
 
 
 def _note_accelerators(

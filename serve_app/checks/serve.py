@@ -54,6 +54,8 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
             if "Found multiple configs" not in problem and "Found duplicate" not in problem
         ]
     )
+    if applications == []:
+        findings.notes.append("applications: none; deploying this removes all that run")
     for index, application in enumerate(applications if isinstance(applications, list) else []):
         if isinstance(application, dict):
             place = join(where, ["applications", index])
@@ -75,7 +77,7 @@ def _check_application(
         entries = _check_args(application.get("args"), f"{where}.args", target, findings)
     if len(findings.problems) == before:
         models = "; ".join(describe(entry) for entry in entries)
-        about = models or f"{application['import_path']}, checked by Ray Serve's schema only"
+        about = models or f"{application.get('import_path')}, checked by Ray Serve's schema only"
         name, route = (_given(application, key) for key in UNIQUE)
         findings.summary.append(f"{name} at {route}: {about}")
 

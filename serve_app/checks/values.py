@@ -61,9 +61,9 @@ def _path(location: tuple[int | str, ...], data: Any) -> list[int | str]:
     """The parts of pydantic's location that are keys of ``data``; the rest name union members."""
     path: list[int | str] = []
     for part in location:
-        at = range(len(data)) if isinstance(data, list) else data
-        if isinstance(data, dict | list) and part in at:
-            data = data[part]
+        inner = dict(enumerate(data)) if isinstance(data, list) else data
+        if isinstance(inner, dict) and part in inner:
+            data = inner[part]
             path.append(part)
     return path
 

@@ -181,6 +181,13 @@ def test_what_ray_will_refuse_later_is_noted(check):
     assert [note[:20] for note in found.notes] == ["`look_back_period_s`"]
 
 
+def test_a_config_without_applications_is_noted(check):
+    found = check({"applications": []})
+
+    assert found.problems == []
+    assert found.notes == ["applications: none; deploying this removes all that run"]
+
+
 def test_a_document_that_is_no_mapping_is_named(check):
     assert check("- a\n- b\n").problems == ['top level: must be a mapping, got ["a", "b"]']
 

@@ -200,7 +200,9 @@ BROKEN: list[tuple[KeyPath, Any, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "messages"), BROKEN)
+@pytest.mark.parametrize(
+    ("path", "value", "messages"), BROKEN, ids=[str(path[-1]) for path, _, _ in BROKEN]
+)
 def test_a_fault_in_the_manifest_is_named_with_its_place(check, service, path, value, messages):
     found = check(put(service, path, value)).problems
 

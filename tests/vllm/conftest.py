@@ -8,6 +8,7 @@ import pytest
 # Before the first import of vllm, which reads them.
 os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # engines share the cores
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads that spin for a tiny model slow each other
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # torch threads run in this process

@@ -14,7 +14,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.request import Request, RequestStatus
 
 from replicas import channel
-from replicas.scheduler import RAN_TO_ITS_END, DynamicBatchScheduler
+from replicas.scheduler import RAN_TO_ITS_END, DynamicBatchScheduler, cap_name
 from tests.vllm.harness import BLOCK, Rig, engine_config, ngram
 
 
@@ -69,10 +69,10 @@ def test_the_running_cap_and_the_token_budget_are_read_at_every_step(plain):
     for index in range(4):
         plain.add(f"r{index}", prompt=100, output=9)
 
-    plain.scheduler.max_num_running_reqs = 1
+    setattr(plain.scheduler, cap_name(plain.scheduler), 1)
     plain.scheduler.max_num_scheduled_tokens = 30
     first = plain.step()
-    plain.scheduler.max_num_running_reqs = 3
+    setattr(plain.scheduler, cap_name(plain.scheduler), 3)
     plain.scheduler.max_num_scheduled_tokens = 512
     second = plain.step()
 

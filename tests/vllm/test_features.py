@@ -14,7 +14,8 @@ from tests.vllm.engines import Recording, engine, generate, report, scheduler, t
 
 pytestmark = pytest.mark.engine
 
-WORDS = [*"How many replicas does the queue need before the next minute is over".split(), "?"]
+SENTENCE = "How many replicas does the queue need before the next minute is over ?"
+WORDS = SENTENCE.split()
 PROMPTS = [" ".join(WORDS[i % 5 :] * (1 + i % 4)) for i in range(24)]
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 
@@ -190,7 +191,7 @@ def test_preempted_requests_come_back_whole(tiny_llama):
     assert answers == expected
 
 
-def test_ngram_speculative_decoding(tiny_llama):
+def test_ngram_speculative_decoding(tiny_llama, plain):
     drafting = {
         "model": tiny_llama,
         "speculative_config": {
@@ -200,8 +201,7 @@ def test_ngram_speculative_decoding(tiny_llama):
             "prompt_lookup_min": 1,
         },
     }
-    with engine(ours=False, model=tiny_llama) as llm:
-        undrafted = tokens(generate(llm, PROMPTS, greedy(40)))
+    undrafted = tokens(generate(plain, PROMPTS, greedy(40)))
     with engine(ours=False, **drafting) as llm:
         expected = tokens(generate(llm, PROMPTS, greedy(40)))
     with engine(ours=True, **drafting) as llm:

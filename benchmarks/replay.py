@@ -1,0 +1,166 @@
+"""``brimful replay``: a workload through the real vLLM scheduler in virtual time, by policies."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from benchmarks.measure import Summary, summarise
+from benchmarks.replay_arguments import Arguments, Order, add_arguments, read_order
+from benchmarks.replay_table import print_table
+from benchmarks.requests import Request
+from benchmarks.sweep import best
+from benchmarks.trace import Trace
+from benchmarks.traffic import draw_phases, draw_requests
+
+if TYPE_CHECKING:
+    from benchmarks.capacity_search import Course, Target
+    from benchmarks.engine import Ground, Progress
+    from benchmarks.policies import Plan
+
+__all__ = ["add_arguments", "run"]
+
+TIMELINE_REQUESTS = 40  # as many as the eye can follow
+
+
+def run(args: Arguments) -> int:
+    """Replay, print, draw.
+
+    Raises:
+        ConfigError: naming what is wrong with the arguments or the files.
+    """
+    order = read_order(args)
+    requests = () if args.find_capacity else _requests(args, order)
+    _load_vllm()
+    from benchmarks.engine import Ground
+
+    ground = Ground(order.profile, args.noise, args.seed, args.shared_prefix)
+    if args.timeline:
+        _timeline(args, order, ground)
+    results = []
+    searched = (
+        _search(args, order, ground) if args.find_capacity else _replay(order, requests, ground)
+    )
+    for summary, trace in searched:
+        results.append((summary, trace))
+        if args.json:
+            print(json.dumps(summary.to_json()), flush=True)
+    summaries = [summary for summary, _ in results]
+    if not args.json:
+        print_table(summaries, order.sla)
+    if args.sweep:
+        swept = [s for s, plan in zip(summaries, order.plans, strict=True) if plan.swept]
+        _say(f"best static setting: {best(swept).policy}")
+    if args.plot:
+        from benchmarks.plots import plot
+
+        plot([(s.policy, trace) for s, trace in results], order.sla.itl_ms, args.plot)
+        _say(f"plot: {args.plot}")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _load_vllm() -> None:
+    _say("loading vLLM's scheduler, about 15 s ...")
+    os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    import benchmarks.engine  # noqa: F401
+
+
+def _requests(args: Arguments, order: Order) -> tuple[Request, ...]:
+    if order.phases:
+        return draw_phases(order.phases, args.burstiness, args.seed)
+    rate = "own" if order.rate is None else order.rate
+    return draw_requests(order.workload, args.requests, rate, args.burstiness, args.seed)
+
+
+@contextmanager
+def _progress(plan: "Plan", total: int | None) -> Iterator["Progress"]:
+    """A bar on stderr that counts finished requests."""
+    with tqdm(total=total, desc=plan.spec, unit=" requests", leave=False, file=sys.stderr) as bar:
+        yield bar.update
+
+
+def _replay(
+    order: Order, requests: tuple[Request, ...], ground: "Ground"
+) -> Iterator[tuple[Summary, Trace]]:
+    from benchmarks.engine import replay
+
+    for plan in order.plans:
+        with _progress(plan, len(requests)) as progress:
+            trace = replay(requests, plan, ground, progress=progress)
+        refused = sum(o.refused for o in trace.outcomes)
+        if refused:
+            _say(f"{plan.spec}: {refused} requests are longer than KV memory and were refused")
+        yield summarise(plan.spec, trace, order.sla), trace
+
+
+def _search(args: Arguments, order: Order, ground: "Ground") -> Iterator[tuple[Summary, Trace]]:
+    from benchmarks.capacity_search import Target, make_course
+
+    target = Target(order.sla, args.max_median_delay_s)
+    course = make_course(
+        order.workload,
+        ground,
+        target,
+        least=args.requests,
+        gap_cv=args.burstiness,
+        seed=args.seed,
+    )
+    _say(
+        f"fluid limit {course.fluid_limit_per_s:.2f}/s; runs of {course.run_s:.0f} s"
+        f" and at least {course.least} requests"
+    )
+    for plan in order.plans:
+        yield _search_one(plan, order, ground, course, target)
+
+
+def _search_one(
+    plan: "Plan", order: Order, ground: "Ground", course: "Course", target: "Target"
+) -> tuple[Summary, Trace]:
+    """The capacity, and a whole replay at it (at the fluid limit where nothing held)."""
+    from benchmarks.capacity_search import find_capacity
+    from benchmarks.engine import replay
+
+    with _progress(plan, None) as progress:
+        found = find_capacity(course, plan, ground, target, progress)
+        rate_per_s = found.per_s or course.fluid_limit_per_s or 1.0
+        trace = replay(course.requests_at(rate_per_s), plan, ground, progress=progress)
+    if found.too_good:
+        _say(
+            f"{plan.spec}: capacity {found.per_s:.2f}/s is above the fluid limit"
+            f" {found.fluid_limit_per_s:.2f}/s: the run was too short; give more --requests"
+        )
+    summary = summarise(plan.spec, trace, order.sla)
+    return replace(summary, capacity_per_s=found.per_s), trace
+
+
+def _timeline(args: Arguments, order: Order, ground: "Ground") -> None:
+    """Few requests, few slots: sequential, request-level, continuous, and a dynamic policy."""
+    from benchmarks.engine import replay
+    from benchmarks.policies import parse_policy
+    from benchmarks.timeline import draw_timeline
+
+    requests = _requests(args, order)[:TIMELINE_REQUESTS]
+    dynamic = next((p for p in order.plans if p.batching.policy != "static"), None)
+    if dynamic is None:
+        dynamic = parse_policy("paper", order.sla, order.engine)
+    ways = [
+        (title, parse_policy(spec, order.sla, order.engine))
+        for title, spec in (
+            ("sequential", "sequential"),
+            ("request-level static", f"request-level:max_num_seqs={args.slots}"),
+            ("continuous", f"static:max_num_seqs={args.slots}"),
+        )
+    ]
+    ways.append((f"dynamic ({dynamic.spec})", dynamic))
+    draw_timeline([(t, replay(requests, plan, ground)) for t, plan in ways], args.timeline)
+    _say(f"timeline: {args.timeline}")

@@ -1,0 +1,60 @@
+"""``brimful check`` has an answer to whatever stands at whatever place of a file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serve_app.check import check_file
+from tests.serve_configs import DIRECT, HERE, put
+
+ROOT = Path(__file__).parents[2]
+SERVE = yaml.safe_load((ROOT / "configs" / "h100.yaml").read_text())
+MANIFEST = yaml.safe_load((ROOT / "k8s" / "base" / "rayservice.yaml").read_text())
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if path:
+        yield path
+    if isinstance(data, dict | list):
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from places(value, (*path, key))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("check") / "file.yaml"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    place=st.sampled_from(list(places(SERVE))), value=values, target=st.sampled_from([HERE, DIRECT])
+)
+def test_any_value_anywhere_in_a_serve_config_is_answered(path, place, value, target):
+    path.write_text(yaml.safe_dump(put(SERVE, place, value)))
+
+    found = check_file(path, target)
+
+    assert found.problems or found.summary or found.notes
+    assert len(set(found.problems)) == len(found.problems)
+
+
+@settings(max_examples=40, deadline=None)
+@given(place=st.sampled_from(list(places(MANIFEST))), value=values)
+def test_any_value_anywhere_in_a_manifest_is_answered(path, place, value):
+    path.write_text(yaml.safe_dump(put(MANIFEST, place, value)))
+
+    found = check_file(path, HERE)
+
+    assert found.problems or found.summary or found.notes

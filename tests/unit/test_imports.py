@@ -1,0 +1,105 @@
+"""Who may know whom: checked in fresh processes, and in every import statement."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[2]
+HEAVY = ("ray", "vllm", "torch", "transformers")
+PURE = sorted(
+    path.relative_to(REPO).with_suffix("").as_posix().replace("/", ".")
+    for path in (REPO / "controller").rglob("*.py")
+    if path.name not in ("__init__.py", "actor.py")
+)
+LIGHT = [
+    "replicas.governor",
+    "replicas.channel",
+    "replicas.settings",
+    "replicas.profile_file",
+    "serve_app",
+    "serve_app.cli",
+    "serve_app.autoscaling",
+    "serve_app.config",
+    "serve_app.check",
+    "serve_app.status",
+]
+MAY_IMPORT_RAY = {
+    "controller/actor.py",
+    "replicas/server.py",
+    "replicas/emulated_server.py",
+    "replicas/metrics.py",
+}
+MAY_IMPORT_VLLM = ("replicas/", "benchmarks/", "serve_app/checks/")
+
+
+def loaded(*modules: str) -> set[str]:
+    """The heavy packages that a fresh process has after importing these."""
+    script = (
+        f"import {', '.join(modules)}, sys\n"
+        f"print(*(name for name in {HEAVY!r} if name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPO, capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_the_controller_is_pure() -> None:
+    assert loaded(*PURE) == set()
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_it_starts_without_anything_heavy(module: str) -> None:
+    assert loaded(module) == set()
+
+
+def test_the_autoscaling_policy_needs_nothing_but_the_standard_library() -> None:
+    names = {name.split(".")[0] for name in imports(REPO / "serve_app" / "autoscaling.py")}
+    assert names <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("room", ["controller", "replicas", "serve_app"])
+def test_no_room_imports_one_above_it(room: str) -> None:
+    above = {
+        "controller": {"replicas", "serve_app", "benchmarks"},
+        "replicas": {"serve_app", "benchmarks"},
+        "serve_app": {"benchmarks"},
+    }[room]
+    found = {
+        (path.name, name)
+        for path in (REPO / room).rglob("*.py")
+        for name in imports(path)
+        if name.split(".")[0] in above
+    }
+    assert found == set()
+
+
+def test_ray_and_vllm_are_imported_only_where_they_belong() -> None:
+    wrong = set()
+    for room in ("controller", "replicas"):
+        for path in (REPO / room).rglob("*.py"):
+            file = path.relative_to(REPO).as_posix()
+            roots = {name.split(".")[0] for name in imports(path)}
+            if "ray" in roots and file not in MAY_IMPORT_RAY:
+                wrong.add((file, "ray"))
+    for room in ("controller", "serve_app"):
+        for path in (REPO / room).rglob("*.py"):
+            file = path.relative_to(REPO).as_posix()
+            roots = {name.split(".")[0] for name in imports(path)}
+            if "vllm" in roots and not file.startswith(MAY_IMPORT_VLLM):
+                wrong.add((file, "vllm"))
+    assert wrong == set()
+
+
+def imports(path: Path) -> set[str]:
+    """Every module named in an import statement of ``path``, wherever it stands."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
