@@ -95,6 +95,7 @@ def make_course(
     least: int | None = None,
     gap_cv: float | None = None,
     seed: int = 0,
+    least_run_s: float = LEAST_RUN_S,
 ) -> Course:
     """One draw of requests, enough for a steady run at any rate that may hold.
 

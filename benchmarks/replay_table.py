@@ -2,24 +2,29 @@
 
 from collections.abc import Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import Spread, Summary
 from controller.config import Sla
 
+WIDEST = 1000
+
 
 def print_table(summaries: Sequence[Summary], sla: Sla) -> None:
     """A line per policy, on standard output."""
     with_sla = sla.itl_ms is not None or sla.ttft_ms is not None
     searched = any(s.capacity_per_s is not None for s in summaries)
-    table = Table(title=_title(sla) if with_sla else None)
-    table.add_column("policy", overflow="fold")
-    headers = ["capacity /s"] if searched else []
-    headers += ["finished", "tokens/s", "running", "preempted", "KV peak"]
-    headers += ["ITL p50/p99 ms", "TPOT p99 ms", "TTFT p50/p99 ms", "delay p50 ms"]
-    headers += ["in SLA", "goodput /s"] if with_sla else []
-    for header in (*headers, "model error"):
+    table = Table(
+        title=_title(sla) if with_sla else None, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False
+    )
+    table.add_column("policy")
+    headers = ["capacity\n/s"] if searched else []
+    headers += ["finished", "tokens/s", "mean\nrunning", "preempted", "KV\npeak"]
+    headers += ["ITL ms\np50 / p99", "TPOT ms\np99", "TTFT ms\np50 / p99", "delay ms\np50"]
+    headers += ["in SLA", "goodput\n/s"] if with_sla else []
+    for header in (*headers, "model\nerror"):
         table.add_column(header, justify="right")
     for summary in summaries:
         cells = [_number(summary.capacity_per_s, 2)] if searched else []
@@ -38,9 +43,9 @@ def print_table(summaries: Sequence[Summary], sla: Sla) -> None:
             cells += [_percent(summary.sla_attainment), _number(summary.goodput_per_s, 2)]
         mape = summary.step_model_mape
         table.add_row(summary.policy, *cells, "-" if mape is None else f"{mape:.2f}%")
-    console = Console()
-    # Piped, there is no terminal whose width could cut the columns.
-    console.print(table, width=None if console.is_terminal else 200)
+    # Rich would cut columns to the terminal's width; a number cut in half says nothing.
+    wide = Console(width=WIDEST)
+    Console(width=wide.measure(table).maximum).print(table)
 
 
 def _title(sla: Sla) -> str:

@@ -34,7 +34,7 @@ def idle_frac(trace: Trace, slots: int) -> float:
 def draw_timeline(rows: Sequence[tuple[str, Trace]], path: Path) -> None:
     """A row per way of batching: slots over time; hatched is padding, white is idle.
 
-    The time at which the first token came parts prefill (dark) from decode (light).
+    The first token parts prefill (dark) from decode (light).
     """
     drawn, axes = figure(len(rows), path)
     for axis, (title, trace) in zip(axes, rows, strict=True):
@@ -48,7 +48,7 @@ def draw_timeline(rows: Sequence[tuple[str, Trace]], path: Path) -> None:
         )
         axis.set_ylabel("slot")
         axis.set_ylim(-0.5, slots - 0.5)
-        axis.set_facecolor("white")
+        axis.yaxis.get_major_locator().set_params(integer=True)
     axes[-1].set_xlabel("time, s")
     save(drawn, path)
 

@@ -42,12 +42,14 @@ class DynamicBatchScheduler(AsyncScheduler):
         ConfigError: ``additional_config.brimful`` is wrong, or does not fit the engine.
     """
 
+    max_num_scheduled_tokens: int  # vLLM's, read by it at each step
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not self.scheduler_config.async_scheduling:
             # One class has to serve both modes. AsyncScheduler lets a request run ahead of its own
             # tokens, which a synchronous pipeline of several stages cannot bear.
-            plain = super(AsyncScheduler, self)
+            plain: Any = super(AsyncScheduler, self)
             self._update_after_schedule = plain._update_after_schedule
             self._update_request_with_output = plain._update_request_with_output
         settings = parse_settings(self.vllm_config.additional_config)

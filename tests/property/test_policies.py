@@ -63,7 +63,7 @@ def reports(draw: st.DrawFn) -> ReplicaReport:
 
 
 @ALL
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_cap_stays_between_its_bounds_and_nothing_is_ever_nan(
     policy: str, data: st.DataObject
@@ -137,7 +137,7 @@ def test_what_a_new_controller_pools_is_what_the_old_one_did(
     c1=st.floats(1e-4, 1e-3),
     wanted=st.integers(24, 200),
 )
-def test_algorithm_2_settles_within_alpha_and_delta_of_the_batch_that_meets_the_sla(
+def test_algorithm_2_settles_within_alpha_of_the_batch_that_meets_the_sla(
     c0: float, c1: float, wanted: int
 ) -> None:
     d_sla_s, alpha, delta = c0 + c1 * wanted, 16, 4
@@ -163,12 +163,11 @@ def test_algorithm_2_settles_within_alpha_and_delta_of_the_batch_that_meets_the_
             waiting=500,
             decoding=cap,
             prefilling=500,
-            kv_used_tokens=20_000 * cap // 256,
+            kv_used_tokens=20 * 70,  # memory would hold 271
             recent=recent(c0 + c1 * cap, cap),
         )
         # The batch drains within a window here: what runs does not hold the cap up.
         said = replace(said, decoding=min(cap, 20), running=min(cap, 20))
         cap = loop.exchange(said, config, now_s=seq / 2).max_running
         seen.append(cap)
-    # It never rests: it swings by its own step around where the dead band lets it stop.
-    assert abs(sum(seen[-40:]) / 40 - wanted) <= alpha + delta
+    assert all(abs(cap - wanted) <= alpha for cap in seen[-40:])

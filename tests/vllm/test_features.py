@@ -191,7 +191,7 @@ def test_preempted_requests_come_back_whole(tiny_llama):
     assert answers == expected
 
 
-def test_ngram_speculative_decoding(tiny_llama, plain):
+def test_ngram_speculative_decoding(tiny_llama):
     drafting = {
         "model": tiny_llama,
         "speculative_config": {
@@ -201,7 +201,8 @@ def test_ngram_speculative_decoding(tiny_llama, plain):
             "prompt_lookup_min": 1,
         },
     }
-    undrafted = tokens(generate(plain, PROMPTS, greedy(40)))
+    with engine(ours=False, model=tiny_llama) as llm:
+        undrafted = tokens(generate(llm, PROMPTS, greedy(40)))
     with engine(ours=False, **drafting) as llm:
         expected = tokens(generate(llm, PROMPTS, greedy(40)))
     with engine(ours=True, **drafting) as llm:
