@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -67,10 +67,22 @@ def join(where: str, path: Iterable[str | int]) -> str:
 def keys_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
     """The keys allowed beside the last part of ``path``, walking nested models."""
     current: type[BaseModel] | None = model
+    in_collection = False
     for part in path[:-1]:
+        if in_collection:  # this part is a name or an index in it
+            in_collection = False
+            continue
         field = current.model_fields.get(str(part)) if current else None
         current = nested_model(field.annotation) if field else None
+        in_collection = field is not None and _is_collection(field.annotation)
     return list(current.model_fields) if current else []
+
+
+def _is_collection(annotation: Any) -> bool:
+    """Whether ``annotation`` is, or may be, a dict, list or tuple."""
+    return any(
+        get_origin(kind) in (dict, list, tuple) for kind in (annotation, *get_args(annotation))
+    )
 
 
 def nested_model(annotation: Any) -> type[BaseModel] | None:

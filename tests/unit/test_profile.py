@@ -104,10 +104,10 @@ def test_kv_memory_may_be_given_anew() -> None:
         ({"layers": 0}, 6, "profiles.one.layers: 0 is not allowed"),
         ({"layers": "ten"}, 6, "profiles.one.layers: 'ten' is not allowed"),
         ({"hidden": None}, 4, "profiles.one.hidden: required key is missing"),
-        ({"layer": 3}, 38, "profiles.one: unknown key 'layer'; did you mean 'layers'?"),
+        ({"layer": 3}, 31, "profiles.one: unknown key 'layer'; did you mean 'layers'?"),
         ({"tokens": [1, 1, 2]}, 4, "tokens must ascend"),
         ({"linear_ms_per_layer": [1, 2]}, 4, "linear_ms_per_layer has 2 values for 3 tokens"),
-        ({"linear_ms_per_layer": [1, -2, 3]}, 23, "linear_ms_per_layer[1]: -2 is not allowed"),
+        ({"linear_ms_per_layer": [1, -2, 3]}, 22, "linear_ms_per_layer[1]: -2 is not allowed"),
     ],
 )
 def test_a_wrong_file_is_told_its_line_and_field(
