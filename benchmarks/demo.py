@@ -25,7 +25,7 @@ from serve_app.sparkline import sparkline
 CONFIG = Path("configs/cpu.yaml")
 SAMPLE_S = 0.25
 DEPLOY_TIMEOUT_S = 600
-WIDTH = 130
+WIDTH = 140
 
 
 class Watch:
@@ -79,7 +79,14 @@ def burst(base_url: str, model: str, n: int, spread_s: float) -> tuple[list[Answ
 def replica_table(reports: dict[str, list[ReplicaReport]], seconds: float) -> Table:
     """One row per replica: its cap over time, what bound it, and what it served."""
     table = Table(title="Replicas during the burst, as the controller saw them")
-    for name in ("replica", "cap over time", "cap", "bound by", "running", "KV use"):
+    for name in (
+        "replica",
+        "cap over time",
+        "cap",
+        "bound by",
+        "running\nat most",
+        "KV use\nat most",
+    ):
         table.add_column(name, no_wrap=True)
     for name in ("ITL ms\np50 / p99", "TTFT ms\np50 / p99", "pre-\nempted", "tokens/s"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -89,12 +96,12 @@ def replica_table(reports: dict[str, list[ReplicaReport]], seconds: float) -> Ta
         reasons = [r.reason for r in seen if r.running]
         itl, ttft = last.itl.since(first.itl), last.ttft.since(first.ttft)
         table.add_row(
-            replica_id,
+            replica_id[-5:],
             sparkline(caps, width=20),
-            f"{caps[0]} -> {caps[-1]}, {min(caps)} to {max(caps)}",
+            f"{min(caps)} to {max(caps)}, now {caps[-1]}",
             ", ".join(f"{r} {reasons.count(r)}x" for r in dict.fromkeys(reasons)),
-            f"up to {max(r.running for r in seen)}",
-            f"up to {max(r.kv_frac for r in seen):.0%}",
+            f"{max(r.running for r in seen)}",
+            f"{max(r.kv_frac for r in seen):.0%}",
             _pair_ms(itl),
             _pair_ms(ttft),
             str(last.preemptions - first.preemptions),

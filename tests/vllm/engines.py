@@ -45,7 +45,7 @@ def engine(
     sizes = {"max_num_seqs": 16, "max_num_batched_tokens": 64, "max_model_len": 512}
     cache = {"block_size": 32, "num_gpu_blocks_override": 512}
     if ours:
-        args |= {"scheduler_cls": Recording, "additional_config": batching()}
+        args = {"scheduler_cls": Recording, "additional_config": batching(), **args}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         if async_scheduling:

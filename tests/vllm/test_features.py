@@ -10,6 +10,7 @@ from vllm import SamplingParams
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import StructuredOutputsParams
 
+from controller.errors import ConfigError
 from tests.vllm.engines import Recording, engine, generate, report, scheduler, tokens
 
 pytestmark = pytest.mark.engine
@@ -236,3 +237,13 @@ def test_a_mixture_of_experts(tiny_mixtral):
 
     assert answers == expected
     assert (final.finished, final.preemptions) == (len(PROMPTS), 0)
+
+
+def test_a_misspelt_setting_stops_the_engine_and_names_itself(tiny_llama):
+    misspelt = {"brimful": {"batching": {"sla": {"itl_msec": 50}}}}
+
+    with (
+        pytest.raises(ConfigError, match="unknown key 'itl_msec'; did you mean 'itl_ms'"),
+        engine(ours=True, model=tiny_llama, additional_config=misspelt),
+    ):
+        pass
