@@ -117,7 +117,7 @@ def test_a_request_longer_than_kv_memory_is_refused_and_the_rest_served() -> Non
     trace = served([Request(0, 10, 10), Request(0, 900, 200), Request(0, 900, 100)], kv_tokens=1000)
     assert [o.refused for o in trace.outcomes] == [False, True, False]
     assert [o.tokens for o in trace.outcomes] == [10, 0, 100]
-    with pytest.raises(ConfigError, match="kv-tokens: 16 is not allowed: .* takes 20"):
+    with pytest.raises(ConfigError, match=r"kv-tokens: 16 is not allowed: .* takes 20"):
         served([Request(0, 10, 10)], kv_tokens=16)
 
 
