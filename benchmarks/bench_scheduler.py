@@ -1,55 +1,82 @@
 """What the scheduler's own code costs per step: ``make bench-scheduler``.
 
-The real scheduler and KV manager run in this process without a model. Own code is the time of
-``DynamicBatchScheduler``'s ``schedule`` and ``update_from_output`` less the time of vLLM's own
-methods inside them.
+The real scheduler and KV manager run in this process without a model. Own code is all that
+``DynamicBatchScheduler`` adds to vLLM's scheduler: its methods less vLLM's inside them, and its
+hooks inside vLLM's. As a check on that, whole steps are compared with those of plain vLLM. Times
+are CPU time of this thread: what else runs on the machine is not in them.
 """
 
+import gc
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
 from tqdm import tqdm
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import ModelRunnerOutput
 
 from benchmarks.policies import EngineOptions, parse_policy
 from benchmarks.requests import Request
 from benchmarks.virtual import TOKEN, RequestMaker, make_scheduler
 from controller.config import Sla
+from controller.records import BatchLimits, to_wire
 from replicas.scheduler import DynamicBatchScheduler
 
 SIZES = (16, 256, 1024)
-WARM_UP, STEPS = 50, 400
 TARGET_US = 100.0  # the median at 256 running
-PROMPT, LENGTH = 128, WARM_UP + 10 * STEPS
+WARM_UP, STEPS = 50, 1000
+STEPS_PER_EXCHANGE = 30  # a period of 0.5 s at steps of 17 ms
 BLOCKS, BLOCK_STEPS = 30, 20  # of the comparison with plain vLLM
+PROMPT, LENGTH = 128, WARM_UP + STEPS + BLOCKS * BLOCK_STEPS
+TIMED = ("schedule", "update_from_output", "add_request", "_preempt_request", "_free_request")
 
 
-class InnerClock(AsyncScheduler):
-    """vLLM's own methods, timed; ``OwnClock`` puts it between ours and vLLM's."""
+class Watch:
+    """Runs while our code is the innermost of the timed calls."""
 
-    inner_ns = 0
+    def __init__(self) -> None:
+        self.own_ns = 0
+        self._ours = False
+        self._since_ns = 0
 
-    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
-        start_ns = time.perf_counter_ns()
-        output = super().schedule(*args, **kwargs)
-        self.inner_ns += time.perf_counter_ns() - start_ns
-        return output
-
-    def update_from_output(self, *args: Any, **kwargs: Any) -> Any:
-        start_ns = time.perf_counter_ns()
-        outputs = super().update_from_output(*args, **kwargs)
-        self.inner_ns += time.perf_counter_ns() - start_ns
-        return outputs
+    def turn(self, ours: bool) -> bool:
+        """From here on it is ours, or not; returns what it was before."""
+        now_ns = time.thread_time_ns()
+        before = self._ours
+        if before:
+            self.own_ns += now_ns - self._since_ns
+        self._ours, self._since_ns = ours, now_ns
+        return before
 
 
-class OwnClock(DynamicBatchScheduler, InnerClock):
-    """The production scheduler with vLLM's share of its time taken out."""
+def timed(cls: type, *, ours: bool) -> type:
+    """``cls`` with the methods that both sides call turning the watch."""
+
+    def turning(name: str) -> Callable[..., Any]:
+        inherited = getattr(cls, name)
+
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            before = self.watch.turn(ours)
+            try:
+                return inherited(self, *args, **kwargs)
+            finally:
+                self.watch.turn(before)
+
+        return call
+
+    return type(f"Timed{cls.__name__}", (cls,), {name: turning(name) for name in TIMED})
+
+
+# vLLM's timed methods come between ours and vLLM's in the order of lookup.
+TimedScheduler = type(
+    "TimedScheduler",
+    (timed(DynamicBatchScheduler, ours=True), timed(AsyncScheduler, ours=False)),
+    {"watch": Watch()},
+)
 
 
 class Engine:
@@ -70,6 +97,11 @@ class Engine:
         )
         self._make = RequestMaker(plan, max_model_len, 0)
         self._numbers = count()
+        self._word = to_wire(
+            BatchLimits(
+                epoch=1, lease_s=1e6, max_running=running, token_budget=None, reason="memory"
+            )
+        )
         for _ in range(running):
             self.add(LENGTH)
 
@@ -81,9 +113,9 @@ class Engine:
     def step(self) -> int:
         """One step; nanoseconds that the scheduler took."""
         scheduler = self.scheduler
-        start_ns = time.perf_counter_ns()
+        start_ns = time.thread_time_ns()
         scheduled = scheduler.schedule()
-        took_ns = time.perf_counter_ns() - start_ns
+        took_ns = time.thread_time_ns() - start_ns
         ids = list(scheduled.num_scheduled_tokens)
         said = ModelRunnerOutput(
             req_ids=ids,
@@ -92,58 +124,82 @@ class Engine:
                 [] if scheduler.requests[req_id].is_prefill_chunk else [TOKEN] for req_id in ids
             ],
         )
-        start_ns = time.perf_counter_ns()
-        scheduler.update_from_output(scheduled, said)
-        return took_ns + time.perf_counter_ns() - start_ns
+        start_ns = time.thread_time_ns()
+        outputs = scheduler.update_from_output(scheduled, said)
+        took_ns += time.thread_time_ns() - start_ns
+        del outputs  # freed outside of the time, as in EngineCore, which sends them off first
+        return took_ns
+
+    def exchange(self) -> None:
+        """What the channel does between two steps: limits in, report out."""
+        self.scheduler.exchange(self._word, "replica", "group")
 
 
 def own_code_us(running: int, *, mixed: bool) -> list[float]:
     """Own code of each of ``STEPS`` steps, microseconds.
 
     Args:
-        mixed: each step also prefills a request and ends another.
+        mixed: in each step a request comes and is prefilled, and another one ends.
     """
-    engine = Engine(OwnClock, running)
+    engine = Engine(TimedScheduler, running)
+    watch = engine.scheduler.watch
+    engine.exchange()
     if mixed:
         # The first ones make room one by one, each followed by one of the same length.
         for request in list(engine.scheduler.requests.values()):
             request.max_tokens = 2 + int(request.request_id)
     own = []
-    for index in tqdm(range(WARM_UP + STEPS), desc=f"{running} running", leave=False):
+    for index in progress(WARM_UP + STEPS, f"{running} running{', mixed' if mixed else ''}"):
+        before_ns = watch.own_ns
         if mixed:
             engine.add(running)
-        before_ns = engine.scheduler.inner_ns
-        took_ns = engine.step()
+        engine.step()
         if index >= WARM_UP:
-            own.append((took_ns - (engine.scheduler.inner_ns - before_ns)) / 1000)
-        if index % 30 == 0:
-            engine.scheduler.exchange(None, "r", "g")
+            own.append((watch.own_ns - before_ns) / 1000)
+        if index % STEPS_PER_EXCHANGE == 0:
+            engine.exchange()
     return own
 
 
 def exchange_us(running: int) -> list[float]:
-    """One exchange after every 30 steps, microseconds."""
+    """One exchange after every ``STEPS_PER_EXCHANGE`` steps, microseconds."""
     engine, took = Engine(DynamicBatchScheduler, running), []
-    for index in range(600):
+    for index in progress(STEPS, "exchange"):
         engine.step()
-        if index % 30 == 29:
-            start_ns = time.perf_counter_ns()
-            engine.scheduler.exchange(None, "r", "g")
-            took.append((time.perf_counter_ns() - start_ns) / 1000)
+        if index % STEPS_PER_EXCHANGE == 0:
+            start_ns = time.thread_time_ns()
+            engine.exchange()
+            took.append((time.thread_time_ns() - start_ns) / 1000)
     return took
 
 
-def plain_ratios(running: int) -> list[float]:
-    """Whole scheduler time, ours over vLLM's own, block by block in turn."""
-    ours, plain = Engine(DynamicBatchScheduler, running), Engine(AsyncScheduler, running)
+def plain_comparison(running: int) -> tuple[list[float], list[float]]:
+    """Whole scheduler time of ours and of plain vLLM, step by step in turn.
+
+    Returns:
+        Per block, ours over plain, and ours less plain in microseconds per step.
+    """
+    ours, plain = Engine(DynamicBatchScheduler, running), Engine(Scheduler, running)
+    ours.exchange()
     for engine in (ours, plain):
         for _ in range(WARM_UP):
             engine.step()
-    ratios = []
-    for _ in tqdm(range(BLOCKS), desc="against plain vLLM", leave=False):
-        took = [sum(e.step() for _ in range(BLOCK_STEPS)) for e in (ours, plain)]
-        ratios.append(took[0] / took[1])
-    return ratios
+    ratios, differences_us = [], []
+    for block in progress(BLOCKS, "against plain vLLM"):
+        # Who goes first changes, so that neither always finds the other's data in the cache.
+        order = (ours, plain) if block % 2 else (plain, ours)
+        took = {ours: 0, plain: 0}
+        for _ in range(BLOCK_STEPS):
+            for engine in order:
+                took[engine] += engine.step()
+        ratios.append(took[ours] / took[plain])
+        differences_us.append((took[ours] - took[plain]) / BLOCK_STEPS / 1000)
+    return ratios, differences_us
+
+
+def progress(steps: int, what: str) -> Iterable[int]:
+    """Counts the steps and shows how far they are."""
+    return tqdm(range(steps), desc=what, leave=False, mininterval=0.5)
 
 
 def percentile(values: list[float], percent: int) -> float:
@@ -154,23 +210,23 @@ def percentile(values: list[float], percent: int) -> float:
 def main() -> None:
     rows: list[dict[str, Any]] = []
 
-    def row(id_: str, value: float, unit: str, target: float | None = None) -> None:
+    def row(id_: str, value: float, unit: str = "us", target: float | None = None) -> None:
         rows.append({"id": id_, "value": round(value, 3), "unit": unit, "target": target})
         print(f"{id_:32} {value:10.2f} {unit}" + (f"   (target {target:g})" if target else ""))
 
-    for running in SIZES:
-        own = own_code_us(running, mixed=False)
-        target = TARGET_US if running == 256 else None
-        row(f"own_code_median_us_{running}", statistics.median(own), "us", target)
-        row(f"own_code_p99_us_{running}", percentile(own, 99), "us")
-    mixed = own_code_us(256, mixed=True)
-    row("own_code_mixed_median_us_256", statistics.median(mixed), "us")
-    row("own_code_mixed_p99_us_256", percentile(mixed, 99), "us")
-    row("exchange_median_us_256", statistics.median(exchange_us(256)), "us")
-    ratios = plain_ratios(256)
-    row("plain_ratio_median_256", statistics.median(ratios), "ratio")
-    row("plain_ratio_min_256", min(ratios), "ratio")
-    row("plain_ratio_max_256", max(ratios), "ratio")
+    gc.freeze()  # as EngineCore does at the end of its start
+    for name, mixed in (("own_code", False), ("own_code_mixed", True)):
+        for running in SIZES:
+            own = own_code_us(running, mixed=mixed)
+            target = TARGET_US if running == 256 and not mixed else None
+            row(f"{name}_median_us_{running}", statistics.median(own), target=target)
+            row(f"{name}_p99_us_{running}", percentile(own, 99))
+    row("exchange_median_us_256", statistics.median(exchange_us(256)))
+    ratios, differences_us = plain_comparison(256)
+    row("plain_ratio_256", statistics.median(ratios), "ratio")
+    row("plain_ratio_p10_256", percentile(ratios, 10), "ratio")
+    row("plain_ratio_p90_256", percentile(ratios, 90), "ratio")
+    row("plain_difference_us_256", statistics.median(differences_us))
     print(json.dumps({"bench": "scheduler", "rows": rows}))
 
 

@@ -106,7 +106,7 @@ def make_course(
     stats = length_stats(draw_traffic(workload, least, gap_cv, seed).requests)
     limit = fluid_limit_per_s(ground.profile, stats, target.sla.itl_s)
     run_s = max(
-        LEAST_RUN_S, RESIDENCES * stats.mean_output * _longest_step_s(ground, stats, target)
+        least_run_s, RESIDENCES * stats.mean_output * _longest_step_s(ground, stats, target)
     )
     traffic = draw_traffic(workload, max(math.ceil(limit * TOP * run_s), least), gap_cv, seed)
     stats = length_stats(traffic.requests)

@@ -18,12 +18,13 @@ def fluid_limit_per_s(
     """The highest rate q at which every step, all alike, takes T <= D.
 
     In a step of T seconds q T requests come and go: q T E[in] prompt tokens are computed, and
-    B = q T E[out] requests decode, over B m tokens of KV. It fits where T(B, B m, P, X) <= T and
-    B m is within KV memory. For T = c0 + c1 B + c2 K + c3 P this is
-    q = (D - c0) / (D (c3 E[in] + (c1 + c2 m) E[out])).
+    B = q T (E[out] - 1) requests decode, over B m tokens of KV (the first token comes with the
+    prompt). It fits where T(B, B m, P, X) <= T and KV memory holds q T E[out] requests. For
+    T = c0 + c1 B + c2 K + c3 P this is
+    q = (D - c0) / (D (c3 E[in] + (c1 + c2 m) (E[out] - 1))).
 
-    Only an SLA percentile allows more: a policy that lets the spare 1% of the tokens wait for one
-    long prefill is not held to D by it.
+    Two things get past it, and neither is good service: prompts that are computed while nobody
+    decodes, and the tokens beyond the SLA's percentile, which may wait for one long prefill.
 
     Args:
         itl_s: D; None: only memory and ``max_num_seqs`` limit the batch.
@@ -38,12 +39,10 @@ def fluid_limit_per_s(
 
     def rate_at(step_s: float) -> float:
         def fits(rate: float) -> bool:
-            batch, prefill = (
-                rate * step_s * lengths.mean_output,
-                rate * step_s * lengths.mean_input,
-            )
-            kv, context = batch * lengths.mean_live, prefill * lengths.mean_context
-            return batch <= seats and profile.step_s(batch, kv, prefill, context) <= step_s
+            decodes = rate * step_s * (lengths.mean_output - 1)
+            prefill = rate * step_s * lengths.mean_input
+            kv, context = decodes * lengths.mean_live, prefill * lengths.mean_context
+            return profile.step_s(decodes, kv, prefill, context) <= step_s
 
         return _highest(fits, seats / (step_s * lengths.mean_output))
 

@@ -29,9 +29,8 @@ class LengthStats:
 
     Args:
         mean_input, mean_output: tokens.
-        mean_live: KV tokens a running request holds on average over its decoding: its input and
-            half its output, weighted by how long it decodes.
-        mean_context: tokens that an average prompt token attends to: half its prompt.
+        mean_live: KV tokens that a decode attends to, over all decodes.
+        mean_context: tokens that a prompt token attends to, over all prompt tokens.
     """
 
     mean_input: float
@@ -43,10 +42,12 @@ class LengthStats:
 def length_stats(requests: Sequence[Request]) -> LengthStats:
     """The means of these requests (at least one)."""
     inputs = np.array([r.input_tokens for r in requests], dtype=float)
-    outputs = np.array([r.output_tokens for r in requests], dtype=float)
+    # The first token comes with the prompt's last step.
+    decodes = np.array([r.output_tokens - 1 for r in requests], dtype=float)
+    attended = (decodes * (inputs + (decodes + 1) / 2)).sum()
     return LengthStats(
         float(inputs.mean()),
-        float(outputs.mean()),
-        float((outputs * (inputs + outputs / 2)).sum() / outputs.sum()),
+        float(decodes.mean()) + 1,
+        float(attended / decodes.sum()) if decodes.any() else float(inputs.mean()),
         float((inputs**2).sum() / 2 / inputs.sum()),
     )

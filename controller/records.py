@@ -5,8 +5,9 @@ late or sent twice changes nothing, and a controller that starts anew knows ever
 the next report of each replica (soft state).
 """
 
+import functools
 import math
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from controller.errors import ReportError
@@ -164,12 +165,17 @@ R = TypeVar("R")
 
 def to_wire(record: Any) -> dict[str, Any]:
     """A record as a dict of primitives (msgpack, JSON)."""
-    return asdict(record)
+    # As dataclasses.asdict, without its deep copies: a report is made in the engine's core loop.
+    values = ((f.name, getattr(record, f.name)) for f in fields(record))
+    return {name: to_wire(v) if is_dataclass(v) else v for name, v in values}
+
+
+_hints = functools.cache(get_type_hints)  # slow, and the same for every report
 
 
 def from_wire(kind: type[R], data: dict[str, Any]) -> R:
     """The record ``to_wire`` made ``data`` from; keys this version does not know are left out."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     known = {f.name: data[f.name] for f in fields(kind) if f.name in data}  # type: ignore[arg-type]
     return kind(**{name: _revive(hints[name], value) for name, value in known.items()})
 

@@ -11,31 +11,31 @@ def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, l
     A request decodes when it has output and was given no more than one token and its drafts; one
     that lost its KV blocks and computes them again is in prefill.
     """
-    cached = done.scheduled_cached_reqs
-    given, drafts = done.num_scheduled_tokens, done.scheduled_spec_decode_tokens
-    kv = sum(cached.num_computed_tokens)
-    if (
-        done.total_num_scheduled_tokens == len(cached.req_ids)
-        and not done.scheduled_new_reqs
-        and 0 not in cached.num_output_tokens
-    ):
-        # One token each and no prompt: the usual step, without a loop over requests.
-        return StepSample(len(cached.req_ids), kv, 0, 0, duration_s), []
-    prefills = [
-        (req_id, given[req_id], computed)
-        for req_id, computed, output in zip(
-            cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, strict=True
-        )
-        if not output or given[req_id] > 1 + len(drafts.get(req_id, ()))
-    ]
+    cached, given = done.scheduled_cached_reqs, done.num_scheduled_tokens
+    new = [(r.req_id, given[r.req_id], r.num_computed_tokens) for r in done.scheduled_new_reqs]
+    prefills = _prefills_of_known(done, sum(tokens for _, tokens, _ in new))
+    kv = sum(cached.num_computed_tokens) - sum(computed for _, _, computed in prefills)
     decodes = len(cached.req_ids) - len(prefills)
-    kv -= sum(computed for _, _, computed in prefills)
-    prefills += [
-        (new.req_id, given[new.req_id], new.num_computed_tokens) for new in done.scheduled_new_reqs
-    ]
+    prefills += new
     tokens = sum(chunk for _, chunk, _ in prefills)
     context = sum(chunk * computed + chunk * chunk // 2 for _, chunk, computed in prefills)
     return (
         StepSample(decodes, kv, tokens, context, duration_s),
         [req_id for req_id, _, _ in prefills],
     )
+
+
+def _prefills_of_known(done: SchedulerOutput, new_tokens: int) -> list[tuple[str, int, int]]:
+    """Id, tokens given and tokens computed of the prefills among requests seen in earlier steps."""
+    cached, given = done.scheduled_cached_reqs, done.num_scheduled_tokens
+    count = len(cached.req_ids)
+    if done.total_num_scheduled_tokens - new_tokens == count and 0 not in cached.num_output_tokens:
+        return []  # one token each and no prompt: the usual step, without a loop over requests
+    drafts = done.scheduled_spec_decode_tokens
+    return [
+        (req_id, given[req_id], computed)
+        for req_id, computed, output in zip(
+            cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, strict=True
+        )
+        if not output or given[req_id] > 1 + len(drafts.get(req_id, ()))
+    ]

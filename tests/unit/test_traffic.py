@@ -130,8 +130,9 @@ def test_phases_come_one_after_the_other() -> None:
     assert requests[-1].arrival_s == pytest.approx(75)
 
 
-def test_length_stats_weigh_a_request_by_how_long_it_decodes() -> None:
-    stats = length_stats([Request(0, 100, 10), Request(0, 300, 30)])
-    assert (stats.mean_input, stats.mean_output) == (200, 20)
-    assert stats.mean_live == pytest.approx((10 * 105 + 30 * 315) / 40)
+def test_length_stats_weigh_a_request_by_its_decodes_and_a_prompt_by_its_tokens() -> None:
+    stats = length_stats([Request(0, 100, 3), Request(0, 300, 2)])
+    assert (stats.mean_input, stats.mean_output) == (200, 2.5)
+    assert stats.mean_live == pytest.approx((101 + 102 + 301) / 3)
     assert stats.mean_context == pytest.approx((100**2 + 300**2) / 2 / 400)
+    assert length_stats([Request(0, 100, 1)]).mean_live == 100

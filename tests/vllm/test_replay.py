@@ -35,10 +35,10 @@ def served(
     requests: Sequence[Request],
     spec: str = "static",
     profile: StepProfile = FIG3,
-    kv_tokens: int | None = None,
+    kv_tokens: int = 20_000,
     **ground: float,
 ) -> Trace:
-    """These requests under a policy."""
+    """These requests under a policy, with a small KV memory: making a large one takes a while."""
     on = Ground(profile.with_kv_tokens(kv_tokens), **ground)  # type: ignore[arg-type]
     return replay(requests, plan(spec), on)
 
@@ -59,11 +59,11 @@ def test_the_itl_of_one_request_is_the_profiles_step(name: str) -> None:
 
 def test_the_throughput_of_a_fixed_batch_is_batch_over_step_time() -> None:
     # 32 prompts of one token: one step in 2,000 is not a decode of all 32.
-    found = summarise("static", served([Request(0, 1, 2000)] * 32), SLA)
+    found = summarise("static", served([Request(0, 1, 2000)] * 32, kv_tokens=64_000), SLA)
     assert found.output_tokens_per_s == pytest.approx(32 / FIG3.step_s(32, 0, 0, 0), rel=1e-3)
     assert found.itl_ms.mean == pytest.approx(1000 * FIG3.step_s(32, 0, 0, 0), rel=1e-3)
     assert found.mean_running == pytest.approx(32)
-    assert found.kv_peak_frac == pytest.approx(32 * 2000 / 200_000)
+    assert found.kv_peak_frac == pytest.approx(32 * 2000 / 64_000)
 
 
 def test_static_is_plain_vllm_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,9 +103,9 @@ def test_noise_moves_steps_and_not_their_mean() -> None:
 
 
 def test_an_idle_engine_costs_no_time() -> None:
-    trace = served([Request(5.0, 10, 1), Request(1000.0, 10, 1)])
-    assert [o.scheduled_s for o in trace.outcomes] == [5.0, 1000.0]
-    assert trace.outcomes[1].first_token_s == pytest.approx(1000 + FIG3.step_s(0, 0, 10, 50))
+    trace = served([Request(5.0, 10, 1), Request(100.0, 10, 1)])
+    assert [o.scheduled_s for o in trace.outcomes] == [5.0, 100.0]
+    assert trace.outcomes[1].first_token_s == pytest.approx(100 + FIG3.step_s(0, 0, 10, 50))
 
 
 def test_a_request_that_comes_during_a_step_waits_for_its_end() -> None:
@@ -114,7 +114,7 @@ def test_a_request_that_comes_during_a_step_waits_for_its_end() -> None:
 
 
 def test_a_request_longer_than_kv_memory_is_refused_and_the_rest_served() -> None:
-    trace = served([Request(0, 10, 10), Request(0, 900, 200), Request(0, 900, 100)], kv_tokens=1000)
+    trace = served([Request(0, 10, 10), Request(0, 900, 200), Request(0, 900, 100)], kv_tokens=1008)
     assert [o.refused for o in trace.outcomes] == [False, True, False]
     assert [o.tokens for o in trace.outcomes] == [10, 0, 100]
     with pytest.raises(ConfigError, match=r"kv-tokens: 16 is not allowed: .* takes 20"):
@@ -149,7 +149,7 @@ def test_the_watermark_is_vllms_own() -> None:
         sum(o.preemptions for o in served(requests, spec, kv_tokens=10_000).outcomes)
         for spec in ("static", "static:watermark=0.1")
     )
-    assert 0 < marked < bare
+    assert marked < bare / 2
 
 
 def test_a_policy_decides_through_leases_one_exchange_old() -> None:
@@ -191,7 +191,7 @@ def test_the_learned_model_predicts_the_steps_it_has_not_seen() -> None:
 
 def test_a_replay_that_is_not_drained_ends_with_the_last_arrival() -> None:
     requests = [Request(0.0, 10, 1000), Request(1.0, 10, 1000)]
-    trace = replay(requests, plan(), Ground(FIG3), drain=False)
+    trace = replay(requests, plan(), Ground(FIG3.with_kv_tokens(20_000)), drain=False)
     assert 1.0 <= trace.end_s < 1.05
     assert [o.finished_s for o in trace.outcomes] == [None, None]
     assert 0 < trace.outcomes[0].tokens < 1000
@@ -202,7 +202,7 @@ def test_a_replay_may_be_given_up() -> None:
     trace = replay(
         requests,
         plan("static:max_num_seqs=4"),
-        Ground(FIG3),
+        Ground(FIG3.with_kv_tokens(20_000)),
         give_up=lambda now_s, arrivals_s: len(arrivals_s) > 100,
     )
     assert trace.gave_up
@@ -211,5 +211,7 @@ def test_a_replay_may_be_given_up() -> None:
 
 def test_progress_counts_every_request_once() -> None:
     told: list[int] = []
-    replay(burst("fixed:10,40", 30), plan(), Ground(FIG3), progress=told.append)
+    replay(
+        burst("fixed:10,40", 30), plan(), Ground(FIG3.with_kv_tokens(20_000)), progress=told.append
+    )
     assert sum(told) == 30

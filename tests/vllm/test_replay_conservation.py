@@ -47,7 +47,7 @@ def placed(drawn: list[tuple[float, int, int, int | None, int]]) -> list[Request
 
 
 @pytest.mark.parametrize("spec", VARIANTS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     drawn=requests,
     kv_tokens=st.integers(240, 1200),
