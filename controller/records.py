@@ -170,12 +170,14 @@ def to_wire(record: Any) -> dict[str, Any]:
     return {name: to_wire(v) if is_dataclass(v) else v for name, v in values}
 
 
-_hints = functools.cache(get_type_hints)  # slow, and the same for every report
+@functools.cache  # slow, and the same for every report
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 def from_wire(kind: type[R], data: dict[str, Any]) -> R:
     """The record ``to_wire`` made ``data`` from; keys this version does not know are left out."""
-    hints = _hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]
     known = {f.name: data[f.name] for f in fields(kind) if f.name in data}  # type: ignore[arg-type]
     return kind(**{name: _revive(hints[name], value) for name, value in known.items()})
 

@@ -62,7 +62,7 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
     additional["brimful"] = {
         "batching": batching.model_dump(),
         "leased": True,
-        "group": group_name(rest, batching),
+        "group": group_name(entry, batching),
         "emulate": emulate and emulate.model_dump(),
     }
     deployment = dict(rest.get("deployment_config") or {})
@@ -133,7 +133,7 @@ def _check(
 
 
 def group_name(entry: dict[str, Any], batching: BatchingConfig) -> str:
-    """Replicas share what they learn when model, accelerator, engine and batching are the same.
+    """Replicas share what they learn where model, accelerator, engine and batching agree.
 
     The model's source counts, not its name alone: two versions may be served under one name.
     """
@@ -143,6 +143,7 @@ def group_name(entry: dict[str, Any], batching: BatchingConfig) -> str:
         loading,
         entry.get("engine_kwargs"),
         entry.get("accelerator_type"),
+        entry.get("emulate"),
         batching.model_dump(),
     )
     digest = hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()

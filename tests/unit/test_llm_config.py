@@ -1,0 +1,161 @@
+"""An entry of ``llm_configs`` with our blocks, and what Ray Serve LLM is given for it."""
+
+from typing import Any
+
+import pytest
+
+from controller.config import parse_batching
+from controller.errors import ConfigError
+from serve_app.autoscaling import CapacityPolicy
+from serve_app.config import (
+    AUTOSCALING_POLICY,
+    EMULATED_SERVER,
+    SCHEDULER,
+    SERVER,
+    parse_scaling,
+    ray_llm_config,
+)
+
+MODEL = {"model_id": "llama", "model_source": "org/llama"}
+
+
+def entry(**keys: Any) -> dict[str, Any]:
+    return {"model_loading_config": MODEL, "engine_kwargs": {"max_num_seqs": 64}} | keys
+
+
+def brimful(made: dict[str, Any]) -> dict[str, Any]:
+    return made["engine_kwargs"]["additional_config"]["brimful"]
+
+
+def group(**keys: Any) -> str:
+    return brimful(ray_llm_config(entry(**keys)))["group"]
+
+
+def problems(where: str = "llm_configs[0]", **keys: Any) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        ray_llm_config(entry(**keys), where)
+    return refused.value.problems
+
+
+def test_the_engine_gets_our_scheduler_and_the_replica_our_server() -> None:
+    made = ray_llm_config(entry())
+    assert made["server_cls"] == SERVER
+    assert made["engine_kwargs"]["scheduler_cls"] == SCHEDULER
+    assert made["engine_kwargs"]["max_num_seqs"] == 64
+    assert made["model_loading_config"] == MODEL
+
+
+def test_our_blocks_go_to_the_scheduler_and_no_further() -> None:
+    made = ray_llm_config(entry(batching={"sla": {"itl_ms": 50}}, scaling={"drain_s": 5}))
+    assert "batching" not in made
+    assert "scaling" not in made
+    assert parse_batching(brimful(made)["batching"]).sla.itl_ms == 50
+    assert brimful(made)["leased"] is True
+    assert brimful(made)["emulate"] is None
+
+
+def test_what_the_user_gave_the_engine_besides_is_kept() -> None:
+    mine = {"max_num_seqs": 64, "additional_config": {"mine": 1}, "block_size": 32}
+    given = entry(engine_kwargs=mine)
+    made = ray_llm_config(given)["engine_kwargs"]
+    assert (made["block_size"], made["additional_config"]["mine"]) == (32, 1)
+    assert given["engine_kwargs"] == {
+        "max_num_seqs": 64,
+        "additional_config": {"mine": 1},
+        "block_size": 32,
+    }
+
+
+def test_a_fixed_number_of_replicas_gets_no_autoscaling() -> None:
+    made = ray_llm_config(entry(deployment_config={"num_replicas": 2}))
+    assert made["deployment_config"] == {"num_replicas": 2}
+
+
+@pytest.mark.parametrize(
+    "deployment", [{"num_replicas": "auto"}, {"autoscaling_config": {"max_replicas": 8}}]
+)
+def test_autoscaling_is_by_capacity_with_the_scaling_block(deployment: dict[str, Any]) -> None:
+    made = ray_llm_config(entry(deployment_config=deployment, scaling={"drain_s": 5}))
+    autoscaling = made["deployment_config"]["autoscaling_config"]
+    assert autoscaling["policy"]["policy_function"] == AUTOSCALING_POLICY
+    assert autoscaling["policy"]["policy_kwargs"] == parse_scaling({"drain_s": 5}).model_dump()
+    CapacityPolicy(**autoscaling["policy"]["policy_kwargs"])
+
+
+def test_an_autoscaling_policy_of_the_users_own_stays() -> None:
+    mine = {"policy_function": "mine:scale"}
+    made = ray_llm_config(entry(deployment_config={"autoscaling_config": {"policy": mine}}))
+    assert made["deployment_config"]["autoscaling_config"]["policy"] == mine
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        (
+            {"scaling": {"target_utilisation": 0.5}},
+            "llm_configs[0].scaling: unknown key 'target_utilisation'; did you mean"
+            " 'target_utilization'?",
+        ),
+        (
+            {"scaling": {"drain_s": 0}},
+            "llm_configs[0].scaling.drain_s: 0 is not allowed: Input should be greater than 0",
+        ),
+        (
+            {"batching": {"max_running": {"max": 65}}},
+            "llm_configs[0].batching.max_running.max: 65 is above max_num_seqs=64, the size the"
+            " engine is started with; lower it or raise max_num_seqs",
+        ),
+        (
+            {"llm_engine": "SGLang"},
+            "llm_configs[0].llm_engine: 'SGLang' is not allowed: only 'vLLM'",
+        ),
+        (
+            {"server_cls": "mine:Server"},
+            f"llm_configs[0].server_cls: 'mine:Server' is not allowed: Brimful sets it to"
+            f" {SERVER!r}; leave the key out",
+        ),
+        (
+            {"engine_kwargs": {"scheduler_cls": "mine.Scheduler"}},
+            f"llm_configs[0].engine_kwargs.scheduler_cls: 'mine.Scheduler' is not allowed: Brimful"
+            f" sets it to {SCHEDULER!r}; leave the key out",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(keys: dict[str, Any], problem: str) -> None:
+    assert problems(**keys) == [problem]
+
+
+def test_replicas_of_one_config_are_one_group_named_after_the_model() -> None:
+    assert group() == group()
+    assert group().startswith("llama-")
+    assert group(deployment_config={"num_replicas": 3}) == group()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model_loading_config": MODEL | {"model_source": "org/llama-tuned"}},
+        {"engine_kwargs": {"max_num_seqs": 128}},
+        {"accelerator_type": "H100"},
+        {"batching": {"sla": {"itl_ms": 50}}},
+        {"emulate": {"profile": "paper-fig3"}},
+    ],
+    ids=lambda keys: next(iter(keys)),
+)
+def test_replicas_that_differ_in_what_a_step_takes_are_groups_apart(other: dict[str, Any]) -> None:
+    assert group(**other) != group()
+
+
+def test_emulated_accelerators_of_two_profiles_are_groups_apart() -> None:
+    one, two = {"profile": "paper-fig3", "kv_tokens": 10_000}, {"profile": "paper-fig3"}
+    assert group(emulate=one) != group(emulate=two)
+
+
+def test_an_emulated_accelerator_gets_its_server_and_slower_agreements() -> None:
+    emulate = {"profile": "paper-fig3", "time_scale": 2.0, "kv_tokens": 3200}
+    made = ray_llm_config(entry(emulate=emulate, batching={"sla": {"itl_ms": 50}}))
+    assert made["server_cls"] == EMULATED_SERVER
+    assert made["engine_kwargs"]["num_gpu_blocks_override"] == 101  # and vLLM's null block
+    assert brimful(made)["batching"]["sla"]["itl_ms"] == 100
+    assert brimful(made)["batching"]["sla"]["ttft_ms"] is None
+    assert brimful(made)["emulate"]["time_scale"] == 2.0

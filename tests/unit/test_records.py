@@ -1,0 +1,107 @@
+"""The records' way over the wire, as vLLM's utility call and Ray send them."""
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.errors import ReportError
+from controller.models.step_time import StepModel
+from controller.records import (
+    BatchLimits,
+    LogHistogram,
+    ReplicaReport,
+    check_report,
+    from_wire,
+    to_wire,
+)
+from tests.builders import governor as a_governor
+from tests.builders import (
+    histogram_of,
+    limits,
+    linear_steps,
+    moments_of,
+    recent,
+    report,
+    sample,
+    state,
+    stats_of,
+)
+
+FULL = report(
+    recent=recent(0.02, 12.5, 40.0),
+    lengths=moments_of([(100, 50), (7, 9)]),
+    steps=stats_of(linear_steps()),
+    itl=histogram_of([0.02, 0.03]),
+    ttft=histogram_of([1.5]),
+    overruled=3,
+)
+MODEL = StepModel(c0=0.01, c1=1e-4, c2=1e-8, c3=1e-5, c4=0.0, sigma_s=1e-3)
+
+
+def through_msgpack(record: Any) -> Any:
+    """What is left of a record on the other side of vLLM's utility call."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(to_wire(record)))
+
+
+def test_a_report_survives_msgpack() -> None:
+    assert from_wire(ReplicaReport, through_msgpack(FULL)) == FULL
+
+
+def test_what_a_governor_measured_survives_msgpack() -> None:
+    g = a_governor()
+    g.after_step(sample(), prefills=1)  # its statistics are made by numpy
+    g.finished(100, 50)
+    made = g.report(state(), 1.0, "r", "g")
+    assert from_wire(ReplicaReport, through_msgpack(made)) == made
+
+
+@pytest.mark.parametrize(
+    "record",
+    [limits(), limits(token_budget=512, capacity_per_s=1.5, model=MODEL, replicas=2)],
+    ids=["least", "full"],
+)
+def test_limits_survive_msgpack(record: BatchLimits) -> None:
+    assert from_wire(BatchLimits, through_msgpack(record)) == record
+
+
+def test_the_wire_form_holds_primitives_only() -> None:
+    wire = to_wire(FULL)
+    assert wire["engine"]["max_num_seqs"] == 256
+    assert wire["lengths"]["n"] == 2
+    assert wire["itl"]["counts"] == FULL.itl.counts
+
+
+def test_keys_of_a_later_version_are_left_out() -> None:
+    wire = to_wire(FULL)
+    wire["mood"] = "good"
+    wire["engine"] = {**wire["engine"], "fans": 8}
+    assert from_wire(ReplicaReport, wire) == FULL
+
+
+def test_keys_with_a_default_may_be_missing() -> None:
+    wire = to_wire(limits())
+    del wire["capacity_per_s"], wire["model"], wire["replicas"], wire["enforce"]
+    assert from_wire(BatchLimits, wire) == limits()
+
+
+def test_records_do_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        FULL.running = 5  # type: ignore[misc]
+
+
+def test_the_share_of_kv_memory_in_use() -> None:
+    assert report(kv_used_tokens=5000).kv_frac == 0.25
+
+
+def test_a_report_that_can_be_true_passes() -> None:
+    check_report(FULL)
+    check_report(report(running=0, waiting=0, kv_used_tokens=0))
+
+
+def test_a_refusal_names_the_place_in_the_histogram() -> None:
+    counts = (0, -2, *LogHistogram().counts[2:])
+    with pytest.raises(ReportError) as refused:
+        check_report(report(itl=LogHistogram(counts)))
+    assert str(refused.value) == ("report.itl.counts[1]: -2 is not allowed: a finite number from 0")

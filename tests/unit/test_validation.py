@@ -1,0 +1,82 @@
+"""pydantic's findings as one line each, for any model."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from controller.errors import ConfigError
+from controller.validation import join, keys_at, nearest, parse, unknown_key
+
+
+class Inner(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    port: int = 1
+
+
+class Outer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    host: str
+    inner: Inner | None = None
+    many: list[Inner] = []
+    named: dict[str, Inner] = {}
+
+
+def problems(data: Any) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        parse(Outer, data, "top")
+    return refused.value.problems
+
+
+def test_what_is_right_comes_back_as_the_model() -> None:
+    assert parse(Outer, {"host": "a", "inner": {"port": 2}}, "top").inner == Inner(port=2)
+
+
+def test_a_missing_key_is_named() -> None:
+    assert problems({}) == ["top.host: required key is missing"]
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"inner": {"prt": 1}}, "top.inner: unknown key 'prt'; did you mean 'port'?"),
+        ({"many": [{}, {"prt": 1}]}, "top.many[1]: unknown key 'prt'; did you mean 'port'?"),
+        ({"named": {"x": {"prt": 1}}}, "top.named.x: unknown key 'prt'; did you mean 'port'?"),
+        ({"hots": 1}, "top: unknown key 'hots'; did you mean 'host'?"),
+        ({"zzz": 1}, "top: unknown key 'zzz'; allowed: host, inner, many, named"),
+    ],
+)
+def test_an_unknown_key_is_named_at_its_place_with_its_neighbours(
+    data: dict[str, Any], problem: str
+) -> None:
+    assert problems({"host": "a"} | data) == [problem]
+
+
+def test_a_wrong_value_deep_inside_is_named_at_its_place() -> None:
+    found = problems({"host": "a", "many": [{"port": "x"}]})
+    assert found[0].startswith("top.many[0].port: 'x' is not allowed: Input should be a valid int")
+
+
+@pytest.mark.parametrize(
+    ("where", "path", "place"),
+    [("a", ("b", 0, "c"), "a.b[0].c"), ("", ("b",), "b"), ("a", (), "a"), ("", (0,), "[0]")],
+)
+def test_places_are_written_as_in_python(
+    where: str, path: tuple[str | int, ...], place: str
+) -> None:
+    assert join(where, path) == place
+
+
+def test_an_unknown_key_of_the_whole_file_is_at_the_top_level() -> None:
+    assert unknown_key("", "hots", ["host"]) == (
+        "top level: unknown key 'hots'; did you mean 'host'?"
+    )
+
+
+def test_of_very_many_names_not_all_are_listed() -> None:
+    names = [f"name_{k}" for k in range(41)]
+    assert nearest("zzz", names) == "none of the 41 allowed ones is near it"
+
+
+def test_a_place_that_no_model_describes_has_no_keys() -> None:
+    assert keys_at(Outer, ("host", "deeper", "x")) == []
