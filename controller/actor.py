@@ -6,6 +6,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from controller.config import BatchingConfig, parse_batching
 from controller.loop import ControlLoop
@@ -53,6 +54,9 @@ def get_controller() -> ActorHandle:
     It takes no CPU from the replicas, outlives every application (detached), and Ray starts it
     again wherever it dies.
     """
+    # Said explicitly: without a strategy it would join the placement group of the replica that
+    # asked first, and could not start again once that replica is gone. The head node stays.
+    place = NodeAffinitySchedulingStrategy(_head_node_id(), soft=True)
     remote = ray.remote(BatchController)
     return remote.options(
         name=NAME,
@@ -61,7 +65,14 @@ def get_controller() -> ActorHandle:
         lifetime="detached",
         max_restarts=-1,
         num_cpus=0,
+        scheduling_strategy=place,
     ).remote()
+
+
+def _head_node_id() -> str:
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    head = next((n for n in nodes if "node:__internal_head__" in n["Resources"]), None)
+    return str(head["NodeID"] if head else ray.get_runtime_context().get_node_id())
 
 
 def find_controller() -> ActorHandle:

@@ -61,8 +61,8 @@ def test_an_sla_that_no_step_meets_has_no_capacity() -> None:
 def test_a_setting_that_breaks_the_sla_at_any_rate_has_no_capacity() -> None:
     # Any prompt that meets a decode stalls it for 240 ms, and prompts come at random.
     slow = replace(PLANT, cost=LinearCost(0.040, 0.001, per_prefill_s=0.020))
-    plan, ground = parse_policy("static", TARGET.sla, ENGINE), Ground(slow)
-    one = make_course(load_workload("fixed:10,11"), ground, TARGET, least=80, least_run_s=15)
+    plan, ground = parse_policy("static:exchange_hz=1", TARGET.sla, ENGINE), Ground(slow)
+    one = make_course(load_workload("fixed:10,11"), ground, TARGET, least=60, least_run_s=15)
     found = find_capacity(one, plan, ground, TARGET)
     assert 0.9 < found.fluid_limit_per_s < 1
     assert found.per_s < 0.3
