@@ -95,7 +95,7 @@ class Governor:
 
         Never below what runs (a lower cap drains the batch, it never preempts), never above what
         the engine was started with, and always tokens for every decode and one block of prefill,
-        so that neither decodes nor prefill starve.
+        so that neither decodes nor prefill starve. (Lines 6 and 15 of the paper's algorithms.)
         """
         if asked.max_running < running:
             self._overruled += 1

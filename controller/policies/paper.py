@@ -1,7 +1,12 @@
 """``paper``: Algorithms 1 and 2 of arXiv 2503.05248, line by line, and b = min(b_mem, b_SLA).
 
 Both run in the controller, once per report of a replica, with that replica's own state and the
-lengths of the whole group. Known weak points, kept because this policy is the paper's:
+lengths of the whole group. Lines 6 and 15 also raise b to N^d, so that no running request is
+preempted: the Governor does that, before every step, with the count of that step. Taken from a
+report, N^d would hold for a window of many steps, in which a full batch fills up to it again and
+again: a lowered cap would never drain.
+
+Known weak points, kept because this policy is the paper's:
 
 - Algorithm 1 with L0 as printed grows to B_max whatever the memory (see
   ``memory.printed_buffer``); ``l0: buffer``, ``memory: exact`` and ``memory: live`` do not.
@@ -45,12 +50,12 @@ class MemoryBatching:
         self._l0_due_s = -math.inf
 
     def batch(self, report: ReplicaReport, lengths: LengthMoments, now_s: float) -> int:
-        """b_t in requests, between N^d and B_max."""
+        """b_t in requests, from 1 to B_max."""
         n_d, n_p = report.decoding, report.prefilling
         b = self._b  # line 3: b_t <- b_{t-1}
         if n_d > 0 and n_p > 0:  # line 4
             b = self._adjusted(report, lengths, now_s)  # line 5
-            b = min(max(b, n_d), self._b_max)  # line 6
+            b = min(max(b, 1), self._b_max)  # line 6, but for N^d
         self._b = b
         return b  # line 7
 
@@ -108,8 +113,8 @@ class SlaBatching:
         self._alpha, self._delta = alpha, delta
         self.low, self.high = float(b_min), float(b_max)  # line 1
 
-    def batch(self, tau_s: float, b_bar: float, n_d: int) -> int:
-        """b_t from the recent mean decode latency (3), decode batch (4) and decodes running."""
+    def batch(self, tau_s: float, b_bar: float) -> int:
+        """b_t, B_min to B_max, from the recent mean decode latency (3) and decode batch (4)."""
         low, high = self.low, self.high
         if tau_s > self._d_sla_s + self._epsilon_d_s:  # line 5
             self.high = max(b_bar, low + self._alpha)  # line 6
@@ -121,7 +126,7 @@ class SlaBatching:
             self.high = min(b_bar + self._alpha // 2, self._b_max)  # line 12
             self.low = max(b_bar - self._alpha // 2, self._b_min)  # line 13
         b = math.floor((self.low + self.high) / 2)  # line 14
-        return min(max(b, n_d), self._b_max)  # lines 15 and 16
+        return min(max(b, self._b_min), self._b_max)  # lines 15, but for N^d, and 16
 
 
 class PaperPolicy:
@@ -174,15 +179,8 @@ class _Replica:
         b_mem = self._memory.batch(report, lengths, now_s)
         recent = report.recent
         if self._sla and recent.steps:
-            if self._options.size_chunk:
-                n_d = report.decoding * report.engine.tokens_per_decode
-                budget = self._sla.batch(recent.itl_s, recent.tokens, n_d)
-                # Line 9 has no B_min; the floor of the chunk holds all the same.
-                self._sla_answer = min(
-                    max(budget, self._options.chunk_min), report.engine.max_num_batched_tokens
-                )
-            else:
-                self._sla_answer = self._sla.batch(recent.itl_s, recent.decodes, report.decoding)
+            b_bar = recent.tokens if self._options.size_chunk else recent.decodes
+            self._sla_answer = self._sla.batch(recent.itl_s, b_bar)
         if self._options.size_chunk:
             return self._bounded(b_mem, "memory", self._sla_answer if self._sla else None)
         if self._sla and self._sla_answer < b_mem:

@@ -36,13 +36,20 @@ def test_line_4_holds_the_batch_unless_requests_both_prefill_and_decode(n_d: int
     assert memory.batch(idle, FIXED, 1) == 100  # line 3: b_t <- b_{t-1}
 
 
-def test_line_6_never_goes_below_the_decodes() -> None:
-    assert algorithm(memory="exact").batch(busy(decoding=120), FIXED, 0) == 120
+def test_line_6_leaves_the_running_decodes_to_the_governor() -> None:
+    # 120 run on: they drain to 100 (tests/unit/test_governor_limits.py), no new one starts.
+    assert algorithm(memory="exact").batch(busy(decoding=120), FIXED, 0) == 100
+
+
+def test_a_batch_for_which_there_is_no_memory_is_one() -> None:
+    tiny = busy(engine=engine(kv_tokens=100))
+    assert algorithm(memory="exact").batch(tiny, FIXED, 0) == 1
+    memory = algorithm(l0="buffer", l0_period_s=0.1)
+    assert [memory.batch(tiny, MIXED, float(k)) for k in range(3)] == [1, 1, 1]
 
 
 def test_line_6_never_goes_above_b_max() -> None:
     assert algorithm(b_max=64, memory="exact").batch(busy(), FIXED, 0) == 64
-    assert algorithm(b_max=64, memory="exact").batch(busy(decoding=80), FIXED, 0) == 64
 
 
 def test_exact_is_eq_12() -> None:

@@ -32,51 +32,51 @@ def test_line_1_searches_from_b_min_to_b_max() -> None:
 
 def test_too_slow_brings_high_down_to_the_measured_batch() -> None:
     sla = algorithm()
-    assert sla.batch(SLOW_S, 100, n_d=0) == 50
+    assert sla.batch(SLOW_S, 100) == 50
     assert interval(sla) == (1, 100)  # low stays at B_min
 
 
 def test_too_slow_keeps_high_alpha_above_low() -> None:
     sla = algorithm()
-    assert sla.batch(SLOW_S, 5, n_d=0) == 9
+    assert sla.batch(SLOW_S, 5) == 9
     assert interval(sla) == (1, 17)
 
 
 def test_too_slow_lowers_low_by_delta() -> None:
     sla = algorithm()
-    sla.batch(FAST_S, 100, n_d=0)
-    assert sla.batch(SLOW_S, 178, n_d=0) == 137
+    sla.batch(FAST_S, 100)
+    assert sla.batch(SLOW_S, 178) == 137
     assert interval(sla) == (96, 178)
 
 
 def test_fast_enough_brings_low_up_to_the_measured_batch() -> None:
     sla = algorithm()
-    assert sla.batch(FAST_S, 100, n_d=0) == 178
+    assert sla.batch(FAST_S, 100) == 178
     assert interval(sla) == (100, 256)  # high stays at B_max
 
 
 def test_fast_enough_keeps_low_alpha_below_high() -> None:
     sla = algorithm()
-    assert sla.batch(FAST_S, 250, n_d=0) == 248
+    assert sla.batch(FAST_S, 250) == 248
     assert interval(sla) == (240, 256)
 
 
 def test_fast_enough_raises_high_by_delta() -> None:
     sla = algorithm()
-    sla.batch(SLOW_S, 100, n_d=0)
-    assert sla.batch(FAST_S, 50, n_d=0) == 77
+    sla.batch(SLOW_S, 100)
+    assert sla.batch(FAST_S, 50) == 77
     assert interval(sla) == (50, 104)
 
 
 def test_inside_the_band_the_interval_closes_around_the_measured_batch() -> None:
     sla = algorithm()
-    assert sla.batch(0.051, 80, n_d=0) == 80
+    assert sla.batch(0.051, 80) == 80
     assert interval(sla) == (72, 88)
 
 
 def test_inside_the_band_half_of_an_odd_alpha_is_rounded_down() -> None:
     sla = algorithm(alpha=5)
-    assert sla.batch(RIGHT_S, 80, n_d=0) == 80
+    assert sla.batch(RIGHT_S, 80) == 80
     assert interval(sla) == (78, 82)
 
 
@@ -87,41 +87,43 @@ def test_inside_the_band_the_interval_stays_in_the_bounds(
     b_bar: float, b: int, ends: tuple[float, float]
 ) -> None:
     sla = algorithm()
-    assert sla.batch(RIGHT_S, b_bar, n_d=0) == b
+    assert sla.batch(RIGHT_S, b_bar) == b
     assert interval(sla) == ends
 
 
 @pytest.mark.parametrize(("tau_s", "b"), [(0.625, 80), (0.375, 80), (0.626, 40), (0.374, 168)])
 def test_the_edges_of_the_band_are_inside_it(tau_s: float, b: int) -> None:
-    assert algorithm(d_sla_s=0.5, epsilon_d_s=0.125).batch(tau_s, 80, n_d=0) == b
+    assert algorithm(d_sla_s=0.5, epsilon_d_s=0.125).batch(tau_s, 80) == b
 
 
-def test_line_15_never_goes_below_the_decodes() -> None:
-    assert algorithm().batch(SLOW_S, 100, n_d=120) == 120
+def test_line_15_keeps_the_batch_between_b_min_and_b_max() -> None:
+    # Line 6 puts high at 40 + 16, line 9 puts low at 50 - 100: neither end has a bound there.
+    assert algorithm(b_min=40, b_max=44).batch(SLOW_S, 5) == 44
+    assert algorithm(b_min=20, b_max=50, alpha=100).batch(FAST_S, 30) == 20
 
 
-def test_line_15_never_goes_above_b_max() -> None:
-    assert algorithm().batch(SLOW_S, 100, n_d=300) == 256
+def test_line_15_leaves_the_running_decodes_to_the_governor() -> None:
+    assert algorithm().batch(SLOW_S, 256) == 128  # while 256 run on, and drain
 
 
 def test_flaw_a_full_batch_inside_the_sla_is_held_half_alpha_below_b_max() -> None:
     sla = algorithm()
     b = 256
     for _ in range(50):
-        b = sla.batch(FAST_S, b, n_d=0)
+        b = sla.batch(FAST_S, b)
     assert b == 256 - 16 // 2
 
 
 def test_flaw_the_interval_winds_up_while_the_load_does_not_reach_the_cap() -> None:
     sla = algorithm()
-    sla.batch(SLOW_S, 100, n_d=0)
+    sla.batch(SLOW_S, 100)
     for _ in range(50):
-        sla.batch(FAST_S, 2, n_d=2)
+        sla.batch(FAST_S, 2)
     assert sla.high == 256  # nothing was measured above a batch of 100
 
 
 def test_flaw_after_a_step_change_it_moves_by_about_delta_a_window() -> None:
     sla = algorithm()
-    b = sla.batch(RIGHT_S, 50, n_d=0)
-    caps = [b := sla.batch(FAST_S, b, n_d=0) for _ in range(6)]
+    b = sla.batch(RIGHT_S, 50)
+    caps = [b := sla.batch(FAST_S, b) for _ in range(6)]
     assert caps == [52, 56, 60, 64, 68, 72]

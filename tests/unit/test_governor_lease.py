@@ -125,7 +125,8 @@ def test_alone_enforce_false_touches_nothing() -> None:
 def test_alone_the_sla_still_binds() -> None:
     g = governor(batching(sla={"itl_ms": 20}, paper={"l0": "buffer"}), leased=False)
     for tenth in range(200):  # 20 decodes take five times the SLA
-        g.before_step(state(running=20, waiting=50), tenth / 10)
+        step = g.before_step(state(running=20, waiting=50), tenth / 10)
         work(g, 20, 0.1, steps=1)
     said = g.report(state(running=20, waiting=50), 20.0, "r", "g")
-    assert (said.reason, said.max_running) == ("sla", 20)  # N^d: line 15
+    assert (said.reason, said.max_running) == ("sla", 10)  # (1 + 20) / 2
+    assert step.max_running == 20  # they drain
