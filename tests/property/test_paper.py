@@ -1,6 +1,6 @@
 """What holds for the paper's equations and algorithms over their whole range."""
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from controller.models.memory import exact_batch, overflow_probability, theta
@@ -66,7 +66,6 @@ def search(b_min: int, b_max: int, alpha: int, delta: int) -> SlaBatching:
     )
 
 
-@settings(max_examples=200)
 @given(
     b_min=st.integers(1, 64),
     span=st.integers(0, 1000),
@@ -84,7 +83,6 @@ def test_algorithm_2_never_leaves_its_search_space(
         assert b_min <= b <= b_min + span
 
 
-@settings(max_examples=200)
 @given(
     alpha=st.integers(1, 100).map(lambda half: 2 * half),
     delta=st.integers(0, 64),
@@ -105,7 +103,6 @@ def test_algorithm_2_does_not_grow_while_it_is_too_slow(
     assert sla.batch(tau_s, share * min(b, sla.high)) <= b
 
 
-@settings(max_examples=200)
 @given(
     delta=st.integers(0, 64),
     measured=windows,

@@ -1,0 +1,134 @@
+"""What holds for the shared models over any telemetry: sums, percentiles, fits, capacities."""
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.capacity import capacity_per_s
+from controller.models.histogram import PER_DECADE, merge
+from controller.models.lengths import LengthRing
+from controller.models.step_time import StepModel, fit
+from controller.records import ReplicaReport, from_wire, to_wire
+from serve_app.autoscaling import replicas_needed
+from tests.builders import histogram_of, moments_of, stats_of
+from tests.property.strategies import lengths, reports, samples
+
+durations_s = st.lists(st.floats(1e-4, 99.0), min_size=1, max_size=200)
+steps = st.lists(samples, min_size=1, max_size=80)
+models = st.builds(
+    StepModel,
+    c0=st.floats(0, 0.1),
+    c1=st.floats(0, 0.01),
+    c2=st.floats(0, 1e-5),
+    c3=st.floats(0, 0.001),
+    c4=st.just(0.0),
+    sigma_s=st.just(0.0),
+)
+finished = st.lists(
+    st.tuples(st.integers(1, 8000), st.integers(1, 4000)), min_size=1, max_size=20
+).map(moments_of)
+
+
+@given(one=lengths, other=lengths)
+def test_moments_add_up_in_any_order_to_those_of_all_requests(
+    one: list[tuple[int, int]], other: list[tuple[int, int]]
+) -> None:
+    a, b = moments_of(one), moments_of(other)
+    assert a + b == b + a == moments_of(one + other)
+
+
+@given(pairs=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), max_size=60))
+def test_a_ring_is_the_moments_of_its_newest(pairs: list[tuple[int, int]]) -> None:
+    ring = LengthRing(size=16)
+    for pair in pairs:
+        ring.add(*pair)
+    assert ring.moments() == moments_of(pairs[-16:])
+
+
+@given(pairs=lengths)
+def test_a_running_request_holds_more_than_its_input_and_less_than_the_longest(
+    pairs: list[tuple[int, int]],
+) -> None:
+    live = moments_of(pairs).mean_live
+    assert min((i for i, _ in pairs), default=0) <= live
+    assert live <= max((i + o for i, o in pairs), default=0)
+    assert moments_of(pairs).variance_total >= 0
+
+
+@given(one=steps, other=steps)
+def test_step_statistics_add_up_in_any_order(one: list, other: list) -> None:
+    a, b = stats_of(one), stats_of(other)
+    assert a + b == b + a
+    assert (a + b).n == pytest.approx(a.n + b.n)
+
+
+@settings(max_examples=60)
+@given(seen=st.lists(samples, min_size=52, max_size=120))
+def test_a_fit_is_never_negative_and_never_infinite(seen: list) -> None:
+    model = fit(stats_of(seen))
+    if model is not None:
+        numbers = (model.c0, model.c1, model.c2, model.c3, model.c4, model.sigma_s)
+        assert all(0 <= number < math.inf for number in numbers)
+
+
+@given(one=durations_s, other=durations_s)
+def test_histograms_merge_to_that_of_all_durations(one: list[float], other: list[float]) -> None:
+    merged, whole = merge([histogram_of(one), histogram_of(other)]), histogram_of(one + other)
+    assert merged.counts == whole.counts
+    assert merged.total_s == pytest.approx(whole.total_s)
+    assert whole.since(histogram_of(one)).counts == histogram_of(other).counts
+
+
+@given(durations=durations_s, percent=st.integers(1, 100))
+def test_a_percentile_is_the_true_one_to_half_a_bin(durations: list[float], percent: int) -> None:
+    found_s = histogram_of(durations).percentile_s(percent)
+    rank = math.ceil(len(durations) * percent / 100)
+    exact_s = np.sort(durations)[rank - 1]
+    assert found_s is not None
+    assert abs(math.log10(found_s / exact_s)) <= 0.5001 / PER_DECADE
+
+
+@given(model=models, moments=finished, cap=st.integers(1, 1024), itl_s=st.floats(0.001, 1))
+def test_capacity_grows_with_the_cap_and_with_the_sla(
+    model: StepModel, moments, cap: int, itl_s: float
+) -> None:
+    here = capacity_per_s(model, moments, cap, itl_s)
+    larger = capacity_per_s(model, moments, cap + 1, itl_s)
+    looser = capacity_per_s(model, moments, cap, itl_s * 1.1)
+    free = capacity_per_s(model, moments, cap, None)
+    if here is None:
+        assert larger is looser is free is None
+        return
+    assert larger is not None
+    assert looser is not None
+    assert free is not None
+    rounding = 1 + 1e-9
+    assert 0 <= here <= min(larger, looser) * rounding
+    assert looser < math.inf
+
+
+@given(
+    arrivals=st.floats(0, 1e4),
+    backlog=st.floats(0, 1e5),
+    capacity=st.floats(0.01, 1e3),
+    drain_s=st.floats(1, 600),
+    rho=st.floats(0.1, 1),
+)
+def test_the_replicas_needed_carry_the_demand_and_one_fewer_would_not(
+    arrivals: float, backlog: float, capacity: float, drain_s: float, rho: float
+) -> None:
+    n = replicas_needed(arrivals, backlog, capacity, drain_s=drain_s, target_utilization=rho)
+    demand, each = arrivals + backlog / drain_s, rho * capacity
+    assert n >= 1
+    assert n * each >= demand * (1 - 1e-9)
+    assert n == 1 or (n - 1) * each < demand * (1 + 1e-9)
+
+
+@given(report=reports())
+def test_any_report_survives_the_wire(report: ReplicaReport) -> None:
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(to_wire(report)))
+    assert from_wire(ReplicaReport, sent) == report
