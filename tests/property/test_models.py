@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from controller.capacity import capacity_per_s
 from controller.models.histogram import PER_DECADE, merge
-from controller.models.lengths import LengthRing
+from controller.models.lengths import LengthMoments, LengthRing
 from controller.models.step_time import StepModel, fit
-from controller.records import ReplicaReport, from_wire, to_wire
+from controller.records import ReplicaReport, StepSample, from_wire, to_wire
 from serve_app.autoscaling import replicas_needed
 from tests.builders import histogram_of, moments_of, stats_of
 from tests.property.strategies import lengths, reports, samples
@@ -60,7 +60,9 @@ def test_a_running_request_holds_more_than_its_input_and_less_than_the_longest(
 
 
 @given(one=steps, other=steps)
-def test_step_statistics_add_up_in_any_order(one: list, other: list) -> None:
+def test_step_statistics_add_up_in_any_order(
+    one: list[StepSample], other: list[StepSample]
+) -> None:
     a, b = stats_of(one), stats_of(other)
     assert a + b == b + a
     assert (a + b).n == pytest.approx(a.n + b.n)
@@ -68,7 +70,7 @@ def test_step_statistics_add_up_in_any_order(one: list, other: list) -> None:
 
 @settings(max_examples=60)
 @given(seen=st.lists(samples, min_size=52, max_size=120))
-def test_a_fit_is_never_negative_and_never_infinite(seen: list) -> None:
+def test_a_fit_is_never_negative_and_never_infinite(seen: list[StepSample]) -> None:
     model = fit(stats_of(seen))
     if model is not None:
         numbers = (model.c0, model.c1, model.c2, model.c3, model.c4, model.sigma_s)
@@ -94,7 +96,7 @@ def test_a_percentile_is_the_true_one_to_half_a_bin(durations: list[float], perc
 
 @given(model=models, moments=finished, cap=st.integers(1, 1024), itl_s=st.floats(0.001, 1))
 def test_capacity_grows_with_the_cap_and_with_the_sla(
-    model: StepModel, moments, cap: int, itl_s: float
+    model: StepModel, moments: LengthMoments, cap: int, itl_s: float
 ) -> None:
     here = capacity_per_s(model, moments, cap, itl_s)
     larger = capacity_per_s(model, moments, cap + 1, itl_s)

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util import Retry
 
 pytestmark = pytest.mark.engine
 
@@ -71,14 +72,17 @@ def test_the_documented_server_answers_with_our_scheduler(tiny_llama):
             if "Application startup complete" in line:
                 break
         assert server.poll() is None, "".join(log)
-        answer = requests.post(
+        client = requests.Session()
+        # It says so a moment before it listens.
+        client.mount("http://", HTTPAdapter(max_retries=Retry(connect=8, backoff_factor=0.2)))
+        answer = client.post(
             f"http://127.0.0.1:{port}/v1/completions",
             json={"model": ".cache/tiny-llama", "prompt": "How many", "max_tokens": 7},
             timeout=60,
         )
     finally:
-        server.send_signal(signal.SIGINT)
-        server.communicate(timeout=60)
+        server.terminate()
+        server.communicate()
 
     assert answer.status_code == 200
     assert answer.json()["usage"]["completion_tokens"] <= 7
