@@ -19,12 +19,19 @@ from tests.property.strategies import lengths, reports, samples
 
 durations_s = st.lists(st.floats(1e-4, 99.0), min_size=1, max_size=200)
 steps = st.lists(samples, min_size=1, max_size=80)
+
+
+def cost_s(most: float) -> st.SearchStrategy[float]:
+    """Nothing at all, or at least a picosecond."""
+    return st.just(0.0) | st.floats(1e-12, most)
+
+
 models = st.builds(
     StepModel,
-    c0=st.floats(0, 0.1),
-    c1=st.floats(0, 0.01),
-    c2=st.floats(0, 1e-5),
-    c3=st.floats(0, 0.001),
+    c0=cost_s(0.1),
+    c1=cost_s(0.01),
+    c2=cost_s(1e-5),
+    c3=cost_s(0.001),
     c4=st.just(0.0),
     sigma_s=st.just(0.0),
 )

@@ -97,9 +97,9 @@ def test_algorithm_2_does_not_grow_while_it_is_too_slow(
     b = 256
     for window in measured:
         b = sla.batch(window[0], window[1] * b)
-    # Inside the dead band lines 12 and 13 cut the interval at B_min and B_max, and line 6 then
-    # restores alpha to it: the one way it grows, by less than half of alpha.
-    assume(sla.high - sla.low >= alpha)
+    # Lines 12 and 13 cut the interval at the bounds and line 9 takes it below B_min. Lines 6 and 7
+    # then mend it, which is the one way it grows here: by less than half of alpha.
+    assume(sla.high - sla.low >= alpha and sla.low >= 1)
     assert sla.batch(tau_s, share * min(b, sla.high)) <= b
 
 
