@@ -10,6 +10,18 @@ from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 
 
+def sla_batch(model: StepModel, lengths: LengthMoments, itl_s: float) -> float:
+    """B at which a step with its share of prefill takes D: (D - c0)/(c1 + c2 m + c3 E[in]/E[out]).
+
+    Infinite where the model charges nothing for any of them.
+    """
+    per_decode = model.c1 + model.c2 * lengths.mean_live
+    per_request = per_decode + model.c3 * lengths.mean_input / lengths.mean_output
+    if per_request <= 0:
+        return math.inf
+    return max((itl_s - model.c0) / per_request, 0.0)
+
+
 def capacity_per_s(
     model: StepModel, lengths: LengthMoments, max_running: int, itl_s: float | None
 ) -> float | None:

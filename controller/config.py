@@ -72,18 +72,27 @@ class PaperOptions(Block):
 class BatchingConfig(Block):
     """One group's batching: which policy, under which agreement, inside which bounds."""
 
-    policy: Literal["static", "paper"] = "paper"
+    policy: Literal["static", "paper", "adaptive"] = "adaptive"
     sla: Sla = Sla()
     max_running: Bounds = Bounds()
     overflow_probability: float = Field(
         0.02, gt=0, lt=0.5, description="epsilon_M: chance that KV memory overflows"
     )
     enforce: bool = Field(True, description="false: compute and report, never touch the engine")
+    step_aside: bool | None = Field(
+        None,
+        description="requests too late for sla.ttft_ms let others go first; None: with `adaptive`",
+    )
     exchange_hz: float = Field(2.0, ge=1, le=4, description="reports a second and replica")
     lease_s: float = Field(
         5.0, ge=1, le=60, description="how long limits hold without a new word (10 exchanges)"
     )
     paper: PaperOptions = PaperOptions()
+
+    @property
+    def steps_aside(self) -> bool:
+        """Whether hopeless requests step aside (where ``sla.ttft_ms`` is set)."""
+        return self.policy == "adaptive" if self.step_aside is None else self.step_aside
 
     @property
     def period_s(self) -> float:

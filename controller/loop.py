@@ -7,6 +7,7 @@ from controller.capacity import capacity_per_s
 from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepStats, fit
+from controller.models.survival import BINS, RING
 from controller.policies.base import Decision, Policy, Pool
 from controller.policies.registry import make_policy
 from controller.records import BatchLimits, ReplicaReport, check_report
@@ -61,13 +62,13 @@ class ControlLoop:
         member = group.members[report.replica_id] = _Member(
             report,
             now_s,
-            last.limits if last else self._limits(group, _start(report)),
+            last.limits if last else self._limits(group, report, _start(report)),
             last.joined_at_exchange if last else self._exchanges,
         )
         if now_s >= group.pooled_s + POOL_PERIOD_S or last is None:
             self._forget_gone(now_s)
             self._pool(group, now_s)
-        member.limits = self._limits(group, group.policy.fleet(report, group.pool, now_s))
+        member.limits = self._limits(group, report, group.policy.fleet(report, group.pool, now_s))
         return member.limits
 
     def _group(self, name: str, config: BatchingConfig) -> _Group:
@@ -91,10 +92,12 @@ class ControlLoop:
         reports = [m.report for m in group.members.values()]
         lengths = sum((r.lengths for r in reports), LengthMoments())
         steps = sum((r.steps for r in reports), StepStats())
-        group.pool = Pool(len(reports), lengths, fit(steps))
+        counts = [r.outputs for r in reports if len(r.outputs) == BINS]
+        outputs = tuple(map(float, map(sum, zip(*counts, strict=True)))) if counts else None
+        group.pool = Pool(len(reports), lengths, fit(steps), outputs)
         group.pooled_s = now_s
 
-    def _limits(self, group: _Group, decision: Decision) -> BatchLimits:
+    def _limits(self, group: _Group, report: ReplicaReport, decision: Decision) -> BatchLimits:
         config, pool = group.config, group.pool
         capacity = None
         if pool.model is not None:
@@ -111,6 +114,7 @@ class ControlLoop:
             capacity_per_s=capacity,
             model=pool.model,
             replicas=pool.replicas,
+            outputs=pool.outputs if sum(report.outputs) < RING < sum(pool.outputs or ()) else None,
         )
 
     def snapshot(self, now_s: float) -> dict[str, Any]:

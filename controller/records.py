@@ -15,8 +15,9 @@ from controller.models.histogram import LogHistogram
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel, StepStats
 
-Reason = Literal["static", "memory", "sla", "bound", "start"]
-"""What set a cap: the static setting, KV memory, the latency SLA, B_min/B_max, or nothing yet."""
+Reason = Literal["static", "memory", "sla", "bound", "load", "start"]
+"""What set a cap: the static setting, KV memory, the latency SLA, B_min/B_max or the engine's own
+size, nothing (all who came are served), or nothing yet."""
 
 Mode = Literal["leased", "fallback", "local"]
 """Who decides: the controller; the replica alone after its lease ran out; nobody else exists."""
@@ -67,10 +68,18 @@ class EngineState:
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """The limits of one step: running requests, and tokens over all of them."""
+    """The limits of one step: running requests, and tokens over all of them.
+
+    Args:
+        may_pause_prefill: the budget may leave no block for prompts while others decode.
+        reason: what bound the step, where the step half of the policy decided it; None: what
+            bound the cap that was pushed.
+    """
 
     max_running: int
     token_budget: int
+    may_pause_prefill: bool = False
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,20 @@ class RecentSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundSteps:
+    """How many steps were bound by what: who waited, waited for that.
+
+    ``load``: nobody had to wait; ``pushed``: the cap that the fleet half decided.
+    """
+
+    memory: int = 0
+    sla: int = 0
+    bound: int = 0
+    load: int = 0
+    pushed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaReport:
     """What one replica measured and holds.
 
@@ -103,6 +126,9 @@ class ReplicaReport:
         steps: sufficient statistics of the step-time fit, forgotten exponentially.
         itl, ttft: histograms since the engine started, seconds.
         overruled: steps in which the cap could not hold because more were still running.
+        outputs: how many of the last finished requests ended in each bin of ``survival.EDGES``;
+            empty where the policy keeps none.
+        bound_steps: what bound the steps since the engine started.
     """
 
     replica_id: str
@@ -129,6 +155,8 @@ class ReplicaReport:
     itl: LogHistogram
     ttft: LogHistogram
     overruled: int = 0
+    outputs: tuple[int, ...] = ()
+    bound_steps: BoundSteps = BoundSteps()
 
     @property
     def kv_frac(self) -> float:
@@ -147,6 +175,8 @@ class BatchLimits:
         capacity_per_s: requests/s one replica carries inside the SLA; None where unknown.
         model: the group's pooled step-time model; None where not identified yet.
         replicas: how many replicas of the group the controller hears.
+        outputs: the group's counts of output lengths (``survival.EDGES``); only to a replica that
+            has seen too few end to know for itself.
     """
 
     epoch: int
@@ -158,6 +188,7 @@ class BatchLimits:
     capacity_per_s: float | None = None
     model: StepModel | None = None
     replicas: int = 1
+    outputs: tuple[float, ...] | None = None
 
 
 R = TypeVar("R")

@@ -14,9 +14,12 @@ from controller.loop import ControlLoop
 from controller.models.histogram import HistogramCounter
 from controller.models.lengths import LengthRing
 from controller.models.step_time import StepFit
-from controller.policies.registry import make_policy
+from controller.models.survival import OutputCounts
+from controller.policies.base import NOBODY, Live
+from controller.policies.registry import make_step_half
 from controller.records import (
     BatchLimits,
+    BoundSteps,
     EngineLimits,
     EngineState,
     Mode,
@@ -47,7 +50,8 @@ class Governor:
     ) -> None:
         self.config = config
         self.engine = engine
-        self._policy = make_policy(config)
+        self._step_half = make_step_half(config, engine)
+        self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
         self._alone = ControlLoop()
         self._alone_due_s = now_s
         self._ever_leased = leased
@@ -74,35 +78,49 @@ class Governor:
         # Two readers, the controller and the lonely loop, each with its own window.
         self._read = {True: _StepSums(), False: _StepSums()}
         self._lengths = LengthRing()
+        self._outputs = OutputCounts()
         self._fit = StepFit()
         self._itl = HistogramCounter()
         self._ttft = HistogramCounter()
 
-    def before_step(self, state: EngineState, now_s: float) -> StepLimits:
-        """The limits of the step about to be scheduled."""
+    def before_step(
+        self, state: EngineState, now_s: float, live: Live = lambda: NOBODY
+    ) -> StepLimits:
+        """The limits of the step about to be scheduled.
+
+        Args:
+            live: gives the requests that run and wait, for a policy that asks.
+        """
         self._state = state
         if now_s >= self._lease_until_s and now_s >= self._alone_due_s:
             self._decide_alone(now_s)
-        if self._limits.enforce:
-            asked = self._policy.step(state, self._limits, self.engine)
-        else:
+        asked = self._step_half.limits(state, live, self._limits)
+        self._bound[asked.reason or "pushed"] += 1
+        if not self._limits.enforce:
             asked = StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
         self._last_step = self._kept_safe(asked, state.running)
         return self._last_step
+
+    @property
+    def enforced(self) -> bool:
+        """Whether what is decided is done; else it is only reported."""
+        return self._limits.enforce
 
     def _kept_safe(self, asked: StepLimits, running: int) -> StepLimits:
         """The one place that makes limits fit for the engine.
 
         Never below what runs (a lower cap drains the batch, it never preempts), never above what
         the engine was started with, and always tokens for every decode and one block of prefill,
-        so that neither decodes nor prefill starve. (Lines 6 and 15 of the paper's algorithms.)
+        so that neither decodes nor prefill starve, unless the policy itself sees to prefill.
+        (Lines 6 and 15 of the paper's algorithms.)
         """
         if asked.max_running < running:
             self._overruled += 1
         cap = min(max(asked.max_running, running, 1), self.engine.max_num_seqs)
-        floor = running * self.engine.tokens_per_decode + self.engine.block_tokens
+        prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
+        floor = running * self.engine.tokens_per_decode + prefill
         budget = min(max(asked.token_budget, floor), self.engine.max_num_batched_tokens)
-        return StepLimits(cap, budget)
+        return StepLimits(cap, budget, asked.may_pause_prefill, asked.reason)
 
     def after_step(self, sample: StepSample, prefills: int) -> None:
         """Count one finished step; ``prefills`` requests of it were in prefill.
@@ -119,6 +137,7 @@ class Governor:
             sample.prefill_context,
             sample.duration_s,
         )
+        self._step_half.observe(sample)
         if sample.decodes:
             self._sums = self._sums.plus(sample, self.engine.tokens_per_decode)
             self._itl.add(sample.duration_s, sample.decodes)
@@ -130,6 +149,7 @@ class Governor:
     def preempted(self) -> None:
         """Count a request that lost its KV blocks."""
         self._preemptions += 1
+        self._step_half.preempted()
 
     def first_token(self, ttft_s: float) -> None:
         """Count a request's time to first token, seconds."""
@@ -139,11 +159,14 @@ class Governor:
         """Count a request that ran to its end, with its lengths in tokens."""
         self._finished += 1
         self._lengths.add(input_tokens, output_tokens)
+        self._outputs.add(output_tokens)
+        self._step_half.finished(output_tokens)
 
     def apply(self, limits: BatchLimits, now_s: float) -> None:
         """Take the controller's word; it holds for its lease, counted from now."""
         self._ever_leased = True
         self._limits = limits
+        self._step_half.hear(limits)
         self._lease_until_s = now_s + limits.lease_s
         # Should this word be the last, the lonely loop begins with what was measured after it.
         self._read[True] = self._sums
@@ -154,6 +177,7 @@ class Governor:
         self._limits = self._alone.exchange(
             self._report(now_s, LOCAL, LOCAL, alone=True), self.config, now_s
         )
+        self._step_half.hear(self._limits)
 
     def mode(self, now_s: float) -> Mode:
         """Who decides now."""
@@ -204,6 +228,8 @@ class Governor:
             itl=self._itl.snapshot(),
             ttft=self._ttft.snapshot(),
             overruled=self._overruled,
+            outputs=tuple(self._outputs.counts),
+            bound_steps=BoundSteps(**self._bound),
         )
 
     def _arrival_rate(self, now_s: float) -> float:

@@ -7,6 +7,7 @@ every mode vLLM has; all it changes is two numbers that vLLM reads at each step.
 
 import time
 from collections import deque
+from itertools import islice
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -15,18 +16,29 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
+from controller.models.lookahead import live_requests
+from controller.policies.base import LiveBatch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from replicas import channel
 from replicas.governor import Governor
+from replicas.queue_order import StepAside
 from replicas.settings import parse_settings
 from replicas.step_sample import step_sample
 
+MOST_WAITING = 64  # of the queue, as many as may start in one step
 # By name: not every vLLM from 0.25 on has each of them.
 RAN_TO_ITS_END = tuple(
     status
     for status in RequestStatus
     if status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED", "FINISHED_REPETITION")
 )
+
+
+def _row(request: Request) -> tuple[int, int, int, int]:
+    """Computed, tokens, outputs, allowed: ``LiveRequests``."""
+    tokens = request.num_tokens
+    outputs = tokens - request.num_prompt_tokens
+    return request.num_computed_tokens, tokens, outputs, request.max_tokens - outputs
 
 
 def cap_name(scheduler: AsyncScheduler) -> str:
@@ -71,6 +83,10 @@ class DynamicBatchScheduler(AsyncScheduler):
         self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
         self._last_output_s = 0.0
         self._was_busy = False
+        ttft_ms = settings.batching.sla.ttft_ms
+        self._aside: StepAside | None = None
+        if settings.batching.steps_aside and ttft_ms and isinstance(self.waiting, deque):
+            self._aside = StepAside(ttft_ms / 1000)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
 
     def now_s(self) -> float:
@@ -82,6 +98,8 @@ class DynamicBatchScheduler(AsyncScheduler):
         return time.time()
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        if self._aside and self.governor.enforced:
+            self._aside.reorder(self.waiting, self.wall_s())
         self._set_limits()
         output = super().schedule(*args, **kwargs)
         self._scheduled.append((output, self.now_s()))
@@ -135,8 +153,14 @@ class DynamicBatchScheduler(AsyncScheduler):
         kv_tokens = self.governor.engine.kv_tokens
         return EngineState(running, waiting, used * kv_tokens // max(self._kv_blocks, 1))
 
+    def _live(self) -> LiveBatch:
+        return LiveBatch(
+            live_requests([_row(request) for request in self.running]),
+            live_requests([_row(request) for request in islice(self.waiting, MOST_WAITING)]),
+        )
+
     def _set_limits(self) -> None:
-        limits = self.governor.before_step(self._state(), self.now_s())
+        limits = self.governor.before_step(self._state(), self.now_s(), self._live)
         # A streaming session that waits for input does not run, but vLLM counts it as if it did.
         idle_sessions = self.num_waiting_for_streaming_input
         cap = min(limits.max_running + idle_sessions, self.governor.engine.max_num_seqs)
@@ -153,6 +177,9 @@ class DynamicBatchScheduler(AsyncScheduler):
         since_s = self._last_output_s if self._was_busy else scheduled_s
         sample, prefilled = step_sample(done, now_s - since_s)
         self.governor.after_step(sample, len(prefilled))
+        if self._aside:
+            starts = len(done.scheduled_new_reqs)
+            self._aside.observe(sample.prefill_tokens, sample.duration_s, starts)
         self._last_output_s = now_s
         self._was_busy = bool(self.running)
         if prefilled:

@@ -31,7 +31,7 @@ def engine(**overrides: Any) -> EngineLimits:
 
 def batching(**block: Any) -> BatchingConfig:
     """The ``batching`` block with these keys; ``paper`` where no policy is named."""
-    return parse_batching(block)
+    return parse_batching({"policy": "paper", **block})
 
 
 def moments_of(lengths: Iterable[tuple[int, int]]) -> LengthMoments:

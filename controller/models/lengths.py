@@ -46,6 +46,22 @@ class LengthMoments:
         return max(var_in, 0.0) + max(var_out, 0.0)
 
     @property
+    def variance_live(self) -> float:
+        """Variance of what a running request holds, tokens^2, taken for each length uniform in age.
+
+        A request of lengths i and o is seen in proportion to o and holds i + o/2 on average, with
+        the variance o^2/12; the spread of i + o/2 over requests is taken unweighted, as the third
+        moments that weights would need are not kept.
+        """
+        if not self.n:
+            return 0.0
+        mean_in, mean_out = self.mean_input, self.mean_output
+        var_in = max(self.input_sq / self.n - mean_in**2, 0.0)
+        var_out = max(self.output_sq / self.n - mean_out**2, 0.0)
+        cov = self.cross / self.n - mean_in * mean_out
+        return max(var_in + var_out / 4 + cov, 0.0) + self.output_sq / self.n / 12
+
+    @property
     def mean_live(self) -> float:
         """What a running request holds on average, tokens: time-weighted, not eq. 8's.
 

@@ -103,7 +103,7 @@ def fit(stats: StepStats) -> StepModel | None:
     b = np.array(stats.b)
     if not _varied(a, stats.n):
         return None
-    c = _nonnegative(a + RIDGE * np.eye(FEATURES), b)
+    c = nonnegative(a + RIDGE * np.eye(FEATURES), b)
     residual = max(stats.tt - 2 * c @ b + c @ a @ c, 0.0) / stats.n
     c0, c1, c2, c3, c4 = (c / SCALE).tolist()
     return StepModel(c0, c1, c2, c3, c4, math.sqrt(residual))
@@ -116,7 +116,7 @@ def _varied(a: NDArray[np.float64], n: float) -> bool:
     return bool(np.any(deviation[[1, 3]] > 0.1 * np.maximum(means[[1, 3]], 1e-3)))
 
 
-def _nonnegative(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def nonnegative(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     """Solve a c = b with c >= 0, by leaving out what comes out negative (5 unknowns at most)."""
     keep: Sequence[int] = range(len(b))
     c = np.zeros(len(b))

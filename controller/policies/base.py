@@ -3,10 +3,13 @@
 A policy decides; the Governor and the scheduler enforce. Bounds, drain and lease are theirs.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
+from controller.models.lookahead import LiveRequests, live_requests
 from controller.models.step_time import StepModel
 from controller.records import (
     BatchLimits,
@@ -15,6 +18,7 @@ from controller.records import (
     Reason,
     ReplicaReport,
     StepLimits,
+    StepSample,
 )
 
 
@@ -26,11 +30,13 @@ class Pool:
         replicas: how many were heard within the last leases.
         lengths: moments of the lengths of their finished requests.
         model: step-time model of all their steps; None where not identified yet.
+        outputs: counts of their finished requests' output lengths (``survival.EDGES``).
     """
 
     replicas: int = 0
     lengths: LengthMoments = field(default_factory=LengthMoments)
     model: StepModel | None = None
+    outputs: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +49,10 @@ class Decision:
 
 
 class Policy(Protocol):
-    """Both halves of one policy. A fleet half may keep state per replica, rebuilt from reports."""
+    """The fleet half. It may keep state per replica, rebuilt from reports."""
 
     def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:
         """The limits of one replica, decided at each of its reports."""
-        ...
-
-    def step(self, state: EngineState, limits: BatchLimits, engine: EngineLimits) -> StepLimits:
-        """The limits of one step, from the live state and the last word of the fleet half."""
         ...
 
     def forget(self, replica_id: str) -> None:
@@ -58,9 +60,65 @@ class Policy(Protocol):
         ...
 
 
-def follow(limits: BatchLimits, engine: EngineLimits) -> StepLimits:
+@dataclass(frozen=True, slots=True)
+class LiveBatch:
+    """The requests that run, and the first of those that wait, each in order of service."""
+
+    running: LiveRequests
+    waiting: LiveRequests
+
+
+NOBODY = LiveBatch(live_requests([]), live_requests([]))
+Live = Callable[[], LiveBatch]
+
+
+class StepHalf(Protocol):
+    """The step half: one per engine, told of all that happens there."""
+
+    def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:
+        """The limits of the next step.
+
+        Args:
+            live: gives the requests themselves, at a price; who needs only counts does not call.
+            word: what the fleet half said last.
+        """
+        ...
+
+    def hear(self, word: BatchLimits) -> None:
+        """A new word of the fleet half has come."""
+        ...
+
+    def observe(self, sample: StepSample) -> None:
+        """A step is done."""
+        ...
+
+    def finished(self, output_tokens: int) -> None:
+        """A request ended by itself after so many tokens."""
+        ...
+
+    def preempted(self) -> None:
+        """A request lost its KV blocks."""
+        ...
+
+
+class Follow:
     """The step half of every policy that decides in the slow loop alone: what was pushed holds."""
-    budget = limits.token_budget
-    return StepLimits(
-        limits.max_running, engine.max_num_batched_tokens if budget is None else budget
-    )
+
+    def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
+        self._budget = engine.max_num_batched_tokens
+
+    def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:
+        budget = word.token_budget
+        return StepLimits(word.max_running, self._budget if budget is None else budget)
+
+    def hear(self, word: BatchLimits) -> None:
+        """Nothing to learn."""
+
+    def observe(self, sample: StepSample) -> None:
+        """Nothing to learn."""
+
+    def finished(self, output_tokens: int) -> None:
+        """Nothing to learn."""
+
+    def preempted(self) -> None:
+        """Nothing to learn."""

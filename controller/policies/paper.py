@@ -21,15 +21,8 @@ import math
 from controller.config import BatchingConfig, PaperOptions
 from controller.models import memory
 from controller.models.lengths import LengthMoments
-from controller.policies.base import Decision, Pool, follow
-from controller.records import (
-    BatchLimits,
-    EngineLimits,
-    EngineState,
-    Reason,
-    ReplicaReport,
-    StepLimits,
-)
+from controller.policies.base import Decision, Pool
+from controller.records import EngineLimits, Reason, ReplicaReport
 
 
 class MemoryBatching:
@@ -142,9 +135,6 @@ class PaperPolicy:
             replica = self._replicas[report.replica_id] = _Replica(self._config, report.engine)
         replica.seq = report.seq
         return replica.decide(report, pool.lengths, now_s)
-
-    def step(self, state: EngineState, limits: BatchLimits, engine: EngineLimits) -> StepLimits:
-        return follow(limits, engine)
 
     def forget(self, replica_id: str) -> None:
         self._replicas.pop(replica_id, None)

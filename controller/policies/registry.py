@@ -3,16 +3,33 @@
 from collections.abc import Callable
 
 from controller.config import BatchingConfig
-from controller.policies.base import Policy
+from controller.policies.adaptive import AdaptivePolicy, AdaptiveStep
+from controller.policies.base import Follow, Policy, StepHalf
 from controller.policies.paper import PaperPolicy
 from controller.policies.static import StaticPolicy
+from controller.records import EngineLimits
 
 POLICIES: dict[str, Callable[[BatchingConfig], Policy]] = {
     "static": StaticPolicy,
     "paper": PaperPolicy,
+    "adaptive": AdaptivePolicy,
+}
+STEP_HALVES: dict[str, Callable[[BatchingConfig, EngineLimits], StepHalf]] = {
+    "static": Follow,
+    "paper": Follow,
+    "adaptive": AdaptiveStep,
 }
 
 
 def make_policy(config: BatchingConfig) -> Policy:
-    """The policy that ``config.policy`` names, with its own fresh state."""
+    """The fleet half of the policy that ``config.policy`` names, with its own fresh state."""
     return POLICIES[config.policy](config)
+
+
+def make_step_half(config: BatchingConfig, engine: EngineLimits) -> StepHalf:
+    """The step half of the same, for one engine.
+
+    Raises:
+        ConfigError: the configured bounds do not fit the engine.
+    """
+    return STEP_HALVES[config.policy](config, engine)

@@ -1,8 +1,8 @@
 """``static``: vLLM as it is started, or one fixed cap. The control arm of every comparison."""
 
 from controller.config import BatchingConfig
-from controller.policies.base import Decision, Pool, follow
-from controller.records import BatchLimits, EngineLimits, EngineState, ReplicaReport, StepLimits
+from controller.policies.base import Decision, Pool
+from controller.records import ReplicaReport
 
 
 class StaticPolicy:
@@ -13,9 +13,6 @@ class StaticPolicy:
 
     def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:
         return Decision(self._config.upper_bound(report.engine.max_num_seqs), "static")
-
-    def step(self, state: EngineState, limits: BatchLimits, engine: EngineLimits) -> StepLimits:
-        return follow(limits, engine)
 
     def forget(self, replica_id: str) -> None:
         """Nothing is kept."""

@@ -18,7 +18,7 @@ def problems(block: Any, where: str = "batching") -> list[str]:
 def test_nothing_said_is_all_defaults(nothing: Any) -> None:
     config = parse_batching(nothing)
     assert config == BatchingConfig()
-    assert (config.policy, config.enforce) == ("paper", True)
+    assert (config.policy, config.enforce) == ("adaptive", True)
     assert (config.period_s, config.lease_s) == (0.5, 5.0)
     assert config.sla.itl_s is None
 

@@ -6,13 +6,14 @@ import pytest
 
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
-from controller.policies.base import Decision
-from controller.policies.registry import POLICIES, make_policy
+from controller.policies.base import NOBODY, Decision
+from controller.policies.registry import POLICIES, STEP_HALVES, make_policy, make_step_half
 from tests.builders import batching, engine, limits, pool, recent, report, state
 
 
 def test_the_policies_are_those_that_the_config_allows() -> None:
     assert set(POLICIES) == set(get_args(BatchingConfig.model_fields["policy"].annotation))
+    assert set(POLICIES) == set(STEP_HALVES)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -40,7 +41,7 @@ def test_static_refuses_a_bound_above_the_engines_size() -> None:
 
 
 def test_static_follows_what_was_pushed() -> None:
-    static = make_policy(batching(policy="static"))
-    static.forget("r1")
-    step = static.step(state(), limits(max_running=9), engine())
-    assert (step.max_running, step.token_budget) == (9, 2048)
+    make_policy(batching(policy="static")).forget("r1")
+    follow = make_step_half(batching(policy="static"), engine())
+    step = follow.limits(state(), lambda: NOBODY, limits(max_running=9))
+    assert (step.max_running, step.token_budget, step.reason) == (9, 2048, None)

@@ -1,0 +1,140 @@
+"""How many waiting requests KV memory has room for, now and as the batch goes on.
+
+``controller.models.lookahead`` gives the forecast; this keeps what it needs from step to step: the
+survival of output lengths, and theta, which is corrected by the preemptions that happen.
+"""
+
+import numpy as np
+
+from controller.models.lookahead import Floats, Forecast, Ints, LiveRequests, forecast, leading
+from controller.models.survival import RING, OutputCounts, ShiftAlarm, Survival
+
+REFRESH_STEPS = (
+    8  # the survival curve is at most this old; a batch of 200 ends 5 requests meanwhile
+)
+# Theta starts at one deviation. It moves up by THETA_STEP for a preemption, but once for those
+# within COOL_STEPS, which have one cause; and down by its share of the accepted rate for each
+# request that finished, so that in the long run that share of them is preempted.
+THETA_START, THETA_STEP, THETA_RANGE = 1.0, 0.2, (0.0, 3.0)
+COOL_STEPS = 8
+# Requests of equal lengths that start together end together, and the memory that all of them need
+# at their end is half empty on average. Where the batch that looking ahead allows is below
+# PACE_BELOW of the one that memory holds with mixed ages, requests start at most PACE times as fast
+# as they do there, so that ages mix. Closer to 1 wastes more while the batch builds up.
+PACE_BELOW, PACE = 0.9, 1.3
+PACE_FROM = 100  # finished requests: lengths are known to 10%
+
+
+class Admission:
+    """Memory's part of ``adaptive``, for one engine.
+
+    Args:
+        kv_tokens, block_tokens: KV memory and its unit, tokens.
+        epsilon: the accepted share of requests that are preempted (epsilon_M of the paper).
+    """
+
+    def __init__(self, kv_tokens: int, block_tokens: int, epsilon: float) -> None:
+        self._kv_tokens, self._block_tokens = kv_tokens, block_tokens
+        self._epsilon = epsilon
+        self.theta = THETA_START
+        self._counts = OutputCounts()
+        self._alarm = ShiftAlarm()
+        self._fleet_counts: tuple[float, ...] | None = None
+        self._survival: Survival | None = None
+        self._age = 0
+        self._steps = self._cool_until = 0
+        self._credit = 0.0
+
+    def hear(self, fleet_counts: tuple[float, ...] | None) -> None:
+        """The group's counts of output lengths, for as long as the own ones are few."""
+        if fleet_counts is not None:
+            self._fleet_counts = fleet_counts
+
+    def stepped(self) -> None:
+        """A step is done."""
+        self._steps += 1
+
+    def finished(self, output_tokens: int) -> None:
+        """A request ended by itself after so many tokens."""
+        output_tokens = max(output_tokens, 1)
+        self._counts.add(output_tokens)
+        if self._survival and self._alarm.add(self._survival.rank(output_tokens)):
+            self._counts.keep_last(ShiftAlarm.WATCHED)
+            self._survival = self._fleet_counts = None
+        self._move_theta(-THETA_STEP * self._epsilon)
+
+    def preempted(self) -> None:
+        """A request lost its KV blocks: memory was overcommitted."""
+        if self._steps >= self._cool_until:
+            self._cool_until = self._steps + COOL_STEPS
+            self._move_theta(THETA_STEP)
+
+    def _move_theta(self, by: float) -> None:
+        low, high = THETA_RANGE
+        self.theta = min(max(self.theta + by, low), high)
+
+    def fitting(
+        self, running: LiveRequests, candidates: LiveRequests, kv_used: int
+    ) -> tuple[int, Forecast | None]:
+        """How many of the candidates, in order, memory has room for at every horizon.
+
+        Args:
+            kv_used: tokens of KV memory in use; less than what the requests hold where they share
+                prefixes.
+
+        Returns:
+            The count, and the forecast of the running ones with each prefix of the candidates;
+            None where memory is so large that nothing had to be forecast.
+        """
+        survival = self._current(running.outputs)
+        n = len(running) + len(candidates)
+        longest = survival.longest + self._block_tokens
+        if running.held + candidates.held + n * longest <= self._kv_tokens:
+            return len(candidates), None
+        together = self.forecast(running, candidates, kv_used)
+        peaks = together.upper(self.theta).max(axis=1)
+        return leading(peaks <= self._kv_tokens), together
+
+    def forecast(self, running: LiveRequests, candidates: LiveRequests, kv_used: int) -> Forecast:
+        """The batch with the first candidate, the first two, and so on."""
+        survival = self._current(running.outputs)
+        held = int(running.computed.sum()) + len(running) * self._block_tokens // 2
+        shared = 1 - kv_used / held if held > kv_used > 0 else 0.0
+        base = forecast(running, survival, block_tokens=self._block_tokens, shared_frac=shared)
+        return base.plus(
+            forecast(
+                candidates,
+                survival,
+                block_tokens=self._block_tokens,
+                shared_frac=shared,
+                cumulated=True,
+            )
+        )
+
+    def paced(self, admitted: int, running: LiveRequests, waiting: int) -> int:
+        """Of those that memory has room for, how many start now (``PACE``)."""
+        if not len(running) or len(self._counts) < PACE_FROM:
+            return admitted
+        mean, age = self._current(running.outputs).means()
+        steady = self._kv_tokens / (float((running.tokens - running.outputs).mean()) + age)
+        if waiting < steady or len(running) + admitted > PACE_BELOW * steady:
+            return admitted
+        pace = PACE * steady / mean
+        self._credit = min(self._credit + pace, max(1.0, 4 * pace))
+        allowed = min(admitted, int(self._credit))
+        self._credit -= allowed
+        return allowed
+
+    def _current(self, outputs: Ints) -> Survival:
+        if self._survival is None or self._steps >= self._age + REFRESH_STEPS:
+            self._age = self._steps
+            self._survival = Survival(self._pooled_counts(), outputs)
+        return self._survival
+
+    def _pooled_counts(self) -> Floats:
+        own = np.array(self._counts.counts, dtype=float)
+        fleet, missing = self._fleet_counts, RING - len(self._counts)
+        if fleet is None or missing <= 0:
+            return own
+        # A newcomer's own history, filled up with the group's.
+        return own + np.array(fleet) * (missing / max(sum(fleet), missing))

@@ -1,0 +1,81 @@
+"""The prefill chunk that the SLA leaves a step beside its decodes."""
+
+import math
+
+from controller.models.lookahead import Forecast, leading
+from controller.models.margin import Margin
+from controller.models.online import OnlineStepModel, guess, prefill_room
+from controller.models.step_time import StepModel
+from controller.records import StepSample
+
+# A prompt that got nothing for this long gets a block: at 50 ms every 6 s, in 1% of the steps.
+PATIENCE_STEPS = 128
+AIMED_FRAC = 0.98  # a step predicted to take this much of the time it had was sized by the SLA
+
+
+class ChunkSizer:
+    """Latency's part of ``adaptive``, for one engine.
+
+    P = (D - margin - c0 - c1 B - c2 K) / c3, solved with the quadratic part of attention.
+
+    Args:
+        limit_s: D, seconds.
+        percentile: of the gaps between tokens, this many % are to be within D.
+    """
+
+    def __init__(self, limit_s: float, percentile: float) -> None:
+        self._limit_s = limit_s
+        self._time = OnlineStepModel(guess(limit_s))
+        self._margin = Margin(limit_s, percentile)
+        self._starved = 0
+
+    @property
+    def model(self) -> StepModel:
+        """The step-time model it goes by now."""
+        return self._time.model
+
+    @property
+    def until_s(self) -> float:
+        """What a step is sized to take: D less the margin, seconds."""
+        return self._limit_s - self._margin.seconds
+
+    def hear(self, model: StepModel | None) -> None:
+        """The group's step-time model; None where there is none yet."""
+        if model is not None and model != self._time.prior:
+            self._time.believe(model)
+
+    def observe(self, sample: StepSample) -> None:
+        """Learn from a step."""
+        features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
+        predicted_s = self._time.model.predict_s(*features)
+        if sample.decodes:
+            aimed = sample.prefill_tokens > 0 and predicted_s >= AIMED_FRAC * self.until_s
+            self._margin.observe(sample.duration_s, predicted_s, sample.decodes, aimed=aimed)
+        self._time.learn(*features, sample.duration_s)
+
+    def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
+        """Prompt tokens of the next step, from 0 to ``most``.
+
+        Args:
+            decodes, kv: requests that decode, and their KV tokens.
+            context: tokens of the first prompt in line that are computed already.
+            least: what a prompt gets at last that got nothing for ``PATIENCE_STEPS``, and always
+                where even one decode alone breaks the SLA.
+        """
+        room = prefill_room(self.model, decodes, kv, context, self.until_s)
+        chunk = math.floor(min(max(room, 0), most))
+        self._starved = 0 if chunk else self._starved + 1
+        if self._starved > PATIENCE_STEPS or self.model.predict_s(1, 0, 0, 0) > self.until_s:
+            self._starved = 0
+            chunk = max(chunk, min(least, most))
+        return chunk
+
+    def in_time(self, decodes: int, kv: int) -> bool:
+        """Whether a step of decodes alone is within the SLA."""
+        return self.model.predict_s(decodes, kv, 0, 0) <= self.until_s
+
+    def fitting(self, together: Forecast) -> int:
+        """How many candidates may start so that at no horizon the decodes alone break the SLA."""
+        model = self.model
+        step_s = model.c0 + model.c1 * together.alive + model.c2 * together.mean
+        return leading(step_s.max(axis=1) <= self.until_s)

@@ -1,0 +1,62 @@
+"""The margin under the SLA that makes violations as frequent as the percentile allows.
+
+Adaptive conformal inference (Gibbs and Candes, 2021): the margin rises with each violation and
+sinks a little with each step without one, in the ratio at which both are to occur. The long-run
+rate then meets the target whatever the errors of the step-time model are distributed like: the
+margin's moves add up to its range, which is bounded, so their mean goes to zero.
+"""
+
+AIM = 0.92  # of the violations allowed: p99 is met, not met half of the time
+# A violation moves the margin by this share of the model's usual error: more would make the steps
+# after it needlessly short, less would take longer to find the level.
+STEP_OF_SPREAD = 0.25
+LEAST_STEP_FRAC = 0.001  # of the SLA: where the model makes no error, the margin still has to move
+FIRST_SPREAD_FRAC = 0.05  # of the SLA: an error to expect before any was seen
+SPREAD_MEMORY = 0.02  # weight of the newest error: the last 50 steps
+
+
+class Margin:
+    """How far below the SLA to aim, seconds; may be negative where the model is too careful.
+
+    Args:
+        limit_s: the SLA.
+        percentile: of all gaps, this many % are to be inside it.
+    """
+
+    def __init__(self, limit_s: float, percentile: float) -> None:
+        self._limit_s = limit_s
+        self._allowed = AIM * (1 - percentile / 100)
+        self.spread_s = FIRST_SPREAD_FRAC * limit_s
+        self._level = 2.0  # in spreads: a start on the safe side, two deviations
+        self._decodes = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The margin; a quarter of the SLA at most, so that no run of bad luck stops the engine."""
+        return min(self._level * self._unit_s, 0.25 * self._limit_s)
+
+    @property
+    def _unit_s(self) -> float:
+        return max(self.spread_s, LEAST_STEP_FRAC * self._limit_s)
+
+    def observe(self, duration_s: float, predicted_s: float, decodes: int, *, aimed: bool) -> None:
+        """Learn from a step that decoded.
+
+        Args:
+            aimed: its size was chosen to end just inside the SLA. A shorter one that kept it says
+                nothing of the margin, one that broke it does.
+        """
+        error_s = abs(duration_s - predicted_s)
+        # An outlier (a pause of the host) is not the model's usual error.
+        error_s = min(error_s, 4 * self.spread_s)
+        self.spread_s += SPREAD_MEMORY * (error_s - self.spread_s)
+        violated = duration_s > self._limit_s
+        if not (aimed or violated):
+            return
+        # A step counts once for each token that waited for it, as in the SLA's percentile.
+        self._decodes = (
+            self._decodes + 0.01 * (decodes - self._decodes) if self._decodes else decodes
+        )
+        weight = min(decodes / self._decodes, 4.0)
+        level = self._level + STEP_OF_SPREAD * weight * (violated - self._allowed)
+        self._level = min(max(level, -4.0), 12.0)

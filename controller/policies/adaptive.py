@@ -1,0 +1,188 @@
+"""``adaptive``, the default: memory by looking ahead, latency by sizing every step's prefill chunk.
+
+The step half decides in the engine, before every step, from the live batch:
+
+- *Memory* (``controller.models.admission``). Waiting requests start in queue order as long as KV
+  memory holds the batch at every horizon, but for a chance that is corrected by the preemptions
+  that happen.
+- *Latency* (``controller.models.chunk``). The chunk of prompt tokens is what the SLA leaves beside
+  the decodes, by an online step-time model less a margin corrected by the violations that happen.
+  As the batch grows the room for prompts shrinks, so admission ends by itself; and who would, with
+  the KV tokens of all, make a later step too long does not start either.
+
+The fleet half publishes the cap that this comes to on average, for autoscaling, routing and people;
+it has no integrator, so nothing winds up while the load does not reach it.
+"""
+
+import math
+
+import numpy as np
+
+from controller.capacity import sla_batch
+from controller.config import BatchingConfig
+from controller.models import memory
+from controller.models.admission import Admission
+from controller.models.chunk import ChunkSizer
+from controller.models.lengths import LengthMoments
+from controller.models.lookahead import LiveRequests
+from controller.policies.base import Decision, Live, LiveBatch, Pool
+from controller.records import (
+    BatchLimits,
+    EngineLimits,
+    EngineState,
+    Reason,
+    ReplicaReport,
+    StepLimits,
+    StepSample,
+)
+
+ONCE = 64  # as many may start in one step: more would not get a chunk of it
+
+
+class AdaptiveStep:
+    """The step half, of one engine.
+
+    Raises:
+        ConfigError: the configured bounds do not fit the engine.
+    """
+
+    def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
+        self._engine = engine
+        self._b_max = config.upper_bound(engine.max_num_seqs)
+        self._admission = Admission(
+            engine.kv_tokens, engine.block_tokens, config.overflow_probability
+        )
+        limit_s = config.sla.itl_s
+        self._chunks = None if limit_s is None else ChunkSizer(limit_s, config.sla.percentile)
+
+    def hear(self, word: BatchLimits) -> None:
+        """Take over what the group knows: its step-time model, its output lengths."""
+        self._admission.hear(word.outputs)
+        if self._chunks:
+            self._chunks.hear(word.model)
+
+    def observe(self, sample: StepSample) -> None:
+        self._admission.stepped()
+        if self._chunks:
+            self._chunks.observe(sample)
+
+    def finished(self, output_tokens: int) -> None:
+        self._admission.finished(output_tokens)
+
+    def preempted(self) -> None:
+        self._admission.preempted()
+
+    def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:
+        most = self._engine.max_num_batched_tokens
+        if not state.waiting and (self._chunks is None or not state.running):
+            return StepLimits(self._b_max, most, reason="load")
+        batch = live()
+        running = batch.running
+        left = running.tokens - running.computed
+        prefilling = left > self._engine.tokens_per_decode
+        decodes = len(running) - int(prefilling.sum())
+        for_decodes = decodes * self._engine.tokens_per_decode
+        chunk = self._chunk(running, prefilling, decodes, most - for_decodes)
+        admitted, reason = self._admitted(
+            state, batch, chunk - int(left[prefilling].sum()), chunk < most - for_decodes
+        )
+        return StepLimits(
+            max(state.running + admitted, 1),
+            min(for_decodes + chunk, most),
+            may_pause_prefill=decodes > 0,
+            reason=reason,
+        )
+
+    def _chunk(
+        self,
+        running: LiveRequests,
+        prefilling: "np.ndarray[tuple[int], np.dtype[np.bool_]]",
+        decodes: int,
+        most: int,
+    ) -> int:
+        """Prompt tokens of the step."""
+        if self._chunks is None or not decodes:
+            return most
+        kv = int(running.computed[~prefilling].sum())
+        first = int(running.computed[prefilling.argmax()]) if prefilling.any() else 0
+        return self._chunks.chunk(decodes, kv, first, least=self._engine.block_tokens, most=most)
+
+    def _admitted(
+        self, state: EngineState, batch: LiveBatch, free: int, sla_binds: bool
+    ) -> tuple[int, Reason]:
+        """How many may start with ``free`` prompt tokens, and what keeps the next one waiting."""
+        seats = min(self._b_max - state.running, ONCE)
+        if not len(batch.waiting):
+            return max(seats, 0), "load"
+        if seats <= 0:
+            return 0, "bound"
+        by_chunk: Reason = "sla" if sla_binds else "bound"
+        if free <= 0:
+            return 0, by_chunk
+        candidates = _starting(batch.waiting.first(seats), free)
+        admitted, stopped = self._fitting(state, batch.running, candidates)
+        if not state.running:
+            admitted = max(admitted, 1)  # alone it fits, or vLLM would have refused it
+        if stopped is not None:
+            return admitted, stopped
+        return admitted, "load" if admitted >= state.waiting else by_chunk
+
+    def _fitting(
+        self, state: EngineState, running: LiveRequests, candidates: LiveRequests
+    ) -> tuple[int, Reason | None]:
+        """How many of the candidates fit, and what stopped the next one; None: nothing did."""
+        admission, chunks, n = self._admission, self._chunks, len(candidates)
+        fitting, together = admission.fitting(running, candidates, state.kv_used_tokens)
+        if chunks is None:
+            fitting = admission.paced(fitting, running, state.waiting)
+        elif together is not None or not chunks.in_time(
+            len(running) + n, running.held + candidates.held
+        ):
+            if together is None:
+                together = admission.forecast(running, candidates, state.kv_used_tokens)
+            in_time = chunks.fitting(together)
+            if in_time < fitting:
+                return in_time, "sla"
+        return fitting, "memory" if fitting < n else None
+
+
+def _starting(waiting: LiveRequests, free: int) -> LiveRequests:
+    """Those of the queue whose prompt begins within the next ``free`` prompt tokens."""
+    prompts = waiting.tokens - waiting.computed
+    return waiting.first(int((np.cumsum(prompts) - prompts < free).sum()))
+
+
+class AdaptivePolicy:
+    """The fleet half: the cap that memory and the SLA come to for the group's mean request."""
+
+    def __init__(self, config: BatchingConfig) -> None:
+        self._config = config
+        self._theta = memory.theta(config.overflow_probability)
+
+    def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:
+        b_min = self._config.max_running.min
+        b_max = self._config.upper_bound(report.engine.max_num_seqs)
+        by_memory = self._memory_batch(report, pool.lengths)
+        by_sla = self._sla_batch(pool)
+        cap = min(by_memory, by_sla)
+        if not b_min < cap < b_max:
+            return Decision(int(min(max(cap, b_min), b_max)), "bound")
+        return Decision(int(cap), "memory" if by_memory <= by_sla else "sla")
+
+    def _memory_batch(self, report: ReplicaReport, lengths: LengthMoments) -> float:
+        """b with b m + theta s sqrt(b) <= eta (eq. 12), m and s those of a running request."""
+        if not lengths.output:
+            return math.inf
+        mean = lengths.mean_live + report.engine.block_tokens / 2
+        return float(
+            memory.exact_batch(report.engine.kv_tokens, mean, lengths.variance_live, self._theta)
+        )
+
+    def _sla_batch(self, pool: Pool) -> float:
+        limit_s = self._config.sla.itl_s
+        if limit_s is None or pool.model is None or not pool.lengths.output:
+            return math.inf
+        return sla_batch(pool.model, pool.lengths, limit_s)
+
+    def forget(self, replica_id: str) -> None:
+        """Nothing is kept."""
