@@ -6,7 +6,15 @@ survival of output lengths, and theta, which is corrected by the preemptions tha
 
 import numpy as np
 
-from controller.models.lookahead import Floats, Forecast, Ints, LiveRequests, forecast, leading
+from controller.models.lookahead import (
+    Floats,
+    Forecast,
+    Ints,
+    LiveRequests,
+    Outlook,
+    forecast,
+    leading,
+)
 from controller.models.survival import RING, OutputCounts, ShiftAlarm, Survival
 
 REFRESH_STEPS = (
@@ -41,8 +49,9 @@ class Admission:
         self._alarm = ShiftAlarm()
         self._fleet_counts: tuple[float, ...] | None = None
         self._survival: Survival | None = None
-        self._age = 0
-        self._steps = self._cool_until = 0
+        self._outlook: Outlook | None = None
+        self._means: tuple[float, float] | None = None
+        self._made = self._steps = self._cool_until = 0
         self._credit = 0.0
 
     def hear(self, fleet_counts: tuple[float, ...] | None) -> None:
@@ -60,7 +69,7 @@ class Admission:
         self._counts.add(output_tokens)
         if self._survival and self._alarm.add(self._survival.rank(output_tokens)):
             self._counts.keep_last(ShiftAlarm.WATCHED)
-            self._survival = self._fleet_counts = None
+            self._survival = self._outlook = self._fleet_counts = None
         self._move_theta(-THETA_STEP * self._epsilon)
 
     def preempted(self) -> None:
@@ -86,9 +95,8 @@ class Admission:
             The count, and the forecast of the running ones with each prefix of the candidates;
             None where memory is so large that nothing had to be forecast.
         """
-        survival = self._current(running.outputs)
         n = len(running) + len(candidates)
-        longest = survival.longest + self._block_tokens
+        longest = self._current(running.outputs).longest + self._block_tokens
         if running.held + candidates.held + n * longest <= self._kv_tokens:
             return len(candidates), None
         together = self.forecast(running, candidates, kv_used)
@@ -97,14 +105,14 @@ class Admission:
 
     def forecast(self, running: LiveRequests, candidates: LiveRequests, kv_used: int) -> Forecast:
         """The batch with the first candidate, the first two, and so on."""
-        survival = self._current(running.outputs)
+        outlook = self._current(running.outputs)
         held = int(running.computed.sum()) + len(running) * self._block_tokens // 2
         shared = 1 - kv_used / held if held > kv_used > 0 else 0.0
-        base = forecast(running, survival, block_tokens=self._block_tokens, shared_frac=shared)
+        base = forecast(running, outlook, block_tokens=self._block_tokens, shared_frac=shared)
         return base.plus(
             forecast(
                 candidates,
-                survival,
+                outlook,
                 block_tokens=self._block_tokens,
                 shared_frac=shared,
                 cumulated=True,
@@ -113,9 +121,9 @@ class Admission:
 
     def paced(self, admitted: int, running: LiveRequests, waiting: int) -> int:
         """Of those that memory has room for, how many start now (``PACE``)."""
-        if not len(running) or len(self._counts) < PACE_FROM:
+        if not len(running) or len(self._counts) < PACE_FROM or not self._means:
             return admitted
-        mean, age = self._current(running.outputs).means()
+        mean, age = self._means
         steady = self._kv_tokens / (float((running.tokens - running.outputs).mean()) + age)
         if waiting < steady or len(running) + admitted > PACE_BELOW * steady:
             return admitted
@@ -125,11 +133,17 @@ class Admission:
         self._credit -= allowed
         return allowed
 
-    def _current(self, outputs: Ints) -> Survival:
-        if self._survival is None or self._steps >= self._age + REFRESH_STEPS:
-            self._age = self._steps
-            self._survival = Survival(self._pooled_counts(), outputs)
-        return self._survival
+    def _current(self, outputs: Ints) -> Outlook:
+        """The outlook, made anew where it is old or does not know an age."""
+        outlook = self._outlook
+        if outlook and self._steps < self._made + REFRESH_STEPS and outlook.knows(outputs):
+            return outlook
+        self._made = self._steps
+        self._survival = Survival(self._pooled_counts(), outputs)
+        self._means = self._survival.means()
+        oldest = int(outputs.max(initial=0)) + REFRESH_STEPS
+        self._outlook = Outlook(self._survival, oldest)
+        return self._outlook
 
     def _pooled_counts(self) -> Floats:
         own = np.array(self._counts.counts, dtype=float)

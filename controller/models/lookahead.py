@@ -15,34 +15,79 @@ end. M + theta sqrt(V) + 0.6 E has to fit, for every h; it is never taken for mo
 requests hold together that may still be there.
 """
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.models.survival import Survival
+from controller.models.survival import EDGES, Survival
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-POINTS = 32  # of the horizon: memory is found to within 3% of an answer's length
+POINTS = 28  # of the horizon: memory is found to within 4% of an answer's length
 # Deviations of S held back. Held back in full, a cold start fills half of the memory; not at all,
 # the first burst of equal lengths loses a quarter of its requests to preemption.
 SHARED_DEVIATIONS = 0.6
 
 
-def horizons(survival: Survival) -> Ints:
-    """Tokens ahead, to where nearly all have ended, ascending from 1.
+@functools.lru_cache(maxsize=512)  # ``longest`` is an edge of a bin
+def horizons(longest: int) -> Ints:
+    """Tokens ahead, from 1 to ``longest``, ascending.
 
     Memory peaks just before many end together, so the points are dense in units of the lengths
-    themselves: ``POINTS`` of them where lengths are alike, and no further apart than an eighth of
+    themselves: ``POINTS`` of them where lengths are alike, and no further apart than a fifth of
     the way where they are spread over decades.
     """
     points, at = [], 1.0
-    while at < survival.longest:
+    while at < longest:
         points.append(int(at))
-        at += max(1.0, min(survival.longest / POINTS, 4 + at / 8))
-    return np.array([*points, survival.longest], dtype=np.int64)
+        at += max(1.0, min(longest / POINTS, 4 + at / 5))
+    return np.array([*points, longest], dtype=np.int64)
+
+
+class Outlook:
+    """q and e for requests of every age at every horizon: one survival curve, ready to be used.
+
+    Ages are taken to the middle of their bin (``survival.EDGES``), so that a step only picks rows.
+
+    Args:
+        oldest: no request has said more tokens than this.
+
+    Attributes:
+        ahead: the horizons, shape (h,).
+    """
+
+    def __init__(self, survival: Survival, oldest: int) -> None:
+        self.longest = survival.longest
+        self.ahead = horizons(survival.longest)
+        self.ages = _MIDDLES[: age_row(np.array([oldest]))[0] + 1]
+        then = self.ages[:, None] + self.ahead
+        hazard, error = survival.at(then)
+        hazard_now, error_now = survival.at(self.ages)
+        q = np.exp(hazard_now[:, None] - hazard)
+        e = np.sqrt(np.maximum(error - error_now[:, None], 0.0))
+        # No error takes a probability past 1.
+        self.q, self.e = q, np.minimum(e, 1 / np.maximum(q, 1e-9) - 1)
+
+    def knows(self, outputs: Ints) -> bool:
+        """Whether all of these ages are in it."""
+        return bool(age_row(outputs).max(initial=0) < len(self.ages))
+
+
+_LOWER = np.array(EDGES)
+# Row 0 is who has said nothing; row k + 1 who has said as much as bin k holds.
+_MIDDLES: Ints = np.array(
+    [0, *((a + b - 1) // 2 for a, b in pairwise([*EDGES, EDGES[-1] + 1]))], dtype=np.int64
+)
+
+
+def age_row(outputs: Ints) -> Ints:
+    """The row of an ``Outlook`` for requests that have said so many tokens."""
+    return np.searchsorted(_LOWER, outputs, side="right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +119,9 @@ class LiveRequests:
         return LiveRequests(self.computed[:n], self.tokens[:n], self.outputs[:n], self.allowed[:n])
 
 
-def live_requests(rows: list[tuple[int, int, int, int]]) -> LiveRequests:
-    """From (computed, tokens, outputs, allowed) of each."""
-    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+def live_requests(numbers: Sequence[int]) -> LiveRequests:
+    """From computed, tokens, outputs, allowed of the first, then of the second, and so on."""
+    table = np.array(numbers, dtype=np.int64).reshape(-1, 4)
     return LiveRequests(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
 
 
@@ -116,7 +161,7 @@ class Forecast:
 
 def forecast(
     requests: LiveRequests,
-    survival: Survival,
+    outlook: Outlook,
     *,
     block_tokens: int,
     shared_frac: float = 0.0,
@@ -129,19 +174,18 @@ def forecast(
         shared_frac: of what is in memory, the part that another request holds as well.
         cumulated: the sums over the first request, the first two, and so on.
     """
-    ahead = horizons(survival)
-    then = requests.outputs[:, None] + ahead
-    hazard, error = survival.tables(int(then.max(initial=0)))
-    q = np.exp(hazard[requests.outputs][:, None] - hazard[then])
+    row = age_row(requests.outputs)
+    ahead = outlook.ahead
     may = requests.allowed[:, None] > ahead
-    q *= may
+    q = outlook.q[row] * may
     # Half of the last block is empty on average.
     holds = ((1 - shared_frac) * requests.tokens + block_tokens / 2)[:, None] + ahead
-    e = np.sqrt(np.maximum(error[then] - error[requests.outputs][:, None], 0.0))
-    # No error takes a probability past 1.
-    e = np.minimum(e, 1 / np.maximum(q, 1e-9) - 1)
     weighted = holds * q
-    parts = (q, weighted, holds * weighted * (1 - q), weighted * e, holds * may)
+    chance = holds * weighted
+    chance -= chance * q
+    shared = weighted * outlook.e[row]
+    holds *= may  # from here on it is the worst case
+    parts = (q, weighted, chance, shared, holds)
     if cumulated:
         return Forecast(*(part.cumsum(axis=0) for part in parts))
     return Forecast(*(part.sum(axis=0) for part in parts))

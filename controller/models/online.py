@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from controller.models.step_time import FEATURES, SCALE, StepModel, nonnegative
 
 FORGET = 0.98  # per step: 50 steps are remembered, 2.5 s at 50 ms
-REFIT_STEPS = 4  # a fit takes as long as two or three such steps' bookkeeping
+REFIT_STEPS = 8  # a fit takes as long as the bookkeeping of a step or two
 PRIOR_STEPS = 5.0  # what the group's model weighs, in steps of this engine
 GUESS_STEPS = 0.2  # ... and the guess: the first steps overrule it
 

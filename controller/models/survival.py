@@ -44,6 +44,7 @@ def bin_of(tokens: int) -> int:
     return bisect_right(EDGES, tokens) - 1 if tokens > 1 else 0
 
 
+_EDGES = np.array(EDGES)
 # S(x) = P(output > x) is known at x = edge - 1, where a bin begins.
 _AT = np.array([*(edge - 1 for edge in EDGES), 2 * LONGEST], dtype=float)
 _PRIOR = np.diff(np.log1p(_AT / TYPICAL))  # its cumulated hazard over each bin
@@ -114,8 +115,8 @@ class Survival:
         outlived: Floats = np.zeros(BINS)
         if len(running):
             # Alive after g tokens: at risk in, and past, every bin that ends at g or before.
-            passed = np.searchsorted(EDGES, np.asarray(running) + 1, side="right") - 1
-            counted = np.bincount(np.clip(passed, 0, BINS), minlength=BINS + 1)[:BINS].astype(float)
+            passed = np.searchsorted(_EDGES, np.asarray(running) + 1, side="right") - 1
+            counted = np.bincount(passed, minlength=BINS)[:BINS].astype(float)
             outlived = counted[::-1].cumsum()[::-1] - counted
         at_risk = ended[::-1].cumsum()[::-1] + outlived
         believed = 1 - np.exp(-_PRIOR)
@@ -126,16 +127,18 @@ class Survival:
         error = share / ((at_risk + PRIOR_REQUESTS) * (1 - share))
         self._error = np.concatenate([[0.0], error.cumsum()])
 
-        self._tables = (np.zeros(0), np.zeros(0))
         gone = int(np.searchsorted(self._hazard, -math.log(GONE)))
         self.longest = max(int(_AT[min(gone, BINS)]), 1)
 
-    def tables(self, top: int) -> tuple[Floats, Floats]:
-        """-log S(x) and Var(log S(x)) for x = 0, 1, ... to at least ``top`` tokens."""
-        if len(self._tables[0]) <= top:
-            at = np.arange(max(top + 1, 2 * self.longest))
-            self._tables = np.interp(at, _AT, self._hazard), np.interp(at, _AT, self._error)
-        return self._tables
+    def at(self, tokens: Ints) -> tuple[Floats, Floats]:
+        """-log S and Var(log S) at these numbers of tokens, any shape."""
+        top = int(tokens.max(initial=0)) + 1
+        if top >= tokens.size:
+            return np.interp(tokens, _AT, self._hazard), np.interp(tokens, _AT, self._error)
+        # Many answers to few questions: each whole number once.
+        every = np.arange(top)
+        hazard, error = np.interp(every, _AT, self._hazard), np.interp(every, _AT, self._error)
+        return hazard[tokens], error[tokens]
 
     def rank(self, output_tokens: int) -> float:
         """P(output < ``output_tokens``), to the middle of its bin."""
@@ -145,13 +148,15 @@ class Survival:
 
     def survival(self, tokens: int) -> float:
         """P(output > tokens)."""
-        return math.exp(-float(self.tables(tokens)[0][tokens]))
+        return math.exp(-float(np.interp(tokens, _AT, self._hazard)))
 
     def means(self) -> tuple[float, float]:
         """E[output], and the mean age of an answer that goes on, tokens; to ``longest``.
 
         The second is E[output^2] / (2 E[output]): long answers are met more often.
         """
-        s = np.exp(-self.tables(self.longest)[0][: self.longest])
-        total = float(s.sum())
-        return total, float(s @ np.arange(self.longest)) / total
+        last = int(np.searchsorted(_AT, self.longest)) + 1
+        s, at = np.exp(-self._hazard[:last]), _AT[:last]
+        area = (s[1:] + s[:-1]) / 2 * np.diff(at)
+        total = float(area.sum())
+        return total, float(area @ (at[1:] + at[:-1])) / 2 / total

@@ -49,6 +49,7 @@ class AdaptiveStep:
     def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
         self._engine = engine
         self._b_max = config.upper_bound(engine.max_num_seqs)
+        self._prefilling = False  # whether a prompt may have to be computed that does not wait
         self._admission = Admission(
             engine.kv_tokens, engine.block_tokens, config.overflow_probability
         )
@@ -74,12 +75,15 @@ class AdaptiveStep:
 
     def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:
         most = self._engine.max_num_batched_tokens
-        if not state.waiting and (self._chunks is None or not state.running):
+        prompts = bool(state.waiting) or (self._prefilling and self._chunks is not None)
+        if not prompts or not (state.running or state.waiting):
+            self._prefilling = False
             return StepLimits(self._b_max, most, reason="load")
         batch = live()
         running = batch.running
         left = running.tokens - running.computed
         prefilling = left > self._engine.tokens_per_decode
+        self._prefilling = bool(state.waiting) or bool(prefilling.any())
         decodes = len(running) - int(prefilling.sum())
         for_decodes = decodes * self._engine.tokens_per_decode
         chunk = self._chunk(running, prefilling, decodes, most - for_decodes)
