@@ -119,10 +119,17 @@ class LiveRequests:
         return LiveRequests(self.computed[:n], self.tokens[:n], self.outputs[:n], self.allowed[:n])
 
 
-def live_requests(numbers: Sequence[int]) -> LiveRequests:
-    """From computed, tokens, outputs, allowed of the first, then of the second, and so on."""
-    table = np.array(numbers, dtype=np.int64).reshape(-1, 4)
-    return LiveRequests(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+def live_requests(
+    computed: Sequence[int], prompts: Sequence[int], outputs: Sequence[int], most: Sequence[int]
+) -> LiveRequests:
+    """From a list each of computed tokens, prompt tokens, outputs, and the most outputs allowed."""
+    said = np.array(outputs, dtype=np.int64)
+    return LiveRequests(
+        np.array(computed, dtype=np.int64),
+        np.array(prompts, dtype=np.int64) + said,
+        said,
+        np.array(most, dtype=np.int64) - said,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ what they do not tell from a prior, the group's model or, before there is one, a
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
-from controller.models.step_time import FEATURES, SCALE, StepModel, nonnegative
+from controller.models.step_time import FEATURES, SCALE, StepModel
 
 FORGET = 0.98  # per step: 50 steps are remembered, 2.5 s at 50 ms
 REFIT_STEPS = 8  # a fit takes as long as the bookkeeping of a step or two
 PRIOR_STEPS = 5.0  # what the group's model weighs, in steps of this engine
+TINY = 1e-6  # of a scaled step: a feature that was never seen keeps its prior
 GUESS_STEPS = 0.2  # ... and the guess: the first steps overrule it
+
+_SCALE: list[float] = SCALE.tolist()
 
 
 def guess(limit_s: float) -> StepModel:
@@ -32,49 +32,83 @@ class OnlineStepModel:
     Solves (A + R) theta = b + R theta0 with A and b forgotten at ``FORGET`` per step. R weighs the
     prior as so many steps in each feature's own size, so the result does not depend on units, and
     a direction that the steps do not excite stays where the prior has it. No coefficient is
-    negative.
+    negative. Plain Python: for five unknowns, once per step, numpy's calls cost more than the sums.
     """
 
     def __init__(self, prior: StepModel, weight_steps: float = GUESS_STEPS) -> None:
-        self._a: NDArray[np.float64] = np.zeros((FEATURES, FEATURES))
-        self._b: NDArray[np.float64] = np.zeros(FEATURES)
+        self._a = [[0.0] * FEATURES for _ in range(FEATURES)]  # the lower triangle
+        self._b = [0.0] * FEATURES
         self._n = 0.0
-        self._rows: list[tuple[float, float, float, float, float, float]] = []
+        self._unfitted = 0
         self.believe(prior, weight_steps)
 
     def believe(self, prior: StepModel, weight_steps: float = PRIOR_STEPS) -> None:
         """Take another prior; what was seen stays."""
         self._prior_model, self._weight = prior, weight_steps
-        self._prior = np.array([prior.c0, prior.c1, prior.c2, prior.c3, prior.c4]) * SCALE
+        values = (prior.c0, prior.c1, prior.c2, prior.c3, prior.c4)
+        self._prior = [value * scale for value, scale in zip(values, _SCALE, strict=True)]
         self._solve()
 
     @property
     def prior(self) -> StepModel:
+        """What it is shrunk towards."""
         return self._prior_model
 
     def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> None:
-        self._rows.append((1.0, decodes, kv, prefill, context, duration_s))
-        if len(self._rows) >= REFIT_STEPS:
-            self._fold()
+        """Count one step."""
+        v = (1.0, decodes / _SCALE[1], kv / _SCALE[2], prefill / _SCALE[3], context / _SCALE[4])
+        for i, row in enumerate(self._a):
+            x = v[i]
+            for j in range(i + 1):
+                row[j] = FORGET * row[j] + x * v[j]
+            self._b[i] = FORGET * self._b[i] + x * duration_s
+        self._n = FORGET * self._n + 1
+        self._unfitted += 1
+        if self._unfitted >= REFIT_STEPS:
             self._solve()
 
-    def _fold(self) -> None:
-        rows = np.array(self._rows)
-        self._rows.clear()
-        v, t = rows[:, :FEATURES] / SCALE, rows[:, FEATURES]
-        weight = FORGET ** np.arange(len(rows) - 1, -1, -1)
-        fade = FORGET ** len(rows)
-        weighted = v.T * weight
-        self._a = fade * self._a + weighted @ v
-        self._b = fade * self._b + weighted @ t
-        self._n = fade * self._n + float(weight.sum())
-
     def _solve(self) -> None:
-        size = np.diag(self._a) / max(self._n, 1.0) + 1e-6
-        ridge = self._weight * size
-        theta = nonnegative(self._a + np.diag(ridge), self._b + ridge * self._prior)
-        c0, c1, c2, c3, c4 = (theta / SCALE).tolist()
+        self._unfitted = 0
+        n, a, b = max(self._n, 1.0), self._a, self._b
+        ridge = [self._weight * (a[i][i] / n + TINY) for i in range(FEATURES)]
+        full = [[a[max(i, j)][min(i, j)] for j in range(FEATURES)] for i in range(FEATURES)]
+        for i in range(FEATURES):
+            full[i][i] += ridge[i]
+        right = [b[i] + ridge[i] * self._prior[i] for i in range(FEATURES)]
+        theta = _nonnegative(full, right)
+        c0, c1, c2, c3, c4 = (x / scale for x, scale in zip(theta, _SCALE, strict=True))
         self.model = StepModel(c0, c1, c2, c3, c4, self._prior_model.sigma_s)
+
+
+def _nonnegative(a: list[list[float]], b: list[float]) -> list[float]:
+    """Solve a x = b with x >= 0, by leaving out what comes out negative."""
+    keep = list(range(len(b)))
+    x = [0.0] * len(b)
+    while keep:
+        solved = _cholesky([[a[i][j] for j in keep] for i in keep], [b[i] for i in keep])
+        if min(solved) >= 0:
+            for i, value in zip(keep, solved, strict=True):
+                x[i] = value
+            break
+        keep = [i for i, value in zip(keep, solved, strict=True) if value >= 0]
+    return x
+
+
+def _cholesky(a: list[list[float]], b: list[float]) -> list[float]:
+    """Solve a x = b for a symmetric positive definite a (the ridge sees to that)."""
+    n = len(b)
+    low = [[0.0] * n for _ in range(n)]
+    y = [0.0] * n
+    for i in range(n):
+        for j in range(i):
+            done = sum(low[i][k] * low[j][k] for k in range(j))
+            low[i][j] = (a[i][j] - done) / low[j][j]
+        left = a[i][i] - sum(x * x for x in low[i][:i])
+        low[i][i] = math.sqrt(max(left, TINY * TINY))
+        y[i] = (b[i] - sum(low[i][k] * y[k] for k in range(i))) / low[i][i]
+    for i in reversed(range(n)):
+        y[i] = (y[i] - sum(low[k][i] * y[k] for k in range(i + 1, n))) / low[i][i]
+    return y
 
 
 def prefill_room(model: StepModel, decodes: int, kv: int, context: int, limit_s: float) -> float:

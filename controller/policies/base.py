@@ -68,7 +68,7 @@ class LiveBatch:
     waiting: LiveRequests
 
 
-NOBODY = LiveBatch(live_requests([]), live_requests([]))
+NOBODY = LiveBatch(live_requests([], [], [], []), live_requests([], [], [], []))
 Live = Callable[[], LiveBatch]
 
 
