@@ -59,3 +59,7 @@ check: install ## Validate every shipped config and manifest
 .PHONY: bench-scheduler
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
 	$(BIN)/python -m benchmarks.bench_scheduler
+
+.PHONY: tables
+tables: install ## The papers' tables and studies, rebuilt, into docs/RESULTS.md (about 20 minutes)
+	$(BIN)/python -m benchmarks.tables $(ARGS)

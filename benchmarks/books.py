@@ -74,10 +74,10 @@ class Books:
         live.preemptions += 1
         self._leave_batch(live, now_s)
 
-    def is_last(self, req_id: str) -> bool:
-        """Whether a request's next token is its last."""
+    def left(self, req_id: str) -> int:
+        """How many tokens a request has still to say."""
         live = self._live[req_id]
-        return live.tokens + 1 >= live.request.output_tokens
+        return live.request.output_tokens - live.tokens
 
     def token(self, req_id: str, tokens: int, ends: bool, now_s: float) -> None:
         """A request was sent ``tokens`` more.

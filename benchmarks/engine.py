@@ -5,12 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vllm.v1.core.sched.output import SchedulerOutput
+
 from benchmarks.books import Books, ReplayError
 from benchmarks.clairvoyant import ClairvoyantScheduler
 from benchmarks.link import VirtualLink
 from benchmarks.policies import Plan
 from benchmarks.request_level import replay_request_level
 from benchmarks.requests import Request
+from benchmarks.reserved import ReservedScheduler
 from benchmarks.trace import Step, Trace, make_gaps
 from benchmarks.virtual import RequestMaker, VirtualClock, VirtualScheduler, make_scheduler
 from controller.errors import ConfigError
@@ -85,7 +88,9 @@ class _Engine:
         context = _context(requests, self._kv_tokens)
         self._make_request = RequestMaker(plan, context, ground.shared_prefix_tokens)
         cls: type[VirtualScheduler] = VirtualScheduler
-        own: dict[str, Any] = {"clock": self._clock}
+        own: dict[str, Any] = {"clock": self._clock, "speculation": plan.speculation}
+        if plan.kind == "reserved":
+            cls = ReservedScheduler
         if plan.kind == "clairvoyant":
             cls = ClairvoyantScheduler
             own |= {"requests": requests, "profile": ground.profile, "itl_s": plan.itl_s}
@@ -149,11 +154,11 @@ class _Engine:
         state = scheduler.state()
         self._check(scheduled.total_num_scheduled_tokens, state)
         if not scheduled.total_num_scheduled_tokens:
-            scheduler.speak(scheduled, books.is_last)  # costs no time: nothing is computed
+            scheduler.speak(scheduled, books.left)  # costs no time: nothing is computed
             return
         sample, _ = step_sample(scheduled, 0.0)
         features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
-        duration_s = self._profile.step_s(*features) * self._noise.factor()
+        duration_s = self._duration_s(scheduled, *features) * self._noise.factor()
         self._clock.now_s = end_s = start_s + duration_s
         model = self._link.model
         self._steps.append(
@@ -170,9 +175,16 @@ class _Engine:
                 model.predict_s(*features) if model else None,
             )
         )
-        for output in scheduler.speak(scheduled, books.is_last):
+        for output in scheduler.speak(scheduled, books.left):
             ends = output.finish_reason is not None
             books.token(output.request_id, len(output.new_token_ids), ends, end_s)
+
+    def _duration_s(
+        self, scheduled: SchedulerOutput, decodes: int, kv: int, prefill: int, context: int
+    ) -> float:
+        # A draft is verified like a prompt token: one more row in the step's matrices.
+        drafts = sum(map(len, scheduled.scheduled_spec_decode_tokens.values()))
+        return self._profile.step_s(decodes, kv, prefill + drafts, context)
 
     def _check(self, tokens: int, state: EngineState) -> None:
         self._empty_steps = 0 if tokens else self._empty_steps + 1

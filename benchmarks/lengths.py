@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Protocol
 
 import numpy as np
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+LONGEST = 8192  # tokens of a lognormal draw: what a chat model's context leaves
 
 
 class Marginal(Protocol):
@@ -41,6 +44,20 @@ class Exponential:
             return np.ones(len(u), dtype=np.int64)
         tokens = np.ceil(np.log1p(-u) / math.log1p(-1 / self.mean)).astype(np.int64)
         return np.clip(tokens, 1, self.cut)
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal:
+    """Lognormal with this mean and coefficient of variation, cut at ``LONGEST``: a heavy tail."""
+
+    mean: float
+    cv: float
+
+    def lengths(self, u: Floats) -> Ints:
+        variance = math.log1p(self.cv**2)
+        normal = NormalDist(math.log(self.mean) - variance / 2, math.sqrt(variance))
+        tokens = np.exp([normal.inv_cdf(min(max(x, 1e-12), 1 - 1e-12)) for x in u.tolist()])
+        return np.clip(np.rint(tokens), 1, LONGEST).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

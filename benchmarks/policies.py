@@ -11,11 +11,13 @@ from controller.errors import ConfigError
 from controller.policies.registry import POLICIES
 from controller.validation import parse, unknown_key
 
-Kind = Literal["scheduler", "clairvoyant", "request-level"]
+Kind = Literal["scheduler", "clairvoyant", "reserved", "request-level"]
 
-# Of the bench alone: no server can know output lengths, and no vLLM batches whole requests.
+# Of the bench alone: no server can know output lengths, and no vLLM reserves memory for the longest
+# answer or batches whole requests.
 BENCH_ONLY: dict[str, Kind] = {
     "clairvoyant": "clairvoyant",
+    "reserved": "reserved",
     "request-level": "request-level",
     "sequential": "scheduler",
 }
@@ -31,6 +33,13 @@ class EngineOptions(Block):
     enable_prefix_caching: bool = False
 
 
+class Speculation(Block):
+    """Drafts: so many tokens a step, each accepted with this chance until one is not."""
+
+    tokens: PositiveInt
+    acceptance: float = Field(ge=0, le=1)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One line of a comparison.
@@ -40,6 +49,7 @@ class Plan:
         kind: which scheduler runs it.
         itl_s: the SLA's decode latency, which the clairvoyant holds too; None: no SLA.
         swept: it is a point of a sweep's grid.
+        speculation: None: one token a step.
     """
 
     spec: str
@@ -48,6 +58,7 @@ class Plan:
     engine: EngineOptions
     itl_s: float | None = None
     swept: bool = False
+    speculation: Speculation | None = None
 
 
 def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:

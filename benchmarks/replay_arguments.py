@@ -3,10 +3,10 @@
 import argparse
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.policies import EngineOptions, Plan, parse_policy
+from benchmarks.policies import EngineOptions, Plan, Speculation, parse_policy
 from benchmarks.sweep import CAPS, CHUNKS, sweep_plans
 from benchmarks.traffic import Phase, Rate, Workload
 from benchmarks.workloads import load_workload
@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workload",
         default="azure-2023-conversation",
         metavar="SPEC",
-        help="NAME, FILE.json[:NAME], FILE.jsonl, fixed:IN,OUT or exponential:IN,OUT"
+        help="NAME, FILE.json[:NAME], FILE.jsonl, fixed:IN,OUT, exponential:IN,OUT or"
+        " lognormal:IN,OUT,CV"
         " (default: %(default)s)",
     )
     traffic.add_argument(
@@ -80,6 +81,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="coefficient of variation of step times (default: 0)",
     )
     accelerator.add_argument("--prefix-caching", action="store_true", help="vLLM's, on")
+    accelerator.add_argument(
+        "--speculate", type=_count, metavar="K", help="draft tokens a step (speculative decoding)"
+    )
+    accelerator.add_argument(
+        "--acceptance",
+        type=_share,
+        default=0.7,
+        metavar="P",
+        help="chance of a draft to be accepted after those before it (default: 0.7)",
+    )
     policies = parser.add_argument_group("policies")
     policies.add_argument(
         "--policy",
@@ -163,6 +174,9 @@ def read_order(args: Arguments) -> Order:
     plans = [parse_policy(spec, sla, engine) for spec in specs]
     if args.sweep:
         plans += sweep_plans(args.sweep_caps, args.sweep_chunks, sla, engine)
+    if args.speculate:
+        drafts = Speculation(tokens=args.speculate, acceptance=args.acceptance)
+        plans = [replace(plan, speculation=drafts) for plan in plans]
     phases = tuple(_phase(spec) for spec in args.phases or ())
     return Order(
         load_workload(args.workload), args.rate, phases, profile, sla, tuple(plans), engine
@@ -213,6 +227,13 @@ def _number(least: float) -> Callable[[str], float]:
         return value
 
     return number
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed: a number from 0 to 1")
+    return value
 
 
 def _count(text: str) -> int:

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")  # read by the first import of vllm
@@ -20,11 +21,11 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request as EngineRequest
 from vllm.v1.structured_output import StructuredOutputManager
 
-from benchmarks.policies import Plan
+from benchmarks.policies import Plan, Speculation
 from benchmarks.requests import Request
 from controller.records import EngineState
 from replicas.scheduler import DynamicBatchScheduler
@@ -60,9 +61,17 @@ class VirtualClock:
 class VirtualScheduler(DynamicBatchScheduler):
     """The production scheduler on a virtual clock; it also says what happened."""
 
-    def __init__(self, *args: Any, clock: VirtualClock, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        clock: VirtualClock,
+        speculation: Speculation | None = None,
+        **kwargs: Any,
+    ) -> None:
         self._clock = clock
         self._preempted: list[str] = []
+        self._speculation = speculation
+        self._random = Random(0)
         super().__init__(*args, **kwargs)
 
     def now_s(self) -> float:
@@ -86,20 +95,23 @@ class VirtualScheduler(DynamicBatchScheduler):
         return taken
 
     def speak(
-        self, scheduled: SchedulerOutput, is_last: Callable[[str], bool]
+        self, scheduled: SchedulerOutput, left: Callable[[str], int]
     ) -> list[EngineCoreOutput]:
-        """End a step: a token for each request whose prompt is computed.
+        """End a step: a token for each request whose prompt is computed, and its accepted drafts.
 
         Args:
-            is_last: whether a request's next token ends it.
+            left: how many tokens a request has still to say.
 
         Returns:
             What the engine sends its client.
         """
         ids = list(scheduled.num_scheduled_tokens)
         requests = self.requests
+        drafts = scheduled.scheduled_spec_decode_tokens
         said = [
-            NOTHING if requests[one].is_prefill_chunk else LAST if is_last(one) else MORE
+            NOTHING
+            if requests[one].is_prefill_chunk
+            else self._words(left(one), len(drafts[one]) if one in drafts else 0)
             for one in ids
         ]
         result = ModelRunnerOutput(
@@ -108,7 +120,20 @@ class VirtualScheduler(DynamicBatchScheduler):
             sampled_token_ids=said,
         )
         outputs = self.update_from_output(scheduled, result)
+        if self._speculation:
+            words = [[TOKEN] * self._speculation.tokens for _ in ids]
+            self.update_draft_token_ids(DraftTokenIds(ids, words))
         return outputs[0].outputs if 0 in outputs else []
+
+    def _words(self, left: int, drafts: int) -> list[int]:
+        accepted = 0
+        if self._speculation:
+            while accepted < drafts and self._random.random() < self._speculation.acceptance:
+                accepted += 1
+        said = min(1 + accepted, left)
+        if said == 1:
+            return LAST if left == 1 else MORE
+        return [TOKEN] * (said - 1) + (LAST if said == left else MORE)
 
     def _preempt_request(self, request: EngineRequest, *args: Any, **kwargs: Any) -> None:
         self._preempted.append(request.request_id)
@@ -157,8 +182,20 @@ def _config(plan: Plan, max_model_len: int, by_priority: bool) -> VllmConfig:
             async_scheduling=False,
             scheduling_policy="priority" if by_priority else "fcfs",
             additional_config={"brimful": {"batching": plan.batching.model_dump(), "leased": True}},
+            speculative_config=_speculative(plan),
             **plan.engine.model_dump(),
         ).create_engine_config()
+
+
+def _speculative(plan: Plan) -> dict[str, Any] | None:
+    if plan.speculation is None:
+        return None
+    return {  # n-grams need no second model; where drafts come from is not the replay's matter
+        "method": "ngram",
+        "num_speculative_tokens": plan.speculation.tokens,
+        "prompt_lookup_max": 2,
+        "prompt_lookup_min": 1,
+    }
 
 
 class RequestMaker:

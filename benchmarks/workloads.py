@@ -1,9 +1,9 @@
 """Workloads by name, from files, or made up on the command line."""
 
-import re
+import math
 from pathlib import Path
 
-from benchmarks.lengths import Exponential, Fixed, Quantiles
+from benchmarks.lengths import Exponential, Fixed, LogNormal, Quantiles
 from benchmarks.traffic import Drawn, Recorded, Workload
 from benchmarks.workload_files import QuantileEntry, read_requests, read_workloads
 from controller.data_file import split_spec
@@ -12,24 +12,32 @@ from controller.validation import unknown_key
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "configs" / "workloads"
 
+# Made up on the spot: how many numbers, and which.
+SYNTHETIC = {
+    "fixed": (2, "IN,OUT, whole tokens from 1"),
+    "exponential": (2, "IN,OUT, mean tokens from 1"),
+    "lognormal": (3, "IN,OUT,CV, mean tokens from 1, CV of the outputs above 0"),
+}
+
 
 def load_workload(spec: str) -> Workload:
     """The workload that a word on the command line names.
 
-    ``NAME``, ``FILE[:NAME]`` (JSON), ``FILE`` (JSONL), ``fixed:IN,OUT``, ``exponential:IN,OUT``.
+    ``NAME``, ``FILE[:NAME]`` (JSON), ``FILE`` (JSONL), ``fixed:IN,OUT``, ``exponential:IN,OUT``,
+    ``lognormal:IN,OUT,CV`` (mean tokens; prompts with CV 1, outputs with this CV).
 
     Raises:
         ConfigError: nothing has that name, or the file is wrong at a line and field.
     """
     kind, _, lengths = spec.partition(":")
-    if kind in ("fixed", "exponential"):
+    if kind in SYNTHETIC:
         return _synthetic(spec, kind, lengths)
     known = named_workloads()
     if spec in known:
         return known[spec]
     path, name = split_spec(spec)
     if path is None:
-        raise ConfigError([unknown_key("workload", spec, [*known, "fixed", "exponential"])])
+        raise ConfigError([unknown_key("workload", spec, [*known, *SYNTHETIC])])
     if path.suffix == ".jsonl":
         return _recorded(path)
     found = _of_file(path)
@@ -49,11 +57,22 @@ def named_workloads() -> dict[str, Workload]:
 
 
 def _synthetic(spec: str, kind: str, lengths: str) -> Workload:
-    found = re.fullmatch(r"(\d+),(\d+)", lengths)
-    if not found or not int(found[1]) or not int(found[2]):
-        raise ConfigError([f"workload: {spec!r} is not allowed: {kind}:IN,OUT, tokens from 1"])
-    marginal = Fixed if kind == "fixed" else Exponential
-    return Workload(spec, Drawn(marginal(int(found[1])), marginal(int(found[2]))))
+    try:
+        numbers = [float(part) for part in lengths.split(",")]
+    except ValueError:
+        numbers = []
+    shape, form = SYNTHETIC[kind]
+    wrong = len(numbers) != shape or min(numbers[:2]) < 1 or not all(map(math.isfinite, numbers))
+    if wrong or (kind == "fixed" and any(x % 1 for x in numbers)):
+        raise ConfigError([f"workload: {spec!r} is not allowed: {kind}:{form}"])
+    if kind == "fixed":
+        return Workload(spec, Drawn(Fixed(int(numbers[0])), Fixed(int(numbers[1]))))
+    if kind == "lognormal":
+        mean_in, mean_out, cv = numbers
+        if cv <= 0:
+            raise ConfigError([f"workload: {spec!r} is not allowed: {kind}:{form}"])
+        return Workload(spec, Drawn(LogNormal(mean_in, 1.0), LogNormal(mean_out, cv)))
+    return Workload(spec, Drawn(Exponential(numbers[0]), Exponential(numbers[1])))
 
 
 def _of_file(path: Path) -> dict[str, Workload]:
