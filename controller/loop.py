@@ -1,6 +1,8 @@
 """The slow loop: pools what the replicas report, decides each one's limits. Pure; time comes in."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from controller.capacity import capacity_per_s
@@ -13,6 +15,7 @@ from controller.policies.registry import make_policy
 from controller.records import BatchLimits, ReplicaReport, check_report
 
 POOL_PERIOD_S = 0.25  # the pooled model is at most this old: one exchange at the fastest rate
+UNLIKE = 1.5  # replicas of one group differ by a few percent; a clock throttled halves the speed
 GONE_LEASES = 3  # a replica not heard for three leases is gone, not late
 
 
@@ -31,6 +34,7 @@ class _Group:
     members: dict[str, _Member] = field(default_factory=dict)
     pool: Pool = field(default_factory=Pool)
     pooled_s: float = float("-inf")
+    unlike: frozenset[str] = frozenset()
 
 
 class ControlLoop:
@@ -90,8 +94,10 @@ class ControlLoop:
 
     def _pool(self, group: _Group, now_s: float) -> None:
         reports = [m.report for m in group.members.values()]
+        group.unlike = unlike(reports)
         lengths = sum((r.lengths for r in reports), LengthMoments())
-        steps = sum((r.steps for r in reports), StepStats())
+        alike = (r.steps for r in reports if r.replica_id not in group.unlike)
+        steps = sum(alike, StepStats())
         counts = [r.outputs for r in reports if len(r.outputs) == BINS]
         outputs = tuple(map(float, map(sum, zip(*counts, strict=True)))) if counts else None
         group.pool = Pool(len(reports), lengths, fit(steps), outputs)
@@ -112,7 +118,7 @@ class ControlLoop:
             reason=decision.reason,
             enforce=config.enforce,
             capacity_per_s=capacity,
-            model=pool.model,
+            model=fit(report.steps) if report.replica_id in group.unlike else pool.model,
             replicas=pool.replicas,
             outputs=pool.outputs if sum(report.outputs) < RING < sum(pool.outputs or ()) else None,
         )
@@ -145,6 +151,29 @@ class ControlLoop:
                 for name, group in self._groups.items()
             },
         }
+
+
+def unlike(reports: Sequence[ReplicaReport]) -> frozenset[str]:
+    """Replicas whose steps take another time than their group's: a throttled or shared GPU.
+
+    Each says by its own model what the group's average batch would take it; who is ``UNLIKE`` times
+    off the median is left out of the group's model and gets its own. Of two nobody can say which
+    one is odd.
+    """
+    known = [r for r in reports if r.model is not None and r.recent.steps]
+    if len(known) < 3:
+        return frozenset()
+    decodes = median(r.recent.decodes for r in known)
+    held = median(r.lengths.mean_live for r in known)
+    took = {
+        r.replica_id: r.model.predict_s(decodes, decodes * held, 0, 0) for r in known if r.model
+    }
+    usual_s = median(took.values())
+    return frozenset(
+        replica_id
+        for replica_id, took_s in took.items()
+        if not usual_s / UNLIKE <= took_s <= usual_s * UNLIKE
+    )
 
 
 def _old_news(report: ReplicaReport, last: _Member, now_s: float) -> bool:

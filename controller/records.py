@@ -128,6 +128,8 @@ class ReplicaReport:
         overruled: steps in which the cap could not hold because more were still running.
         outputs: how many of the last finished requests ended in each bin of ``survival.EDGES``;
             empty where the policy keeps none.
+        model: the step-time model of the last steps, by which the step half goes; None where it
+            has none, or too few steps yet.
         bound_steps: what bound the steps since the engine started.
     """
 
@@ -156,6 +158,7 @@ class ReplicaReport:
     ttft: LogHistogram
     overruled: int = 0
     outputs: tuple[int, ...] = ()
+    model: StepModel | None = None
     bound_steps: BoundSteps = BoundSteps()
 
     @property
@@ -173,7 +176,8 @@ class BatchLimits:
         lease_s: how long they hold on the replica's own clock after they arrived.
         token_budget: None where the policy leaves it at the engine's start value.
         capacity_per_s: requests/s one replica carries inside the SLA; None where unknown.
-        model: the group's pooled step-time model; None where not identified yet.
+        model: the group's pooled step-time model, or its own for a replica that is unlike the
+            group; None where not identified yet.
         replicas: how many replicas of the group the controller hears.
         outputs: the group's counts of output lengths (``survival.EDGES``); only to a replica that
             has seen too few end to know for itself.

@@ -229,6 +229,7 @@ class Governor:
             ttft=self._ttft.snapshot(),
             overruled=self._overruled,
             outputs=tuple(self._outputs.counts),
+            model=self._step_half.model,
             bound_steps=BoundSteps(**self._bound),
         )
 

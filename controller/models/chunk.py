@@ -21,6 +21,9 @@ class ChunkSizer:
     Args:
         limit_s: D, seconds.
         percentile: of the gaps between tokens, this many % are to be within D.
+
+    Attributes:
+        steps: how many it has learned from.
     """
 
     def __init__(self, limit_s: float, percentile: float) -> None:
@@ -28,6 +31,7 @@ class ChunkSizer:
         self._time = OnlineStepModel(guess(limit_s))
         self._margin = Margin(limit_s, percentile)
         self._starved = 0
+        self.steps = 0
 
     @property
     def model(self) -> StepModel:
@@ -51,6 +55,7 @@ class ChunkSizer:
         if sample.decodes:
             aimed = sample.prefill_tokens > 0 and predicted_s >= AIMED_FRAC * self.until_s
             self._margin.observe(sample.duration_s, predicted_s, sample.decodes, aimed=aimed)
+        self.steps += 1
         self._time.learn(*features, sample.duration_s)
 
     def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:

@@ -25,6 +25,7 @@ from controller.models.admission import Admission
 from controller.models.chunk import ChunkSizer
 from controller.models.lengths import LengthMoments
 from controller.models.lookahead import LiveRequests
+from controller.models.step_time import MIN_STEPS, StepModel
 from controller.policies.base import Decision, Live, LiveBatch, Pool
 from controller.records import (
     BatchLimits,
@@ -55,6 +56,12 @@ class AdaptiveStep:
         )
         limit_s = config.sla.itl_s
         self._chunks = None if limit_s is None else ChunkSizer(limit_s, config.sla.percentile)
+
+    @property
+    def model(self) -> StepModel | None:
+        """The online step-time model, once it has seen some steps."""
+        chunks = self._chunks
+        return chunks.model if chunks and chunks.steps >= MIN_STEPS else None
 
     def hear(self, word: BatchLimits) -> None:
         """Take over what the group knows: its step-time model, its output lengths."""
@@ -167,7 +174,7 @@ class AdaptivePolicy:
         b_min = self._config.max_running.min
         b_max = self._config.upper_bound(report.engine.max_num_seqs)
         by_memory = self._memory_batch(report, pool.lengths)
-        by_sla = self._sla_batch(pool)
+        by_sla = self._sla_batch(report, pool)
         cap = min(by_memory, by_sla)
         if not b_min < cap < b_max:
             return Decision(int(min(max(cap, b_min), b_max)), "bound")
@@ -182,11 +189,13 @@ class AdaptivePolicy:
             memory.exact_batch(report.engine.kv_tokens, mean, lengths.variance_live, self._theta)
         )
 
-    def _sla_batch(self, pool: Pool) -> float:
+    def _sla_batch(self, report: ReplicaReport, pool: Pool) -> float:
+        # The replica's own model is the newest; a newcomer has the group's to begin with.
+        model = report.model or pool.model
         limit_s = self._config.sla.itl_s
-        if limit_s is None or pool.model is None or not pool.lengths.output:
+        if limit_s is None or model is None or not pool.lengths.output:
             return math.inf
-        return sla_batch(pool.model, pool.lengths, limit_s)
+        return sla_batch(model, pool.lengths, limit_s)
 
     def forget(self, replica_id: str) -> None:
         """Nothing is kept."""

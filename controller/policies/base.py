@@ -75,6 +75,11 @@ Live = Callable[[], LiveBatch]
 class StepHalf(Protocol):
     """The step half: one per engine, told of all that happens there."""
 
+    @property
+    def model(self) -> StepModel | None:
+        """The step-time model it goes by; None without one, or before it has seen enough."""
+        ...
+
     def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:
         """The limits of the next step.
 
@@ -106,6 +111,7 @@ class Follow:
 
     def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
         self._budget = engine.max_num_batched_tokens
+        self.model: StepModel | None = None
 
     def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:
         budget = word.token_budget

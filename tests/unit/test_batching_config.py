@@ -73,7 +73,8 @@ def test_a_config_survives_its_own_dump() -> None:
         ),
         (
             {"policy": "papr"},
-            "batching.policy: 'papr' is not allowed: Input should be 'static' or 'paper'",
+            "batching.policy: 'papr' is not allowed:"
+            " Input should be 'static', 'paper' or 'adaptive'",
         ),
         (
             {"overflow_probability": 0.5},

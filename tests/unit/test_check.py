@@ -23,7 +23,7 @@ def test_a_sound_config_is_described(check):
     assert found.problems == []
     assert found.notes == []
     assert found.summary == [
-        "llm at /: model m, policy paper, 50 ms between tokens at p99, 2 to 64 running,"
+        "llm at /: model m, policy adaptive, 50 ms between tokens at p99, 2 to 64 running,"
         " 1 to 3 replicas"
     ]
 

@@ -27,7 +27,9 @@ VALUES = [
     (
         (*ENTRY, "batching", "policy"),
         "papr",
-        refused(f"{PLACE}.batching.policy", "papr", "Input should be 'static' or 'paper'"),
+        refused(
+            f"{PLACE}.batching.policy", "papr", "Input should be 'static', 'paper' or 'adaptive'"
+        ),
     ),
     (
         (*ENTRY, "scaling", "target_utilization"),

@@ -3,6 +3,7 @@
 import pytest
 
 from controller.errors import ConfigError
+from controller.models.survival import BINS
 from controller.records import StepLimits
 from tests.builders import batching, engine, governor, limits, report, state
 
@@ -100,4 +101,5 @@ def test_a_report_before_the_first_step_has_the_start_values() -> None:
         arrivals=0,
         finished=0,
         arrival_rate_per_s=0.0,
+        outputs=(0,) * BINS,
     )

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from controller.errors import ConfigError
-from controller.policies.base import Decision
+from controller.policies.base import NOBODY, Decision, StepHalf
 from controller.policies.paper import PaperPolicy
+from controller.policies.registry import make_step_half
 from tests.builders import batching, engine, limits, moments_of, pool, recent, report, state
 
 FIXED = pool(lengths=moments_of([(100, 100)]))  # 20,000 tokens hold 100 requests
@@ -126,10 +127,16 @@ def test_a_forgotten_replica_is_searched_anew() -> None:
     assert paper.fleet(report(seq=9), FIXED, 1) == Decision(100, "memory")
 
 
+def follow() -> StepHalf:
+    """The step half of the paper's policy."""
+    return make_step_half(batching(policy="paper"), engine())
+
+
 def test_the_step_half_follows_what_was_pushed() -> None:
-    step = policy().step(state(), limits(max_running=7, token_budget=300), engine())
+    step = follow().limits(state(), lambda: NOBODY, limits(max_running=7, token_budget=300))
     assert (step.max_running, step.token_budget) == (7, 300)
 
 
 def test_the_step_half_keeps_the_engines_budget_where_none_was_pushed() -> None:
-    assert policy().step(state(), limits(token_budget=None), engine()).token_budget == 2048
+    step = follow().limits(state(), lambda: NOBODY, limits(token_budget=None))
+    assert step.token_budget == 2048

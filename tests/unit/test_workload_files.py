@@ -103,8 +103,8 @@ def test_a_wrong_workload_is_told_its_line_and_field(
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("fixed:1", "fixed:IN,OUT, tokens from 1"),
-        ("exponential:0,5", "exponential:IN,OUT, tokens from 1"),
+        ("fixed:1", "fixed:IN,OUT, whole tokens from 1"),
+        ("exponential:0,5", "exponential:IN,OUT, mean tokens from 1"),
         ("azure-2023-conversations", "did you mean 'azure-2023-conversation'?"),
         ("nowhere/w.jsonl", "nowhere/w.jsonl: cannot be read: No such file"),
     ],
