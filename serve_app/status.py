@@ -11,18 +11,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import ray
     from rich.console import Console
+
+    Console().print(table(read_snapshot(args.address)))
+    return 0
+
+
+def read_snapshot(address: str) -> dict[str, Any]:
+    """``ControlLoop.snapshot`` of the cluster at this Ray address.
+
+    Raises:
+        BrimfulError: no cluster is there, or no controller in it.
+    """
+    import ray
 
     from controller.actor import find_controller
 
     try:
-        ray.init(address=args.address, log_to_driver=False, logging_level="ERROR")
-        snapshot = ray.get(find_controller().snapshot.remote(), timeout=10)
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        snapshot: dict[str, Any] = ray.get(find_controller().snapshot.remote(), timeout=10)
     except (ConnectionError, ValueError) as error:
-        raise BrimfulError(f"no batch controller at {args.address!r}: {error}") from None
-    Console().print(table(snapshot))
-    return 0
+        raise BrimfulError(f"no batch controller at {address!r}: {error}") from None
+    return snapshot
 
 
 def table(snapshot: dict[str, Any]) -> Any:

@@ -75,7 +75,7 @@ def test_the_base_passes_and_is_described(check: Check):
     assert found.problems == []
     assert found.notes == []
     assert found.summary == [
-        "llama at /: model llama-3.1-8b, policy paper, 50 ms between tokens and 2000 ms to the"
+        "llama at /: model llama-3.1-8b, policy adaptive, 50 ms between tokens and 2000 ms to the"
         " first token at p99, 4 to 1024 running, 1 to 8 replicas"
     ]
 
