@@ -1,0 +1,99 @@
+"""Who may start: what fits, theta, pacing."""
+
+import pytest
+
+from controller.models.admission import COOL_STEPS, THETA_RANGE, THETA_START, THETA_STEP, Admission
+from controller.models.lookahead import LiveRequests, live_requests
+
+
+def requests(n: int, prompt: int = 100, outputs: int = 0, most: int = 4000) -> LiveRequests:
+    """n alike; their prompts are computed where they have said something."""
+    computed = prompt + outputs if outputs else 0
+    return live_requests([computed] * n, [prompt] * n, [outputs] * n, [most] * n)
+
+
+def knowing(length: int, kv_tokens: int, n: int = 500) -> Admission:
+    """An engine that has seen n answers of one length."""
+    admission = Admission(kv_tokens, 16, 0.02)
+    for _ in range(n):
+        admission.finished(length)
+    return admission
+
+
+def test_of_a_known_length_as_many_start_as_fit_at_their_end() -> None:
+    # 100 in and 128 out: 228 tokens and half a block each at the end; 50 of them in 11,800.
+    fitting, _ = knowing(128, 11_800).fitting(requests(0), requests(64), 0)
+    assert 46 <= fitting <= 52
+
+
+def test_those_who_end_soon_make_room_for_who_peaks_later() -> None:
+    # 40 that end in a few steps hold 9,000 tokens now and nothing when the new ones peak.
+    admission = knowing(128, 11_800)
+    fitting, _ = admission.fitting(requests(40, outputs=120), requests(20), 9_000)
+    assert fitting >= 15
+
+
+def test_a_memory_that_holds_all_needs_no_forecast() -> None:
+    fitting, together = knowing(128, 10**7).fitting(requests(10), requests(64), 0)
+    assert (fitting, together) == (64, None)
+
+
+def test_more_memory_never_admits_fewer() -> None:
+    counts = [knowing(200, kv).fitting(requests(5), requests(60), 500)[0] for kv in (1, 5, 9, 20)]
+    assert counts == sorted(counts)
+    sizes = [1_000, 4_000, 8_000, 16_000, 32_000]
+    counts = [knowing(200, kv).fitting(requests(5), requests(60), 500)[0] for kv in sizes]
+    assert counts == sorted(counts)
+
+
+def test_a_burst_of_preemptions_moves_theta_once() -> None:
+    admission = Admission(1000, 16, 0.02)
+    for _ in range(20):
+        admission.preempted()
+    assert admission.theta == pytest.approx(THETA_START + THETA_STEP)
+    for _ in range(COOL_STEPS):
+        admission.stepped()
+    admission.preempted()
+    assert admission.theta == pytest.approx(THETA_START + 2 * THETA_STEP)
+
+
+def test_theta_rests_where_the_accepted_share_is_preempted() -> None:
+    admission = Admission(1000, 16, 0.02)
+    for _ in range(50):  # one in fifty: 0.02
+        for _ in range(50):
+            admission.stepped()
+            admission.finished(10)
+        admission.preempted()
+    assert admission.theta == pytest.approx(THETA_START, abs=THETA_STEP)
+
+
+def test_theta_keeps_its_range() -> None:
+    admission = Admission(1000, 16, 0.02)
+    for _ in range(2000):
+        admission.finished(10)
+    assert admission.theta == THETA_RANGE[0]
+    for _ in range(2000):
+        for _ in range(COOL_STEPS):
+            admission.stepped()
+        admission.preempted()
+    assert admission.theta == THETA_RANGE[1]
+
+
+def test_batches_in_lockstep_are_spread_out_and_others_are_not() -> None:
+    admission = knowing(400, 60_000)
+    young = requests(60, prompt=200, outputs=1)
+    admission.fitting(young, requests(20, prompt=200), 12_000)
+    started = [admission.paced(10, young, 1000) for _ in range(50)]
+    assert 0 < sum(started) < 50
+    assert admission.paced(10, young, waiting=20) == 10  # nobody will miss the room
+
+
+def test_the_groups_lengths_stand_in_for_a_newcomers() -> None:
+    known, newcomer = knowing(128, 11_800), Admission(11_800, 16, 0.02)
+    cold, _ = newcomer.fitting(requests(0), requests(64), 0)
+    newcomer = Admission(11_800, 16, 0.02)
+    newcomer.hear(tuple(map(float, known._counts.counts)))
+    warm, _ = newcomer.fitting(requests(0), requests(64), 0)
+    settled, _ = known.fitting(requests(0), requests(64), 0)
+    assert warm == pytest.approx(settled, abs=4)
+    assert cold < warm

@@ -1,0 +1,131 @@
+"""The online step-time model, the margin, the prefill chunk."""
+
+import numpy as np
+import pytest
+
+from controller.models.chunk import PATIENCE_STEPS, ChunkSizer
+from controller.models.margin import AIM, Margin
+from controller.models.online import OnlineStepModel, guess, prefill_room
+from controller.models.step_time import StepModel
+from controller.records import StepSample
+
+TRUE = StepModel(0.02, 2e-4, 1e-7, 1e-4, 1e-8, 0.0)
+
+
+def steps(n: int, seed: int = 0) -> list[tuple[int, int, int, int]]:
+    """Varied features: decodes, KV tokens, prefill tokens, prefill x context."""
+    rng = np.random.default_rng(seed)
+    return [
+        (b, b * int(rng.integers(100, 900)), p, p * int(rng.integers(1, 500)))
+        for b, p in zip(
+            rng.integers(1, 200, n).tolist(), rng.integers(0, 400, n).tolist(), strict=True
+        )
+    ]
+
+
+def test_it_finds_the_line_that_the_steps_lie_on() -> None:
+    online = OnlineStepModel(guess(0.05))
+    for one in steps(300):
+        online.learn(*one, TRUE.predict_s(*one))
+    errors = [abs(online.model.predict_s(*s) / TRUE.predict_s(*s) - 1) for s in steps(50, seed=1)]
+    assert max(errors) < 0.02
+
+
+def test_after_a_shift_it_is_right_again_within_200_steps() -> None:
+    online = OnlineStepModel(guess(0.05))
+    for one in steps(300):
+        online.learn(*one, TRUE.predict_s(*one))
+    for one in steps(200, seed=2):
+        online.learn(*one, 1.4 * TRUE.predict_s(*one))
+    errors = [abs(online.model.predict_s(*s) / TRUE.predict_s(*s) / 1.4 - 1) for s in steps(50)]
+    assert np.mean(errors) < 0.05
+
+
+def test_what_the_steps_do_not_tell_stays_as_it_was_believed() -> None:
+    online = OnlineStepModel(TRUE, weight_steps=5)
+    for _ in range(500):  # always the same step, 20% slower than believed
+        online.learn(100, 50_000, 0, 0, 1.2 * TRUE.predict_s(100, 50_000, 0, 0))
+    assert online.model.predict_s(100, 50_000, 0, 0) == pytest.approx(
+        1.2 * TRUE.predict_s(100, 50_000, 0, 0), rel=0.02
+    )
+    assert online.model.c3 == pytest.approx(TRUE.c3, rel=1e-3)
+
+
+def test_no_coefficient_is_negative_whatever_comes() -> None:
+    rng = np.random.default_rng(3)
+    online = OnlineStepModel(guess(0.05))
+    for one in steps(400):
+        online.learn(*one, float(rng.exponential(0.05)))
+        model = online.model
+        assert min(model.c0, model.c1, model.c2, model.c3, model.c4) >= 0
+        assert np.isfinite([model.c0, model.c1, model.c2, model.c3, model.c4]).all()
+
+
+@pytest.mark.parametrize("context", [0, 5_000])
+def test_the_room_for_prompts_is_what_the_model_says_it_takes(context: int) -> None:
+    room = prefill_room(TRUE, 100, 50_000, context, 0.08)
+    assert TRUE.predict_s(100, 50_000, room, room * (context + room / 2)) == pytest.approx(0.08)
+    assert prefill_room(TRUE, 400, 50_000, context, 0.05) < 0
+
+
+@pytest.mark.parametrize("percentile", [90.0, 95.0, 99.0])
+def test_the_violation_rate_meets_the_percentile(percentile: float) -> None:
+    rng, margin, violated = np.random.default_rng(4), Margin(0.05, percentile), 0
+    n = 20_000
+    for _ in range(n):
+        planned_s = 0.05 - margin.seconds
+        took_s = planned_s * float(np.exp(rng.normal(0, 0.04)))
+        margin.observe(took_s, planned_s, 100, aimed=True)
+        violated += took_s > 0.05
+    allowed = 1 - percentile / 100
+    assert violated / n == pytest.approx(AIM * allowed, rel=0.1)
+    assert violated / n <= allowed
+
+
+def test_a_step_that_was_not_sized_by_the_sla_and_kept_it_says_nothing() -> None:
+    margin = Margin(0.05, 99)
+    before = margin._level
+    margin.observe(0.02, 0.02, 10, aimed=False)
+    assert margin._level == before
+
+
+def sample(decodes: int, prefill: int, duration_s: float) -> StepSample:
+    return StepSample(decodes, decodes * 300, prefill, prefill * 100, duration_s)
+
+
+def test_chunks_shrink_as_the_batch_grows_and_grow_with_the_sla() -> None:
+    def chunk(decodes: int, limit_s: float) -> int:
+        sizer = ChunkSizer(limit_s, 99)
+        sizer.hear(TRUE)
+        return sizer.chunk(decodes, decodes * 300, 0, least=16, most=2048)
+
+    assert chunk(10, 0.05) > chunk(60, 0.05) > chunk(100, 0.05)
+    assert chunk(60, 0.08) > chunk(60, 0.05)
+
+
+def test_a_prompt_is_not_kept_waiting_for_ever() -> None:
+    sizer = ChunkSizer(0.05, 99)
+    sizer.hear(TRUE)
+    chunks = [sizer.chunk(200, 60_000, 0, least=16, most=2048) for _ in range(2 * PATIENCE_STEPS)]
+    assert 16 in chunks
+    assert sum(chunks) <= 2 * 16
+
+
+def test_where_no_step_meets_the_sla_prompts_go_on_by_the_block() -> None:
+    sizer = ChunkSizer(0.01, 99)
+    sizer.hear(TRUE)
+    assert sizer.chunk(3, 900, 0, least=16, most=2048) == 16
+
+
+def test_a_wrong_model_is_put_right_by_the_steps() -> None:
+    sizer = ChunkSizer(0.05, 99)
+    sizer.hear(StepModel(0.014, 1.4e-4, 0.7e-7, 0.7e-4, 0.0, 0.0))
+    rng = np.random.default_rng(5)
+    late = []
+    for _ in range(600):
+        decodes = int(rng.integers(40, 80))
+        prefill = sizer.chunk(decodes, decodes * 300, 0, least=16, most=2048)
+        took_s = TRUE.predict_s(decodes, decodes * 300, prefill, prefill * prefill / 2)
+        sizer.observe(StepSample(decodes, decodes * 300, prefill, prefill**2 // 2, took_s))
+        late.append(took_s > 0.05)
+    assert sum(late[40:]) <= 0.02 * len(late[40:])
