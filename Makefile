@@ -63,3 +63,7 @@ bench-scheduler: install ## Cost of the scheduler's own code per step, in micros
 .PHONY: tables
 tables: install ## The papers' tables and studies, rebuilt, into docs/RESULTS.md (about 20 minutes)
 	$(BIN)/python -m benchmarks.tables $(ARGS)
+
+.PHONY: results
+results: install ## How good the policy adaptive is, each figure with its target (about 35 minutes on 2 cores)
+	$(BIN)/python -m benchmarks.results $(ARGS)

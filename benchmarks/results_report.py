@@ -1,0 +1,118 @@
+"""What the parts of ``make results`` hand over: rows with targets, tables, a plot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bootstrap import Estimate
+from benchmarks.document import markdown_table
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure.
+
+    Args:
+        what: in words, for people.
+        estimate: value and 95% interval over seeds; low and high equal where there is one run.
+        at_least, at_most: the targets; None: none on this side.
+    """
+
+    id: str
+    what: str
+    unit: str
+    estimate: Estimate
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the value is inside its targets; None where it has none."""
+        if self.at_least is None and self.at_most is None:
+            return None
+        value = self.estimate.value
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
+
+    @property
+    def target(self) -> str:
+        """The targets as people read them; empty where there are none."""
+        if self.at_least is not None and self.at_most is not None:
+            return f"{self.at_least:g} to {self.at_most:g}"
+        if self.at_least is not None:
+            return f">= {self.at_least:g}"
+        return f"<= {self.at_most:g}" if self.at_most is not None else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As one of ``rows``; the target is a number where it has one side."""
+        sides = [side for side in (self.at_least, self.at_most) if side is not None]
+        target: Any = sides[0] if len(sides) == 1 else (sides or None)
+        return {
+            "id": self.id,
+            "value": _rounded(self.estimate.value),
+            "unit": self.unit,
+            "target": target,
+            "low": _rounded(self.estimate.low),
+            "high": _rounded(self.estimate.high),
+        }
+
+
+def exactly(value: float) -> Estimate:
+    """A figure of one run, or one that has no spread."""
+    return Estimate(value, value, value)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part's results.
+
+    Args:
+        name: G1 and so on: the word for ``--only``.
+        title: what was measured.
+        text: how, and how each figure is defined; Markdown.
+        rows: the figures.
+        tables: what the rows were made from; Markdown.
+        plot: a file in ``document.PLOTS``, where there is one.
+    """
+
+    name: str
+    title: str
+    text: str
+    rows: tuple[Row, ...]
+    tables: tuple[str, ...] = field(default=())
+    plot: Path | None = None
+
+    def markdown(self, command: str) -> str:
+        """As it stands in the document."""
+        parts = [f"### {self.name}: {self.title}", self.text, rows_table(self.rows), *self.tables]
+        if self.plot:
+            parts.append(f"![{self.title}](results/{self.plot.name})")
+        return "\n\n".join([*parts, f"Command: `{command}`"])
+
+
+def rows_table(rows: Sequence[Row]) -> str:
+    """The figures with their targets, for people."""
+    verdicts = {True: "met", False: "**missed**", None: ""}
+    return markdown_table(
+        ("figure", "value", "95%", "target", ""),
+        [
+            (
+                f"{row.what} (`{row.id}`)",
+                f"{shown(row.estimate.value)} {row.unit}".strip(),
+                f"{shown(row.estimate.low)} to {shown(row.estimate.high)}",
+                row.target,
+                verdicts[row.met],
+            )
+            for row in rows
+        ],
+    )
+
+
+def shown(value: float) -> str:
+    """Four digits."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
