@@ -136,28 +136,36 @@ def find_capacity(
     A rate that holds above one that does not is possible, and not looked for.
     """
     limit = course.fluid_limit_per_s
-
-    def holds(rate_per_s: float) -> bool:
-        trace = replay(
-            course.requests_at(rate_per_s),
-            plan,
-            ground,
-            drain=False,
-            give_up=lambda now_s, arrivals_s: _hopeless(now_s, arrivals_s, target),
-            progress=progress,
-        )
-        return not trace.gave_up and holds_target(trace, target)
-
     low, high, held = limit * LOWEST, limit * TOP, False
-    if limit and holds(high):
+    if limit and holds_at(course, plan, ground, target, high, progress):
         return Capacity(high, limit)
     while high > low * (1 + PRECISION):
         middle = math.sqrt(low * high)
-        if holds(middle):
+        if holds_at(course, plan, ground, target, middle, progress):
             low, held = middle, True
         else:
             high = middle
     return Capacity(low if held else 0.0, limit)
+
+
+def holds_at(
+    course: Course,
+    plan: Plan,
+    ground: Ground,
+    target: Target,
+    rate_per_s: float,
+    progress: Progress = lambda finished: None,
+) -> bool:
+    """Whether a policy holds the target at this rate."""
+    trace = replay(
+        course.requests_at(rate_per_s),
+        plan,
+        ground,
+        drain=False,
+        give_up=lambda now_s, arrivals_s: _hopeless(now_s, arrivals_s, target),
+        progress=progress,
+    )
+    return not trace.gave_up and holds_target(trace, target)
 
 
 def holds_target(trace: Trace, target: Target) -> bool:

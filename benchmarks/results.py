@@ -17,6 +17,8 @@ from benchmarks.results_report import Row, Section, rows_table
 # By name: the modules that measure them. One that measures two parts stands under the first.
 PARTS = {
     "G1": "results_memory",
+    "G3": "results_latency",
+    "G4": "results_phases",
 }
 INCLUDED = {"G2": "G1"}
 
