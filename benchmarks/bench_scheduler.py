@@ -82,11 +82,13 @@ TimedScheduler = type(
 class Engine:
     """A scheduler with ``running`` requests that decode, and a step to make it go on."""
 
-    def __init__(self, cls: Callable[..., Any], running: int) -> None:
+    def __init__(
+        self, cls: Callable[..., Any], running: int, policy: str = "paper:l0=buffer"
+    ) -> None:
         options = EngineOptions(
             max_num_seqs=running, max_num_batched_tokens=8192, enable_prefix_caching=False
         )
-        plan = parse_policy("paper:l0=buffer", Sla(itl_ms=50), options)
+        plan = parse_policy(policy, Sla(itl_ms=50), options)
         max_model_len = PROMPT + LENGTH
         self.scheduler = make_scheduler(
             cls,
@@ -135,13 +137,13 @@ class Engine:
         self.scheduler.exchange(self._word, "replica", "group")
 
 
-def own_code_us(running: int, *, mixed: bool) -> list[float]:
+def own_code_us(running: int, *, mixed: bool, policy: str = "paper:l0=buffer") -> list[float]:
     """Own code of each of ``STEPS`` steps, microseconds.
 
     Args:
         mixed: in each step a request comes and is prefilled, and another one ends.
     """
-    engine = Engine(TimedScheduler, running)
+    engine = Engine(TimedScheduler, running, policy)
     watch = engine.scheduler.watch
     engine.exchange()
     if mixed:

@@ -173,6 +173,8 @@ class _Engine:
                 scheduler.cap,
                 scheduler.max_num_scheduled_tokens,
                 model.predict_s(*features) if model else None,
+                sample.kv_tokens,
+                sample.prefill_context,
             )
         )
         for output in scheduler.speak(scheduled, books.left):

@@ -19,8 +19,13 @@ PARTS = {
     "G1": "results_memory",
     "G3": "results_latency",
     "G4": "results_phases",
+    "G5": "results_model",
+    "G6": "results_change",
+    "G9": "results_control",
+    "X": "results_extras",
+    "G7": "results_light",
 }
-INCLUDED = {"G2": "G1"}
+INCLUDED = {"G2": "G1", "G8": "G9"}
 
 
 def part(name: str) -> Callable[[Bench], Section]:

@@ -76,11 +76,13 @@ def share_inside(trace: Trace, sla: Sla) -> float:
     return sum(inside(o, *limits) for o in trace.outcomes) / len(trace.outcomes)
 
 
-def phase(workload: str, profile: StepProfile, load: float, seconds: float) -> Phase:
+def phase(
+    workload: str, profile: StepProfile, load: float, seconds: float, sla: Sla = SLA
+) -> Phase:
     """A phase at a share of its own fluid limit."""
     drawn = load_workload(workload)
     stats = length_stats(draw_traffic(drawn, 5000, None, PILOT_SEED).requests)
-    limit = fluid_limit_per_s(profile, stats, SLA.itl_s)
+    limit = fluid_limit_per_s(profile, stats, sla.itl_s)
     return Phase(drawn, load * limit, seconds)
 
 

@@ -42,6 +42,7 @@ class Step:
         running, waiting, kv_used_tokens: what the engine held while it ran.
         cap, token_budget: the limits it was scheduled under.
         predicted_s: by the model learned from the steps before; None where not identified.
+        kv_tokens, prefill_context: as in ``controller.records.StepSample``.
     """
 
     end_s: float
@@ -54,6 +55,8 @@ class Step:
     cap: int
     token_budget: int
     predicted_s: float | None = None
+    kv_tokens: int = 0
+    prefill_context: int = 0
 
 
 @dataclass(frozen=True, slots=True)

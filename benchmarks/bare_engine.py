@@ -1,0 +1,129 @@
+"""An engine without vLLM's scheduler, for long runs: the Governor, a full queue, and step times.
+
+It serves the queue as vLLM does with chunked prefill: every running request decodes, then prompts
+take what is left of the step's budget, in order, and new ones start while the cap allows. Memory is
+not modelled: it is never what is short.
+"""
+
+import numpy as np
+
+from controller.config import BatchingConfig
+from controller.models.lookahead import Ints, LiveRequests
+from controller.policies.base import LiveBatch
+from controller.records import BatchLimits, EngineLimits, EngineState, ReplicaReport, StepSample
+from replicas.governor import Governor
+from replicas.profile import StepNoise, StepProfile
+
+WAITING = 1000  # the queue's length, always
+OFFERED = 64  # of it, as many are shown to the policy as the scheduler shows it
+LONGEST = 16_384  # tokens that any of them may say
+
+
+class BareEngine:
+    """One replica that is never out of work.
+
+    Args:
+        mean_input, mean_output: tokens; whole-numbered exponential both.
+    """
+
+    def __init__(
+        self,
+        config: BatchingConfig,
+        profile: StepProfile,
+        noise: StepNoise,
+        mean_input: float,
+        mean_output: float,
+        seed: int,
+        now_s: float = 0.0,
+    ) -> None:
+        self.now_s = now_s
+        self._profile, self._noise = profile, noise
+        self._means = mean_input, mean_output
+        self._rng = np.random.default_rng(seed)
+        size = EngineLimits(
+            profile.max_num_seqs, profile.max_num_batched_tokens, profile.kv_tokens * 100, 16
+        )
+        self.governor = Governor(config, size, leased=True, now_s=now_s)
+        # Of each running request: tokens computed, prompt, said, and what it will say.
+        self._running: Ints = np.zeros((4, 0), dtype=np.int64)
+        self._queue = self._draw(WAITING)
+
+    def _draw(self, n: int) -> Ints:
+        inputs, outputs = (self._rng.geometric(1 / mean, n) for mean in self._means)
+        nothing = np.zeros(n, dtype=np.int64)
+        return np.array([nothing, inputs, nothing, outputs], dtype=np.int64)
+
+    @property
+    def state(self) -> EngineState:
+        """What it holds now."""
+        return EngineState(self._running.shape[1], WAITING, int(self._running[0].sum()))
+
+    def step(self) -> StepSample:
+        """One step; returns what it did."""
+        limits = self.governor.before_step(self.state, self.now_s, self._live)
+        computed, prompt, said, _ = self._running
+        before = computed.copy()
+        decoding = computed >= prompt
+        decodes = int(decoding.sum())
+        kv = int(computed[decoding].sum())
+        budget = limits.token_budget - decodes
+        computed[decoding] += 1
+        chunks: list[tuple[int, int]] = []  # tokens, and those computed before
+        for index in np.flatnonzero(~decoding):
+            chunk = min(budget, int(prompt[index] - computed[index]))
+            if chunk <= 0:
+                break
+            chunks.append((chunk, int(before[index])))
+            computed[index] += chunk
+            budget -= chunk
+        chunks += self._start(budget, limits.max_running)
+        computed, prompt, said, _ = self._running
+        prefill = sum(chunk for chunk, _ in chunks)
+        context = sum(chunk * held + chunk * chunk // 2 for chunk, held in chunks)
+        duration_s = self._profile.step_s(decodes, kv, prefill, context) * self._noise.factor()
+        self.now_s += duration_s
+        said[computed >= prompt] += 1
+        self._end()
+        sample = StepSample(decodes, kv, prefill, context, duration_s)
+        self.governor.after_step(sample, len(chunks))
+        return sample
+
+    def _start(self, budget: int, cap: int) -> list[tuple[int, int]]:
+        chunks: list[tuple[int, int]] = []
+        seats = cap - self._running.shape[1]
+        while budget > 0 and len(chunks) < seats:
+            chunk = min(budget, int(self._queue[1, len(chunks)]))
+            self._queue[0, len(chunks)] = chunk
+            chunks.append((chunk, 0))
+            budget -= chunk
+        if chunks:
+            n = len(chunks)
+            for _ in chunks:
+                self.governor.arrived()
+            self._running = np.concatenate([self._running, self._queue[:, :n]], axis=1)
+            self._queue = np.concatenate([self._queue[:, n:], self._draw(n)], axis=1)
+        return chunks
+
+    def _end(self) -> None:
+        _, prompt, said, length = self._running
+        ended = said >= length
+        if ended.any():
+            for inputs, outputs in zip(prompt[ended], said[ended], strict=True):
+                self.governor.finished(int(inputs), int(outputs))
+            self._running = self._running[:, ~ended]
+
+    def _live(self) -> LiveBatch:
+        return LiveBatch(_live(self._running), _live(self._queue[:, :OFFERED]))
+
+    def report(self, replica_id: str) -> ReplicaReport:
+        """What it tells the controller."""
+        return self.governor.report(self.state, self.now_s, replica_id, "group")
+
+    def apply(self, limits: BatchLimits) -> None:
+        """Take the controller's word."""
+        self.governor.apply(limits, self.now_s)
+
+
+def _live(requests: Ints) -> LiveRequests:
+    computed, prompt, said, _ = requests
+    return LiveRequests(computed.copy(), prompt + said, said.copy(), LONGEST - said)
