@@ -17,11 +17,11 @@ from benchmarks.results_report import Row, Section, rows_table
 # By name: the modules that measure them. One that measures two parts stands under the first.
 PARTS = {
     "G1": "results_memory",
-    "G3": "results_latency",
-    "G4": "results_phases",
+    "G9": "results_control",
     "G5": "results_model",
     "G6": "results_change",
-    "G9": "results_control",
+    "G4": "results_phases",
+    "G3": "results_latency",
     "X": "results_extras",
     "G7": "results_light",
 }

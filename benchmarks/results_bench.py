@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -27,7 +27,7 @@ class Bench:
         small: a run to see that it works; its figures mean nothing.
     """
 
-    pool: ProcessPoolExecutor
+    pool: Executor
     seeds: tuple[int, ...]
     small: bool = False
 

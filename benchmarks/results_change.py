@@ -2,19 +2,17 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from benchmarks.bootstrap import mean
 from benchmarks.cases import engine_of
 from benchmarks.document import PLOTS, markdown_table
 from benchmarks.engine import Ground, replay
-from benchmarks.lengths import Floats
 from benchmarks.measure import TOLERANCE
 from benchmarks.plots import plot
 from benchmarks.policies import parse_policy
 from benchmarks.results_bench import Bench
 from benchmarks.results_phases import PROFILE, phase
 from benchmarks.results_report import Row, Section, exactly, shown
+from benchmarks.settling import ALLOWED, WINDOW, steps_until_in_time
 from benchmarks.traffic import draw_phases
 from controller.config import Sla
 from replicas.profile_file import load_profile
@@ -23,7 +21,6 @@ SLA = Sla(itl_ms=50)
 WORKLOAD = "exponential:257,447"
 LOAD, TIMES = 0.95, 4.0  # of the fluid limit after the change, and how many times that before
 PHASE_S = 60.0
-WINDOW, ALLOWED = 40, 2  # of so many steps, so many may be late: 5%, where p99 allows 1%
 POLICIES = (
     "adaptive",
     "static",
@@ -61,23 +58,10 @@ def react(task: Task) -> dict[str, tuple[float, int]]:
         during = (end_s > task.phase_s) & (end_s <= 2 * task.phase_s)
         late = trace.column("duration_s") > 0.05 * TOLERANCE
         late &= trace.column("decodes") > 0
-        steps = settled(late[during].astype(float))
+        steps = steps_until_in_time(late[during].astype(float))
         after_s = end_s[during][steps - 1] - task.phase_s if steps else 0.0
         found[spec] = float(after_s), steps
     return found
-
-
-def settled(late: Floats) -> int:
-    """After how many steps no window of ``WINDOW`` has more than ``ALLOWED`` late ones any more.
-
-    Counted to the last late step of the last such window; 0 where there is none.
-    """
-    if len(late) < WINDOW:
-        return 0
-    bad = np.flatnonzero(np.convolve(late, np.ones(WINDOW), "valid") > ALLOWED)
-    if not len(bad):
-        return 0
-    return int(np.flatnonzero(late[: bad[-1] + WINDOW])[-1]) + 1
 
 
 def run(bench: Bench) -> Section:

@@ -9,6 +9,7 @@ from benchmarks.bootstrap import mean
 from benchmarks.document import markdown_table
 from benchmarks.results_bench import Bench
 from benchmarks.results_report import Row, Section, shown
+from benchmarks.settling import NEAR, seconds_until_settled
 from controller.config import BatchingConfig, parse_batching
 from controller.loop import ControlLoop
 from controller.models.step_time import StepModel
@@ -26,7 +27,6 @@ WRONG = ((0.7, 0.03), (1.3, 0.05))  # times the true step time, and the noise's 
 AROUND = 0.2  # of the asked rate
 
 CAP_S = 180.0  # a replica's life; what the cap comes to is its median over the last third
-NEAR = 0.05  # of that
 NOISE_CV = 0.03
 
 
@@ -91,7 +91,7 @@ def join(task: tuple[int, float]) -> tuple[float, float]:
     old = begin(0, 0.0)
     alone = _live([old], ["old"], loop, config, life_s)["old"]
     both = _live([old, begin(1, old.now_s)], ["old", "new"], loop, config, old.now_s + life_s)
-    return settling_s(both["new"]), settling_s(alone)
+    return seconds_until_settled(both["new"]), seconds_until_settled(alone)
 
 
 def _live(
@@ -119,18 +119,6 @@ def _live(
             caps[name].append((due_s - start_s, words[name].max_running))
         due_s += config.period_s
     return caps
-
-
-def settling_s(caps: list[tuple[float, int]]) -> float:
-    """The time of the first cap from which on all, averaged over 2 s, are near the settled one.
-
-    Near: within ``NEAR``. Settled: the median over the last third.
-    """
-    at_s, cap = np.array(caps, dtype=float).T
-    settled = float(np.median(cap[-len(cap) // 3 :]))
-    smooth = np.convolve(cap, np.full(4, 0.25), "valid")  # a word every half second
-    off = np.flatnonzero(np.abs(smooth - settled) > NEAR * settled)
-    return float(at_s[min(off[-1] + 4, len(at_s) - 1)]) if len(off) else 0.0
 
 
 def run(bench: Bench) -> Section:

@@ -51,7 +51,7 @@ ON_PAPER = (
     ADAPTIVE,
     Runner("default", ("static",), 0.12, 5.0),
     Runner("best_static", static((128, 160, 96, 192)), 0.8, 1.05),
-    Runner("algorithm_2", algorithm_2((128, 160, 192, 256)), 0.75, 1.1),
+    Runner("algorithm_2", algorithm_2((128, 160, 192)), 0.75, 1.1),
 )
 ON_TABLE = (ADAPTIVE, Runner("default", ("static",), 0.3), Runner("best_static", (), 0.8))
 

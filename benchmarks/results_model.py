@@ -15,6 +15,7 @@ from benchmarks.results_bench import Bench
 from benchmarks.results_latency import SLA_STEPS
 from benchmarks.results_phases import phase
 from benchmarks.results_report import Row, Section, shown
+from benchmarks.settling import steps_until_near
 from benchmarks.trace import Trace
 from benchmarks.traffic import draw_phases
 from controller.config import Sla
@@ -30,6 +31,7 @@ LOAD = 0.85  # of the fluid limit
 SLOWER = 1.3  # times the step times, from half of the run on
 PERIOD_S = 0.5  # between two exchanges
 NEAR_STEPS = 50  # the error after a change is a mean over so many steps ...
+LIMIT = 8.0  # of that mean, %
 WITHIN_STEPS = 200  # ... that end this long after it
 
 
@@ -95,7 +97,10 @@ def measure(task: Task) -> Found:
     near = error[change:]
     until = near[WITHIN_STEPS - NEAR_STEPS : WITHIN_STEPS]
     return Found(
-        float(late.mean()), float(np.percentile(late, 99)), float(until.mean()), settled(near)
+        float(late.mean()),
+        float(np.percentile(late, 99)),
+        float(until.mean()),
+        steps_until_near(near, LIMIT, NEAR_STEPS, WITHIN_STEPS),
     )
 
 
@@ -120,13 +125,6 @@ def predictions_s(trace: Trace, sla: Sla) -> Floats:
     return np.array(predicted)
 
 
-def settled(error: Floats, limit: float = 8.0) -> int:
-    """After how many steps the mean over the last ``NEAR_STEPS`` stays at ``limit`` or below."""
-    rolling = np.convolve(error, np.full(NEAR_STEPS, 1 / NEAR_STEPS), "valid")[:WITHIN_STEPS]
-    above = np.flatnonzero(rolling > limit)
-    return int(above[-1]) + 1 + NEAR_STEPS if len(above) else NEAR_STEPS
-
-
 def run(bench: Bench) -> Section:
     """Each table with each change and every seed."""
     profiles = PROFILES[1:] if bench.small else PROFILES
@@ -147,7 +145,7 @@ def run(bench: Bench) -> Section:
         else:
             what = f"MAPE {WITHIN_STEPS} steps after {change}, {profile}"
             after = mean([f.after for f in of])
-            rows.append(Row(f"g5_{change}_{short}", what, "%", after, at_most=8))
+            rows.append(Row(f"g5_{change}_{short}", what, "%", after, at_most=LIMIT))
     return Section(
         "G5",
         "step times predicted one step ahead",

@@ -3,20 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from benchmarks.bootstrap import geometric_mean, mean
 from benchmarks.cases import engine_of
 from benchmarks.document import PLOTS, markdown_table
 from benchmarks.engine import Ground, replay
 from benchmarks.fluid import fluid_limit_per_s
-from benchmarks.measure import TOLERANCE
 from benchmarks.plots import plot
 from benchmarks.policies import parse_policy
 from benchmarks.requests import length_stats
 from benchmarks.results_bench import PILOT_SEED, Bench
 from benchmarks.results_report import Row, Section, shown
-from benchmarks.trace import Outcome, Trace
+from benchmarks.shares import share_inside
 from benchmarks.traffic import Phase, draw_phases, draw_traffic
 from benchmarks.workloads import load_workload
 from controller.config import Sla
@@ -55,25 +52,6 @@ class Task:
     specs: tuple[str, ...]
     phase_s: float = PHASE_S
     plot: bool = False
-
-
-def inside(outcome: Outcome, tpot_s: float, ttft_s: float) -> bool:
-    """Whether a request was served to its end within both.
-
-    TPOT is (last token - first token) / (tokens - 1), so the mean of its times between tokens; one
-    with a single token has none, and is inside.
-    """
-    first_s, finished_s = outcome.first_token_s, outcome.finished_s
-    if first_s is None or finished_s is None:
-        return False
-    in_time = first_s - outcome.request.arrival_s <= ttft_s * TOLERANCE
-    return in_time and finished_s - first_s <= tpot_s * (outcome.tokens - 1) * TOLERANCE
-
-
-def share_inside(trace: Trace, sla: Sla) -> float:
-    """Share of all requests that are inside both parts of the SLA."""
-    limits = (sla.itl_ms or np.inf) / 1000, (sla.ttft_ms or np.inf) / 1000
-    return sum(inside(o, *limits) for o in trace.outcomes) / len(trace.outcomes)
 
 
 def phase(

@@ -47,6 +47,7 @@ def test_the_named_profiles_have_the_defaults_vllm_has_on_their_cards() -> None:
     defaults = {n: (p.max_num_seqs, p.max_num_batched_tokens) for n, p in named_profiles().items()}
     assert defaults == {
         "paper-fig3": (256, 2048),
+        "synthetic-moe": (1024, 8192),
         "h100-Llama-2-70b-hf-tp4": (1024, 8192),
         "h100-Llama-2-7b-hf-tp1": (1024, 8192),
         "a100-Llama-2-7b-hf-tp1": (256, 2048),

@@ -1,0 +1,54 @@
+"""`make results`, as small as it can be: that it runs, and what its parts hand over."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from benchmarks import results_control, results_memory
+from benchmarks.bare_engine import BareEngine
+from benchmarks.race import highest
+from benchmarks.results_bench import Bench
+from controller.config import parse_batching
+from replicas.profile import StepNoise
+from replicas.profile_file import load_profile
+
+
+def test_memory_part_runs_and_every_row_has_a_target() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        section = results_memory.run(Bench(pool, (101,), small=True))
+    ids = [row.id for row in section.rows]
+    assert len(ids) == len(set(ids)) == 8
+    assert all(row.met is not None and row.estimate.value >= 0 for row in section.rows)
+    assert "clairvoyant" in section.markdown("make results")
+
+
+def test_a_violation_run_counts_tokens_and_steps() -> None:
+    of_tokens, of_steps = results_control.violations(
+        results_control.Violations(99, 1.3, 0.03, seed=1, steps=200)
+    )
+    assert 0 <= of_tokens < 20
+    assert 0 <= of_steps < 20
+
+
+def test_the_bare_engine_keeps_its_books() -> None:
+    config = parse_batching({"policy": "static"})
+    engine = BareEngine(config, load_profile("paper-fig3"), StepNoise(0, 0), 50, 20, seed=3)
+    prompts = sum(engine.step().prefill_tokens for _ in range(300))
+    report = engine.report("one")
+    assert report.finished > 100
+    assert report.arrivals - report.finished == engine.state.running
+    # Prompts of 50 tokens each: those that started are computed, or nearly.
+    assert prompts == pytest.approx(50 * report.arrivals, rel=0.1)
+    assert report.lengths.mean_output == pytest.approx(20, rel=0.2)
+
+
+@pytest.mark.parametrize("near", [0.02, 1.0, 3.1, 40.0])
+@pytest.mark.parametrize("capacity", [0.5, 3.0, 11.0])
+def test_the_highest_rate_is_found_from_any_guess(near: float, capacity: float) -> None:
+    found = highest(lambda rate: rate <= capacity, near, 0.01, 50.0)
+    assert capacity / 1.03 <= found <= capacity
+
+
+def test_nothing_holds_and_everything_does() -> None:
+    assert highest(lambda rate: False, 1.0, 0.01, 50.0) == 0.0
+    assert highest(lambda rate: True, 1.0, 0.01, 50.0) == 50.0
