@@ -1,6 +1,7 @@
 """Every private thing of vLLM we lean on: an upgrade that changes one fails here, by name."""
 
 import inspect
+from collections import deque
 from dataclasses import fields
 
 import pytest
@@ -174,6 +175,21 @@ def test_a_request_has_the_fields_we_read(plain):
     assert (request.request_id, request.arrival_time) == ("r", plain.now_s)
     assert (request.num_prompt_tokens, request.num_output_tokens) == (7, 0)
     assert "resumable" in parameters(Request.__init__)
+
+
+def test_the_batch_and_the_queue_can_be_read_request_by_request(plain):
+    scheduler = plain.scheduler
+    for index in range(66):
+        plain.add(f"r{index}", prompt=2, output=9)
+    plain.step()
+    plain.step()
+
+    first = scheduler.running[0]
+    assert (first.num_computed_tokens, first.num_prompt_tokens, first.max_tokens) == (3, 2, 9)
+    assert len(first._output_token_ids) == first.num_output_tokens == 2
+    # First come, first served is a deque, which can be turned; the oldest is at its front.
+    assert isinstance(scheduler.waiting, deque)
+    assert [r.request_id for r in scheduler.waiting] == ["r64", "r65"]
 
 
 def test_the_ways_a_request_ends_have_not_changed():
