@@ -10,7 +10,8 @@ from benchmarks.engine import Ground, replay
 from benchmarks.measure import summarise
 from benchmarks.policies import Speculation, parse_policy
 from benchmarks.results_bench import Bench
-from benchmarks.results_latency import ADAPTIVE, Contest, Runner, Task, search, static
+from benchmarks.results_contests import ADAPTIVE, Contest, Runner, static
+from benchmarks.results_latency import Task, search
 from benchmarks.results_report import Row, Section, shown
 from benchmarks.traffic import draw_requests
 from benchmarks.workloads import load_workload

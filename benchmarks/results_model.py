@@ -12,7 +12,7 @@ from benchmarks.engine import Ground, replay
 from benchmarks.lengths import Floats
 from benchmarks.policies import parse_policy
 from benchmarks.results_bench import Bench
-from benchmarks.results_latency import SLA_STEPS
+from benchmarks.results_contests import SLA_STEPS
 from benchmarks.results_phases import phase
 from benchmarks.results_report import Row, Section, shown
 from benchmarks.settling import steps_until_near
