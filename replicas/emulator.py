@@ -27,6 +27,34 @@ FIRST_WORD = 3  # below it are the special tokens of our tiny tokenizer
 MEMORY_BYTES = 1 << 36  # more than any profile; num_gpu_blocks_override says what is used
 
 
+class Pace:
+    """Lets each step take its time, asleep.
+
+    A profile's times hold the host's share. So a busy accelerator's next step begins where the last
+    one ended: what the host did on these cores meanwhile is hidden in it, as far as it fits in one
+    step. After idling, a step begins when it is given.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._clock, self._sleep = clock, sleep
+        self._free_at_s: float | None = None  # when the last step ended; None: idle
+
+    def step(self, step_s: float) -> None:
+        """Return ``step_s`` seconds after the step began."""
+        now_s = self._clock()
+        begin_s = now_s if self._free_at_s is None else max(self._free_at_s, now_s - step_s)
+        self._free_at_s = begin_s + step_s
+        self._sleep(max(self._free_at_s - now_s, 0.0))
+
+    def idle(self) -> None:
+        """There is nothing left to compute."""
+        self._free_at_s = None
+
+
 class EmulatedExecutor(Executor):
     """Answers EngineCore like a worker would, after the time that the profile says.
 
@@ -45,7 +73,7 @@ class EmulatedExecutor(Executor):
         self._words = range(FIRST_WORD, self.model_config.get_vocab_size())
         self._prompt_tokens: dict[str, int] = {}
         self._step: SchedulerOutput | None = None
-        self._free_at_s = 0.0
+        self._pace = Pace()
         self._answers: dict[str, Any] = {
             "get_kv_cache_spec": self._kv_cache_spec(),
             "get_supported_kv_cache_layouts": ["LBNHC"],
@@ -83,6 +111,8 @@ class EmulatedExecutor(Executor):
             tokens = new.prefill_token_ids or new.prompt_token_ids or ()
             self._prompt_tokens[new.req_id] = len(tokens)
         if not scheduler_output.total_num_scheduled_tokens:
+            # Whenever its last request ended, EngineCore clears it away with an empty step.
+            self._pace.idle()
             self._forget(scheduler_output)
             output = ModelRunnerOutput(req_ids=[], req_id_to_index={}, sampled_token_ids=[])
             return _done(output) if non_block else output
@@ -99,19 +129,13 @@ class EmulatedExecutor(Executor):
 
     def _take_time(self, step: SchedulerOutput) -> None:
         sample, _ = step_sample(step, 0.0)
-        step_s = (
+        self._pace.step(
             self._settings.time_scale
             * self._noise.factor()
             * self._profile.step_s(
                 sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
             )
         )
-        # The profile's time holds the host's share: a busy engine's next step begins where the
-        # last one ended, not after the host's own work on these cores.
-        now_s = time.monotonic()
-        begin_s = self._free_at_s if now_s - self._free_at_s < step_s else now_s
-        self._free_at_s = begin_s + step_s
-        time.sleep(max(self._free_at_s - now_s, 0.0))
 
     def _tokens(self, step: SchedulerOutput) -> ModelRunnerOutput:
         ids = list(step.num_scheduled_tokens)
