@@ -57,7 +57,8 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
     if entry.get("emulate") is not None:
         emulate = parse(EmulateSettings, entry["emulate"], f"{where}.emulate")
         batching = slowed(batching, emulate.time_scale)
-        engine_kwargs = {**emulated_engine(emulate), **engine_kwargs}
+        block_tokens = engine_kwargs.get("block_size") or EMULATED_BLOCK_TOKENS
+        engine_kwargs = {**emulated_engine(emulate, block_tokens), **engine_kwargs}
     additional = dict(engine_kwargs.get("additional_config") or {})
     additional["brimful"] = {
         "batching": batching.model_dump(),
@@ -85,12 +86,14 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
     }
 
 
-def emulated_engine(emulate: EmulateSettings) -> dict[str, Any]:
+def emulated_engine(
+    emulate: EmulateSettings, block_tokens: int = EMULATED_BLOCK_TOKENS
+) -> dict[str, Any]:
     """The engine arguments that give an emulated accelerator its KV memory and no weights."""
     kv_tokens = load_profile(emulate.profile).with_kv_tokens(emulate.kv_tokens).kv_tokens
     return {
-        "block_size": EMULATED_BLOCK_TOKENS,
-        "num_gpu_blocks_override": kv_tokens // EMULATED_BLOCK_TOKENS + 1,  # and the null block
+        "block_size": block_tokens,
+        "num_gpu_blocks_override": kv_tokens // block_tokens + 1,  # and the null block
         "load_format": "dummy",
         "enforce_eager": True,
     }

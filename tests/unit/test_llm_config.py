@@ -159,3 +159,9 @@ def test_an_emulated_accelerator_gets_its_server_and_slower_agreements() -> None
     assert brimful(made)["batching"]["sla"]["itl_ms"] == 100
     assert brimful(made)["batching"]["sla"]["ttft_ms"] is None
     assert brimful(made)["emulate"]["time_scale"] == 2.0
+
+
+def test_an_emulated_accelerators_kv_memory_is_counted_in_the_engines_own_blocks() -> None:
+    emulate = {"profile": "paper-fig3", "kv_tokens": 3200}
+    made = ray_llm_config(entry(emulate=emulate, engine_kwargs={"block_size": 64}))
+    assert made["engine_kwargs"]["num_gpu_blocks_override"] == 51
