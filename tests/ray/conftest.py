@@ -1,5 +1,6 @@
 """One Ray cluster for all tests that need one: starting it and its engines takes minutes."""
 
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ from benchmarks.cluster import LocalCluster, local_cluster
 from benchmarks.tiny_model import make_tiny_model
 
 REPO = Path(__file__).parents[2]
-PORT = 18000
 DEPLOY_TIMEOUT_S = 900
+# Of this run's own: HAProxy would share a port with another cluster's, and its requests too.
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    PORT = free.getsockname()[1]
 SLA_ITL_MS = 4.0  # below what two shared cores manage, so that Algorithm 2 has to act
 
 
