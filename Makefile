@@ -60,6 +60,10 @@ check: install ## Validate every shipped config and manifest
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
 	$(BIN)/python -m benchmarks.bench_scheduler
 
+.PHONY: bench-controller
+bench-controller: install ## Cost of the controller with 1,000 replicas: CPU share, time of an exchange
+	$(BIN)/python -m benchmarks.bench_controller $(ARGS)
+
 .PHONY: tables
 tables: install ## The papers' tables and studies, rebuilt, into docs/RESULTS.md (about 20 minutes)
 	$(BIN)/python -m benchmarks.tables $(ARGS)
