@@ -1,6 +1,8 @@
 """One Ray cluster for all tests that need one: starting it and its engines takes minutes."""
 
+import contextlib
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +10,11 @@ from typing import Any
 import pytest
 import ray
 import yaml
+from ray.exceptions import RayError
 
 from benchmarks.cluster import LocalCluster, local_cluster
 from benchmarks.tiny_model import make_tiny_model
+from tests.ray.control import replicas
 
 REPO = Path(__file__).parents[2]
 DEPLOY_TIMEOUT_S = 900
@@ -106,6 +110,19 @@ def base_url(name: str) -> str:
     return f"http://127.0.0.1:{PORT}/{name}/v1"
 
 
+def wait_heard(app: str, count: int, tries: int = 600) -> None:
+    """Return once the controller has heard so many replicas of this application.
+
+    Ray calls a replica running when it answers; its first exchange may be a moment later.
+    """
+    for _ in range(tries):
+        with contextlib.suppress(RayError, ValueError):
+            if len(replicas(app)) == count:
+                return
+        time.sleep(0.2)
+    raise AssertionError(f"the controller never heard {count} replicas of {app}")
+
+
 @pytest.fixture
 def two_apps(deploy: Deploy, model_path: Path) -> None:
     """``paper`` with two replicas beside ``static`` with one, in one file."""
@@ -126,3 +143,5 @@ def two_apps(deploy: Deploy, model_path: Path) -> None:
             "static", model_path, deployment={"num_replicas": 1}, batching={"policy": "static"}
         ),
     )
+    wait_heard("paper", 2)
+    wait_heard("static", 1)
