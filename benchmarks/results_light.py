@@ -1,6 +1,7 @@
 """G7: a load that does not bind, where the policy may cost nothing; and its own time per step."""
 
 import gc
+import os
 
 from benchmarks.bench_scheduler import own_code_us, percentile
 from benchmarks.bootstrap import geometric_mean, mean
@@ -98,7 +99,9 @@ def run(bench: Bench) -> Section:
         "a load that does not bind, and the policy's own time",
         f"Profile `{PROFILE}`, `{WORKLOAD}` at {LOAD:g} of the fluid limit for {run_s:g} s. Own"
         " code: `benchmarks.bench_scheduler` with `adaptive`, CPU time of the thread,"
-        f" {len(took)} runs; mixed: in each step a request comes, is prefilled, and another ends.",
+        f" {len(took)} runs; mixed: in each step a request comes, is prefilled, and another ends."
+        " Measure it on an idle machine: other work shows through the caches (load average"
+        f" {os.getloadavg()[0]:.1f} here).",
         tuple(rows),
         (markdown_table(("policy", "output tokens/s", "mean TTFT, ms"), lines),),
     )
