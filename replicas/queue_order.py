@@ -39,6 +39,7 @@ class StepAside:
         self._ttft_s = ttft_s
         self._tokens_per_s = 0.0
         self._starts = 0
+        self._favoured: Waiting | None = None  # whose turn it is, until it has started
 
     def observe(self, prefill_tokens: int, duration_s: float, starts: int) -> None:
         """A step is done, which computed so many prompt tokens and in which so many started."""
@@ -50,10 +51,13 @@ class StepAside:
 
     def reorder(self, queue: "deque[Waiting]", now_s: float) -> None:
         """Move those at the front that are too late behind those that are not."""
-        if not queue or not self._late(queue[0], now_s):
+        first = queue[0] if queue else None
+        if self._favoured is not None and self._favoured is not first:
+            self._favoured, self._starts = None, 0
+        if first is None or not self._late(first, now_s):
             return
         if self._starts >= TURN:
-            self._starts = 0
+            self._favoured = first  # for as long as it takes: this step may have no room
             return
         late = self._leading_late(queue, now_s)
         if late < min(len(queue), SCANNED):

@@ -9,7 +9,6 @@ import numpy as np
 from controller.models.lookahead import (
     Floats,
     Forecast,
-    Ints,
     LiveRequests,
     Outlook,
     forecast,
@@ -96,7 +95,7 @@ class Admission:
             None where memory is so large that nothing had to be forecast.
         """
         n = len(running) + len(candidates)
-        longest = self._current(running.outputs).longest + self._block_tokens
+        longest = self._current(running, candidates).longest + self._block_tokens
         if running.held + candidates.held + n * longest <= self._kv_tokens:
             return len(candidates), None
         together = self.forecast(running, candidates, kv_used)
@@ -105,7 +104,7 @@ class Admission:
 
     def forecast(self, running: LiveRequests, candidates: LiveRequests, kv_used: int) -> Forecast:
         """The batch with the first candidate, the first two, and so on."""
-        outlook = self._current(running.outputs)
+        outlook = self._current(running, candidates)
         held = int(running.computed.sum()) + len(running) * self._block_tokens // 2
         shared = 1 - kv_used / held if held > kv_used > 0 else 0.0
         base = forecast(running, outlook, block_tokens=self._block_tokens, shared_frac=shared)
@@ -133,8 +132,10 @@ class Admission:
         self._credit -= allowed
         return allowed
 
-    def _current(self, outputs: Ints) -> Outlook:
+    def _current(self, running: LiveRequests, candidates: LiveRequests) -> Outlook:
         """The outlook, made anew where it is old or does not know an age."""
+        # Who lost its KV blocks waits with what it has said, and may be older than all that run.
+        outputs = np.concatenate([running.outputs, candidates.outputs])
         outlook = self._outlook
         if outlook and self._steps < self._made + REFRESH_STEPS and outlook.knows(outputs):
             return outlook

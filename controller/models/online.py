@@ -120,6 +120,8 @@ def prefill_room(model: StepModel, decodes: int, kv: int, context: int, limit_s:
     room_s = limit_s - model.predict_s(decodes, kv, 0, 0)
     # c4/2 P^2 + (c3 + c4 context) P = room
     half, linear = model.c4 / 2, model.c3 + model.c4 * context
-    if room_s <= 0 or half <= 0:
-        return room_s / linear if linear > 0 else math.copysign(math.inf, room_s)
-    return (math.sqrt(linear * linear + 4 * half * room_s) - linear) / (2 * half)
+    if room_s <= 0:
+        return room_s / linear if linear > 0 else -math.inf
+    # Not (sqrt - linear) / c4: where c4 is all but nothing, that subtracts a number from itself.
+    root = linear + math.sqrt(linear * linear + 4 * half * room_s)
+    return 2 * room_s / root if root > 0 else math.inf

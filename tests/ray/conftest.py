@@ -1,6 +1,7 @@
 """One Ray cluster for all tests that need one: starting it and its engines takes minutes."""
 
 import contextlib
+import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +19,20 @@ from tests.ray.control import replicas
 
 REPO = Path(__file__).parents[2]
 DEPLOY_TIMEOUT_S = 900
-# Of this run's own: HAProxy would share a port with another cluster's, and its requests too.
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    PORT = free.getsockname()[1]
 SLA_ITL_MS = 4.0  # below what two shared cores manage, so that Algorithm 2 has to act
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+# HAProxy's three, fixed by default: a second cluster on this machine would not start.
+PORT, METRICS_PORT, STATS_PORT = free_ports(3)
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +45,11 @@ def model_path() -> Path:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A running Ray cluster, this process connected to it."""
     logs = tmp_path_factory.mktemp("ray")
-    with local_cluster(directory=REPO, logs=logs, cpus=4) as cluster:
+    ports = {
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(METRICS_PORT),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
+    }
+    with local_cluster(ports, directory=REPO, logs=logs, cpus=4) as cluster:
         ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
         yield cluster
         ray.shutdown()
@@ -55,7 +69,7 @@ def deploy(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> D
     def run(*applications: dict[str, Any]) -> None:
         if running == list(applications):
             return
-        running[:] = applications
+        running.clear()
         config = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": "127.0.0.1", "port": PORT},
@@ -65,6 +79,7 @@ def deploy(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> D
         path.write_text(yaml.safe_dump(config))
         cluster.deploy(path)
         cluster.wait_running(DEPLOY_TIMEOUT_S, print)
+        running[:] = applications
 
     return run
 
