@@ -1,7 +1,6 @@
 """One Ray cluster for all tests that need one: starting it and its engines takes minutes."""
 
 import contextlib
-import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator
