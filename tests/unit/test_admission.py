@@ -38,6 +38,16 @@ def test_a_memory_that_holds_all_needs_no_forecast() -> None:
     assert (fitting, together) == (64, None)
 
 
+def test_who_lost_its_blocks_may_be_older_than_all_that_run() -> None:
+    admission = knowing(100, 2_000)
+    admission.fitting(requests(2, outputs=5), requests(20), 300)
+    waiting = live_requests([0] * 21, [50] * 21, [3000] + [0] * 20, [4000] * 21)
+    fitting, _ = admission.fitting(requests(2, outputs=5), waiting, 300)
+    assert fitting == 0  # 3,050 tokens are more than there are
+    fitting, _ = admission.fitting(requests(0), waiting, 0)
+    assert fitting == 0
+
+
 def test_more_memory_never_admits_fewer() -> None:
     counts = [knowing(200, kv).fitting(requests(5), requests(60), 500)[0] for kv in (1, 5, 9, 20)]
     assert counts == sorted(counts)
