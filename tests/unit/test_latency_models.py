@@ -68,6 +68,18 @@ def test_the_room_for_prompts_is_what_the_model_says_it_takes(context: int) -> N
     assert prefill_room(TRUE, 400, 50_000, context, 0.05) < 0
 
 
+@pytest.mark.parametrize("c4", [0.0, 1e-30, 1e-24, 1e-22, 1e-20, 1e-16])
+def test_attention_that_costs_next_to_nothing_leaves_the_room_as_it_is(c4: float) -> None:
+    free = StepModel(0.02, 2e-4, 0.0, 1e-4, c4, 0.0)
+    assert prefill_room(free, 50, 0, 1000, 0.05) == pytest.approx(200, rel=1e-6)
+
+
+def test_where_prompts_cost_nothing_they_all_fit_or_none() -> None:
+    free = StepModel(0.02, 2e-4, 0.0, 0.0, 0.0, 0.0)
+    assert prefill_room(free, 50, 0, 0, 0.05) == float("inf")
+    assert prefill_room(free, 200, 0, 0, 0.05) == -float("inf")
+
+
 @pytest.mark.parametrize("percentile", [90.0, 95.0, 99.0])
 def test_the_violation_rate_meets_the_percentile(percentile: float) -> None:
     rng, margin, violated = np.random.default_rng(4), Margin(0.05, percentile), 0
