@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
-from replicas.queue_order import TURN, StepAside
+from replicas.queue_order import SCANNED, TURN, StepAside
 
 
 @dataclass
@@ -61,3 +61,38 @@ def test_one_start_in_twenty_goes_to_the_one_that_waited_longest() -> None:
         started.append(queue.popleft().name)
         aside.observe(100, 0.1, starts=1)
     assert started.count("old") == 1
+
+
+def test_a_turn_lasts_until_there_is_room_to_start() -> None:
+    aside = StepAside(1.0)
+    queue, started, now_s = deque([Waiting("old", 0.0)]), [], 10.0
+    for step in range(3 * 5 * TURN):
+        now_s += 0.1
+        room = step % 5 == 0  # in one step of five somebody may start
+        if room:
+            queue.append(Waiting("new", now_s))
+        aside.reorder(queue, now_s)
+        if room:
+            started.append(queue.popleft().name)
+        aside.observe(100, 0.1, starts=int(room))
+    assert started.index("old") == TURN
+
+
+def test_a_turn_is_over_when_its_request_has_left() -> None:
+    aside = StepAside(1.0)
+    aside.observe(100, 0.1, starts=TURN)
+    queue = deque([Waiting("a", 0.0), Waiting("b", 0.1), Waiting("c", 9.9)])
+    aside.reorder(queue, 10.0)
+    assert names(queue) == "abc"  # the turn of a
+    queue.popleft()  # its client hung up
+    aside.reorder(queue, 10.0)
+    assert names(queue) == "cb"
+
+
+def test_of_a_long_queue_only_the_front_is_looked_at() -> None:
+    queue = deque([*(Waiting("a", 0.0) for _ in range(SCANNED)), Waiting("b", 9.9)])
+    StepAside(1.0).reorder(queue, 10.0)
+    assert queue[0].name == "a"
+    queue.popleft()
+    StepAside(1.0).reorder(queue, 10.0)
+    assert queue[0].name == "b"
