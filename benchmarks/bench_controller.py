@@ -33,7 +33,7 @@ REPLICAS = 1000
 WARM_UP_S, MEASURED_S = 5, 10  # of virtual time; the first period, in which all join, is apart
 REAL_EXCHANGES, REAL_WARM_UP = 100, 20
 AT_ONCE = 50  # exchanges in flight where the actor's CPU time is taken
-TARGET_SHARE = 1.0  # of a core: an actor runs on one
+TARGET_SHARE = 1.0  # of a core: one thread decides
 TARGET_P99_MS = 5.0  # a hundredth of the period between two exchanges of a replica
 TARGET_JOIN_S = 2.5  # half a lease, after which a replica no longer waits for its answer
 
@@ -137,7 +137,8 @@ def real_rows(fleet: Fleet, config: BatchingConfig, row: Row) -> None:
     row("actor_exchange_p99_ms", percentile(each_ms, 99), "ms")
     row("actor_cpu_ms", cpu_ms, "ms")
     share = cpu_ms / 1000 * len(fleet) * config.exchange_hz
-    row(f"actor_cpu_share_{len(fleet)}", share, "cores", TARGET_SHARE)
+    # No target: several threads, of which Ray's own run beside the one that runs Python.
+    row(f"actor_cpu_share_{len(fleet)}", share, "cores")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
