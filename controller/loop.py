@@ -34,6 +34,7 @@ class _Group:
     members: dict[str, _Member] = field(default_factory=dict)
     pool: Pool = field(default_factory=Pool)
     pooled_s: float = float("-inf")
+    outputs: tuple[float, ...] | None = None  # all members' counts; made when somebody needs them
     unlike: frozenset[str] = frozenset()
 
 
@@ -98,9 +99,8 @@ class ControlLoop:
         lengths = sum((r.lengths for r in reports), LengthMoments())
         alike = (r.steps for r in reports if r.replica_id not in group.unlike)
         steps = sum(alike, StepStats())
-        counts = [r.outputs for r in reports if len(r.outputs) == BINS]
-        outputs = tuple(map(float, map(sum, zip(*counts, strict=True)))) if counts else None
-        group.pool = Pool(len(reports), lengths, fit(steps), outputs)
+        group.pool = Pool(len(reports), lengths, fit(steps))
+        group.outputs = None
         group.pooled_s = now_s
 
     def _limits(self, group: _Group, report: ReplicaReport, decision: Decision) -> BatchLimits:
@@ -120,7 +120,7 @@ class ControlLoop:
             capacity_per_s=capacity,
             model=fit(report.steps) if report.replica_id in group.unlike else pool.model,
             replicas=pool.replicas,
-            outputs=pool.outputs if sum(report.outputs) < RING < sum(pool.outputs or ()) else None,
+            outputs=_for_a_newcomer(group, report),
         )
 
     def snapshot(self, now_s: float) -> dict[str, Any]:
@@ -179,6 +179,16 @@ def unlike(reports: Sequence[ReplicaReport]) -> frozenset[str]:
 def _old_news(report: ReplicaReport, last: _Member, now_s: float) -> bool:
     """Sent twice or overtaken. Past a lease, a lower number is an engine that started anew."""
     return report.seq <= last.report.seq and now_s < last.heard_s + last.limits.lease_s
+
+
+def _for_a_newcomer(group: _Group, report: ReplicaReport) -> tuple[float, ...] | None:
+    """The group's counts of output lengths, if they say more than the replica's own."""
+    if len(report.outputs) != BINS or sum(report.outputs) >= RING:
+        return None
+    if group.outputs is None:
+        counts = [m.report.outputs for m in group.members.values() if len(m.report.outputs) == BINS]
+        group.outputs = tuple(map(float, map(sum, zip(*counts, strict=True))))
+    return group.outputs if sum(group.outputs) > RING else None
 
 
 def _start(report: ReplicaReport) -> Decision:

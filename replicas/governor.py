@@ -162,6 +162,10 @@ class Governor:
         self._outputs.add(output_tokens)
         self._step_half.finished(output_tokens)
 
+    def left(self, output_tokens: int) -> None:
+        """Count a request that was aborted after so many tokens."""
+        self._step_half.left(output_tokens)
+
     def apply(self, limits: BatchLimits, now_s: float) -> None:
         """Take the controller's word; it holds for its lease, counted from now."""
         self._ever_leased = True

@@ -130,6 +130,7 @@ class DynamicBatchScheduler(AsyncScheduler):
         if request.status in RAN_TO_ITS_END:
             self.governor.finished(request.num_prompt_tokens, request.num_output_tokens)
         else:
+            self.governor.left(request.num_output_tokens)
             self._awaits_first_token.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)
 

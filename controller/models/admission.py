@@ -7,18 +7,19 @@ survival of output lengths, and theta, which is corrected by the preemptions tha
 import numpy as np
 
 from controller.models.lookahead import (
-    Floats,
     Forecast,
     LiveRequests,
     Outlook,
     forecast,
+    forecast_leading,
     leading,
 )
-from controller.models.survival import RING, OutputCounts, ShiftAlarm, Survival
+from controller.models.survival import RING, Exposure, LengthHistory, Survival
 
-REFRESH_STEPS = (
-    8  # the survival curve is at most this old; a batch of 200 ends 5 requests meanwhile
-)
+# What is known of lengths is brought up to date every HURRY_STEPS, but more seldom once KNOWN ends
+# tell them to 10% and fewer than NEW of these are new: 2% more would not move a decision.
+HURRY_STEPS, REFRESH_STEPS = 8, 64
+KNOWN, NEW = 100, 0.02
 # Theta starts at one deviation. It moves up by THETA_STEP for a preemption, but once for those
 # within COOL_STEPS, which have one cause; and down by its share of the accepted rate for each
 # request that finished, so that in the long run that share of them is preempted.
@@ -29,7 +30,6 @@ COOL_STEPS = 8
 # PACE_BELOW of the one that memory holds with mixed ages, requests start at most PACE times as fast
 # as they do there, so that ages mix. Closer to 1 wastes more while the batch builds up.
 PACE_BELOW, PACE = 0.9, 1.3
-PACE_FROM = 100  # finished requests: lengths are known to 10%
 
 
 class Admission:
@@ -44,9 +44,10 @@ class Admission:
         self._kv_tokens, self._block_tokens = kv_tokens, block_tokens
         self._epsilon = epsilon
         self.theta = THETA_START
-        self._counts = OutputCounts()
-        self._alarm = ShiftAlarm()
-        self._fleet_counts: tuple[float, ...] | None = None
+        self._history = LengthHistory()
+        self._finished: list[int] = []  # output tokens of those that ended since the last refresh
+        self._left: list[int] = []
+        self._fleet: Exposure | None = None
         self._survival: Survival | None = None
         self._outlook: Outlook | None = None
         self._means: tuple[float, float] | None = None
@@ -55,8 +56,7 @@ class Admission:
 
     def hear(self, fleet_counts: tuple[float, ...] | None) -> None:
         """The group's counts of output lengths, for as long as the own ones are few."""
-        if fleet_counts is not None:
-            self._fleet_counts = fleet_counts
+        self._fleet = Exposure.of_finished(fleet_counts) if fleet_counts else None
 
     def stepped(self) -> None:
         """A step is done."""
@@ -64,12 +64,12 @@ class Admission:
 
     def finished(self, output_tokens: int) -> None:
         """A request ended by itself after so many tokens."""
-        output_tokens = max(output_tokens, 1)
-        self._counts.add(output_tokens)
-        if self._survival and self._alarm.add(self._survival.rank(output_tokens)):
-            self._counts.keep_last(ShiftAlarm.WATCHED)
-            self._survival = self._outlook = self._fleet_counts = None
+        self._finished.append(max(output_tokens, 1))
         self._move_theta(-THETA_STEP * self._epsilon)
+
+    def left(self, output_tokens: int) -> None:
+        """A request was aborted after so many tokens."""
+        self._left.append(output_tokens)
 
     def preempted(self) -> None:
         """A request lost its KV blocks: memory was overcommitted."""
@@ -104,24 +104,21 @@ class Admission:
 
     def forecast(self, running: LiveRequests, candidates: LiveRequests, kv_used: int) -> Forecast:
         """The batch with the first candidate, the first two, and so on."""
-        outlook = self._current(running, candidates)
+        outlook = self._looked_out(running, candidates)
         held = int(running.computed.sum()) + len(running) * self._block_tokens // 2
         shared = 1 - kv_used / held if held > kv_used > 0 else 0.0
-        base = forecast(running, outlook, block_tokens=self._block_tokens, shared_frac=shared)
+        block = self._block_tokens
+        base = forecast(running, outlook, block_tokens=block, shared_frac=shared)
         return base.plus(
-            forecast(
-                candidates,
-                outlook,
-                block_tokens=self._block_tokens,
-                shared_frac=shared,
-                cumulated=True,
-            )
+            forecast_leading(candidates, outlook, block_tokens=block, shared_frac=shared)
         )
 
     def paced(self, admitted: int, running: LiveRequests, waiting: int) -> int:
         """Of those that memory has room for, how many start now (``PACE``)."""
-        if not len(running) or len(self._counts) < PACE_FROM or not self._means:
+        if not len(running) or self._history.ends < KNOWN or not self._survival:
             return admitted
+        if self._means is None:
+            self._means = self._survival.means()
         mean, age = self._means
         steady = self._kv_tokens / (float((running.tokens - running.outputs).mean()) + age)
         if waiting < steady or len(running) + admitted > PACE_BELOW * steady:
@@ -132,24 +129,36 @@ class Admission:
         self._credit -= allowed
         return allowed
 
-    def _current(self, running: LiveRequests, candidates: LiveRequests) -> Outlook:
-        """The outlook, made anew where it is old or does not know an age."""
-        # Who lost its KV blocks waits with what it has said, and may be older than all that run.
-        outputs = np.concatenate([running.outputs, candidates.outputs])
-        outlook = self._outlook
-        if outlook and self._steps < self._made + REFRESH_STEPS and outlook.knows(outputs):
-            return outlook
+    def _current(self, running: LiveRequests, candidates: LiveRequests) -> Survival:
+        """What is known of lengths, brought up to date where it is due."""
+        known = self._history.ends
+        settled = known >= KNOWN and len(self._finished) <= NEW * known
+        at_most = REFRESH_STEPS if settled else HURRY_STEPS
+        if self._survival and self._steps < self._made + at_most:
+            return self._survival
         self._made = self._steps
-        self._survival = Survival(self._pooled_counts(), outputs)
-        self._means = self._survival.means()
-        oldest = int(outputs.max(initial=0)) + REFRESH_STEPS
-        self._outlook = Outlook(self._survival, oldest)
-        return self._outlook
+        # Who lost its KV blocks waits with what it has said.
+        outputs = np.concatenate([running.outputs, candidates.outputs])
+        if self._history.update(self._finished, self._left, outputs, self._survival):
+            self._fleet = None
+        self._finished, self._left = [], []
+        self._survival = Survival(self._pooled())
+        self._means = None
+        return self._survival
 
-    def _pooled_counts(self) -> Floats:
-        own = np.array(self._counts.counts, dtype=float)
-        fleet, missing = self._fleet_counts, RING - len(self._counts)
+    def _looked_out(self, running: LiveRequests, candidates: LiveRequests) -> Outlook:
+        """The outlook, made when it is asked for: with memory to spare nobody does."""
+        # Who waits may be older than all that run.
+        oldest = int(max(running.outputs.max(initial=0), candidates.outputs.max(initial=0)))
+        survival, last = self._current(running, candidates), self._outlook
+        if last is None or last.survival is not survival or not last.knows(oldest):
+            self._outlook = last = Outlook(survival, oldest + REFRESH_STEPS, last)
+        return last
+
+    def _pooled(self) -> Exposure:
+        own, fleet = self._history.seen, self._fleet
+        missing = RING - self._history.ends
         if fleet is None or missing <= 0:
             return own
         # A newcomer's own history, filled up with the group's.
-        return own + np.array(fleet) * (missing / max(sum(fleet), missing))
+        return own.plus(fleet, missing / max(float(fleet.ended.sum()), missing))

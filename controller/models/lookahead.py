@@ -23,12 +23,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.models.survival import EDGES, Survival
+from controller.models.survival import EDGES, Survival, bin_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-POINTS = 28  # of the horizon: memory is found to within 4% of an answer's length
+POINTS = 64  # of the horizon: the peak is met to within 1.6% of an answer's length
 # Deviations of S held back. Held back in full, a cold start fills half of the memory; not at all,
 # the first burst of equal lengths loses a quarter of its requests to preemption.
 SHARED_DEVIATIONS = 0.6
@@ -50,32 +50,66 @@ def horizons(longest: int) -> Ints:
 
 
 class Outlook:
-    """q and e for requests of every age at every horizon: one survival curve, ready to be used.
+    """q and q e for requests of every age at every horizon: one survival curve, ready to be used.
 
     Ages are taken to the middle of their bin (``survival.EDGES``), so that a step only picks rows.
 
     Args:
         oldest: no request has said more tokens than this.
+        last: an outlook that is not needed any more; its memory is used again.
 
     Attributes:
         ahead: the horizons, shape (h,).
+        q, variable, qe: q, q (1 - q) and q e, shape (ages, h).
     """
 
-    def __init__(self, survival: Survival, oldest: int) -> None:
-        self.longest = survival.longest
+    def __init__(self, survival: Survival, oldest: int, last: "Outlook | None" = None) -> None:
+        self.survival, self.longest = survival, survival.longest
         self.ahead = horizons(survival.longest)
         self.ages = _MIDDLES[: age_row(np.array([oldest]))[0] + 1]
-        then = self.ages[:, None] + self.ahead
-        hazard, error = survival.at(then)
-        hazard_now, error_now = survival.at(self.ages)
-        q = np.exp(hazard_now[:, None] - hazard)
-        e = np.sqrt(np.maximum(error - error_now[:, None], 0.0))
+        n, h = len(self.ages), len(self.ahead)
+        # Fresh memory for all of this takes longer than all of the sums.
+        self._space: Floats = last._space if last is not None else np.empty(0)
+        self._terms: Floats = last._terms if last is not None else np.empty(0)
+        if self._space.size < 6 * n * h:
+            self._space = np.empty(6 * n * (h + 8))
+        parts = self._space[: 6 * n * h].reshape(6, n, h)
+        self.q, self.variable, self.qe, gone, grown = parts[:5]
+        then = parts[5].view(np.int64)
+        np.add(self.ages[:, None], self.ahead, out=then)
+        alive, error = survival.by_token(int(self.ages[-1]) + self.longest)
+        np.divide(alive.take(then, out=gone, mode="clip"), alive[self.ages][:, None], out=self.q)
+        np.subtract(1.0, self.q, out=gone)
+        np.multiply(self.q, gone, out=self.variable)
+        np.subtract(error.take(then, out=grown, mode="clip"), error[self.ages][:, None], out=grown)
+        np.sqrt(np.maximum(grown, 0.0, out=grown), out=grown)
         # No error takes a probability past 1.
-        self.q, self.e = q, np.minimum(e, 1 / np.maximum(q, 1e-9) - 1)
+        np.minimum(np.multiply(self.q, grown, out=self.qe), gone, out=self.qe)
 
-    def knows(self, outputs: Ints) -> bool:
-        """Whether all of these ages are in it."""
-        return bool(age_row(outputs).max(initial=0) < len(self.ages))
+    def sums(self, row: Ints, parts: Floats) -> tuple[Floats, Floats, Floats]:
+        """Sums over requests of ``parts``, weighted with q, with q (1 - q), and with q e.
+
+        Args:
+            row: each request's row, shape (n,).
+            parts: shape (p, n).
+
+        Returns:
+            Three times shape (p, horizons).
+        """
+        by_age = np.array(
+            [np.bincount(row, weights=part, minlength=len(self.ages)) for part in parts]
+        )
+        return by_age @ self.q, by_age @ self.variable, by_age @ self.qe
+
+    def space(self, n: int, h: int) -> Floats:
+        """Room for four tables of n requests, shape (4, n, h); always the same."""
+        if self._terms.size < 4 * n * h:
+            self._terms = np.empty(4 * n * (h + 8))
+        return self._terms[: 4 * n * h].reshape(4, n, h)
+
+    def knows(self, oldest: int) -> bool:
+        """Whether every age up to this one is in it."""
+        return bin_of(oldest) + 1 < len(self.ages) if oldest else True
 
 
 _LOWER = np.array(EDGES)
@@ -113,6 +147,12 @@ class LiveRequests:
     def held(self) -> int:
         """Tokens that all of them hold once their prefill is done."""
         return int(self.tokens.sum())
+
+    def where(self, mask: NDArray[np.bool_]) -> "LiveRequests":
+        """Those for which ``mask``, shape (n,), is true."""
+        return LiveRequests(
+            self.computed[mask], self.tokens[mask], self.outputs[mask], self.allowed[mask]
+        )
 
     def first(self, n: int) -> "LiveRequests":
         """The first n of them."""
@@ -167,35 +207,84 @@ class Forecast:
 
 
 def forecast(
-    requests: LiveRequests,
-    outlook: Outlook,
-    *,
-    block_tokens: int,
-    shared_frac: float = 0.0,
-    cumulated: bool = False,
+    requests: LiveRequests, outlook: Outlook, *, block_tokens: int, shared_frac: float = 0.0
 ) -> Forecast:
     """How a batch goes on by itself.
 
     Args:
         block_tokens: memory is given out in blocks of this many tokens.
         shared_frac: of what is in memory, the part that another request holds as well.
-        cumulated: the sums over the first request, the first two, and so on.
     """
-    row = age_row(requests.outputs)
-    ahead = outlook.ahead
+    free = requests.allowed > outlook.longest
+    if not free.all():
+        # Where ``max_tokens`` may cut them off, requests of one age differ.
+        cut_off = _one_by_one(requests.where(~free), outlook, block_tokens, shared_frac)
+        if not free.any():
+            return cut_off
+        others = requests.where(free)
+        return cut_off.plus(
+            forecast(others, outlook, block_tokens=block_tokens, shared_frac=shared_frac)
+        )
+    # Requests of one age have q and e in common, so all sums follow from three per age.
+    ahead = outlook.ahead.astype(float)
+    holds = _holds(requests, block_tokens, shared_frac)
+    parts = np.array([np.ones(len(holds)), holds, holds * holds])
+    alive, chance, shared = outlook.sums(age_row(requests.outputs), parts)
+    return Forecast(
+        alive[0],
+        alive[1] + ahead * alive[0],
+        chance[2] + ahead * (2 * chance[1] + ahead * chance[0]),
+        shared[1] + ahead * shared[0],
+        holds.sum() + ahead * float(len(holds)),
+    )
+
+
+def _one_by_one(
+    requests: LiveRequests, outlook: Outlook, block_tokens: int, shared_frac: float
+) -> Forecast:
+    # Past the last of them there is nothing to sum.
+    h = int(np.searchsorted(outlook.ahead, requests.allowed.max()))
+    sums = np.zeros((5, len(outlook.ahead)))
+    holds, q, weighted, uncertain = _terms(requests, outlook, block_tokens, shared_frac, h)
+    columns = "ij,ij->j"
+    sums[0, :h] = q.sum(axis=0)
+    sums[1, :h] = weighted.sum(axis=0)
+    sums[2, :h] = np.einsum(columns, holds, weighted) - np.einsum(columns, weighted, weighted)
+    sums[3, :h] = uncertain.sum(axis=0)
+    sums[4, :h] = holds.sum(axis=0)
+    return Forecast(*sums)
+
+
+def forecast_leading(
+    requests: LiveRequests, outlook: Outlook, *, block_tokens: int, shared_frac: float = 0.0
+) -> Forecast:
+    """``forecast`` of the first request, the first two, and so on: shapes (n, horizons)."""
+    h = len(outlook.ahead)
+    holds, q, weighted, uncertain = _terms(requests, outlook, block_tokens, shared_frac, h)
+    each = q, weighted, (holds - weighted) * weighted, uncertain, holds
+    return Forecast(*(part.cumsum(axis=0) for part in each))
+
+
+def _holds(requests: LiveRequests, block_tokens: int, shared_frac: float) -> Floats:
+    """Tokens of memory that each takes; half of the last block is empty on average."""
+    return np.asarray((1 - shared_frac) * requests.tokens + block_tokens / 2, dtype=float)
+
+
+def _terms(
+    requests: LiveRequests, outlook: Outlook, block_tokens: int, shared_frac: float, h: int
+) -> Floats:
+    """Of each request at the first h horizons: what it holds while it may be there, q, and what it
+    holds times q and times q e; shape (4, n, h). The next call overwrites it."""
+    row, ahead = age_row(requests.outputs), outlook.ahead[:h]
+    terms = outlook.space(len(row), h)
+    holds, q, weighted, uncertain = terms
     may = requests.allowed[:, None] > ahead
-    q = outlook.q[row] * may
-    # Half of the last block is empty on average.
-    holds = ((1 - shared_frac) * requests.tokens + block_tokens / 2)[:, None] + ahead
-    weighted = holds * q
-    chance = holds * weighted
-    chance -= chance * q
-    shared = weighted * outlook.e[row]
-    holds *= may  # from here on it is the worst case
-    parts = (q, weighted, chance, shared, holds)
-    if cumulated:
-        return Forecast(*(part.cumsum(axis=0) for part in parts))
-    return Forecast(*(part.sum(axis=0) for part in parts))
+    np.add(_holds(requests, block_tokens, shared_frac)[:, None], ahead, out=holds)
+    np.multiply(holds, may, out=holds)
+    np.multiply(outlook.q[row, :h], may, out=q)
+    np.multiply(holds, q, out=weighted)
+    np.multiply(holds, outlook.qe[row, :h], out=uncertain)
+    return terms
 
 
 def leading(fits: NDArray[np.bool_]) -> int:

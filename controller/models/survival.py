@@ -9,6 +9,7 @@ import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,19 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 LONGEST = 1 << 17  # tokens; longer answers count as this long
-GROWTH = 1.08  # a bin is 8% wide where it is wider than one token
+GROWTH = 1.03  # bins are 3% wide where that is more than a token: where equal lengths end matters
 RING = 500  # finished answers remembered: an error of 4% of the batch, and news of a shift in time
-# Before anything is known: half of all answers are longer than this (the median of the Azure
-# conversation trace is 129), and whoever got to x tokens will with probability 1/2 get to
-# 2 x + TYPICAL (a Pareto law: what lasts, lasts).
-TYPICAL = 128.0
 GONE = 0.02  # "nearly all have ended": further ahead nothing is asked
+
+# What is believed of ages that nobody was seen at: Lomax's law (1954), a hazard that falls with age
+# (what lasts, lasts), of SHAPE 3: a coefficient of variation of 1.7, as heavy a tail as answers
+# are known to have. Its scale follows from what is seen. Before anything is, the first ends are
+# expected as if answers had TYPICAL tokens; that they are a quarter as long or four times (SPREAD,
+# a deviation of the logarithm) would not be a surprise. A guess too long costs empty memory until
+# some have ended, a guess too short costs preemptions for as long as the first answers last.
+SHAPE = 3.0
+TYPICAL = 512.0
+SPREAD = 1.4
 PRIOR_REQUESTS = 2.0  # what that belief weighs, in observed requests
 
 
@@ -47,7 +54,23 @@ def bin_of(tokens: int) -> int:
 _EDGES = np.array(EDGES)
 # S(x) = P(output > x) is known at x = edge - 1, where a bin begins.
 _AT = np.array([*(edge - 1 for edge in EDGES), 2 * LONGEST], dtype=float)
-_PRIOR = np.diff(np.log1p(_AT / TYPICAL))  # its cumulated hazard over each bin
+_SCALES = TYPICAL * 2.0 ** np.arange(-4, 5.5, 0.5)
+# By scale, its cumulated hazard over each bin, and the logarithm of the share that ends in it.
+_LAWS = np.array([SHAPE * np.diff(np.log1p(_AT / (SHAPE * scale))) for scale in _SCALES])
+_LOG_SHARES = np.log(-np.expm1(-_LAWS))
+_LOG_PRIOR = -((np.log(_SCALES / TYPICAL) / SPREAD) ** 2) / 2
+
+
+def believed(seen: "Exposure") -> Floats:
+    """The believed hazard over each bin, shape (BINS,): the scale weighed by what was seen.
+
+    Each scale's weight is its probability after Bayes: a binomial likelihood per bin.
+    """
+    outlived = np.maximum(seen.at_risk - seen.ended, 0.0)
+    likelihood = _LOG_PRIOR + _LOG_SHARES @ seen.ended - _LAWS @ outlived
+    weights = np.exp(likelihood - likelihood.max())
+    hazard: Floats = weights @ _LAWS / weights.sum()
+    return hazard
 
 
 class OutputCounts:
@@ -68,83 +91,157 @@ class OutputCounts:
         if len(self._bins) > self._size:
             self.counts[self._bins.popleft()] -= 1
 
-    def keep_last(self, n: int) -> None:
-        """Forget all but the newest n."""
-        while len(self._bins) > n:
-            self.counts[self._bins.popleft()] -= 1
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """Per bin, how many answers ended in it, and how many got into it and had their outcome.
+
+    Args:
+        ended, at_risk: shape (BINS,); fractions allowed.
+    """
+
+    ended: Floats
+    at_risk: Floats
+
+    @classmethod
+    def nothing(cls) -> "Exposure":
+        return cls(np.zeros(BINS), np.zeros(BINS))
+
+    @classmethod
+    def of_finished(cls, counts: Sequence[float] | Floats) -> "Exposure":
+        """What whole answers show: ``counts`` per bin, shape (BINS,)."""
+        ended = np.asarray(counts, dtype=float)
+        return cls(ended, ended[::-1].cumsum()[::-1])
+
+    def plus(self, other: "Exposure", weight: float = 1.0) -> "Exposure":
+        return Exposure(self.ended + weight * other.ended, self.at_risk + weight * other.at_risk)
+
+    def times(self, weight: float) -> "Exposure":
+        return Exposure(weight * self.ended, weight * self.at_risk)
+
+
+def outlived(outputs: Ints) -> Floats:
+    """How many of the requests that have said so many tokens are past each bin, shape (BINS,)."""
+    past = np.searchsorted(_EDGES, outputs + 1, side="right") - 1
+    counted = np.bincount(past, minlength=BINS)[:BINS].astype(float)
+    beyond: Floats = counted[::-1].cumsum()[::-1] - counted
+    return beyond
+
+
+class LengthHistory:
+    """What is known of output lengths from requests seen as they go on and end.
+
+    Every bin that a request gets through, or ends in, counts from the moment that it does: the
+    hazard's occurrences over its exposures. A request that runs counts no more than for what it
+    has shown, and one that ran before the history began for nothing of before; counting whole ages
+    would make answers seem longer by a fifth where 100 run and 500 are remembered.
+
+    Older outcomes fade, by 1/e over ``RING`` ends. When answers change at once, what was seen
+    before the change is dropped (``ShiftAlarm``).
+    """
+
+    def __init__(self) -> None:
+        self.seen = Exposure.nothing()
+        self._since = Exposure.nothing()  # since the alarm last stood at zero
+        self._outlived: Floats = np.zeros(BINS)
+        self._alarm = ShiftAlarm()
+
+    @property
+    def ends(self) -> float:
+        """How many ends it rests on."""
+        return float(self.seen.ended.sum())
+
+    def update(
+        self, finished: Sequence[int], left: Sequence[int], outputs: Ints, known: "Survival | None"
+    ) -> bool:
+        """Take what happened since the last update.
+
+        Args:
+            finished: output tokens of the requests that ended by themselves.
+            left: of those that ended otherwise: aborted, say.
+            outputs: output tokens so far of those that are here, shape (n,).
+            known: what was believed in the meantime.
+
+        Returns:
+            Whether the older history was dropped.
+        """
+        ended = np.bincount([bin_of(tokens) for tokens in finished], minlength=BINS).astype(float)
+        through = outlived(outputs)
+        past = through - self._outlived + outlived(np.array(left, dtype=np.int64))
+        self._outlived = through
+        # A request that is out of sight for a moment takes its past with it, and brings it back.
+        at_risk = np.maximum(ended[::-1].cumsum()[::-1] + past, ended)
+        new = Exposure(ended, at_risk)
+        self.seen = self.seen.times(math.exp(-len(finished) / RING)).plus(new)
+        self._since = self._since.plus(new)
+        if known is None:
+            return False
+        rang = self._alarm.add(float(ended.sum()), float(known.share @ at_risk))
+        if rang and self.ends > ShiftAlarm.FROM:
+            self.seen = self._since
+        else:
+            rang = False
+        if not self._alarm.level:
+            self._since = Exposure.nothing()
+        return rang
 
 
 class ShiftAlarm:
     """Says when answers have changed so much that the older ones mislead.
 
-    A length drawn from S has a rank 1 - S(length) uniform on (0, 1). The mean of the last
-    ``WATCHED`` ranks has a deviation of 0.29 / sqrt(WATCHED); ``ALARM`` is five of them.
+    Page's (1954) cumulative sum of the log likelihood ratio, of ends coming ``FACTOR`` times as
+    often as expected, and as seldom, against as often as expected. The expected number is the sum
+    of the hazards that all requests went through, whether they ended or not, so neither a young
+    batch nor answers that end together count for or against it.
     """
 
-    WATCHED = 32
-    ALARM = 0.25
+    FACTOR = 2.0  # less of a change is followed by fading well enough
+    ALARM = 7.0  # ln of the ends between two false alarms: 1,100
+    FROM = 64  # ends; with fewer, there is nothing to drop
 
     def __init__(self) -> None:
-        self._ranks: deque[float] = deque(maxlen=self.WATCHED)
+        self._more = self._fewer = 0.0
 
-    def add(self, rank: float) -> bool:
-        """Take one finished request's rank, the middle of its bin; True is the alarm."""
-        self._ranks.append(rank)
-        full = len(self._ranks) == self.WATCHED
-        if full and abs(sum(self._ranks) / self.WATCHED - 0.5) > self.ALARM:
-            self._ranks.clear()
-            return True
-        return False
+    @property
+    def level(self) -> float:
+        """0: nothing speaks for a change."""
+        return max(self._more, self._fewer)
+
+    def add(self, ends: float, expected: float) -> bool:
+        """Take the ends that came and those that were expected; True is the alarm."""
+        ratio, factor = math.log(self.FACTOR), self.FACTOR
+        self._more = max(self._more + ends * ratio - expected * (factor - 1), 0.0)
+        self._fewer = max(self._fewer - ends * ratio + expected * (1 - 1 / factor), 0.0)
+        if self.level < self.ALARM:
+            return False
+        self._more = self._fewer = 0.0
+        return True
 
 
 class Survival:
     """S(x) = P(output > x) and the variance of its logarithm.
 
-    Args:
-        finished: per bin, how many requests ended there (``BINS`` numbers, fractions allowed).
-        running: output tokens so far of those that go on, shape (n,).
-
     Attributes:
         longest: the tokens that only ``GONE`` of all answers reach.
+        share: of those that get into a bin, how many end in it, shape (BINS,).
     """
 
-    def __init__(
-        self, finished: Sequence[float] | Floats, running: Sequence[int] | Ints = ()
-    ) -> None:
-        ended = np.asarray(finished, dtype=float)
-        outlived: Floats = np.zeros(BINS)
-        if len(running):
-            # Alive after g tokens: at risk in, and past, every bin that ends at g or before.
-            passed = np.searchsorted(_EDGES, np.asarray(running) + 1, side="right") - 1
-            counted = np.bincount(passed, minlength=BINS)[:BINS].astype(float)
-            outlived = counted[::-1].cumsum()[::-1] - counted
-        at_risk = ended[::-1].cumsum()[::-1] + outlived
-        believed = 1 - np.exp(-_PRIOR)
-        share = (ended + PRIOR_REQUESTS * believed) / (at_risk + PRIOR_REQUESTS)
+    def __init__(self, seen: Exposure) -> None:
+        at_risk = seen.at_risk + PRIOR_REQUESTS
+        share = (seen.ended - PRIOR_REQUESTS * np.expm1(-believed(seen))) / at_risk
         # One more survivor than seen, or a bin in which all ended would be the end of the world.
-        share = np.minimum(share, 1 - 0.5 / (at_risk + PRIOR_REQUESTS))
-        self._hazard = np.concatenate([[0.0], -np.log1p(-share).cumsum()])
-        error = share / ((at_risk + PRIOR_REQUESTS) * (1 - share))
+        self.share: Floats = np.minimum(share, 1 - 0.5 / at_risk)
+        self._hazard = np.concatenate([[0.0], -np.log1p(-self.share).cumsum()])
+        error = self.share / (at_risk * (1 - self.share))
         self._error = np.concatenate([[0.0], error.cumsum()])
 
         gone = int(np.searchsorted(self._hazard, -math.log(GONE)))
         self.longest = max(int(_AT[min(gone, BINS)]), 1)
 
-    def at(self, tokens: Ints) -> tuple[Floats, Floats]:
-        """-log S and Var(log S) at these numbers of tokens, any shape."""
-        top = int(tokens.max(initial=0)) + 1
-        if top >= tokens.size:
-            return np.interp(tokens, _AT, self._hazard), np.interp(tokens, _AT, self._error)
-        # Many answers to few questions: each whole number once.
-        every = np.arange(top)
-        hazard, error = np.interp(every, _AT, self._hazard), np.interp(every, _AT, self._error)
-        return hazard[tokens], error[tokens]
-
-    def rank(self, output_tokens: int) -> float:
-        """P(output < ``output_tokens``), to the middle of its bin."""
-        index = bin_of(output_tokens)
-        at = self._hazard[index], self._hazard[index + 1]
-        return 1 - sum(math.exp(-x) for x in at) / 2
+    def by_token(self, longest: int) -> tuple[Floats, Floats]:
+        """S and Var(log S) at every number of tokens from 0 to ``longest``."""
+        every = np.arange(longest + 1)
+        return np.exp(-np.interp(every, _AT, self._hazard)), np.interp(every, _AT, self._error)
 
     def survival(self, tokens: int) -> float:
         """P(output > tokens)."""

@@ -77,6 +77,9 @@ class AdaptiveStep:
     def finished(self, output_tokens: int) -> None:
         self._admission.finished(output_tokens)
 
+    def left(self, output_tokens: int) -> None:
+        self._admission.left(output_tokens)
+
     def preempted(self) -> None:
         self._admission.preempted()
 

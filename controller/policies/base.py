@@ -30,13 +30,11 @@ class Pool:
         replicas: how many were heard within the last leases.
         lengths: moments of the lengths of their finished requests.
         model: step-time model of all their steps; None where not identified yet.
-        outputs: counts of their finished requests' output lengths (``survival.EDGES``).
     """
 
     replicas: int = 0
     lengths: LengthMoments = field(default_factory=LengthMoments)
     model: StepModel | None = None
-    outputs: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +99,10 @@ class StepHalf(Protocol):
         """A request ended by itself after so many tokens."""
         ...
 
+    def left(self, output_tokens: int) -> None:
+        """A request was aborted after so many tokens."""
+        ...
+
     def preempted(self) -> None:
         """A request lost its KV blocks."""
         ...
@@ -124,6 +126,9 @@ class Follow:
         """Nothing to learn."""
 
     def finished(self, output_tokens: int) -> None:
+        """Nothing to learn."""
+
+    def left(self, output_tokens: int) -> None:
         """Nothing to learn."""
 
     def preempted(self) -> None:

@@ -13,7 +13,7 @@ def requests(n: int, prompt: int = 100, outputs: int = 0, most: int = 4000) -> L
 
 
 def knowing(length: int, kv_tokens: int, n: int = 500) -> Admission:
-    """An engine that has seen n answers of one length."""
+    """An engine that has seen n answers of one length from their beginning."""
     admission = Admission(kv_tokens, 16, 0.02)
     for _ in range(n):
         admission.finished(length)
@@ -100,10 +100,10 @@ def test_batches_in_lockstep_are_spread_out_and_others_are_not() -> None:
 
 def test_the_groups_lengths_stand_in_for_a_newcomers() -> None:
     known, newcomer = knowing(128, 11_800), Admission(11_800, 16, 0.02)
+    settled, _ = known.fitting(requests(0), requests(64), 0)
     cold, _ = newcomer.fitting(requests(0), requests(64), 0)
     newcomer = Admission(11_800, 16, 0.02)
-    newcomer.hear(tuple(map(float, known._counts.counts)))
+    newcomer.hear(tuple(map(float, known._history.seen.ended)))
     warm, _ = newcomer.fitting(requests(0), requests(64), 0)
-    settled, _ = known.fitting(requests(0), requests(64), 0)
     assert warm == pytest.approx(settled, abs=4)
     assert cold < warm

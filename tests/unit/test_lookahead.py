@@ -4,21 +4,23 @@ import numpy as np
 import pytest
 
 from controller.models.lookahead import (
+    POINTS,
     LiveRequests,
     Outlook,
     forecast,
+    forecast_leading,
     horizons,
     leading,
     live_requests,
 )
-from controller.models.survival import BINS, OutputCounts, Survival
+from controller.models.survival import BINS, Exposure, Survival, bin_of
+
+NOTHING = Survival(Exposure.nothing())
 
 
 def outlook(*lengths: int, oldest: int = 400) -> Outlook:
-    counter = OutputCounts()
-    for length in lengths:
-        counter.add(length)
-    return Outlook(Survival(counter.counts), oldest)
+    counts = np.bincount([bin_of(length) for length in lengths], minlength=BINS)
+    return Outlook(Survival(Exposure.of_finished(counts)), oldest)
 
 
 def batch(*rows: tuple[int, int, int]) -> LiveRequests:
@@ -34,7 +36,7 @@ def test_horizons_begin_at_one_and_end_at_the_longest() -> None:
         assert points[0] == 1
         assert points[-1] == longest
         assert (np.diff(points) >= 0).all()
-        assert len(points) <= 60
+        assert len(points) <= POINTS + 20
 
 
 def test_requests_of_a_known_length_hold_their_tokens_until_then() -> None:
@@ -49,26 +51,37 @@ def test_requests_of_a_known_length_hold_their_tokens_until_then() -> None:
 
 
 def test_nobody_outlives_what_it_may_say() -> None:
-    nothing = Outlook(Survival([0] * BINS), 100)
+    nothing = Outlook(NOTHING, 100)
     seen = forecast(batch((10, 0, 5)), nothing, block_tokens=0)
     assert (seen.mean[nothing.ahead >= 5] == 0).all()
     assert (seen.worst[nothing.ahead >= 5] == 0).all()
 
 
 def test_the_upper_bound_is_never_more_than_all_hold_together() -> None:
-    nothing = Outlook(Survival([0] * BINS), 400)
+    nothing = Outlook(NOTHING, 400)
     seen = forecast(batch(*[(50, k, 4000) for k in range(30)]), nothing, block_tokens=16)
     assert (seen.upper(3.0) <= seen.worst + 1e-9).all()
     assert (seen.upper(3.0) >= seen.mean - 1e-9).all()
 
 
-def test_cumulated_sums_end_in_the_sum_over_all() -> None:
+# Of three requests, how many may be cut off by what they may say at most.
+@pytest.mark.parametrize("most", [(9000,) * 3, (9000, 60, 9000), (200, 60, 90)])
+def test_sums_over_ages_are_sums_over_requests(most: tuple[int, int, int]) -> None:
     known = outlook(*range(1, 400))
-    rows = batch((50, 3, 900), (70, 0, 900), (20, 80, 900))
-    one_by_one = forecast(rows, known, block_tokens=16, cumulated=True)
+    rows = batch(*zip((50, 70, 20), (3, 0, 80), most, strict=True))
     whole = forecast(rows, known, block_tokens=16)
-    assert one_by_one.mean[-1] == pytest.approx(whole.mean)
-    assert one_by_one.mean[0] == pytest.approx(forecast(rows.first(1), known, block_tokens=16).mean)
+    leading_ones = forecast_leading(rows, known, block_tokens=16)
+    for name in ("alive", "mean", "chance", "shared", "worst"):
+        assert getattr(leading_ones, name)[-1] == pytest.approx(getattr(whole, name)), name
+
+
+def test_an_outlook_made_in_the_room_of_the_last_one_is_the_same() -> None:
+    rows = batch((50, 3, 9000), (70, 0, 9000), (20, 80, 100))
+    fresh = outlook(*range(1, 300), oldest=200)
+    reused = Outlook(fresh.survival, 200, outlook(*[900] * 50, oldest=900))
+    first, second = (forecast(rows, o, block_tokens=16) for o in (fresh, reused))
+    assert second.mean == pytest.approx(first.mean)
+    assert second.shared == pytest.approx(first.shared)
 
 
 def test_what_is_shared_is_not_counted_again() -> None:

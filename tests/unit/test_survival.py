@@ -8,6 +8,8 @@ from controller.models.survival import (
     EDGES,
     PRIOR_REQUESTS,
     TYPICAL,
+    Exposure,
+    LengthHistory,
     OutputCounts,
     ShiftAlarm,
     Survival,
@@ -15,11 +17,12 @@ from controller.models.survival import (
 )
 
 
-def counts_of(*lengths: int) -> list[int]:
-    counter = OutputCounts()
-    for length in lengths:
-        counter.add(length)
-    return counter.counts
+def seen_of(*lengths: int) -> Exposure:
+    """What whole answers of these lengths show."""
+    return Exposure.of_finished(np.bincount([bin_of(x) for x in lengths], minlength=BINS))
+
+
+NOBODY = np.array([], dtype=np.int64)
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 13, 128, 5000, EDGES[-1], 10**7])
@@ -29,41 +32,78 @@ def test_a_length_is_in_the_bin_that_begins_at_it_or_before(tokens: int) -> None
     assert index == BINS - 1 or tokens < EDGES[index + 1]
 
 
-def test_knowing_nothing_half_of_all_answers_are_longer_than_the_typical_one() -> None:
-    nothing = Survival([0] * BINS)
-    assert nothing.survival(int(TYPICAL)) == pytest.approx(0.5, abs=0.01)
-    # The law of what lasts: from TYPICAL on, half get to three times that.
-    assert nothing.survival(int(3 * TYPICAL)) == pytest.approx(0.25, abs=0.01)
+def test_knowing_nothing_the_typical_length_and_what_lasts_lasts() -> None:
+    nothing = Survival(Exposure.nothing())
+    median = next(x for x in range(1, 4000) if nothing.survival(x) < 0.5)
+    assert TYPICAL / 3 < median < TYPICAL
+    # Who got to twice the median is more likely to go on as long again than one that begins.
+    further = nothing.survival(3 * median) / nothing.survival(2 * median)
+    assert further > nothing.survival(median)
+
+
+def test_of_ages_nobody_was_seen_at_more_is_expected_the_fewer_have_ended() -> None:
+    young = np.full(200, 50)
+    none, some = LengthHistory(), LengthHistory()
+    none.update([], [], young, None)
+    some.update([20] * 40, [], young[40:], None)
+    long, short = Survival(none.seen).survival(1000), Survival(some.seen).survival(1000)
+    assert long > Survival(Exposure.nothing()).survival(1000) > short
 
 
 def test_who_still_runs_counts_as_having_outlived_what_it_has_said() -> None:
     # Ten ended at 10 tokens, ten run and have said 50: half outlive 10, not none.
-    ended = counts_of(*[10] * 10)
-    alone, censored = Survival(ended), Survival(ended, [50] * 10)
-    prior = PRIOR_REQUESTS
-    assert alone.survival(12) < 0.2
-    assert censored.survival(12) == pytest.approx(1 - 10 / (20 + prior), abs=0.05)
+    alone, censored = LengthHistory(), LengthHistory()
+    alone.update([10] * 10, [], NOBODY, None)
+    censored.update([10] * 10, [], np.full(10, 50), None)
+    assert Survival(alone.seen).survival(12) < 0.2
+    expected = 1 - 10 / (20 + PRIOR_REQUESTS)
+    assert Survival(censored.seen).survival(12) == pytest.approx(expected, abs=0.05)
+
+
+def test_who_was_aborted_counts_for_what_it_has_shown() -> None:
+    history = LengthHistory()
+    history.update([], [], np.full(10, 50), None)
+    history.update([], [50] * 10, NOBODY, None)
+    assert history.seen.at_risk[bin_of(40)] == 10
+    assert history.seen.at_risk[bin_of(60)] == 0
+
+
+def test_a_steady_batch_does_not_make_answers_seem_longer() -> None:
+    # Exponential answers, 150 always running: exposures count once, whenever they were seen.
+    rng = np.random.default_rng(3)
+    lengths, said = rng.geometric(1 / 100, 150), np.zeros(150, dtype=np.int64)
+    history, ended = LengthHistory(), list[int]()
+    for step in range(2000):
+        said += 1
+        done = said >= lengths
+        ended += said[done].tolist()
+        lengths[done], said[done] = rng.geometric(1 / 100, done.sum()), 0
+        if step % 10 == 9:
+            history.update(ended, [], said, None)
+            ended = []
+    survival = Survival(history.seen)
+    assert survival.survival(100) == pytest.approx(np.exp(-1), abs=0.04)
+    assert survival.survival(200) == pytest.approx(np.exp(-2), abs=0.03)
 
 
 def test_the_error_of_the_curve_is_greenwoods() -> None:
     # 60 of 100 end in one bin: Var(log S) = d / (n (n - d)), the prior being small beside it.
-    many = Survival(counts_of(*[10] * 60, *[100] * 40))
-    _, error = many.at(np.array([12]))
-    assert error[0] == pytest.approx(60 / (100 * 40), rel=0.1)
+    _, error = Survival(seen_of(*[10] * 60, *[100] * 40)).by_token(12)
+    assert error[12] == pytest.approx(60 / (100 * 40), rel=0.1)
 
 
 def test_a_known_length_is_known() -> None:
-    fixed = Survival(counts_of(*[128] * 400))
+    fixed = Survival(seen_of(*[128] * 400))
     assert fixed.survival(100) > 0.97
     assert fixed.survival(140) < 0.03
     assert fixed.longest <= 140
 
 
 def test_the_mean_age_of_who_runs_is_half_a_fixed_length_and_all_of_an_exponential_one() -> None:
-    mean, age = Survival(counts_of(*[200] * 500)).means()
+    mean, age = Survival(seen_of(*[200] * 500)).means()
     assert (mean, age) == (pytest.approx(200, rel=0.05), pytest.approx(100, rel=0.06))
     rng = np.random.default_rng(0)
-    mean, age = Survival(counts_of(*rng.geometric(1 / 200, 500).tolist())).means()
+    mean, age = Survival(seen_of(*rng.geometric(1 / 200, 500).tolist())).means()
     assert mean == pytest.approx(200, rel=0.15)
     assert age == pytest.approx(200, rel=0.25)
 
@@ -73,15 +113,26 @@ def test_only_the_newest_are_remembered() -> None:
     for length in (1, 1, 5, 5, 5):
         counter.add(length)
     assert (len(counter), counter.counts[bin_of(1)], counter.counts[bin_of(5)]) == (3, 0, 3)
-    counter.keep_last(1)
-    assert sum(counter.counts) == len(counter) == 1
 
 
-def test_the_alarm_is_silent_on_its_own_distribution_and_rings_on_another() -> None:
+def test_the_alarm_is_silent_while_ends_come_as_expected_and_rings_when_they_do_not() -> None:
     rng = np.random.default_rng(1)
-    known = Survival(counts_of(*rng.geometric(1 / 100, 500).tolist()))
     alarm = ShiftAlarm()
-    same = [alarm.add(known.rank(x)) for x in rng.geometric(1 / 100, 2000).tolist()]
-    assert sum(same) == 0
-    longer = [alarm.add(known.rank(x)) for x in rng.geometric(1 / 600, 64).tolist()]
-    assert any(longer)
+    assert not any(alarm.add(float(ends), 2.0) for ends in rng.poisson(2.0, 1000))
+    assert any(alarm.add(float(ends), 2.0) for ends in rng.poisson(6.0, 10))
+    assert any(alarm.add(0.0, 2.0) for _ in range(10))
+
+
+def test_a_change_of_lengths_drops_what_was_known_and_equal_answers_that_end_together_do_not() -> (
+    None
+):
+    history = LengthHistory()
+    history.update([64] * 300, [], NOBODY, None)
+    for _ in range(20):  # waves that end all at once
+        known = Survival(history.seen)
+        assert not history.update([], [], np.full(50, 63), known)
+        assert not history.update([64] * 50, [], NOBODY, known)
+    known = Survival(history.seen)
+    dropped = [history.update([], [], np.full(50, 60 + k), known) for k in range(1, 60)]
+    assert any(dropped)
+    assert Survival(history.seen).survival(100) > 0.7
