@@ -266,8 +266,12 @@ def forecast_leading(
 
 
 def _holds(requests: LiveRequests, block_tokens: int, shared_frac: float) -> Floats:
-    """Tokens of memory that each takes; half of the last block is empty on average."""
-    return np.asarray((1 - shared_frac) * requests.tokens + block_tokens / 2, dtype=float)
+    """Tokens of memory that each takes.
+
+    With a whole block for the last one, of which half is empty on average: equal requests that
+    started together come to the end of their blocks together.
+    """
+    return np.asarray((1 - shared_frac) * requests.tokens + block_tokens, dtype=float)
 
 
 def _terms(
