@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
@@ -14,9 +15,9 @@ WORDS = ("the", "a", "river", "jar", "brim", "queue", "batch", "token", "memory"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request: what is asked, and how many seconds after the start."""
+    """One request: what is asked (a text or token ids), and how many seconds after the start."""
 
-    prompt: str
+    prompt: str | list[int]
     max_tokens: int
     at_s: float = 0.0
 
@@ -84,7 +85,7 @@ async def send(
 async def _ask(
     session: aiohttp.ClientSession, url: str, model: str, ask: Ask, stream: bool
 ) -> Answer:
-    body = {
+    body: dict[str, Any] = {
         "model": model,
         "prompt": ask.prompt,
         "max_tokens": ask.max_tokens,

@@ -25,6 +25,8 @@ PARTS = {
     "G3-tables": "results_latency.run_tables",
     "X": "results_extras.run",
     "G7": "results_light.run",
+    "HTTP": "results_http.run",
+    "CPU": "results_cpu.run",
 }
 INCLUDED = {"G2": "G1", "G8": "G9"}
 
