@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from tqdm import tqdm
 
 from benchmarks.bootstrap import Estimate
 from benchmarks.cases import engine_of
+from benchmarks.client_view import DELAY_S, NOISE, Seen, of_answers, of_trace, together
 from benchmarks.cluster import LocalCluster, local_cluster
 from benchmarks.document import ROOT, markdown_table
 from benchmarks.engine import Ground, replay
@@ -35,7 +35,6 @@ from benchmarks.results_bench import Bench
 from benchmarks.results_phases import LOAD, PROFILE, SLA, WORKLOADS, phase
 from benchmarks.results_report import Row, Section, exactly, shown
 from benchmarks.tiny_model import VOCAB, make_tiny_model
-from benchmarks.trace import Trace
 from benchmarks.traffic import draw_phases, draw_traffic
 from benchmarks.workloads import load_workload
 from controller.actor import find_controller
@@ -46,93 +45,10 @@ REPLICAS = 2
 POLICIES = ("adaptive", "static")
 WORKLOAD = "exponential:257,62"
 RUN_S, PHASE_S = 60.0, 25.0  # of the profile's time
-DELAY_S = 2.0
 NEAR = 0.15  # what the stack and the replay may differ by
 PORT = 8123
 MAX_MODEL_LEN = 17_000  # the longest of the Azure trace
 DEPLOY_TIMEOUT_S = 600
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a client saw, in seconds of the profile's time.
-
-    Args:
-        arrival_s, ttft_s, tpot_s: of each request, shape (n,); NaN TTFT: none came.
-        gap_s, gap_end_s: times between tokens, and when each ended, shape (gaps,).
-    """
-
-    arrival_s: Floats
-    ttft_s: Floats
-    tpot_s: Floats
-    gap_s: Floats
-    gap_end_s: Floats
-
-    def later_half(self) -> "Seen":
-        """Without the first half, which fills the engines; by arrivals."""
-        half_s = self.arrival_s.max() / 2
-        late, gap_late = self.arrival_s >= half_s, self.gap_end_s >= half_s
-        gap_late &= self.gap_end_s <= 2 * half_s
-        return Seen(
-            self.arrival_s[late],
-            self.ttft_s[late],
-            self.tpot_s[late],
-            self.gap_s[gap_late],
-            self.gap_end_s[gap_late],
-        )
-
-    @property
-    def p99_itl_ms(self) -> float:
-        return float(np.percentile(self.gap_s, 99)) * 1000
-
-    @property
-    def median_ttft_s(self) -> float:
-        return float(np.median(np.nan_to_num(self.ttft_s, nan=np.inf)))
-
-    @property
-    def inside(self) -> float:
-        """Share of requests inside TPOT and TTFT."""
-        tpot_s, ttft_s = (SLA.itl_ms or 0) / 1000, (SLA.ttft_ms or 0) / 1000
-        return float(((self.ttft_s <= ttft_s) & (self.tpot_s <= tpot_s * (1 + NOISE))).mean())
-
-    def holds(self) -> bool:
-        """Capacity as in G3, seen from the client: p99 ITL, and the median wait."""
-        late = self.later_half()
-        in_time = late.p99_itl_ms <= (SLA.itl_ms or 0) * (1 + NOISE)
-        return bool(in_time and late.median_ttft_s <= DELAY_S)
-
-
-NOISE = 0.02  # of a time at the client: 1 ms of 50, 4 ms of its clock
-
-
-def together(parts: Sequence[Seen]) -> Seen:
-    """What the clients of several replicas saw."""
-    names = ("arrival_s", "ttft_s", "tpot_s", "gap_s", "gap_end_s")
-    return Seen(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
-
-
-def of_answers(asks: Sequence[Ask], answers: Sequence[Answer]) -> Seen:
-    """At the client of the stack."""
-    arrival = np.array([ask.at_s for ask in asks]) / SCALE
-    ttft = np.array([np.nan if a.ttft_s is None else a.ttft_s for a in answers]) / SCALE
-    gaps = [np.array(a.itl_s) / SCALE for a in answers]
-    tpot = np.array([g.sum() / max(a.tokens - 1, 1) for g, a in zip(gaps, answers, strict=True)])
-    ends = [s + t + g.cumsum() for s, t, g in zip(arrival, ttft, gaps, strict=True)]
-    return Seen(arrival, ttft, tpot, np.concatenate(gaps), np.concatenate(ends))
-
-
-def of_trace(trace: Trace) -> Seen:
-    """At the client of a replay, had it one."""
-    arrival = np.array([o.request.arrival_s for o in trace.outcomes])
-    first = np.array(
-        [np.nan if o.first_token_s is None else o.first_token_s for o in trace.outcomes]
-    )
-    last = np.array([np.nan if o.finished_s is None else o.finished_s for o in trace.outcomes])
-    tokens = np.array([max(o.tokens - 1, 1) for o in trace.outcomes])
-    return Seen(
-        arrival, first - arrival, (last - first) / tokens, trace.gaps.length_s, trace.gaps.end_s
-    )
 
 
 def replayed(task: tuple[str, tuple[Request, ...]]) -> Seen:
@@ -161,7 +77,7 @@ def capacity(task: tuple[str, float, int]) -> float:
     limit = fluid_limit_per_s(profile, stats, SLA.itl_s)
 
     def holds(rate_per_s: float) -> bool:
-        return replayed((spec, steady(rate_per_s, run_s, seed))).holds()
+        return replayed((spec, steady(rate_per_s, run_s, seed))).holds(SLA)
 
     return highest(holds, 0.93 * limit, limit / 16, 1.2 * limit)
 
@@ -213,7 +129,7 @@ class Stack:
         bad = [a.error or f"{a.status} {a.text[:200]}" for a in answers if not a.whole]
         if bad:
             raise RuntimeError(f"{len(bad)} of {len(asks)} requests were not served: {bad[0]}")
-        return of_answers(asks, answers)
+        return of_answers(asks, answers, SCALE)
 
     def _ask(self, request: Request) -> Ask:
         prompt = [self._random.randrange(3, VOCAB) for _ in range(request.input_tokens)]
@@ -309,7 +225,7 @@ def _section(per_s: float, run_s: float, phase_s: float, pairs: Pairs) -> Sectio
         seen, expected = (one.later_half() for one in pairs["below", policy])
         what = f"p99 ITL of {policy} at {1 - NEAR:g} of the replay's capacity"
         rows.append(ratio(f"http_itl_{policy}", what, seen.p99_itl_ms, expected.p99_itl_ms))
-    verdicts = [pairs[case, "adaptive"][0].holds() for case in ("below", "above")]
+    verdicts = [pairs[case, "adaptive"][0].holds(SLA) for case in ("below", "above")]
     rows.append(
         Row(
             "http_capacity_g3",
@@ -319,7 +235,7 @@ def _section(per_s: float, run_s: float, phase_s: float, pairs: Pairs) -> Sectio
             at_least=1,
         )
     )
-    shares = {p: [one.inside for one in pairs["phases", p]] for p in POLICIES}
+    shares = {p: [one.inside(SLA) for one in pairs["phases", p]] for p in POLICIES}
     for policy, (seen_share, expected_share) in shares.items():
         what = f"G4's share inside, {policy}"
         rows.append(ratio(f"http_inside_{policy}", what, seen_share, expected_share))
@@ -329,7 +245,7 @@ def _section(per_s: float, run_s: float, phase_s: float, pairs: Pairs) -> Sectio
     for (case, policy), both in pairs.items():
         for where, one in zip(("stack", "replay"), both, strict=True):
             late = one.later_half()
-            figures = late.p99_itl_ms, late.median_ttft_s, one.inside
+            figures = late.p99_itl_ms, late.median_ttft_s, one.inside(SLA)
             lines.append((f"{case}, `{policy}`, {where}", *map(shown, figures)))
     return Section(
         "HTTP",
