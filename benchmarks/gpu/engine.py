@@ -1,0 +1,282 @@
+"""A vLLM engine core of this process: real weights' shapes, real kernels, no server around it.
+
+It is the loop of vLLM's ``EngineCoreProc`` without its queues: what reaches a client is taken when
+the core hands it out. Policies, caps and chunks are changed between runs, so that one start of the
+engine (weights, CUDA graphs) serves a whole comparison.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+from vllm import SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor.abstract import Executor
+from vllm.v1.request import Request as EngineRequest
+
+from benchmarks.client_view import Seen
+from benchmarks.requests import Request
+from controller.config import BatchingConfig
+from controller.records import EngineLimits, EngineState, StepLimits, StepSample
+from replicas.governor import Governor
+from replicas.scheduler import DynamicBatchScheduler
+
+TOKEN = 7  # prompts mean nothing; with dummy weights answers do not either
+OURS = "benchmarks.gpu.engine.RecordingScheduler"
+PLAIN = "vllm.v1.core.sched.async_scheduler.AsyncScheduler"
+
+
+class RecordingScheduler(DynamicBatchScheduler):
+    """Keeps every step's sample, and what its own code took, while ``recording``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.recording = False
+        self.samples: list[StepSample] = []
+        self.own_us: list[float] = []
+        self.token_budget: int | None = None  # for the step-time grid: of each step
+        self._own_s = 0.0
+        super().__init__(*args, **kwargs)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Time the governor, and what reads requests for it."""
+        governor = self.governor
+        before, after = governor.before_step, governor.after_step
+
+        def before_step(state: EngineState, now_s: float, live: Any) -> StepLimits:
+            limits = before(state, now_s, live)
+            if self.token_budget is None:
+                return limits
+            return replace(limits, token_budget=self.token_budget)
+
+        def after_step(sample: StepSample, prefills: int) -> None:
+            if self.recording:
+                self.samples.append(sample)
+            after(sample, prefills)
+
+        governor.before_step = before_step  # type: ignore[method-assign, assignment]
+        governor.after_step = after_step  # type: ignore[method-assign]
+
+    def follow(self, batching: BatchingConfig, limits: EngineLimits) -> None:
+        """From now on another policy decides, which has seen nothing yet."""
+        self.governor = Governor(batching, limits, leased=False, now_s=self.now_s())
+        self._watch()
+
+    def _set_limits(self) -> None:
+        start_s = time.perf_counter()
+        super()._set_limits()
+        self._own_s = time.perf_counter() - start_s
+
+    def _measure(self, done: Any) -> None:
+        start_s = time.perf_counter()
+        super()._measure(done)
+        if self.recording:
+            self.own_us.append((time.perf_counter() - start_s + self._own_s) * 1e6)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What an engine is started with."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    gpu_memory_utilization: float = 0.9
+    enforce_eager: bool = False
+    block_size: int | None = None
+
+
+class Engine:
+    """One engine core.
+
+    Args:
+        scheduler: its class; ``OURS`` or ``PLAIN``.
+    """
+
+    def __init__(self, model: Path, size: Size, scheduler: str = OURS) -> None:
+        self.size = size
+        config = EngineArgs(
+            model=str(model),
+            load_format="dummy",
+            skip_tokenizer_init=True,
+            scheduler_cls=scheduler,
+            enable_prefix_caching=False,
+            max_num_seqs=size.max_num_seqs,
+            max_num_batched_tokens=size.max_num_batched_tokens,
+            max_model_len=size.max_model_len,
+            gpu_memory_utilization=size.gpu_memory_utilization,
+            enforce_eager=size.enforce_eager,
+            **({"block_size": size.block_size} if size.block_size else {}),
+        ).create_engine_config()
+        self.core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        self.scheduler: Any = self.core.scheduler
+        self._kept: list[Any] = []
+        self._number = 0
+
+    @property
+    def kv_tokens(self) -> int:
+        """KV memory that requests may use now, tokens."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        return int(pool.get_num_free_blocks() * self.scheduler.block_size)
+
+    def keep_kv_free(self, tokens: int | None) -> None:
+        """Take KV blocks away so that ``tokens`` are left; None: give them back."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        if self._kept:
+            pool.free_blocks(self._kept)
+            self._kept = []
+        if tokens is not None:
+            spare = pool.get_num_free_blocks() - tokens // self.scheduler.block_size
+            self._kept = pool.get_new_blocks(max(spare, 0))
+
+    def follow(
+        self, batching: BatchingConfig, *, cap: int | None = None, chunk: int | None = None
+    ) -> None:
+        """The policy of the next runs, with vLLM's own two settings.
+
+        Args:
+            cap, chunk: ``max_num_seqs`` and ``max_num_batched_tokens``; None: as it was started.
+        """
+        assert not self.scheduler.has_requests()
+        limits = EngineLimits(
+            max_num_seqs=min(cap or self.size.max_num_seqs, self.size.max_num_seqs),
+            max_num_batched_tokens=min(
+                chunk or self.size.max_num_batched_tokens, self.size.max_num_batched_tokens
+            ),
+            kv_tokens=self.kv_tokens,
+            block_tokens=self.scheduler.block_size,
+        )
+        self.scheduler.follow(batching, limits)
+
+    def add(self, input_tokens: int, output_tokens: int, max_tokens: int | None = None) -> str:
+        """One request, now; it says exactly ``output_tokens``."""
+        self._number += 1
+        request = EngineRequest(
+            str(self._number),
+            [TOKEN] * input_tokens,
+            SamplingParams(max_tokens=output_tokens, ignore_eos=True, temperature=0.0),
+            None,
+            arrival_time=time.time(),
+        )
+        # What it may say at most is all that a policy may know of its length.
+        request.max_tokens = output_tokens
+        self.core.add_request(request, 0)
+        return request.request_id
+
+    def step(self) -> list[tuple[str, int, bool]]:
+        """One step of the core: (request, new tokens, whether it ended) of what it handed out."""
+        outputs, executed = self.core.step_fn()
+        self.core.post_step(executed)
+        said = outputs.get(0) if outputs else None
+        return (
+            [(o.request_id, len(o.new_token_ids), o.finished) for o in said.outputs] if said else []
+        )
+
+    def busy(self) -> bool:
+        """Whether anything runs, waits, or is on its way back."""
+        queue = getattr(self.core, "batch_queue", None)
+        return bool(self.scheduler.has_requests() or queue)
+
+    def serve(self, requests: Sequence[Request], what: str, limit_s: float = 1e9) -> "Run":
+        """Requests as they come; returns when all are served, or after ``limit_s``.
+
+        Those that had not ended by then are aborted, and count as they were.
+        """
+        numbers: dict[str, int] = {}
+        first: dict[int, float] = {}
+        last: dict[int, float] = {}
+        tokens = [0] * len(requests)
+        gaps: list[tuple[float, float]] = []
+        due, start_s = 0, time.perf_counter()
+        if isinstance(self.scheduler, RecordingScheduler):
+            self.scheduler.samples, self.scheduler.own_us = [], []
+            self.scheduler.recording = True
+        with tqdm(total=len(requests), desc=what, leave=False) as bar:
+            while due < len(requests) or self.busy():
+                now_s = time.perf_counter() - start_s
+                if now_s > limit_s:
+                    break
+                while due < len(requests) and requests[due].arrival_s <= now_s:
+                    request = requests[due]
+                    numbers[self.add(request.input_tokens, request.output_tokens)] = due
+                    due += 1
+                if not self.busy():
+                    time.sleep(min(requests[due].arrival_s - now_s, 0.01))
+                    continue
+                for request_id, said, ended in self.step():
+                    now_s, number = time.perf_counter() - start_s, numbers[request_id]
+                    if said and number in last:
+                        gaps.append((now_s - last[number], now_s))
+                    elif said:
+                        first[number] = now_s
+                    last[number] = now_s
+                    tokens[number] += said
+                    bar.update(ended)
+        took_s = time.perf_counter() - start_s
+        self._clear()
+        return self._run(requests, first, last, tokens, gaps, took_s)
+
+    def _clear(self) -> None:
+        if isinstance(self.scheduler, RecordingScheduler):
+            self.scheduler.recording = False
+        left = list(self.scheduler.requests)
+        if left:
+            self.core.abort_requests(left)
+        while self.busy():
+            self.step()
+
+    def _run(
+        self,
+        requests: Sequence[Request],
+        first: dict[int, float],
+        last: dict[int, float],
+        tokens: list[int],
+        gaps: list[tuple[float, float]],
+        took_s: float,
+    ) -> "Run":
+        arrival = np.array([r.arrival_s for r in requests])
+        n = range(len(requests))
+        ttft = np.array([first.get(k, np.nan) for k in n]) - arrival
+        stay = np.array([last.get(k, np.nan) - first.get(k, np.nan) for k in n])
+        lengths, ends = zip(*gaps, strict=True) if gaps else ((), ())
+        seen = Seen(
+            arrival,
+            ttft,
+            stay / np.maximum(np.array(tokens) - 1, 1),
+            np.array(lengths, dtype=float),
+            np.array(ends, dtype=float),
+        )
+        ours = isinstance(self.scheduler, RecordingScheduler)
+        report = None
+        if ours:
+            state = EngineState(0, 0, 0)
+            report = self.scheduler.governor.report(state, self.scheduler.now_s(), "card", "card")
+        return Run(
+            seen,
+            sum(tokens) / took_s,
+            report.preemptions if report else 0,
+            tuple(self.scheduler.samples) if ours else (),
+            tuple(self.scheduler.own_us) if ours else (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run came to.
+
+    Args:
+        tokens_per_s: output tokens, over the whole run.
+        samples: every step; empty for a plain engine.
+        own_us: own code of each step, microseconds.
+    """
+
+    seen: Seen
+    tokens_per_s: float
+    preemptions: int
+    samples: tuple[StepSample, ...]
+    own_us: tuple[float, ...]
