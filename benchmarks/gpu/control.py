@@ -147,10 +147,7 @@ class Contest:
     def _at(self, traffic: Traffic, rate_per_s: float) -> list[Request]:
         n = max(int(rate_per_s * self._seconds), 20)
         longest = self._engine.size.max_model_len
-        fitting = [
-            r for r in traffic.at(rate_per_s)[:n] if r.input_tokens + r.output_tokens < longest
-        ]
-        return fitting
+        return [r for r in traffic.at(rate_per_s)[:n] if r.input_tokens + r.output_tokens < longest]
 
     def latency(self, workload: str, profile: StepProfile, sla: Sla, run_s: float) -> None:
         """Latencies at fixed rates, then capacities."""
