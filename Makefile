@@ -64,6 +64,12 @@ bench-scheduler: install ## Cost of the scheduler's own code per step, in micros
 bench-controller: install ## Cost of the controller with 1,000 replicas: CPU share, time of an exchange
 	$(BIN)/python -m benchmarks.bench_controller $(ARGS)
 
+.PHONY: bench-gpu
+OUT ?= .cache/gpu
+bench-gpu: ## Step times and control on a GPU, with the Python and vLLM that are there (under 20 minutes)
+	VLLM_ENABLE_V1_MULTIPROCESSING=0 $(PYTHON) -m benchmarks.gpu.step_time --out $(OUT)
+	VLLM_ENABLE_V1_MULTIPROCESSING=0 $(PYTHON) -m benchmarks.gpu.control --profile $(OUT)/card.json --out $(OUT)
+
 .PHONY: tables
 tables: install ## The papers' tables and studies, rebuilt, into docs/RESULTS.md (about 20 minutes)
 	$(BIN)/python -m benchmarks.tables $(ARGS)

@@ -1,8 +1,9 @@
 """How long a request that has said g tokens goes on: survival of output lengths, with its error.
 
-The estimate is Kaplan and Meier's (1958) with the requests that still run as censored ones: whoever
-has said g tokens has outlived every length below. Counting the finished alone would favour short
-answers whenever the batch is young, which is when it matters. Its variance is Greenwood's (1926).
+Per bin of ages, the share that ends in it: ends over those that got so far and had their outcome.
+It is Kaplan and Meier's estimate (1958) with late entry: a request counts for the ages it was seen
+at, be it at its end or not. Counting the finished alone would favour short answers whenever the
+batch is young, which is when it matters. Its variance is Greenwood's (1926).
 """
 
 import math
