@@ -75,7 +75,7 @@ class RecordingScheduler(DynamicBatchScheduler):
     def _measure(self, done: Any) -> None:
         start_s = time.perf_counter()
         super()._measure(done)
-        if self.recording:
+        if self.recording and done.total_num_scheduled_tokens:
             self.own_us.append((time.perf_counter() - start_s + self._own_s) * 1e6)
 
 

@@ -173,7 +173,8 @@ def profile_entry(
 ) -> dict[str, Any]:
     """A table in the format of ``configs/profiles``."""
     shape = shape_of(model)
-    used = [t for t in tokens if t <= max(s.decodes + s.prefill_tokens for s in samples)]
+    top = max(s.decodes + s.prefill_tokens for s in samples)
+    used = [*(t for t in tokens if t < top), top]
     dense_s, per_kv_s, per_context_s = fit_table(samples, used)
     flops = 4 * shape["hidden"] * shape["layers"]
     return {
