@@ -44,7 +44,7 @@ class Seen:
 
     @property
     def p99_itl_ms(self) -> float:
-        return float(np.percentile(self.gap_s, 99)) * 1000
+        return float(np.percentile(self.gap_s, 99)) * 1000 if len(self.gap_s) else 0.0
 
     @property
     def median_ttft_s(self) -> float:
