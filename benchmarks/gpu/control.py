@@ -36,7 +36,7 @@ from replicas.profile_file import load_profile
 
 WORKLOADS = ("exponential:257,62", "exponential:257,447", "azure-2023-conversation")
 RATES = (0.8, 0.95)  # of the replay's capacity of `adaptive`: the fixed rates
-TIGHT_REQUESTS = 40  # requests of the mean length that the tight KV memory holds, live
+TIGHT_REQUESTS = 160  # of the mean live length: what the tight KV memory holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,8 @@ class Contest:
         drawn = tuple(r for r in drawn if r.input_tokens + r.output_tokens < longest)
         live = float(np.mean([r.input_tokens + r.output_tokens / 2 for r in drawn]))
         self._engine.keep_kv_free(None)
-        self._engine.keep_kv_free(int(TIGHT_REQUESTS * 4 * live))
+        held = min(TIGHT_REQUESTS, self._engine.size.max_num_seqs // 2)
+        self._engine.keep_kv_free(int(held * live))
         found = {}
         for arm in arms((128, self._engine.size.max_num_batched_tokens)):
             if self._clock.room(3 * self._seconds, f"{label} memory, {arm.name}"):
