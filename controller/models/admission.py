@@ -94,9 +94,9 @@ class Admission:
             The count, and the forecast of the running ones with each prefix of the candidates;
             None where memory is so large that nothing had to be forecast.
         """
-        n = len(running) + len(candidates)
-        longest = self._current(running, candidates).longest + self._block_tokens
-        if running.held + candidates.held + n * longest <= self._kv_tokens:
+        longest = self._current(running, candidates).longest
+        most = running.most(longest) + candidates.most(longest)
+        if most + (len(running) + len(candidates)) * self._block_tokens <= self._kv_tokens:
             return len(candidates), None
         together = self.forecast(running, candidates, kv_used)
         peaks = together.upper(self.theta).max(axis=1)

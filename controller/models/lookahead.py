@@ -148,6 +148,10 @@ class LiveRequests:
         """Tokens that all of them hold once their prefill is done."""
         return int(self.tokens.sum())
 
+    def most(self, longest: int) -> int:
+        """Tokens that all of them hold together if each says ``longest`` more, or all it may."""
+        return self.held + int(np.minimum(self.allowed, longest).sum())
+
     def where(self, mask: NDArray[np.bool_]) -> "LiveRequests":
         """Those for which ``mask``, shape (n,), is true."""
         return LiveRequests(

@@ -38,6 +38,16 @@ def test_a_memory_that_holds_all_needs_no_forecast() -> None:
     assert (fitting, together) == (64, None)
 
 
+def test_what_requests_may_say_at_most_can_be_enough_to_know() -> None:
+    # 74 requests of 100 tokens that may say 20 more: 9,000 tokens and a block each, at the most.
+    newcomer = Admission(11_000, 16, 0.02)
+    short = requests(10, outputs=1, most=21), requests(64, most=20)
+    assert newcomer.fitting(*short, 1_010) == (64, None)
+    fitting, together = newcomer.fitting(requests(10, outputs=1), requests(64), 1_010)
+    assert fitting < 64
+    assert together is not None
+
+
 def test_who_lost_its_blocks_may_be_older_than_all_that_run() -> None:
     admission = knowing(100, 2_000)
     admission.fitting(requests(2, outputs=5), requests(20), 300)
