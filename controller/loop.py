@@ -5,16 +5,19 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from controller.capacity import capacity_per_s
 from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepStats, fit
-from controller.models.survival import BINS, RING
+from controller.models.survival import BINS, RING, Floats
 from controller.policies.base import Decision, Policy, Pool
 from controller.policies.registry import make_policy
 from controller.records import BatchLimits, ReplicaReport, check_report
 
 POOL_PERIOD_S = 0.25  # the pooled model is at most this old: one exchange at the fastest rate
+FEW = 16  # replicas: of so many, who joins counts at once; 1,000 join within half a second
 UNLIKE = 1.5  # replicas of one group differ by a few percent; a clock throttled halves the speed
 GONE_LEASES = 3  # a replica not heard for three leases is gone, not late
 
@@ -22,6 +25,7 @@ GONE_LEASES = 3  # a replica not heard for three leases is gone, not late
 @dataclass(slots=True)
 class _Member:
     report: ReplicaReport
+    counts: Floats  # of output lengths, as its report has them
     heard_s: float
     limits: BatchLimits
     joined_at_exchange: int
@@ -34,7 +38,7 @@ class _Group:
     members: dict[str, _Member] = field(default_factory=dict)
     pool: Pool = field(default_factory=Pool)
     pooled_s: float = float("-inf")
-    outputs: tuple[float, ...] | None = None  # all members' counts; made when somebody needs them
+    counts: Floats = field(default_factory=lambda: np.zeros(BINS))  # the sum over all members
     unlike: frozenset[str] = frozenset()
 
 
@@ -64,13 +68,17 @@ class ControlLoop:
         last = group.members.get(report.replica_id)
         if last and _old_news(report, last, now_s):
             return last.limits
+        counts = _counts(report)
+        group.counts += counts - last.counts if last else counts
         member = group.members[report.replica_id] = _Member(
             report,
+            counts,
             now_s,
             last.limits if last else self._limits(group, report, _start(report)),
             last.joined_at_exchange if last else self._exchanges,
         )
-        if now_s >= group.pooled_s + POOL_PERIOD_S or last is None:
+        joins_few = last is None and len(group.members) <= FEW
+        if now_s >= group.pooled_s + POOL_PERIOD_S or joins_few:
             self._forget_gone(now_s)
             self._pool(group, now_s)
         member.limits = self._limits(group, report, group.policy.fleet(report, group.pool, now_s))
@@ -79,8 +87,10 @@ class ControlLoop:
     def _group(self, name: str, config: BatchingConfig) -> _Group:
         group = self._groups.get(name)
         if group is None or group.config != config:
-            members = group.members if group else {}
-            group = self._groups[name] = _Group(config, make_policy(config), members)
+            before, group = group, _Group(config, make_policy(config))
+            if before:
+                group.members, group.counts = before.members, before.counts
+            self._groups[name] = group
         return group
 
     def _forget_gone(self, now_s: float) -> None:
@@ -88,7 +98,7 @@ class ControlLoop:
         for name, group in list(self._groups.items()):
             horizon_s = now_s - GONE_LEASES * group.config.lease_s
             for replica_id in [r for r, m in group.members.items() if m.heard_s < horizon_s]:
-                del group.members[replica_id]
+                group.counts -= group.members.pop(replica_id).counts
                 group.policy.forget(replica_id)
             if not group.members:
                 del self._groups[name]
@@ -100,7 +110,6 @@ class ControlLoop:
         alike = (r.steps for r in reports if r.replica_id not in group.unlike)
         steps = sum(alike, StepStats())
         group.pool = Pool(len(reports), lengths, fit(steps))
-        group.outputs = None
         group.pooled_s = now_s
 
     def _limits(self, group: _Group, report: ReplicaReport, decision: Decision) -> BatchLimits:
@@ -181,14 +190,17 @@ def _old_news(report: ReplicaReport, last: _Member, now_s: float) -> bool:
     return report.seq <= last.report.seq and now_s < last.heard_s + last.limits.lease_s
 
 
+def _counts(report: ReplicaReport) -> Floats:
+    """Its counts of output lengths; nothing where its policy keeps none."""
+    known = len(report.outputs) == BINS
+    return np.array(report.outputs, dtype=float) if known else np.zeros(BINS)
+
+
 def _for_a_newcomer(group: _Group, report: ReplicaReport) -> tuple[float, ...] | None:
     """The group's counts of output lengths, if they say more than the replica's own."""
-    if len(report.outputs) != BINS or sum(report.outputs) >= RING:
+    if len(report.outputs) != BINS or sum(report.outputs) >= RING or group.counts.sum() <= RING:
         return None
-    if group.outputs is None:
-        counts = [m.report.outputs for m in group.members.values() if len(m.report.outputs) == BINS]
-        group.outputs = tuple(map(float, map(sum, zip(*counts, strict=True))))
-    return group.outputs if sum(group.outputs) > RING else None
+    return tuple(group.counts.tolist())
 
 
 def _start(report: ReplicaReport) -> Decision:

@@ -8,6 +8,7 @@ import pytest
 from controller.errors import ConfigError, ReportError
 from controller.loop import ControlLoop
 from controller.models.step_time import StepStats
+from controller.models.survival import BINS
 from controller.records import RecentSteps, ReplicaReport
 from tests.builders import batching, engine, linear_steps, moments_of, recent, report, stats_of
 
@@ -171,6 +172,32 @@ def test_the_pool_is_at_most_a_quarter_second_old() -> None:
     assert pooled(loop).lengths.n == 0
     loop.exchange(report(seq=3, lengths=later), EXACT, 0.25)
     assert pooled(loop).lengths == later
+
+
+def test_a_newcomer_gets_the_lengths_of_those_that_are_here_now() -> None:
+    def said(bin_: int, n: int) -> tuple[int, ...]:
+        return tuple(n if k == bin_ else 0 for k in range(BINS))
+
+    loop, config = ControlLoop(), batching(policy="adaptive", lease_s=2.0)
+    for seq, number in enumerate((300, 400), start=1):  # the later report takes the first's place
+        loop.exchange(report(replica_id="a", seq=seq, outputs=said(5, number)), config, 0.0)
+    loop.exchange(report(replica_id="b", seq=1, outputs=said(9, 450)), config, 0.1)
+    answer = loop.exchange(report(replica_id="new", outputs=said(9, 0)), config, 0.2)
+    assert answer.outputs is not None
+    assert (answer.outputs[5], answer.outputs[9], sum(answer.outputs)) == (400, 450, 850)
+    # Nobody heard of "a" for three leases; "b" alone knows less than would help.
+    loop.exchange(report(replica_id="b", seq=2, outputs=said(9, 450)), config, 6.0)
+    last = loop.exchange(report(replica_id="new", seq=2, outputs=said(9, 0)), config, 6.5)
+    assert last.outputs is None
+
+
+def test_of_many_that_join_at_once_the_pool_is_made_anew_every_quarter_second() -> None:
+    loop = ControlLoop()
+    for number in range(40):
+        loop.exchange(report(replica_id=str(number)), EXACT, 0.0)
+    assert 16 <= pooled(loop).replicas < 40
+    loop.exchange(report(replica_id="0", seq=2), EXACT, 0.3)
+    assert pooled(loop).replicas == 40
 
 
 def test_a_new_controller_has_the_same_pool_after_one_report_of_each_replica() -> None:
