@@ -75,5 +75,5 @@ tables: install ## The papers' tables and studies, rebuilt, into docs/RESULTS.md
 	$(BIN)/python -m benchmarks.tables $(ARGS)
 
 .PHONY: results
-results: install ## How good the policy adaptive is, each figure with its target (about 35 minutes on 2 cores)
+results: install ## How good the policy adaptive is, each figure with its target (about two hours on 2 idle cores)
 	$(BIN)/python -m benchmarks.results $(ARGS)

@@ -56,7 +56,8 @@ class Admission:
 
     def hear(self, fleet_counts: tuple[float, ...] | None) -> None:
         """The group's counts of output lengths, for as long as the own ones are few."""
-        self._fleet = Exposure.of_finished(fleet_counts) if fleet_counts else None
+        if fleet_counts is not None:  # a lonely loop has none
+            self._fleet = Exposure.of_finished(fleet_counts)
 
     def stepped(self) -> None:
         """A step is done."""

@@ -114,6 +114,7 @@ def test_the_groups_lengths_stand_in_for_a_newcomers() -> None:
     cold, _ = newcomer.fitting(requests(0), requests(64), 0)
     newcomer = Admission(11_800, 16, 0.02)
     newcomer.hear(tuple(map(float, known._history.seen.ended)))
+    newcomer.hear(None)  # nobody knows better now, so what was heard stays
     warm, _ = newcomer.fitting(requests(0), requests(64), 0)
     assert warm == pytest.approx(settled, abs=4)
     assert cold < warm
