@@ -15,7 +15,6 @@ from replicas.governor import Governor
 from replicas.profile import StepNoise, StepProfile
 
 WAITING = 1000  # the queue's length, always
-OFFERED = 64  # of it, as many are shown to the policy as the scheduler shows it
 LONGEST = 16_384  # tokens that any of them may say
 
 
@@ -113,7 +112,7 @@ class BareEngine:
             self._running = self._running[:, ~ended]
 
     def _live(self) -> LiveBatch:
-        return LiveBatch(_live(self._running), _live(self._queue[:, :OFFERED]))
+        return LiveBatch(_live(self._running), lambda n: _live(self._queue[:, :n]))
 
     def report(self, replica_id: str) -> ReplicaReport:
         """What it tells the controller."""
@@ -126,4 +125,5 @@ class BareEngine:
 
 def _live(requests: Ints) -> LiveRequests:
     computed, prompt, said, _ = requests
-    return LiveRequests(computed.copy(), prompt + said, said.copy(), LONGEST - said)
+    shared = np.zeros_like(said)
+    return LiveRequests(computed.copy(), prompt + said, said.copy(), LONGEST - said, shared)

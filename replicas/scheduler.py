@@ -22,11 +22,11 @@ from controller.policies.base import LiveBatch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from replicas import channel
 from replicas.governor import Governor
+from replicas.prefix_sharing import PrefixSharing
 from replicas.queue_order import StepAside
 from replicas.settings import parse_settings
 from replicas.step_sample import step_sample
 
-MOST_WAITING = 64  # of the queue, as many as may start in one step
 # By name: not every vLLM from 0.25 on has each of them.
 RAN_TO_ITS_END = tuple(
     status
@@ -35,13 +35,16 @@ RAN_TO_ITS_END = tuple(
 )
 
 
-def _live(requests: Sequence[Request]) -> LiveRequests:
+def _live(
+    requests: Sequence[Request], computed: Sequence[int], shared: Sequence[int] | None
+) -> LiveRequests:
     """Numbers of requests, in order. For hundreds, every step: vLLM's properties cost too much."""
     return live_requests(
-        [r.num_computed_tokens for r in requests],
+        computed,
         [r.num_prompt_tokens for r in requests],
         [len(r._output_token_ids) for r in requests],
         [r.max_tokens for r in requests],
+        shared,
     )
 
 
@@ -72,6 +75,7 @@ class DynamicBatchScheduler(AsyncScheduler):
         self._cap_name = cap_name(self)
         self._block_pool = self.kv_cache_manager.block_pool
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
+        self._prefixes = PrefixSharing(self.kv_cache_manager, self.block_size)
         self.governor = Governor(
             settings.batching,
             EngineLimits(
@@ -154,12 +158,29 @@ class DynamicBatchScheduler(AsyncScheduler):
 
     def _state(self) -> EngineState:
         running, waiting = self.get_request_counts()
-        used = self._kv_blocks - self._block_pool.get_num_free_blocks()
         kv_tokens = self.governor.engine.kv_tokens
-        return EngineState(running, waiting, used * kv_tokens // max(self._kv_blocks, 1))
+        used = self._used_blocks() * kv_tokens // max(self._kv_blocks, 1)
+        return EngineState(running, waiting, used)
+
+    def _used_blocks(self) -> int:
+        return self._kv_blocks - self._block_pool.get_num_free_blocks()
 
     def _live(self) -> LiveBatch:
-        return LiveBatch(_live(self.running), _live(list(islice(self.waiting, MOST_WAITING))))
+        computed = [r.num_computed_tokens for r in self.running]
+        shared = None
+        # Where blocks are shared, fewer are used than all requests together fill.
+        if self._prefixes.enabled and self._used_blocks() * self.block_size < sum(computed):
+            shared = self._prefixes.shared(self.running)
+        return LiveBatch(_live(self.running, computed, shared), self._first_waiting)
+
+    def _first_waiting(self, n: int) -> LiveRequests:
+        first = list(islice(self.waiting, n))
+        computed, shared = [r.num_computed_tokens for r in first], [0] * len(first)
+        if self._prefixes.enabled:
+            for index, request in enumerate(first):
+                if not computed[index]:
+                    computed[index], shared[index] = self._prefixes.found(request)
+        return _live(first, computed, shared)
 
     def _set_limits(self) -> None:
         limits = self.governor.before_step(self._state(), self.now_s(), self._live)

@@ -96,7 +96,8 @@ class Admission:
             None where memory is so large that nothing had to be forecast.
         """
         longest = self._current(running, candidates).longest
-        most = running.most(longest) + candidates.most(longest)
+        _, common = self._in_memory(running, kv_used)
+        most = running.most(longest) + candidates.most(longest) + common
         if most + (len(running) + len(candidates)) * self._block_tokens <= self._kv_tokens:
             return len(candidates), None
         together = self.forecast(running, candidates, kv_used)
@@ -106,13 +107,24 @@ class Admission:
     def forecast(self, running: LiveRequests, candidates: LiveRequests, kv_used: int) -> Forecast:
         """The batch with the first candidate, the first two, and so on."""
         outlook = self._looked_out(running, candidates)
-        held = int(running.computed.sum()) + len(running) * self._block_tokens // 2
-        shared = 1 - kv_used / held if held > kv_used > 0 else 0.0
+        frac, common = self._in_memory(running, kv_used)
         block = self._block_tokens
-        base = forecast(running, outlook, block_tokens=block, shared_frac=shared)
-        return base.plus(
-            forecast_leading(candidates, outlook, block_tokens=block, shared_frac=shared)
-        )
+        base = forecast(running, outlook, block_tokens=block, frac=frac)
+        if common:
+            base = base.with_prefixes(common, int(running.shared.sum()))
+        return base.plus(forecast_leading(candidates, outlook, block_tokens=block, frac=frac))
+
+    def _in_memory(self, running: LiveRequests, kv_used: int) -> tuple[float, float]:
+        """Of what a request holds alone, the part kept in memory; and what prefixes take there.
+
+        What is used beyond what requests hold alone is shared prefixes, by two requests at least.
+        Where less is used than that, something is not kept: windows of attention.
+        """
+        alone = int((running.computed - running.shared).sum())
+        alone += len(running) * self._block_tokens // 2
+        if alone > kv_used > 0:
+            return kv_used / alone, 0.0
+        return 1.0, min(max(kv_used - alone, 0), int(running.shared.sum()) / 2)
 
     def paced(self, admitted: int, running: LiveRequests, waiting: int) -> int:
         """Of those that memory has room for, how many start now (``PACE``)."""
@@ -121,7 +133,8 @@ class Admission:
         if self._means is None:
             self._means = self._survival.means()
         mean, age = self._means
-        steady = self._kv_tokens / (float((running.tokens - running.outputs).mean()) + age)
+        alone = running.tokens - running.shared - running.outputs
+        steady = self._kv_tokens / (float(alone.mean()) + age)
         if waiting < steady or len(running) + admitted > PACE_BELOW * steady:
             return admitted
         pace = PACE * steady / mean

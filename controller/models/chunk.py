@@ -82,5 +82,5 @@ class ChunkSizer:
     def fitting(self, together: Forecast) -> int:
         """How many candidates may start so that at no horizon the decodes alone break the SLA."""
         model = self.model
-        step_s = model.c0 + model.c1 * together.alive + model.c2 * together.mean
+        step_s = model.c0 + model.c1 * together.alive + model.c2 * together.reads
         return leading(step_s.max(axis=1) <= self.until_s)

@@ -13,11 +13,15 @@ by chance, request by request. The error of S itself is shared by all requests a
 It is what keeps a cold start from betting everything on a guess, and fades as answers are seen to
 end. M + theta sqrt(V) + 0.6 E has to fit, for every h; it is never taken for more than all
 requests hold together that may still be there.
+
+Prefixes that several requests share are in memory once, for as long as one of them is there: c_i is
+what request i holds alone, and what is shared comes on top (``Forecast.with_prefixes``). A step
+still reads them once for each request.
 """
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -86,12 +90,12 @@ class Outlook:
         # No error takes a probability past 1.
         np.minimum(np.multiply(self.q, grown, out=self.qe), gone, out=self.qe)
 
-    def sums(self, row: Ints, parts: Floats) -> tuple[Floats, Floats, Floats]:
+    def sums(self, row: Ints, parts: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
         """Sums over requests of ``parts``, weighted with q, with q (1 - q), and with q e.
 
         Args:
             row: each request's row, shape (n,).
-            parts: shape (p, n).
+            parts: p times shape (n,).
 
         Returns:
             Three times shape (p, horizons).
@@ -133,12 +137,14 @@ class LiveRequests:
         tokens: prompt and output tokens so far: what will be in memory once prefill is done.
         outputs: output tokens so far.
         allowed: how many more it may say.
+        shared: tokens at its beginning whose KV another request holds as well.
     """
 
     computed: Ints
     tokens: Ints
     outputs: Ints
     allowed: Ints
+    shared: Ints
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -149,30 +155,46 @@ class LiveRequests:
         return int(self.tokens.sum())
 
     def most(self, longest: int) -> int:
-        """Tokens that all of them hold together if each says ``longest`` more, or all it may."""
-        return self.held + int(np.minimum(self.allowed, longest).sum())
+        """What they hold alone, together, if each says ``longest`` more, or all it may; tokens."""
+        return self.held - int((self.shared - np.minimum(self.allowed, longest)).sum())
 
     def where(self, mask: NDArray[np.bool_]) -> "LiveRequests":
         """Those for which ``mask``, shape (n,), is true."""
         return LiveRequests(
-            self.computed[mask], self.tokens[mask], self.outputs[mask], self.allowed[mask]
+            self.computed[mask],
+            self.tokens[mask],
+            self.outputs[mask],
+            self.allowed[mask],
+            self.shared[mask],
         )
 
     def first(self, n: int) -> "LiveRequests":
         """The first n of them."""
-        return LiveRequests(self.computed[:n], self.tokens[:n], self.outputs[:n], self.allowed[:n])
+        return LiveRequests(
+            self.computed[:n],
+            self.tokens[:n],
+            self.outputs[:n],
+            self.allowed[:n],
+            self.shared[:n],
+        )
 
 
 def live_requests(
-    computed: Sequence[int], prompts: Sequence[int], outputs: Sequence[int], most: Sequence[int]
+    computed: Sequence[int],
+    prompts: Sequence[int],
+    outputs: Sequence[int],
+    most: Sequence[int],
+    shared: Sequence[int] | None = None,
 ) -> LiveRequests:
-    """From a list each of computed tokens, prompt tokens, outputs, and the most outputs allowed."""
+    """From a list each of computed tokens, prompt tokens, outputs, the most outputs allowed, and
+    tokens shared with others; None: nothing is."""
     said = np.array(outputs, dtype=np.int64)
     return LiveRequests(
         np.array(computed, dtype=np.int64),
         np.array(prompts, dtype=np.int64) + said,
         said,
         np.array(most, dtype=np.int64) - said,
+        np.zeros_like(said) if shared is None else np.array(shared, dtype=np.int64),
     )
 
 
@@ -184,102 +206,124 @@ class Forecast:
         alive: E[requests].
         mean: M, tokens.
         chance: V, tokens^2.
-        shared: E, tokens.
+        error: E, tokens.
         worst: what all hold together if none ends before it must, tokens.
+        reads: E[KV tokens that a step reads]: M, and shared prefixes once for each request.
     """
 
     alive: Floats
     mean: Floats
     chance: Floats
-    shared: Floats
+    error: Floats
     worst: Floats
+    reads: Floats
 
     def plus(self, other: "Forecast") -> "Forecast":
         return Forecast(
             self.alive + other.alive,
             self.mean + other.mean,
             self.chance + other.chance,
-            self.shared + other.shared,
+            self.error + other.error,
             self.worst + other.worst,
+            self.reads + other.reads,
         )
+
+    def with_prefixes(self, common: float, shared: int) -> "Forecast":
+        """With the prefixes they share in memory, as long as one of those who do is there.
+
+        Args:
+            common: tokens of memory that shared prefixes take.
+            shared: the sum of ``LiveRequests.shared`` over the batch: a prefix is shared by
+                k = shared / common of them, and still needed with probability 1 - (1 - q)^k.
+        """
+        gone = 1 - (self.reads - self.mean) / shared
+        needed = common * (1 - np.clip(gone, 0, 1) ** (shared / common))
+        return replace(self, mean=self.mean + needed, worst=self.worst + common)
 
     def upper(self, theta: float) -> Floats:
         """M + theta sqrt(V) + 0.6 E, tokens."""
         by_chance = theta * np.sqrt(self.chance)
-        bound: Floats = self.mean + by_chance + SHARED_DEVIATIONS * self.shared
+        bound: Floats = self.mean + by_chance + SHARED_DEVIATIONS * self.error
         return np.minimum(bound, self.worst)
 
 
 def forecast(
-    requests: LiveRequests, outlook: Outlook, *, block_tokens: int, shared_frac: float = 0.0
+    requests: LiveRequests, outlook: Outlook, *, block_tokens: int, frac: float = 1.0
 ) -> Forecast:
-    """How a batch goes on by itself.
+    """How a batch goes on by itself, but for the prefixes it shares.
 
     Args:
         block_tokens: memory is given out in blocks of this many tokens.
-        shared_frac: of what is in memory, the part that another request holds as well.
+        frac: of a request's tokens, those whose KV is kept: with windows of attention not all are.
     """
     free = requests.allowed > outlook.longest
     if not free.all():
         # Where ``max_tokens`` may cut them off, requests of one age differ.
-        cut_off = _one_by_one(requests.where(~free), outlook, block_tokens, shared_frac)
+        cut_off = _one_by_one(requests.where(~free), outlook, block_tokens, frac)
         if not free.any():
             return cut_off
         others = requests.where(free)
-        return cut_off.plus(
-            forecast(others, outlook, block_tokens=block_tokens, shared_frac=shared_frac)
-        )
-    # Requests of one age have q and e in common, so all sums follow from three per age.
+        return cut_off.plus(forecast(others, outlook, block_tokens=block_tokens, frac=frac))
+    # Requests of one age have q and e in common, so all sums follow from a few per age.
     ahead = outlook.ahead.astype(float)
-    holds = _holds(requests, block_tokens, shared_frac)
-    parts = np.array([np.ones(len(holds)), holds, holds * holds])
-    alive, chance, shared = outlook.sums(age_row(requests.outputs), parts)
+    holds = _holds(requests, block_tokens, frac)
+    parts = [np.ones(len(holds)), holds, holds * holds]
+    if requests.shared.any():
+        parts.append(requests.shared.astype(float))
+    alive, chance, error = outlook.sums(age_row(requests.outputs), parts)
+    mean = alive[1] + ahead * alive[0]
     return Forecast(
         alive[0],
-        alive[1] + ahead * alive[0],
+        mean,
         chance[2] + ahead * (2 * chance[1] + ahead * chance[0]),
-        shared[1] + ahead * shared[0],
+        error[1] + ahead * error[0],
         holds.sum() + ahead * float(len(holds)),
+        mean + alive[3] if len(parts) > 3 else mean,
     )
 
 
 def _one_by_one(
-    requests: LiveRequests, outlook: Outlook, block_tokens: int, shared_frac: float
+    requests: LiveRequests, outlook: Outlook, block_tokens: int, frac: float
 ) -> Forecast:
     # Past the last of them there is nothing to sum.
     h = int(np.searchsorted(outlook.ahead, requests.allowed.max()))
-    sums = np.zeros((5, len(outlook.ahead)))
-    holds, q, weighted, uncertain = _terms(requests, outlook, block_tokens, shared_frac, h)
+    sums = np.zeros((6, len(outlook.ahead)))
+    holds, q, weighted, uncertain = _terms(requests, outlook, block_tokens, frac, h)
     columns = "ij,ij->j"
     sums[0, :h] = q.sum(axis=0)
     sums[1, :h] = weighted.sum(axis=0)
     sums[2, :h] = np.einsum(columns, holds, weighted) - np.einsum(columns, weighted, weighted)
     sums[3, :h] = uncertain.sum(axis=0)
     sums[4, :h] = holds.sum(axis=0)
+    sums[5, :h] = sums[1, :h] + requests.shared @ q
     return Forecast(*sums)
 
 
 def forecast_leading(
-    requests: LiveRequests, outlook: Outlook, *, block_tokens: int, shared_frac: float = 0.0
+    requests: LiveRequests, outlook: Outlook, *, block_tokens: int, frac: float = 1.0
 ) -> Forecast:
     """``forecast`` of the first request, the first two, and so on: shapes (n, horizons)."""
     h = len(outlook.ahead)
-    holds, q, weighted, uncertain = _terms(requests, outlook, block_tokens, shared_frac, h)
+    holds, q, weighted, uncertain = _terms(requests, outlook, block_tokens, frac, h)
     each = q, weighted, (holds - weighted) * weighted, uncertain, holds
-    return Forecast(*(part.cumsum(axis=0) for part in each))
+    alive, mean, chance, error, worst = (part.cumsum(axis=0) for part in each)
+    reads = mean
+    if requests.shared.any():
+        reads = mean + (requests.shared[:, None] * q).cumsum(axis=0)
+    return Forecast(alive, mean, chance, error, worst, reads)
 
 
-def _holds(requests: LiveRequests, block_tokens: int, shared_frac: float) -> Floats:
-    """Tokens of memory that each takes.
+def _holds(requests: LiveRequests, block_tokens: int, frac: float) -> Floats:
+    """Tokens of memory that each takes alone.
 
     With a whole block for the last one, of which half is empty on average: equal requests that
     started together come to the end of their blocks together.
     """
-    return np.asarray((1 - shared_frac) * requests.tokens + block_tokens, dtype=float)
+    return np.asarray(frac * (requests.tokens - requests.shared) + block_tokens, dtype=float)
 
 
 def _terms(
-    requests: LiveRequests, outlook: Outlook, block_tokens: int, shared_frac: float, h: int
+    requests: LiveRequests, outlook: Outlook, block_tokens: int, frac: float, h: int
 ) -> Floats:
     """Of each request at the first h horizons: what it holds while it may be there, q, and what it
     holds times q and times q e; shape (4, n, h). The next call overwrites it."""
@@ -287,7 +331,7 @@ def _terms(
     terms = outlook.space(len(row), h)
     holds, q, weighted, uncertain = terms
     may = requests.allowed[:, None] > ahead
-    np.add(_holds(requests, block_tokens, shared_frac)[:, None], ahead, out=holds)
+    np.add(_holds(requests, block_tokens, frac)[:, None], ahead, out=holds)
     np.multiply(holds, may, out=holds)
     np.multiply(outlook.q[row, :h], may, out=q)
     np.multiply(holds, q, out=weighted)

@@ -126,14 +126,16 @@ class AdaptiveStep:
     ) -> tuple[int, Reason]:
         """How many may start with ``free`` prompt tokens, and what keeps the next one waiting."""
         seats = min(self._b_max - state.running, ONCE)
-        if not len(batch.waiting):
+        if not state.waiting:
             return max(seats, 0), "load"
         if seats <= 0:
             return 0, "bound"
         by_chunk: Reason = "sla" if sla_binds else "bound"
         if free <= 0:
             return 0, by_chunk
-        candidates = _starting(batch.waiting.first(seats), free)
+        candidates = _starting(batch.waiting(seats), free)
+        if not len(candidates):  # vLLM keeps those that wait in places of its own, too
+            return seats, "load"
         admitted, stopped = self._fitting(state, batch.running, candidates)
         if not state.running:
             admitted = max(admitted, 1)  # alone it fits, or vLLM would have refused it

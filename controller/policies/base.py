@@ -60,13 +60,14 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LiveBatch:
-    """The requests that run, and the first of those that wait, each in order of service."""
+    """The requests that run, and the first n of those that wait, each in order of service."""
 
     running: LiveRequests
-    waiting: LiveRequests
+    waiting: Callable[[int], LiveRequests]
 
 
-NOBODY = LiveBatch(live_requests([], [], [], []), live_requests([], [], [], []))
+_NONE = live_requests([], [], [], [])
+NOBODY = LiveBatch(_NONE, lambda n: _NONE)
 Live = Callable[[], LiveBatch]
 
 

@@ -1,5 +1,7 @@
 """The forecast of a batch, by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -68,10 +70,12 @@ def test_the_upper_bound_is_never_more_than_all_hold_together() -> None:
 @pytest.mark.parametrize("most", [(9000,) * 3, (9000, 60, 9000), (200, 60, 90)])
 def test_sums_over_ages_are_sums_over_requests(most: tuple[int, int, int]) -> None:
     known = outlook(*range(1, 400))
-    rows = batch(*zip((50, 70, 20), (3, 0, 80), most, strict=True))
+    rows = replace(
+        batch(*zip((50, 70, 20), (3, 0, 80), most, strict=True)), shared=np.array([32, 0, 16])
+    )
     whole = forecast(rows, known, block_tokens=16)
     leading_ones = forecast_leading(rows, known, block_tokens=16)
-    for name in ("alive", "mean", "chance", "shared", "worst"):
+    for name in ("alive", "mean", "chance", "error", "worst", "reads"):
         assert getattr(leading_ones, name)[-1] == pytest.approx(getattr(whole, name)), name
 
 
@@ -81,15 +85,41 @@ def test_an_outlook_made_in_the_room_of_the_last_one_is_the_same() -> None:
     reused = Outlook(fresh.survival, 200, outlook(*[900] * 50, oldest=900))
     first, second = (forecast(rows, o, block_tokens=16) for o in (fresh, reused))
     assert second.mean == pytest.approx(first.mean)
-    assert second.shared == pytest.approx(first.shared)
+    assert second.error == pytest.approx(first.error)
 
 
-def test_what_is_shared_is_not_counted_again() -> None:
+def test_what_windows_of_attention_let_go_is_not_counted() -> None:
     known = outlook(*[500] * 300)
     rows = batch((1000, 0, 900))
-    alone = forecast(rows, known, block_tokens=0).mean[0]
-    shared = forecast(rows, known, block_tokens=0, shared_frac=0.9).mean[0]
-    assert alone - shared == pytest.approx(900, rel=0.01)
+    whole = forecast(rows, known, block_tokens=0).mean[0]
+    window = forecast(rows, known, block_tokens=0, frac=0.1).mean[0]
+    assert whole - window == pytest.approx(900, rel=0.01)
+
+
+def test_a_shared_prefix_is_in_memory_once_and_read_by_each() -> None:
+    known = outlook(*[500] * 300)
+    alone = batch(*[(1000, 0, 900)] * 5)
+    rows = replace(alone, shared=np.array([800] * 5))
+    once = forecast(rows, known, block_tokens=0).with_prefixes(800, 5 * 800)
+    each = forecast(alone, known, block_tokens=0)
+    assert once.mean[0] == pytest.approx(each.mean[0] - 4 * 800, rel=0.01)
+    assert once.worst == pytest.approx(each.worst - 4 * 800)
+    assert once.reads == pytest.approx(each.reads)
+
+
+def test_a_shared_prefix_stays_until_the_last_one_has_ended() -> None:
+    rng = np.random.default_rng(0)
+    lengths = rng.geometric(1 / 100, 20_000)
+    known = outlook(*lengths)
+    rows = replace(batch(*[(800, 0, 9000)] * 4), shared=np.array([800] * 4))
+    seen = forecast(rows, known, block_tokens=0).with_prefixes(800, 4 * 800)
+    last = rng.geometric(1 / 100, (20_000, 4)).max(axis=1)
+    for at in (20, 30, 40):
+        ahead = known.ahead[at]
+        by_themselves = ahead * seen.alive[at]
+        assert (seen.mean[at] - by_themselves) / 800 == pytest.approx(
+            (last > ahead).mean(), abs=0.04
+        )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""What requests share of their prompts' KV: read from vLLM's blocks, never changed.
+
+vLLM names a full block by a hash over all tokens up to its end. So those of a request's blocks that
+others use as well, or that can be found again, are its first ones: bisection finds the last.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.request import Request
+
+
+class PrefixSharing:
+    """The shared prefixes of one engine; none where vLLM does not cache them.
+
+    Only where all layers attend to everything: of several groups of layers each may keep another
+    part of a prefix.
+    """
+
+    def __init__(self, manager: KVCacheManager, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
+        self._pool = manager.block_pool
+        groups = manager.kv_cache_config.kv_cache_groups
+        whole = len(groups) == 1 and isinstance(groups[0].kv_cache_spec, FullAttentionSpec)
+        self.enabled = manager.enable_caching and whole
+        self._blocks = manager.coordinator.single_type_managers[0].req_to_blocks
+
+    def shared(self, running: Sequence[Request]) -> list[int]:
+        """Of each request, the tokens whose blocks others use as well."""
+        tokens = self._block_tokens
+        return [
+            tokens * bisect_left(blocks, True, key=lambda block: block.ref_cnt < 2)
+            if (blocks := self._blocks.get(r.request_id)) and blocks[0].ref_cnt > 1
+            else 0
+            for r in running
+        ]
+
+    def found(self, waiting: Request) -> tuple[int, int]:
+        """Tokens of a request's beginning that will not be computed, and that others hold now."""
+        hashes = waiting.block_hashes
+        # Of a prompt that is all there, the last token is computed all the same.
+        most = min(len(hashes), (waiting.num_tokens - 1) // self._block_tokens)
+        if not most or waiting.skip_reading_prefix_cache or not self._cached(hashes[0]):
+            return 0, 0
+        there = bisect_left(range(most), True, key=lambda k: not self._cached(hashes[k]))
+        held = bisect_left(range(there), True, key=lambda k: self._cached(hashes[k]) < 2)
+        return there * self._block_tokens, held * self._block_tokens
+
+    def _cached(self, block_hash: bytes) -> int:
+        """0: not to be found; 1: found, and nobody uses it; from 2: in use."""
+        blocks = self._pool.get_cached_block(block_hash, [0])
+        return 1 + blocks[0].ref_cnt if blocks else 0

@@ -1,0 +1,89 @@
+"""Which of its KV blocks a request shares, in vLLM's real block pool."""
+
+import pytest
+from vllm.v1.request import Request
+
+from replicas.prefix_sharing import PrefixSharing
+from tests.vllm.harness import BLOCK, Rig, batching, engine_config
+
+# Ten full blocks, and a token that is in none.
+PROMPT = 10 * BLOCK + 1
+
+
+@pytest.fixture
+def rig(tiny_llama):
+    return Rig(
+        engine_config(
+            tiny_llama, blocks=200, additional_config=batching(), enable_prefix_caching=True
+        )
+    )
+
+
+def prefixes(rig: Rig) -> PrefixSharing:
+    return PrefixSharing(rig.scheduler.kv_cache_manager, BLOCK)
+
+
+def shared(rig: Rig) -> dict[str, int]:
+    running = rig.scheduler.running
+    return dict(zip([r.request_id for r in running], prefixes(rig).shared(running), strict=True))
+
+
+def waiting(rig: Rig, request_id: str, prompt: int = PROMPT) -> Request:
+    return rig.add(request_id, prompt=prompt, output=40)
+
+
+def test_who_is_alone_shares_nothing(rig):
+    waiting(rig, "a")
+    rig.step()
+
+    assert shared(rig) == {"a": 0}
+    assert prefixes(rig).found(waiting(rig, "b", prompt=BLOCK)) == (0, 0)  # its last is computed
+
+
+def test_what_runs_is_found_by_who_waits_and_then_shared_by_both(rig):
+    waiting(rig, "a")
+    rig.step()
+    longer = waiting(rig, "b", prompt=PROMPT + 3 * BLOCK)
+
+    assert prefixes(rig).found(longer) == (10 * BLOCK, 10 * BLOCK)
+    scheduled = rig.step()
+    assert scheduled.scheduled_new_reqs[0].num_computed_tokens == 10 * BLOCK
+    assert shared(rig) == {"a": 10 * BLOCK, "b": 10 * BLOCK}
+
+    rig.abort("a")
+    assert shared(rig) == {"b": 0}
+
+
+def test_what_only_the_cache_holds_need_not_be_computed_but_takes_memory(rig):
+    waiting(rig, "a")
+    rig.step()
+    rig.abort("a")
+
+    assert prefixes(rig).found(waiting(rig, "b")) == (10 * BLOCK, 0)
+
+
+def test_a_part_in_use_and_a_part_in_the_cache(rig):
+    waiting(rig, "long", prompt=PROMPT)
+    rig.step()
+    waiting(rig, "short", prompt=4 * BLOCK + 1)
+    rig.step()
+    rig.abort("long")
+
+    assert prefixes(rig).found(waiting(rig, "b")) == (10 * BLOCK, 4 * BLOCK)
+
+
+def test_who_will_not_read_the_cache_finds_nothing(rig):
+    waiting(rig, "a")
+    rig.step()
+    other = waiting(rig, "b")
+    other.skip_reading_prefix_cache = True
+
+    assert prefixes(rig).found(other) == (0, 0)
+
+
+def test_without_prefix_caching_or_with_several_groups_of_layers_it_is_not_asked(tiny_llama):
+    config = engine_config(tiny_llama, additional_config=batching())
+    assert not prefixes(Rig(config)).enabled
+    config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True)
+    assert prefixes(Rig(config)).enabled
+    assert not prefixes(Rig(config, window=64)).enabled
