@@ -86,8 +86,8 @@ CONTESTS = (
     ),
 )
 TABLES = (
-    on_table("h100-70b", "h100-Llama-2-70b-hf-tp4", "exponential:257,62", (512, 384)),
-    on_table("a100-7b", "a100-Llama-2-7b-hf-tp1", "azure-2023-conversation", (384, 512)),
+    on_table("h100-70b", "h100-Llama-2-70b-hf-tp4", "exponential:257,62", (448, 384, 512)),
+    on_table("a100-7b", "a100-Llama-2-7b-hf-tp1", "azure-2023-conversation", (64, 48, 80)),
 )
 
 

@@ -6,13 +6,20 @@ rate then meets the target whatever the errors of the step-time model are distri
 margin's moves add up to its range, which is bounded, so their mean goes to zero.
 """
 
+import math
+
 AIM = 0.92  # of the violations allowed: p99 is met, not met half of the time
-# A violation moves the margin by this share of the model's usual error: more would make the steps
-# after it needlessly short, less would take longer to find the level.
-STEP_OF_SPREAD = 0.25
+# The margin is counted in spreads: the model's root mean square error, of the steps that the
+# margin applies to (decodes alone are easily predicted). A violation moves it by this many: more
+# would make the steps after it needlessly short, less would take longer to find the level.
+STEP = 0.2
+# No distribution has more than 1% beyond ten of its deviations (Chebyshev): further up there is
+# nothing to find, only a longer way back from violations that no chunk caused.
+LEVELS = (-4.0, 12.0)
 LEAST_STEP_FRAC = 0.001  # of the SLA: where the model makes no error, the margin still has to move
 FIRST_SPREAD_FRAC = 0.05  # of the SLA: an error to expect before any was seen
-SPREAD_MEMORY = 0.02  # weight of the newest error: the last 50 steps
+SPREAD_MEMORY = 0.02  # weight of the newest error: the last 50 steps that were sized by the SLA
+OUTLIER = 5.0  # spreads
 
 
 class Margin:
@@ -46,17 +53,17 @@ class Margin:
             aimed: its size was chosen to end just inside the SLA. A shorter one that kept it says
                 nothing of the margin, one that broke it does.
         """
-        error_s = abs(duration_s - predicted_s)
-        # An outlier (a pause of the host) is not the model's usual error.
-        error_s = min(error_s, 4 * self.spread_s)
-        self.spread_s += SPREAD_MEMORY * (error_s - self.spread_s)
         violated = duration_s > self._limit_s
         if not (aimed or violated):
             return
+        # An outlier (a pause of the host) is not the model's usual error.
+        error_s = min(abs(duration_s - predicted_s), OUTLIER * self.spread_s)
+        variance = (1 - SPREAD_MEMORY) * self.spread_s**2 + SPREAD_MEMORY * error_s**2
+        self.spread_s = math.sqrt(variance)
         # A step counts once for each token that waited for it, as in the SLA's percentile.
         self._decodes = (
             self._decodes + 0.01 * (decodes - self._decodes) if self._decodes else decodes
         )
         weight = min(decodes / self._decodes, 4.0)
-        level = self._level + STEP_OF_SPREAD * weight * (violated - self._allowed)
-        self._level = min(max(level, -4.0), 12.0)
+        level = self._level + STEP * weight * (violated - self._allowed)
+        self._level = min(max(level, LEVELS[0]), LEVELS[1])

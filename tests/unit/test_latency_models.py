@@ -94,6 +94,20 @@ def test_the_violation_rate_meets_the_percentile(percentile: float) -> None:
     assert violated / n <= allowed
 
 
+def test_steps_of_decodes_alone_that_are_easily_predicted_do_not_hide_how_prompts_err() -> None:
+    rng, margin = np.random.default_rng(5), Margin(0.05, 99)
+    aimed = violated = 0
+    for k in range(40_000):
+        margin.observe(0.02, 0.02, 10, aimed=False)
+        margin.observe(0.02, 0.02, 10, aimed=False)
+        predicted_s = 0.05 - margin.seconds
+        duration_s = predicted_s * rng.lognormal(0.0, 0.05)
+        margin.observe(duration_s, predicted_s, 10, aimed=True)
+        if k > 5_000:
+            aimed, violated = aimed + 1, violated + (duration_s > 0.05)
+    assert violated / aimed == pytest.approx(0.01 * AIM, rel=0.1)
+
+
 def test_a_step_that_was_not_sized_by_the_sla_and_kept_it_says_nothing() -> None:
     margin = Margin(0.05, 99)
     before = margin._level
