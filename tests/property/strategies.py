@@ -6,6 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from controller.config import BatchingConfig, parse_batching
+from controller.models.lookahead import LiveRequests, live_requests
+from controller.policies.base import LiveBatch
 from controller.records import ReplicaReport, StepSample
 from tests.builders import ENGINE, moments_of, recent, report
 
@@ -104,3 +106,22 @@ windows = st.lists(
     min_size=1,
     max_size=8,
 )
+
+
+@st.composite
+def live_batches(draw: st.DrawFn, running: int) -> LiveBatch:
+    """Any requests that may run, and any queue behind them."""
+    return LiveBatch(draw(_live(running)), draw(_live(64)).first)
+
+
+@st.composite
+def _live(draw: st.DrawFn, n: int) -> LiveRequests:
+    """n requests of a few kinds."""
+    kinds = []
+    for _ in range(draw(st.integers(1, 4))):
+        prompt, said = draw(st.integers(1, 8000)), draw(st.integers(0, 4000))
+        computed = draw(st.integers(0, prompt + said))
+        allowed = said + draw(st.integers(0, 4000))
+        kinds.append((computed, prompt, said, allowed, draw(st.integers(0, prompt))))
+    rows = [kinds[k % len(kinds)] for k in range(n)]
+    return live_requests(*([row[k] for row in rows] for k in range(5)))

@@ -1,6 +1,7 @@
 """What holds for the shared models over any telemetry: sums, percentiles, fits, capacities."""
 
 import math
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 from controller.capacity import capacity_per_s
 from controller.models.histogram import PER_DECADE, merge
 from controller.models.lengths import LengthMoments, LengthRing
+from controller.models.lookahead import Outlook, forecast
 from controller.models.step_time import StepModel, fit
+from controller.models.survival import BINS, Exposure, Survival, bin_of
 from controller.records import ReplicaReport, StepSample, from_wire, to_wire
 from serve_app.autoscaling import replicas_needed
 from tests.builders import histogram_of, moments_of, stats_of
-from tests.property.strategies import lengths, reports, samples
+from tests.property.strategies import lengths, live_batches, reports, samples
 
 durations_s = st.lists(st.floats(1e-4, 99.0), min_size=1, max_size=200)
 steps = st.lists(samples, min_size=1, max_size=80)
@@ -82,6 +85,24 @@ def test_a_fit_is_never_negative_and_never_infinite(seen: list[StepSample]) -> N
     if model is not None:
         numbers = (model.c0, model.c1, model.c2, model.c3, model.c4, model.sigma_s)
         assert all(0 <= number < math.inf for number in numbers)
+
+
+@given(data=st.data(), said=st.lists(st.integers(1, 2000), max_size=40))
+def test_prefixes_held_once_take_no_more_memory_and_as_many_reads(
+    data: st.DataObject, said: list[int]
+) -> None:
+    batch = data.draw(live_batches(data.draw(st.integers(1, 12)))).running
+    counts = np.bincount([bin_of(tokens) for tokens in said], minlength=BINS)
+    outlook = Outlook(Survival(Exposure.of_finished(counts)), 4000)
+    nothing = replace(batch, shared=np.zeros_like(batch.shared))
+    alone = forecast(nothing, outlook, block_tokens=16)
+    once, shared = forecast(batch, outlook, block_tokens=16), int(batch.shared.sum())
+    if shared:
+        once = once.with_prefixes(data.draw(st.floats(1e-3, 0.5)) * shared, shared)
+    assert (once.mean <= alone.mean * (1 + 1e-9) + 1e-6).all()
+    assert (once.mean >= -1e-6).all()
+    assert (once.mean <= once.worst + 1e-6).all()
+    assert once.reads == pytest.approx(alone.reads, rel=1e-6, abs=1e-3)
 
 
 @given(one=durations_s, other=durations_s)

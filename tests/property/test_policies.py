@@ -13,7 +13,14 @@ from controller.policies.registry import POLICIES
 from controller.records import BatchLimits, StepLimits
 from tests.builders import engine, governor, state
 from tests.plant import Plant
-from tests.property.strategies import MAX_RUNNING, MAX_TOKENS, configs, reports, windows
+from tests.property.strategies import (
+    MAX_RUNNING,
+    MAX_TOKENS,
+    configs,
+    live_batches,
+    reports,
+    windows,
+)
 
 ALL = pytest.mark.parametrize("policy", sorted(POLICIES))
 SEEKING = pytest.mark.parametrize("policy", sorted(set(POLICIES) - {"static"}))
@@ -31,7 +38,8 @@ def check_decision(limits: BatchLimits, config: BatchingConfig) -> None:
 
 def check_step(step: StepLimits, running: int, tokens_per_decode: int) -> None:
     assert max(running, 1) <= step.max_running <= MAX_RUNNING
-    assert min(running * tokens_per_decode + 1, MAX_TOKENS) <= step.token_budget <= MAX_TOKENS
+    least = running * tokens_per_decode + (not step.may_pause_prefill)
+    assert min(least, MAX_TOKENS) <= step.token_budget <= MAX_TOKENS
 
 
 @ALL
@@ -56,8 +64,10 @@ def test_no_telemetry_and_no_lost_answer_takes_a_step_out_of_its_bounds(
     loop, now_s = ControlLoop(epoch=1), 0.0
     for window in data.draw(windows):
         held = state(window.running, window.waiting, window.kv_used_tokens)
+        batch = data.draw(live_batches(window.running))
         for sample in window.samples:
-            check_step(g.before_step(held, now_s), window.running, size.tokens_per_decode)
+            step = g.before_step(held, now_s, lambda batch=batch: batch)
+            check_step(step, window.running, size.tokens_per_decode)
             now_s += window.gap_s / len(window.samples)
             g.after_step(sample, prefills=window.running // 2)
         for pair in window.finished:
