@@ -51,7 +51,7 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
     rest = {key: value for key, value in entry.items() if key not in BLOCKS}
     batching = parse_batching(entry.get("batching"), f"{where}.batching")
     scaling = parse_scaling(entry.get("scaling"), f"{where}.scaling")
-    engine_kwargs = dict(rest.get("engine_kwargs") or {})
+    engine_kwargs = _mapping(rest, "engine_kwargs", where)
     _check(rest, engine_kwargs, batching, where)
     emulate = None
     if entry.get("emulate") is not None:
@@ -59,16 +59,16 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
         batching = slowed(batching, emulate.time_scale)
         block_tokens = engine_kwargs.get("block_size") or EMULATED_BLOCK_TOKENS
         engine_kwargs = {**emulated_engine(emulate, block_tokens), **engine_kwargs}
-    additional = dict(engine_kwargs.get("additional_config") or {})
+    additional = _mapping(engine_kwargs, "additional_config", f"{where}.engine_kwargs")
     additional["brimful"] = {
         "batching": batching.model_dump(),
         "leased": True,
         "group": group_name(entry, batching),
         "emulate": emulate and emulate.model_dump(),
     }
-    deployment = dict(rest.get("deployment_config") or {})
+    deployment = _mapping(rest, "deployment_config", where)
     if deployment.get("autoscaling_config") or deployment.get("num_replicas") == "auto":
-        autoscaling = dict(deployment.get("autoscaling_config") or {})
+        autoscaling = _mapping(deployment, "autoscaling_config", f"{where}.deployment_config")
         autoscaling.setdefault(
             "policy",
             {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": scaling.model_dump()},
@@ -84,6 +84,15 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
         },
         "deployment_config": deployment,
     }
+
+
+def _mapping(holder: dict[str, Any], key: str, where: str) -> dict[str, Any]:
+    value = holder.get(key)
+    try:
+        return dict({} if value is None else value)
+    except (TypeError, ValueError):
+        problem = f"{where}.{key}: {value!r} is not allowed: it must be a mapping"
+        raise ConfigError([problem]) from None
 
 
 def emulated_engine(

@@ -165,3 +165,20 @@ def test_an_emulated_accelerators_kv_memory_is_counted_in_the_engines_own_blocks
     emulate = {"profile": "paper-fig3", "kv_tokens": 3200}
     made = ray_llm_config(entry(emulate=emulate, engine_kwargs={"block_size": 64}))
     assert made["engine_kwargs"]["num_gpu_blocks_override"] == 51
+
+
+@pytest.mark.parametrize(
+    ("place", "keys"),
+    [
+        ("engine_kwargs", {"engine_kwargs": 7}),
+        ("deployment_config", {"deployment_config": "auto"}),
+        ("engine_kwargs.additional_config", {"engine_kwargs": {"additional_config": True}}),
+        ("deployment_config.autoscaling_config", {"deployment_config": {"autoscaling_config": 3}}),
+    ],
+)
+def test_what_is_not_a_mapping_is_named(place: str, keys: dict[str, Any]) -> None:
+    value = next(iter(keys.values()))
+    value = next(iter(value.values())) if isinstance(value, dict) else value
+    assert problems(**keys) == [
+        f"llm_configs[0].{place}: {value!r} is not allowed: it must be a mapping"
+    ]
