@@ -48,6 +48,18 @@ def _live(
     )
 
 
+def ran_to_its_end(request: Request) -> bool:
+    """Whether a request that is done said all it had to say.
+
+    Stop strings are looked for outside the engine core, which is then told to abort. Who asked for
+    some and is aborted as it speaks is taken to have met one.
+    """
+    if request.status == RequestStatus.FINISHED_ABORTED:
+        params = request.sampling_params
+        return bool(params and params.stop and request.num_output_tokens)
+    return request.status in RAN_TO_ITS_END
+
+
 def cap_name(scheduler: AsyncScheduler) -> str:
     """The attribute by which vLLM admits requests: later versions (0.31) have one for just that."""
     later = "max_num_active_reqs"
@@ -131,7 +143,7 @@ class DynamicBatchScheduler(AsyncScheduler):
         super()._preempt_request(*args, **kwargs)
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
-        if request.status in RAN_TO_ITS_END:
+        if ran_to_its_end(request):
             self.governor.finished(request.num_prompt_tokens, request.num_output_tokens)
         else:
             self.governor.left(request.num_output_tokens)

@@ -12,6 +12,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.engine.core_client import InprocClient, MPClient, SyncMPClient
 from vllm.v1.engine.llm_engine import LLMEngine
+from vllm.v1.engine.output_processor import OutputProcessorOutput
 from vllm.v1.request import Request, RequestStatus
 
 from replicas import channel
@@ -152,6 +153,27 @@ def test_preemption_and_the_end_of_a_request_pass_through_the_hooks(tiny_llama):
 
     assert calls.count("preempted") > 0
     assert sorted(set(calls) - {"preempted"}) == ["FINISHED_ABORTED", "FINISHED_LENGTH_CAPPED"]
+
+
+def test_stop_strings_are_met_in_the_frontend_which_then_aborts():
+    assert "reqs_to_abort" in {field.name for field in fields(OutputProcessorOutput)}
+    assert "self.engine_core.abort_requests(processed_outputs.reqs_to_abort)" in (
+        inspect.getsource(LLMEngine.step)
+    )
+
+
+def test_a_request_knows_its_blocks_and_a_block_who_uses_it(tiny_llama):
+    rig = Rig(engine_config(tiny_llama, enable_prefix_caching=True), AsyncScheduler)
+    request = rig.add("a", prompt=2 * BLOCK + 1, output=9)
+    rig.step()
+    manager = rig.scheduler.kv_cache_manager
+
+    assert (manager.enable_caching, len(manager.kv_cache_config.kv_cache_groups)) == (True, 1)
+    blocks = manager.coordinator.single_type_managers[0].req_to_blocks["a"]
+    assert [block.ref_cnt for block in blocks] == [1, 1, 1]
+    assert len(request.block_hashes) == 2
+    assert manager.block_pool.get_cached_block(request.block_hashes[1], [0]) == [blocks[1]]
+    assert request.skip_reading_prefix_cache is False
 
 
 def test_the_records_of_a_step_have_the_fields_we_read():

@@ -1,6 +1,7 @@
 """What the scheduler measures is what happened, on vLLM's own scheduler and a clock we move."""
 
 import pytest
+from vllm.sampling_params import SamplingParams
 
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import fit
@@ -128,6 +129,21 @@ def test_a_request_that_was_aborted_arrived_and_did_not_finish(rig):
     assert (report.arrivals, report.finished, report.lengths.n) == (3, 1, 1)
     assert (report.lengths.input, report.lengths.output) == (10, 5)
     assert report.ttft.n == 2
+
+
+def test_who_asked_for_stop_strings_and_is_aborted_as_it_speaks_met_one(rig):
+    stop = SamplingParams(max_tokens=50, stop=["."])
+    rig.add("speaking", prompt=10, output=50).sampling_params = stop
+    rig.step()
+    rig.step()
+    rig.add("silent", prompt=10, output=50).sampling_params = stop
+    rig.abort("speaking")
+    rig.abort("silent")
+
+    report = rig.exchange()
+
+    assert (report.arrivals, report.finished) == (2, 1)
+    assert (report.lengths.input, report.lengths.output) == (10, 2)
 
 
 def test_time_to_first_token_runs_from_arrival_through_queue_and_prefill(rig):
