@@ -26,16 +26,20 @@ class PrefixSharing:
         whole = len(groups) == 1 and isinstance(groups[0].kv_cache_spec, FullAttentionSpec)
         self.enabled = manager.enable_caching and whole
         self._blocks = manager.coordinator.single_type_managers[0].req_to_blocks
+        self._ends: dict[str, int] = {}  # by request: how many of its blocks were shared last
 
     def shared(self, running: Sequence[Request]) -> list[int]:
         """Of each request, the tokens whose blocks others use as well."""
-        tokens = self._block_tokens
-        return [
-            tokens * bisect_left(blocks, True, key=lambda block: block.ref_cnt < 2)
-            if (blocks := self._blocks.get(r.request_id)) and blocks[0].ref_cnt > 1
-            else 0
-            for r in running
-        ]
+        last, self._ends = self._ends, {r.request_id: 0 for r in running}
+        for request_id in self._ends:
+            blocks = self._blocks.get(request_id, ())
+            end = min(last.get(request_id, 0), len(blocks))
+            # It moves when others come or go: seldom.
+            before = end and blocks[end - 1].ref_cnt < 2
+            if before or (end < len(blocks) and blocks[end].ref_cnt > 1):
+                end = bisect_left(blocks, True, key=lambda block: block.ref_cnt < 2)
+            self._ends[request_id] = end
+        return [self._block_tokens * end for end in self._ends.values()]
 
     def found(self, waiting: Request) -> tuple[int, int]:
         """Tokens of a request's beginning that will not be computed, and that others hold now."""

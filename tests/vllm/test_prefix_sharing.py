@@ -54,6 +54,18 @@ def test_what_runs_is_found_by_who_waits_and_then_shared_by_both(rig):
     assert shared(rig) == {"b": 0}
 
 
+def test_it_moves_as_others_come_and_go(rig):
+    known, running = prefixes(rig), rig.scheduler.running
+    for request_id, blocks, now in (("a", 10, [0]), ("b", 4, [4, 4]), ("c", 7, [7, 4, 7])):
+        waiting(rig, request_id, prompt=blocks * BLOCK + 1)
+        rig.step()
+        assert known.shared(running) == [n * BLOCK for n in now]
+    rig.abort("a")
+    assert known.shared(running) == [4 * BLOCK, 4 * BLOCK]
+    rig.abort("c")
+    assert known.shared(running) == [0]
+
+
 def test_what_only_the_cache_holds_need_not_be_computed_but_takes_memory(rig):
     waiting(rig, "a")
     rig.step()
