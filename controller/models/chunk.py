@@ -11,12 +11,15 @@ from controller.records import StepSample
 # A prompt that got nothing for this long gets a block: at 50 ms every 6 s, in 1% of the steps.
 PATIENCE_STEPS = 128
 AIMED_FRAC = 0.98  # a step predicted to take this much of the time it had was sized by the SLA
+# Step times are staircases, and chunks that follow each other stand on one stair: the last five
+# say how far the model is off there.
+STAIR = 0.2
 
 
 class ChunkSizer:
     """Latency's part of ``adaptive``, for one engine.
 
-    P = (D - margin - c0 - c1 B - c2 K) / c3, solved with the quadratic part of attention.
+    P = (D - margin - stair - c0 - c1 B - c2 K) / c3, solved with the quadratic part of attention.
 
     Args:
         limit_s: D, seconds.
@@ -30,6 +33,7 @@ class ChunkSizer:
         self._limit_s = limit_s
         self._time = OnlineStepModel(guess(limit_s))
         self._margin = Margin(limit_s, percentile)
+        self._stair_s = 0.0  # what steps with a prompt take beyond the model
         self._starved = 0
         self.steps = 0
 
@@ -40,8 +44,8 @@ class ChunkSizer:
 
     @property
     def until_s(self) -> float:
-        """What a step is sized to take: D less the margin, seconds."""
-        return self._limit_s - self._margin.seconds
+        """What the model is to predict for a step with a prompt, at most; seconds."""
+        return self._limit_s - self._margin.seconds - self._stair_s
 
     def hear(self, model: StepModel | None) -> None:
         """The group's step-time model; None where there is none yet."""
@@ -53,8 +57,13 @@ class ChunkSizer:
         features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
         predicted_s = self._time.model.predict_s(*features)
         if sample.decodes:
-            aimed = sample.prefill_tokens > 0 and predicted_s >= AIMED_FRAC * self.until_s
-            self._margin.observe(sample.duration_s, predicted_s, sample.decodes, aimed=aimed)
+            prompt = sample.prefill_tokens > 0
+            aimed = prompt and predicted_s >= AIMED_FRAC * self.until_s
+            predicted_s += self._stair_s if prompt else 0.0
+            error_s = self._margin.observe(
+                sample.duration_s, predicted_s, sample.decodes, aimed=aimed
+            )
+            self._stair_s += STAIR * error_s if prompt else 0.0
         self.steps += 1
         self._time.learn(*features, sample.duration_s)
 
