@@ -38,6 +38,9 @@ from controller.records import (
 )
 
 ONCE = 64  # as many may start in one step: more would not get a chunk of it
+# Weight of the newest word in the published cap: the last 10, 5 s. An engine's own model remembers
+# half of that, which is right for its next step, and makes a cap that trembles by 5%.
+STEADY = 0.1
 
 
 class AdaptiveStep:
@@ -174,12 +177,13 @@ class AdaptivePolicy:
     def __init__(self, config: BatchingConfig) -> None:
         self._config = config
         self._theta = memory.theta(config.overflow_probability)
+        self._steady: dict[str, float] = {}  # by replica: the batch that the SLA allows
 
     def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:
         b_min = self._config.max_running.min
         b_max = self._config.upper_bound(report.engine.max_num_seqs)
         by_memory = self._memory_batch(report, pool.lengths)
-        by_sla = self._sla_batch(report, pool)
+        by_sla = self._steadied(report.replica_id, self._sla_batch(report, pool))
         cap = min(by_memory, by_sla)
         if not b_min < cap < b_max:
             return Decision(int(min(max(cap, b_min), b_max)), "bound")
@@ -202,5 +206,12 @@ class AdaptivePolicy:
             return math.inf
         return sla_batch(model, pool.lengths, limit_s)
 
+    def _steadied(self, replica_id: str, batch: float) -> float:
+        last = self._steady.get(replica_id, batch)
+        if math.isfinite(batch) and math.isfinite(last):
+            batch = last + STEADY * (batch - last)
+        self._steady[replica_id] = batch
+        return batch
+
     def forget(self, replica_id: str) -> None:
-        """Nothing is kept."""
+        self._steady.pop(replica_id, None)
