@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 import requests
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from benchmarks.engine import Ground, replay
 from benchmarks.load import Answer, Ask, prompts, send
-from benchmarks.measure import summarise
 from benchmarks.policies import EngineOptions, parse_policy
 from benchmarks.requests import Request
 from controller.config import Sla
@@ -28,6 +27,7 @@ SCALE = 3
 PROFILE, SLA = "paper-fig3", Sla(itl_ms=50)
 ENGINE = EngineOptions(max_num_seqs=48, max_num_batched_tokens=512, block_size=32)
 KV_TOKENS = 5120  # about 40 requests of the burst: memory binds there
+WARM_UP = [Ask("a river", 4)] * 4  # the first is cold
 # All at once and all as long; and one after the other, each of its own length.
 BURST = [Ask(p, 70) for p in prompts(110, (40, 40), seed=11)]
 MIXED = [Ask(p, 30 + 7 * i % 60, at_s=i / 4) for i, p in enumerate(prompts(100, (20, 90), seed=7))]
@@ -35,16 +35,16 @@ MIXED = [Ask(p, 30 + 7 * i % 60, at_s=i / 4) for i, p in enumerate(prompts(100, 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the stack made of some requests, in the time of the profile.
+    """What became of some requests, in the time of the profile.
 
     Args:
         sent_s: when the client sent each of them, from the first on.
-        tokens_per_s: at the client.
-        itl_ms: mean time between tokens, as the engine measured it.
+        took_s: from the first sent to the last ended.
+        itl_ms: mean time between tokens, as the engine counts it.
     """
 
     sent_s: list[float]
-    tokens_per_s: float
+    took_s: float
     itl_ms: float
 
 
@@ -80,8 +80,7 @@ async def report(finished: int) -> ReplicaReport:
 
 async def seen(asks: list[Ask]) -> Seen:
     """Send these requests and measure."""
-    await send(base_url("emulated"), "tiny-emulated", [Ask("a river", 4)] * 4)  # the first is cold
-    before = await report(4)
+    before = await report(0)
     ended_s: dict[int, float] = {}
 
     def note(answer: Answer) -> None:
@@ -92,12 +91,39 @@ async def seen(asks: list[Ask]) -> Seen:
     assert [a.tokens for a in answers] == [ask.max_tokens for ask in asks]
     after = await report(before.finished + len(asks))
     sent_s = [ended_s[id(a)] - a.total_s for a in answers]
-    took_s = max(ended_s.values()) - min(sent_s)
     return Seen(
         [(s - min(sent_s)) / SCALE for s in sent_s],
-        sum(a.tokens for a in answers) / took_s * SCALE,
+        (max(ended_s.values()) - min(sent_s)) / SCALE,
         (after.itl.since(before.itl).mean_s or 0) * 1000 / SCALE,
     )
+
+
+def replayed(tokenizer: PreTrainedTokenizerBase, sent: list[tuple[list[Ask], Seen]]) -> list[Seen]:
+    """The replay of all that was sent, as it was sent, each group with an idle pause after it.
+
+    One replay: what the policy learned of one group it brings to the next. The four short requests
+    that warm the stack up let it admit the whole burst, which a policy that knows nothing does not.
+    """
+    starts_s, same = [0.0], list[Request]()
+    for asks, real in sent:
+        same += sorted(
+            (
+                Request(starts_s[-1] + sent_s, len(tokenizer(ask.prompt)["input_ids"]), n, n)
+                for ask, sent_s in zip(asks, real.sent_s, strict=True)
+                for n in [ask.max_tokens]
+            ),
+            key=lambda request: request.arrival_s,
+        )
+        starts_s.append(starts_s[-1] + 2 * real.took_s + 10)
+    plan = parse_policy(f"adaptive:exchange_hz={SCALE}", SLA, ENGINE)
+    trace = replay(same, plan, Ground(load_profile(PROFILE).with_kv_tokens(KV_TOKENS)))
+    end_s, step_s, decodes = map(trace.column, ("end_s", "duration_s", "decodes"))
+    groups = []
+    for (_, real), since_s, until_s in zip(sent, starts_s, starts_s[1:], strict=False):
+        here = (since_s < end_s) & (end_s < until_s)
+        itl_s = step_s[here] @ decodes[here] / decodes[here].sum()
+        groups.append(Seen(real.sent_s, end_s[here].max() - since_s, itl_s * 1000))
+    return groups
 
 
 async def test_what_it_serves_is_marked_as_emulated() -> None:
@@ -118,30 +144,18 @@ async def test_it_has_the_kv_memory_it_was_given() -> None:
     assert (await report(0)).engine.kv_tokens == KV_TOKENS
 
 
-@pytest.mark.parametrize(("name", "asks"), [("burst", BURST), ("mixed", MIXED)])
 async def test_it_is_as_fast_as_the_replay_says(
-    name: str,
-    asks: list[Ask],
-    model_path: Path,
-    record_testsuite_property: Callable[[str, object], None],
+    model_path: Path, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
+    groups = {"warm-up": WARM_UP, "burst": BURST, "mixed": MIXED}
+    real = [await seen(asks) for asks in groups.values()]
     tokenizer = AutoTokenizer.from_pretrained(model_path)
-    real = await seen(asks)
-    same = sorted(
-        (
-            Request(sent_s, len(tokenizer(ask.prompt)["input_ids"]), ask.max_tokens, ask.max_tokens)
-            for ask, sent_s in zip(asks, real.sent_s, strict=True)
-        ),
-        key=lambda request: request.arrival_s,
-    )
-    plan = parse_policy(f"adaptive:exchange_hz={SCALE}", SLA, ENGINE)
-    ground = Ground(load_profile(PROFILE).with_kv_tokens(KV_TOKENS))
-    trace = replay(same, plan, ground)
-    decodes = trace.column("decodes")
-    itl_ms = trace.column("duration_s") @ decodes / decodes.sum() * 1000  # as the engine counts it
-    throughput = real.tokens_per_s / summarise("", trace, SLA).output_tokens_per_s
-    itl = real.itl_ms / itl_ms
-    record_testsuite_property(f"{name}: output tokens/s, stack over replay", f"{throughput:.3f}")
-    record_testsuite_property(f"{name}: mean ITL, stack over replay", f"{itl:.3f}")
-    assert throughput == pytest.approx(1, abs=0.1)
-    assert itl == pytest.approx(1, abs=0.1)
+    said = replayed(tokenizer, list(zip(groups.values(), real, strict=True)))
+    for name, stack, virtual in list(zip(groups, real, said, strict=True))[1:]:
+        throughput, itl = virtual.took_s / stack.took_s, stack.itl_ms / virtual.itl_ms
+        record_testsuite_property(
+            f"{name}: output tokens/s, stack over replay", f"{throughput:.3f}"
+        )
+        record_testsuite_property(f"{name}: mean ITL, stack over replay", f"{itl:.3f}")
+        assert throughput == pytest.approx(1, abs=0.1)
+        assert itl == pytest.approx(1, abs=0.1)
