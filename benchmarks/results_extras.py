@@ -57,7 +57,7 @@ MOE = Contest(
     "moe",
     "synthetic-moe",
     "azure-2023-conversation",
-    (ADAPTIVE, Runner("default", ("static",), 0.3), Runner("best", static((512, 384, 640)), 0.8)),
+    (ADAPTIVE, Runner("default", ("static",), 0.3), Runner("best", static((160, 192, 128)), 0.85)),
     sla_ms=28.0,
     run_s=60.0,
 )

@@ -24,9 +24,8 @@ PROMPTS = (
 def main() -> None:
     args = parse_args()
     batching = {
-        "policy": "paper",
+        "policy": "adaptive",
         "sla": {"itl_ms": args.itl_ms},  # None: KV memory alone limits the batch
-        "paper": {"l0": "buffer"},
     }
     llm = LLM(
         args.model,
