@@ -9,11 +9,25 @@ import math
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 
+# An SLA closer than this to the step of one decode leaves less than a tenth of the engine to all
+# other requests and to prompts, and the steps' own spread takes that.
+IN_REACH, OUT_OF_REACH = 1.1, 2.0
+
+
+def kept_itl_s(model: StepModel, itl_s: float) -> float:
+    """What steps are held to, seconds: D, or where that is out of reach, two steps of one decode.
+
+    Requests served one at a time would not meet such an SLA either, but for the few that are
+    served at all; so it is given up for the shortest steps that still share the engine.
+    """
+    alone_s = model.predict_s(1, 0, 0, 0)
+    return itl_s if itl_s >= IN_REACH * alone_s else OUT_OF_REACH * alone_s
+
 
 def sla_batch(model: StepModel, lengths: LengthMoments, itl_s: float) -> float:
     """B at which a step with its share of prefill takes D: (D - c0)/(c1 + c2 m + c3 E[in]/E[out]).
 
-    Infinite where the model charges nothing for any of them.
+    Infinite where the model charges nothing for any of them; 0 where c0 alone breaks D.
     """
     per_decode = model.c1 + model.c2 * lengths.mean_live
     per_request = per_decode + model.c3 * lengths.mean_input / lengths.mean_output
@@ -31,7 +45,7 @@ def capacity_per_s(
     1/q = E[out] (c0/B + c1 + c2 m) + c3 E[in]. A step may take D at most, which puts
     B = q E[out] D: q = (D - c0) / (D (c3 E[in] + (c1 + c2 m) E[out])).
 
-    None where nothing finished yet, or the model explains no cost; 0 where c0 alone breaks D.
+    None where nothing finished yet, or the model explains no cost; 0 where D is out of reach.
     """
     if not lengths.n or not lengths.output:
         return None
@@ -43,7 +57,7 @@ def capacity_per_s(
     by_batch = 1 / by_batch_s
     if itl_s is None:
         return by_batch
-    if itl_s <= model.c0:
+    if kept_itl_s(model, itl_s) != itl_s:
         return 0.0
     by_memory = max_running / (lengths.mean_output * itl_s)
     by_sla = (itl_s - model.c0) / (itl_s * work_s) if work_s > 0 else math.inf

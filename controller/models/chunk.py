@@ -2,6 +2,7 @@
 
 import math
 
+from controller.capacity import kept_itl_s
 from controller.models.lookahead import Forecast, leading
 from controller.models.margin import Margin
 from controller.models.online import OnlineStepModel, guess, prefill_room
@@ -20,6 +21,8 @@ class ChunkSizer:
     """Latency's part of ``adaptive``, for one engine.
 
     P = (D - margin - stair - c0 - c1 B - c2 K) / c3, solved with the quadratic part of attention.
+    Of what D leaves beside one decode, margin and stair take half at most, or nobody would start.
+    Where D is out of reach (``kept_itl_s``) there is nothing to keep a margin from.
 
     Args:
         limit_s: D, seconds.
@@ -45,7 +48,11 @@ class ChunkSizer:
     @property
     def until_s(self) -> float:
         """What the model is to predict for a step with a prompt, at most; seconds."""
-        return self._limit_s - self._margin.seconds - self._stair_s
+        limit_s = kept_itl_s(self.model, self._limit_s)
+        if limit_s != self._limit_s:
+            return limit_s
+        half_s = (limit_s + self.model.predict_s(1, 0, 0, 0)) / 2
+        return max(limit_s - self._margin.seconds - self._stair_s, half_s)
 
     def hear(self, model: StepModel | None) -> None:
         """The group's step-time model; None where there is none yet."""
@@ -56,7 +63,7 @@ class ChunkSizer:
         """Learn from a step."""
         features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
         predicted_s = self._time.model.predict_s(*features)
-        if sample.decodes:
+        if sample.decodes and kept_itl_s(self.model, self._limit_s) == self._limit_s:
             prompt = sample.prefill_tokens > 0
             aimed = prompt and predicted_s >= AIMED_FRAC * self.until_s
             predicted_s += self._stair_s if prompt else 0.0
@@ -73,13 +80,12 @@ class ChunkSizer:
         Args:
             decodes, kv: requests that decode, and their KV tokens.
             context: tokens of the first prompt in line that are computed already.
-            least: what a prompt gets at last that got nothing for ``PATIENCE_STEPS``, and always
-                where even one decode alone breaks the SLA.
+            least: what a prompt gets at last that got nothing for ``PATIENCE_STEPS``.
         """
         room = prefill_room(self.model, decodes, kv, context, self.until_s)
         chunk = math.floor(min(max(room, 0), most))
         self._starved = 0 if chunk else self._starved + 1
-        if self._starved > PATIENCE_STEPS or self.model.predict_s(1, 0, 0, 0) > self.until_s:
+        if self._starved > PATIENCE_STEPS:
             self._starved = 0
             chunk = max(chunk, min(least, most))
         return chunk

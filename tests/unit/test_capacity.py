@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.capacity import capacity_per_s
+from controller.capacity import capacity_per_s, kept_itl_s, sla_batch
 from controller.models.step_time import StepModel
 from tests.builders import moments_of
 
@@ -32,6 +32,19 @@ def test_both_limits_meet_at_the_batch_of_the_sla() -> None:
     assert 1 / (0.014 + 1.0 / batch) == pytest.approx(by_sla)
     assert capacity_per_s(MODEL, LENGTHS, 142, 0.030) == pytest.approx(1 / (0.014 + 1 / 142))
     assert capacity_per_s(MODEL, LENGTHS, 143, 0.030) == pytest.approx(by_sla)
+
+
+@pytest.mark.parametrize("itl_s", [0.001, 0.010, 0.011])
+def test_an_sla_out_of_reach_is_given_up_for_two_steps_of_one_decode(itl_s: float) -> None:
+    assert capacity_per_s(MODEL, LENGTHS, 100, itl_s) == 0
+    assert kept_itl_s(MODEL, itl_s) == pytest.approx(0.0202)
+
+
+def test_an_sla_in_reach_is_kept() -> None:
+    assert kept_itl_s(MODEL, 0.012) == 0.012
+    # 2 ms for 140 us a request: 100 of its decode, 40 of a hundredth of its prompt.
+    assert sla_batch(MODEL, LENGTHS, 0.012) == pytest.approx(0.002 / 140e-6)
+    assert sla_batch(MODEL, LENGTHS, 0.009) == 0
 
 
 def test_what_a_running_request_holds_costs_too() -> None:

@@ -23,6 +23,14 @@ def test_it_names_the_cap_what_set_it_and_what_bound_the_steps() -> None:
     assert "20.00 ms + 0.2000 per decode" in text
 
 
+def test_it_says_when_the_sla_is_out_of_reach() -> None:
+    seen = report(model=StepModel(0.02, 2e-4, 1e-8, 1e-4, 0.0, 0.0))
+    assert "out of reach: a step of one decode takes 20.2 ms" in said(
+        seen, limits(capacity_per_s=0.0)
+    )
+    assert "out of reach" not in said(seen, limits(capacity_per_s=3.0))
+
+
 def test_it_says_who_decides_alone_and_what_is_only_advice() -> None:
     text = said(report(mode="fallback"), limits(enforce=False))
     assert "decides alone (fallback)" in text

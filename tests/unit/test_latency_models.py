@@ -137,10 +137,40 @@ def test_a_prompt_is_not_kept_waiting_for_ever() -> None:
     assert sum(chunks) <= 2 * 16
 
 
-def test_where_no_step_meets_the_sla_prompts_go_on_by_the_block() -> None:
-    sizer = ChunkSizer(0.01, 99)
+@pytest.mark.parametrize("limit_s", [0.01, 0.022])  # one decode takes 20.2 ms
+def test_an_sla_out_of_reach_is_given_up_for_two_steps_of_one_decode(limit_s: float) -> None:
+    sizer = ChunkSizer(limit_s, 99)
     sizer.hear(TRUE)
-    assert sizer.chunk(3, 900, 0, least=16, most=2048) == 16
+    assert sizer.until_s == pytest.approx(0.0404)
+    chunk = sizer.chunk(3, 900, 0, least=16, most=2048)
+    assert TRUE.predict_s(3, 900, chunk, chunk * chunk / 2) == pytest.approx(0.0404, rel=0.01)
+    assert sizer.in_time(60, 6000)
+
+
+def test_violations_while_the_sla_is_out_of_reach_leave_no_margin_behind() -> None:
+    slowed, other = ChunkSizer(0.03, 99), ChunkSizer(0.03, 99)
+    for sizer in slowed, other:
+        sizer.hear(TRUE)
+    slowed.hear(StepModel(0.04, 4e-4, 2e-7, 2e-4, 2e-8, 0.0))
+    for _ in range(100):
+        slowed.observe(StepSample(10, 3000, 40, 800, 0.055))
+    slowed.hear(TRUE)
+    for sizer in slowed, other:
+        for _ in range(600):
+            features = 10, 3000, 40, 800
+            sizer.observe(StepSample(*features, TRUE.predict_s(*features)))
+    assert slowed.until_s == pytest.approx(other.until_s, rel=0.02)
+
+
+def test_margin_and_stair_leave_half_of_the_room_above_one_decode() -> None:
+    sizer = ChunkSizer(0.024, 99)
+    sizer.hear(TRUE)
+    features = 10, 3000, 10, 100
+    for step in range(1000):  # one step in ten is late, however small
+        late = step % 10 == 0
+        sizer.observe(StepSample(*features, 0.03 if late else TRUE.predict_s(*features)))
+    alone_s = sizer.model.predict_s(1, 0, 0, 0)
+    assert alone_s < sizer.until_s == pytest.approx((0.024 + alone_s) / 2)
 
 
 def test_a_wrong_model_is_put_right_by_the_steps() -> None:

@@ -50,6 +50,15 @@ def test_the_time_between_tokens_is_inside_the_sla_where_the_default_is_far_out(
     assert ours.end_s <= default.end_s * 1.05
 
 
+@pytest.mark.parametrize("itl_ms", [20, 28])  # a step of one decode takes 27.1
+def test_an_sla_that_no_step_meets_does_not_stop_the_engine(itl_ms: float) -> None:
+    requests = stream(200, 4.0)
+    ours, default = (served(requests, s, sla=Sla(itl_ms=itl_ms)) for s in ("adaptive", "static"))
+    assert ours.end_s <= default.end_s * 1.05
+    assert np.percentile(ours.gaps.length_s, 99) <= 0.0565  # twice the step of one decode
+    assert np.percentile(default.gaps.length_s, 99) > 0.07
+
+
 def test_memory_that_is_short_is_filled_and_hardly_ever_overrun() -> None:
     requests = draw_requests(load_workload("exponential:191,382"), 300, float("inf"), None, 1)
     ours, default = (
