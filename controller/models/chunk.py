@@ -12,6 +12,8 @@ from controller.records import StepSample
 # A prompt that got nothing for this long gets a block: at 50 ms every 6 s, in 1% of the steps.
 PATIENCE_STEPS = 128
 AIMED_FRAC = 0.98  # a step predicted to take this much of the time it had was sized by the SLA
+# Of the room above one decode. A quarter keeps the SLA as well; half of it, under noise of 5%, not.
+LEFT = 0.1
 # Step times are staircases, and chunks that follow each other stand on one stair: the last five
 # say how far the model is off there.
 STAIR = 0.2
@@ -21,7 +23,7 @@ class ChunkSizer:
     """Latency's part of ``adaptive``, for one engine.
 
     P = (D - margin - stair - c0 - c1 B - c2 K) / c3, solved with the quadratic part of attention.
-    Of what D leaves beside one decode, margin and stair take half at most, or nobody would start.
+    Margin and stair leave a tenth of what D has above one decode, or nobody would start.
     Where D is out of reach (``kept_itl_s``) there is nothing to keep a margin from.
 
     Args:
@@ -51,8 +53,9 @@ class ChunkSizer:
         limit_s = kept_itl_s(self.model, self._limit_s)
         if limit_s != self._limit_s:
             return limit_s
-        half_s = (limit_s + self.model.predict_s(1, 0, 0, 0)) / 2
-        return max(limit_s - self._margin.seconds - self._stair_s, half_s)
+        alone_s = self.model.predict_s(1, 0, 0, 0)
+        least_s = alone_s + LEFT * (limit_s - alone_s)
+        return max(limit_s - self._margin.seconds - self._stair_s, least_s)
 
     def hear(self, model: StepModel | None) -> None:
         """The group's step-time model; None where there is none yet."""
