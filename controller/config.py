@@ -10,6 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from controller.errors import ConfigError
 from controller.validation import parse
 
+# A report that is lost costs its time-out, half a lease, and then one period until the next answer
+# is applied. Of three periods, that leaves half a period for the calls themselves.
+LEAST_LEASE_PERIODS = 3
+
 
 class Block(BaseModel):
     """A configuration block in which a key nobody knows is an error."""
@@ -85,9 +89,22 @@ class BatchingConfig(Block):
     )
     exchange_hz: float = Field(2.0, ge=1, le=4, description="reports a second and replica")
     lease_s: float = Field(
-        5.0, ge=1, le=60, description="how long limits hold without a new word (10 exchanges)"
+        5.0,
+        ge=1,
+        le=60,
+        description="how long limits hold without new ones; at least 3 exchange periods",
     )
     paper: PaperOptions = PaperOptions()
+
+    @model_validator(mode="after")
+    def _lease_outlasts_a_lost_report(self) -> "BatchingConfig":
+        least_s = LEAST_LEASE_PERIODS * self.period_s
+        if self.lease_s < least_s:
+            raise ValueError(
+                f"lease_s must be at least {LEAST_LEASE_PERIODS} exchange periods, {least_s:g} s at"
+                f" exchange_hz: {self.exchange_hz:g}, got {self.lease_s:g}"
+            )
+        return self
 
     @property
     def steps_aside(self) -> bool:

@@ -27,7 +27,7 @@ def configs(draw: st.DrawFn, policy: str) -> BatchingConfig:
         "max_running": {"min": low, "max": draw(st.none() | st.integers(low, MAX_RUNNING))},
         "sla": {"itl_ms": draw(st.none() | st.floats(1, 1000))},
         "overflow_probability": draw(st.floats(0.001, 0.49)),
-        "lease_s": draw(st.floats(1, 10)),
+        "lease_s": draw(st.floats(1.5, 10)),
         "paper": {
             "memory": draw(st.sampled_from(["linear", "exact", "live"])),
             "l0": draw(st.sampled_from(["printed", "buffer"])),

@@ -101,6 +101,19 @@ def test_a_mistake_is_named_with_its_place_its_value_and_what_is_allowed(
     assert problems(block) == [problem]
 
 
+def test_a_lease_that_one_lost_report_would_end_is_refused() -> None:
+    assert problems({"lease_s": 1, "exchange_hz": 1}) == [
+        "batching: {'lease_s': 1, 'exchange_hz': 1} is not allowed: lease_s must be at least 3"
+        " exchange periods, 3 s at exchange_hz: 1, got 1"
+    ]
+    assert len(problems({"lease_s": 1.49})) == 1
+
+
+@pytest.mark.parametrize(("lease_s", "hz"), [(1.0, 4), (1.5, 2), (3.0, 1), (2.0, 1.5)])
+def test_a_lease_of_three_exchange_periods_is_allowed(lease_s: float, hz: float) -> None:
+    assert parse_batching({"lease_s": lease_s, "exchange_hz": hz}).lease_s == lease_s
+
+
 def test_all_mistakes_are_named_together() -> None:
     found = problems({"sla": {"itl_ms": 0}, "lease_s": 0, "enforced": True})
     assert sorted(line.split(":")[0] for line in found) == [

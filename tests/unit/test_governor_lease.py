@@ -1,5 +1,8 @@
 """Who decides: the controller while its lease holds, then the replica alone."""
 
+import pytest
+
+from controller.config import LEAST_LEASE_PERIODS
 from controller.records import StepLimits
 from replicas.governor import Governor
 from tests.builders import batching, governor, limits, sample, state
@@ -70,6 +73,34 @@ def test_the_lease_is_the_words_own() -> None:
     g = governor(EXACT)
     g.apply(limits(lease_s=60.0), 0.0)
     assert g.mode(59.9) == "leased"
+
+
+def modes(lease_s: float, period_s: float, lost: int | None) -> list[str]:
+    """By exchange: who decides when it begins, of 20 of which one answer is lost.
+
+    As ``replicas.server.ControlLink`` does it: an answer is applied with the next exchange; one
+    that does not come is given up after half a lease.
+    """
+    g, now_s, answered, seen = governor(EXACT), 0.0, True, []
+    for exchange in range(20):
+        seen.append(g.mode(now_s))
+        if answered:
+            g.apply(limits(lease_s=lease_s), now_s)
+        answered = exchange != lost
+        now_s += period_s if answered else max(period_s, lease_s / 2)
+    return seen
+
+
+@pytest.mark.parametrize("period_s", [0.25, 0.5, 1.0])
+@pytest.mark.parametrize("lost", [None, 0, 7])
+def test_the_shortest_lease_allowed_outlasts_one_lost_answer(
+    period_s: float, lost: int | None
+) -> None:
+    assert set(modes(LEAST_LEASE_PERIODS * period_s, period_s, lost)) == {"leased"}
+
+
+def test_a_lease_of_one_exchange_period_ends_at_every_exchange() -> None:
+    assert modes(1.0, 1.0, None)[1:] == ["fallback"] * 19
 
 
 def test_without_a_controller_a_replica_decides_alone_from_the_first_step() -> None:
