@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.engine import Ground, Progress, replay
 from benchmarks.fluid import fluid_limit_per_s
+from benchmarks.headroom import SPREAD, MaxTokens
 from benchmarks.measure import TOLERANCE, Floats
 from benchmarks.policies import Plan
 from benchmarks.requests import LengthStats, Request, length_stats
@@ -98,11 +99,13 @@ def make_course(
     gap_cv: float | None = None,
     seed: int = 0,
     least_run_s: float = LEAST_RUN_S,
+    max_tokens: MaxTokens = SPREAD,
 ) -> Course:
     """One draw of requests, enough for a steady run at any rate that may hold.
 
     Args:
         least: requests of a run, at least; None: ``LEAST_REQUESTS``.
+        max_tokens: what clients allow.
     """
     least = LEAST_REQUESTS if least is None else least
     stats = length_stats(draw_traffic(workload, least, gap_cv, seed).requests)
@@ -110,7 +113,8 @@ def make_course(
     run_s = max(
         least_run_s, RESIDENCES * stats.mean_output * _longest_step_s(ground, stats, target)
     )
-    traffic = draw_traffic(workload, max(math.ceil(limit * TOP * run_s), least), gap_cv, seed)
+    n = max(math.ceil(limit * TOP * run_s), least)
+    traffic = draw_traffic(workload, n, gap_cv, seed, max_tokens)
     stats = length_stats(traffic.requests)
     limit = fluid_limit_per_s(ground.profile, stats, target.sla.itl_s)
     return Course(traffic, run_s, least, limit)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from tqdm import tqdm
 
+from benchmarks.headroom import SPREAD, MaxTokens
 from benchmarks.measure import Summary
 from benchmarks.policies import EngineOptions, Plan, Speculation, parse_policy
 from benchmarks.requests import Request
@@ -31,6 +32,7 @@ class Case:
         requests: the workload itself, where no name stands for it.
         rate: requests/s; infinite: all at once; None: search the capacity.
         mean_itl: the capacity's criterion is the mean time between tokens, not a percentile.
+        max_tokens: what clients allow, of requests that do not bring it.
     """
 
     key: tuple[str, ...]
@@ -46,6 +48,7 @@ class Case:
     mean_itl: bool = False
     shared_prefix: int = 0
     speculation: Speculation | None = None
+    max_tokens: MaxTokens = SPREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +94,19 @@ def run_case(case: Case) -> Result:
 
         target = Target(case.sla, mean_itl=case.mean_itl)
         course = make_course(
-            load_workload(case.workload), ground, target, seed=case.seed, least_run_s=LEAST_RUN_S
+            load_workload(case.workload),
+            ground,
+            target,
+            seed=case.seed,
+            least_run_s=LEAST_RUN_S,
+            max_tokens=case.max_tokens,
         )
         found = find_capacity(course, plan, ground, target)
         capacity, fluid = found.per_s, found.fluid_limit_per_s
         requests = course.requests_at(capacity or fluid)
     else:
         requests = case.requests or draw_requests(
-            load_workload(case.workload), case.n, case.rate, None, case.seed
+            load_workload(case.workload), case.n, case.rate, None, case.seed, case.max_tokens
         )
     trace = replay(requests, plan, ground)
     summary = summarise(case.spec, trace, case.sla)

@@ -10,7 +10,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from benchmarks.books import Books, ReplayError
 from benchmarks.clairvoyant import ClairvoyantScheduler
 from benchmarks.link import VirtualLink
-from benchmarks.policies import Plan
+from benchmarks.policies import EngineOptions, Plan
 from benchmarks.request_level import replay_request_level
 from benchmarks.requests import Request
 from benchmarks.reserved import ReservedScheduler
@@ -24,6 +24,7 @@ from replicas.step_sample import step_sample
 # By priority, a request may take the KV blocks of all that were scheduled and then not fit itself:
 # vLLM's step is empty, its next one is not.
 MOST_EMPTY_STEPS = 10
+CONTEXT = 32_768  # tokens a model's request may have, prompt and output
 
 GiveUp = Callable[[float, Sequence[float]], bool]
 Progress = Callable[[int], object]
@@ -85,7 +86,7 @@ class _Engine:
         self._clock = VirtualClock()
         block_size = plan.engine.block_size
         self._kv_tokens = ground.profile.kv_tokens // block_size * block_size
-        context = _context(requests, self._kv_tokens)
+        self._context = context = _context(requests, plan.engine, self._kv_tokens)
         self._make_request = RequestMaker(plan, context, ground.shared_prefix_tokens)
         cls: type[VirtualScheduler] = VirtualScheduler
         own: dict[str, Any] = {"clock": self._clock, "speculation": plan.speculation}
@@ -140,7 +141,7 @@ class _Engine:
             if request.arrival_s > self._clock.now_s:
                 return
             self._arrived += 1
-            if _tokens(request) <= self._kv_tokens:
+            if _tokens(request) <= self._context:
                 self._books.come(number, request)
                 self._scheduler.add_request(self._make_request(number, request))
 
@@ -200,19 +201,36 @@ def _tokens(request: Request) -> int:
     return request.input_tokens + request.output_tokens
 
 
-def _context(requests: Sequence[Request], kv_tokens: int) -> int:
-    """``max_model_len``: the longest a request may become, as far as KV memory holds it.
+def _context(requests: Sequence[Request], engine: EngineOptions, kv_tokens: int) -> int:
+    """``max_model_len``: a model's context, as far as vLLM starts with it.
+
+    ``CONTEXT``, or the next power of two where a request is longer. KV memory has to hold one
+    request of that length, and so has a step where prompts are not computed in chunks: an operator
+    sets ``max_model_len`` to what they hold. What a request is allowed beyond it is cut off, as by
+    a server; a request that is itself longer is refused.
 
     Raises:
-        ConfigError: it holds none of them.
+        ConfigError: it holds none of them, or vLLM does not start with it.
     """
-    shortest = min(map(_tokens, requests))
-    if shortest > kv_tokens:
+    lengths = [_tokens(r) for r in requests]
+    step_tokens = engine.max_num_batched_tokens
+    limits = {"kv-tokens": kv_tokens}
+    if not engine.enable_chunked_prefill:
+        limits["max_num_batched_tokens without chunked prefill"] = step_tokens
+    for name, tokens in limits.items():
+        if min(lengths) > tokens:
+            raise ConfigError(
+                [
+                    f"{name}: {tokens} is not allowed: the shortest request of the workload"
+                    f" takes {min(lengths)}"
+                ]
+            )
+    context = min(max(CONTEXT, 1 << (max(lengths) - 1).bit_length()), *limits.values())
+    if engine.long_prefill_token_threshold > context:
         raise ConfigError(
             [
-                f"kv-tokens: {kv_tokens} is not allowed: the shortest request of the workload"
-                f" takes {shortest}"
+                f"long_prefill_token_threshold: {engine.long_prefill_token_threshold} is not"
+                f" allowed: up to max_model_len, here {context}"
             ]
         )
-    longest = max(r.input_tokens + max(r.output_tokens, r.max_tokens or 0) for r in requests)
-    return min(longest, kv_tokens)
+    return context

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from controller.config import BatchingConfig, Block, Sla, parse_batching
 from controller.errors import ConfigError
@@ -24,13 +24,20 @@ BENCH_ONLY: dict[str, Kind] = {
 
 
 class EngineOptions(Block):
-    """What an engine is started with: vLLM's own options, by vLLM's names."""
+    """What an engine is started with: vLLM's own options, by vLLM's names.
+
+    Args:
+        scheduling_policy: None: priority where the workload has priorities, else fcfs.
+    """
 
     max_num_seqs: PositiveInt
     max_num_batched_tokens: PositiveInt
     block_size: PositiveInt = 16
     watermark: float = Field(0.0, ge=0, lt=1)
     enable_prefix_caching: bool = False
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: NonNegativeInt = 0
+    scheduling_policy: Literal["fcfs", "priority"] | None = None
 
 
 class Speculation(Block):

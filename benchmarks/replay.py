@@ -77,9 +77,11 @@ def _load_vllm() -> None:
 
 def _requests(args: Arguments, order: Order) -> tuple[Request, ...]:
     if order.phases:
-        return draw_phases(order.phases, args.burstiness, args.seed)
+        return draw_phases(order.phases, args.burstiness, args.seed, args.max_tokens)
     rate = "own" if order.rate is None else order.rate
-    return draw_requests(order.workload, args.requests, rate, args.burstiness, args.seed)
+    return draw_requests(
+        order.workload, args.requests, rate, args.burstiness, args.seed, args.max_tokens
+    )
 
 
 @contextmanager
@@ -99,7 +101,8 @@ def _replay(
             trace = replay(requests, plan, ground, progress=progress)
         refused = sum(o.refused for o in trace.outcomes)
         if refused:
-            _say(f"{plan.spec}: {refused} requests are longer than KV memory and were refused")
+            what = "KV memory" if plan.engine.enable_chunked_prefill else "KV memory or one step"
+            _say(f"{plan.spec}: {refused} requests are longer than {what} and were refused")
         yield summarise(plan.spec, trace, order.sla), trace
 
 
@@ -114,6 +117,7 @@ def _search(args: Arguments, order: Order, ground: "Ground") -> Iterator[tuple[S
         least=args.requests,
         gap_cv=args.burstiness,
         seed=args.seed,
+        max_tokens=args.max_tokens,
     )
     _say(
         f"fluid limit {course.fluid_limit_per_s:.2f}/s; runs of {course.run_s:.0f} s"

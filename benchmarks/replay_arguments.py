@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.headroom import SPREAD, MaxTokens
 from benchmarks.policies import EngineOptions, Plan, Speculation, parse_policy
 from benchmarks.sweep import CAPS, CHUNKS, sweep_plans
 from benchmarks.traffic import Phase, Rate, Workload
@@ -61,6 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         metavar="TOKENS",
         help="tokens that all prompts begin with; counts with --prefix-caching",
+    )
+    traffic.add_argument(
+        "--max-tokens",
+        type=_max_tokens,
+        default=SPREAD,
+        metavar="RULE",
+        help="what clients allow a request to say, where the workload brings no max_tokens:"
+        " spread (a power of two from 256 to 4096 above its output, at random), a number for all,"
+        " exact (its output itself: every policy knows the answer) or context (as much as"
+        " max_model_len has room for) (default: %(default)s)",
     )
     traffic.add_argument("--seed", type=int, default=0, help="of all that is random")
     accelerator = parser.add_argument_group("accelerator and engine")
@@ -217,6 +228,18 @@ def _rate(text: str) -> Rate:
     if not rate > 0:
         raise argparse.ArgumentTypeError(f"{text} is not allowed: above 0, inf, own or minutes")
     return rate
+
+
+def _max_tokens(text: str) -> MaxTokens:
+    match text:
+        case "spread" | "exact" | "context":
+            return text
+    try:
+        return _count(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not allowed: spread, exact, context or a whole number from 1"
+        ) from None
 
 
 def _number(least: float) -> Callable[[str], float]:

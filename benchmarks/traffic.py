@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from benchmarks.arrivals import Floats, at_rates, recorded_units, unit_arrivals
+from benchmarks.headroom import SPREAD, MaxTokens, with_max_tokens
 from benchmarks.lengths import Marginal
 from benchmarks.requests import Request
 from controller.errors import ConfigError
@@ -99,23 +100,39 @@ class Traffic:
         return tuple(replace(r, arrival_s=r.arrival_s / rate_per_s) for r in self.requests)
 
 
-def draw_traffic(workload: Workload, n: int, gap_cv: float | None, seed: int) -> Traffic:
-    """n requests at a mean rate of 1; lengths and arrivals have streams of their own."""
+def draw_traffic(
+    workload: Workload,
+    n: int,
+    gap_cv: float | None,
+    seed: int,
+    max_tokens: MaxTokens = SPREAD,
+) -> Traffic:
+    """n requests at a mean rate of 1; lengths, arrivals, ``max_tokens`` have streams of their own.
+
+    Args:
+        max_tokens: what clients allow, of requests that do not bring it.
+    """
     lengths, arrivals = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
     requests = workload.source.draw(n, lengths)
     units = workload.unit_arrivals(n, gap_cv, arrivals).tolist()
     placed = (replace(r, arrival_s=unit) for r, unit in zip(requests, units, strict=True))
-    return Traffic(tuple(placed))
+    return Traffic(with_max_tokens(placed, max_tokens, seed))
 
 
 def draw_requests(
-    workload: Workload, n: int | None, rate: Rate, gap_cv: float | None, seed: int
+    workload: Workload,
+    n: int | None,
+    rate: Rate,
+    gap_cv: float | None,
+    seed: int,
+    max_tokens: MaxTokens = SPREAD,
 ) -> tuple[Request, ...]:
     """n requests (None: all recorded ones, else DEFAULT_REQUESTS) at a rate.
 
     Args:
         rate: per second; ``own``: as recorded, or at the workload's own rate, or all at once;
             ``minutes``: at its own rate minute by minute.
+        max_tokens: what clients allow, of requests that do not bring it.
 
     Raises:
         ConfigError: the workload does not know its rate by minute.
@@ -123,8 +140,8 @@ def draw_requests(
     if n is None:
         n = len(workload.recorded) or DEFAULT_REQUESTS
     if rate == "own" and gap_cv is None and 0 < n <= len(workload.recorded):
-        return workload.recorded[:n]
-    traffic = draw_traffic(workload, n, gap_cv, seed)
+        return with_max_tokens(workload.recorded[:n], max_tokens, seed)
+    traffic = draw_traffic(workload, n, gap_cv, seed, max_tokens)
     if rate == "minutes":
         if not sum(workload.rate_per_s_by_minute):
             raise ConfigError([f"rate: workload {workload.name!r} has no rate by minute"])
@@ -145,13 +162,15 @@ class Phase:
     seconds: float
 
 
-def draw_phases(phases: Sequence[Phase], gap_cv: float | None, seed: int) -> tuple[Request, ...]:
+def draw_phases(
+    phases: Sequence[Phase], gap_cv: float | None, seed: int, max_tokens: MaxTokens = SPREAD
+) -> tuple[Request, ...]:
     """The requests of one phase after the other, rate x seconds of each."""
     requests: list[Request] = []
     start_s = 0.0
     for index, phase in enumerate(phases):
         n = max(round(phase.rate_per_s * phase.seconds), 1)
-        traffic = draw_traffic(phase.workload, n, gap_cv, seed + index)
+        traffic = draw_traffic(phase.workload, n, gap_cv, seed + index, max_tokens)
         requests += (
             replace(r, arrival_s=start_s + r.arrival_s) for r in traffic.at(phase.rate_per_s)
         )

@@ -170,6 +170,10 @@ def make_scheduler(
 
 
 def _config(plan: Plan, max_model_len: int, by_priority: bool) -> VllmConfig:
+    options = plan.engine.model_dump()
+    options["scheduling_policy"] = options["scheduling_policy"] or (
+        "priority" if by_priority else "fcfs"
+    )
     with tempfile.TemporaryDirectory(prefix="brimful-replay-") as directory:
         model = {**MODEL, "max_position_embeddings": max_model_len}
         (Path(directory) / "config.json").write_text(json.dumps(model))
@@ -180,10 +184,9 @@ def _config(plan: Plan, max_model_len: int, by_priority: bool) -> VllmConfig:
             enforce_eager=True,
             # The step's own time is in the profile, overlap with the host included.
             async_scheduling=False,
-            scheduling_policy="priority" if by_priority else "fcfs",
             additional_config={"brimful": {"batching": plan.batching.model_dump(), "leased": True}},
             speculative_config=_speculative(plan),
-            **plan.engine.model_dump(),
+            **options,
         ).create_engine_config()
 
 

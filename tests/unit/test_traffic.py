@@ -91,7 +91,7 @@ def test_quantiles_are_joined_by_straight_lines() -> None:
 
 def test_an_infinite_rate_is_all_at_once() -> None:
     requests = draw_requests(load_workload("fixed:7,9"), 3, math.inf, None, seed=0)
-    assert requests == (Request(0.0, 7, 9),) * 3
+    assert [(r.arrival_s, r.input_tokens, r.output_tokens) for r in requests] == [(0.0, 7, 9)] * 3
 
 
 def test_another_rate_moves_the_same_requests() -> None:
@@ -113,7 +113,7 @@ def test_a_seed_gives_the_same_requests_again_and_another_does_not() -> None:
 def test_recorded_requests_come_as_recorded_or_at_another_rate() -> None:
     recorded = (Request(10.0, 5, 6), Request(11.0, 7, 8), Request(14.0, 9, 10))
     workload = Workload("w", Recorded(recorded))
-    assert draw_requests(workload, None, "own", None, seed=0) == recorded
+    assert draw_requests(workload, None, "own", None, 0, "context") == recorded
     twice = draw_requests(workload, 6, 2.0, None, seed=0)
     assert [r.input_tokens for r in twice] == [5, 7, 9] * 2
     assert gaps(twice) == pytest.approx([0.25, 0.75, 0.5, 0.25, 0.75])

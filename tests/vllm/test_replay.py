@@ -126,6 +126,53 @@ def test_requests_end_by_their_max_tokens_or_by_themselves() -> None:
     assert [o.tokens for o in trace.outcomes] == [10, 10]
 
 
+@pytest.mark.parametrize(
+    ("max_tokens", "running"),
+    [(128, 39), (1024, 8), (None, 1), (50_000, 1)],  # 10,000 // (128 + what may be said)
+)
+def test_what_a_request_may_say_is_what_its_client_allows_and_no_better(
+    max_tokens: int | None, running: int
+) -> None:
+    # ``reserved`` sets aside all that a request may say, so it shows what a policy is told.
+    requests = [replace(r, max_tokens=max_tokens) for r in burst("fixed:128,128", 50)]
+    trace = served(requests, "reserved", kv_tokens=10_000)
+    assert max(step.running for step in trace.steps) == running
+    assert all(o.tokens == 128 for o in trace.outcomes)
+
+
+def test_without_chunked_prefill_a_prompt_is_computed_in_one_step() -> None:
+    requests = [Request(0, 300, 5), Request(0, 300, 5), Request(0, 500, 100), Request(0, 200, 5)]
+    spec = "static:max_num_seqs=8,max_num_batched_tokens=512"
+    chunked, whole = (
+        served(requests, spec + more) for more in ("", ",enable_chunked_prefill=false")
+    )
+    assert chunked.steps[0].prefill_tokens == 512
+    assert whole.steps[0].prefill_tokens == 300
+    # Its 600 tokens would not fit a step when they have to be computed again.
+    assert [o.refused for o in whole.outcomes] == [False, False, True, False]
+    with pytest.raises(ConfigError, match="max_num_batched_tokens without chunked prefill: 100"):
+        served(
+            requests,
+            "static:max_num_seqs=8,max_num_batched_tokens=100" + ",enable_chunked_prefill=false",
+        )
+
+
+def test_a_threshold_for_long_prompts_lets_short_ones_in_beside_them() -> None:
+    requests = [Request(0, 2000, 2), Request(0, 100, 2)]
+    spec = "static:max_num_seqs=8,max_num_batched_tokens=512"
+    long, short = served(requests, f"{spec},long_prefill_token_threshold=256").outcomes
+    assert short.first_token_s is not None and long.first_token_s is not None
+    assert short.scheduled_s == long.scheduled_s == 0.0
+    with pytest.raises(ConfigError, match="long_prefill_token_threshold: 40000 is not allowed"):
+        served(requests, "static:long_prefill_token_threshold=40000")
+
+
+def test_the_scheduling_policy_may_be_set_against_the_workload() -> None:
+    requests = [Request(0, 10, 5, priority=p) for p in (3, 1, 2)]
+    trace = served(requests, "static:max_num_seqs=1,scheduling_policy=fcfs")
+    assert sorted(range(3), key=lambda k: trace.outcomes[k].finished_s or 0) == [0, 1, 2]
+
+
 def test_lower_priority_numbers_go_first() -> None:
     requests = [Request(0, 10, 5, priority=p) for p in (3, 1, 2)]
     trace = served(requests, "static:max_num_seqs=1")
