@@ -14,14 +14,20 @@ from controller.models.step_time import StepModel
 IN_REACH, OUT_OF_REACH = 1.1, 2.0
 
 
+def out_of_reach(model: StepModel, itl_s: float) -> bool:
+    """Whether the step of one decode takes D already, or all but a tenth of it."""
+    return itl_s < IN_REACH * model.predict_s(1, 0, 0, 0)
+
+
 def kept_itl_s(model: StepModel, itl_s: float) -> float:
     """What steps are held to, seconds: D, or where that is out of reach, two steps of one decode.
 
     Requests served one at a time would not meet such an SLA either, but for the few that are
     served at all; so it is given up for the shortest steps that still share the engine.
     """
-    alone_s = model.predict_s(1, 0, 0, 0)
-    return itl_s if itl_s >= IN_REACH * alone_s else OUT_OF_REACH * alone_s
+    if not out_of_reach(model, itl_s):
+        return itl_s
+    return OUT_OF_REACH * model.predict_s(1, 0, 0, 0)
 
 
 def sla_batch(model: StepModel, lengths: LengthMoments, itl_s: float) -> float:
@@ -43,7 +49,8 @@ def capacity_per_s(
 
     A request costs c3 E[in] of prefill and E[out] steps of decode, so with a batch of B
     1/q = E[out] (c0/B + c1 + c2 m) + c3 E[in]. A step may take D at most, which puts
-    B = q E[out] D: q = (D - c0) / (D (c3 E[in] + (c1 + c2 m) E[out])).
+    B = q E[out] D: q = (D - c0) / (D (c3 E[in] + (c1 + c2 m) E[out])). Below that batch steps are
+    shorter than D and the first is the smaller one, above it the second.
 
     None where nothing finished yet, or the model explains no cost; 0 where D is out of reach.
     """
@@ -57,9 +64,7 @@ def capacity_per_s(
     by_batch = 1 / by_batch_s
     if itl_s is None:
         return by_batch
-    if kept_itl_s(model, itl_s) != itl_s:
+    if out_of_reach(model, itl_s):
         return 0.0
-    by_memory = max_running / (lengths.mean_output * itl_s)
     by_sla = (itl_s - model.c0) / (itl_s * work_s) if work_s > 0 else math.inf
-    # Below the SLA's batch, the steps are shorter than D and by_batch is the truth.
-    return min(by_sla, max(by_memory, by_batch))
+    return min(by_sla, by_batch)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from controller.capacity import capacity_per_s
+from controller.capacity import capacity_per_s, out_of_reach
 from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepStats, fit
 from controller.models.survival import BINS, RING, Floats
 from controller.policies.base import Decision, Policy, Pool
 from controller.policies.registry import make_policy
-from controller.records import BatchLimits, ReplicaReport, check_report
+from controller.records import BatchLimits, EngineLimits, ReplicaReport, check_report
 
 POOL_PERIOD_S = 0.25  # the pooled model is at most this old: one exchange at the fastest rate
 FEW = 16  # replicas: of so many, who joins counts at once; 1,000 join within half a second
@@ -113,12 +113,13 @@ class ControlLoop:
         group.pooled_s = now_s
 
     def _limits(self, group: _Group, report: ReplicaReport, decision: Decision) -> BatchLimits:
-        config, pool = group.config, group.pool
+        config, pool, itl_s = group.config, group.pool, group.config.sla.itl_s
         capacity = None
         if pool.model is not None:
-            capacity = capacity_per_s(
-                pool.model, pool.lengths, decision.max_running, config.sla.itl_s
-            )
+            together = decision.max_running
+            if not config.enforce:  # nobody keeps to that cap
+                together = _held_uncapped(report.engine, pool.lengths)
+            capacity = capacity_per_s(pool.model, pool.lengths, together, itl_s)
         return BatchLimits(
             epoch=self.epoch,
             lease_s=config.lease_s,
@@ -130,6 +131,9 @@ class ControlLoop:
             model=fit(report.steps) if report.replica_id in group.unlike else pool.model,
             replicas=pool.replicas,
             outputs=_for_a_newcomer(group, report),
+            # Either model: the group's sets the capacity, the replica's own its published cap.
+            sla_out_of_reach=itl_s is not None
+            and any(out_of_reach(m, itl_s) for m in (pool.model, report.model) if m is not None),
         )
 
     def snapshot(self, now_s: float) -> dict[str, Any]:
@@ -201,6 +205,12 @@ def _for_a_newcomer(group: _Group, report: ReplicaReport) -> tuple[float, ...] |
     if len(report.outputs) != BINS or sum(report.outputs) >= RING or group.counts.sum() <= RING:
         return None
     return tuple(group.counts.tolist())
+
+
+def _held_uncapped(engine: EngineLimits, lengths: LengthMoments) -> int:
+    """Requests that run together where no cap is applied: as many as its size and memory hold."""
+    fitting = engine.kv_tokens / lengths.mean_live if lengths.mean_live else engine.max_num_seqs
+    return max(int(min(engine.max_num_seqs, fitting)), 1)
 
 
 def _start(report: ReplicaReport) -> Decision:

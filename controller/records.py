@@ -131,6 +131,7 @@ class ReplicaReport:
         model: the step-time model of the last steps, by which the step half goes; None where it
             has none, or too few steps yet.
         bound_steps: what bound the steps since the engine started.
+        capacity_per_s, sla_out_of_reach: as the limits that hold have them.
     """
 
     replica_id: str
@@ -160,6 +161,8 @@ class ReplicaReport:
     outputs: tuple[int, ...] = ()
     model: StepModel | None = None
     bound_steps: BoundSteps = BoundSteps()
+    capacity_per_s: float | None = None
+    sla_out_of_reach: bool = False
 
     @property
     def kv_frac(self) -> float:
@@ -176,6 +179,7 @@ class BatchLimits:
         lease_s: how long they hold on the replica's own clock after they arrived.
         token_budget: None where the policy leaves it at the engine's start value.
         capacity_per_s: requests/s one replica carries inside the SLA; None where unknown.
+        sla_out_of_reach: one decode alone takes more than the SLA, or nearly; no batch keeps it.
         model: the group's pooled step-time model, or its own for a replica that is unlike the
             group; None where not identified yet.
         replicas: how many replicas of the group the controller hears.
@@ -193,6 +197,7 @@ class BatchLimits:
     model: StepModel | None = None
     replicas: int = 1
     outputs: tuple[float, ...] | None = None
+    sla_out_of_reach: bool = False
 
 
 R = TypeVar("R")

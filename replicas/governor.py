@@ -235,6 +235,8 @@ class Governor:
             outputs=tuple(self._outputs.counts),
             model=self._step_half.model,
             bound_steps=BoundSteps(**self._bound),
+            capacity_per_s=self._limits.capacity_per_s,
+            sla_out_of_reach=self._limits.sla_out_of_reach,
         )
 
     def _arrival_rate(self, now_s: float) -> float:

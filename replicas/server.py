@@ -10,8 +10,9 @@ from ray.llm._internal.serve.core.server.llm_server import LLMServer
 
 from controller.actor import get_controller
 from controller.config import BatchingConfig, parse_batching
-from controller.records import BatchLimits, Mode, ReplicaReport, from_wire
+from controller.records import Mode, ReplicaReport, from_wire
 from replicas import channel
+from replicas.autoscaling_stats import autoscaling_stats
 from replicas.metrics import ReplicaMetrics
 
 logger = logging.getLogger("ray.serve")
@@ -72,7 +73,6 @@ class ControlLink:
         self._metrics = metrics
         self._controller: Any = None  # an actor handle; None: to be found
         self._report: ReplicaReport | None = None
-        self._limits: BatchLimits | None = None
 
     async def run(self) -> None:
         """Exchange until the engine dies."""
@@ -83,8 +83,6 @@ class ControlLink:
             report = await channel.exchange(self._client, answer, self._replica_id, self._group)
             self._note(from_wire(ReplicaReport, report))
             answer = await self._ask(report)
-            if answer is not None:
-                self._limits = from_wire(BatchLimits, answer)
             await asyncio.sleep(max(next_s - clock(), 0))
 
     async def _ask(self, report: dict[str, Any]) -> dict[str, Any] | None:
@@ -107,6 +105,8 @@ class ControlLink:
         before: Mode = self._report.mode if self._report else "leased"
         if report.mode != before:
             self._say(report.mode)
+        if report.sla_out_of_reach != (self._report is not None and self._report.sla_out_of_reach):
+            self._say_reach(out=report.sla_out_of_reach)
         self._report = report
         self._metrics.publish(report)
 
@@ -122,17 +122,19 @@ class ControlLink:
                 self._replica_id,
             )
 
+    def _say_reach(self, *, out: bool) -> None:
+        if out:
+            logger.warning(
+                "The SLA of %.1f ms between tokens is out of reach: one decode alone takes longer,"
+                " or nearly. Replica %s serves in longer steps; nothing is scaled by it.",
+                self._config.sla.itl_ms,
+                self._replica_id,
+            )
+        else:
+            logger.info("The SLA is in reach again for replica %s.", self._replica_id)
+
     def autoscaling_stats(self) -> dict[str, float]:
-        """Queue depth and capacity of this replica; capacity is left out where unknown."""
-        report, limits = self._report, self._limits
-        if report is None:
+        """Queue depth, cap and capacity of this replica; nothing before its first report."""
+        if self._report is None:
             return {}
-        stats = {
-            "running": float(report.running),
-            "waiting": float(report.waiting),
-            "max_running": float(report.max_running),
-            "arrival_rate_per_s": report.arrival_rate_per_s,
-        }
-        if limits is not None and limits.capacity_per_s is not None:
-            stats["capacity_per_s"] = limits.capacity_per_s
-        return stats
+        return autoscaling_stats(self._report, enforced=self._config.enforce)

@@ -49,9 +49,10 @@ def explain(replica_id: str, report: ReplicaReport, limits: BatchLimits) -> Iter
             f"  a step takes {model.c0 * 1e3:.2f} ms + {model.c1 * 1e3:.4f} per decode"
             f" + {model.c2 * 1e6:.3f} us per KV token + {model.c3 * 1e3:.4f} ms per prompt token"
         )
-        if limits.capacity_per_s == 0:
+        if limits.sla_out_of_reach:
             alone_ms = model.predict_s(1, 0, 0, 0) * 1e3
             yield f"  the SLA is out of reach: a step of one decode takes {alone_ms:.1f} ms"
+            yield "  so nothing is scaled by this replica: no number of replicas keeps that SLA"
 
 
 def _steps(bound: dict[str, int]) -> Iterator[str]:

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from controller.errors import BrimfulError
+from controller.records import BatchLimits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +48,7 @@ def table(snapshot: dict[str, Any]) -> Any:
     for group, known in snapshot["groups"].items():
         for replica_id, replica in sorted(known["replicas"].items()):
             report, limits = replica["report"], replica["limits"]
-            p99_s, capacity = report.itl.percentile_s(99), limits.capacity_per_s
+            p99_s = report.itl.percentile_s(99)
             result.add_row(
                 group,
                 known["policy"],
@@ -61,6 +62,12 @@ def table(snapshot: dict[str, Any]) -> Any:
                 f"{report.kv_frac:.0%}",
                 "-" if p99_s is None else f"{p99_s * 1000:.1f}",
                 str(report.preemptions),
-                "-" if capacity is None else f"{capacity:.1f}",
+                _capacity(limits),
             )
     return result
+
+
+def _capacity(limits: BatchLimits) -> str:
+    if limits.sla_out_of_reach:
+        return "SLA out of reach"
+    return "-" if limits.capacity_per_s is None else f"{limits.capacity_per_s:.1f}"

@@ -80,10 +80,63 @@ def test_where_no_model_is_known_the_queue_alone_decides() -> None:
     assert policy()(Context(metrics(unknown(waiting=60))))[0] == 3  # 124 / 54.4
 
 
-def test_a_capacity_of_zero_counts_as_unknown() -> None:
-    # The fixed part of a step breaks the SLA alone: no number of replicas mends that.
-    broken = replica(waiting=60.0, running=64.0, capacity_per_s=0.0)
-    assert policy()(Context(metrics(broken)))[0] == 3
+def out_of_reach(waiting: float = 0.0, flag: float = 1.0) -> dict[str, float]:
+    """40 run in steps longer than the SLA; neither cap nor capacity is published."""
+    return {"running": 40.0, "waiting": waiting, "arrival_rate_per_s": 9.0} | {
+        "sla_out_of_reach": flag
+    }
+
+
+@pytest.mark.parametrize("waiting", [0.0, 500.0])
+def test_an_sla_out_of_reach_leaves_the_replicas_as_they_are(waiting: float) -> None:
+    desired, state = policy()(Context(metrics(out_of_reach(waiting)), 2, target_num_replicas=3))
+    assert (desired, state) == (3, {"brimful_unscaled_because": "sla_out_of_reach"})
+
+
+def test_a_capacity_of_zero_from_an_earlier_version_is_an_sla_out_of_reach() -> None:
+    broken = replica(running=40.0, max_running=1.0, capacity_per_s=0.0)
+    desired, state = policy()(Context(metrics(broken)))
+    assert (desired, state) == (1, {"brimful_unscaled_because": "sla_out_of_reach"})
+
+
+def test_why_nothing_is_scaled_is_logged_when_it_begins_and_when_it_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "ray.serve")
+    scale, state, logged = policy(), dict[str, Any](), list[int]()
+    fine = replica(arrivals=10.0, sla_out_of_reach=0.0)
+    for said in (fine, out_of_reach(), out_of_reach(), fine, fine, out_of_reach()):
+        _, state = scale(Context(metrics(said), 1, 2, policy_state=state))
+        logged.append(len(caplog.records))
+    assert logged == [0, 1, 1, 2, 2, 3]
+    assert caplog.messages[0].endswith("so the number stays at 2.")
+    assert "in reach again" in caplog.messages[1]
+
+
+def test_an_sla_out_of_reach_for_less_than_half_of_the_time_counts_as_in_reach() -> None:
+    mixed = replica(arrivals=10.0)
+    assert policy()(Context(metrics(mixed | {"sla_out_of_reach": 0.49})))[0] == 2
+    assert policy()(Context(metrics(mixed | {"sla_out_of_reach": 0.5})))[0] == 1
+
+
+def test_replicas_whose_sla_is_in_reach_decide_for_those_whose_is_not() -> None:
+    # 19/s at 6.8 each; neither 1/s nor its cap of 1 counts.
+    odd = out_of_reach() | {"capacity_per_s": 1.0, "max_running": 1.0}
+    desired, state = policy()(Context(metrics(odd, replica(arrivals=10.0)), 2, 2))
+    assert (desired, state) == (3, {})
+    unmodelled = unknown(waiting=60, running=64)
+    assert policy()(Context(metrics(odd, unmodelled), 2, 2))[0] == 4  # 164 / 54.4
+
+
+def test_a_cap_at_which_nobody_waits_asks_for_no_more() -> None:
+    assert policy()(Context(metrics(unknown(waiting=0, running=40, max_running=1))))[0] == 1
+    assert policy()(Context(metrics(unknown(waiting=0, running=64)), 1, 1))[0] == 1
+    assert policy()(Context(metrics(unknown(waiting=0, running=64)), 1, 2))[0] == 2
+
+
+def test_a_cap_below_what_runs_counts_as_what_runs() -> None:
+    # 45 requests at 0.85 x 40, not at 0.85 x 1.
+    assert policy()(Context(metrics(unknown(waiting=5, running=40, max_running=1))))[0] == 2
 
 
 def test_a_new_replica_without_a_model_does_not_hide_the_others() -> None:

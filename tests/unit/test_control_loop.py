@@ -7,7 +7,7 @@ import pytest
 
 from controller.errors import ConfigError, ReportError
 from controller.loop import ControlLoop
-from controller.models.step_time import StepStats
+from controller.models.step_time import StepModel, StepStats
 from controller.models.survival import BINS
 from controller.records import RecentSteps, ReplicaReport
 from tests.builders import batching, engine, linear_steps, moments_of, recent, report, stats_of
@@ -70,6 +70,47 @@ def test_a_known_model_gives_the_capacity_at_the_decided_cap() -> None:
     answer = ControlLoop().exchange(known, EXACT, 0)
     # 100 running: 100 steps of (0.02 / 100 + 0.0002) s a request.
     assert answer.capacity_per_s == pytest.approx(25.0, rel=0.01)
+
+
+def test_a_cap_that_is_not_applied_does_not_set_the_capacity() -> None:
+    known = report(lengths=moments_of([(100, 100)]), steps=stats_of(linear_steps()))
+    capped = {"paper": {"memory": "exact"}, "max_running": {"max": 10}}
+    answers = [
+        ControlLoop().exchange(known, batching(enforce=enforce, **capped), 0)
+        for enforce in (True, False)
+    ]
+    assert [answer.max_running for answer in answers] == [10, 10]
+    # 10 running: 100 steps of (0.02 / 10 + 0.0002) s a request; uncapped, memory holds 133 of 150.
+    assert answers[0].capacity_per_s == pytest.approx(1 / 0.22, rel=0.01)
+    assert answers[1].capacity_per_s == pytest.approx(1 / (2 / 133 + 0.02), rel=0.01)
+
+
+def test_without_a_cap_no_more_run_than_the_engines_size() -> None:
+    known = report(lengths=moments_of([(1, 10)]), steps=stats_of(linear_steps()))
+    answer = ControlLoop().exchange(known, batching(enforce=False), 0)
+    assert answer.capacity_per_s == pytest.approx(1 / (10 * (0.02 / 256 + 0.0002)), rel=0.01)
+
+
+MODEL = StepModel(c0=0.03, c1=0.0, c2=0.0, c3=0.0, c4=0.0, sigma_s=0.0)
+
+
+@pytest.mark.parametrize(
+    ("known", "itl_ms", "out"),
+    [
+        ({"steps": stats_of(linear_steps())}, 22.0, True),  # one decode takes 20.2 ms
+        ({"steps": stats_of(linear_steps())}, 22.5, False),
+        ({"model": MODEL}, 32.9, True),
+        ({"model": MODEL}, 33.1, False),
+        ({"model": MODEL, "steps": stats_of(linear_steps())}, 25.0, True),  # its own alone
+        ({"model": MODEL}, None, False),
+        ({}, 1.0, False),
+    ],
+)
+def test_an_sla_is_out_of_reach_by_the_groups_model_or_by_the_replicas_own(
+    known: dict[str, Any], itl_ms: float | None, out: bool
+) -> None:
+    answer = ControlLoop().exchange(report(**known), batching(sla={"itl_ms": itl_ms}), 0)
+    assert answer.sla_out_of_reach is out
 
 
 def test_a_report_sent_twice_gets_the_same_answer_and_moves_nothing() -> None:

@@ -25,9 +25,9 @@ def test_it_names_the_cap_what_set_it_and_what_bound_the_steps() -> None:
 
 def test_it_says_when_the_sla_is_out_of_reach() -> None:
     seen = report(model=StepModel(0.02, 2e-4, 1e-8, 1e-4, 0.0, 0.0))
-    assert "out of reach: a step of one decode takes 20.2 ms" in said(
-        seen, limits(capacity_per_s=0.0)
-    )
+    text = said(seen, limits(capacity_per_s=0.0, sla_out_of_reach=True))
+    assert "out of reach: a step of one decode takes 20.2 ms" in text
+    assert "nothing is scaled by this replica" in text
     assert "out of reach" not in said(seen, limits(capacity_per_s=3.0))
 
 

@@ -15,6 +15,7 @@ PURE = sorted(
     if path.name not in ("__init__.py", "actor.py")
 )
 LIGHT = [
+    "replicas.autoscaling_stats",
     "replicas.governor",
     "replicas.channel",
     "replicas.settings",
