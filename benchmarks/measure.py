@@ -12,6 +12,7 @@ from controller.config import Sla
 
 Floats = NDArray[np.float64]
 
+COLD_S = 60.0  # the first minute of a replay, in which a policy knows nothing yet
 TOLERANCE = 1 + 1e-9  # a step sized to exactly D is inside, whatever its last bit says
 
 
@@ -40,6 +41,9 @@ class Summary:
         tpot_ms: (last token - first token) / (tokens - 1) of each request.
         ttft_ms: arrival to first token.
         scheduling_delay_ms: arrival to the first step that computed something of the request.
+        late_share_cold, late_share_after: share of the gaps between tokens that are longer than
+            the SLA's ``itl_ms`` (``late_share``), in the first ``COLD_S`` and from there on; None
+            without one, or where no gap ended then.
         sla_attainment: share of the requests that met the SLA (``meets``); None without one.
         goodput_per_s: requests that met the SLA, over the duration; None without one.
         steps: engine steps that computed something.
@@ -60,6 +64,8 @@ class Summary:
     tpot_ms: Spread
     ttft_ms: Spread
     scheduling_delay_ms: Spread
+    late_share_cold: float | None
+    late_share_after: float | None
     sla_attainment: float | None
     goodput_per_s: float | None
     steps: int
@@ -95,11 +101,34 @@ def summarise(policy: str, trace: Trace, sla: Sla) -> Summary:
         tpot_ms=spread(_tpot_s(finished)),
         ttft_ms=spread(ttft_s(outcomes)),
         scheduling_delay_ms=spread(scheduling_delay_s(outcomes)),
+        late_share_cold=late_share(trace, sla, 0.0, COLD_S),
+        late_share_after=late_share(trace, sla, COLD_S),
         sla_attainment=None if met is None else _per(met, len(outcomes)),
         goodput_per_s=None if met is None else _per(met, duration_s),
         steps=len(trace.steps),
         step_model_mape=step_model_mape(trace),
     )
+
+
+def late_share(
+    trace: Trace, sla: Sla, from_s: float = 0.0, until_s: float = np.inf
+) -> float | None:
+    """Share of the gaps between tokens that are longer than the SLA allows a gap to be.
+
+    Args:
+        from_s, until_s: gaps count that end from the one up to, but not at, the other; seconds
+            since the replay began (since the warm-up ended, where there was one).
+
+    Returns:
+        0 to 1; None without ``itl_ms``, or where no gap ended in that time.
+    """
+    if sla.itl_s is None:
+        return None
+    gaps = trace.gaps
+    length_s = gaps.length_s[(gaps.end_s >= from_s) & (gaps.end_s < until_s)]
+    if not len(length_s):
+        return None
+    return float((length_s > sla.itl_s * TOLERANCE).mean())
 
 
 def meets(trace: Trace, sla: Sla) -> list[bool]:

@@ -1,12 +1,13 @@
 """The table of ``brimful replay``."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import Spread, Summary
+from benchmarks.measure import COLD_S, Spread, Summary
 from controller.config import Sla
 
 WIDEST = 1000
@@ -22,7 +23,8 @@ def print_table(summaries: Sequence[Summary], sla: Sla) -> None:
     table.add_column("policy")
     headers = ["capacity\n/s"] if searched else []
     headers += ["finished", "tokens/s", "mean\nrunning", "preempted", "KV\npeak"]
-    headers += ["ITL ms\np50 / p99", "TPOT ms\np99", "TTFT ms\np50 / p99", "delay ms\np50"]
+    headers += ["ITL ms\np50 / p99", "TPOT ms\np99", "TTFT ms\np50 / p99", "delay ms\np50 / p90"]
+    headers += [f"late gaps\nto {COLD_S:g} s / after"] if sla.itl_ms is not None else []
     headers += ["in SLA", "goodput\n/s"] if with_sla else []
     for header in (*headers, "model\nerror"):
         table.add_column(header, justify="right")
@@ -37,8 +39,12 @@ def print_table(summaries: Sequence[Summary], sla: Sla) -> None:
             _pair(summary.itl_ms),
             _number(summary.tpot_ms.p99, 1),
             _pair(summary.ttft_ms),
-            _number(summary.scheduling_delay_ms.p50, 0),
+            _pair(summary.scheduling_delay_ms, "p90", 0),
         ]
+        if sla.itl_ms is not None:
+            cells.append(
+                f"{_percent(summary.late_share_cold, 2)} / {_percent(summary.late_share_after, 2)}"
+            )
         if with_sla:
             cells += [_percent(summary.sla_attainment), _number(summary.goodput_per_s, 2)]
         mape = summary.step_model_mape
@@ -61,9 +67,9 @@ def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
-def _percent(frac: float | None) -> str:
-    return "-" if frac is None else f"{frac:.1%}"
+def _percent(frac: float | None, digits: int = 1) -> str:
+    return "-" if frac is None else f"{frac:.{digits}%}"
 
 
-def _pair(spread: Spread) -> str:
-    return f"{_number(spread.p50, 1)} / {_number(spread.p99, 1)}"
+def _pair(spread: Spread, upper: Literal["p90", "p99"] = "p99", digits: int = 1) -> str:
+    return f"{_number(spread.p50, digits)} / {_number(getattr(spread, upper), digits)}"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.measure import Spread, meets, spread, step_model_mape, summarise
+from benchmarks.measure import Spread, late_share, meets, spread, step_model_mape, summarise
 from benchmarks.requests import Request
 from benchmarks.trace import Outcome, Stay, Step, Trace, make_gaps
 from controller.config import Sla
@@ -82,6 +82,33 @@ def test_a_request_meets_the_sla_by_its_own_gaps_and_its_first_token(sla: Sla, m
     assert found.goodput_per_s == pytest.approx(met / 4)
 
 
+@pytest.mark.parametrize(
+    ("from_s", "until_s", "share"),
+    [
+        (0.0, np.inf, 2 / 4),
+        (0.0, 30.0, 1 / 2),
+        (0.0, 30.1, 1 / 3),  # a gap that ends at 30.0 belongs to what begins there
+        (30.0, 90.0, 0.0),
+        (30.0, np.inf, 1 / 2),
+        (91.0, np.inf, None),
+    ],
+)
+def test_late_gaps_are_a_share_of_those_that_end_in_the_window(
+    from_s: float, until_s: float, share: float | None
+) -> None:
+    # 50 ms to the last bit is within 50 ms.
+    gaps = [(0.06, 10.0, 0), (0.05 * (1 + 1e-12), 20.0, 0), (0.04, 30.0, 1), (0.07, 90.0, 0)]
+    trace = replace(TRACE, gaps=make_gaps(gaps))
+    assert late_share(trace, Sla(itl_ms=50), from_s, until_s) == share
+    assert late_share(trace, Sla(ttft_ms=50), from_s, until_s) is None
+
+
+def test_a_summary_tells_the_first_minute_from_the_rest() -> None:
+    gaps = [(0.06, 59.9, 0), (0.04, 60.0, 0), (0.04, 61.0, 0), (0.06, 70.0, 0), (0.04, 80.0, 0)]
+    found = summarise("static", replace(TRACE, gaps=make_gaps(gaps)), Sla(itl_ms=50))
+    assert (found.late_share_cold, found.late_share_after) == (1.0, 0.25)
+
+
 def test_the_models_error_counts_the_steps_it_predicted() -> None:
     assert step_model_mape(TRACE) == pytest.approx(100 * (0.5 / 2 + 0.1 / 1) / 2)
     assert step_model_mape(replace(TRACE, steps=(STEP,))) is None
@@ -106,6 +133,8 @@ def test_json_has_these_keys_and_capacity_only_where_it_was_searched() -> None:
         "tpot_ms",
         "ttft_ms",
         "scheduling_delay_ms",
+        "late_share_cold",
+        "late_share_after",
         "sla_attainment",
         "goodput_per_s",
         "steps",

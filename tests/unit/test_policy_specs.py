@@ -74,7 +74,9 @@ def summary(policy: str, tokens: float, goodput: float | None, capacity: float |
     """A summary of which only what a sweep judges by is of interest."""
     none = Spread(None, None, None, None)
     times = (none, none, none, none)
-    return Summary(policy, 1, 1, 1.0, tokens, 0, 1.0, 0.1, *times, None, goodput, 1, None, capacity)
+    return Summary(
+        policy, 1, 1, 1.0, tokens, 0, 1.0, 0.1, *times, None, None, None, goodput, 1, None, capacity
+    )
 
 
 def test_the_best_is_by_capacity_else_goodput_else_tokens() -> None:

@@ -20,6 +20,8 @@ KEYS = (
     "tpot_ms",
     "ttft_ms",
     "scheduling_delay_ms",
+    "late_share_cold",
+    "late_share_after",
     "sla_attainment",
     "goodput_per_s",
     "steps",
