@@ -22,9 +22,11 @@ from controller.policies.base import LiveBatch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from replicas import channel
 from replicas.governor import Governor
+from replicas.kv_holders import KvHolders
 from replicas.prefix_sharing import PrefixSharing
 from replicas.queue_order import StepAside
 from replicas.settings import parse_settings
+from replicas.start_order import may_start
 from replicas.step_sample import step_sample
 
 # By name: not every vLLM from 0.25 on has each of them.
@@ -88,6 +90,7 @@ class DynamicBatchScheduler(AsyncScheduler):
         self._block_pool = self.kv_cache_manager.block_pool
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
         self._prefixes = PrefixSharing(self.kv_cache_manager, self.block_size)
+        self._holders = KvHolders(self.kv_cache_manager)
         self.governor = Governor(
             settings.batching,
             EngineLimits(
@@ -170,24 +173,32 @@ class DynamicBatchScheduler(AsyncScheduler):
 
     def _state(self) -> EngineState:
         running, waiting = self.get_request_counts()
-        kv_tokens = self.governor.engine.kv_tokens
-        used = self._used_blocks() * kv_tokens // max(self._kv_blocks, 1)
-        return EngineState(running, waiting, used)
+        # A session that waits for its next input waits for its client, not for us.
+        waiting -= self.num_waiting_for_streaming_input
+        return EngineState(running, waiting, self._in_tokens(self._used_blocks()))
+
+    def _in_tokens(self, blocks: int) -> int:
+        return blocks * self.governor.engine.kv_tokens // max(self._kv_blocks, 1)
 
     def _used_blocks(self) -> int:
         return self._kv_blocks - self._block_pool.get_num_free_blocks()
 
     def _live(self) -> LiveBatch:
         computed = [r.num_computed_tokens for r in self.running]
-        shared = None
+        shared, elsewhere = None, self._holders.elsewhere(self.running)
         # Where blocks are shared, fewer are used than all requests together fill.
-        if self._prefixes.enabled and self._used_blocks() * self.block_size < sum(computed):
+        used = self._used_blocks() - elsewhere
+        if self._prefixes.enabled and used * self.block_size < sum(computed):
             shared = self._prefixes.shared(self.running)
-        return LiveBatch(_live(self.running, computed, shared), self._first_waiting)
+        return LiveBatch(
+            _live(self.running, computed, shared), self._first_waiting, self._in_tokens(elsewhere)
+        )
 
     def _first_waiting(self, n: int) -> LiveRequests:
-        first = list(islice(self.waiting, n))
-        computed, shared = [r.num_computed_tokens for r in first], [0] * len(first)
+        first = list(islice(may_start(self), n))
+        computed = [r.num_computed_tokens for r in first]
+        # What one of them holds already is part of what is held elsewhere.
+        shared = computed.copy()
         if self._prefixes.enabled:
             for index, request in enumerate(first):
                 if not computed[index]:

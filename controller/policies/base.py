@@ -60,10 +60,17 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LiveBatch:
-    """The requests that run, and the first n of those that wait, each in order of service."""
+    """The requests that run, and the first n of those that may start, each in order of service.
+
+    Args:
+        held_elsewhere_tokens: KV memory of requests that do not run: loads under way, sessions that
+            wait for their next input, ended requests that a connector still reads. Of one that may
+            start it is ``shared``, too.
+    """
 
     running: LiveRequests
     waiting: Callable[[int], LiveRequests]
+    held_elsewhere_tokens: int = 0
 
 
 _NONE = live_requests([], [], [], [])

@@ -1,4 +1,7 @@
-"""Every private thing of vLLM we lean on: an upgrade that changes one fails here, by name."""
+"""Every private thing of vLLM we lean on: an upgrade that changes one fails here, by name.
+
+``test_contract_queues.py`` has those of its queues.
+"""
 
 import inspect
 from collections import deque

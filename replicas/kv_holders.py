@@ -1,0 +1,50 @@
+"""Whose KV blocks are whose: what is held by requests that do not run. Read, never changed."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.request import Request
+
+
+class KvHolders:
+    """KV memory that no running request accounts for.
+
+    Loads from elsewhere that are under way or wait for their start, sessions that wait for their
+    next input, and ended requests whose blocks a connector still reads.
+    """
+
+    def __init__(self, manager: KVCacheManager) -> None:
+        self._caching = manager.enable_caching
+        self._managers = [
+            (one.req_to_blocks, isinstance(group.kv_cache_spec, FullAttentionSpec))
+            for one, group in zip(
+                manager.coordinator.single_type_managers,
+                manager.kv_cache_config.kv_cache_groups,
+                strict=True,
+            )
+        ]
+
+    def elsewhere(self, running: Sequence[Request]) -> int:
+        """Blocks that requests hold that do not run, without those that anybody else uses too.
+
+        A block that several share is counted with those that run, or by none.
+        """
+        if not self._managers or len(self._managers[0][0]) <= len(running):
+            return 0  # the usual case, without a loop over requests
+        others = self._managers[0][0].keys() - {r.request_id for r in running}
+        return sum(
+            self._own(held.get(request_id, ()), whole)
+            for held, whole in self._managers
+            for request_id in others
+        )
+
+    def _own(self, blocks: Sequence[Any], whole: bool) -> int:
+        if not whole:  # windows and states leave holes: null blocks, which are nobody's
+            return sum(not block.is_null and block.ref_cnt < 2 for block in blocks)
+        if not self._caching:
+            return len(blocks)
+        # Blocks are shared from the first on.
+        return len(blocks) - bisect_left(blocks, True, key=lambda block: block.ref_cnt < 2)

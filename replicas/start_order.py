@@ -1,0 +1,67 @@
+"""Who may start in the next step, in the order in which vLLM starts them. Nothing is changed.
+
+vLLM keeps two queues: those that wait, and those that it passed over because something of theirs
+was not there yet (a grammar, KV from elsewhere, the next input of a session). First come, first
+served takes all of the second before the first; by priority, the lower head goes first.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from itertools import chain
+from typing import Any
+
+from vllm.v1.request import Request, RequestStatus
+
+# By name: vLLM calls the first one WAITING_FOR_FSM before 0.25.
+GRAMMAR = getattr(RequestStatus, "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", None)
+REMOTE = getattr(RequestStatus, "WAITING_FOR_REMOTE_KVS", None)
+INPUT = getattr(RequestStatus, "WAITING_FOR_STREAMING_REQ", None)
+
+
+def may_start(scheduler: Any) -> Iterator[Request]:
+    """The requests of both queues that vLLM can start now; lazily, the first ones first."""
+    loras = _loras(scheduler)
+    loaded = getattr(scheduler, "finished_recving_kv_req_ids", ())
+    for request in _in_order(scheduler):
+        if _blocked(request, loaded):
+            continue
+        if loras is not None and request.lora_request:
+            one = request.lora_request.lora_int_id
+            if one not in loras and len(loras) == scheduler.lora_config.max_loras:
+                continue
+            loras.add(one)
+        yield request
+
+
+def _in_order(scheduler: Any) -> Iterable[Request]:
+    waiting, skipped = scheduler.waiting, getattr(scheduler, "skipped_waiting", None)
+    if not skipped:
+        return waiting
+    if scheduler.policy.value == "priority":
+        return heapq.merge(skipped, waiting)  # of equals, vLLM too takes the skipped one
+    return chain(skipped, waiting)
+
+
+def _blocked(request: Request, loaded: Iterable[str]) -> bool:
+    status = request.status
+    if status == RequestStatus.WAITING or status == RequestStatus.PREEMPTED:
+        # Output of before its preemption is still on its way.
+        stale = getattr(request, "num_stale_output_tokens", 0)
+        return stale > 0 and not request.drop_stale_output
+    if status == GRAMMAR:
+        asked = request.structured_output_request
+        grammar = asked and asked._grammar  # the property waits 100 us for one that is not ready
+        if isinstance(grammar, Future):
+            return not grammar.done() or grammar.exception() is not None
+        return grammar is None or isinstance(grammar, Exception)
+    if status == REMOTE:
+        return request.request_id not in loaded
+    return True
+
+
+def _loras(scheduler: Any) -> set[int] | None:
+    """The adapters of those that run; None: no step is limited in them."""
+    if not scheduler.lora_config:
+        return None
+    return {r.lora_request.lora_int_id for r in scheduler.running if r.lora_request}

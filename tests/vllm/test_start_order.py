@@ -1,0 +1,152 @@
+"""Who is next, and what those hold who do not run: read from vLLM's two queues and its blocks."""
+
+from concurrent.futures import Future
+
+import pytest
+from vllm.sampling_params import StructuredOutputsParams
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output.request import StructuredOutputRequest
+
+from replicas.start_order import may_start
+from tests.vllm.harness import BLOCK, Rig, batching, engine_config
+
+
+def rig_of(tiny_llama, **config) -> Rig:
+    return Rig(engine_config(tiny_llama, additional_config=batching(), **config))
+
+
+def order(rig: Rig) -> list[str]:
+    return [r.request_id for r in may_start(rig.scheduler)]
+
+
+def grammar(request: Request) -> Future:
+    """Its grammar is being compiled."""
+    future: Future = Future()
+    asked = StructuredOutputRequest(StructuredOutputsParams(regex="a+"), future)
+    request.structured_output_request = asked
+    request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+    return future
+
+
+def by_grammar(rig: Rig, request_id: str, **fields) -> Future:
+    """A request that waits for its grammar."""
+    request = rig.add(request_id, prompt=20, output=5, **fields)
+    future = grammar(request)
+    rig.scheduler.waiting.remove_request(request)
+    rig.scheduler._enqueue_waiting_request(request)
+    return future
+
+
+def test_those_that_were_passed_over_come_first_once_they_can_start(tiny_llama):
+    rig = rig_of(tiny_llama)
+    rig.add("a", prompt=20, output=5)
+    first, second = by_grammar(rig, "g"), by_grammar(rig, "h")
+    assert order(rig) == ["a"]
+
+    second.set_result(object())
+    assert order(rig) == ["h", "a"]
+    first.set_exception(ValueError("no such grammar"))
+    assert order(rig) == ["h", "a"]
+
+
+@pytest.mark.parametrize("ranks", [(1, 0), (0, 1), (0, 0)])
+def test_by_priority_the_two_queues_are_one(tiny_llama, ranks):
+    rig = rig_of(tiny_llama, scheduling_policy="priority")
+    rig.add("a", prompt=20, output=5, priority=ranks[0])
+    rig.now_s += 1
+    by_grammar(rig, "g", priority=ranks[1]).set_result(object())
+    expected = order(rig)
+
+    # Not a whole step: there is no grammar to follow.
+    started = [new.req_id for new in rig.scheduler.schedule().scheduled_new_reqs]
+    assert started == expected
+    assert sorted(expected) == ["a", "g"]
+
+
+def test_a_request_whose_kv_is_still_loaded_is_passed_over(tiny_llama):
+    rig = rig_of(tiny_llama)
+    loading = rig.add("loading", prompt=20, output=5)
+    rig.add("a", prompt=20, output=5)
+    loading.status = RequestStatus.WAITING_FOR_REMOTE_KVS
+
+    assert order(rig) == ["a"]
+    rig.scheduler.finished_recving_kv_req_ids.add("loading")
+    assert order(rig) == ["loading", "a"]
+
+
+def load(rig: Rig, request_id: str, prompt: int) -> Request:
+    """A request whose KV comes from elsewhere, as vLLM keeps it: its blocks are there already."""
+    scheduler = rig.scheduler
+    request = rig.add(request_id, prompt=prompt, output=5)
+    scheduler.waiting.remove_request(request)
+    scheduler.kv_cache_manager.allocate_slots(
+        request, 0, num_external_computed_tokens=prompt, delay_cache_blocks=True
+    )
+    request.status = RequestStatus.WAITING_FOR_REMOTE_KVS
+    request.num_computed_tokens = prompt
+    scheduler.skipped_waiting.add_request(request)
+    return request
+
+
+def test_memory_of_loads_is_held_elsewhere_and_their_own_when_they_start(tiny_llama):
+    rig = rig_of(tiny_llama)
+    rig.add("a", prompt=5 * BLOCK, output=50)
+    rig.step()
+    load(rig, "loading", prompt=8 * BLOCK)
+
+    live = rig.scheduler._live()
+    assert live.held_elsewhere_tokens == 8 * BLOCK
+    assert len(live.running) == 1
+    assert len(live.waiting(9)) == 0
+    used = rig.scheduler._state().kv_used_tokens
+    assert used - live.held_elsewhere_tokens == 5 * BLOCK
+
+    rig.scheduler.finished_recving_kv_req_ids.add("loading")
+    ready = rig.scheduler._live().waiting(9)
+    assert (ready.computed.tolist(), ready.shared.tolist()) == ([8 * BLOCK], [8 * BLOCK])
+
+
+def test_what_running_requests_use_too_is_not_held_elsewhere(tiny_llama):
+    rig = rig_of(tiny_llama, enable_prefix_caching=True)
+    rig.add("a", prompt=4 * BLOCK + 1, output=2, resumable=True)
+    for _ in range(3):
+        rig.step()
+    assert rig.scheduler._live().held_elsewhere_tokens == 5 * BLOCK
+
+    rig.add("b", prompt=4 * BLOCK + 1, output=50)
+    rig.step()
+
+    assert rig.scheduler._live().held_elsewhere_tokens == BLOCK
+    assert rig.scheduler._state().kv_used_tokens == 6 * BLOCK
+
+
+def test_idle_sessions_are_no_backlog_and_their_memory_is_held(tiny_llama):
+    rig = rig_of(tiny_llama)
+    for index in range(3):
+        rig.add(f"session{index}", prompt=2 * BLOCK, output=2, resumable=True)
+    for _ in range(4):
+        rig.step()
+    assert rig.scheduler.num_waiting_for_streaming_input == 3
+
+    assert rig.exchange().waiting == 0
+    assert rig.exchange().prefilling == 0
+    assert rig.scheduler._live().held_elsewhere_tokens == 3 * 3 * BLOCK
+    rig.add("other", prompt=4, output=2)
+    assert rig.exchange().waiting == 1
+
+
+@pytest.mark.parametrize("when", ["waiting", "running", "between steps"])
+def test_an_aborted_request_is_forgotten(tiny_llama, when):
+    rig = Rig(
+        engine_config(tiny_llama, additional_config=batching(), async_scheduling=True), in_flight=2
+    )
+    rig.add("r", prompt=600, output=5)
+    steps = {"waiting": 0, "running": 1, "between steps": 2}[when]
+    for _ in range(steps):
+        rig.step()
+
+    rig.abort("r")
+    rig.run()
+
+    assert rig.scheduler._awaits_first_token == {}
+    assert rig.exchange().ttft.n == 0
