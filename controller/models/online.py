@@ -7,6 +7,7 @@ what they do not tell from a prior, the group's model or, before there is one, a
 
 import math
 
+from controller.models.outliers import Outliers
 from controller.models.step_time import FEATURES, SCALE, StepModel
 
 FORGET = 0.98  # per step: 50 steps are remembered, 2.5 s at 50 ms
@@ -33,6 +34,7 @@ class OnlineStepModel:
     prior as so many steps in each feature's own size, so the result does not depend on units, and
     a direction that the steps do not excite stays where the prior has it. No coefficient is
     negative. Plain Python: for five unknowns, once per step, numpy's calls cost more than the sums.
+    A single outlier is cut (``controller.models.outliers``).
     """
 
     def __init__(self, prior: StepModel, weight_steps: float = GUESS_STEPS) -> None:
@@ -40,6 +42,7 @@ class OnlineStepModel:
         self._b = [0.0] * FEATURES
         self._n = 0.0
         self._unfitted = 0
+        self._outliers = Outliers()
         self.believe(prior, weight_steps)
 
     def believe(self, prior: StepModel, weight_steps: float = PRIOR_STEPS) -> None:
@@ -56,6 +59,8 @@ class OnlineStepModel:
 
     def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> None:
         """Count one step."""
+        predicted_s = self.model.predict_s(decodes, kv, prefill, context)
+        duration_s = self._outliers.cut(duration_s, predicted_s)
         v = (1.0, decodes / _SCALE[1], kv / _SCALE[2], prefill / _SCALE[3], context / _SCALE[4])
         for i, row in enumerate(self._a):
             x = v[i]

@@ -13,6 +13,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.models.outliers import LEAST_SPREAD, OUTLIER, Outliers
+
 # Sizes of ordinary features, so that one ridge suits every coefficient: 100 decodes, 100k tokens
 # of KV, 1k prefill tokens, 1M token^2 of prefill attention.
 SCALE = np.array([1.0, 1e2, 1e5, 1e3, 1e6])
@@ -20,6 +22,8 @@ FEATURES = len(SCALE)
 FORGET = 0.999  # per step: about a thousand steps, 30 s of a busy engine, are remembered
 RIDGE = 1e-3  # of one scaled step: settles what the data leaves open, and nothing else
 MIN_STEPS = 50  # ten per coefficient
+ROUNDS = 5  # a pause among 50 steps moves their fit by a fiftieth, and each round cuts that
+OF_MEDIAN = 1.4826  # a deviation of normal errors, in medians of their size
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +64,24 @@ class StepModel:
         return self.c0 + self.c1 * decodes + self.c2 * kv + self.c3 * prefill + self.c4 * context
 
 
+Row = tuple[float, float, float, float, float, float]
+
+
 class StepFit:
-    """Collects steps one by one; folds them into statistics when asked."""
+    """Collects steps one by one; folds them into statistics when asked.
+
+    A single outlier is cut to what a fit of the steps before it makes of it
+    (``controller.models.outliers``); those of the first ``MIN_STEPS`` are cut when there are so
+    many, by their own fit.
+    """
 
     def __init__(self) -> None:
-        self._rows: list[tuple[float, float, float, float, float, float]] = []
+        self._rows: list[Row] = []
+        self._first: list[Row] | None = []  # while they are too few for a fit
+        self._outliers = Outliers()
+        self._clear()
+
+    def _clear(self) -> None:
         self._a: NDArray[np.float64] = np.zeros((FEATURES, FEATURES))
         self._b: NDArray[np.float64] = np.zeros(FEATURES)
         self._n = 0.0
@@ -78,17 +95,56 @@ class StepFit:
         """The statistics with every step so far, the newest with weight 1."""
         if self._rows:
             rows = np.array(self._rows)
-            v, t = rows[:, :FEATURES] / SCALE, rows[:, FEATURES]
-            weight = FORGET ** np.arange(len(rows) - 1, -1, -1)
-            fade = FORGET ** len(rows)
-            self._a = fade * self._a + v.T @ (v * weight[:, None])
-            self._b = fade * self._b + v.T @ (t * weight)
-            self._n = fade * self._n + float(weight.sum())
-            self._tt = fade * self._tt + float(weight @ (t * t))
+            if self._first is None:
+                self._cut(rows)
+            self._fold(rows)
+            if self._first is not None:
+                self._first += self._rows
+                if len(self._first) >= MIN_STEPS:
+                    first, self._first = np.array(self._first), None
+                    self._clear()
+                    self._fold(cut_rows(first))
             self._rows.clear()
+        return self._stats()
+
+    def _stats(self) -> StepStats:
         return StepStats(
             tuple(self._a.ravel().tolist()), tuple(self._b.tolist()), self._n, self._tt
         )
+
+    def _cut(self, rows: NDArray[np.float64]) -> None:
+        model = fit(self._stats())
+        if model is not None:
+            rows[:, FEATURES] = [
+                self._outliers.cut(took_s, model.predict_s(*features))
+                for _, *features, took_s in rows.tolist()
+            ]
+
+    def _fold(self, rows: NDArray[np.float64]) -> None:
+        v, t = rows[:, :FEATURES] / SCALE, rows[:, FEATURES]
+        weight = FORGET ** np.arange(len(rows) - 1, -1, -1)
+        fade = FORGET ** len(rows)
+        self._a = fade * self._a + v.T @ (v * weight[:, None])
+        self._b = fade * self._b + v.T @ (t * weight)
+        self._n = fade * self._n + float(weight.sum())
+        self._tt = fade * self._tt + float(weight @ (t * t))
+
+
+def cut_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Steps (features and seconds, shape (n, 6)) with outliers cut by a fit of these steps alone.
+
+    The spread is the median error here: half of the steps may be outliers without moving it.
+    """
+    v, t = rows[:, :FEATURES] / SCALE, rows[:, FEATURES].copy()
+    for _ in range(ROUNDS):
+        c = nonnegative(v.T @ v + RIDGE * np.eye(FEATURES), v.T @ t)
+        predicted_s = v @ c
+        error = t - predicted_s
+        middle = np.median(error)
+        spread_s = OF_MEDIAN * np.median(np.abs(error - middle))
+        most = OUTLIER * np.maximum(spread_s, LEAST_SPREAD * predicted_s)
+        t = predicted_s + np.clip(error, middle - most, middle + most)
+    return np.column_stack([rows[:, :FEATURES], t])
 
 
 def fit(stats: StepStats) -> StepModel | None:
