@@ -15,7 +15,7 @@ class Row:
 
     Args:
         what: in words, for people.
-        estimate: value and 95% interval over seeds; low and high equal where there is one run.
+        estimate: the value and its interval over seeds.
         at_least, at_most: the targets; None: none on this side.
     """
 
@@ -55,6 +55,8 @@ class Row:
             "target": target,
             "low": _rounded(self.estimate.low),
             "high": _rounded(self.estimate.high),
+            "interval": self.estimate.interval,
+            "runs": self.estimate.runs,
         }
 
 
@@ -99,18 +101,26 @@ def rows_table(rows: Sequence[Row]) -> str:
     """The figures with their targets, for people."""
     verdicts = {True: "met", False: "**missed**", None: ""}
     return markdown_table(
-        ("figure", "value", "95%", "target", ""),
+        ("figure", "value", "interval", "target", ""),
         [
             (
                 f"{row.what} (`{row.id}`)",
                 f"{shown(row.estimate.value)} {row.unit}".strip(),
-                f"{shown(row.estimate.low)} to {shown(row.estimate.high)}",
+                interval(row.estimate),
                 row.target,
                 verdicts[row.met],
             )
             for row in rows
         ],
     )
+
+
+def interval(estimate: Estimate) -> str:
+    """How far a figure goes, and by what: never without its name."""
+    if estimate.runs == 1:
+        return "one run"
+    reach = f"{shown(estimate.low)} to {shown(estimate.high)}"
+    return f"{reach} ({estimate.interval} of {estimate.runs})"
 
 
 def shown(value: float) -> str:

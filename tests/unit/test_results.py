@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.bootstrap import estimate, geometric_mean, mean, ratio_of_means
+from benchmarks.bootstrap import Estimate, estimate, geometric_mean, mean, ratio_of_means
 from benchmarks.requests import Request
-from benchmarks.results_report import Row, Section, exactly, rows_table
+from benchmarks.results_report import Row, Section, exactly, interval, rows_table
 from benchmarks.settling import (
     seconds_until_settled,
     steps_until_in_time,
@@ -17,10 +17,29 @@ from benchmarks.shares import inside
 from benchmarks.trace import Outcome
 
 
-def test_the_interval_holds_the_value_and_lies_inside_the_data() -> None:
-    found = mean([1.0, 2.0, 6.0])
-    assert found.value == 3.0
-    assert 1.0 <= found.low < 3.0 < found.high <= 6.0
+def test_few_seeds_give_their_lowest_and_highest_and_say_so() -> None:
+    assert mean([1.0, 6.0, 2.0]) == Estimate(3.0, 1.0, 6.0, "min to max", 3)
+    assert mean([1.0, 6.0, 2.0, 2.0, 4.0]).interval == "min to max"
+    assert ratio_of_means([1.0, 6.0], [1.0, 3.0]) == Estimate(7 / 4, 1.0, 2.0, "min to max", 2)
+
+
+def test_six_seeds_are_resampled() -> None:
+    found = mean([1.0, 2.0, 3.0, 4.0, 5.0, 9.0])
+    assert (found.value, found.interval, found.runs) == (4.0, "95%", 6)
+    assert 1.0 < found.low < 4.0 < found.high < 9.0
+
+
+def test_one_run_has_no_interval() -> None:
+    assert mean([2.0]) == exactly(2.0) == Estimate(2.0, 2.0, 2.0, "one run", 1)
+    assert interval(mean([2.0])) == "one run"
+    assert interval(mean([2.0, 4.0])) == "2 to 4 (min to max of 2)"
+    assert interval(mean([2.0, 4.0, 2.0, 4.0, 3.0, 3.0])).endswith("(95% of 6)")
+
+
+def test_a_case_without_randomness_weighs_as_much_as_one_with_seeds() -> None:
+    found = geometric_mean([[4.0], [1.0, 2.0, 0.5]])
+    assert found.value == pytest.approx(2.0)
+    assert (found.low, found.high) == pytest.approx((2.0 * 0.5**0.5, 2.0 * 2.0**0.5))
 
 
 def test_equal_seeds_leave_no_doubt() -> None:
@@ -52,7 +71,7 @@ def test_something_over_nothing_is_infinite_and_nothing_over_nothing_is_nothing(
 
 
 def test_a_statistic_is_given_the_seeds_that_count() -> None:
-    assert estimate(3, lambda drawn: float(len(drawn))).low == 3.0
+    assert estimate(6, lambda drawn: float(len(drawn))).low == 6.0
 
 
 DONE = Outcome(Request(1.0, 10, 11), tokens=11, scheduled_s=1.5, first_token_s=2.0, finished_s=2.5)
@@ -110,6 +129,8 @@ def test_a_row_as_json() -> None:
         "target": 1.0,
         "low": 1.2346,
         "high": 1.2346,
+        "interval": "one run",
+        "runs": 1,
     }
     assert row(1.0, at_least=0.8, at_most=1.2).to_json()["target"] == [0.8, 1.2]
 
