@@ -6,48 +6,29 @@ policies and rates, as many of it as a run takes; only the clock of their arriva
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from benchmarks.engine import Ground, Progress, replay
 from benchmarks.fluid import fluid_limit_per_s
 from benchmarks.headroom import SPREAD, MaxTokens
-from benchmarks.measure import TOLERANCE, Floats
 from benchmarks.policies import Plan
 from benchmarks.requests import LengthStats, Request, length_stats
-from benchmarks.trace import Trace
 from benchmarks.traffic import Traffic, Workload, draw_traffic
-from controller.config import Sla
+from benchmarks.verdict import Fault, Target, Watch, fault_of
 
 PRECISION = 0.02  # of the rate found: what the noise of a run of this length leaves
 LEAST_RUN_S = 240.0  # at 2% too high a rate, delay has grown past 2 s in its second half
 RESIDENCES = 12  # ... and at least this many times as long as a request stays
 LEAST_REQUESTS = 400
 LOWEST, TOP = 1 / 64, 1.2  # times the fluid limit: where the search begins and ends
-HOPELESS = 10  # times the delay allowed: half of the queue waits so long that it cannot recover
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What a rate must hold.
+class Failure:
+    """A rate that did not hold, and what it broke, in words."""
 
-    Args:
-        sla: time between tokens at a percentile; time to first token at the same, where set.
-        max_median_delay_s: median scheduling delay; not looked at where ``sla.ttft_ms`` is set.
-        mean_itl: the mean time between tokens is to be within the SLA, not a percentile of it.
-    """
-
-    sla: Sla
-    max_median_delay_s: float = 2.0
-    mean_itl: bool = False
-
-    @property
-    def wait_s(self) -> float:
-        """The waiting that is allowed, by whichever of the two counts."""
-        ttft_ms = self.sla.ttft_ms
-        return self.max_median_delay_s if ttft_ms is None else ttft_ms / 1000
+    rate_per_s: float
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +38,12 @@ class Capacity:
     Args:
         per_s: the highest rate that held; 0 where none did.
         fluid_limit_per_s: of the same requests and the same profile.
+        failure: at the lowest rate that did not hold; None where all did.
     """
 
     per_s: float
     fluid_limit_per_s: float
+    failure: Failure | None = None
 
     @property
     def too_good(self) -> bool:
@@ -137,74 +120,53 @@ def find_capacity(
 ) -> Capacity:
     """Halve the (logarithmic) interval of rates until it is ``PRECISION`` wide.
 
-    A rate that holds above one that does not is possible, and not looked for.
+    Where the first rate inside it does not hold either, the lowest is tried next: what breaks the
+    target at any rate is given up there. A rate that holds above one that does not is possible, and
+    not looked for.
     """
     limit = course.fluid_limit_per_s
-    low, high, held = limit * LOWEST, limit * TOP, False
-    if limit and holds_at(course, plan, ground, target, high, progress):
+    if not limit:
+        return Capacity(0.0, limit, Failure(0.0, "the step of one request is longer than the SLA"))
+
+    def broken(rate_per_s: float) -> Failure | None:
+        fault = try_rate(course, plan, ground, target, rate_per_s, progress)
+        return fault and Failure(rate_per_s, fault.what)
+
+    low, high = limit * LOWEST, limit * TOP
+    failure = broken(high)
+    if failure is None:
         return Capacity(high, limit)
+    held = False  # the lowest, or any other
     while high > low * (1 + PRECISION):
         middle = math.sqrt(low * high)
-        if holds_at(course, plan, ground, target, middle, progress):
+        found = broken(middle)
+        if found is None:
             low, held = middle, True
-        else:
-            high = middle
-    return Capacity(low if held else 0.0, limit)
+            continue
+        high, failure = middle, found
+        if not held:
+            lowest = broken(low)
+            if lowest:
+                return Capacity(0.0, limit, lowest)
+            held = True
+    return Capacity(low, limit, failure)
 
 
-def holds_at(
+def holds_at(course: Course, plan: Plan, ground: Ground, target: Target, rate_per_s: float) -> bool:
+    """Whether a policy holds the target at this rate."""
+    return try_rate(course, plan, ground, target, rate_per_s) is None
+
+
+def try_rate(
     course: Course,
     plan: Plan,
     ground: Ground,
     target: Target,
     rate_per_s: float,
     progress: Progress = lambda finished: None,
-) -> bool:
-    """Whether a policy holds the target at this rate."""
-    trace = replay(
-        course.requests_at(rate_per_s),
-        plan,
-        ground,
-        drain=False,
-        give_up=lambda now_s, arrivals_s: _hopeless(now_s, arrivals_s, target),
-        progress=progress,
-    )
-    return not trace.gave_up and holds_target(trace, target)
-
-
-def holds_target(trace: Trace, target: Target) -> bool:
-    """Whether the second half of a replay that stopped at its last arrival is within the target.
-
-    The first half fills the engine. A request that still waits at the end counts with the time it
-    has waited so far.
-    """
-    outcomes, sla = trace.outcomes, target.sla
-    half_s = (outcomes[0].request.arrival_s + trace.end_s) / 2
-    late = [o for o in outcomes if o.request.arrival_s >= half_s and not o.refused]
-    gaps_s = trace.gaps.length_s[trace.gaps.end_s >= half_s]
-    if sla.itl_s is not None:
-        if target.mean_itl:
-            itl_holds = not len(gaps_s) or bool(gaps_s.mean() <= sla.itl_s * TOLERANCE)
-        else:
-            itl_holds = _within(gaps_s, sla.percentile, sla.itl_s)
-        if not itl_holds:
-            return False
-    if sla.ttft_ms is not None:
-        waits = [_wait_s(o.first_token_s, o.request.arrival_s, trace.end_s) for o in late]
-        return _within(np.array(waits), sla.percentile, sla.ttft_ms / 1000)
-    waits = [_wait_s(o.scheduled_s, o.request.arrival_s, trace.end_s) for o in late]
-    return _within(np.array(waits), 50, target.max_median_delay_s)
-
-
-def _within(times_s: Floats, percentile: float, limit_s: float) -> bool:
-    return not len(times_s) or bool(np.percentile(times_s, percentile) <= limit_s * TOLERANCE)
-
-
-def _wait_s(event_s: float | None, arrival_s: float, end_s: float) -> float:
-    return (end_s if event_s is None else event_s) - arrival_s
-
-
-def _hopeless(now_s: float, arrivals_s: Sequence[float], target: Target) -> bool:
-    if not arrivals_s:
-        return False
-    return now_s - sorted(arrivals_s)[len(arrivals_s) // 2] > HOPELESS * target.wait_s
+) -> Fault | None:
+    """What of the target a policy breaks at this rate; None: it holds."""
+    requests = course.requests_at(rate_per_s)
+    watch = Watch(requests, target)
+    trace = replay(requests, plan, ground, drain=False, give_up=watch, progress=progress)
+    return watch.fault or fault_of(trace, target)

@@ -90,7 +90,8 @@ def run_case(case: Case) -> Result:
     fluid = None
     capacity = None
     if case.rate is None:
-        from benchmarks.capacity_search import Target, find_capacity, make_course
+        from benchmarks.capacity_search import find_capacity, make_course
+        from benchmarks.verdict import Target
 
         target = Target(case.sla, mean_itl=case.mean_itl)
         course = make_course(

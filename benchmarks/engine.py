@@ -26,7 +26,7 @@ from replicas.step_sample import step_sample
 MOST_EMPTY_STEPS = 10
 CONTEXT = 32_768  # tokens a model's request may have, prompt and output
 
-GiveUp = Callable[[float, Sequence[float]], bool]
+GiveUp = Callable[[float, Sequence[float], Sequence[tuple[float, float, int]]], bool]
 Progress = Callable[[int], object]
 
 
@@ -51,14 +51,15 @@ def replay(
     ground: Ground,
     *,
     drain: bool = True,
-    give_up: GiveUp = lambda now_s, arrivals_s: False,
+    give_up: GiveUp = lambda now_s, arrivals_s, gaps: False,
     progress: Progress = lambda finished: None,
 ) -> Trace:
     """Serve these requests (in order of arrival) in virtual time.
 
     Args:
         drain: go on until all are served; False: stop when the last has come.
-        give_up: asked at each exchange, with the arrivals of all that wait; True ends it.
+        give_up: asked at each exchange, with the clock, the arrivals of all that wait, and the gaps
+            between tokens so far (``Books.gaps``); True ends it.
         progress: told how many more have finished, at each exchange.
 
     Raises:
@@ -116,7 +117,8 @@ class _Engine:
             if self._link.tick(clock.now_s):
                 progress(books.finished - told)
                 told = books.finished
-                gave_up = give_up(clock.now_s, [r.arrival_time for r in self._scheduler.waiting])
+                waiting = [r.arrival_time for r in self._scheduler.waiting]
+                gave_up = give_up(clock.now_s, waiting, books.gaps)
             if gave_up or (not drain and self._arrived == len(requests)):
                 break
             if books:

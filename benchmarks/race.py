@@ -7,10 +7,11 @@ do not hold there are left out.
 import math
 from collections.abc import Callable, Sequence
 
-from benchmarks.capacity_search import LOWEST, PRECISION, TOP, Course, Target, holds_at
+from benchmarks.capacity_search import LOWEST, PRECISION, TOP, Course, holds_at
 from benchmarks.cases import engine_of
 from benchmarks.engine import Ground
 from benchmarks.policies import Plan, parse_policy
+from benchmarks.verdict import Target
 
 
 def race(

@@ -19,9 +19,10 @@ from benchmarks.trace import Trace
 from benchmarks.traffic import draw_phases, draw_requests
 
 if TYPE_CHECKING:
-    from benchmarks.capacity_search import Course, Target
+    from benchmarks.capacity_search import Capacity, Course
     from benchmarks.engine import Ground, Progress
     from benchmarks.policies import Plan
+    from benchmarks.verdict import Target
 
 __all__ = ["add_arguments", "run"]
 
@@ -107,7 +108,8 @@ def _replay(
 
 
 def _search(args: Arguments, order: Order, ground: "Ground") -> Iterator[tuple[Summary, Trace]]:
-    from benchmarks.capacity_search import Target, make_course
+    from benchmarks.capacity_search import make_course
+    from benchmarks.verdict import Target
 
     target = Target(order.sla, args.max_median_delay_s)
     course = make_course(
@@ -124,20 +126,27 @@ def _search(args: Arguments, order: Order, ground: "Ground") -> Iterator[tuple[S
         f" and at least {course.least} requests"
     )
     for plan in order.plans:
-        yield _search_one(plan, order, ground, course, target)
+        bursts = args.burstiness is None and order.workload.bursts
+        yield _search_one(plan, order, ground, course, target, bursts)
 
 
 def _search_one(
-    plan: "Plan", order: Order, ground: "Ground", course: "Course", target: "Target"
+    plan: "Plan",
+    order: Order,
+    ground: "Ground",
+    course: "Course",
+    target: "Target",
+    bursts: bool,
 ) -> tuple[Summary, Trace]:
-    """The capacity, and a whole replay at it (at the fluid limit where nothing held)."""
+    """The capacity, and a whole replay at it (at the lowest rate tried where nothing held)."""
     from benchmarks.capacity_search import find_capacity
     from benchmarks.engine import replay
 
     with _progress(plan, None) as progress:
         found = find_capacity(course, plan, ground, target, progress)
-        rate_per_s = found.per_s or course.fluid_limit_per_s or 1.0
+        rate_per_s = found.per_s or (found.failure and found.failure.rate_per_s) or 1.0
         trace = replay(course.requests_at(rate_per_s), plan, ground, progress=progress)
+    _say(f"{plan.spec}: {_ending(found, bursts)}")
     if found.too_good:
         _say(
             f"{plan.spec}: capacity {found.per_s:.2f}/s is above the fluid limit"
@@ -145,6 +154,19 @@ def _search_one(
         )
     summary = summarise(plan.spec, trace, order.sla)
     return replace(summary, capacity_per_s=found.per_s), trace
+
+
+def _ending(found: "Capacity", bursts: bool) -> str:
+    """The rate that ended a search, and why."""
+    failure = found.failure
+    if failure is None:
+        return f"{found.per_s:.3g}/s holds, the highest rate tried"
+    text = f"does not hold {failure.rate_per_s:.3g}/s: {failure.what}"
+    if not found.per_s:
+        text = f"no rate tried holds; the lowest, {failure.rate_per_s:.3g}/s: {failure.what}"
+    if bursts:
+        text += "; the workload brings its own bursts: --burstiness 1 has Poisson arrivals instead"
+    return text
 
 
 def _timeline(args: Arguments, order: Order, ground: "Ground") -> None:

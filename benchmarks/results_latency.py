@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.bootstrap import geometric_mean
-from benchmarks.capacity_search import PRECISION, Target, make_course
+from benchmarks.capacity_search import PRECISION, make_course
 from benchmarks.document import markdown_table
 from benchmarks.engine import Ground
 from benchmarks.race import race
 from benchmarks.results_bench import Bench
 from benchmarks.results_contests import CONTESTS, SLA_MS, SLA_STEPS, TABLES, Contest, sla_of
 from benchmarks.results_report import Row, Section, shown
+from benchmarks.verdict import Target
 from benchmarks.workloads import load_workload
 from replicas.profile_file import load_profile
 

@@ -16,6 +16,7 @@ from controller.errors import ConfigError
 
 Rate = float | Literal["own", "minutes"]
 DEFAULT_REQUESTS = 1000
+BURSTY_CV = 1.5  # of the gaps between arrivals, from there on; Poisson's is 1
 
 
 class Source(Protocol):
@@ -79,6 +80,11 @@ class Workload:
     def recorded(self) -> tuple[Request, ...]:
         """The requests of a recorded workload; empty for one that is drawn."""
         return self.source.requests if isinstance(self.source, Recorded) else ()
+
+    @property
+    def bursts(self) -> bool:
+        """Whether it comes in bursts by itself: recorded arrivals, or gaps beyond Poisson's."""
+        return bool(self.recorded) or self.gap_cv > BURSTY_CV
 
     def unit_arrivals(self, n: int, gap_cv: float | None, rng: np.random.Generator) -> Floats:
         """n arrivals at a mean rate of 1; recorded ones keep their pattern without ``gap_cv``."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.capacity_search import Target, make_course
+from benchmarks.capacity_search import make_course
 from benchmarks.document import ROOT
 from benchmarks.engine import Ground
 from benchmarks.gpu.card import describe
@@ -29,6 +29,7 @@ from benchmarks.gpu.step_time import SLA_STEPS
 from benchmarks.race import race
 from benchmarks.requests import Request
 from benchmarks.traffic import Traffic, draw_requests, draw_traffic
+from benchmarks.verdict import Target
 from benchmarks.workloads import load_workload
 from controller.config import BatchingConfig, Sla, parse_batching
 from replicas.profile import StepProfile

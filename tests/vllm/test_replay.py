@@ -250,7 +250,7 @@ def test_a_replay_may_be_given_up() -> None:
         requests,
         plan("static:max_num_seqs=4"),
         Ground(FIG3.with_kv_tokens(20_000)),
-        give_up=lambda now_s, arrivals_s: len(arrivals_s) > 100,
+        give_up=lambda now_s, arrivals_s, gaps: len(arrivals_s) > 100,
     )
     assert trace.gave_up
     assert 100 < len(trace.outcomes) < 300

@@ -91,6 +91,24 @@ def test_a_searched_capacity_is_printed_with_the_fluid_limit(
     # 10 decodes in 500 ms, 10 of them a request.
     assert found[0]["capacity_per_s"] == pytest.approx(2.0, rel=0.05)
     assert "fluid limit 2.00/s" in said
+    assert "static: does not hold " in said
+    assert "--burstiness 1" not in said  # it was given arrivals
+
+
+def test_bursts_that_no_rate_holds_are_named_with_the_switch_to_poisson(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Thirty at a time, an hour apart: at any rate most of them wait for the first.
+    arrivals = [3600.0 * (k // 30) + 0.001 * (k % 30) for k in range(210)]
+    lines = [f'{{"arrival_s": {a}, "input_tokens": 9, "output_tokens": 10}}' for a in arrivals]
+    (tmp_path / "w.jsonl").write_text("\n".join(lines))
+    args = ("--workload", f"{tmp_path}/w.jsonl", "--policy", "static:max_num_seqs=1")
+    search = ("--requests", "210", "--find-capacity", "--sla-itl-ms", "50")
+    found, said = printed(capsys, *args, *search)
+    assert found[0]["capacity_per_s"] == 0
+    assert "no rate tried holds; the lowest, " in said
+    assert "p50 scheduling delay " in said or "half of the queue has waited" in said
+    assert "--burstiness 1 has Poisson arrivals instead" in said
 
 
 def test_without_json_there_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
