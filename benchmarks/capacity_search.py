@@ -130,7 +130,7 @@ def find_capacity(
 
     def broken(rate_per_s: float) -> Failure | None:
         fault = try_rate(course, plan, ground, target, rate_per_s, progress)
-        return fault and Failure(rate_per_s, fault.what)
+        return None if fault is None else Failure(rate_per_s, fault.what)
 
     low, high = limit * LOWEST, limit * TOP
     failure = broken(high)
