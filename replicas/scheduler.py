@@ -21,6 +21,7 @@ from controller.models.lookahead import LiveRequests, live_requests
 from controller.policies.base import LiveBatch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from replicas import channel
+from replicas.engine_options import check_options
 from replicas.governor import Governor
 from replicas.kv_holders import KvHolders
 from replicas.prefix_sharing import PrefixSharing
@@ -86,6 +87,7 @@ class DynamicBatchScheduler(AsyncScheduler):
             self._update_after_schedule = plain._update_after_schedule
             self._update_request_with_output = plain._update_request_with_output
         settings = parse_settings(self.vllm_config.additional_config)
+        check_options(settings.batching, self, leased=settings.leased)
         self._cap_name = cap_name(self)
         self._block_pool = self.kv_cache_manager.block_pool
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block

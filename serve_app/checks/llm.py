@@ -9,6 +9,7 @@ from ray.serve.config import AutoscalingConfig
 from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import join
+from replicas.engine_options import option_problems
 from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.engine import engine_problems
 from serve_app.checks.findings import Findings, Target
@@ -43,6 +44,9 @@ def check_entry(entry: dict[str, Any], where: str, target: Target, findings: Fin
         return
     serve_part = {k: v for k, v in entry.items() if k not in (*BLOCKS, "server_cls")}
     findings.add(_serve_problems(serve_part, where))
+    if len(findings.problems) == before:
+        batching, engine = parse_batching(entry.get("batching")), entry.get("engine_kwargs", {})
+        findings.add(option_problems(batching, engine, f"{where}.engine_kwargs", leased=True))
     if target.local_paths:
         findings.add(missing_models(entry, where))
     if not all(isinstance(entry.get(a, {}).get(b) or {}, dict) for a, b in INNER):

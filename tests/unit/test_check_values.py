@@ -54,6 +54,13 @@ VALUES = [
         refused(f"{ENGINE}.gpu_memory_utilization", 1.5, "Input should be less than or equal to 1"),
     ),
     (
+        (*ENTRY, "engine_kwargs", "enable_chunked_prefill"),
+        False,
+        f"{ENGINE}.enable_chunked_prefill: False is not allowed with batching.sla.itl_ms: a step is"
+        " kept short by the chunk of a prompt it computes, and without chunks a prompt longer than"
+        " that would never start; allowed: true, or no batching.sla.itl_ms",
+    ),
+    (
         (*ENTRY, "engine_kwargs", "scheduling_policy"),
         "lifo",
         refused(f"{ENGINE}.scheduling_policy", "lifo", "Input should be 'fcfs' or 'priority'"),

@@ -1,0 +1,127 @@
+"""Engine options that the control cannot serve, each refused with its reason.
+
+Everything else that vLLM lets a user choose is served: drafts, LoRA, prefix caching, priorities,
+async scheduling, KV connectors, limits on long prefills, decode context parallelism, state-space
+models, structured output, sessions, images.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from controller.config import BatchingConfig
+from controller.errors import ConfigError
+
+ITL = "batching.sla.itl_ms"
+
+
+def _cut_by(batching: BatchingConfig) -> str | None:
+    """The setting by which prompts are cut into chunks; None: none does."""
+    if not batching.enforce:
+        return None
+    if batching.policy == "adaptive" and batching.sla.itl_ms is not None:
+        return ITL
+    sized = batching.policy == "paper" and batching.paper.size_chunk
+    return "batching.paper.size_chunk" if sized else None
+
+
+def _itl(batching: BatchingConfig) -> str | None:
+    return None if batching.sla.itl_ms is None else ITL
+
+
+def _always(batching: BatchingConfig) -> str | None:
+    return "a controller"
+
+
+# Option, the values that are refused, beside which setting of ours, and why.
+RULES: tuple[
+    tuple[str, Callable[[Any], bool], Callable[[BatchingConfig], str | None], str, str], ...
+] = (
+    (
+        "enable_chunked_prefill",
+        lambda value: value is False,
+        _cut_by,
+        "a step is kept short by the chunk of a prompt it computes, and without chunks a prompt"
+        " longer than that would never start",
+        "true",
+    ),
+    (
+        "disable_chunked_mm_input",
+        lambda value: value is True,
+        _cut_by,
+        "an image has to fit into one chunk then, and the chunk may be shorter for good",
+        "false",
+    ),
+    (
+        "pipeline_parallel_size",
+        lambda value: isinstance(value, int) and value > 1,
+        _itl,
+        "the time between two tokens is that of several steps there, and steps are what is timed",
+        "1 (tensor_parallel_size shards a model, too)",
+    ),
+    (
+        "runner",
+        lambda value: value == "pooling",
+        _itl,
+        "a pooling model generates no tokens between which there is a time",
+        "generate",
+    ),
+    (
+        "diffusion",
+        lambda value: value is True,
+        _itl,
+        "a step of a diffusion model does not end with one token for each request",
+        "a model that generates token by token",
+    ),
+)
+RANKS = (
+    "data_parallel_size",
+    lambda value: isinstance(value, int) and value > 1,
+    _always,
+    "each rank has an engine of its own, and limits reach one engine of a replica",
+    "1, and a replica for each rank",
+)
+
+
+def option_problems(
+    batching: BatchingConfig, options: Mapping[str, Any], where: str, *, leased: bool
+) -> list[str]:
+    """What cannot be served, one line each.
+
+    Args:
+        options: vLLM's engine options by their names; those that are left out are its defaults.
+        where: what stands before an option's name.
+        leased: a controller leads the replica.
+    """
+    found = []
+    for key, refused, beside, why, allowed in (*RULES, RANKS) if leased else RULES:
+        value = options.get(key)
+        setting = beside(batching)
+        if setting is not None and refused(value):
+            found.append(
+                f"{where}.{key}: {value!r} is not allowed with {setting}: {why};"
+                f" allowed: {allowed}, or no {setting}"
+            )
+    return found
+
+
+def check_options(batching: BatchingConfig, scheduler: Any, *, leased: bool) -> None:
+    """Refuse what the engine was started with and cannot be served.
+
+    Args:
+        scheduler: vLLM's, as it has been made; models switch some options by themselves.
+
+    Raises:
+        ConfigError: naming each option, its value and what is allowed.
+    """
+    config, model = scheduler.vllm_config, scheduler.vllm_config.model_config
+    images = getattr(scheduler, "max_num_encoder_input_tokens", 0) > 0
+    options = {
+        "enable_chunked_prefill": config.scheduler_config.enable_chunked_prefill,
+        "disable_chunked_mm_input": images and config.scheduler_config.disable_chunked_mm_input,
+        "pipeline_parallel_size": config.parallel_config.pipeline_parallel_size,
+        "data_parallel_size": config.parallel_config.data_parallel_size,
+        "runner": model.runner_type,
+        "diffusion": getattr(model, "is_diffusion", False),
+    }
+    if found := option_problems(batching, options, "engine", leased=leased):
+        raise ConfigError(found)
