@@ -47,7 +47,7 @@ def pure(fleet: Fleet, config: BatchingConfig) -> tuple[float, list[float]]:
         Seconds for the first report of every replica, as after a controller's restart; and
         milliseconds of each exchange after the warm-up.
     """
-    loop = ControlLoop(epoch=1)
+    loop = ControlLoop()
 
     def took_ms(report: Wire, now_s: float) -> float:
         start_ns = time.thread_time_ns()

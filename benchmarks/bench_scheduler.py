@@ -100,9 +100,7 @@ class Engine:
         self._make = RequestMaker(plan, max_model_len, 0)
         self._numbers = count()
         self._word = to_wire(
-            BatchLimits(
-                epoch=1, lease_s=1e6, max_running=running, token_budget=None, reason="memory"
-            )
+            BatchLimits(lease_s=1e6, max_running=running, token_budget=None, reason="memory")
         )
         for _ in range(running):
             self.add(LENGTH)

@@ -19,7 +19,7 @@ class VirtualLink:
     def __init__(self, scheduler: VirtualScheduler, config: BatchingConfig) -> None:
         self._scheduler = scheduler
         self._config = config
-        self._loop = ControlLoop(epoch=1)
+        self._loop = ControlLoop()
         self._answer: BatchLimits | None = None
         self.due_s = scheduler.now_s()
         self.model: StepModel | None = None

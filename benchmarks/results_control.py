@@ -59,7 +59,7 @@ def violations(task: Violations) -> tuple[float, float]:
     c0, c1, c2, c3, c4 = (part * task.wrong for part in parts)
     model = StepModel(c0, c1, c2, c3, c4, sigma_s=0.001)
     # No other word follows: the group's model stays as wrong as it is.
-    engine.apply(BatchLimits(1, 1e9, profile.max_num_seqs, None, "sla", model=model))
+    engine.apply(BatchLimits(1e9, profile.max_num_seqs, None, "sla", model=model))
     samples = [engine.step() for _ in range(task.steps)]
     late = np.array([s.duration_s > SLA_MS / 1000 for s in samples if s.decodes])
     decodes = np.array([s.decodes for s in samples if s.decodes])

@@ -23,34 +23,61 @@ GONE_LEASES = 3  # a replica not heard for three leases is gone, not late
 
 
 @dataclass(slots=True)
+class _Ruled:
+    """The replicas of a group that bring one configuration, and the policy that decides for them.
+
+    Their number is not 1 per group while a changed configuration reaches replica after replica.
+    """
+
+    config: BatchingConfig
+    policy: Policy
+    replicas: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class _Member:
     report: ReplicaReport
     counts: Floats  # of output lengths, as its report has them
     heard_s: float
-    limits: BatchLimits
+    ruled: _Ruled
     joined_at_exchange: int
+    limits: BatchLimits = field(init=False)  # decided from a pool that has this report in it
 
 
 @dataclass(slots=True)
 class _Group:
-    config: BatchingConfig
-    policy: Policy
+    by_config: dict[BatchingConfig, _Ruled] = field(default_factory=dict)
     members: dict[str, _Member] = field(default_factory=dict)
     pool: Pool = field(default_factory=Pool)
     pooled_s: float = float("-inf")
     counts: Floats = field(default_factory=lambda: np.zeros(BINS))  # the sum over all members
     unlike: frozenset[str] = frozenset()
 
+    def ruled(self, replica_id: str, config: BatchingConfig) -> _Ruled:
+        """The replicas under ``config``, now with this one; it leaves those it was with."""
+        ruled = self.by_config.get(config)
+        if ruled is None:
+            ruled = self.by_config[config] = _Ruled(config, make_policy(config))
+        if replica_id not in ruled.replicas:
+            self.leave(replica_id)
+            ruled.replicas.add(replica_id)
+        return ruled
+
+    def leave(self, replica_id: str) -> None:
+        """The replica is under no configuration any more; one without replicas is dropped."""
+        if (member := self.members.get(replica_id)) is None:
+            return
+        ruled = member.ruled
+        ruled.policy.forget(replica_id)
+        ruled.replicas.discard(replica_id)
+        if not ruled.replicas:
+            del self.by_config[ruled.config]
+
 
 class ControlLoop:
-    """Exchanges reports for limits, for any number of groups of replicas.
+    """Exchanges reports for limits, for any number of groups of replicas."""
 
-    Args:
-        epoch: which life of the controller this is; handed to every replica.
-    """
-
-    def __init__(self, epoch: int = 0) -> None:
-        self.epoch = epoch
+    def __init__(self) -> None:
         self._exchanges = 0
         self._groups: dict[str, _Group] = {}
 
@@ -64,42 +91,39 @@ class ControlLoop:
         check_report(report)
         self._exchanges += 1
         config.upper_bound(report.engine.max_num_seqs)
-        group = self._group(report.group, config)
+        group = self._groups.setdefault(report.group, _Group())
         last = group.members.get(report.replica_id)
         if last and _old_news(report, last, now_s):
             return last.limits
         counts = _counts(report)
         group.counts += counts - last.counts if last else counts
+        ruled = group.ruled(report.replica_id, config)
         member = group.members[report.replica_id] = _Member(
             report,
             counts,
             now_s,
-            last.limits if last else self._limits(group, report, _start(report)),
+            ruled,
             last.joined_at_exchange if last else self._exchanges,
         )
         joins_few = last is None and len(group.members) <= FEW
         if now_s >= group.pooled_s + POOL_PERIOD_S or joins_few:
             self._forget_gone(now_s)
             self._pool(group, now_s)
-        member.limits = self._limits(group, report, group.policy.fleet(report, group.pool, now_s))
+        decision = ruled.policy.fleet(report, group.pool, now_s)
+        member.limits = self._limits(group, config, report, decision)
         return member.limits
 
-    def _group(self, name: str, config: BatchingConfig) -> _Group:
-        group = self._groups.get(name)
-        if group is None or group.config != config:
-            before, group = group, _Group(config, make_policy(config))
-            if before:
-                group.members, group.counts = before.members, before.counts
-            self._groups[name] = group
-        return group
+    def configs(self) -> set[BatchingConfig]:
+        """The configurations that any replica is under now."""
+        return {config for group in self._groups.values() for config in group.by_config}
 
     def _forget_gone(self, now_s: float) -> None:
         # Over all groups: one whose application was taken down has nobody left to prune it.
         for name, group in list(self._groups.items()):
-            horizon_s = now_s - GONE_LEASES * group.config.lease_s
-            for replica_id in [r for r, m in group.members.items() if m.heard_s < horizon_s]:
-                group.counts -= group.members.pop(replica_id).counts
-                group.policy.forget(replica_id)
+            for replica_id, member in list(group.members.items()):
+                if member.heard_s < now_s - GONE_LEASES * member.ruled.config.lease_s:
+                    group.leave(replica_id)
+                    group.counts -= group.members.pop(replica_id).counts
             if not group.members:
                 del self._groups[name]
 
@@ -112,8 +136,10 @@ class ControlLoop:
         group.pool = Pool(len(reports), lengths, fit(steps))
         group.pooled_s = now_s
 
-    def _limits(self, group: _Group, report: ReplicaReport, decision: Decision) -> BatchLimits:
-        config, pool, itl_s = group.config, group.pool, group.config.sla.itl_s
+    def _limits(
+        self, group: _Group, config: BatchingConfig, report: ReplicaReport, decision: Decision
+    ) -> BatchLimits:
+        pool, itl_s = group.pool, config.sla.itl_s
         capacity = None
         if pool.model is not None:
             together = decision.max_running
@@ -121,7 +147,6 @@ class ControlLoop:
                 together = _held_uncapped(report.engine, pool.lengths)
             capacity = capacity_per_s(pool.model, pool.lengths, together, itl_s)
         return BatchLimits(
-            epoch=self.epoch,
             lease_s=config.lease_s,
             max_running=decision.max_running,
             token_budget=decision.token_budget,
@@ -140,16 +165,16 @@ class ControlLoop:
         """Everything the loop knows, for people: groups, their pool, each replica and its limits.
 
         Returns:
-            ``{"epoch", "exchanges", "groups": {name: {"policy", "pool", "replicas": {id: {"age_s",
+            ``{"exchanges", "groups": {name: {"policy", "pool", "replicas": {id: {"age_s",
             "joined_at_exchange", "report", "limits"}}}}}`` with records as they are; exchanges
-            are counted over all replicas since this life began.
+            are counted over all replicas since this life began. A group whose replicas bring
+            several configurations names all their policies.
         """
         return {
-            "epoch": self.epoch,
             "exchanges": self._exchanges,
             "groups": {
                 name: {
-                    "policy": group.config.policy,
+                    "policy": ", ".join(sorted({config.policy for config in group.by_config})),
                     "pool": group.pool,
                     "replicas": {
                         replica_id: {
@@ -211,7 +236,3 @@ def _held_uncapped(engine: EngineLimits, lengths: LengthMoments) -> int:
     """Requests that run together where no cap is applied: as many as its size and memory hold."""
     fitting = engine.kv_tokens / lengths.mean_live if lengths.mean_live else engine.max_num_seqs
     return max(int(min(engine.max_num_seqs, fitting)), 1)
-
-
-def _start(report: ReplicaReport) -> Decision:
-    return Decision(report.engine.max_num_seqs, "start")

@@ -14,6 +14,7 @@ from controller.errors import ReportError
 from controller.models.histogram import LogHistogram
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel, StepStats
+from controller.version import VERSION
 
 Reason = Literal["static", "memory", "sla", "bound", "load", "start"]
 """What set a cap: the static setting, KV memory, the latency SLA, B_min/B_max or the engine's own
@@ -132,6 +133,7 @@ class ReplicaReport:
             has none, or too few steps yet.
         bound_steps: what bound the steps since the engine started.
         capacity_per_s, sla_out_of_reach: as the limits that hold have them.
+        version: the code of who reports.
     """
 
     replica_id: str
@@ -140,7 +142,6 @@ class ReplicaReport:
     engine: EngineLimits
     mode: Mode
     reason: Reason
-    epoch: int
     max_running: int
     token_budget: int
     running: int
@@ -163,6 +164,7 @@ class ReplicaReport:
     bound_steps: BoundSteps = BoundSteps()
     capacity_per_s: float | None = None
     sla_out_of_reach: bool = False
+    version: str = VERSION
 
     @property
     def kv_frac(self) -> float:
@@ -175,7 +177,6 @@ class BatchLimits:
     """What the controller hands back: a lease on these limits.
 
     Args:
-        epoch: which life of the controller decided, so a restart is seen.
         lease_s: how long they hold on the replica's own clock after they arrived.
         token_budget: None where the policy leaves it at the engine's start value.
         capacity_per_s: requests/s one replica carries inside the SLA; None where unknown.
@@ -187,7 +188,6 @@ class BatchLimits:
             has seen too few end to know for itself.
     """
 
-    epoch: int
     lease_s: float
     max_running: int
     token_budget: int | None
@@ -228,6 +228,17 @@ def _revive(hint: Any, value: Any) -> Any:
         record = next((k for k in kinds if isinstance(k, type) and is_dataclass(k)), None)
         return from_wire(record, value) if record else value
     return tuple(value) if isinstance(value, list) else value
+
+
+def check_version(wire: dict[str, Any]) -> None:
+    """Refuse a report, in its wire form, that other code than this one made.
+
+    Raises:
+        ReportError: naming both versions.
+    """
+    theirs = wire.get("version")
+    if theirs != VERSION:
+        raise ReportError(f"report.version: {theirs!r} is not allowed: only {VERSION!r}")
 
 
 def check_report(report: ReplicaReport) -> None:

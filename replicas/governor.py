@@ -30,7 +30,7 @@ from controller.records import (
 )
 
 RATE_WINDOW_S = 10.0  # arrivals are averaged over this: Ray Serve's own metrics interval
-LOCAL = "local"  # the group, replica and epoch of an engine that has no controller
+LOCAL = "local"  # the group and replica of an engine that has no controller
 
 
 class Governor:
@@ -57,7 +57,6 @@ class Governor:
         self._ever_leased = leased
         self._lease_until_s = now_s + config.lease_s if leased else now_s
         self._limits = BatchLimits(
-            epoch=0,
             lease_s=config.lease_s,
             max_running=config.upper_bound(engine.max_num_seqs),
             token_budget=None,
@@ -214,7 +213,6 @@ class Governor:
             engine=self.engine,
             mode=self.mode(now_s),
             reason=self._limits.reason,
-            epoch=self._limits.epoch,
             max_running=self._limits.max_running,
             token_budget=self._last_step.token_budget,
             running=state.running,

@@ -73,6 +73,7 @@ class ControlLink:
         self._metrics = metrics
         self._controller: Any = None  # an actor handle; None: to be found
         self._report: ReplicaReport | None = None
+        self._refusal: str | None = None  # the last one that was logged
 
     async def run(self) -> None:
         """Exchange until the engine dies."""
@@ -95,7 +96,10 @@ class ControlLink:
                 timeout=self._config.lease_s / 2,
             )
         except RayTaskError as error:
-            logger.warning("The batch controller refused the report: %s", error.cause or error)
+            refusal = str(error.cause or error)
+            if refusal != self._refusal:  # not twice a second
+                logger.warning("The batch controller refused the report: %s", refusal)
+            self._refusal = refusal
         except (RayActorError, RayError, TimeoutError, ValueError) as error:
             logger.debug("No answer from the batch controller: %r", error)
             self._controller = None

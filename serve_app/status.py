@@ -40,7 +40,7 @@ def table(snapshot: dict[str, Any]) -> Any:
     """``ControlLoop.snapshot`` as a rich table, one row per replica."""
     from rich.table import Table
 
-    result = Table(title=f"Batch controller, epoch {snapshot['epoch']}")
+    result = Table(title="Batch controller")
     for name in ("group", "policy", "replica", "heard", "mode", "cap", "bound by", "running"):
         result.add_column(name)
     for name in ("waiting", "KV use", "ITL p99 ms", "preempted", "capacity/s"):

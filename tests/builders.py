@@ -91,7 +91,6 @@ REPORT = ReplicaReport(
     engine=ENGINE,
     mode="leased",
     reason="start",
-    epoch=1,
     max_running=256,
     token_budget=2048,
     running=10,
@@ -123,7 +122,7 @@ def pool(**overrides: Any) -> Pool:
 
 def limits(**overrides: Any) -> BatchLimits:
     """A 5 s lease on 64 running requests, set by the SLA."""
-    plain = BatchLimits(epoch=1, lease_s=5.0, max_running=64, token_budget=None, reason="sla")
+    plain = BatchLimits(lease_s=5.0, max_running=64, token_budget=None, reason="sla")
     return replace(plain, **overrides)
 
 

@@ -61,7 +61,7 @@ def test_no_telemetry_and_no_lost_answer_takes_a_step_out_of_its_bounds(
     config = data.draw(configs(policy))
     size = engine(tokens_per_decode=data.draw(st.integers(1, 5)))
     g = governor(config, size, leased=data.draw(st.booleans()))
-    loop, now_s = ControlLoop(epoch=1), 0.0
+    loop, now_s = ControlLoop(), 0.0
     for window in data.draw(windows):
         held = state(window.running, window.waiting, window.kv_used_tokens)
         batch = data.draw(live_batches(window.running))
@@ -92,7 +92,7 @@ def test_what_a_new_controller_pools_is_what_the_old_one_did(
         for seq in (1, 2, 3)
         for replica_id in ("a", "b", "c")
     ]
-    old, new = ControlLoop(epoch=1), ControlLoop(epoch=2)
+    old, new = ControlLoop(), ControlLoop()
     for index, one in enumerate(said):
         old.exchange(one, config, now_s=index)
     for index, one in enumerate(said[-3:]):  # one report of each: all that a new one needs

@@ -1,6 +1,5 @@
 """The slow loop: pooling, old news, members that are gone, soft state. The clock is a number."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,10 +23,10 @@ def members(loop: ControlLoop, now_s: float = 0.0, group: str = "g") -> dict[str
     return loop.snapshot(now_s)["groups"][group]["replicas"]
 
 
-def test_limits_carry_the_epoch_the_lease_and_the_decision() -> None:
+def test_limits_carry_the_lease_and_the_decision() -> None:
     config = batching(paper={"memory": "exact"}, lease_s=7.0)
-    answer = ControlLoop(epoch=42).exchange(report(lengths=moments_of([(100, 100)])), config, 0)
-    assert (answer.epoch, answer.lease_s) == (42, 7.0)
+    answer = ControlLoop().exchange(report(lengths=moments_of([(100, 100)])), config, 0)
+    assert answer.lease_s == 7.0
     assert (answer.max_running, answer.reason, answer.token_budget) == (100, "memory", None)
     assert answer.enforce
     assert answer.model is None
@@ -193,6 +192,54 @@ def test_bounds_that_do_not_fit_the_engine_are_refused_and_change_nothing() -> N
     assert loop.snapshot(0)["groups"] == {}
 
 
+def test_two_configurations_in_one_group_keep_a_policy_each() -> None:
+    # As one reaches replica after replica; each search goes on as if it were alone.
+    slow = batching(paper={"memory": "exact"}, sla={"itl_ms": 40})
+    together, alone = ControlLoop(), {"a": ControlLoop(), "b": ControlLoop()}
+    for seq in range(1, 9):
+        for replica_id, config in (("a", SLA), ("b", slow)):
+            said = report(replica_id=replica_id, seq=seq, recent=recent(0.045, 40))
+            answer = together.exchange(said, config, seq / 2)
+            assert answer.max_running == (
+                alone[replica_id].exchange(said, config, seq / 2).max_running
+            )
+    assert members(together)["a"]["limits"].max_running > 100  # 45 ms of 50: up
+    assert members(together)["b"]["limits"].max_running < 50  # 45 ms of 40: down
+
+
+def test_two_configurations_in_one_group_share_what_their_replicas_know() -> None:
+    loop, capped = ControlLoop(), batching(policy="static", max_running={"max": 48})
+    loop.exchange(report(replica_id="a", lengths=moments_of([(100, 100)])), EXACT, 0.0)
+    answer = loop.exchange(report(replica_id="b", lengths=moments_of([(300, 300)])), capped, 0.1)
+    assert (answer.max_running, answer.replicas) == (48, 2)
+    assert loop.exchange(report(replica_id="a", seq=2), EXACT, 0.4).max_running == 20_000 // 600
+    assert loop.snapshot(0.4)["groups"]["g"]["policy"] == "paper, static"
+    assert loop.configs() == {EXACT, capped}
+
+
+def test_a_configuration_goes_with_its_last_replica() -> None:
+    loop, capped = ControlLoop(), batching(policy="static")
+    loop.exchange(report(replica_id="a"), EXACT, 0.0)
+    loop.exchange(report(replica_id="b"), capped, 0.0)
+    loop.exchange(report(replica_id="b", seq=2), EXACT, 1.0)  # it changed its own
+    assert loop.configs() == {EXACT}
+    loop.exchange(report(replica_id="c"), capped, 2.0)
+    assert loop.configs() == {EXACT, capped}
+    loop.exchange(report(replica_id="c", seq=2), capped, 18.0)  # nobody heard of the others
+    assert loop.configs() == {capped}
+
+
+def test_each_replica_is_gone_after_three_leases_of_its_own() -> None:
+    loop = ControlLoop()
+    short, long = batching(lease_s=2.0), batching(lease_s=10.0)
+    loop.exchange(report(replica_id="short"), short, 0.0)
+    loop.exchange(report(replica_id="long"), long, 0.0)
+    loop.exchange(report(replica_id="now"), long, 6.1)
+    assert set(members(loop)) == {"long", "now"}
+    loop.exchange(report(replica_id="now", seq=2), long, 30.1)
+    assert set(members(loop)) == {"now"}
+
+
 def test_a_changed_config_starts_a_new_policy_with_the_same_replicas() -> None:
     loop = ControlLoop()
     loop.exchange(report(replica_id="a", recent=recent(0.06, 120)), SLA, 0.0)
@@ -200,7 +247,7 @@ def test_a_changed_config_starts_a_new_policy_with_the_same_replicas() -> None:
     capped = batching(policy="static", max_running={"max": 48})
     answer = loop.exchange(report(replica_id="a", seq=2), capped, 0.2)
     assert (answer.max_running, answer.reason, answer.replicas) == (48, "static", 2)
-    assert loop.snapshot(0.2)["groups"]["g"]["policy"] == "static"
+    assert loop.snapshot(0.2)["groups"]["g"]["policy"] == "paper, static"
     back = loop.exchange(report(replica_id="a", seq=3), SLA, 0.3)
     assert back.max_running == 100  # memory's: the old search is gone, the lengths are not
 
@@ -246,19 +293,18 @@ def test_a_new_controller_has_the_same_pool_after_one_report_of_each_replica() -
         known = {"steps": stats_of(linear_steps()), "lengths": moments_of([(80, 120)] * 5)}
         return [report(replica_id=r, seq=seq, **known) for r in ("a", "b", "c")]
 
-    old = ControlLoop(epoch=1)
+    old = ControlLoop()
     for seq in range(1, 20):
         for r in reports(seq):
             old.exchange(r, EXACT, float(seq))
-    new = ControlLoop(epoch=2)
+    new = ControlLoop()
     answers = [new.exchange(r, EXACT, 100.0) for r in reports(20)]
     assert pooled(new) == pooled(old)
-    assert answers[-1] == replace(members(old)["c"]["limits"], epoch=2)
+    assert answers[-1] == members(old)["c"]["limits"]
 
 
 def test_the_snapshot_says_how_old_each_report_is() -> None:
-    loop = ControlLoop(epoch=3)
+    loop = ControlLoop()
     loop.exchange(report(), EXACT, 10.0)
     view = loop.snapshot(12.5)
-    assert view["epoch"] == 3
     assert view["groups"]["g"]["replicas"]["r1"]["age_s"] == 2.5

@@ -37,12 +37,7 @@ def test_past_its_lease_a_replica_decides_by_what_it_learned_itself() -> None:
     g.apply(limits(max_running=30, lease_s=5.0), 10.0)
     assert g.before_step(state(waiting=5), 15.0).max_running == 100
     said = g.report(state(waiting=5), 15.0, "r", "g")
-    assert (said.mode, said.max_running, said.reason, said.epoch) == (
-        "fallback",
-        100,
-        "memory",
-        0,
-    )
+    assert (said.mode, said.max_running, said.reason) == ("fallback", 100, "memory")
 
 
 def test_a_replica_that_never_heard_its_controller_waits_one_lease_for_it() -> None:
@@ -56,10 +51,10 @@ def test_a_replica_that_never_heard_its_controller_waits_one_lease_for_it() -> N
 def test_the_controllers_next_word_ends_the_fallback() -> None:
     g = learned(governor(EXACT))
     g.before_step(state(waiting=5), 5.0)
-    g.apply(limits(max_running=33, epoch=7), 6.0)
+    g.apply(limits(max_running=33), 6.0)
     assert g.before_step(state(waiting=5), 6.0).max_running == 33
     said = g.report(state(), 6.0, "r", "g")
-    assert (said.mode, said.epoch, said.reason) == ("leased", 7, "sla")
+    assert (said.mode, said.reason) == ("leased", "sla")
 
 
 def test_each_word_renews_the_lease() -> None:

@@ -92,7 +92,6 @@ def test_a_report_before_the_first_step_has_the_start_values() -> None:
     assert (said.max_running, said.token_budget, said.reason) == (256, 2048, "start")
     assert said == report(
         replica_id="r",
-        epoch=0,
         running=0,
         waiting=0,
         decoding=0,

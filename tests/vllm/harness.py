@@ -62,7 +62,7 @@ def batching(**settings: Any) -> dict[str, Any]:
 
 def limits(max_running: int, token_budget: int | None = None, **fields: Any) -> BatchLimits:
     """A controller's word that holds for the whole test."""
-    fields = {"epoch": 1, "lease_s": 1e9, "reason": "static"} | fields
+    fields = {"lease_s": 1e9, "reason": "static"} | fields
     return BatchLimits(max_running=max_running, token_budget=token_budget, **fields)
 
 

@@ -110,6 +110,6 @@ async def test_a_client_that_leaves_is_no_finished_request(llm):
 @pytest.mark.timeout(300)
 async def test_a_call_that_fails_in_the_engine_says_so_and_the_engine_goes_on(llm):
     with pytest.raises(Exception, match="brimful_exchange"):
-        await llm.engine_core.call_utility_async(channel.METHOD, {"epoch": 1}, "replica", "group")
+        await llm.engine_core.call_utility_async(channel.METHOD, {"lease_s": 1}, "replica", "group")
 
     assert len(await stream(llm, 0)) == TOKENS

@@ -1,0 +1,63 @@
+"""The class behind the controller's name, without Ray: versions, parsed configurations."""
+
+from typing import Any
+
+import pytest
+
+from controller.actor import NAME, BatchController
+from controller.errors import ConfigError, ReportError
+from controller.records import to_wire
+from controller.version import VERSION
+from tests.builders import batching, report
+
+
+def wire(**overrides: Any) -> dict[str, Any]:
+    return to_wire(report(**overrides))
+
+
+def block(**keys: Any) -> dict[str, Any]:
+    return batching(**keys).model_dump()
+
+
+def test_a_report_gets_its_limits() -> None:
+    answer = BatchController().exchange(wire(), block(max_running={"max": 48}))
+    assert (answer["max_running"], answer["lease_s"]) == (48, 5.0)
+
+
+def test_the_name_holds_the_version() -> None:
+    assert f"brimful-controller-{VERSION}" == NAME
+    assert BatchController().snapshot()["version"] == VERSION
+
+
+@pytest.mark.parametrize("version", ["0.0.9+00000000", None])
+def test_a_report_of_other_code_is_refused_before_anything_is_read(version: str | None) -> None:
+    controller = BatchController()
+    with pytest.raises(ReportError) as refused:
+        controller.exchange({"version": version, "mood": "good"}, {"key of tomorrow": 1})
+    assert str(refused.value) == f"report.version: {version!r} is not allowed: only {VERSION!r}"
+    assert controller.snapshot()["groups"] == {}
+
+
+def test_a_configuration_that_is_refused_harms_no_other_replica() -> None:
+    controller = BatchController()
+    controller.exchange(wire(replica_id="a"), block())
+    with pytest.raises(ConfigError, match="unknown key 'key of tomorrow'"):
+        controller.exchange(wire(replica_id="b"), {**block(), "key of tomorrow": 1})
+    assert controller.exchange(wire(replica_id="a", seq=2), block())["replicas"] == 1
+
+
+def test_a_configuration_is_parsed_once_while_a_replica_is_under_it() -> None:
+    controller = BatchController()
+    for seq in (1, 2, 3):
+        for replica_id, keys in (("a", {"lease_s": 5}), ("b", {"lease_s": 6})):
+            controller.exchange(wire(replica_id=replica_id, seq=seq), block(**keys))
+    first, second = controller._configs.values()
+    assert (first.lease_s, second.lease_s) == (5, 6)
+    assert {id(c) for c in controller._loop.configs()} == {id(first), id(second)}
+
+
+def test_parsed_configurations_that_nobody_brings_any_more_are_dropped() -> None:
+    controller = BatchController()
+    for seq in range(1, 20):  # one replica whose configuration changes all the time
+        controller.exchange(wire(seq=seq), block(lease_s=2 + seq))
+        assert len(controller._configs) <= 2
