@@ -37,6 +37,14 @@ test: install lint typecheck ## Lint, types, and every test (about 20 minutes on
 test-fast: install ## The tests that start neither an engine nor Ray (about a minute)
 	$(BIN)/python -m pytest -m "not engine and not cluster"
 
+.PHONY: test-thorough
+test-thorough: install ## The property tests with ten times the examples: 3,000 each (minutes)
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests/property
+
+.PHONY: mutants
+mutants: install ## Share of small changes to the controller that tests notice (an hour; ARGS='--sample 200')
+	$(BIN)/python -m tests.mutants $(ARGS)
+
 .PHONY: lint
 lint: install ## Formatting and lint
 	$(BIN)/ruff format --check .

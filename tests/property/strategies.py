@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from controller.config import BatchingConfig, parse_batching
@@ -13,6 +14,12 @@ from tests.builders import ENGINE, moments_of, recent, report
 
 MAX_RUNNING = ENGINE.max_num_seqs
 MAX_TOKENS = ENGINE.max_num_batched_tokens
+
+
+def examples(share: float) -> settings:
+    """For a test whose examples take long: this share of the profile's."""
+    return settings(max_examples=max(1, round(share * settings.default.max_examples)))
+
 
 lengths = st.lists(st.tuples(st.integers(1, 8000), st.integers(1, 4000)), max_size=20)
 latencies_s = st.floats(1e-4, 10.0)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_app.check import check_file
+from tests.property.strategies import examples
 from tests.serve_configs import DIRECT, HERE, put
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("check") / "file.yaml"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.20)
 @given(
     place=st.sampled_from(list(places(SERVE))), value=values, target=st.sampled_from([HERE, DIRECT])
 )
@@ -50,7 +51,7 @@ def test_any_value_anywhere_in_a_serve_config_is_answered(path, place, value, ta
     assert len(set(found.problems)) == len(found.problems)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.13)
 @given(place=st.sampled_from(list(places(MANIFEST))), value=values)
 def test_any_value_anywhere_in_a_manifest_is_answered(path, place, value):
     path.write_text(yaml.safe_dump(put(MANIFEST, place, value)))

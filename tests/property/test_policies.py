@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.config import BatchingConfig
@@ -17,6 +17,7 @@ from tests.property.strategies import (
     MAX_RUNNING,
     MAX_TOKENS,
     configs,
+    examples,
     live_batches,
     reports,
     windows,
@@ -43,7 +44,7 @@ def check_step(step: StepLimits, running: int, tokens_per_decode: int) -> None:
 
 
 @ALL
-@settings(max_examples=60)
+@examples(0.20)
 @given(data=st.data())
 def test_a_decision_stays_inside_its_bounds(policy: str, data: st.DataObject) -> None:
     config = data.draw(configs(policy))
@@ -53,7 +54,7 @@ def test_a_decision_stays_inside_its_bounds(policy: str, data: st.DataObject) ->
 
 
 @ALL
-@settings(max_examples=100)
+@examples(0.33)
 @given(data=st.data())
 def test_no_telemetry_and_no_lost_answer_takes_a_step_out_of_its_bounds(
     policy: str, data: st.DataObject
@@ -81,7 +82,7 @@ def test_no_telemetry_and_no_lost_answer_takes_a_step_out_of_its_bounds(
 
 
 @ALL
-@settings(max_examples=40)
+@examples(0.13)
 @given(data=st.data())
 def test_what_a_new_controller_pools_is_what_the_old_one_did(
     policy: str, data: st.DataObject
@@ -103,7 +104,7 @@ def test_what_a_new_controller_pools_is_what_the_old_one_did(
 
 
 @ALL
-@settings(max_examples=20)
+@examples(0.07)
 @given(data=st.data())
 def test_advice_alone_never_touches_an_engine(policy: str, data: st.DataObject) -> None:
     config = data.draw(configs(policy)).model_copy(update={"enforce": False})
@@ -118,7 +119,7 @@ def test_advice_alone_never_touches_an_engine(policy: str, data: st.DataObject) 
 
 
 @ALL
-@settings(max_examples=15)
+@examples(0.05)
 @given(
     demands=st.lists(st.integers(0, 40), min_size=5, max_size=20),
     memory=st.sampled_from(["linear", "exact", "live"]),
@@ -138,7 +139,7 @@ def test_a_load_that_fits_is_never_held_back(policy: str, demands: list[int], me
 
 
 @SEEKING
-@settings(max_examples=12)
+@examples(0.04)
 @given(
     c0=st.floats(0.005, 0.03),
     c1=st.floats(1e-4, 1e-3),

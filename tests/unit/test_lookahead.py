@@ -10,7 +10,6 @@ from controller.models.lookahead import (
     LiveRequests,
     Outlook,
     forecast,
-    forecast_leading,
     horizons,
     leading,
     live_requests,
@@ -64,19 +63,6 @@ def test_the_upper_bound_is_never_more_than_all_hold_together() -> None:
     seen = forecast(batch(*[(50, k, 4000) for k in range(30)]), nothing, block_tokens=16)
     assert (seen.upper(3.0) <= seen.worst + 1e-9).all()
     assert (seen.upper(3.0) >= seen.mean - 1e-9).all()
-
-
-# Of three requests, how many may be cut off by what they may say at most.
-@pytest.mark.parametrize("most", [(9000,) * 3, (9000, 60, 9000), (200, 60, 90)])
-def test_sums_over_ages_are_sums_over_requests(most: tuple[int, int, int]) -> None:
-    known = outlook(*range(1, 400))
-    rows = replace(
-        batch(*zip((50, 70, 20), (3, 0, 80), most, strict=True)), shared=np.array([32, 0, 16])
-    )
-    whole = forecast(rows, known, block_tokens=16)
-    leading_ones = forecast_leading(rows, known, block_tokens=16)
-    for name in ("alive", "mean", "chance", "error", "worst", "reads"):
-        assert getattr(leading_ones, name)[-1] == pytest.approx(getattr(whole, name)), name
 
 
 def test_an_outlook_made_in_the_room_of_the_last_one_is_the_same() -> None:
