@@ -1,5 +1,6 @@
 """The autoscaling policy, fed with a handwritten context: numbers in, replicas out."""
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,9 +101,11 @@ def test_a_capacity_of_zero_from_an_earlier_version_is_an_sla_out_of_reach() -> 
 
 
 def test_why_nothing_is_scaled_is_logged_when_it_begins_and_when_it_ends(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO", "ray.serve")
+    for name in ("ray", "ray.serve"):  # where Ray was imported, it keeps its log to itself
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     scale, state, logged = policy(), dict[str, Any](), list[int]()
     fine = replica(arrivals=10.0, sla_out_of_reach=0.0)
     for said in (fine, out_of_reach(), out_of_reach(), fine, fine, out_of_reach()):

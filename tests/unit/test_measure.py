@@ -144,3 +144,32 @@ def test_json_has_these_keys_and_capacity_only_where_it_was_searched() -> None:
     assert list(found.to_json()) == keys
     assert list(replace(found, capacity_per_s=0.0).to_json()) == [*keys, "capacity_per_s"]
     assert list(found.to_json()["itl_ms"]) == ["mean", "p50", "p90", "p99"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "late", "percentile", "met"),
+    [
+        (101, 1, 99, True),  # 1 of 100 gaps
+        (100, 1, 99, False),  # 1 of 99
+        (101, 2, 99, False),
+        (11, 1, 90, True),  # 1 - 0.9 is a little under a tenth to a computer
+        (10, 1, 90, False),
+        (1, 0, 99, True),
+    ],
+)
+def test_of_a_requests_gaps_so_many_may_be_late(
+    tokens: int, late: int, percentile: float, met: bool
+) -> None:
+    one = Outcome(Request(0.0, 10, tokens), False, tokens, 0.1, 0.2, 90.0, 0)
+    gaps = [(0.06 if k < late else 0.04, 1.0 + k, 0) for k in range(tokens - 1)]
+    trace = replace(TRACE, outcomes=(one,), gaps=make_gaps(gaps))
+    assert meets(trace, Sla(itl_ms=50, percentile=percentile)) == [met]
+
+
+@pytest.mark.parametrize(("more", "met"), [(1e-12, True), (1e-6, False)])
+def test_a_limit_is_met_to_the_last_bit(more: float, met: bool) -> None:
+    one = Outcome(Request(0.0, 10, 2), False, 2, 0.1, 0.2 * (1 + more), 1.0, 0)
+    gaps = make_gaps([(0.05 * (1 + more), 1.0, 0)])
+    trace = replace(TRACE, outcomes=(one,), gaps=gaps)
+    assert meets(trace, Sla(itl_ms=50)) == [met]
+    assert meets(trace, Sla(ttft_ms=200)) == [met]
