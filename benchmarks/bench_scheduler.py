@@ -22,6 +22,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from benchmarks.policies import EngineOptions, parse_policy
 from benchmarks.requests import Request
 from benchmarks.virtual import TOKEN, RequestMaker, make_scheduler
+from benchmarks.watch import Watch, timed
 from controller.config import Sla
 from controller.records import BatchLimits, to_wire
 from replicas.scheduler import DynamicBatchScheduler
@@ -32,44 +33,6 @@ WARM_UP, STEPS = 50, 1000
 STEPS_PER_EXCHANGE = 30  # a period of 0.5 s at steps of 17 ms
 BLOCKS, BLOCK_STEPS = 30, 20  # of the comparison with plain vLLM
 PROMPT, LENGTH = 128, WARM_UP + STEPS + BLOCKS * BLOCK_STEPS
-TIMED = ("schedule", "update_from_output", "add_request", "_preempt_request", "_free_request")
-
-
-class Watch:
-    """Runs while our code is the innermost of the timed calls."""
-
-    def __init__(self) -> None:
-        self.own_ns = 0
-        self._ours = False
-        self._since_ns = 0
-
-    def turn(self, ours: bool) -> bool:
-        """From here on it is ours, or not; returns what it was before."""
-        now_ns = time.thread_time_ns()
-        before = self._ours
-        if before:
-            self.own_ns += now_ns - self._since_ns
-        self._ours, self._since_ns = ours, now_ns
-        return before
-
-
-def timed(cls: type, *, ours: bool) -> type:
-    """``cls`` with the methods that both sides call turning the watch."""
-
-    def turning(name: str) -> Callable[..., Any]:
-        inherited = getattr(cls, name)
-
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            before = self.watch.turn(ours)
-            try:
-                return inherited(self, *args, **kwargs)
-            finally:
-                self.watch.turn(before)
-
-        return call
-
-    return type(f"Timed{cls.__name__}", (cls,), {name: turning(name) for name in TIMED})
-
 
 # vLLM's timed methods come between ours and vLLM's in the order of lookup.
 TimedScheduler = type(
@@ -108,7 +71,7 @@ class Engine:
     def add(self, output_tokens: int) -> None:
         """One more request waits."""
         request = Request(0.0, PROMPT, output_tokens, max_tokens=output_tokens)
-        self.scheduler.add_request(self._make(next(self._numbers), request))
+        self.scheduler.add_request(self._make(next(self._numbers), request, 0.0))
 
     def step(self) -> int:
         """One step; nanoseconds that the scheduler took."""

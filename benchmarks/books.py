@@ -106,9 +106,9 @@ class Books:
         self.finished += 1
 
     def _leave_batch(self, live: _Live, now_s: float) -> None:
-        if live.in_batch_since_s is not None:
-            self._stays.append(Stay(live.number, live.in_batch_since_s, now_s, now_s))
-            live.in_batch_since_s = None
+        since_s, live.in_batch_since_s = live.in_batch_since_s, None
+        if since_s is not None and since_s < now_s:  # else its first step had not begun
+            self._stays.append(Stay(live.number, since_s, now_s, now_s))
 
     def close(self, now_s: float) -> tuple[tuple[Outcome, ...], tuple[Stay, ...]]:
         """All outcomes and stays, those that are cut short by the end included."""

@@ -28,6 +28,8 @@ class EngineOptions(Block):
 
     Args:
         scheduling_policy: None: priority where the workload has priorities, else fcfs.
+        async_scheduling: the next step is scheduled before the output of this one is back, which
+            is vLLM's default where it can; off, every step knows the outputs of all before it.
     """
 
     max_num_seqs: PositiveInt
@@ -38,6 +40,7 @@ class EngineOptions(Block):
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: NonNegativeInt = 0
     scheduling_policy: Literal["fcfs", "priority"] | None = None
+    async_scheduling: bool = False
 
 
 class Speculation(Block):

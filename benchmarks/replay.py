@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arguments", "run"]
 
+WARM_UP_SEED = 1_000_003  # above the seed of what counts: none that anybody gives
 TIMELINE_REQUESTS = 40  # as many as the eye can follow
 
 
@@ -40,7 +41,14 @@ def run(args: Arguments) -> int:
     _load_vllm()
     from benchmarks.engine import Ground
 
-    ground = Ground(order.profile, args.noise, args.seed, args.shared_prefix)
+    ground = Ground(
+        order.profile,
+        args.noise,
+        args.seed,
+        args.shared_prefix,
+        _warm_up(args, order),
+        args.charge_own_code,
+    )
     if args.timeline:
         _timeline(args, order, ground)
     results = []
@@ -83,6 +91,17 @@ def _requests(args: Arguments, order: Order) -> tuple[Request, ...]:
     return draw_requests(
         order.workload, args.requests, rate, args.burstiness, args.seed, args.max_tokens
     )
+
+
+def _warm_up(args: Arguments, order: Order) -> tuple[Request, ...]:
+    """Other requests of the same traffic; of phases, of the first."""
+    if not args.warm_up:
+        return ()
+    workload, rate = order.workload, "own" if order.rate is None else order.rate
+    if order.phases:
+        workload, rate = order.phases[0].workload, order.phases[0].rate_per_s
+    seed = args.seed + WARM_UP_SEED
+    return draw_requests(workload, args.warm_up, rate, args.burstiness, seed, args.max_tokens)
 
 
 @contextmanager

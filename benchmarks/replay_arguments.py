@@ -73,6 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " exact (its output itself: every policy knows the answer) or context (as much as"
         " max_model_len has room for) (default: %(default)s)",
     )
+    traffic.add_argument(
+        "--warm-up",
+        type=_count,
+        metavar="N",
+        help="serve N requests of another draw of the same traffic to their end before time and"
+        " figures begin, so that a policy begins with what it learned of them",
+    )
     traffic.add_argument("--seed", type=int, default=0, help="of all that is random")
     accelerator = parser.add_argument_group("accelerator and engine")
     accelerator.add_argument(
@@ -92,6 +99,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="coefficient of variation of step times (default: 0)",
     )
     accelerator.add_argument("--prefix-caching", action="store_true", help="vLLM's, on")
+    accelerator.add_argument(
+        "--async-scheduling",
+        action="store_true",
+        help="schedule a step before the output of the last one is back, as vLLM does by default",
+    )
+    accelerator.add_argument(
+        "--charge-own-code",
+        action="store_true",
+        help="let time run for what this project adds to vLLM's scheduler, by its CPU time as"
+        " measured here (static is charged nothing); then no two replays are the same",
+    )
     accelerator.add_argument(
         "--speculate", type=_count, metavar="K", help="draft tokens a step (speculative decoding)"
     )
@@ -180,6 +198,7 @@ def read_order(args: Arguments) -> Order:
         max_num_seqs=profile.max_num_seqs,
         max_num_batched_tokens=profile.max_num_batched_tokens,
         enable_prefix_caching=args.prefix_caching,
+        async_scheduling=args.async_scheduling,
     )
     specs = args.policy or ([] if args.sweep else ["static"])
     plans = [parse_policy(spec, sla, engine) for spec in specs]
@@ -200,6 +219,8 @@ def _check_together(args: Arguments) -> None:
         found.append("phases: they say rate and number of requests; leave --rate, --requests out")
     if args.find_capacity and (args.phases or args.rate is not None):
         found.append("find-capacity: the rate is what it searches; leave --rate and --phases out")
+    if args.find_capacity and args.warm_up:
+        found.append("find-capacity: only the later half of a run counts; leave --warm-up out")
     if args.find_capacity and args.sla_itl_ms is None and args.sla_ttft_ms is None:
         found.append("find-capacity: needs an agreement: --sla-itl-ms, --sla-ttft-ms or both")
     if found:

@@ -18,6 +18,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
@@ -27,6 +28,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from benchmarks.policies import Plan, Speculation
 from benchmarks.requests import Request
+from benchmarks.watch import TIMED, Watch, timed
 from controller.records import EngineState
 from replicas.scheduler import DynamicBatchScheduler
 
@@ -94,12 +96,20 @@ class VirtualScheduler(DynamicBatchScheduler):
         taken, self._preempted = self._preempted, []
         return taken
 
+    def chunks(self, scheduled: SchedulerOutput) -> frozenset[str]:
+        """Who is not computed to its last token by this step, just scheduled: it says nothing."""
+        requests = self.requests
+        return frozenset(
+            one for one in scheduled.num_scheduled_tokens if requests[one].is_prefill_chunk
+        )
+
     def speak(
-        self, scheduled: SchedulerOutput, left: Callable[[str], int]
+        self, scheduled: SchedulerOutput, chunks: frozenset[str], left: Callable[[str], int]
     ) -> list[EngineCoreOutput]:
         """End a step: a token for each request whose prompt is computed, and its accepted drafts.
 
         Args:
+            chunks: what ``chunks`` said of it. With a step ahead, more is computed by now.
             left: how many tokens a request has still to say.
 
         Returns:
@@ -110,7 +120,7 @@ class VirtualScheduler(DynamicBatchScheduler):
         drafts = scheduled.scheduled_spec_decode_tokens
         said = [
             NOTHING
-            if requests[one].is_prefill_chunk
+            if one in chunks or one not in requests  # gone since: it was scheduled once too often
             else self._words(left(one), len(drafts[one]) if one in drafts else 0)
             for one in ids
         ]
@@ -120,7 +130,8 @@ class VirtualScheduler(DynamicBatchScheduler):
             sampled_token_ids=said,
         )
         outputs = self.update_from_output(scheduled, result)
-        if self._speculation:
+        # A step ahead the drafts stay in the worker, and the scheduler has placeholders of them.
+        if self._speculation and not self.scheduler_config.async_scheduling:
             words = [[TOKEN] * self._speculation.tokens for _ in ids]
             self.update_draft_token_ids(DraftTokenIds(ids, words))
         return outputs[0].outputs if 0 in outputs else []
@@ -138,6 +149,19 @@ class VirtualScheduler(DynamicBatchScheduler):
     def _preempt_request(self, request: EngineRequest, *args: Any, **kwargs: Any) -> None:
         self._preempted.append(request.request_id)
         super()._preempt_request(request, *args, **kwargs)
+
+
+class _WatchedScheduler(VirtualScheduler):
+    def __init__(self, *args: Any, watch: Watch, **kwargs: Any) -> None:
+        self.watch = watch
+        super().__init__(*args, **kwargs)
+
+
+def watched_scheduler() -> type[VirtualScheduler]:
+    """The scheduler with a ``watch`` that runs in own code alone."""
+    # vLLM's timed methods come between ours and vLLM's in the order of lookup.
+    ours = timed(_WatchedScheduler, ours=True, names=(*TIMED, "exchange"))
+    return type("WatchedVirtualScheduler", (ours, timed(AsyncScheduler, ours=False)), {})
 
 
 def make_scheduler(
@@ -171,23 +195,26 @@ def make_scheduler(
 
 def _config(plan: Plan, max_model_len: int, by_priority: bool) -> VllmConfig:
     options = plan.engine.model_dump()
+    ahead = options.pop("async_scheduling")
     options["scheduling_policy"] = options["scheduling_policy"] or (
         "priority" if by_priority else "fcfs"
     )
     with tempfile.TemporaryDirectory(prefix="brimful-replay-") as directory:
         model = {**MODEL, "max_position_embeddings": max_model_len}
         (Path(directory) / "config.json").write_text(json.dumps(model))
-        return EngineArgs(
+        config = EngineArgs(
             model=directory,
             skip_tokenizer_init=True,
             max_model_len=max_model_len,
             enforce_eager=True,
-            # The step's own time is in the profile, overlap with the host included.
             async_scheduling=False,
             additional_config={"brimful": {"batching": plan.batching.model_dump(), "leased": True}},
             speculative_config=_speculative(plan),
             **options,
         ).create_engine_config()
+    # A device that vLLM does not schedule ahead for, such as this CPU, turns the argument off.
+    config.scheduler_config.async_scheduling = ahead
+    return config
 
 
 def _speculative(plan: Plan) -> dict[str, Any] | None:
@@ -208,16 +235,18 @@ class RequestMaker:
         self._max_model_len = max_model_len
         self._shared = shared_prefix_tokens
         self._hasher = None
+        self._made = 0
         if plan.engine.enable_prefix_caching:
             init_none_hash(sha256)
             self._hasher = get_request_block_hasher(plan.engine.block_size, sha256)
 
-    def __call__(self, number: int, request: Request) -> EngineRequest:
-        """Request ``number`` of the workload, as the engine gets it."""
+    def __call__(self, number: int, request: Request, arrival_s: float) -> EngineRequest:
+        """Request ``number`` of the workload, as the engine gets it at ``arrival_s``."""
         length, shared = request.input_tokens, self._shared
         prompt = [TOKEN] * length
         if shared < length:
-            prompt[shared] = 2 + number  # the chain of block hashes differs from here on
+            prompt[shared] = 2 + self._made  # the chain of block hashes differs from here on
+        self._made += 1
         allowed = self._max_model_len - length
         if request.max_tokens is not None:
             allowed = min(request.max_tokens, allowed)
@@ -226,7 +255,7 @@ class RequestMaker:
             prompt,
             SamplingParams(max_tokens=max(allowed, 1), stop_token_ids=[END]),
             None,
-            arrival_time=request.arrival_s,
+            arrival_time=arrival_s,
             priority=request.priority,
             block_hasher=self._hasher,
         )

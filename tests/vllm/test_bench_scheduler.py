@@ -5,7 +5,8 @@ import json
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from benchmarks import bench_scheduler
-from benchmarks.bench_scheduler import Engine, TimedScheduler, Watch
+from benchmarks.bench_scheduler import Engine, TimedScheduler
+from benchmarks.watch import Watch
 
 
 def test_the_watch_runs_in_our_code_alone():

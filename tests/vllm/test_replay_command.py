@@ -66,6 +66,22 @@ def test_files_never_seen_before_are_replayed(
     assert found[0]["duration_s"] == pytest.approx(3 + 0.010 + 4 * 0.011)
 
 
+def test_max_tokens_is_what_clients_allow(capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("--workload", "fixed:100,100", "--requests", "20", "--kv-tokens", "4000")
+    args += ("--policy", "reserved")  # as much memory as a request is allowed
+    running = [
+        printed(capsys, *args, "--max-tokens", rule)[0][0]["mean_running"]
+        for rule in ("exact", "300", "context")
+    ]
+    assert running == pytest.approx([20, 10, 1], rel=0.1)
+
+
+def test_warm_ahead_and_charged_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--warm-up", "30", "--async-scheduling", "--charge-own-code")
+    found, _ = printed(capsys, *SMALL, "--rate", "5", "--policy", "adaptive", *options)
+    assert (found[0]["requests"], found[0]["finished"]) == (20, 20)
+
+
 def test_phases_shift_the_traffic(capsys: pytest.CaptureFixture[str]) -> None:
     phases = ("fixed:10,10@5@4", "exponential:20,20@10@3")
     found, _ = printed(capsys, "--phases", *phases, "--kv-tokens", "4000")
@@ -151,6 +167,7 @@ def test_plot_and_timeline_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
         (("--percentile", "100"), "error: sla.percentile: 100.0 is not allowed"),
         (("--find-capacity",), "error: find-capacity: needs an agreement"),
         (("--find-capacity", "--rate", "3", "--sla-itl-ms", "50"), "leave --rate and --phases out"),
+        (("--find-capacity", "--warm-up", "3", "--sla-itl-ms", "50"), "leave --warm-up out"),
         (("--phases", "fixed:1,1@3"), "error: phases: 'fixed:1,1@3' is not allowed"),
         (("--phases", "fixed:1,1@0@5"), "rate and seconds above 0, finite"),
         (("--phases", "fixed:1,1@3@5", "--rate", "3"), "leave --rate, --requests out"),
@@ -170,7 +187,15 @@ def test_what_cannot_be_is_refused_with_its_reason(
 
 @pytest.mark.parametrize(
     "args",
-    [("--rate", "0"), ("--rate", "fast"), ("--requests", "0"), ("--noise", "-1"), ("--slots", "x")],
+    [
+        ("--rate", "0"),
+        ("--rate", "fast"),
+        ("--requests", "0"),
+        ("--noise", "-1"),
+        ("--slots", "x"),
+        ("--max-tokens", "0"),
+        ("--max-tokens", "most"),
+    ],
 )
 def test_arguments_out_of_range_are_refused(
     args: tuple[str, ...], capsys: pytest.CaptureFixture[str]

@@ -21,6 +21,12 @@ VARIANTS = (
     "paper:memory=live,units=blocks",
     "paper:l0=buffer,l0_period_s=1",
     "paper:size_chunk=true,chunk_min=16",
+    "static:async_scheduling=true",
+    "static:async_scheduling=true,enable_prefix_caching=true",
+    "adaptive:async_scheduling=true",
+    "paper:memory=live,async_scheduling=true",
+    "clairvoyant:async_scheduling=true",
+    "reserved:async_scheduling=true",
 )
 
 requests = st.lists(

@@ -1,0 +1,43 @@
+"""How long our own code takes inside vLLM's scheduler: CPU time of this thread, less vLLM's."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+TIMED = ("schedule", "update_from_output", "add_request", "_preempt_request", "_free_request")
+
+
+class Watch:
+    """Runs while our code is the innermost of the timed calls."""
+
+    def __init__(self) -> None:
+        self.own_ns = 0
+        self._ours = False
+        self._since_ns = 0
+
+    def turn(self, ours: bool) -> bool:
+        """From here on it is ours, or not; returns what it was before."""
+        now_ns = time.thread_time_ns()
+        before = self._ours
+        if before:
+            self.own_ns += now_ns - self._since_ns
+        self._ours, self._since_ns = ours, now_ns
+        return before
+
+
+def timed(cls: type, *, ours: bool, names: Sequence[str] = TIMED) -> type:
+    """``cls`` with the methods that both sides call turning the watch of the instance."""
+
+    def turning(name: str) -> Callable[..., Any]:
+        inherited = getattr(cls, name)
+
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            before = self.watch.turn(ours)
+            try:
+                return inherited(self, *args, **kwargs)
+            finally:
+                self.watch.turn(before)
+
+        return call
+
+    return type(f"Timed{cls.__name__}", (cls,), {name: turning(name) for name in names})
