@@ -71,7 +71,7 @@ class CapacityPolicy:
         unreachable = _sla_out_of_reach(metrics)
         running_by = metrics.get("running", {})
         caps = [
-            max(cap, running_by.get(replica, 0))
+            max(cap, running_by.get(replica, cap))
             for replica, cap in metrics.get("max_running", {}).items()
             if cap > 0 and replica not in unreachable
         ]

@@ -137,6 +137,15 @@ def test_a_cap_at_which_nobody_waits_asks_for_no_more() -> None:
     assert policy()(Context(metrics(unknown(waiting=0, running=64)), 1, 2))[0] == 2
 
 
+def test_where_nobody_waits_queue_depth_takes_replicas_away_all_the_same() -> None:
+    assert policy()(Context(metrics(unknown(waiting=0, running=10)), 3, 3))[0] == 1
+
+
+def test_queue_depth_goes_by_the_mean_cap() -> None:
+    fleet = metrics(unknown(60, running=40, max_running=50), unknown(60, 70, max_running=78))
+    assert policy()(Context(fleet, 2, 2))[0] == 5  # 230 / 54.4
+
+
 def test_a_cap_below_what_runs_counts_as_what_runs() -> None:
     # 45 requests at 0.85 x 40, not at 0.85 x 1.
     assert policy()(Context(metrics(unknown(waiting=5, running=40, max_running=1))))[0] == 2

@@ -3,9 +3,10 @@
 import pytest
 
 from controller.config import LEAST_LEASE_PERIODS
+from controller.models.step_time import fit
 from controller.records import StepLimits
 from replicas.governor import Governor
-from tests.builders import batching, governor, limits, sample, state
+from tests.builders import batching, governor, limits, linear_steps, sample, state, stats_of
 
 EXACT = batching(paper={"memory": "exact"})
 SLA = batching(paper={"memory": "exact"}, sla={"itl_ms": 50})
@@ -128,6 +129,23 @@ def test_the_first_lonely_window_begins_with_the_last_word() -> None:
     g.apply(limits(max_running=64), 100.0)
     work(g, 100, 0.06)
     assert g.before_step(state(running=0), 105.0).max_running == 50
+
+
+def test_alone_its_step_half_goes_by_what_its_own_loop_decided() -> None:
+    g = governor(batching(policy="adaptive", sla={"itl_ms": 50}), leased=False)
+    g.before_step(state(running=10), 0.0)
+    for step in linear_steps(100):
+        g.after_step(step, prefills=0)
+    before, after = g.report(state(), 0.4, "r", "g").model, fit(stats_of(linear_steps(100)))
+    g.before_step(state(running=10), 0.5)
+    g.before_step(state(running=10), 0.9)
+    heard = g.report(state(), 1.0, "r", "g").model
+    assert before is not None
+    assert heard is not None
+    assert after is not None
+    # No prompt was computed yet: a guess from the SLA before, then what the fit of all steps has.
+    assert before.c3 == pytest.approx(0.05 / 1024)
+    assert heard.c3 == pytest.approx(after.c3, abs=1e-9)
 
 
 def test_alone_static_stays_static() -> None:
