@@ -15,31 +15,37 @@ IN_REACH, OUT_OF_REACH = 1.1, 2.0
 
 
 def out_of_reach(model: StepModel, itl_s: float) -> bool:
-    """Whether the step of one decode takes D already, or all but a tenth of it."""
-    return itl_s < IN_REACH * model.predict_s(1, 0, 0, 0)
+    """Whether the step of one decode takes D at the percentile, or all but a tenth of it."""
+    return typical_itl_s(model, itl_s) < IN_REACH * model.predict_s(1, 0, 0, 0)
+
+
+def typical_itl_s(model: StepModel, itl_s: float) -> float:
+    """What a step is to take as predicted, so that it takes D at the percentile; seconds."""
+    return itl_s / (1 + model.tail_frac)
 
 
 def kept_itl_s(model: StepModel, itl_s: float) -> float:
-    """What steps are held to, seconds: D, or where that is out of reach, two steps of one decode.
+    """What steps are held to, seconds: D, or where no step keeps that, two steps of one decode.
 
     Requests served one at a time would not meet such an SLA either, but for the few that are
-    served at all; so it is given up for the shortest steps that still share the engine.
+    served at all; so it is given up for the shortest steps that still share the engine. Where the
+    mean of steps may be within D, and only the percentile is out of reach, it is D.
     """
-    if not out_of_reach(model, itl_s):
-        return itl_s
-    return OUT_OF_REACH * model.predict_s(1, 0, 0, 0)
+    alone_s = model.predict_s(1, 0, 0, 0)
+    return itl_s if itl_s >= IN_REACH * alone_s else OUT_OF_REACH * alone_s
 
 
 def sla_batch(model: StepModel, lengths: LengthMoments, itl_s: float) -> float:
     """B at which a step with its share of prefill takes D: (D - c0)/(c1 + c2 m + c3 E[in]/E[out]).
 
+    D is the SLA less what steps take beyond the model at its percentile (``typical_itl_s``).
     Infinite where the model charges nothing for any of them; 0 where c0 alone breaks D.
     """
     per_decode = model.c1 + model.c2 * lengths.mean_live
     per_request = per_decode + model.c3 * lengths.mean_input / lengths.mean_output
     if per_request <= 0:
         return math.inf
-    return max((itl_s - model.c0) / per_request, 0.0)
+    return max((typical_itl_s(model, itl_s) - model.c0) / per_request, 0.0)
 
 
 def capacity_per_s(
@@ -50,7 +56,7 @@ def capacity_per_s(
     A request costs c3 E[in] of prefill and E[out] steps of decode, so with a batch of B
     1/q = E[out] (c0/B + c1 + c2 m) + c3 E[in]. A step may take D at most, which puts
     B = q E[out] D: q = (D - c0) / (D (c3 E[in] + (c1 + c2 m) E[out])). Below that batch steps are
-    shorter than D and the first is the smaller one, above it the second.
+    shorter than D and the first is the smaller one, above it the second. D as in ``sla_batch``.
 
     None where nothing finished yet, or the model explains no cost; 0 where D is out of reach.
     """
@@ -66,5 +72,6 @@ def capacity_per_s(
         return by_batch
     if out_of_reach(model, itl_s):
         return 0.0
-    by_sla = (itl_s - model.c0) / (itl_s * work_s) if work_s > 0 else math.inf
+    step_s = typical_itl_s(model, itl_s)
+    by_sla = (step_s - model.c0) / (step_s * work_s) if work_s > 0 else math.inf
     return min(by_sla, by_batch)

@@ -1,7 +1,7 @@
 """The slow loop: pools what the replicas report, decides each one's limits. Pure; time comes in."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -133,7 +133,10 @@ class ControlLoop:
         lengths = sum((r.lengths for r in reports), LengthMoments())
         alike = (r.steps for r in reports if r.replica_id not in group.unlike)
         steps = sum(alike, StepStats())
-        group.pool = Pool(len(reports), lengths, fit(steps))
+        model = fit(steps)
+        if model is not None:
+            model = replace(model, tail_frac=_usual_tail_frac(reports))
+        group.pool = Pool(len(reports), lengths, model)
         group.pooled_s = now_s
 
     def _limits(
@@ -212,6 +215,12 @@ def unlike(reports: Sequence[ReplicaReport]) -> frozenset[str]:
         for replica_id, took_s in took.items()
         if not usual_s / UNLIKE <= took_s <= usual_s * UNLIKE
     )
+
+
+def _usual_tail_frac(reports: Sequence[ReplicaReport]) -> float:
+    """The median of what the replicas measured, so that a newcomer need not measure first."""
+    measured = [r.model.tail_frac for r in reports if r.model is not None and r.model.tail_frac]
+    return median(measured) if measured else 0.0
 
 
 def _old_news(report: ReplicaReport, last: _Member, now_s: float) -> bool:

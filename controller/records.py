@@ -180,7 +180,8 @@ class BatchLimits:
         lease_s: how long they hold on the replica's own clock after they arrived.
         token_budget: None where the policy leaves it at the engine's start value.
         capacity_per_s: requests/s one replica carries inside the SLA; None where unknown.
-        sla_out_of_reach: one decode alone takes more than the SLA, or nearly; no batch keeps it.
+        sla_out_of_reach: one decode alone takes more than the SLA at its percentile, or nearly; no
+            batch keeps it.
         model: the group's pooled step-time model, or its own for a replica that is unlike the
             group; None where not identified yet.
         replicas: how many replicas of the group the controller hears.

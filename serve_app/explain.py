@@ -51,7 +51,10 @@ def explain(replica_id: str, report: ReplicaReport, limits: BatchLimits) -> Iter
         )
         if limits.sla_out_of_reach:
             alone_ms = model.predict_s(1, 0, 0, 0) * 1e3
-            yield f"  the SLA is out of reach: a step of one decode takes {alone_ms:.1f} ms"
+            yield (
+                f"  the SLA is out of reach: a step of one decode takes {alone_ms:.1f} ms,"
+                f" {alone_ms * (1 + model.tail_frac):.1f} at the percentile"
+            )
             yield "  so nothing is scaled by this replica: no number of replicas keeps that SLA"
 
 

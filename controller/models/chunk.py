@@ -2,11 +2,12 @@
 
 import math
 
-from controller.capacity import kept_itl_s
+from controller.capacity import kept_itl_s, out_of_reach
 from controller.models.lookahead import Forecast, leading
 from controller.models.margin import Margin
 from controller.models.online import OnlineStepModel, guess, prefill_room
 from controller.models.step_time import StepModel
+from controller.models.tail import Tail
 from controller.records import StepSample
 
 # A prompt that got nothing for this long gets a block: at 50 ms every 6 s, in 1% of the steps.
@@ -24,7 +25,8 @@ class ChunkSizer:
 
     P = (D - margin - stair - c0 - c1 B - c2 K) / c3, solved with the quadratic part of attention.
     Margin and stair leave a tenth of what D has above one decode, or nobody would start.
-    Where D is out of reach (``kept_itl_s``) there is nothing to keep a margin from.
+    Where D is out of reach at the percentile (``out_of_reach``) there is nothing to keep a margin
+    from, and steps are held to D as predicted, or to two steps of one decode.
 
     Args:
         limit_s: D, seconds.
@@ -38,6 +40,7 @@ class ChunkSizer:
         self._limit_s = limit_s
         self._time = OnlineStepModel(guess(limit_s))
         self._margin = Margin(limit_s, percentile)
+        self._tail = Tail(percentile)
         self._stair_s = 0.0  # what steps with a prompt take beyond the model
         self._starved = 0
         self.steps = 0
@@ -49,11 +52,11 @@ class ChunkSizer:
 
     @property
     def until_s(self) -> float:
-        """What the model is to predict for a step with a prompt, at most; seconds."""
-        limit_s = kept_itl_s(self.model, self._limit_s)
-        if limit_s != self._limit_s:
-            return limit_s
-        alone_s = self.model.predict_s(1, 0, 0, 0)
+        """What the model is to predict for a step that is filled up, at most; seconds."""
+        model, limit_s = self.model, self._limit_s
+        if out_of_reach(model, limit_s):
+            return kept_itl_s(model, limit_s)
+        alone_s = model.predict_s(1, 0, 0, 0)
         least_s = alone_s + LEFT * (limit_s - alone_s)
         return max(limit_s - self._margin.seconds - self._stair_s, least_s)
 
@@ -65,17 +68,23 @@ class ChunkSizer:
     def observe(self, sample: StepSample) -> None:
         """Learn from a step."""
         features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
-        predicted_s = self._time.model.predict_s(*features)
-        if sample.decodes and kept_itl_s(self.model, self._limit_s) == self._limit_s:
-            prompt = sample.prefill_tokens > 0
-            aimed = prompt and predicted_s >= AIMED_FRAC * self.until_s
-            predicted_s += self._stair_s if prompt else 0.0
-            error_s = self._margin.observe(
-                sample.duration_s, predicted_s, sample.decodes, aimed=aimed
-            )
-            self._stair_s += STAIR * error_s if prompt else 0.0
+        predicted_s = self.model.predict_s(*features)
+        # Decodes alone, too, may fill a step up. Beyond that it is a batch that has yet to shrink.
+        aimed = AIMED_FRAC <= predicted_s / self.until_s <= 1 / AIMED_FRAC
+        counted_s = self._time.learn(*features, sample.duration_s)
         self.steps += 1
-        self._time.learn(*features, sample.duration_s)
+        if not sample.decodes:
+            return
+        if sample.prefill_tokens:
+            predicted_s += self._stair_s
+            self._stair_s += STAIR * (counted_s - predicted_s)
+        if counted_s == sample.duration_s:
+            self._tail.add(counted_s / predicted_s - 1)
+            self._time.tail_frac = self._tail.frac
+            if self._tail.most is not None:
+                self._margin.bound(self._tail.most)
+        if aimed and not out_of_reach(self.model, self._limit_s):
+            self._margin.observe(sample.duration_s, predicted_s, sample.decodes)
 
     def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
         """Prompt tokens of the next step, from 0 to ``most``.

@@ -8,6 +8,8 @@ margin's moves add up to its range, which is bounded, so their mean goes to zero
 
 import math
 
+from controller.models.outliers import OUTLIER
+
 # Of the violations allowed: over a minute or two their share varies by a tenth or more, and the
 # percentile is to be met then, too, not half of the time.
 AIM = 0.85
@@ -21,7 +23,7 @@ LEVELS = (-4.0, 12.0)
 LEAST_STEP_FRAC = 0.001  # of the SLA: where the model makes no error, the margin still has to move
 FIRST_SPREAD_FRAC = 0.05  # of the SLA: an error to expect before any was seen
 SPREAD_MEMORY = 0.02  # weight of the newest error: the last 50 steps that were sized by the SLA
-OUTLIER = 5.0  # spreads
+FIRST_MOST = 0.25  # of the SLA: the largest margin before the errors are known
 
 
 class Margin:
@@ -38,32 +40,33 @@ class Margin:
         self.spread_s = FIRST_SPREAD_FRAC * limit_s
         self._level = 3.0  # in spreads: about where heavy-tailed errors have their 99th percentile
         self._decodes = 0.0
+        self._most_s = FIRST_MOST * limit_s
 
     @property
     def seconds(self) -> float:
-        """The margin; a quarter of the SLA at most, so that no run of bad luck stops the engine."""
-        return min(self._level * self._unit_s, 0.25 * self._limit_s)
+        """The margin; no larger than helps, so that no run of bad luck stops the engine."""
+        return min(self._level * self._unit_s, self._most_s)
+
+    def bound(self, most_frac: float) -> None:
+        """Bound it by the largest error of a few hundred steps, relative to their prediction.
+
+        A step predicted to take D - D f / (1 + f) takes D with that error; a shorter one is
+        inside the SLA already, or late for a reason that no margin covers.
+        """
+        self._most_s = self._limit_s * most_frac / (1 + most_frac)
 
     @property
     def _unit_s(self) -> float:
         return max(self.spread_s, LEAST_STEP_FRAC * self._limit_s)
 
-    def observe(self, duration_s: float, predicted_s: float, decodes: int, *, aimed: bool) -> float:
-        """Learn from a step that decoded.
+    def observe(self, duration_s: float, predicted_s: float, decodes: int) -> None:
+        """Learn from a step that decoded, and whose size was chosen to end just inside the SLA.
 
-        Args:
-            aimed: its size was chosen to end just inside the SLA. A shorter one that kept it says
-                nothing of the margin, one that broke it does.
-
-        Returns:
-            What it took beyond the prediction, seconds; an outlier (a pause of the host) is not the
-            model's usual error, and counts as ``OUTLIER`` spreads.
+        A pause of the host is not the model's usual error, and counts as ``OUTLIER`` spreads.
         """
         violated = duration_s > self._limit_s
         most_s = OUTLIER * self._unit_s
         error_s = min(max(duration_s - predicted_s, -most_s), most_s)
-        if not (aimed or violated):
-            return error_s
         variance = (1 - SPREAD_MEMORY) * self.spread_s**2 + SPREAD_MEMORY * error_s**2
         self.spread_s = math.sqrt(variance)
         # A step counts once for each token that waited for it, as in the SLA's percentile.
@@ -72,5 +75,6 @@ class Margin:
         )
         weight = min(decodes / self._decodes, 4.0)
         level = self._level + STEP * weight * (violated - self._allowed)
-        self._level = min(max(level, LEVELS[0]), LEVELS[1])
-        return error_s
+        # Not further beyond the bound: the way back is a hundred times as long.
+        if not violated or self._level * self._unit_s < self._most_s:
+            self._level = min(max(level, LEVELS[0]), LEVELS[1])

@@ -35,6 +35,9 @@ class OnlineStepModel:
     a direction that the steps do not excite stays where the prior has it. No coefficient is
     negative. Plain Python: for five unknowns, once per step, numpy's calls cost more than the sums.
     A single outlier is cut (``controller.models.outliers``).
+
+    Attributes:
+        tail_frac: the measured one of ``StepModel``; None: the prior's.
     """
 
     def __init__(self, prior: StepModel, weight_steps: float = GUESS_STEPS) -> None:
@@ -43,6 +46,7 @@ class OnlineStepModel:
         self._n = 0.0
         self._unfitted = 0
         self._outliers = Outliers()
+        self.tail_frac: float | None = None
         self.believe(prior, weight_steps)
 
     def believe(self, prior: StepModel, weight_steps: float = PRIOR_STEPS) -> None:
@@ -57,8 +61,12 @@ class OnlineStepModel:
         """What it is shrunk towards."""
         return self._prior_model
 
-    def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> None:
-        """Count one step."""
+    def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> float:
+        """Count one step.
+
+        Returns:
+            The seconds that it was counted with: its duration, if that is no outlier.
+        """
         predicted_s = self.model.predict_s(decodes, kv, prefill, context)
         duration_s = self._outliers.cut(duration_s, predicted_s)
         v = (1.0, decodes / _SCALE[1], kv / _SCALE[2], prefill / _SCALE[3], context / _SCALE[4])
@@ -71,6 +79,7 @@ class OnlineStepModel:
         self._unfitted += 1
         if self._unfitted >= REFIT_STEPS:
             self._solve()
+        return duration_s
 
     def _solve(self) -> None:
         self._unfitted = 0
@@ -82,7 +91,9 @@ class OnlineStepModel:
         right = [b[i] + ridge[i] * self._prior[i] for i in range(FEATURES)]
         theta = _nonnegative(full, right)
         c0, c1, c2, c3, c4 = (x / scale for x, scale in zip(theta, _SCALE, strict=True))
-        self.model = StepModel(c0, c1, c2, c3, c4, self._prior_model.sigma_s)
+        prior = self._prior_model
+        tail_frac = prior.tail_frac if self.tail_frac is None else self.tail_frac
+        self.model = StepModel(c0, c1, c2, c3, c4, prior.sigma_s, tail_frac)
 
 
 def _nonnegative(a: list[list[float]], b: list[float]) -> list[float]:

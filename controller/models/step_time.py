@@ -50,6 +50,8 @@ class StepModel:
 
     Args:
         sigma_s: root mean square of what the fit leaves unexplained, seconds.
+        tail_frac: what steps take beyond the prediction at the SLA's percentile, share of it; 0
+            where that was not measured.
     """
 
     c0: float
@@ -58,6 +60,7 @@ class StepModel:
     c3: float
     c4: float
     sigma_s: float
+    tail_frac: float = 0.0
 
     def predict_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
         """T of a step with these features, seconds."""

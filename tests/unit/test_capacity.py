@@ -1,8 +1,10 @@
 """Requests per second inside the SLA, against arithmetic done by hand."""
 
+from dataclasses import replace
+
 import pytest
 
-from controller.capacity import capacity_per_s, kept_itl_s, sla_batch
+from controller.capacity import capacity_per_s, kept_itl_s, out_of_reach, sla_batch
 from controller.models.step_time import StepModel
 from tests.builders import moments_of
 
@@ -73,3 +75,20 @@ def test_a_model_of_a_fixed_part_alone_is_limited_by_the_batch() -> None:
     fixed = StepModel(0.010, 0.0, 0.0, 0.0, 0.0, 0.0)
     assert capacity_per_s(fixed, LENGTHS, 50, None) == pytest.approx(50.0)
     assert capacity_per_s(fixed, LENGTHS, 50, 0.030) == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize(("tail_frac", "out"), [(0.0, False), (0.35, False), (0.353, True)])
+def test_reach_is_judged_at_the_percentile(tail_frac: float, out: bool) -> None:
+    noisy = replace(MODEL, tail_frac=tail_frac)  # one decode: 10.1 ms, and 1.1 times it 11.11
+    assert out_of_reach(noisy, 0.01502) == out
+    assert kept_itl_s(noisy, 0.01502) == 0.01502
+    assert (capacity_per_s(noisy, LENGTHS, 100, 0.01502) == 0) == out
+
+
+def test_batch_and_capacity_leave_room_for_the_percentile() -> None:
+    noisy = replace(MODEL, tail_frac=0.5)
+    assert sla_batch(noisy, LENGTHS, 0.030) == sla_batch(MODEL, LENGTHS, 0.020)
+    assert capacity_per_s(noisy, LENGTHS, 1000, 0.030) == capacity_per_s(
+        MODEL, LENGTHS, 1000, 0.020
+    )
+    assert capacity_per_s(noisy, LENGTHS, 100, None) == capacity_per_s(MODEL, LENGTHS, 100, None)

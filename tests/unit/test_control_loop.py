@@ -56,6 +56,20 @@ def test_two_replicas_know_the_model_that_neither_knows_alone() -> None:
     assert model.predict_s(50, 0, 0, 0) == pytest.approx(0.03, rel=0.02)
 
 
+def test_a_newcomer_gets_the_tail_that_most_of_its_group_measured() -> None:
+    loop, steps = ControlLoop(), stats_of(linear_steps())
+    for number, tail_frac in enumerate((0.1, 0.2, 0.4)):
+        measured = StepModel(0.02, 2e-4, 0.0, 0.0, 0.0, 0.0, tail_frac)
+        loop.exchange(report(replica_id=f"r{number}", steps=steps, model=measured), SLA, number)
+    new = StepModel(0.02, 2e-4, 0.0, 0.0, 0.0, 0.0)
+    answer = loop.exchange(report(replica_id="new", steps=steps, model=new), SLA, 3)
+    assert answer.model is not None
+    assert answer.model.tail_frac == 0.2
+    other = ControlLoop().exchange(report(steps=steps, model=new), SLA, 0).model
+    assert other is not None
+    assert other.tail_frac == 0
+
+
 def test_groups_know_nothing_of_each_other() -> None:
     loop = ControlLoop()
     loop.exchange(report(group="g", lengths=moments_of([(100, 100)])), EXACT, 0)
