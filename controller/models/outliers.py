@@ -10,7 +10,7 @@ import math
 OUTLIER = 5.0  # spreads
 AGREE = 3  # steps in a row: two are one pause that falls across a boundary between steps
 SPREAD_MEMORY = 0.02  # weight of the newest error: the last 50 steps
-FIRST_SPREAD = 0.05  # an error to expect before any was seen, of the predicted time
+FIRST_SPREAD = 0.5  # an error to expect of a guess, of the predicted time; it counts as one step
 LEAST_SPREAD = 0.02  # no step is an outlier within a tenth: a staircase is off by that much
 
 
@@ -22,7 +22,7 @@ class Outliers:
     """
 
     def __init__(self) -> None:
-        self._variance = FIRST_SPREAD**2
+        self._variance, self._weight = FIRST_SPREAD**2, 1.0
         self._above = 0  # outliers in a row, counted up above the prediction and down below it
 
     def cut(self, duration_s: float, predicted_s: float) -> float:
@@ -36,7 +36,8 @@ class Outliers:
         error = duration_s / predicted_s - 1
         most = OUTLIER * max(math.sqrt(self._variance), LEAST_SPREAD)
         cut = min(max(error, -most), most)
-        self._variance += SPREAD_MEMORY * (cut * cut - self._variance)
+        self._weight = max(self._weight / (1 + self._weight), SPREAD_MEMORY)
+        self._variance += self._weight * (cut * cut - self._variance)
         if error == cut:
             self._above = 0
             return duration_s

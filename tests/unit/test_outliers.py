@@ -33,42 +33,67 @@ def error(model: StepModel | None, speed: float = 1.0) -> float:
     return float(np.abs(off).mean())
 
 
-def test_an_error_within_five_spreads_counts_in_full() -> None:
+def settled() -> Outliers:
+    """One that has seen so many steps as predicted that only the least spread is left."""
     outliers = Outliers()
-    assert outliers.cut(1 + 5 * FIRST_SPREAD, 1.0) == 1.25
-    assert outliers.cut(0.75, 1.0) == 0.75
+    for _ in range(1000):
+        assert outliers.cut(1.0, 1.0) == 1.0
+    return outliers
 
 
-@pytest.mark.parametrize(("took_s", "counted_s"), [(60.0, 1.25), (0.0, 0.75)])
-def test_a_single_outlier_is_cut_to_five_spreads(took_s: float, counted_s: float) -> None:
-    assert Outliers().cut(took_s, 1.0) == counted_s
-    assert Outliers().cut(2 * took_s, 2.0) == 2 * counted_s
+def test_an_error_within_five_spreads_counts_in_full() -> None:
+    assert Outliers().cut(1 + 5 * FIRST_SPREAD, 1.0) == 3.5
+    most = 5 * LEAST_SPREAD
+    assert settled().cut(1 + most, 1.0) == 1 + most
+    assert settled().cut(1 - most, 1.0) == 1 - most
+
+
+@pytest.mark.parametrize("took_s", [60.0, 0.0])
+def test_a_single_outlier_is_cut_to_five_spreads(took_s: float) -> None:
+    cut_s = settled().cut(took_s, 1.0)
+    assert cut_s == pytest.approx(1 + 5 * LEAST_SPREAD * (1 if took_s else -1))
+    assert settled().cut(2 * took_s, 2.0) == 2 * cut_s
+
+
+def test_at_first_a_guess_may_be_off_twofold() -> None:
+    assert Outliers().cut(60.0, 1.0) == 1 + 5 * FIRST_SPREAD
+
+
+def test_the_first_spread_counts_as_one_step_and_the_last_fifty_are_remembered() -> None:
+    outliers = Outliers()
+    for number in range(1, 9):
+        assert outliers.cut(60.0 if number == 8 else 1.0, 1.0) == (
+            pytest.approx(1 + 5 * FIRST_SPREAD / math.sqrt(8)) if number == 8 else 1.0
+        )
+    old = settled()
+    for took_s in (1.1, 60.0):
+        counted_s = old.cut(took_s, 1.0)
+    assert counted_s == pytest.approx(1 + 5 * LEAST_SPREAD)  # one step of 10% is not 2%
+    for _ in range(200):
+        old.cut(1.1, 1.0)
+    spread = 0.1 * math.sqrt(1 - 0.98**201)
+    assert old.cut(60.0, 1.0) == pytest.approx(1 + 5 * spread, rel=1e-3)
 
 
 def test_each_outlier_widens_what_is_believed() -> None:
-    outliers = Outliers()
-    assert outliers.cut(60.0, 1.0) == 1.25
-    spread = math.sqrt(0.98 * FIRST_SPREAD**2 + 0.02 * 0.25**2)
-    assert outliers.cut(60.0, 1.0) == pytest.approx(1 + 5 * spread)
-
-
-def test_small_errors_narrow_it_but_a_tenth_is_always_believed() -> None:
-    outliers = Outliers()
-    for _ in range(1000):
+    outliers = settled()
+    outliers.cut(60.0, 1.0)
+    outliers.cut(1.0, 1.0)
+    for _ in range(30):
+        before_s = outliers.cut(60.0, 1.0)
         outliers.cut(1.0, 1.0)
-    assert outliers.cut(2.0, 1.0) == 1 + 5 * LEAST_SPREAD
+    assert outliers.cut(60.0, 1.0) > before_s > 1 + 5 * LEAST_SPREAD
 
 
 def test_the_third_in_a_row_is_another_speed() -> None:
-    outliers = Outliers()
-    assert [outliers.cut(9.0, 1.0) == 9.0 for _ in range(4)] == [False, False, True, True]
-    low = Outliers()
+    high, low = settled(), settled()
+    assert [high.cut(9.0, 1.0) == 9.0 for _ in range(4)] == [False, False, True, True]
     assert [low.cut(0.01, 1.0) == 0.01 for _ in range(4)] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("between_s", [1.0, 0.01])
 def test_they_are_not_in_a_row_with_another_step_between_them(between_s: float) -> None:
-    outliers = Outliers()
+    outliers = settled()
     for took_s in (9.0, 9.0, between_s, 9.0, 9.0):
         assert outliers.cut(took_s, 1.0) < 9.0 or took_s != 9.0
 
