@@ -21,6 +21,17 @@ SPREAD: MaxTokens = "spread"
 SENT = (256, 512, 1024, 2048, 4096)  # what clients set, and what client libraries default to
 
 
+def stated(rule: MaxTokens) -> str:
+    """The rule in a sentence, for the text of a table."""
+    what = {
+        "spread": f"a power of two from {SENT[0]} to {SENT[-1]} above its output, at random",
+        "exact": "its exact output, which tells every policy the answer",
+        "context": "not sent: as much as `max_model_len` has room for",
+    }
+    allowed = f"{rule}, more for a longer output" if isinstance(rule, int) else what[rule]
+    return f"`max_tokens` of each request, for every policy alike: {allowed}."
+
+
 def with_max_tokens(requests: Iterable[Request], rule: MaxTokens, seed: int) -> tuple[Request, ...]:
     """The same requests, each with what its client allows; those that have it keep it.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from benchmarks.cases import Case, Result
 from benchmarks.document import PLOTS, markdown_table
+from benchmarks.headroom import SPREAD, stated
 from benchmarks.plots import figure, save
 from benchmarks.requests import Request
 from controller.config import Sla
@@ -108,7 +109,13 @@ def _cases_4() -> Iterator[Case]:
 def text(results: Results) -> str:
     """The section of docs/RESULTS.md; draws figures 3 and 4."""
     return "\n\n".join(
-        (_table_1(results), _table_2(results), _figure_3(results), _figure_4(results))
+        (
+            stated(SPREAD),
+            _table_1(results),
+            _table_2(results),
+            _figure_3(results),
+            _figure_4(results),
+        )
     )
 
 

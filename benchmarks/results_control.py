@@ -154,4 +154,5 @@ def run(bench: Bench) -> Section:
         f" {life_s:g} s; noise {NOISE_CV:g}.",
         tuple(rows),
         (markdown_table(("percentile", "first model", "% of tokens", "% of steps"), lines),),
+        max_tokens=None,
     )

@@ -194,4 +194,5 @@ def _section(light: Load, long_prompts: Load, on_light: Rounds, on_long: Rounds)
         " machine's cores.",
         rows,
         (markdown_table(("load, server", *(f.replace("_", " ") for f in FIGURES)), lines),),
+        max_tokens=None,
     )

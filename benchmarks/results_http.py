@@ -258,8 +258,8 @@ def _section(per_s: float, run_s: float, phase_s: float, pairs: Pairs) -> Sectio
         f" in turn. Below and above: `{WORKLOAD}` for {run_s:g} s at {1 - NEAR:g} and {1 + NEAR:g}"
         f" of {shown(per_s)} requests/s per replica, the highest rate at which a client of the"
         f" replay has its p99 ITL within {SLA.itl_ms:g} ms and its median TTFT within {DELAY_S:g} s"
-        f" in the later half. Phases: G4's, {phase_s:g} s each. One draw, its"
-        " max_tokens exact: nothing else ends an emulated answer; a client's times count as"
+        f" in the later half. Phases: G4's, {phase_s:g} s each. One draw"
+        " (nothing but its max_tokens ends an emulated answer); a client's times count as"
         f" within the SLA up to {NOISE:.0%} over it.",
         tuple(rows),
         (
@@ -268,4 +268,5 @@ def _section(per_s: float, run_s: float, phase_s: float, pairs: Pairs) -> Sectio
                 lines,
             ),
         ),
+        max_tokens=MAX_TOKENS,
     )

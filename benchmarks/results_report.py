@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.bootstrap import Estimate
 from benchmarks.document import markdown_table
+from benchmarks.headroom import SPREAD, MaxTokens, stated
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Section:
         rows: the figures.
         tables: what the rows were made from; Markdown.
         plot: a file in ``document.PLOTS``, where there is one.
+        max_tokens: what clients allow; None: nothing is drawn for a replay.
     """
 
     name: str
@@ -88,10 +90,12 @@ class Section:
     rows: tuple[Row, ...]
     tables: tuple[str, ...] = field(default=())
     plot: Path | None = None
+    max_tokens: MaxTokens | None = SPREAD
 
     def markdown(self, command: str) -> str:
         """As it stands in the document."""
-        parts = [f"### {self.name}: {self.title}", self.text, rows_table(self.rows), *self.tables]
+        text = self.text if self.max_tokens is None else f"{self.text} {stated(self.max_tokens)}"
+        parts = [f"### {self.name}: {self.title}", text, rows_table(self.rows), *self.tables]
         if self.plot:
             parts.append(f"![{self.title}](results/{self.plot.name})")
         return "\n\n".join([*parts, f"Command: `{command}`"])

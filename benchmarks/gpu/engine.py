@@ -27,6 +27,7 @@ from replicas.governor import Governor
 from replicas.scheduler import DynamicBatchScheduler
 
 TOKEN = 7  # prompts mean nothing; with dummy weights answers do not either
+NEVER_SAID = "nothing says this"  # who has a stop string and is aborted counts as finished
 OURS = "benchmarks.gpu.engine.RecordingScheduler"
 PLAIN = "vllm.v1.core.sched.async_scheduler.AsyncScheduler"
 
@@ -153,20 +154,31 @@ class Engine:
         )
         self.scheduler.follow(batching, limits)
 
-    def add(self, input_tokens: int, output_tokens: int, max_tokens: int | None = None) -> str:
-        """One request, now; it says exactly ``output_tokens``."""
+    def add(self, input_tokens: int, max_tokens: int | None) -> str:
+        """One request, now, that may say ``max_tokens`` (None: as many as it has room for).
+
+        Nothing it says ends it, for weights are dummies: ``end`` does.
+        """
         self._number += 1
+        room = self.size.max_model_len - input_tokens
         request = EngineRequest(
             str(self._number),
             [TOKEN] * input_tokens,
-            SamplingParams(max_tokens=output_tokens, ignore_eos=True, temperature=0.0),
+            SamplingParams(
+                max_tokens=min(max_tokens or room, room),
+                ignore_eos=True,
+                temperature=0.0,
+                stop=[NEVER_SAID],
+            ),
             None,
             arrival_time=time.time(),
         )
-        # What it may say at most is all that a policy may know of its length.
-        request.max_tokens = output_tokens
         self.core.add_request(request, 0)
         return request.request_id
+
+    def end(self, request_id: str) -> None:
+        """It has said all it has to say: what vLLM does where it meets a stop string."""
+        self.core.abort_requests([request_id])
 
     def step(self) -> list[tuple[str, int, bool]]:
         """One step of the core: (request, new tokens, whether it ended) of what it handed out."""
@@ -203,7 +215,7 @@ class Engine:
                     break
                 while due < len(requests) and requests[due].arrival_s <= now_s:
                     request = requests[due]
-                    numbers[self.add(request.input_tokens, request.output_tokens)] = due
+                    numbers[self.add(request.input_tokens, request.max_tokens)] = due
                     due += 1
                 if not self.busy():
                     time.sleep(min(requests[due].arrival_s - now_s, 0.01))
@@ -216,6 +228,9 @@ class Engine:
                         first[number] = now_s
                     last[number] = now_s
                     tokens[number] += said
+                    if not ended and tokens[number] == requests[number].output_tokens:
+                        self.end(request_id)
+                        ended = True
                     bar.update(ended)
         took_s = time.perf_counter() - start_s
         self._clear()

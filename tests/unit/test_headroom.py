@@ -5,8 +5,9 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.headroom import SENT, MaxTokens, with_max_tokens
+from benchmarks.headroom import SENT, MaxTokens, stated, with_max_tokens
 from benchmarks.requests import Request
+from benchmarks.results_report import Section
 from benchmarks.traffic import Phase, Recorded, Workload, draw_phases, draw_requests, draw_traffic
 from benchmarks.workloads import load_workload
 
@@ -87,6 +88,22 @@ def test_phases_have_their_own_draws() -> None:
     sent = [r.max_tokens for r in draw_phases(phases, None, 0)]
     assert sent[:100] != sent[100:]
     assert {r.max_tokens for r in draw_phases(phases, None, 0, "exact")} == {10}
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ("spread", "a power of two from 256 to 4096 above its output, at random."),
+        ("exact", "its exact output, which tells every policy the answer."),
+        ("context", "not sent: as much as `max_model_len` has room for."),
+        (4096, "4096, more for a longer output."),
+    ],
+)
+def test_a_table_says_which_rule_it_has(rule: MaxTokens, says: str) -> None:
+    assert stated(rule).endswith(f"for every policy alike: {says}")
+    section = Section("G1", "title", "How.", (), max_tokens=rule)
+    assert f"How. {stated(rule)}" in section.markdown("make")
+    assert "How.\n" in Section("G9", "title", "How.", (), max_tokens=None).markdown("make")
 
 
 def test_a_seed_gives_the_same_again() -> None:

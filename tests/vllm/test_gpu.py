@@ -1,6 +1,7 @@
 """What runs on a card, without one: its parts, and one engine of the tiny model on CPU."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from benchmarks.gpu.model import make_model, shape_of
 from benchmarks.gpu.step_time import errors, fit_line, fit_table, held_out, profile_entry
 from benchmarks.requests import Request
 from controller.config import Sla, parse_batching
-from controller.records import StepSample
+from controller.records import EngineState, StepSample
 from replicas.profile_file import load_profile
 
 TOKENS = (1, 8, 64, 512)
@@ -99,6 +100,12 @@ def test_one_engine_serves_every_arm(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert sum(s.prefill_tokens for s in run.samples) == 12 * 40
         assert len(run.own_us) == len(run.samples)
         assert max(s.decodes + s.prefill_tokens for s in run.samples) <= (arm.chunk or 256)
+    # Who may say more than it will is ended by the client, and no policy knows when.
+    engine.follow(Arm("adaptive", {"policy": "adaptive"}).config(Sla()))
+    honest = engine.serve([replace(r, max_tokens=500) for r in requests], "honest")
+    assert len(honest.seen.gap_s) == 12 * 11
+    report = engine.scheduler.governor.report(EngineState(0, 0, 0), 0.0, "", "")
+    assert report.finished == 12  # ended, not gone: their lengths are learned
     engine.keep_kv_free(256)
     assert engine.kv_tokens <= 256
     engine.follow(parse_batching({"policy": "static"}))
