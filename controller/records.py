@@ -49,6 +49,9 @@ class EngineLimits:
 
     Args:
         tokens_per_decode: 1, or 1 + speculative tokens: what one decode takes of the budget.
+        long_prompt_tokens: of a longer prompt, no more than this is computed in one step; 0: any.
+        whole_chunk_tokens: a prompt is computed in multiples of this, but for its end; 0: in any
+            part.
     """
 
     max_num_seqs: int
@@ -56,6 +59,8 @@ class EngineLimits:
     kv_tokens: int
     block_tokens: int
     tokens_per_decode: int = 1
+    long_prompt_tokens: int = 0
+    whole_chunk_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +80,14 @@ class StepLimits:
         may_pause_prefill: the budget may leave no block for prompts while others decode.
         reason: what bound the step, where the step half of the policy decided it; None: what
             bound the cap that was pushed.
+        longest_chunk_tokens: of one prompt, at most; None: as the engine was started.
     """
 
     max_running: int
     token_budget: int
     may_pause_prefill: bool = False
     reason: Reason | None = None
+    longest_chunk_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ alone, so that losing the controller costs the others' knowledge and nothing els
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.config import BatchingConfig
 from controller.loop import ControlLoop
@@ -119,7 +119,7 @@ class Governor:
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
         floor = running * self.engine.tokens_per_decode + prefill
         budget = min(max(asked.token_budget, floor), self.engine.max_num_batched_tokens)
-        return StepLimits(cap, budget, asked.may_pause_prefill, asked.reason)
+        return replace(asked, max_running=cap, token_budget=budget)
 
     def after_step(self, sample: StepSample, prefills: int) -> None:
         """Count one finished step; ``prefills`` requests of it were in prefill.

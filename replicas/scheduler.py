@@ -25,6 +25,7 @@ from replicas.engine_options import check_options
 from replicas.governor import Governor
 from replicas.kv_holders import KvHolders
 from replicas.prefix_sharing import PrefixSharing
+from replicas.prompt_chunks import PromptChunks, decodes_first
 from replicas.queue_order import StepAside
 from replicas.settings import parse_settings
 from replicas.start_order import may_start
@@ -93,6 +94,7 @@ class DynamicBatchScheduler(AsyncScheduler):
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
         self._prefixes = PrefixSharing(self.kv_cache_manager, self.block_size)
         self._holders = KvHolders(self.kv_cache_manager)
+        self._chunks = PromptChunks(self)
         self.governor = Governor(
             settings.batching,
             EngineLimits(
@@ -101,11 +103,14 @@ class DynamicBatchScheduler(AsyncScheduler):
                 kv_tokens=self._kv_tokens(),
                 block_tokens=self.block_size,
                 tokens_per_decode=1 + self.num_spec_tokens,
+                long_prompt_tokens=self._chunks.threshold,
+                whole_chunk_tokens=self._chunks.whole,
             ),
             leased=settings.leased,
             now_s=self.now_s(),
         )
         self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
+        self._batch: LiveRequests | None = None  # of this step, where the policy asked for it
         self._last_output_s = 0.0
         self._was_busy = False
         ttft_ms = settings.batching.sla.ttft_ms
@@ -192,9 +197,8 @@ class DynamicBatchScheduler(AsyncScheduler):
         used = self._used_blocks() - elsewhere
         if self._prefixes.enabled and used * self.block_size < sum(computed):
             shared = self._prefixes.shared(self.running)
-        return LiveBatch(
-            _live(self.running, computed, shared), self._first_waiting, self._in_tokens(elsewhere)
-        )
+        self._batch = _live(self.running, computed, shared)
+        return LiveBatch(self._batch, self._first_waiting, self._in_tokens(elsewhere))
 
     def _first_waiting(self, n: int) -> LiveRequests:
         first = list(islice(may_start(self), n))
@@ -214,6 +218,11 @@ class DynamicBatchScheduler(AsyncScheduler):
         cap = min(limits.max_running + idle_sessions, self.governor.engine.max_num_seqs)
         setattr(self, self._cap_name, cap)
         self.max_num_scheduled_tokens = limits.token_budget
+        self._chunks.limit(limits.longest_chunk_tokens)
+        batch, self._batch = self._batch, None
+        engine = self.governor.engine
+        if batch is not None and limits.token_budget < engine.max_num_batched_tokens:
+            decodes_first(self.running, batch, engine.tokens_per_decode)
 
     def _measure(self, done: SchedulerOutput) -> None:
         now_s = self.now_s()

@@ -72,6 +72,8 @@ class ChunkSizer:
         # Decodes alone, too, may fill a step up. Beyond that it is a batch that has yet to shrink.
         aimed = AIMED_FRAC <= predicted_s / self.until_s <= 1 / AIMED_FRAC
         counted_s = self._time.learn(*features, sample.duration_s)
+        if sample.prefill_tokens:
+            self._starved = 0
         self.steps += 1
         if not sample.decodes:
             return
@@ -96,9 +98,10 @@ class ChunkSizer:
         """
         room = prefill_room(self.model, decodes, kv, context, self.until_s)
         chunk = math.floor(min(max(room, 0), most))
-        self._starved = 0 if chunk else self._starved + 1
+        self._starved += 1
         if self._starved > PATIENCE_STEPS:
-            self._starved = 0
+            # Whether it was taken is seen a step later where steps overlap.
+            self._starved = PATIENCE_STEPS - 1
             chunk = max(chunk, min(least, most))
         return chunk
 

@@ -17,6 +17,7 @@ it has no integrator, so nothing winds up while the load does not reach it.
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.capacity import sla_batch
 from controller.config import BatchingConfig
@@ -24,7 +25,7 @@ from controller.models import memory
 from controller.models.admission import Admission
 from controller.models.chunk import ChunkSizer
 from controller.models.lengths import LengthMoments
-from controller.models.lookahead import LiveRequests
+from controller.models.lookahead import Ints, LiveRequests
 from controller.models.step_time import MIN_STEPS, StepModel
 from controller.policies.base import Decision, Live, LiveBatch, Pool
 from controller.records import (
@@ -36,6 +37,8 @@ from controller.records import (
     StepLimits,
     StepSample,
 )
+
+Bools = NDArray[np.bool_]
 
 ONCE = 64  # as many may start in one step: more would not get a chunk of it
 # Weight of the newest word in the published cap: the last 10, 5 s. An engine's own model remembers
@@ -99,35 +102,57 @@ class AdaptiveStep:
         self._prefilling = bool(state.waiting) or bool(prefilling.any())
         decodes = len(running) - int(prefilling.sum())
         for_decodes = decodes * self._engine.tokens_per_decode
-        chunk = self._chunk(running, prefilling, decodes, most - for_decodes)
+        chunk = self._chunk(batch, prefilling, decodes, most - for_decodes)
+        longest = self._longest(batch, left[prefilling], chunk)
+        free = chunk - int(np.minimum(left[prefilling], longest).sum())
         admitted, reason = self._admitted(
-            state, batch, chunk - int(left[prefilling].sum()), chunk < most - for_decodes
+            state, batch, free, longest, sla_binds=chunk < most - for_decodes
         )
         return StepLimits(
             max(state.running + admitted, 1),
             min(for_decodes + chunk, most),
             may_pause_prefill=decodes > 0,
             reason=reason,
+            longest_chunk_tokens=longest,
         )
 
-    def _chunk(
-        self,
-        running: LiveRequests,
-        prefilling: "np.ndarray[tuple[int], np.dtype[np.bool_]]",
-        decodes: int,
-        most: int,
-    ) -> int:
+    def _chunk(self, batch: LiveBatch, prefilling: Bools, decodes: int, most: int) -> int:
         """Prompt tokens of the step."""
         if self._chunks is None or not decodes:
             return most
+        running = batch.running
         kv = int(running.computed[~prefilling].sum())
         first = int(running.computed[prefilling.argmax()]) if prefilling.any() else 0
-        return self._chunks.chunk(decodes, kv, first, least=self._engine.block_tokens, most=most)
+        whole = self._engine.whole_chunk_tokens
+        least = _to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
+        chunk = self._chunks.chunk(decodes, kv, first, least=least, most=most)
+        return 0 if whole and chunk < least else chunk
+
+    def _longest(self, batch: LiveBatch, prompts: Ints, chunk: int) -> int:
+        """What one prompt may take of the chunk.
+
+        Where vLLM holds long prompts to less than a step (``long_prompt_tokens``), it is so that
+        short ones get past them. Beside the SLA's chunk, which may be less than that, long ones get
+        what short ones leave, and at least the share of the chunk that they have of a whole step.
+        """
+        threshold = self._engine.long_prompt_tokens
+        long = prompts > threshold
+        if not threshold or not long.any():
+            return min(chunk, threshold) if threshold else chunk
+        waiting = batch.waiting(ONCE)
+        coming = waiting.tokens - waiting.computed
+        short = int(prompts[~long].sum()) + int(coming[coming <= threshold].sum())
+        least = chunk * threshold // self._engine.max_num_batched_tokens
+        return min(max((chunk - short) // int(long.sum()), least, 1), threshold, chunk)
 
     def _admitted(
-        self, state: EngineState, batch: LiveBatch, free: int, sla_binds: bool
+        self, state: EngineState, batch: LiveBatch, free: int, longest: int, *, sla_binds: bool
     ) -> tuple[int, Reason]:
-        """How many may start with ``free`` prompt tokens, and what keeps the next one waiting."""
+        """How many may start with ``free`` prompt tokens, and what keeps the next one waiting.
+
+        Args:
+            longest: prompt tokens of one request, at most.
+        """
         seats = min(self._b_max - state.running, ONCE)
         if not state.waiting:
             return max(seats, 0), "load"
@@ -136,7 +161,7 @@ class AdaptiveStep:
         by_chunk: Reason = "sla" if sla_binds else "bound"
         if free <= 0:
             return 0, by_chunk
-        candidates = _starting(batch.waiting(seats), free)
+        candidates = _starting(batch.waiting(seats), free, longest)
         if not len(candidates):  # vLLM keeps those that wait in places of its own, too
             return seats, "load"
         admitted, stopped = self._fitting(state, batch.running, candidates)
@@ -165,10 +190,21 @@ class AdaptiveStep:
         return fitting, "memory" if fitting < n else None
 
 
-def _starting(waiting: LiveRequests, free: int) -> LiveRequests:
+def _starting(waiting: LiveRequests, free: int, longest: int) -> LiveRequests:
     """Those of the queue whose prompt begins within the next ``free`` prompt tokens."""
-    prompts = waiting.tokens - waiting.computed
-    return waiting.first(int((np.cumsum(prompts) - prompts < free).sum()))
+    taken = np.minimum(waiting.tokens - waiting.computed, longest)
+    return waiting.first(int((np.cumsum(taken) - taken < free).sum()))
+
+
+def _to_boundary(batch: LiveBatch, prefilling: Bools, whole: int) -> int:
+    """The least that gets the first prompt in line any further, in whole multiples."""
+    line, at = (batch.running, int(prefilling.argmax())) if prefilling.any() else (None, 0)
+    if line is None:
+        line = batch.waiting(1)
+    if not len(line):
+        return whole
+    computed = int(line.computed[at])
+    return min(whole - computed % whole, int(line.tokens[at]) - computed)
 
 
 class AdaptivePolicy:

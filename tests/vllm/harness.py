@@ -18,6 +18,7 @@ from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
+    MambaSpec,
     SlidingWindowSpec,
 )
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
@@ -86,6 +87,7 @@ class Rig:
             synchronous engine, 2 as with async scheduling.
         accepted: how many drafts of each decode turn out right.
         window: a second group of layers attends to so many tokens only; None: there is none.
+        states: a second group of layers keeps a state for each request, cached block by block.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Rig:
         step_s: float = 0.01,
         accepted: int = 0,
         window: int | None = None,
+        states: bool = False,
     ) -> None:
         self.now_s = 100.0
         self.step_s = step_s
@@ -115,6 +118,15 @@ class Rig:
         if window is not None:
             sliding = SlidingWindowSpec(**shape, sliding_window=window)
             groups.append(KVCacheGroupSpec(["sliding"], sliding))
+        if states:
+            config.cache_config.mamba_cache_mode = "align"
+            state = MambaSpec(
+                block_size=BLOCK,
+                shapes=((64, 64),),
+                dtypes=(torch.half,),
+                mamba_cache_mode="align",
+            )
+            groups.append(KVCacheGroupSpec(["states"], state))
         self.scheduler = clocked(
             vllm_config=config,
             kv_cache_config=KVCacheConfig(

@@ -1,0 +1,65 @@
+"""What one prompt takes of a step: the rules by which vLLM cuts prompts, and our say in them."""
+
+from typing import Any
+
+from controller.models.lookahead import LiveRequests
+
+
+class PromptChunks:
+    """vLLM's ``long_prefill_token_threshold``, moved step by step where it decides something.
+
+    Two of vLLM's rules go by it. Of a long prompt no more is computed in a step. And models with
+    states compute prompts in whole blocks where prefixes are cached, unless a block is more than a
+    prompt may take: then in parts of one. ``max_num_scheduled_tokens``, the other number that this
+    rule looks at, has the decodes in it and does not say what a prompt may take.
+
+    Args:
+        scheduler: vLLM's.
+
+    Attributes:
+        threshold: as the engine was started; 0: none.
+        whole: prompts are computed in multiples of this and nothing can be done about it (vLLM
+            before it knew parts of blocks); 0: in parts, too.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._config = scheduler.scheduler_config
+        self.threshold = int(self._config.long_prefill_token_threshold)
+        self._least = 1 + scheduler.num_spec_tokens  # it holds for decodes, too
+        aligned = getattr(scheduler, "need_mamba_block_aligned_split", False)
+        parts = aligned and _parts_of_blocks(type(scheduler))
+        self._moves = bool(self.threshold) or parts
+        self.whole = scheduler.cache_config.block_size if aligned and not parts else 0
+
+    def limit(self, longest_tokens: int | None) -> None:
+        """Of one prompt, no more than this in the next step; None: as the engine was started."""
+        if not self._moves:
+            return
+        threshold = self.threshold
+        if longest_tokens is not None:
+            threshold = min(threshold or longest_tokens, longest_tokens)
+            threshold = max(threshold, self._least)
+        self._config.long_prefill_token_threshold = threshold
+
+
+def _parts_of_blocks(scheduler_cls: type) -> bool:
+    split = getattr(scheduler_cls, "_mamba_block_aligned_split", None)
+    return split is not None and "long_prefill_token_threshold" in split.__code__.co_names
+
+
+def decodes_first(running: list[Any], batch: LiveRequests, tokens_per_decode: int) -> None:
+    """Put those that decode before those in prefill, each in their order.
+
+    vLLM serves the running ones in turn: a long prompt takes all that is left of a step's tokens,
+    and the decodes behind it get none.
+
+    Args:
+        running: vLLM's list, of which ``batch`` are the numbers.
+    """
+    prefilling = batch.tokens - batch.computed > tokens_per_decode
+    first = int(prefilling.argmax())
+    if prefilling[first:].all() or not prefilling[first]:
+        return
+    marks = prefilling.tolist()
+    decodes = [r for r, prompt in zip(running, marks, strict=True) if not prompt]
+    running[:] = decodes + [r for r, prompt in zip(running, marks, strict=True) if prompt]

@@ -1,0 +1,134 @@
+"""How prompts are cut, in vLLM's own scheduler: long ones beside short ones, and blocks of states.
+
+A step takes 20 ms and 1 ms for each token, so an SLA of 50 ms leaves room for 30 tokens.
+"""
+
+import pytest
+from vllm.v1.core.sched.output import SchedulerOutput
+
+from replicas.scheduler import DynamicBatchScheduler
+from tests.vllm.harness import BLOCK, Rig, batching, engine_config
+
+SLA = batching(policy="adaptive", sla={"itl_ms": 50})
+
+
+class Timed(Rig):
+    """A rig whose steps take as long as their tokens do."""
+
+    def _run(self, scheduled: SchedulerOutput):
+        self.step_s = 0.02 + 0.001 * scheduled.total_num_scheduled_tokens
+        return super()._run(scheduled)
+
+
+def decoding(rig: Rig) -> set[str]:
+    """Those that run and have their first token."""
+    return {r.request_id for r in rig.scheduler.running if r.num_output_tokens}
+
+
+def learn(rig: Rig) -> None:
+    """Prompts of many lengths come and go beside a decode: step times are known after them."""
+    for index in range(60):
+        rig.add(f"known{index}", prompt=1 + 7 * index % 40, output=3)
+        for _ in range(6):
+            rig.step()
+
+
+@pytest.fixture
+def rig(tiny_llama):
+    rig = Timed(engine_config(tiny_llama, additional_config=SLA, long_prefill_token_threshold=64))
+    rig.add("first", prompt=40, output=900)
+    learn(rig)
+    return rig
+
+
+def test_short_prompts_get_past_a_long_one_and_no_decode_loses_its_token(rig):
+    rig.add("long", prompt=900, output=5)
+    rig.step()
+    for index in range(8):
+        rig.add(f"short{index}", prompt=8, output=90)
+
+    first_tokens = {}
+    for step in range(400):
+        before = decoding(rig)
+        given = rig.step().num_scheduled_tokens
+        assert {r: given.get(r) for r in before} == dict.fromkeys(before, 1)
+        assert rig.step_s <= 0.05
+        first_tokens |= dict.fromkeys(decoding(rig) - first_tokens.keys(), step)
+        if "long" in first_tokens:
+            break
+
+    assert max(first_tokens[f"short{index}"] for index in range(8)) < 12
+    assert 900 / 30 < first_tokens["long"] < 100
+
+
+def test_a_long_prompt_alone_gets_all_that_it_may(rig):
+    rig.add("long", prompt=900, output=5)
+
+    taken = [rig.step().num_scheduled_tokens["long"] for _ in range(20)]
+
+    assert min(taken) > 15
+    assert max(taken) <= 64
+
+
+def test_the_threshold_is_as_the_engine_was_started_where_nobody_decides(tiny_llama):
+    config = engine_config(
+        tiny_llama,
+        additional_config=batching(policy="adaptive", sla={"itl_ms": 50}, enforce=False),
+        long_prefill_token_threshold=64,
+    )
+    rig = Timed(config)
+    rig.add("a", prompt=200, output=5)
+
+    assert [rig.step().num_scheduled_tokens["a"] for _ in range(4)] == [64, 64, 64, 8]
+    assert config.scheduler_config.long_prefill_token_threshold == 64
+
+
+class EarlierVllm(DynamicBatchScheduler):
+    """As vLLM before 0.29: whole blocks, or nothing."""
+
+    def _mamba_block_aligned_split(self, request, num_new_tokens, *computed):
+        start = request.num_computed_tokens + sum(computed)
+        last = request.num_tokens - request.num_tokens % BLOCK
+        if start >= max(request.num_prompt_tokens, request.num_tokens - 1):
+            return num_new_tokens
+        if start + num_new_tokens < last:
+            return num_new_tokens // BLOCK * BLOCK
+        return min(num_new_tokens, last - start) if start < last else num_new_tokens
+
+
+def hybrid(tiny_llama, scheduler_cls=DynamicBatchScheduler) -> Timed:
+    """20 decodes: the SLA leaves 10 tokens, less than a block, and both together are more."""
+    config = engine_config(tiny_llama, additional_config=SLA, enable_prefix_caching=True)
+    rig = Timed(config, scheduler_cls, states=True)
+    for index in range(20):
+        rig.add(f"r{index}", prompt=BLOCK, output=900)
+    learn(rig)
+    assert len(decoding(rig)) == 20
+    rig.add("next", prompt=6 * BLOCK + 3, output=5)
+    return rig
+
+
+def steps_to_first_token(rig: Timed, request_id: str, most: int = 2000) -> list[float]:
+    took = []
+    while request_id not in decoding(rig):
+        rig.step()
+        took.append(rig.step_s)
+        assert len(took) < most
+    return took
+
+
+def test_a_prompt_gets_on_by_parts_of_a_block_inside_the_sla(tiny_llama):
+    took = steps_to_first_token(hybrid(tiny_llama), "next")
+
+    assert len(took) < 60
+    assert max(took) <= 0.05
+
+
+def test_where_only_whole_blocks_are_computed_patience_gives_one(tiny_llama):
+    rig = hybrid(tiny_llama, EarlierVllm)
+    assert rig.scheduler.governor.engine.whole_chunk_tokens == BLOCK
+
+    took = steps_to_first_token(rig, "next")
+
+    late = sum(one_s > 0.05 for one_s in took)
+    assert late <= 0.02 * len(took) + 2
