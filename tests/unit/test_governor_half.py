@@ -1,0 +1,150 @@
+"""What the Governor passes on to the policy's step half, and what bound its steps."""
+
+from typing import Any
+
+import pytest
+
+from controller.config import BatchingConfig
+from controller.policies import registry
+from controller.policies.base import Follow, Live
+from controller.records import (
+    BatchLimits,
+    BoundSteps,
+    EngineLimits,
+    EngineState,
+    Reason,
+    StepLimits,
+    StepSample,
+)
+from replicas.governor import Governor
+from tests.builders import batching, engine, governor, limits, sample, state
+
+
+class Told(Follow):
+    """A step half that keeps what it is told, and names the reasons it is given."""
+
+    def __init__(self, config: BatchingConfig, size: EngineLimits) -> None:
+        super().__init__(config, size)
+        self.told: list[Any] = []
+        self.reason: Reason | None = None
+        self.may_pause = False
+
+    def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:
+        step = super().limits(state, live, word)
+        return StepLimits(step.max_running, step.token_budget, self.may_pause, self.reason)
+
+    def hear(self, word: BatchLimits) -> None:
+        self.told.append(word)
+
+    def observe(self, sample: StepSample) -> None:
+        self.told.append(sample)
+
+    def finished(self, output_tokens: int) -> None:
+        self.told.append(("finished", output_tokens))
+
+    def left(self, output_tokens: int) -> None:
+        self.told.append(("left", output_tokens))
+
+    def preempted(self) -> None:
+        self.told.append("preempted")
+
+
+@pytest.fixture
+def half(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A Governor of such a step half, and that."""
+    made: list[Told] = []
+
+    def make(config: BatchingConfig, size: EngineLimits) -> Told:
+        made.append(Told(config, size))
+        return made[-1]
+
+    def build(*, leased: bool = True, **size: Any) -> tuple[Governor, Told]:
+        g = governor(batching(policy="paper"), engine(**size), leased=leased)
+        return g, made[-1]
+
+    monkeypatch.setitem(registry.STEP_HALVES, "paper", make)
+    return build
+
+
+def test_it_is_told_of_all_that_happens(half: Any) -> None:
+    g, told = half()
+    word, step = limits(), sample()
+    g.apply(word, 0.0)
+    g.after_step(step, prefills=0)
+    g.finished(100, 50)
+    g.left(7)
+    g.preempted()
+    assert told.told == [word, step, ("finished", 50), ("left", 7), "preempted"]
+
+
+def test_a_step_on_a_clock_that_jumped_is_not_told(half: Any) -> None:
+    g, told = half()
+    g.after_step(sample(duration_s=-1e-9), prefills=0)
+    g.after_step(sample(duration_s=float("inf")), prefills=0)
+    assert told.told == []
+    g.after_step(sample(duration_s=0.0), prefills=0)
+    assert len(told.told) == 1
+
+
+def test_alone_it_hears_the_limits_that_the_replica_gave_itself(half: Any) -> None:
+    g, told = half(leased=False)
+    g.before_step(state(), 0.0)
+    (heard,) = told.told
+    assert heard.max_running == g.report(state(), 0.0, "r", "g").max_running
+    g.before_step(state(), 0.4)
+    assert len(told.told) == 1  # one period is half a second
+    g.before_step(state(), 0.5)
+    assert len(told.told) == 2
+
+
+def test_steps_are_counted_by_what_bound_them(half: Any) -> None:
+    g, told = half()
+    reasons: list[Reason | None] = ["memory", "sla", "sla", "bound", "load", "load", "load", None]
+    for told.reason in reasons:
+        g.before_step(state(), 0.0)
+    assert g.report(state(), 0.0, "r", "g").bound_steps == BoundSteps(1, 2, 1, 3, 1)
+
+
+def test_a_policy_that_sees_to_prompts_itself_may_leave_them_nothing(half: Any) -> None:
+    g, told = half(tokens_per_decode=2)
+    told.may_pause = True
+    told.reason = "sla"
+    g.apply(limits(max_running=64, token_budget=1), 0.0)
+    assert g.before_step(state(running=30), 0.0) == StepLimits(64, 60, True, "sla")
+    told.may_pause = False
+    assert g.before_step(state(running=30), 0.0) == StepLimits(64, 76, False, "sla")
+
+
+def test_the_model_it_goes_by_is_reported(half: Any) -> None:
+    g, told = half()
+    assert g.report(state(), 0.0, "r", "g").model is None
+    told.model = object()
+    assert g.report(state(), 0.0, "r", "g").model is told.model
+
+
+def test_outputs_are_counted_by_their_length() -> None:
+    g = governor()
+    for tokens in (1, 3, 3):
+        g.finished(100, tokens)
+    assert g.report(state(), 0.0, "r", "g").outputs[:4] == (1, 0, 2, 0)
+
+
+def test_a_cap_that_is_what_runs_is_not_overruled() -> None:
+    g = governor()
+    g.apply(limits(max_running=10), 0.0)
+    g.before_step(state(running=10), 0.0)
+    assert g.report(state(running=10), 0.0, "r", "g").overruled == 0
+
+
+def test_a_word_makes_limits_enforced_or_not() -> None:
+    g = governor()
+    assert g.enforced
+    g.apply(limits(enforce=False), 0.0)
+    assert not g.enforced
+
+
+def test_what_the_limits_say_of_the_sla_is_reported() -> None:
+    g = governor()
+    g.apply(limits(capacity_per_s=2.5, sla_out_of_reach=True), 0.0)
+    said = g.report(state(), 0.0, "r", "g")
+    assert (said.capacity_per_s, said.sla_out_of_reach) == (2.5, True)
