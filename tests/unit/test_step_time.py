@@ -138,3 +138,60 @@ def test_no_coefficient_is_ever_negative() -> None:
     model = fitted(stats_of([sample(decodes=b, duration_s=0.1 - b * 1e-4) for b in range(1, 200)]))
     assert min(model.c0, model.c1, model.c2, model.c3, model.c4) >= 0
     assert model.c1 == 0
+
+
+def test_features_are_counted_in_ordinary_sizes() -> None:
+    fitting = StepFit()
+    fitting.add(100, 100_000, 1000, 1_000_000, 2.0)
+    stats = fitting.stats()
+    assert stats.a == (1.0,) * 25
+    assert stats.b == (2.0,) * 5
+    assert (stats.n, stats.tt) == (1.0, 4.0)
+
+
+def test_the_fit_is_least_squares_with_a_thousandth_of_a_step_of_ridge() -> None:
+    seen = steps(200, noise_s=0.001)
+    stats = stats_of(seen)
+    a, b = np.array(stats.a).reshape(5, 5), np.array(stats.b)
+    c = np.linalg.solve(a + 1e-3 * np.eye(5), b)
+    model = fitted(stats)
+    sizes = [1, 100, 100_000, 1000, 1_000_000]
+    found = [model.c0, model.c1, model.c2, model.c3, model.c4]
+    assert (c > 0).all()
+    assert found == pytest.approx((c / sizes).tolist())
+    left = stats.tt - 2 * c @ b + c @ a @ c
+    assert model.sigma_s == pytest.approx(np.sqrt(left / stats.n))
+
+
+@pytest.mark.parametrize(
+    ("decodes", "prompts", "told"),
+    [
+        ((90, 111), (0, 0), True),  # 10.4% of the mean
+        ((91, 109), (0, 0), False),  # 9%
+        ((100, 100), (900, 1110), True),
+        ((100, 100), (910, 1090), False),
+        ((0, 0), (0, 1), True),
+    ],
+)
+def test_decodes_or_prompts_have_to_spread_over_a_tenth_of_their_mean(
+    decodes: tuple[int, int], prompts: tuple[int, int], told: bool
+) -> None:
+    seen = [
+        sample(decodes=d, kv_tokens=0, prefill_tokens=p)
+        for d, p in zip(decodes, prompts, strict=True)
+    ]
+    assert (fit(stats_of(seen * 40)) is not None) is told
+
+
+def test_fifty_steps_are_enough() -> None:
+    stats = stats_of(linear_steps(60))
+    enough = StepStats(stats.a, stats.b, 50.0, stats.tt)
+    assert fit(enough) is not None
+    assert fit(StepStats(stats.a, stats.b, 49.999, stats.tt)) is None
+
+
+def test_what_comes_out_negative_is_left_out_and_the_rest_solved_anew() -> None:
+    a = np.array([[2.0, 1.0], [1.0, 2.0]])
+    assert step_time.nonnegative(a, np.array([3.0, 3.0])) == pytest.approx([1.0, 1.0])
+    assert step_time.nonnegative(a, np.array([4.0, 1.0])) == pytest.approx([2.0, 0.0])
+    assert step_time.nonnegative(a, np.array([-1.0, -1.0])) == pytest.approx([0.0, 0.0])

@@ -1,0 +1,115 @@
+"""JSON files that people write: where a fault is, by file, line and field."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from controller.data_file import load_json, parse_json_line, read_json, read_text, split_spec
+from controller.errors import ConfigError
+
+
+class Point(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    x: int
+    y: int = 0
+
+
+class Plan(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str = ""
+    points: list[Point] = []
+    named: dict[str, Point] = {}
+
+
+def problems(path: Path) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        read_json(path, Plan)
+    return [line.replace(str(path), "FILE") for line in refused.value.problems]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "plan.json"
+
+
+def test_a_sound_file_is_its_model(path: Path) -> None:
+    path.write_text('{"points": [{"x": 1}]}')
+    assert read_json(path, Plan) == Plan(points=[Point(x=1)])
+
+
+def test_a_file_that_is_not_there_or_not_text_is_named(path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_text(path)
+    assert refused.value.problems == [f"{path}: cannot be read: No such file or directory"]
+    path.write_bytes(b"{}\xff")
+    with pytest.raises(ConfigError) as refused:
+        read_text(path)
+    assert refused.value.problems == [f"{path}: byte 2 is not UTF-8 text"]
+
+
+def test_a_fault_is_named_with_the_line_of_its_value(path: Path) -> None:
+    path.write_text('{\n\t"name": "a",\n\t"points": [\n\t\t{"x": 1},\n\t\t{"x":\n\t\t"b"}]}')
+    (problem,) = problems(path)
+    assert problem.startswith("FILE:6: points[1].x: 'b' is not allowed: Input should be a valid")
+
+
+def test_a_missing_key_is_on_the_line_of_what_should_have_it(path: Path) -> None:
+    path.write_text('{"points": [\n {"x": 1},\n {"y": 2}]}')
+    assert problems(path) == ["FILE:3: points[1].x: required key is missing"]
+
+
+def test_an_unknown_key_is_named_with_its_neighbours(path: Path) -> None:
+    path.write_text('{"name": "a",\n "named": {"p": {"x": 1,\n "z": 2}}}')
+    assert problems(path) == ["FILE:3: named.p: unknown key 'z'; allowed: x, y"]
+
+
+def test_several_faults_have_a_line_each(path: Path) -> None:
+    path.write_text('{"points": [{"x": "a"},\n{"x": "b"}]}')
+    assert [line[:7] for line in problems(path)] == ["FILE:1:", "FILE:2:"]
+
+
+def test_a_file_that_is_no_mapping_is_refused_on_its_first_line(path: Path) -> None:
+    path.write_text("[1]")
+    assert problems(path)[0].startswith("FILE:1: ")
+
+
+def test_what_is_not_json_is_named_where_it_stops_being_it() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_json('{"a": 1,\n "b": ?}', "f.jsonl", 10)
+    assert refused.value.problems == ["f.jsonl:11: not JSON: Expecting value, column 7"]
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_json_does_not_have_are_refused(constant: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_json(f'{{"a": {constant}}}', "f.json", 3)
+    assert refused.value.problems == [f"f.json:3: {constant} is not allowed: a finite number"]
+
+
+def test_a_line_of_many_is_named_with_its_number() -> None:
+    assert parse_json_line('{"x": 1}', Point, "f.jsonl", 7) == Point(x=1)
+    with pytest.raises(ConfigError) as refused:
+        parse_json_line('{"x": 1, "z": 2}', Point, "f.jsonl", 7)
+    assert refused.value.problems == ["f.jsonl:7: top level: unknown key 'z'; allowed: x, y"]
+
+
+def test_a_spec_is_a_file_and_perhaps_a_name_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text("{}")
+    odd = tmp_path / "b:c.json"
+    odd.write_text("{}")
+    assert split_spec(str(file)) == (file, None)
+    assert split_spec(f"{file}:card") == (file, "card")
+    assert split_spec(str(odd)) == (odd, None)
+    assert split_spec(f"{odd}:card") == (odd, "card")
+
+
+@pytest.mark.parametrize("missing", ["x.json", "x.jsonl", "no/such"])
+def test_what_looks_like_a_file_is_one_that_is_missing(missing: str) -> None:
+    assert split_spec(missing) == (Path(missing), None)
+
+
+@pytest.mark.parametrize("name", ["paper-fig3", "card:one", ""])
+def test_what_does_not_is_a_name(name: str) -> None:
+    assert split_spec(name) == (None, None)

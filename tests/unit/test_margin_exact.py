@@ -1,0 +1,92 @@
+"""The margin under the SLA, step by step, with the constants written out."""
+
+import math
+
+import pytest
+
+from controller.models.margin import Margin
+
+
+def margin() -> Margin:
+    """Of 50 ms for 99% of the gaps: 2.5 ms of spread, three of them to begin with."""
+    return Margin(0.05, 99)
+
+
+def test_it_begins_with_three_spreads_of_a_twentieth_of_the_sla() -> None:
+    assert margin().seconds == pytest.approx(3 * 0.0025)
+    assert Margin(0.2, 99).seconds == pytest.approx(3 * 0.01)
+
+
+@pytest.mark.parametrize(("percentile", "allowed"), [(99, 0.0085), (95, 0.0425), (50, 0.425)])
+def test_a_step_inside_lowers_it_and_a_violation_raises_it(
+    percentile: float, allowed: float
+) -> None:
+    inside, late = Margin(0.05, percentile), Margin(0.05, percentile)
+    assert inside.observe(0.048, 0.05, 10, aimed=True) == pytest.approx(-0.002)
+    spread = math.sqrt(0.98 * 0.0025**2 + 0.02 * 0.002**2)
+    assert inside.spread_s == pytest.approx(spread)
+    assert inside.seconds == pytest.approx((3 - 0.2 * allowed) * spread)
+    # What breaks the SLA counts whether it was aimed at it or not.
+    assert late.observe(0.051, 0.048, 10, aimed=False) == pytest.approx(0.003)
+    spread = math.sqrt(0.98 * 0.0025**2 + 0.02 * 0.003**2)
+    assert late.seconds == pytest.approx((3 + 0.2 * (1 - allowed)) * spread)
+
+
+def test_a_step_as_long_as_the_sla_keeps_it() -> None:
+    kept = margin()
+    kept.observe(0.05, 0.05, 10, aimed=True)
+    assert kept.seconds == pytest.approx((3 - 0.2 * 0.0085) * math.sqrt(0.98) * 0.0025)
+
+
+def test_a_short_step_that_was_not_aimed_changes_nothing() -> None:
+    same = margin()
+    assert same.observe(0.03, 0.02, 10, aimed=False) == pytest.approx(0.01)
+    assert (same.seconds, same.spread_s) == (margin().seconds, margin().spread_s)
+
+
+@pytest.mark.parametrize(("duration_s", "error_s"), [(3.0, 0.0125), (0.0, -0.0125)])
+def test_an_outlier_counts_as_five_spreads(duration_s: float, error_s: float) -> None:
+    one = margin()
+    assert one.observe(duration_s, 0.04, 10, aimed=True) == pytest.approx(error_s)
+    assert one.spread_s == pytest.approx(0.0025 * math.sqrt(0.98 + 0.02 * 25))
+
+
+def late(one: Margin, decodes: int) -> float:
+    """By how much a violation without an error moves the level."""
+    before = one.seconds / one.spread_s
+    one.observe(0.051, 0.051, decodes, aimed=True)
+    return one.seconds / one.spread_s - before
+
+
+def test_a_step_weighs_as_its_decodes_to_the_usual_ones_up_to_four() -> None:
+    one = Margin(0.05, 99)
+    assert late(one, 10) == pytest.approx(0.2 * 0.9915)
+    usual = 10 + 0.01 * (5 - 10)
+    assert late(one, 5) == pytest.approx(0.2 * 0.9915 * 5 / usual)
+    usual += 0.01 * (30 - usual)
+    assert late(one, 30) == pytest.approx(0.2 * 0.9915 * 30 / usual)
+    assert late(one, 100) == pytest.approx(0.2 * 0.9915 * 4)
+
+
+def test_its_level_ends_at_12_spreads_and_a_spread_at_a_thousandth_of_the_sla() -> None:
+    one = margin()
+    for _ in range(1000):
+        one.observe(0.0501, 0.0501, 10, aimed=True)
+    assert one.seconds == pytest.approx(12 * 0.05e-3)
+    for _ in range(40):
+        one.observe(0.049, 0.049, 10, aimed=True)
+    assert one.seconds == pytest.approx((12 - 40 * 0.2 * 0.0085) * 0.05e-3)
+
+
+def test_its_level_ends_at_4_spreads_above_the_sla() -> None:
+    one = margin()
+    for _ in range(6000):
+        one.observe(0.049, 0.049, 10, aimed=True)
+    assert one.seconds == pytest.approx(-4 * 0.05e-3)
+
+
+def test_it_takes_a_quarter_of_the_sla_at_most() -> None:
+    one = margin()
+    for _ in range(100):
+        one.observe(0.08, 0.05, 10, aimed=True)
+    assert one.seconds == 0.25 * 0.05
