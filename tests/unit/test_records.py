@@ -7,11 +7,15 @@ import msgspec
 import pytest
 
 from controller.errors import ReportError
-from controller.models.step_time import StepModel
+from controller.models.step_time import StepModel, StepStats
 from controller.records import (
     BatchLimits,
+    BoundSteps,
+    EngineLimits,
     LogHistogram,
+    RecentSteps,
     ReplicaReport,
+    StepLimits,
     check_report,
     from_wire,
     to_wire,
@@ -105,3 +109,29 @@ def test_a_refusal_names_the_place_in_the_histogram() -> None:
     with pytest.raises(ReportError) as refused:
         check_report(report(itl=LogHistogram(counts)))
     assert str(refused.value) == ("report.itl.counts[1]: -2 is not allowed: a finite number from 0")
+
+
+def test_of_what_nothing_is_known_every_number_is_zero() -> None:
+    for nothing in (BoundSteps(), RecentSteps()):
+        assert not any(getattr(nothing, name) for name in nothing.__slots__)
+    least = report()
+    assert (least.overruled, least.outputs, least.model) == (0, (), None)
+    assert (least.capacity_per_s, least.sla_out_of_reach) == (None, False)
+    assert BatchLimits(5.0, 64, None, "sla").enforce
+    assert BatchLimits(5.0, 64, None, "sla").replicas == 1
+    assert EngineLimits(256, 2048, 20_000, 16).tokens_per_decode == 1
+    assert not StepLimits(8, 64).may_pause_prefill
+    assert report(engine=EngineLimits(256, 2048, 0, 16)).kv_frac == 0
+
+
+@pytest.mark.parametrize("values", [(0.0,), (1, 2.5), ()])
+def test_lists_of_finite_numbers_from_zero_pass(values: tuple[float, ...]) -> None:
+    check_report(report(steps=StepStats(a=values)))
+
+
+@pytest.mark.parametrize(
+    ("values", "place"), [((1.0, -0.5), 1), ((float("inf"),), 0), ((2, 1, float("nan")), 2)]
+)
+def test_a_list_is_refused_at_its_first_wrong_number(values: tuple[float, ...], place: int) -> None:
+    with pytest.raises(ReportError, match=rf"report\.steps\.a\[{place}\]: .* is not allowed"):
+        check_report(report(steps=StepStats(a=values)))

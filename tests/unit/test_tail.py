@@ -63,3 +63,14 @@ def test_steps_that_take_less_than_predicted_leave_nothing_to_hold_back() -> Non
     for _ in range(KNOWN * WINDOW_STEPS):
         tail.add(-0.2)
     assert tail.frac == tail.most == 0.0
+
+
+def test_of_256_errors_the_third_largest_is_the_99th_percentile_and_five_windows_count() -> None:
+    tail = Tail(99)
+    for window in range(6):
+        assert (tail.most is None, tail.frac is None) == (window < 1, window < 3)
+        for number in range(256):
+            tail.add((10 - window) * (number + 1))
+    # Windows 1 to 5 are left: 9 x 254, 8 x 254, ...
+    assert tail.frac == 7 * 254
+    assert tail.most == 9 * 256
