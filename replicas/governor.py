@@ -63,7 +63,6 @@ class Governor:
             reason="start",
             enforce=config.enforce,
         )
-        self._state = EngineState(0, 0, 0)
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
         self._decoding = 0
         self._in_prefill = 0
@@ -90,9 +89,8 @@ class Governor:
         Args:
             live: gives the requests that run and wait, for a policy that asks.
         """
-        self._state = state
         if now_s >= self._lease_until_s and now_s >= self._alone_due_s:
-            self._decide_alone(now_s)
+            self._decide_alone(state, now_s)
         asked = self._step_half.limits(state, live, self._limits)
         self._bound[asked.reason or "pushed"] += 1
         if not self._limits.enforce:
@@ -174,11 +172,11 @@ class Governor:
         # Should this word be the last, the lonely loop begins with what was measured after it.
         self._read[True] = self._sums
 
-    def _decide_alone(self, now_s: float) -> None:
+    def _decide_alone(self, state: EngineState, now_s: float) -> None:
         # One period, like the controller's: the policies' constants are per exchange.
         self._alone_due_s = now_s + self.config.period_s
         self._limits = self._alone.exchange(
-            self._report(now_s, LOCAL, LOCAL, alone=True), self.config, now_s
+            self._report(state, now_s, LOCAL, LOCAL, alone=True), self.config, now_s
         )
         self._step_half.hear(self._limits)
 
@@ -196,11 +194,11 @@ class Governor:
         Args:
             state: what the engine holds now; it may have been idle since its last step.
         """
-        self._state = state
-        return self._report(now_s, replica_id, group, alone=False)
+        return self._report(state, now_s, replica_id, group, alone=False)
 
-    def _report(self, now_s: float, replica_id: str, group: str, *, alone: bool) -> ReplicaReport:
-        state = self._state
+    def _report(
+        self, state: EngineState, now_s: float, replica_id: str, group: str, *, alone: bool
+    ) -> ReplicaReport:
         if state.running == 0:  # an idle engine takes no step that would say so
             self._decoding = self._in_prefill = 0
         self._seq += 1

@@ -49,6 +49,11 @@ def test_decodes_that_finished_since_do_not_run_any_more() -> None:
     assert said(g, running=5).decoding == 5
 
 
+def test_before_the_first_step_nothing_decodes_whatever_runs() -> None:
+    now = said(governor(), running=10, waiting=3)
+    assert (now.decoding, now.prefilling) == (0, 3)
+
+
 def test_an_idle_engine_neither_decodes_nor_prefills() -> None:
     g = governor()
     g.after_step(sample(decodes=8), prefills=2)

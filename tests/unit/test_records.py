@@ -1,6 +1,6 @@
 """The records' way over the wire, as vLLM's utility call and Ray send them."""
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import msgspec
@@ -17,9 +17,11 @@ from controller.records import (
     ReplicaReport,
     StepLimits,
     check_report,
+    check_version,
     from_wire,
     to_wire,
 )
+from controller.version import VERSION
 from tests.builders import governor as a_governor
 from tests.builders import (
     histogram_of,
@@ -88,6 +90,41 @@ def test_keys_with_a_default_may_be_missing() -> None:
     wire = to_wire(limits())
     del wire["capacity_per_s"], wire["model"], wire["replicas"], wire["enforce"]
     assert from_wire(BatchLimits, wire) == limits()
+
+
+def test_what_a_report_leaves_out_is_nothing() -> None:
+    wire = to_wire(report(overruled=7, outputs=(1,), model=MODEL, sla_out_of_reach=True))
+    for key in ("overruled", "outputs", "model", "bound_steps", "capacity_per_s"):
+        del wire[key]
+    del wire["sla_out_of_reach"]
+    made = from_wire(ReplicaReport, wire)
+    assert (made.overruled, made.outputs, made.model, made.capacity_per_s) == (0, (), None, None)
+    assert made.bound_steps == BoundSteps(memory=0, sla=0, bound=0, load=0, pushed=0)
+    assert not made.sla_out_of_reach
+
+
+def test_limits_that_leave_it_out_are_applied_and_know_of_one_replica() -> None:
+    made = from_wire(
+        BatchLimits, {"lease_s": 5.0, "max_running": 64, "token_budget": None, "reason": "sla"}
+    )
+    assert made.enforce
+    assert not made.sla_out_of_reach
+    assert made.replicas == 1
+    assert (made.capacity_per_s, made.model, made.outputs) == (None, None, None)
+
+
+def test_an_engine_without_kv_memory_uses_none_of_it() -> None:
+    held = report(kv_used_tokens=0)
+    assert replace(held, engine=replace(held.engine, kv_tokens=0)).kv_frac == 0.0
+
+
+@pytest.mark.parametrize("wrong", ["0.0.9+00000000", None])
+def test_a_report_of_another_version_is_refused_by_name(wrong: str | None) -> None:
+    wire = to_wire(FULL)
+    check_version(wire)
+    with pytest.raises(ReportError) as refused:
+        check_version({**wire, "version": wrong})
+    assert str(refused.value) == f"report.version: {wrong!r} is not allowed: only {VERSION!r}"
 
 
 def test_records_do_not_change() -> None:
