@@ -1,5 +1,7 @@
 """Moments of request lengths against numpy."""
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 
@@ -65,6 +67,31 @@ def test_requests_without_output_hold_their_input() -> None:
 def test_moments_of_two_replicas_add_up_to_those_of_all_requests() -> None:
     lengths = drawn()
     assert moments_of(lengths[:200]) + moments_of(lengths[200:]) == moments_of(lengths)
+
+
+def test_moments_of_nothing_are_six_zeros() -> None:
+    assert astuple(LengthMoments()) == (0,) * 6
+    ring = LengthRing()
+    assert ring.moments() == LengthMoments(0, 0, 0, 0, 0, 0)
+
+
+def test_the_ring_remembers_1024_requests() -> None:
+    ring = LengthRing()
+    for length in range(1, 1026):
+        ring.add(length, 1)
+    assert ring.moments() == moments_of([(length, 1) for length in range(2, 1026)])
+
+
+def test_the_live_variance_is_that_of_input_and_half_the_output_and_of_the_age() -> None:
+    # i + o/2 is 150 or 350; o^2 / 12 is 833 or 7,500 and has the mean 4,167.
+    moments = moments_of([(100, 100), (200, 300)])
+    assert moments.variance_live == pytest.approx(10_000 + 50_000 / 12)
+    assert moments.variance_total == pytest.approx(2_500 + 10_000)
+
+
+def test_inputs_and_outputs_that_vary_against_each_other_hold_less_different_amounts() -> None:
+    moments = moments_of([(200, 100), (100, 300)])  # i + o/2 is 250 for both
+    assert moments.variance_live == pytest.approx(50_000 / 12)
 
 
 def test_the_ring_remembers_the_newest_requests_only() -> None:
