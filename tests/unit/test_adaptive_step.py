@@ -1,0 +1,227 @@
+"""The step half of ``adaptive``: who starts and how many tokens a step gets, number by number."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from controller.models.chunk import ChunkSizer
+from controller.models.lookahead import LiveRequests, live_requests
+from controller.models.step_time import StepModel
+from controller.policies.adaptive import AdaptiveStep
+from controller.policies.base import LiveBatch
+from controller.records import StepLimits
+from tests.builders import batching, engine, limits, sample, state
+
+# 20 ms, 0.2 ms a decode, 0.1 ms a prompt token.
+MODEL = StepModel(0.02, 2e-4, 1e-7, 1e-4, 1e-8, 0.0)
+ROOMY = 10**7  # tokens of KV memory: all that anybody may say
+
+
+def half(itl_ms: float | None = None, **of_engine: Any) -> AdaptiveStep:
+    bounds = {"max": of_engine.pop("b_max", None)}
+    config = batching(policy="adaptive", sla={"itl_ms": itl_ms}, max_running=bounds)
+    step_half = AdaptiveStep(config, engine(**{"kv_tokens": ROOMY, **of_engine}))
+    if itl_ms is not None:
+        step_half.hear(limits(model=MODEL))
+    return step_half
+
+
+def decoding(n: int, tokens: int = 100) -> list[tuple[int, int, int]]:
+    """Rows of (computed, prompt, outputs) of n that decode."""
+    return [(tokens, tokens - 10, 10)] * n
+
+
+def prompts(*tokens: int, computed: int = 0) -> list[tuple[int, int, int]]:
+    return [(computed, length, 0) for length in tokens]
+
+
+def requests(rows: list[tuple[int, int, int]]) -> LiveRequests:
+    computed, prompt, outputs = zip(*rows, strict=True) if rows else ((), (), ())
+    return live_requests(computed, prompt, outputs, [4000] * len(rows))
+
+
+def ask(
+    step_half: AdaptiveStep,
+    running: list[tuple[int, int, int]],
+    waiting: list[tuple[int, int, int]],
+    *,
+    elsewhere: int = 0,
+    kv: int = 0,
+) -> StepLimits:
+    """The limits of a step; ``elsewhere`` wait besides, where the policy does not see them."""
+    live = LiveBatch(requests(running), requests(waiting).first)
+    held = state(len(running), len(waiting) + elsewhere, kv)
+    return step_half.limits(held, lambda: live, limits())
+
+
+def nobody_asks() -> LiveBatch:
+    raise AssertionError("the requests themselves were asked for")
+
+
+def test_where_nobody_waits_the_engine_runs_as_it_was_started() -> None:
+    step = half(b_max=200).limits(state(running=10), nobody_asks, limits())
+    assert step == StepLimits(200, 2048, reason="load")
+    assert half().limits(state(running=0), nobody_asks, limits()).max_running == 256
+
+
+def test_all_start_that_there_is_room_for() -> None:
+    step = ask(half(), decoding(3), prompts(*[100] * 5))
+    assert (step.max_running, step.token_budget, step.reason) == (8, 2048, "load")
+    assert step.may_pause_prefill
+    assert step.longest_chunk_tokens == 2045
+
+
+def test_only_those_start_whose_prompt_begins_within_the_step() -> None:
+    # 0, 600, 1200 and 1800 prompt tokens are before them; 2,045 are left.
+    step = ask(half(), decoding(3), prompts(*[600] * 30))
+    assert (step.max_running, step.reason) == (7, "bound")
+    # 511 + 511 + 511 + 512 are all of it: the fifth begins after the step.
+    step = ask(half(), decoding(3), prompts(511, 511, 511, 512, 1))
+    assert step.max_running == 7
+    step = ask(half(), decoding(3), prompts(511, 511, 511, 511, 1))
+    assert step.max_running == 8
+
+
+def test_a_prompt_that_runs_takes_its_rest_first() -> None:
+    # 1,500 of 2,500 are computed: 1,000 of the 2,045 are left for prompts that wait.
+    running = decoding(3) + prompts(2500, computed=1500)
+    step = ask(half(), running, prompts(*[600] * 30))
+    assert step.max_running == 4 + 2
+    step = ask(half(), decoding(3) + prompts(9000), prompts(10))
+    assert (step.max_running, step.reason) == (4, "bound")
+
+
+def test_at_most_64_start_at_once() -> None:
+    step = ask(half(), [], prompts(*[1] * 200))
+    assert (step.max_running, step.reason) == (64, "bound")
+    assert not step.may_pause_prefill
+
+
+@pytest.mark.parametrize(("running", "cap"), [(9, 10), (10, 10), (12, 12)])
+def test_b_max_is_kept(running: int, cap: int) -> None:
+    step = ask(half(b_max=10), decoding(running), prompts(5, 5))
+    assert (step.max_running, step.reason) == (cap, "bound")
+
+
+def test_who_waits_elsewhere_does_not_hold_back_the_others() -> None:
+    step = ask(half(), decoding(3), [], elsewhere=5)
+    assert (step.max_running, step.reason) == (3 + 64, "load")
+
+
+def test_alone_it_always_starts() -> None:
+    step = ask(half(kv_tokens=200), [], prompts(190, 190))
+    assert step.max_running == 1
+
+
+def test_memory_keeps_the_next_one_waiting() -> None:
+    step = ask(half(kv_tokens=2000), decoding(10), prompts(*[100] * 20), kv=1000)
+    assert 10 <= step.max_running < 30
+    assert step.reason == "memory"
+
+
+def test_speculating_decodes_take_their_drafts_of_the_budget() -> None:
+    s = half(tokens_per_decode=4)
+    # Up to four tokens that are not computed are drafts, five a prompt.
+    running = [*decoding(10), (96, 90, 10), (95, 90, 10)]
+    step = ask(s, running, prompts(2000, 50))
+    assert step.token_budget == 2048
+    # 2,048 less 11 decodes of 4, less 5 tokens of a prompt: 1,999.
+    assert step.max_running == 12 + 1
+    step = ask(half(tokens_per_decode=4), running, prompts(1998, 50))
+    assert step.max_running == 12 + 2
+
+
+def sized(use: Callable[[ChunkSizer], int], itl_s: float = 0.05) -> int:
+    sizer = ChunkSizer(itl_s, 99)
+    sizer.hear(MODEL)
+    return use(sizer)
+
+
+def test_the_chunk_is_what_the_sla_leaves_beside_the_decodes() -> None:
+    expected = sized(lambda s: s.chunk(20, 6000, 0, least=16, most=2028))
+    assert 0 < expected < 300
+    step = ask(half(50), decoding(20, tokens=300), prompts(*[1000] * 5))
+    assert (step.token_budget, step.longest_chunk_tokens) == (20 + expected, expected)
+    assert (step.max_running, step.reason) == (21, "sla")
+
+
+def test_tokens_before_a_chunk_cost_attention() -> None:
+    expected = sized(lambda s: s.chunk(20, 6000, 5000, least=16, most=2028))
+    assert expected < sized(lambda s: s.chunk(20, 6000, 0, least=16, most=2028))
+    running = decoding(20, tokens=300) + prompts(9000, computed=5000)
+    step = ask(half(50), running, prompts(50))
+    assert step.token_budget == 20 + expected
+    assert (step.max_running, step.reason) == (21, "sla")
+
+
+def test_without_decodes_there_is_no_time_between_tokens() -> None:
+    step = ask(half(50), prompts(9000, computed=5000), prompts(50))
+    assert (step.token_budget, step.may_pause_prefill) == (2048, False)
+
+
+def test_who_would_make_a_later_step_too_long_does_not_start() -> None:
+    # 149 decodes take 50 ms less the margin at the most, whatever their prompts.
+    most = sized(lambda s: sum(s.in_time(n, 100 * n) for n in range(1, 300)))
+    step = ask(half(50), decoding(most - 2), prompts(*[1] * 30))
+    assert step.max_running <= most
+    assert step.reason == "sla"
+
+
+def test_a_running_prompt_is_sized_after_the_queue_is_empty() -> None:
+    s = half(50)
+    running = decoding(20, tokens=300) + prompts(9000, computed=5000)
+    first = ask(s, running, prompts(50))
+    assert ask(s, running, []).token_budget == first.token_budget
+    assert ask(s, decoding(21, tokens=300), []).token_budget < 2048  # it says so once more
+    assert s.limits(state(running=21), nobody_asks, limits()).token_budget == 2048
+
+
+def test_without_an_sla_a_running_prompt_needs_nobody() -> None:
+    s = half()
+    ask(s, decoding(20) + prompts(9000, computed=5000), prompts(50))
+    assert s.limits(state(running=21), nobody_asks, limits()).token_budget == 2048
+
+
+def test_an_engine_that_went_idle_begins_anew() -> None:
+    s = half(50)
+    ask(s, decoding(20) + prompts(9000, computed=5000), [], elsewhere=1)
+    s.limits(state(running=0), nobody_asks, limits())
+    assert s.limits(state(running=3), nobody_asks, limits()).token_budget == 2048
+
+
+def test_its_model_is_known_after_50_steps() -> None:
+    s = half(50)
+    for n in range(50):
+        assert s.model is None, n
+        s.observe(sample(duration_s=0.022))
+    assert s.model is not None
+    assert half().model is None
+
+
+def test_long_prompts_leave_room_to_short_ones() -> None:
+    whole = sized(lambda z: z.chunk(20, 2000, 0, least=16, most=2028))
+    s = half(50, long_prompt_tokens=512)
+    assert ask(s, decoding(20), prompts(50)).longest_chunk_tokens == whole
+    long = [*decoding(20), *prompts(9000)]
+    assert ask(s, long, prompts(60, 40, 9000)).longest_chunk_tokens == whole - 100
+    assert ask(s, [*long, *prompts(513)], prompts(30, 20)).longest_chunk_tokens == (
+        (whole - 50) // 2
+    )
+    assert ask(s, [*long, *prompts(512)], prompts(60)).longest_chunk_tokens == whole * 512 // 2048
+
+
+def test_a_long_prompt_takes_no_more_than_the_engine_allows_it() -> None:
+    s = half(long_prompt_tokens=512)
+    assert ask(s, decoding(3), prompts(9000)).longest_chunk_tokens == 512
+    running = decoding(3) + prompts(9000, 9000)
+    assert ask(s, running, prompts(100, 100)).longest_chunk_tokens == 512
+    # 2,045 of a step of 2,048: a quarter of them, where short ones would take nearly all.
+    assert ask(s, running, prompts(*[400] * 5)).longest_chunk_tokens == 511
+
+
+def test_a_long_prompt_that_takes_its_part_leaves_the_rest_to_the_next() -> None:
+    # 512 of the one that runs and 512 of each that waits: three more begin in 2,047 tokens.
+    s = half(long_prompt_tokens=512)
+    step = ask(s, [*decoding(1), *prompts(9000)], prompts(*[9000] * 9))
+    assert step.max_running == 2 + 3
