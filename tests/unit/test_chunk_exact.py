@@ -1,0 +1,121 @@
+"""The prefill chunk, number by number."""
+
+import numpy as np
+import pytest
+
+from controller.models.chunk import ChunkSizer
+from controller.models.lookahead import Forecast
+from controller.models.step_time import StepModel
+from controller.records import StepSample
+
+# 20 ms, 0.2 ms a decode, 0.1 us a KV token, 0.1 ms a prompt token.
+MODEL = StepModel(0.02, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
+# Margin and stair of a new one: three spreads of 2.5 ms, and nothing.
+UNTIL_S = 0.05 - 0.0075
+
+
+def sizer(model: StepModel = MODEL, limit_s: float = 0.05) -> ChunkSizer:
+    one = ChunkSizer(limit_s, 99)
+    one.hear(model)
+    return one
+
+
+def test_before_the_first_step_there_are_three_spreads_of_margin_and_no_stair() -> None:
+    assert sizer().until_s == pytest.approx(UNTIL_S)
+
+
+def test_a_tenth_of_the_room_above_one_decode_is_always_left() -> None:
+    # One decode takes 20.2 ms, and the SLA less its margin is 20.4: 20.2 + 0.1 x 3.8 is more.
+    assert sizer(limit_s=0.024).until_s == pytest.approx(0.0202 + 0.1 * 0.0038)
+
+
+def test_the_chunk_is_whole_tokens_of_what_is_left_up_to_the_most() -> None:
+    # 42.5 - 20 - 10 - 0.55 ms leave 11.95: 119.5 tokens.
+    assert sizer().chunk(50, 5500, 0, least=16, most=2048) == 119
+    assert sizer().chunk(50, 5500, 0, least=16, most=100) == 100
+    assert sizer().chunk(50, 5500, 0, least=16, most=0) == 0
+    assert sizer().chunk(500, 5500, 0, least=16, most=2048) == 0
+
+
+def test_after_128_steps_without_a_prompt_token_a_prompt_gets_the_least() -> None:
+    one = sizer()
+    starved = [one.chunk(200, 0, 0, least=16, most=2048) for _ in range(129)]
+    assert starved == [0] * 128 + [16]
+    assert one.chunk(200, 0, 0, least=16, most=2048) == 0  # it may be under way
+    assert one.chunk(200, 0, 0, least=16, most=9) == 9
+
+
+def test_prompt_tokens_that_were_computed_end_the_wait() -> None:
+    one = sizer()
+    for _ in range(128):
+        one.chunk(200, 0, 0, least=16, most=2048)
+    one.observe(StepSample(10, 1000, 1, 1, 0.0221))
+    assert one.chunk(200, 0, 0, least=16, most=2048) == 0
+
+
+def test_a_step_of_decodes_alone_is_in_time_up_to_what_the_sla_leaves() -> None:
+    one = sizer()
+    n = int((UNTIL_S - 0.02) / 2e-4)
+    assert one.in_time(n, 0)
+    assert not one.in_time(n + 1, 0)
+    assert not one.in_time(n, 10_000)
+
+
+def forecast(alive: list[list[float]], reads: list[list[float]]) -> Forecast:
+    zero = np.zeros((len(alive), len(alive[0])))
+    return Forecast(np.array(alive), zero, zero, zero, zero, np.array(reads))
+
+
+def test_as_many_start_as_keep_every_later_step_of_decodes_in_time() -> None:
+    # 22.5 ms are left above the fixed part: 100 decodes and 25,000 KV tokens.
+    together = forecast(
+        [[100.0, 90.0], [100.0, 100.0], [100.0, 100.0], [50.0, 50.0]],
+        [[10_000.0, 30_000.0], [24_900.0, 24_900.0], [25_100.0, 0.0], [0.0, 0.0]],
+    )
+    assert sizer().fitting(together) == 2
+    assert sizer().fitting(forecast([[0.0]], [[0.0]])) == 1
+
+
+def test_the_groups_model_is_taken_once_and_nothing_is_no_model() -> None:
+    one = sizer()
+    for _ in range(16):
+        one.observe(StepSample(10, 1000, 10, 100, 0.0231 * 1.04))
+    learned = one.model
+    one.hear(MODEL)
+    one.hear(None)
+    assert one.model == learned
+    other = StepModel(0.03, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
+    one.hear(other)
+    assert one.model != learned
+
+
+def test_a_fifth_of_what_a_step_with_a_prompt_takes_beyond_its_prediction_is_the_stair() -> None:
+    one = sizer()
+    # 23.1 ms are predicted, far from being filled up; 0.5 ms more is no outlier.
+    one.observe(StepSample(10, 1000, 10, 0, 0.0236))
+    assert one.until_s == pytest.approx(UNTIL_S - 0.2 * 0.0005)
+    one.observe(StepSample(10, 1000, 10, 0, 0.0236))
+    assert one.until_s == pytest.approx(UNTIL_S - 0.2 * 0.0005 - 0.2 * 0.0004)
+    assert one.steps == 2
+
+
+def test_steps_without_a_prompt_say_nothing_of_the_stair() -> None:
+    one = sizer()
+    one.observe(StepSample(10, 1000, 0, 0, 0.0226))
+    one.observe(StepSample(0, 0, 500, 0, 0.071))
+    assert one.until_s == pytest.approx(UNTIL_S)
+    assert one.steps == 2
+
+
+# Steps predicted to take UNTIL_S less or more than 2%.
+@pytest.mark.parametrize(
+    ("predicted_frac", "counts"), [(0.979, False), (0.981, True), (1.02, True), (1.021, False)]
+)
+def test_only_steps_that_were_filled_up_move_the_margin(
+    predicted_frac: float, counts: bool
+) -> None:
+    one = sizer(StepModel(0.0, 1e-4, 0.0, 0.0, 0.0, 0.0))
+    decodes = round(predicted_frac * UNTIL_S / 1e-4 * 10)
+    fine = sizer(StepModel(0.0, 1e-5, 0.0, 0.0, 0.0, 0.0))
+    fine.observe(StepSample(decodes, 0, 0, 0, decodes * 1e-5))
+    assert (fine.until_s != one.until_s) is counts
