@@ -22,13 +22,12 @@ PARTS = {
     "G6": "results_change.run",
     "G4": "results_phases.run",
     "G3": "results_latency.run",
-    "G3-tables": "results_latency.run_tables",
     "X": "results_extras.run",
     "G7": "results_light.run",
     "HTTP": "results_http.run",
     "CPU": "results_cpu.run",
 }
-INCLUDED = {"G2": "G1", "G8": "G9"}
+INCLUDED = {"G2": "G1", "G8": "G9", "G3-tables": "G3"}
 
 
 def part(name: str) -> Callable[[Bench], Section]:
