@@ -4,15 +4,15 @@ In overload, first come first served makes everybody wait until nobody's time to
 met. Serving those in time first keeps all but the overload inside the SLA.
 """
 
+import heapq
 from collections import deque
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Protocol
 
 SPREAD = 0.05  # weight of the newest step in the prefill rate: the last 20 steps
 # One start in so many goes to the one that has waited longest, whatever its chances: whoever steps
 # aside is served in the end, at 5% of the rate at least.
 TURN = 20
-SCANNED = 2048  # of the queue, at most, in one step
 
 
 class Waiting(Protocol):
@@ -29,50 +29,146 @@ class Waiting(Protocol):
 
 
 class StepAside:
-    """Reorders a first-come-first-served queue by whether its requests can be in time.
+    """Judges whether requests can be in time, and counts the turns of those that cannot.
 
     Args:
         ttft_s: the SLA's time to first token.
+
+    Attributes:
+        now_s: the wall clock of the step that is scheduled.
+        starts: requests that have started since the last turn of a late one.
     """
 
     def __init__(self, ttft_s: float) -> None:
         self._ttft_s = ttft_s
         self._tokens_per_s = 0.0
-        self._starts = 0
-        self._favoured: Waiting | None = None  # whose turn it is, until it has started
+        self.now_s = 0.0
+        self.starts = 0
 
     def observe(self, prefill_tokens: int, duration_s: float, starts: int) -> None:
         """A step is done, which computed so many prompt tokens and in which so many started."""
-        self._starts += starts
+        self.starts += starts
         if prefill_tokens and duration_s > 0:
             rate = prefill_tokens / duration_s
             known = self._tokens_per_s
             self._tokens_per_s = known + SPREAD * (rate - known) if known else rate
 
-    def reorder(self, queue: "deque[Waiting]", now_s: float) -> None:
-        """Move those at the front that are too late behind those that are not."""
-        first = queue[0] if queue else None
-        if self._favoured is not None and self._favoured is not first:
-            self._favoured, self._starts = None, 0
-        if first is None or not self._late(first, now_s):
-            return
-        if self._starts >= TURN:
-            self._favoured = first  # for as long as it takes: this step may have no room
-            return
-        late = self._leading_late(queue, now_s)
-        if late < min(len(queue), SCANNED):
-            queue.rotate(-late)
-
-    def _leading_late(self, queue: "Iterable[Waiting]", now_s: float) -> int:
-        for index, request in enumerate(queue):
-            if index == SCANNED or not self._late(request, now_s):
-                return index
-        return SCANNED
-
-    def _late(self, request: Waiting, now_s: float) -> bool:
+    def late(self, request: Waiting) -> bool:
+        """Whether its first token comes too late, with all that is left of its prompt."""
         if request.num_output_tokens:  # it has its first token, and lost its KV blocks since
             return False
         prefill_s = 0.0
         if self._tokens_per_s:
             prefill_s = (request.num_tokens - request.num_computed_tokens) / self._tokens_per_s
-        return now_s + prefill_s > request.arrival_time + self._ttft_s
+        return self.now_s + prefill_s > request.arrival_time + self._ttft_s
+
+
+class Lane:
+    """A queue in which those in time come before the late ones, each in the order they came.
+
+    Time only makes requests late, so each moves once, when it has come to the front: a step costs
+    what has changed, not what waits.
+    """
+
+    def __init__(self, aside: StepAside) -> None:
+        self._aside = aside
+        self._in_time: Any = deque()
+        self._late: deque[Any] = deque()
+        self._favoured: Any = None  # whose turn it is, until it has started
+
+    def add(self, request: Any) -> None:
+        """One more has come."""
+        self._in_time.append(request)
+
+    def prepend(self, request: Any) -> None:
+        """One that has run before comes back, and goes first."""
+        self._in_time.appendleft(request)
+
+    def add_late(self, requests: Iterable[Any]) -> None:
+        """These have been seen to be late elsewhere."""
+        self._late.extend(requests)
+
+    def turn(self) -> None:
+        """Before a step: the late ones at the front step aside, and one of them may have a turn."""
+        while self._in_time and self._in_time[0] is not self._favoured:
+            if not self._aside.late(self._in_time[0]):
+                break
+            self._late.append(self._take())
+        if self._favoured is None and self._late and self._aside.starts >= TURN:
+            self._favoured = self._late.popleft()
+            self._go_first(self._favoured)
+
+    def peek(self) -> Any:
+        """The next one.
+
+        Raises:
+            IndexError: nobody waits.
+        """
+        return self._in_time[0] if self._in_time else self._late[0]
+
+    def pop(self) -> Any:
+        """The next one, which leaves.
+
+        Raises:
+            IndexError: nobody waits.
+        """
+        request = self._take() if self._in_time else self._late.popleft()
+        self._forget([request])
+        return request
+
+    def discard(self, requests: Collection[Any]) -> None:
+        """These leave, if they are here."""
+        gone = set(requests)
+        self._keep([r for r in self._in_time if r not in gone])
+        self._late = deque(r for r in self._late if r not in gone)
+        self._forget(gone)
+
+    def __len__(self) -> int:
+        return len(self._in_time) + len(self._late)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._in_time
+        yield from self._late
+
+    def _take(self) -> Any:
+        return self._in_time.popleft()
+
+    def _go_first(self, request: Any) -> None:
+        self._in_time.appendleft(request)
+
+    def _keep(self, requests: list[Any]) -> None:
+        self._in_time = deque(requests)
+
+    def _forget(self, gone: Collection[Any]) -> None:
+        if self._favoured is not None and self._favoured in gone:
+            self._favoured, self._aside.starts = None, 0
+
+
+class SortedLane(Lane):
+    """A lane whose requests come in any order and have one of their own (``<``)."""
+
+    def __init__(self, aside: StepAside) -> None:
+        super().__init__(aside)
+        self._in_time = []  # a heap
+
+    def add(self, request: Any) -> None:
+        heapq.heappush(self._in_time, request)
+
+    prepend = add
+
+    def __iter__(self) -> Iterator[Any]:
+        heap = self._in_time.copy()
+        while heap:
+            yield heapq.heappop(heap)
+        yield from self._late
+
+    def _take(self) -> Any:
+        return heapq.heappop(self._in_time)
+
+    def _go_first(self, request: Any) -> None:
+        # It came before those that are in time, unless their prompts are shorter.
+        heapq.heappush(self._in_time, request)
+
+    def _keep(self, requests: list[Any]) -> None:
+        self._in_time = requests
+        heapq.heapify(self._in_time)

@@ -30,6 +30,7 @@ from replicas.queue_order import StepAside
 from replicas.settings import parse_settings
 from replicas.start_order import may_start
 from replicas.step_sample import step_sample
+from replicas.waiting_queues import QUEUES, pass_over_late
 
 # By name: not every vLLM from 0.25 on has each of them.
 RAN_TO_ITS_END = tuple(
@@ -115,8 +116,9 @@ class DynamicBatchScheduler(AsyncScheduler):
         self._was_busy = False
         ttft_ms = settings.batching.sla.ttft_ms
         self._aside: StepAside | None = None
-        if settings.batching.steps_aside and ttft_ms and isinstance(self.waiting, deque):
+        if settings.batching.steps_aside and settings.batching.enforce and ttft_ms:
             self._aside = StepAside(ttft_ms / 1000)
+            self.waiting = QUEUES[self.policy.value](self._aside)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
 
     def now_s(self) -> float:
@@ -129,7 +131,10 @@ class DynamicBatchScheduler(AsyncScheduler):
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         if self._aside and self.governor.enforced:
-            self._aside.reorder(self.waiting, self.wall_s())
+            self._aside.now_s = self.wall_s()
+            if getattr(self, "skipped_waiting", None):
+                pass_over_late(self, self._aside)
+            self.waiting.turn()
         self._set_limits()
         output = super().schedule(*args, **kwargs)
         self._scheduled.append((output, self.now_s()))

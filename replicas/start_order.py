@@ -24,7 +24,7 @@ def may_start(scheduler: Any) -> Iterator[Request]:
     loras = _loras(scheduler)
     loaded = getattr(scheduler, "finished_recving_kv_req_ids", ())
     for request in _in_order(scheduler):
-        if _blocked(request, loaded):
+        if blocked(request, loaded):
             continue
         if loras is not None and request.lora_request:
             one = request.lora_request.lora_int_id
@@ -43,7 +43,12 @@ def _in_order(scheduler: Any) -> Iterable[Request]:
     return chain(skipped, waiting)
 
 
-def _blocked(request: Request, loaded: Iterable[str]) -> bool:
+def blocked(request: Request, loaded: Iterable[str]) -> bool:
+    """Whether something of its own keeps a request from starting.
+
+    Args:
+        loaded: ids of those whose KV has come from elsewhere.
+    """
     status = request.status
     if status == RequestStatus.WAITING or status == RequestStatus.PREEMPTED:
         # Output of before its preemption is still on its way.

@@ -1,0 +1,148 @@
+"""vLLM's two kinds of queue, in which late requests step aside (``replicas.queue_order``)."""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from vllm.v1.core.sched.request_queue import (
+    FCFSRequestQueue,
+    PriorityRequestQueue,
+    RequestQueue,
+)
+from vllm.v1.request import Request
+
+from replicas.queue_order import Lane, SortedLane, StepAside
+from replicas.start_order import blocked
+
+
+class _Lanes(RequestQueue):
+    """What both have in common: the next request is that of the first lane that has one."""
+
+    def _lane(self, request: Request) -> Lane:
+        """The lane in which a request stands, or would stand."""
+        raise NotImplementedError
+
+    def _first(self) -> Lane:
+        """The lane that is served now.
+
+        Raises:
+            IndexError: nobody waits.
+        """
+        raise NotImplementedError
+
+    def turn(self) -> None:
+        """Before a step: late requests at the front step aside."""
+        if self:
+            self._first().turn()
+
+    def add_late(self, request: Request) -> None:
+        """One that has been seen to be late elsewhere."""
+        self._lane(request).add_late([request])
+
+    def add_request(self, request: Request) -> None:
+        self._lane(request).add(request)
+
+    def prepend_request(self, request: Request) -> None:
+        self._lane(request).prepend(request)
+
+    def prepend_requests(self, requests: Iterable[Request]) -> None:
+        for request in requests:  # which turns their order around, as vLLM's does
+            self.prepend_request(request)
+
+    def peek_request(self) -> Request:
+        request: Request = self._first().peek()
+        return request
+
+    def pop_request(self) -> Request:
+        request: Request = self._first().pop()
+        return request
+
+    def remove_request(self, request: Request) -> None:
+        self._lane(request).discard([request])
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+
+class AsideFcfs(_Lanes, FCFSRequestQueue):
+    """First come, first served, but for those that are late."""
+
+    def __init__(self, aside: StepAside) -> None:
+        super().__init__()  # the deque that vLLM's own is stays empty
+        self._only = Lane(aside)
+
+    def _lane(self, request: Request) -> Lane:
+        return self._only
+
+    def _first(self) -> Lane:
+        return self._only
+
+    def remove_requests(self, requests: Iterable[Request]) -> None:
+        self._only.discard(list(requests))
+
+    def __len__(self) -> int:
+        return len(self._only)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._only)
+
+
+class AsidePriority(_Lanes, PriorityRequestQueue):
+    """By priority; of one priority the late ones come last."""
+
+    def __init__(self, aside: StepAside) -> None:
+        super().__init__()
+        self._aside = aside
+        self._lanes: dict[int, SortedLane] = {}
+        self._ranks: list[int] = []  # a heap of their priorities
+
+    def _lane(self, request: Request) -> Lane:
+        lane = self._lanes.get(request.priority)
+        if lane is None:
+            lane = self._lanes[request.priority] = SortedLane(self._aside)
+            heapq.heappush(self._ranks, request.priority)
+        return lane
+
+    def _first(self) -> Lane:
+        while not self._lanes[self._ranks[0]]:
+            del self._lanes[heapq.heappop(self._ranks)]
+        return self._lanes[self._ranks[0]]
+
+    def remove_requests(self, requests: Iterable[Request]) -> None:
+        by_rank: dict[int, list[Request]] = {}
+        for request in requests:
+            by_rank.setdefault(request.priority, []).append(request)
+        for rank, some in by_rank.items():
+            if rank in self._lanes:
+                self._lanes[rank].discard(some)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lanes.values()))
+
+    def __bool__(self) -> bool:
+        return any(map(len, self._lanes.values()))
+
+    def __iter__(self) -> Iterator[Request]:
+        for rank in sorted(self._lanes):
+            yield from self._lanes[rank]
+
+
+QUEUES: dict[str, Any] = {"fcfs": AsideFcfs, "priority": AsidePriority}
+
+
+def pass_over_late(scheduler: Any, aside: StepAside) -> None:
+    """Late requests that vLLM would take before all others step aside, too.
+
+    Those are the ones that waited for something of their own and have it now. Whoever holds KV
+    memory already is not kept waiting with it.
+    """
+    skipped = scheduler.skipped_waiting
+    late = [
+        request
+        for request in skipped
+        if aside.late(request) and not request.num_computed_tokens and not blocked(request, ())
+    ]
+    if late:
+        skipped.remove_requests(late)
+        for request in late:
+            scheduler.waiting.add_late(request)
