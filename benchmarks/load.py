@@ -10,16 +10,22 @@ from typing import Any
 
 import aiohttp
 
+LENGTH, END = "emulated_tokens", 2  # how replicas.emulator is told where an answer ends
 WORDS = ("the", "a", "river", "jar", "brim", "queue", "batch", "token", "memory", "request", "step")
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request: what is asked (a text or token ids), and how many seconds after the start."""
+    """One request: what is asked (a text or token ids), and how many seconds after the start.
+
+    Args:
+        output_tokens: how many of its ``max_tokens`` an emulated accelerator says; None: all.
+    """
 
     prompt: str | list[int]
     max_tokens: int
     at_s: float = 0.0
+    output_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,8 @@ async def _ask(
         "ignore_eos": True,
         "stream": stream,
     }
+    if ask.output_tokens is not None:
+        body |= {"vllm_xargs": {LENGTH: ask.output_tokens}, "stop_token_ids": [END]}
     if stream:
         body["stream_options"] = {"include_usage": True}
     start_s = time.perf_counter()

@@ -27,7 +27,6 @@ from benchmarks.cluster import LocalCluster, local_cluster
 from benchmarks.document import ROOT, markdown_table
 from benchmarks.engine import Ground, replay
 from benchmarks.fluid import fluid_limit_per_s
-from benchmarks.headroom import MaxTokens
 from benchmarks.load import Answer, Ask, send
 from benchmarks.policies import parse_policy
 from benchmarks.race import highest
@@ -50,8 +49,6 @@ NEAR = 0.15  # what the stack and the replay may differ by
 PORT = 8123
 MAX_MODEL_LEN = 17_000  # the longest of the Azure trace
 DEPLOY_TIMEOUT_S = 600
-# An emulated answer ends by its max_tokens alone, so the replay has to know it too.
-MAX_TOKENS: MaxTokens = "exact"
 
 
 def replayed(task: tuple[str, tuple[Request, ...]]) -> Seen:
@@ -68,7 +65,7 @@ def replayed(task: tuple[str, tuple[Request, ...]]) -> Seen:
 def steady(rate_per_s: float, run_s: float, seed: int) -> tuple[Request, ...]:
     """Requests for all replicas; the rate is one replica's."""
     n = max(round(rate_per_s * REPLICAS * run_s), 20)
-    traffic = draw_traffic(load_workload(WORKLOAD), n, None, seed, MAX_TOKENS)
+    traffic = draw_traffic(load_workload(WORKLOAD), n, None, seed)
     return traffic.at(rate_per_s * REPLICAS)
 
 
@@ -89,7 +86,7 @@ def phases(phase_s: float, seed: int) -> tuple[Request, ...]:
     """G4's phases, for all replicas."""
     profile = load_profile(PROFILE)
     drawn = [phase(name, profile, LOAD * REPLICAS, phase_s) for name in WORKLOADS]
-    return draw_phases(drawn, None, seed, MAX_TOKENS)
+    return draw_phases(drawn, None, seed)
 
 
 class Stack:
@@ -136,7 +133,9 @@ class Stack:
 
     def _ask(self, request: Request) -> Ask:
         prompt = [self._random.randrange(3, VOCAB) for _ in range(request.input_tokens)]
-        return Ask(prompt, request.output_tokens, request.arrival_s * SCALE)
+        room = MAX_MODEL_LEN - request.input_tokens  # a server refuses to be asked for more
+        allowed = min(request.max_tokens or room, room)
+        return Ask(prompt, allowed, request.arrival_s * SCALE, request.output_tokens)
 
 
 def _heard() -> int:
@@ -258,8 +257,7 @@ def _section(per_s: float, run_s: float, phase_s: float, pairs: Pairs) -> Sectio
         f" in turn. Below and above: `{WORKLOAD}` for {run_s:g} s at {1 - NEAR:g} and {1 + NEAR:g}"
         f" of {shown(per_s)} requests/s per replica, the highest rate at which a client of the"
         f" replay has its p99 ITL within {SLA.itl_ms:g} ms and its median TTFT within {DELAY_S:g} s"
-        f" in the later half. Phases: G4's, {phase_s:g} s each. One draw"
-        " (nothing but its max_tokens ends an emulated answer); a client's times count as"
+        f" in the later half. Phases: G4's, {phase_s:g} s each. One draw; a client's times count as"
         f" within the SLA up to {NOISE:.0%} over it.",
         tuple(rows),
         (
@@ -268,5 +266,4 @@ def _section(per_s: float, run_s: float, phase_s: float, pairs: Pairs) -> Sectio
                 lines,
             ),
         ),
-        max_tokens=MAX_TOKENS,
     )

@@ -2,6 +2,10 @@
 
 Everything around it is real: API server, engine core, scheduler, KV manager, preemption. There are
 no weights and the tokens mean nothing; what is served over it is marked as emulated.
+
+An answer ends by its ``max_tokens``. A client that wants it to end before that, as a model ends its
+answers, sends its length as ``vllm_xargs: {"emulated_tokens": n}`` and one token below
+``FIRST_WORD`` as ``stop_token_ids``: it is the n-th token, and the engine does not know when.
 """
 
 import time
@@ -24,6 +28,7 @@ from replicas.settings import EmulateSettings, parse_settings
 from replicas.step_sample import step_sample
 
 FIRST_WORD = 3  # below it are the special tokens of our tiny tokenizer
+LENGTH = "emulated_tokens"
 MEMORY_BYTES = 1 << 36  # more than any profile; num_gpu_blocks_override says what is used
 
 
@@ -72,6 +77,7 @@ class EmulatedExecutor(Executor):
         self._random = Random(settings.seed)
         self._words = range(FIRST_WORD, self.model_config.get_vocab_size())
         self._prompt_tokens: dict[str, int] = {}
+        self._ends: dict[str, tuple[int, int]] = {}  # after how many tokens, and with which
         self._step: SchedulerOutput | None = None
         self._pace = Pace()
         self._answers: dict[str, Any] = {
@@ -110,6 +116,10 @@ class EmulatedExecutor(Executor):
         for new in scheduler_output.scheduled_new_reqs:
             tokens = new.prefill_token_ids or new.prompt_token_ids or ()
             self._prompt_tokens[new.req_id] = len(tokens)
+            params = new.sampling_params
+            length = ((params and params.extra_args) or {}).get(LENGTH)
+            if params and length is not None and params.stop_token_ids:
+                self._ends[new.req_id] = int(length), params.stop_token_ids[0]
         if not scheduler_output.total_num_scheduled_tokens:
             # Whenever its last request ended, EngineCore clears it away with an empty step.
             self._pace.idle()
@@ -140,13 +150,22 @@ class EmulatedExecutor(Executor):
     def _tokens(self, step: SchedulerOutput) -> ModelRunnerOutput:
         ids = list(step.num_scheduled_tokens)
         complete = self._complete(step)
+        cached = step.scheduled_cached_reqs
+        spoken = dict(zip(cached.req_ids, cached.num_output_tokens, strict=True))
+        for new in step.scheduled_new_reqs:  # one that was preempted may come as new, with output
+            spoken[new.req_id] = self._prompt_tokens[new.req_id] - len(new.prompt_token_ids or ())
         return ModelRunnerOutput(
             req_ids=ids,
             req_id_to_index={req_id: index for index, req_id in enumerate(ids)},
             sampled_token_ids=[
-                [self._random.choice(self._words)] if req_id in complete else [] for req_id in ids
+                [self._word(req_id, spoken[req_id])] if req_id in complete else [] for req_id in ids
             ],
         )
+
+    def _word(self, req_id: str, spoken: int) -> int:
+        word = self._random.choice(self._words)
+        length, stop = self._ends.get(req_id, (0, word))
+        return stop if spoken + 1 == length else word
 
     def _complete(self, step: SchedulerOutput) -> set[str]:
         """The requests whose every token so far is computed after this step: these speak."""
@@ -166,6 +185,7 @@ class EmulatedExecutor(Executor):
     def _forget(self, step: SchedulerOutput) -> None:
         for req_id in step.finished_req_ids:
             self._prompt_tokens.pop(req_id, None)
+            self._ends.pop(req_id, None)
 
     def check_health(self) -> None:
         """Always well."""

@@ -45,7 +45,10 @@ def emulated(deploy: Deploy, model_path: Path) -> None:
         batching={"policy": "adaptive", "exchange_hz": 1},
         emulate={"profile": PROFILE, "kv_tokens": KV_TOKENS, "time_scale": SCALE},
     )
-    app["args"]["llm_configs"][0]["engine_kwargs"] = {**ENGINE.model_dump(), "max_model_len": 512}
+    app["args"]["llm_configs"][0]["engine_kwargs"] = {
+        **ENGINE.model_dump(exclude_none=True),
+        "max_model_len": 512,
+    }
     deploy(app)
 
 

@@ -51,7 +51,7 @@ def engine(
         if async_scheduling:
             patch.setattr(CpuPlatform, "check_and_update_config", _keep_async_scheduling)
         # In float32, the size of a batch does not decide which of two near tokens wins.
-        llm = LLM(str(model), enforce_eager=True, dtype="float32", **sizes, **cache, **args)
+        llm = LLM(str(model), enforce_eager=True, dtype="float32", **sizes | cache | args)
     try:
         yield llm
     finally:
