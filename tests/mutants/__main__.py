@@ -121,6 +121,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     start_s = time.monotonic()
     cover, known = Cover(), equivalents()
     mutants = [mutant for file in args.files for mutant in mutants_of(ROOT / file, ROOT)]
+    for key in known.keys() - {mutant.key for mutant in mutants}:
+        if key[0] in args.files:
+            print("equivalent.toml: no such mutant:", *key, sep="\n  ")
     if args.sample is not None and args.sample < len(mutants):
         mutants = random.Random(args.seed).sample(mutants, args.sample)
     preload()

@@ -50,6 +50,18 @@ def test_the_smaller_one_is_named() -> None:
     assert policy(50).fleet(report(engine=engine(kv_tokens=5000)), known, 0.0).reason == "memory"
 
 
+def test_of_equal_ones_it_is_memorys() -> None:
+    exact = pool(lengths=LENGTHS, model=StepModel(0.0, 0.25, 0.0, 0.0, 0.0, 0.0))
+    assert policy(32_000).fleet(report(engine=ROOMY), exact, 0.0) == Decision(128, "sla")
+    kv_tokens = next(
+        kv
+        for kv in range(1000, 40_000, 50)
+        if policy().fleet(report(engine=engine(kv_tokens=kv)), exact, 0.0).max_running == 128
+    )
+    said = report(engine=engine(kv_tokens=kv_tokens))
+    assert policy(32_000).fleet(said, exact, 0.0) == Decision(128, "memory")
+
+
 def slow(c1: float, seq: int, replica_id: str = "r1") -> ReplicaReport:
     model = StepModel(c0=0.02, c1=c1, c2=0.0, c3=0.0, c4=0.0, sigma_s=0.0)
     return report(engine=ROOMY, model=model, seq=seq, replica_id=replica_id)

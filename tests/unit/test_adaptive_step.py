@@ -132,6 +132,11 @@ def test_speculating_decodes_take_their_drafts_of_the_budget() -> None:
     assert step.max_running == 12 + 2
 
 
+def test_who_has_as_many_tokens_to_compute_as_a_decode_takes_decodes() -> None:
+    assert ask(half(tokens_per_decode=4), [(96, 90, 10)], prompts(10)).may_pause_prefill
+    assert not ask(half(tokens_per_decode=4), [(95, 90, 10)], prompts(10)).may_pause_prefill
+
+
 def sized(use: Callable[[ChunkSizer], int], itl_s: float = 0.05) -> int:
     sizer = ChunkSizer(itl_s, 99)
     sizer.hear(MODEL)
@@ -225,3 +230,30 @@ def test_a_long_prompt_that_takes_its_part_leaves_the_rest_to_the_next() -> None
     s = half(long_prompt_tokens=512)
     step = ask(s, [*decoding(1), *prompts(9000)], prompts(*[9000] * 9))
     assert step.max_running == 2 + 3
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "fits"),
+    [
+        ([], prompts(9000), False),  # a block of 528 is more than the SLA leaves
+        ([], prompts(150), True),  # the whole prompt
+        (prompts(9000, computed=5000), prompts(50), False),  # 280 to the next boundary
+        (prompts(9000, computed=5180), prompts(9000), True),  # 100
+        (prompts(9000, computed=5280), prompts(50), False),  # it stands on one
+        (prompts(5380, computed=5280), [], True),  # its last 100
+    ],
+)
+def test_where_prompts_are_computed_in_whole_blocks_less_is_nothing(
+    running: list[tuple[int, int, int]], waiting: list[tuple[int, int, int]], fits: bool
+) -> None:
+    first = running[0][0] if running else 0
+    chunk = sized(lambda z: z.chunk(20, 2000, first, least=16, most=2028))
+    assert 100 < chunk < 280
+    step = ask(half(50, whole_chunk_tokens=528), decoding(20) + running, waiting, elsewhere=1)
+    assert step.token_budget == 20 + (chunk if fits else 0)
+
+
+def test_a_block_that_waited_long_enough_is_computed_whole() -> None:
+    s = half(50, whole_chunk_tokens=528)
+    budgets = [ask(s, decoding(20), prompts(9000)).token_budget for _ in range(129)]
+    assert budgets == [20] * 128 + [548]

@@ -114,20 +114,3 @@ def test_what_running_requests_hold_varies_by_their_lengths_and_by_their_age() -
 def test_fixed_lengths_vary_by_age_alone() -> None:
     assert moments_of([(128, 120)] * 5).variance_live == pytest.approx(120**2 / 12)
     assert LengthMoments().variance_live == 0
-
-
-def test_what_varies_against_its_other_half_takes_variance_off() -> None:
-    # i + o / 2 is 150 for both: only the age is left.
-    opposed = moments_of([(100, 100), (50, 200)])
-    assert opposed.variance_live == pytest.approx((100**2 + 200**2) / 2 / 12)
-
-
-def test_a_ring_remembers_1024_requests() -> None:
-    ring = LengthRing()
-    ring.add(5, 7)
-    for _ in range(1023):
-        ring.add(1, 1)
-    assert ring.moments().n == 1024
-    assert ring.moments().input == 1023 + 5
-    ring.add(1, 1)
-    assert (ring.moments().n, ring.moments().input, ring.moments().cross) == (1024, 1024, 1024)

@@ -1,6 +1,7 @@
 """The online step-time fit against numpy, and before anything was seen."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -112,3 +113,12 @@ def test_where_there_is_no_room_it_is_what_is_missing_in_prompt_tokens() -> None
     free = StepModel(0.02, 1e-3, 0.0, 1e-4, 1e-8, 0.0)
     assert prefill_room(free, 40, 0, 1000, 0.05) == pytest.approx(-0.01 / (1e-4 + 1e-5))
     assert prefill_room(free, 30, 0, 1000, 0.05) == 0
+
+
+def test_the_tail_is_the_priors_until_it_was_measured_here() -> None:
+    online = OnlineStepModel(replace(PRIOR, tail_frac=0.2))
+    assert online.model.tail_frac == 0.2
+    online.tail_frac = 0.1
+    for row in rows(8):
+        online.learn(*row)
+    assert online.model.tail_frac == 0.1

@@ -195,3 +195,25 @@ def test_what_comes_out_negative_is_left_out_and_the_rest_solved_anew() -> None:
     assert step_time.nonnegative(a, np.array([3.0, 3.0])) == pytest.approx([1.0, 1.0])
     assert step_time.nonnegative(a, np.array([4.0, 1.0])) == pytest.approx([2.0, 0.0])
     assert step_time.nonnegative(a, np.array([-1.0, -1.0])) == pytest.approx([0.0, 0.0])
+
+
+def test_of_the_first_steps_outliers_are_cut_by_their_own_fit_in_five_rounds() -> None:
+    rows = np.array(
+        [
+            [1.0, s.decodes, s.kv_tokens, s.prefill_tokens, s.prefill_context, s.duration_s]
+            for s in steps(60, noise_s=0.001)
+        ]
+    )
+    rows[[7, 20], 5] = 3.0, 0.0  # a pause, and a clock that was set
+    v, t = rows[:, :5] / [1, 100, 100_000, 1000, 1_000_000], rows[:, 5]
+    for _ in range(5):
+        # None of these comes out negative in the end, those that do on the way are left out.
+        c = step_time.nonnegative(v.T @ v + 1e-3 * np.eye(5), v.T @ t)
+        error = t - v @ c
+        spread = 1.4826 * np.median(np.abs(error - np.median(error)))
+        most = 5 * np.maximum(spread, 0.02 * (v @ c))
+        t = v @ c + np.minimum(np.maximum(error, np.median(error) - most), np.median(error) + most)
+    cut = step_time.cut_rows(rows)
+    assert cut[:, :5].tolist() == rows[:, :5].tolist()
+    assert cut[:, 5] == pytest.approx(t, rel=1e-9)
+    assert rows[7, 5] == 3.0
