@@ -188,3 +188,20 @@ def test_each_request_is_looked_at_once_after_it_was_found_late() -> None:
         turn(lane, aside, 10.0 + step)
         assert lane.pop().name == "new"
     assert looked.count("late") == 100
+
+
+def test_the_turn_comes_after_20_starts() -> None:
+    aside = StepAside(1.0)
+    lane = lane_of(aside, [Waiting("a", 0.0), Waiting("c", 9.9)])
+    aside.observe(0, 0.1, starts=19)
+    assert turn(lane, aside, 10.0) == "ca"
+    aside.observe(0, 0.1, starts=1)
+    assert turn(lane, aside, 10.0) == "ac"
+
+
+def test_a_step_without_a_duration_says_nothing_of_the_rate() -> None:
+    aside = StepAside(5.0)
+    aside.observe(1000, 0.0, 0)
+    assert aside._tokens_per_s == 0
+    aside.observe(1000, 0.5, 0)
+    assert aside._tokens_per_s == 2000
