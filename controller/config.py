@@ -82,6 +82,14 @@ class BatchingConfig(Block):
     overflow_probability: float = Field(
         0.02, gt=0, lt=0.5, description="epsilon_M: chance that KV memory overflows"
     )
+    prefill_floor: float = Field(
+        0.01,
+        ge=0,
+        le=0.5,
+        description="share of steps that compute prompts where sla.itl_ms leaves them no room; each"
+        " takes up to sla.itl_ms longer than its decodes, so this share of tokens may be late; 0:"
+        " prompts wait until there is room",
+    )
     enforce: bool = Field(True, description="false: compute and report, never touch the engine")
     step_aside: bool | None = Field(
         None,

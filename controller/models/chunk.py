@@ -10,8 +10,6 @@ from controller.models.step_time import StepModel
 from controller.models.tail import Tail
 from controller.records import StepSample
 
-# A prompt that got nothing for this long gets a block: at 50 ms every 6 s, in 1% of the steps.
-PATIENCE_STEPS = 128
 AIMED_FRAC = 0.98  # a step predicted to take this much of the time it had was sized by the SLA
 # Of the room above one decode. A quarter keeps the SLA as well; half of it, under noise of 5%, not.
 LEFT = 0.1
@@ -31,18 +29,23 @@ class ChunkSizer:
     Args:
         limit_s: D, seconds.
         percentile: of the gaps between tokens, this many % are to be within D.
+        prefill_floor: the share of steps that compute prompts where D leaves them no room: after
+            1 / ``prefill_floor`` steps without any, one takes up to D longer than its decodes.
 
     Attributes:
         steps: how many it has learned from.
+        forced: whether the last chunk was given without room for it.
     """
 
-    def __init__(self, limit_s: float, percentile: float) -> None:
+    def __init__(self, limit_s: float, percentile: float, prefill_floor: float = 0.01) -> None:
         self._limit_s = limit_s
         self._time = OnlineStepModel(guess(limit_s))
         self._margin = Margin(limit_s, percentile)
         self._tail = Tail(percentile)
         self._stair_s = 0.0  # what steps with a prompt take beyond the model
-        self._starved = 0
+        self._floor = prefill_floor
+        self._starved = 0  # steps without a prompt token, for which there was no room
+        self.forced = False
         self.steps = 0
 
     @property
@@ -94,23 +97,32 @@ class ChunkSizer:
         Args:
             decodes, kv: requests that decode, and their KV tokens.
             context: tokens of the first prompt in line that are computed already.
-            least: what a prompt gets at last that got nothing for ``PATIENCE_STEPS``.
+            least: fewer tokens get no prompt any further.
         """
         room = prefill_room(self.model, decodes, kv, context, self.until_s)
-        chunk = math.floor(min(max(room, 0), most))
-        self._starved += 1
-        if self._starved > PATIENCE_STEPS:
+        chunk, least = math.floor(min(max(room, 0), most)), min(least, most)
+        self._starved = 0 if chunk >= least else self._starved + 1
+        self.forced = self._starved * self._floor >= 1
+        if self.forced:
             # Whether it was taken is seen a step later where steps overlap.
-            self._starved = PATIENCE_STEPS - 1
-            chunk = max(chunk, min(least, most))
+            self._starved -= 2
+            decodes_s = self.model.predict_s(decodes, kv, 0, 0)
+            longer_s = kept_itl_s(self.model, self._limit_s)
+            room = prefill_room(self.model, decodes, kv, context, decodes_s + longer_s)
+            chunk = math.floor(min(max(room, least), most))
         return chunk
 
     def in_time(self, decodes: int, kv: int) -> bool:
-        """Whether a step of decodes alone is within the SLA."""
-        return self.model.predict_s(decodes, kv, 0, 0) <= self.until_s
+        """Whether a step of decodes alone is within the SLA, or need not be (``forced``)."""
+        return self.forced or self.model.predict_s(decodes, kv, 0, 0) <= self.until_s
 
     def fitting(self, together: Forecast) -> int:
-        """How many candidates may start so that at no horizon the decodes alone break the SLA."""
+        """How many candidates may start so that at no horizon the decodes alone break the SLA.
+
+        All of them for a chunk that is given without room.
+        """
+        if self.forced:
+            return len(together.alive)
         model = self.model
         step_s = model.c0 + model.c1 * together.alive + model.c2 * together.reads
         return leading(step_s.max(axis=1) <= self.until_s)

@@ -61,7 +61,9 @@ class AdaptiveStep:
             engine.kv_tokens, engine.block_tokens, config.overflow_probability
         )
         limit_s = config.sla.itl_s
-        self._chunks = None if limit_s is None else ChunkSizer(limit_s, config.sla.percentile)
+        self._chunks = None
+        if limit_s is not None:
+            self._chunks = ChunkSizer(limit_s, config.sla.percentile, config.prefill_floor)
 
     @property
     def model(self) -> StepModel | None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from controller.capacity import out_of_reach
-from controller.models.chunk import PATIENCE_STEPS, ChunkSizer
+from controller.models.chunk import ChunkSizer
 from controller.models.margin import AIM, Margin
 from controller.models.online import OnlineStepModel, guess, prefill_room
 from controller.models.step_time import StepModel
@@ -138,28 +138,6 @@ def test_chunks_shrink_as_the_batch_grows_and_grow_with_the_sla() -> None:
 
     assert chunk(10, 0.05) > chunk(60, 0.05) > chunk(100, 0.05)
     assert chunk(60, 0.08) > chunk(60, 0.05)
-
-
-def starved(taken: bool) -> list[int]:
-    """The chunks of a batch that leaves prompts no room, where what is offered is taken or not."""
-    sizer = ChunkSizer(0.05, 99)
-    sizer.hear(TRUE)
-    chunks = []
-    for _ in range(2 * PATIENCE_STEPS):
-        chunks.append(sizer.chunk(200, 60_000, 0, least=16, most=2048))
-        sizer.observe(sample(200, chunks[-1] if taken else 0, 0.0802))
-    return chunks
-
-
-def test_a_prompt_is_not_kept_waiting_for_ever() -> None:
-    chunks = starved(taken=True)
-    assert chunks.index(16) == PATIENCE_STEPS
-    assert sum(chunks) == 16
-
-
-def test_what_was_offered_and_not_computed_is_offered_again() -> None:
-    chunks = starved(taken=False)
-    assert chunks[: PATIENCE_STEPS + 5] == [0] * PATIENCE_STEPS + [16, 0, 16, 0, 16]
 
 
 @pytest.mark.parametrize("limit_s", [0.01, 0.022])  # one decode takes 20.2 ms

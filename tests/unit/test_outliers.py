@@ -160,7 +160,7 @@ def test_a_change_of_speed_is_learned_as_if_nothing_were_cut(speed: float) -> No
 def test_after_a_change_of_speed_the_steps_are_inside_the_sla_within_two_seconds(
     speed: float,
 ) -> None:
-    sizer = ChunkSizer(0.06, 99)
+    sizer = ChunkSizer(0.06, 99, prefill_floor=0.0)
     sizer.hear(TRUE)
     now_s, late = 0.0, []
     for number in range(1000):
