@@ -174,3 +174,15 @@ def test_after_a_change_of_speed_the_steps_are_inside_the_sla_within_two_seconds
             late.append((took_s > 0.06, now_s > 2.0))
     after = [was_late for was_late, counts in late if counts]
     assert sum(after) <= 0.01 * len(after)
+
+
+@pytest.mark.parametrize(("before_s", "then_s"), [(9.0, 0.01), (0.01, 9.0)])
+def test_two_off_to_one_side_do_not_count_against_three_to_the_other(
+    before_s: float, then_s: float
+) -> None:
+    outliers = Outliers()
+    for _ in range(500):
+        outliers.cut(1.0, 1.0)
+    for _ in range(2):
+        outliers.cut(before_s, 1.0)
+    assert [outliers.cut(then_s, 1.0) == then_s for _ in range(3)] == [False, False, True]
