@@ -255,5 +255,5 @@ def test_where_prompts_are_computed_in_whole_blocks_less_is_nothing(
 
 def test_a_block_that_waited_long_enough_is_computed_whole() -> None:
     s = half(50, whole_chunk_tokens=528)
-    budgets = [ask(s, decoding(20), prompts(9000)).token_budget for _ in range(129)]
-    assert budgets == [20] * 128 + [548]
+    budgets = [ask(s, decoding(20), prompts(9000)).token_budget for _ in range(100)]
+    assert budgets == [20] * 99 + [548]

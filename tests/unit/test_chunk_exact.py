@@ -37,17 +37,48 @@ def test_the_chunk_is_whole_tokens_of_what_is_left_up_to_the_most() -> None:
     assert sizer().chunk(500, 5500, 0, least=16, most=2048) == 0
 
 
-def test_after_128_steps_without_a_prompt_token_a_prompt_gets_the_least() -> None:
+@pytest.mark.parametrize(("floor", "steps"), [(0.01, 100), (0.02, 50), (0.03, 34)])
+def test_a_prompt_without_room_gets_the_sla_beside_the_decodes_in_its_share_of_the_steps(
+    floor: float, steps: int
+) -> None:
+    one = ChunkSizer(0.05005, 99, floor)
+    one.hear(MODEL)
+    # 50.05 ms more than 200 decodes take: 500.5 tokens.
+    chunks = [one.chunk(200, 0, 0, least=16, most=2048) for _ in range(steps + 3)]
+    # Whether it was computed is seen a step later; where it was not, it comes again after that.
+    assert chunks == [0] * (steps - 1) + [500, 0, 500, 0]
+    assert one.chunk(200, 0, 0, least=600, most=2048) == 600
+    one.chunk(200, 0, 0, least=600, most=2048)
+    assert one.chunk(200, 0, 0, least=600, most=9) == 9
+
+
+def test_while_it_is_given_without_room_nobody_is_held_back_for_the_sla() -> None:
     one = sizer()
-    starved = [one.chunk(200, 0, 0, least=16, most=2048) for _ in range(129)]
-    assert starved == [0] * 128 + [16]
-    assert one.chunk(200, 0, 0, least=16, most=2048) == 0  # it may be under way
-    assert one.chunk(200, 0, 0, least=16, most=9) == 9
+    crowded = forecast([[900.0]] * 3, [[0.0]] * 3)
+    for _ in range(99):
+        one.chunk(200, 0, 0, least=16, most=2048)
+        assert not one.forced
+    assert not one.in_time(200, 0)
+    assert one.fitting(crowded) == 0
+    one.chunk(200, 0, 0, least=16, most=2048)
+    assert one.forced
+    assert one.in_time(200, 0)
+    assert one.fitting(crowded) == 3
+
+
+@pytest.mark.parametrize("least", [119, 120])
+def test_room_for_the_least_ends_the_wait(least: int) -> None:
+    one = sizer()
+    for _ in range(99):
+        one.chunk(200, 0, 0, least=16, most=2048)
+    # 119 tokens fit beside 50 decodes; where they get no prompt any further, it is the 100th.
+    one.chunk(50, 5500, 0, least=least, most=2048)
+    assert one.forced is (least > 119)
 
 
 def test_prompt_tokens_that_were_computed_end_the_wait() -> None:
     one = sizer()
-    for _ in range(128):
+    for _ in range(99):
         one.chunk(200, 0, 0, least=16, most=2048)
     one.observe(StepSample(10, 1000, 1, 1, 0.0221))
     assert one.chunk(200, 0, 0, least=16, most=2048) == 0
