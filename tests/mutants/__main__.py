@@ -26,7 +26,7 @@ from tests.mutants.run import is_killed, preload
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / ".cache" / "mutants"
 TARGET = 0.85
-MOST_S = 3.0  # of tests for one mutant: those that come later run it among much else
+MOST_S = 3.0  # CPU time of the tests of one mutant: those that come later run it among much else
 LEFT_OUT = ("__init__.py", "actor.py")  # of the controller: nothing, and what needs Ray
 FILES = [
     *sorted(

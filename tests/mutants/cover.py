@@ -5,10 +5,10 @@ python -m tests.mutants.cover OUT.json FILE ...
 
 import json
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import coverage
 import pytest
@@ -23,20 +23,21 @@ QUIET = [
 
 
 class _Contexts:
-    """Tells coverage which test runs, and keeps how long each took, seconds."""
+    """Tells coverage which test runs, and keeps the CPU time of each (the machine may be busy)."""
 
     def __init__(self, measured: coverage.Coverage) -> None:
         self._measured = measured
+        self._start_s = 0.0
         self.took_s: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         self._measured.switch_context(without_parameters(item.nodeid))
+        self._start_s = time.process_time()
 
-    def pytest_runtest_teardown(self) -> None:
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        self.took_s[without_parameters(item.nodeid)] += time.process_time() - self._start_s
         self._measured.switch_context("")
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        self.took_s[without_parameters(report.nodeid)] += report.duration
 
 
 def without_parameters(nodeid: str) -> str:

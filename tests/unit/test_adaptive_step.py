@@ -120,6 +120,12 @@ def test_memory_keeps_the_next_one_waiting() -> None:
     assert step.reason == "memory"
 
 
+def test_where_memory_and_sla_hold_all_nothing_binds() -> None:
+    # All that they may say does not fit, so the batch is looked ahead.
+    step = ask(half(50, kv_tokens=20_000), decoding(3), prompts(50, 50), kv=300)
+    assert (step.max_running, step.reason) == (5, "load")
+
+
 def test_speculating_decodes_take_their_drafts_of_the_budget() -> None:
     s = half(tokens_per_decode=4)
     # Up to four tokens that are not computed are drafts, five a prompt.
