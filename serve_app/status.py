@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_snapshot(address: str) -> dict[str, Any]:
-    """``ControlLoop.snapshot`` of the cluster at this Ray address.
+    """``BatchController.snapshot`` of the cluster at this Ray address.
 
     Raises:
         BrimfulError: no cluster is there, or no controller in it.
@@ -37,10 +37,10 @@ def read_snapshot(address: str) -> dict[str, Any]:
 
 
 def table(snapshot: dict[str, Any]) -> Any:
-    """``ControlLoop.snapshot`` as a rich table, one row per replica."""
+    """``BatchController.snapshot`` as a rich table, one row per replica."""
     from rich.table import Table
 
-    result = Table(title="Batch controller")
+    result = Table(title=f"Batch controller {snapshot['version']}")
     for name in ("group", "policy", "replica", "heard", "mode", "cap", "bound by", "running"):
         result.add_column(name)
     for name in ("waiting", "KV use", "ITL p99 ms", "preempted", "capacity/s"):

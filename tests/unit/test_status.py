@@ -14,9 +14,11 @@ def row(**changes: Any) -> list[str]:
     """The one row of a loop that heard one replica, by column, after the replica's id."""
     loop = ControlLoop()
     loop.exchange(report(itl=histogram_of([0.02])), batching(), 10.0)
-    snapshot = loop.snapshot(12.5)
+    snapshot = {"version": "0.1.0+0a1b2c3d", **loop.snapshot(12.5)}
     snapshot["groups"]["g"]["replicas"]["r1"].update(changes)
-    return [next(iter(column.cells)) for column in table(snapshot).columns][2:]
+    shown = table(snapshot)
+    assert shown.title == "Batch controller 0.1.0+0a1b2c3d"
+    return [next(iter(column.cells)) for column in shown.columns][2:]
 
 
 def test_a_replica_is_one_row() -> None:
