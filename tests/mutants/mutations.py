@@ -79,8 +79,13 @@ class _Visitor(cst.CSTVisitor):
 
 
 def _means_nothing(node: cst.CSTNode) -> bool:
-    """Whether nothing in it changes what the module does: types, decorators, imports."""
+    """Whether nothing in it changes what the module does: types, decorators, imports, ``strict``.
+
+    ``zip(strict=True)`` guards against a fault of the program itself.
+    """
     if isinstance(node, cst.Annotation | cst.Decorator | cst.Import | cst.ImportFrom):
+        return True
+    if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "strict":
         return True
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
         return node.func.value in ("len", "isinstance", "TypeVar")

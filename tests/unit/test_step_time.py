@@ -217,3 +217,8 @@ def test_of_the_first_steps_outliers_are_cut_by_their_own_fit_in_five_rounds() -
     assert cut[:, :5].tolist() == rows[:, :5].tolist()
     assert cut[:, 5] == pytest.approx(t, rel=1e-9)
     assert rows[7, 5] == 3.0
+
+
+def test_statistics_of_no_steps_are_zeros() -> None:
+    nothing = StepStats()
+    assert (*nothing.a, *nothing.b, nothing.n, nothing.tt) == (0.0,) * 32

@@ -1,0 +1,155 @@
+"""What admission takes of memory and of pace, number by number."""
+
+import pytest
+
+from controller.models.admission import Admission
+from controller.models.lookahead import Forecast, LiveRequests, live_requests
+
+
+def rows(
+    n: int, prompt: int = 90, outputs: int = 10, most: int = 4000, shared: int = 0
+) -> LiveRequests:
+    """n alike, of which all is computed."""
+    computed = prompt + outputs
+    return live_requests([computed] * n, [prompt] * n, [outputs] * n, [most] * n, [shared] * n)
+
+
+def admission(kv_tokens: int = 10_000) -> Admission:
+    return Admission(kv_tokens, 16, 0.02)
+
+
+def fit(
+    one: Admission, running: LiveRequests, candidates: LiveRequests, kv_used: int
+) -> tuple[int, Forecast | None]:
+    return one.fitting(running, candidates, kv_used)
+
+
+@pytest.mark.parametrize(
+    ("kv_used", "frac", "common"),
+    [
+        (0, 1.0, 0.0),  # not measured
+        (216, 0.5, 0.0),  # windows of attention
+        (432, 1.0, 0.0),  # four of 100, and half a block each
+    ],
+)
+def test_less_in_use_than_requests_hold_is_not_kept(
+    kv_used: int, frac: float, common: float
+) -> None:
+    assert admission()._in_memory(rows(4), kv_used) == (frac, common)
+
+
+@pytest.mark.parametrize(
+    ("kv_used", "common"),
+    [
+        (192, 0.0),  # 40 each alone, and half a block
+        (252, 60.0),  # one prefix for all four
+        (312, 120.0),  # two of them
+        (1000, 120.0),  # no fewer than two share one; the rest is not theirs
+    ],
+)
+def test_more_in_use_is_shared_prefixes_by_two_requests_at_least(
+    kv_used: int, common: float
+) -> None:
+    assert admission()._in_memory(rows(4, shared=60), kv_used) == (1.0, common)
+
+
+@pytest.mark.parametrize(("kv_tokens", "asked"), [(560, False), (559, True)])
+def test_nothing_is_forecast_where_all_that_may_be_said_fits_in_whole_blocks(
+    kv_tokens: int, asked: bool
+) -> None:
+    # Two of 100 that may say 50 more, three of 40 that may say 20; a block for each.
+    running, waiting = rows(2, most=60), rows(3, prompt=40, outputs=0, most=20)
+    fitting, together = fit(admission(kv_tokens), running, waiting, 200)
+    assert (together is not None) is asked
+    assert asked or fitting == 3
+
+
+@pytest.mark.parametrize(("kv_tokens", "asked"), [(500, False), (499, True)])
+def test_a_prefix_in_memory_counts_once(kv_tokens: int, asked: bool) -> None:
+    # Two that hold 40 alone and 60 together, and 50 more each; three as above.
+    running, waiting = rows(2, most=60, shared=60), rows(3, prompt=40, outputs=0, most=20)
+    _, together = fit(admission(kv_tokens), running, waiting, 40 + 40 + 16 + 60)
+    assert (together is not None) is asked
+
+
+def test_theta_moves_by_a_fifth_for_a_preemption_and_its_accepted_share_for_an_end() -> None:
+    one = admission()
+    assert one.theta == 1.0
+    one.preempted()
+    assert one.theta == pytest.approx(1.2)
+    for _ in range(7):
+        one.stepped()
+    one.preempted()  # within 8 steps it has the same cause
+    assert one.theta == pytest.approx(1.2)
+    one.stepped()
+    one.preempted()
+    assert one.theta == pytest.approx(1.4)
+    one.finished(10)
+    assert one.theta == pytest.approx(1.4 - 0.2 * 0.02)
+
+
+def pacing() -> Admission:
+    """150 of mixed ages fill its memory; answers have 400 tokens, and 200 halfway."""
+    one = admission(60_000)
+    for _ in range(100):
+        one.finished(400)
+    fit(one, rows(1), rows(1), 100)
+    one._means = 400.0, 200.0
+    return one
+
+
+YOUNG = rows(60, prompt=200, outputs=1)
+
+
+def test_starts_are_paced_at_1_3_times_those_of_mixed_ages() -> None:
+    one = pacing()
+    starts = [one.paced(10, YOUNG, waiting=1000) for _ in range(400)]
+    assert max(starts) == 1
+    assert sum(starts) == int(400 * 1.3 * 150 / 400)
+
+
+def test_no_more_than_four_steps_of_starts_are_saved_up() -> None:
+    one = pacing()
+    for _ in range(100):
+        assert one.paced(0, YOUNG, waiting=1000) == 0
+    assert one.paced(10, YOUNG, waiting=1000) == int(4 * 1.3 * 150 / 400)
+
+
+@pytest.mark.parametrize(
+    ("admitted", "waiting", "paced"),
+    [(75, 150, True), (76, 150, False), (75, 149, False)],
+)
+def test_only_a_batch_that_stays_below_nine_tenths_of_the_steady_one_is_paced(
+    admitted: int, waiting: int, paced: bool
+) -> None:
+    assert (pacing().paced(admitted, YOUNG, waiting) < admitted) is paced
+
+
+def test_an_idle_engine_and_one_that_knows_few_lengths_start_all() -> None:
+    assert pacing().paced(10, rows(0), waiting=1000) == 10
+    few = admission(60_000)
+    for _ in range(99):
+        few.finished(400)
+    fit(few, rows(1), rows(1), 100)
+    assert few.paced(10, YOUNG, waiting=1000) == 10
+
+
+def refreshed(one: Admission, steps: int) -> list[int]:
+    """At which steps what is known of lengths was brought up to date."""
+    seen, last = [], one._survival
+    for step in range(1, steps + 1):
+        one.stepped()
+        fit(one, rows(1), rows(1), 100)
+        if one._survival is not last:
+            seen.append(step)
+            last = one._survival
+    return seen
+
+
+def test_lengths_are_brought_up_to_date_every_8_steps_and_every_64_once_they_are_known() -> None:
+    one = admission()
+    fit(one, rows(1), rows(1), 100)
+    assert refreshed(one, 20) == [8, 16]
+    for _ in range(100):
+        one.finished(50)
+    assert refreshed(one, 70) == [4, 68]  # so many new ones are due at the next eight
