@@ -1,16 +1,19 @@
 """G1 and G2: offline tokens/s and preemptions where KV memory is what is short.
 
 No SLA, all requests at t = 0, KV memory so small that vLLM's default loses requests to it. Every
-policy serves the same draw of a seed, one policy after the other.
+policy serves the same draw of a seed, one policy after the other. A case in whose draws nothing is
+random is run once.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.bootstrap import geometric_mean, mean, ratio_of_means
+from benchmarks.bootstrap import geometric_mean, mean
 from benchmarks.cases import engine_of
 from benchmarks.document import markdown_table
 from benchmarks.engine import Ground, replay
+from benchmarks.headroom import SPREAD, MaxTokens
 from benchmarks.measure import Summary, summarise
 from benchmarks.policies import parse_policy
 from benchmarks.requests import Request
@@ -33,19 +36,27 @@ POLICIES = {
     "algorithm_1": "paper:l0=buffer",
     "live": "paper:memory=live",
 }
+BEST_OF = ("default", "watermark", "live", "clairvoyant")  # none of them has a setting to tune
+AT_LEAST = 0.995  # of the best of these
 Found = dict[str, tuple[float, float]]  # by spec: output tokens/s, preemptions per request
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Workloads, an equal share of the requests each, one after the other."""
+    """Workloads, an equal share of the requests each, one after the other.
+
+    Args:
+        max_tokens: what clients allow; an exact one tells every policy the answer's length.
+    """
 
     name: str
     kv_tokens: int
     workloads: tuple[str, ...]
+    requests: int = REQUESTS
+    max_tokens: MaxTokens = SPREAD
 
 
-CASES = (
+AMPLE = (
     Case("fixed-128-128", 30_000, ("fixed:128,128",)),
     Case("fixed-191-382", 60_000, ("fixed:191,382",)),
     Case("exponential-191-382", 60_000, ("exponential:191,382",)),
@@ -57,6 +68,13 @@ CASES = (
         ("fixed:128,64", "exponential:191,382", "fixed:256,512", "azure-2023-conversation"),
     ),
 )
+TIGHT = (
+    Case("fixed-64-300-6k", 6_000, ("fixed:64,300",), 300, 4096),
+    Case("fixed-191-382-40k", 40_000, ("fixed:191,382",), 400),
+    Case("fixed-128-128-20k", 20_000, ("fixed:128,128",), 400),
+    Case("fixed-191-382-exact", 60_000, ("fixed:191,382",), REQUESTS, "exact"),
+)
+CASES = AMPLE + TIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +93,16 @@ def draw(case: Case, requests: int, seed: int) -> tuple[Request, ...]:
     return tuple(
         request
         for index, name in enumerate(case.workloads)
-        for request in draw_requests(load_workload(name), each, math.inf, None, seed + 1000 * index)
+        for request in draw_requests(
+            load_workload(name), each, math.inf, None, seed + 1000 * index, case.max_tokens
+        )
     )
+
+
+def seeds_of(case: Case, requests: int, seeds: Sequence[int]) -> tuple[int, ...]:
+    """The seeds that differ: one where nothing is random."""
+    first = draw(case, requests, seeds[0])
+    return (seeds[0], *(s for s in seeds[1:] if draw(case, requests, s) != first))
 
 
 def offline(task: Task) -> Found:
@@ -98,78 +124,90 @@ def static(cap: int) -> str:
 
 def run(bench: Bench) -> Section:
     """Both parts: they read the same replays."""
-    requests = 60 if bench.small else REQUESTS
     cases = CASES[:1] if bench.small else CASES
+    counts = [min(case.requests, 60) if bench.small else case.requests for case in cases]
     sweep = tuple(map(static, CAPS))
     pilots = bench.map(
         offline,
-        [Task(case, PILOT_SEED, sweep, min(requests, PILOT_REQUESTS)) for case in cases],
+        [
+            Task(case, PILOT_SEED, sweep, min(n, PILOT_REQUESTS))
+            for case, n in zip(cases, counts, strict=True)
+        ],
         "G1 sweep",
     )
     best = [max(sweep, key=lambda spec: pilot[spec][0]) for pilot in pilots]
     tasks = [
-        Task(case, seed, (*POLICIES.values(), kept), requests)
-        for seed in bench.seeds
-        for case, kept in zip(cases, best, strict=True)
+        [Task(case, seed, (*POLICIES.values(), kept), n) for seed in seeds_of(case, n, bench.seeds)]
+        for case, n, kept in zip(cases, counts, best, strict=True)
     ]
-    done = iter(bench.map(offline, tasks, "G1 replays"))
-    by_seed = [[next(done) for _ in cases] for _ in bench.seeds]
-    by_case = [[found[k] for found in by_seed] for k in range(len(cases))]
+    done = iter(bench.map(offline, [one for of_case in tasks for one in of_case], "G1 replays"))
+    by_case = [[next(done) for _ in of_case] for of_case in tasks]
     for found, kept in ((f, k) for fs, k in zip(by_case, best, strict=True) for f in fs):
         found["best static"] = max(found[s] for s in (kept, "static"))
+        found["best"] = max(found[POLICIES[name]] for name in BEST_OF)
     rows = (*_throughput_rows(cases, by_case), *_preemption_rows(cases, by_case))
     return Section(
         "G1",
         "offline throughput and preemptions where KV memory is tight (G1, G2)",
-        f"Profile `{PROFILE}`, no SLA, {requests} requests at t = 0, seeds"
-        f" {', '.join(map(str, bench.seeds))}. Figures are output tokens/s of `adaptive` over those"
-        " of a baseline on the same requests; over several seeds (and workloads) the geometric"
-        f" mean. Best static: of max_num_seqs {', '.join(map(str, CAPS))} the best on seed"
-        f" {PILOT_SEED} with {PILOT_REQUESTS} requests, or 256, the default, whichever is better on"
-        " the seed. The"
-        " clairvoyant knows every output length.",
+        f"Profile `{PROFILE}`, no SLA, all requests at t = 0, seeds"
+        f" {', '.join(map(str, bench.seeds))}; where nothing in the requests is random, one run."
+        " Figures are output tokens/s of `adaptive` over those of another policy on the same"
+        " requests; over several seeds (and workloads) the geometric mean. Over the best: of"
+        " vLLM's default, a watermark of 0.05, the live rule and the clairvoyant, whichever is best"
+        " on the draw. Best static (first six workloads): of max_num_seqs"
+        f" {', '.join(map(str, CAPS))} the best on seed {PILOT_SEED} with {PILOT_REQUESTS}"
+        " requests, or 256, the default, whichever is better on the seed. The clairvoyant knows"
+        " every output length. Clients allow more tokens than the answer has (the table"
+        " says by which rule), but for the case named exact. Preemptions are for"
+        " information: none of them is avoided at any price.",
         rows,
-        (_table(cases, by_case, best),),
+        (_cases(cases, counts), _table(cases, by_case, best)),
     )
 
 
-def _ratios(found: list[Found], baseline: str) -> list[float]:
-    return [f["adaptive"][0] / f[baseline][0] for f in found]
+def _ratios(found: list[Found], other: str) -> list[float]:
+    return [f["adaptive"][0] / f[other][0] for f in found]
 
 
 def _throughput_rows(cases: tuple[Case, ...], by_case: list[list[Found]]) -> list[Row]:
     rows = []
-    for name, baseline, target in (
+    for case, found in zip(cases, by_case, strict=True):
+        ratio = geometric_mean([_ratios(found, "best")])
+        what = f"over the best of the four, {case.name}"
+        rows.append(Row(f"g1_best_{case.name}", what, "ratio", ratio, at_least=AT_LEAST))
+    ample = [found for case, found in zip(cases, by_case, strict=True) if case in AMPLE]
+    for name, other, target in (
         ("best_static", "best static", 1.03),
         ("default", POLICIES["default"], 1.08),
     ):
-        ratios = [_ratios(found, baseline) for found in by_case]
-        what = f"over {name.replace('_', ' ')}, all workloads"
+        ratios = [_ratios(found, other) for found in ample]
+        what = f"over {name.replace('_', ' ')}, the first six workloads"
         rows.append(Row(f"g1_{name}", what, "ratio", geometric_mean(ratios), at_least=target))
-    for name, target in (
-        ("clairvoyant", 0.98),
-        ("watermark", 1.0),
-        ("algorithm_1", 1.0),
-        ("live", 1.0),
-    ):
-        for case, found in zip(cases, by_case, strict=True):
-            ratio = geometric_mean([_ratios(found, POLICIES[name])])
-            what = f"over {name.replace('_', ' ')}, {case.name}"
-            rows.append(Row(f"g1_{name}_{case.name}", what, "ratio", ratio, at_least=target))
     return rows
 
 
 def _preemption_rows(cases: tuple[Case, ...], by_case: list[list[Found]]) -> list[Row]:
     rows = []
     for case, found in zip(cases, by_case, strict=True):
-        own = [f["adaptive"][1] for f in found]
-        default = [f[POLICIES["default"]][1] for f in found]
         what = f"preemptions per request, {case.name}"
-        rows.append(Row(f"g2_preemptions_{case.name}", what, "", mean(own), at_most=0.05))
-        share = ratio_of_means(own, default)
-        what = f"preemptions over the default's, {case.name}"
-        rows.append(Row(f"g2_to_default_{case.name}", what, "ratio", share, at_most=0.2))
+        own = mean([f["adaptive"][1] for f in found])
+        rows.append(Row(f"g2_preemptions_{case.name}", what, "", own))
     return rows
+
+
+def _cases(cases: tuple[Case, ...], counts: Sequence[int]) -> str:
+    lines = [
+        (
+            c.name,
+            ", ".join(f"`{w}`" for w in c.workloads),
+            str(n),
+            str(c.kv_tokens),
+            str(c.max_tokens),
+        )
+        for c, n in zip(cases, counts, strict=True)
+    ]
+    head = "case", "requests like", "how many", "KV tokens", "`max_tokens`"
+    return markdown_table(head, lines)
 
 
 def _table(cases: tuple[Case, ...], by_case: list[list[Found]], best: list[str]) -> str:
@@ -177,7 +215,7 @@ def _table(cases: tuple[Case, ...], by_case: list[list[Found]], best: list[str])
     for case, found, kept in zip(cases, by_case, best, strict=True):
         for spec in (*POLICIES.values(), kept):
             rate, preemptions = (mean([f[spec][k] for f in found]).value for k in (0, 1))
-            lines.append((case.name, f"`{spec}`", shown(rate), shown(preemptions)))
-    return markdown_table(
-        ("workload", "policy", "output tokens/s", "preemptions per request"), lines
-    )
+            over = geometric_mean([_ratios(found, spec)]).value
+            lines.append((case.name, f"`{spec}`", shown(rate), shown(over), shown(preemptions)))
+    head = "case", "policy", "output tokens/s", "`adaptive` over it", "preemptions per request"
+    return markdown_table(head, lines)

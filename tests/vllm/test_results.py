@@ -8,18 +8,39 @@ from benchmarks import results_control, results_memory
 from benchmarks.bare_engine import BareEngine
 from benchmarks.race import highest
 from benchmarks.results_bench import Bench
+from benchmarks.results_memory import CASES
 from controller.config import parse_batching
 from replicas.profile import StepNoise
 from replicas.profile_file import load_profile
 
 
-def test_memory_part_runs_and_every_row_has_a_target() -> None:
+def test_memory_part_runs_and_holds_adaptive_against_the_best_of_four() -> None:
     with ThreadPoolExecutor(1) as pool:
-        section = results_memory.run(Bench(pool, (101,), small=True))
-    ids = [row.id for row in section.rows]
-    assert len(ids) == len(set(ids)) == 8
-    assert all(row.met is not None and row.estimate.value >= 0 for row in section.rows)
+        section = results_memory.run(Bench(pool, (11,), small=True))
+    assert [row.id for row in section.rows] == [
+        "g1_best_fixed-128-128",
+        "g1_best_static",
+        "g1_default",
+        "g2_preemptions_fixed-128-128",
+    ]
+    assert section.rows[0].at_least == 0.995
+    assert section.rows[-1].met is None  # preemptions are no aim
     assert "clairvoyant" in section.markdown("make results")
+
+
+def test_a_case_without_randomness_counts_once() -> None:
+    seeds = {case.name: results_memory.seeds_of(case, 40, (11, 12, 13)) for case in CASES}
+    alone = [name for name, found in seeds.items() if found == (11,)]
+    assert alone == ["fixed-64-300-6k", "fixed-191-382-exact"]
+    # Fixed lengths, but each client allows something else.
+    assert seeds["fixed-128-128"] == (11, 12, 13)
+
+
+def test_no_case_but_the_one_named_so_tells_the_output_length() -> None:
+    for case in CASES:
+        drawn = results_memory.draw(case, 40, 11)
+        told = all(r.max_tokens == r.output_tokens for r in drawn)
+        assert told == case.name.endswith("exact")
 
 
 def test_a_violation_run_counts_tokens_and_steps() -> None:
