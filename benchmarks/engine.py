@@ -10,6 +10,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 
 from benchmarks.books import Books, ReplayError
 from benchmarks.clairvoyant import ClairvoyantScheduler
+from benchmarks.corner_engines import GrammarScheduler
 from benchmarks.ground import Ground
 from benchmarks.link import VirtualLink
 from benchmarks.model_len import max_model_len, tokens_of
@@ -127,6 +128,8 @@ class _Engine:
         elif plan.kind == "clairvoyant":
             cls = ClairvoyantScheduler
             own |= {"requests": counted, "profile": ground.profile, "itl_s": plan.itl_s}
+        elif ground.grammar_s is not None:
+            cls, own["grammar_s"] = GrammarScheduler, ground.grammar_s
         elif ground.charge_own_code and plan.batching.policy != "static":
             cls = watched_scheduler()
             self._watch = own["watch"] = Watch()

@@ -19,6 +19,7 @@ class Ground:
             measured on this machine while the replay runs, so no two replays are the same.
             Scheduling a step ahead hides it behind the step that runs, as far as it is shorter.
             ``static``, which stands for vLLM by itself, is not charged.
+        grammar_s: every request waits so long for its grammar; None: none has one.
     """
 
     profile: StepProfile
@@ -27,3 +28,4 @@ class Ground:
     shared_prefix_tokens: int = 0
     warm_up: tuple[Request, ...] = ()
     charge_own_code: bool = False
+    grammar_s: float | None = None

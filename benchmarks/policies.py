@@ -30,6 +30,7 @@ class EngineOptions(Block):
         scheduling_policy: None: priority where the workload has priorities, else fcfs.
         async_scheduling: the next step is scheduled before the output of this one is back, which
             is vLLM's default where it can; off, every step knows the outputs of all before it.
+        mamba_cache_mode: align: a hybrid model, whose prompts are cut where blocks end.
     """
 
     max_num_seqs: PositiveInt
@@ -41,6 +42,7 @@ class EngineOptions(Block):
     long_prefill_token_threshold: NonNegativeInt = 0
     scheduling_policy: Literal["fcfs", "priority"] | None = None
     async_scheduling: bool = False
+    mamba_cache_mode: Literal["none", "align"] = "none"
 
 
 class Speculation(Block):

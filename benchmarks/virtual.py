@@ -184,9 +184,15 @@ def make_scheduler(
     spec = FullAttentionSpec(
         block_size=block_size, num_kv_heads=1, head_size=64, dtype=torch.bfloat16
     )
+    groups = [KVCacheGroupSpec(["layer"], spec)]
+    config.cache_config.mamba_cache_mode = plan.engine.mamba_cache_mode
+    if plan.engine.mamba_cache_mode == "align":
+        from benchmarks.corner_engines import state_group
+
+        groups.append(state_group(block_size))
     return cls(
         vllm_config=config,
-        kv_cache_config=KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)]),
+        kv_cache_config=KVCacheConfig(blocks, [], groups),
         structured_output_manager=StructuredOutputManager(config),
         block_size=block_size,
         **own,
