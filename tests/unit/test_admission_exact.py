@@ -153,3 +153,16 @@ def test_lengths_are_brought_up_to_date_every_8_steps_and_every_64_once_they_are
     for _ in range(100):
         one.finished(50)
     assert refreshed(one, 70) == [4, 68]  # so many new ones are due at the next eight
+
+
+@pytest.mark.parametrize(("new", "due"), [(2, 64), (3, 8)])
+def test_where_more_than_2_percent_of_the_ends_are_new_it_is_every_8_steps(
+    new: int, due: int
+) -> None:
+    one = admission()
+    for _ in range(100):
+        one.finished(50)
+    fit(one, rows(1), rows(1), 100)
+    for _ in range(new):
+        one.finished(50)
+    assert refreshed(one, 64)[0] == due

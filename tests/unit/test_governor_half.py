@@ -148,3 +148,10 @@ def test_what_the_limits_say_of_the_sla_is_reported() -> None:
     g.apply(limits(capacity_per_s=2.5, sla_out_of_reach=True), 0.0)
     said = g.report(state(), 0.0, "r", "g")
     assert (said.capacity_per_s, said.sla_out_of_reach) == (2.5, True)
+
+
+def test_every_preemption_is_counted() -> None:
+    g = governor()
+    g.preempted()
+    g.preempted()
+    assert g.report(state(), 0.0, "r", "g").preemptions == 2

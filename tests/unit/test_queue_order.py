@@ -205,3 +205,9 @@ def test_a_step_without_a_duration_says_nothing_of_the_rate() -> None:
     assert aside._tokens_per_s == 0
     aside.observe(1000, 0.5, 0)
     assert aside._tokens_per_s == 2000
+
+
+def test_before_the_first_step_the_clock_stands_at_zero() -> None:
+    aside = StepAside(5.0)
+    assert not aside.late(Waiting("a", -5.0))
+    assert aside.late(Waiting("b", -5.5))

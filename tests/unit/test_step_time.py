@@ -222,3 +222,9 @@ def test_of_the_first_steps_outliers_are_cut_by_their_own_fit_in_five_rounds() -
 def test_statistics_of_no_steps_are_zeros() -> None:
     nothing = StepStats()
     assert (*nothing.a, *nothing.b, nothing.n, nothing.tt) == (0.0,) * 32
+
+
+@pytest.mark.parametrize(("count", "cut"), [(49, False), (50, True)])
+def test_a_pause_among_the_first_steps_is_cut_as_soon_as_they_are_50(count: int, cut: bool) -> None:
+    seen = [*linear_steps(count - 1), sample(decodes=50, kv_tokens=0, duration_s=3.0)]
+    assert (stats_of(seen).tt < 1) is cut
