@@ -166,3 +166,10 @@ def test_where_more_than_2_percent_of_the_ends_are_new_it_is_every_8_steps(
     for _ in range(new):
         one.finished(50)
     assert refreshed(one, 64)[0] == due
+
+
+def test_prefixes_that_are_shared_take_nothing_of_the_steady_batch() -> None:
+    # 100 alone and 200 of its answer: 200 of them fill the memory.
+    shared = rows(60, prompt=200, outputs=1, shared=100)
+    assert pacing().paced(10, shared, waiting=199) == 10
+    assert pacing().paced(10, shared, waiting=200) < 10
