@@ -16,6 +16,7 @@ LEFT = 0.1
 # Step times are staircases, and chunks that follow each other stand on one stair: the last five
 # say how far the model is off there.
 STAIR = 0.2
+FADE = 0.99  # ... as long as prompts come: what they took says less with each step without one
 
 
 class ChunkSizer:
@@ -71,16 +72,20 @@ class ChunkSizer:
     def observe(self, sample: StepSample) -> None:
         """Learn from a step."""
         features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
-        predicted_s = self.model.predict_s(*features)
-        # Decodes alone, too, may fill a step up. Beyond that it is a batch that has yet to shrink.
-        aimed = AIMED_FRAC <= predicted_s / self.until_s <= 1 / AIMED_FRAC
+        predicted_s, until_s = self.model.predict_s(*features), self.until_s
+        # A step that was longer from the start is judged as if it had been filled up to D only, or
+        # a margin larger than the room would never be unlearned.
+        over_s = max(predicted_s - until_s, 0.0)
+        aimed = predicted_s >= AIMED_FRAC * until_s
         counted_s = self._time.learn(*features, sample.duration_s)
         if sample.prefill_tokens:
             self._starved = 0
         self.steps += 1
         if not sample.decodes:
             return
-        if sample.prefill_tokens:
+        if not sample.prefill_tokens:
+            self._stair_s *= FADE
+        elif predicted_s <= until_s / AIMED_FRAC:  # a far longer one stands on another stair
             predicted_s += self._stair_s
             self._stair_s += STAIR * (counted_s - predicted_s)
         if counted_s == sample.duration_s:
@@ -89,7 +94,7 @@ class ChunkSizer:
             if self._tail.most is not None:
                 self._margin.bound(self._tail.most)
         if aimed and not out_of_reach(self.model, self._limit_s):
-            self._margin.observe(sample.duration_s, predicted_s, sample.decodes)
+            self._margin.observe(sample.duration_s - over_s, predicted_s - over_s, sample.decodes)
 
     def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
         """Prompt tokens of the next step, from 0 to ``most``.

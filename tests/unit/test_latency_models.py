@@ -97,20 +97,36 @@ def test_the_violation_rate_meets_the_percentile(percentile: float) -> None:
     assert violated / n <= allowed
 
 
-def margin_of(sizer: ChunkSizer) -> float:
-    """What a violation-free step would have to stay below, under D; seconds."""
-    return sizer._limit_s - sizer.until_s
-
-
 def test_a_step_that_was_not_filled_up_says_nothing_of_the_margin() -> None:
     sizer = ChunkSizer(0.05, 99)
     sizer.hear(TRUE)
-    before_s = margin_of(sizer)
-    for features in ((10, 3000, 0, 0), (150, 60_000, 40, 800)):  # 22.3 ms; 60.2: it has to shrink
-        for late_s in (0.0, 0.001):
-            sizer.observe(StepSample(*features, max(TRUE.predict_s(*features), 0.05) + late_s))
-            sizer.observe(StepSample(*features, TRUE.predict_s(*features)))
-    assert margin_of(sizer) == pytest.approx(before_s, abs=2e-4)
+    before_s = sizer._margin.seconds
+    for took_s in (0.0223, 0.051):
+        sizer.observe(StepSample(10, 3000, 0, 0, took_s))
+    assert sizer._margin.seconds == before_s
+
+
+def test_steps_longer_than_the_sla_that_were_predicted_to_be_lessen_the_margin() -> None:
+    sizer = ChunkSizer(0.05, 99)
+    sizer.hear(TRUE)
+    before_s = sizer._margin.seconds
+    for _ in range(100):  # 60 ms of decodes alone, a batch that has yet to shrink
+        sizer.observe(StepSample(150, 100_000, 0, 0, 0.0605))
+    assert sizer._margin.seconds < 0.5 * before_s
+
+
+def test_the_stair_is_of_steps_filled_up_to_the_sla_and_fades_without_them() -> None:
+    sizer = ChunkSizer(0.05, 99)
+    sizer.hear(TRUE)
+    for _ in range(5):
+        sizer.observe(StepSample(10, 3000, 800, 0, 0.15))  # given without room: 103 ms predicted
+    assert sizer._stair_s == 0
+    sizer.observe(StepSample(10, 3000, 100, 0, 0.05))
+    stair_s = sizer._stair_s
+    assert stair_s > 0
+    for _ in range(100):
+        sizer.observe(StepSample(10, 3000, 0, 0, 0.0223))
+    assert sizer._stair_s == pytest.approx(stair_s * 0.99**100)
 
 
 def test_decodes_that_fill_a_step_up_alone_count_as_much_as_prompts_that_do() -> None:

@@ -164,7 +164,7 @@ def test_after_a_change_of_speed_the_steps_are_inside_the_sla_within_two_seconds
     sizer.hear(TRUE)
     now_s, late = 0.0, []
     for number in range(1000):
-        decodes = 20 + number % 9
+        decodes = 24 + number % 2
         prefill = sizer.chunk(decodes, 300 * decodes, 0, least=16, most=2048)
         features = decodes, 300 * decodes, prefill, prefill * prefill // 2
         took_s = TRUE.predict_s(*features) * (speed if number >= 500 else 1.0)
