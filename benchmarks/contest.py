@@ -25,6 +25,32 @@ NEAR = {ADAPTIVE: 0.95, STATIC: 0.9, ALGORITHM_2: 0.85}
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """Something of the measurement that is not as it is elsewhere.
+
+    Args:
+        settings: of the engine, of every policy.
+        max_p90_delay_s: asked for beside the median of the delay; None: not asked for.
+        charge_own_code: the policy's own time is on the clock.
+    """
+
+    name: str
+    what: str
+    settings: str = ""
+    max_p90_delay_s: float | None = None
+    charge_own_code: bool = False
+
+    def of(self, spec: str) -> str:
+        """A policy with the settings."""
+        if not self.settings:
+            return spec
+        return f"{spec}{',' if ':' in spec else ':'}{self.settings}"
+
+
+PLAIN = Variant("plain", "as in G3")
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One draw of requests for all policies of a contest.
 
@@ -32,6 +58,7 @@ class Task:
         tuned: the pilot's static setting.
         one: the static setting that is to serve all contests on this profile; None: none is.
         small: only to see that it runs.
+        variant: what is measured otherwise than elsewhere.
     """
 
     contest: Contest
@@ -39,6 +66,7 @@ class Task:
     small: bool = False
     tuned: Setting | None = None
     one: Setting | None = None
+    variant: Variant = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +89,11 @@ class Draw:
     def __init__(self, task: Task) -> None:
         contest = task.contest
         self.profile = load_profile(contest.profile)
-        self._ground, self._target = Ground(self.profile), Target(sla_of(contest, self.profile))
+        variant = self._variant = task.variant
+        self._ground = Ground(self.profile, charge_own_code=variant.charge_own_code)
+        self._target = Target(
+            sla_of(contest, self.profile), max_p90_delay_s=variant.max_p90_delay_s
+        )
         self.course: Course = make_course(
             load_workload(contest.workload),
             self._ground,
@@ -73,7 +105,7 @@ class Draw:
 
     def race(self, near: float) -> Race:
         """One to be entered."""
-        return Race(near, self.course, self._ground, self._target, PRECISION)
+        return Race(near, self.course, self._ground, self._target, PRECISION, self._variant.of)
 
     def starts(self) -> tuple[Setting, ...]:
         """Where tuning begins."""
@@ -119,7 +151,8 @@ def search(task: Task) -> Found:
         keep(name, race, spec)
 
     enter("adaptive", NEAR[ADAPTIVE], ADAPTIVE)
-    enter("default", task.contest.default, STATIC)
+    if task.contest.default is not None:
+        enter("default", task.contest.default, STATIC)
     steps = () if task.small else FINE
     if task.tuned is not None:
         tuned = task.tuned

@@ -22,6 +22,8 @@ PARTS = {
     "G6": "results_change.run",
     "G4": "results_phases.run",
     "G3": "results_latency.run",
+    "G3-variants": "results_variants.run",
+    "corners": "results_corners.run",
     "X": "results_extras.run",
     "G7": "results_light.run",
     "HTTP": "results_http.run",

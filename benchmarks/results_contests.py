@@ -14,7 +14,8 @@ class Contest:
     """One workload on one profile.
 
     Args:
-        default: where the default's capacity probably is, share of the fluid limit.
+        default: where the default's capacity probably is, share of the fluid limit; None: it does
+            not run.
         sla_ms: D; None: ``SLA_STEPS`` times the step of one request.
         run_s: how long a run is at least, seconds of virtual time.
         algorithm_2: the paper's Algorithms 1 and 2 run too.
@@ -23,7 +24,7 @@ class Contest:
     name: str
     profile: str
     workload: str
-    default: float = 0.3
+    default: float | None = 0.3
     sla_ms: float | None = None
     run_s: float = 60.0
     algorithm_2: bool = False
