@@ -25,6 +25,7 @@ PROFILE = "paper-fig3"
 RUN_S = 200.0
 POLICIES = ("adaptive", "static")
 AT_LEAST = 0.98
+MOST_SEEDS = 3  # a look at each corner, not a measurement to the percent
 LONG = Workload(
     "prompts of 16k to 32k",
     Drawn(Quantiles((0.0, 100.0), (16_000, 32_000)), Quantiles((0.0, 100.0), (50, 350))),
@@ -90,11 +91,11 @@ def serve(task: tuple[Case, int, float]) -> dict[str, Served]:
 
 
 def run(bench: Bench) -> Section:
-    """Every case with every seed."""
-    times = 0.1 if bench.small else 1.0
-    tasks = [(case, seed, times) for seed in bench.seeds for case in CASES]
+    """Every case with the first seeds."""
+    times, seeds = 0.1 if bench.small else 1.0, bench.seeds[:MOST_SEEDS]
+    tasks = [(case, seed, times) for seed in seeds for case in CASES]
     done = iter(bench.map(serve, tasks, "corners"))
-    by_seed = [[next(done) for _ in CASES] for _ in bench.seeds]
+    by_seed = [[next(done) for _ in CASES] for _ in seeds]
     rows, lines = [], []
     for k, case in enumerate(CASES):
         found = [one[k] for one in by_seed]
@@ -131,7 +132,7 @@ def run(bench: Bench) -> Section:
         "corners",
         "light and bursty loads, tight and loose agreements, long prompts",
         f"Profile `{PROFILE}`, vLLM's default engine for both, {RUN_S:g} s (long prompts:"
-        f" {3 * RUN_S:g} s). Light load: 0.05 of the fluid limit at 50 ms, tight: 0.5 of it at 35"
+        f" {3 * RUN_S:g} s), seeds {', '.join(map(str, seeds))}. Light load: 0.05 of the fluid limit at 50 ms, tight: 0.5 of it at 35"
         " ms, loose: 0.8 of it at 500 ms, bursts: gaps with a CV of 5 at 0.5 of it, all"
         f" `{AZURE.name}`; long prompts: 16,000 to 32,000 tokens. TTFT has a target where the"
         " default itself holds the SLA, or there is none: elsewhere holding it costs TTFT, and that"
