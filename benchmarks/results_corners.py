@@ -133,7 +133,8 @@ def run(bench: Bench) -> Section:
         "light and bursty loads, tight and loose agreements, long prompts",
         f"Profile `{PROFILE}`, vLLM's default engine for both, {RUN_S:g} s (long prompts:"
         f" {3 * RUN_S:g} s), seeds {', '.join(map(str, seeds))}. Light load: 0.05 of"
-        " the fluid limit at 50 ms, tight: 0.5 of it at 35 ms, loose: 0.8 of it at 500 ms, bursts: gaps with a CV of 5 at 0.5 of it, all"
+        " the fluid limit at 50 ms, tight: 0.5 of it at 35 ms, loose: 0.8 of it at"
+        " 500 ms, bursts: gaps with a CV of 5 at 0.5 of it, all"
         f" `{AZURE.name}`; long prompts: 16,000 to 32,000 tokens. TTFT has a target where the"
         " default itself holds the SLA, or there is none: elsewhere holding it costs TTFT, and that"
         " is what was asked for.",
