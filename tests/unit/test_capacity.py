@@ -92,3 +92,7 @@ def test_batch_and_capacity_leave_room_for_the_percentile() -> None:
         MODEL, LENGTHS, 1000, 0.020
     )
     assert capacity_per_s(noisy, LENGTHS, 100, None) == capacity_per_s(MODEL, LENGTHS, 100, None)
+
+
+def test_an_sla_of_a_tenth_above_one_decode_is_in_reach() -> None:
+    assert kept_itl_s(StepModel(10.0, 0.0, 0.0, 0.0, 0.0, 0.0), 11.0) == 11.0

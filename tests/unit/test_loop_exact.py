@@ -122,3 +122,8 @@ def test_a_report_a_lease_after_the_last_is_no_old_news() -> None:
     first = loop.exchange(report(seq=5, running=50), EXACT, 0.0)
     assert loop.exchange(report(seq=5, running=40), EXACT, 4.999) is first
     assert loop.exchange(report(seq=5, running=40), EXACT, 5.0) is not first
+
+
+def test_uncapped_with_nothing_finished_no_capacity_is_known() -> None:
+    known = report(steps=stats_of(linear_steps()))
+    assert ControlLoop().exchange(known, batching(enforce=False), 0.0).capacity_per_s is None

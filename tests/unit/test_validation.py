@@ -80,3 +80,11 @@ def test_of_very_many_names_not_all_are_listed() -> None:
 
 def test_a_place_that_no_model_describes_has_no_keys() -> None:
     assert keys_at(Outer, ("host", "deeper", "x")) == []
+
+
+def test_keys_are_found_two_models_deep() -> None:
+    class Top(BaseModel):
+        outer: Outer
+
+    assert keys_at(Top, ("outer", "inner", "prt")) == ["port"]
+    assert keys_at(Top, ("outer", "many", 0, "prt")) == ["port"]
