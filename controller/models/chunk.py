@@ -6,8 +6,8 @@ from controller.capacity import kept_itl_s, out_of_reach
 from controller.models.lookahead import Forecast, leading
 from controller.models.margin import Margin
 from controller.models.online import OnlineStepModel, guess, prefill_room
-from controller.models.step_time import StepModel
-from controller.models.tail import Tail
+from controller.models.step_time import MIN_STEPS, StepModel
+from controller.models.tail import Level, Tail
 from controller.records import StepSample
 
 AIMED_FRAC = 0.98  # a step predicted to take this much of the time it had was sized by the SLA
@@ -42,7 +42,7 @@ class ChunkSizer:
         self._limit_s = limit_s
         self._time = OnlineStepModel(guess(limit_s))
         self._margin = Margin(limit_s, percentile)
-        self._tail = Tail(percentile)
+        self._tail, self._level = Tail(percentile), Level()
         self._stair_s = 0.0  # what steps with a prompt take beyond the model
         self._floor = prefill_floor
         self._starved = 0  # steps without a prompt token, for which there was no room
@@ -88,8 +88,9 @@ class ChunkSizer:
         elif predicted_s <= until_s / AIMED_FRAC:  # a far longer one stands on another stair
             predicted_s += self._stair_s
             self._stair_s += STAIR * (counted_s - predicted_s)
-        if counted_s == sample.duration_s:
-            self._tail.add(counted_s / predicted_s - 1)
+        if counted_s == sample.duration_s and self.steps > MIN_STEPS:  # before, it is a guess
+            error = counted_s / predicted_s - 1
+            self._tail.add(error, self._level.of(error, jumped=self._time.jumped))
             self._time.tail_frac = self._tail.frac
             if self._tail.most is not None:
                 self._margin.bound(self._tail.most)

@@ -57,6 +57,11 @@ class OnlineStepModel:
         self._solve()
 
     @property
+    def jumped(self) -> bool:
+        """Whether the last step was one of several in a row that show another speed."""
+        return self._outliers.agreed
+
+    @property
     def prior(self) -> StepModel:
         """What it is shrunk towards."""
         return self._prior_model

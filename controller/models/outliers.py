@@ -19,11 +19,15 @@ class Outliers:
 
     The spread is the root mean square of the cut errors, so that a model that is wrong throughout,
     but in scattered steps, is followed, too, only later: each outlier widens it by a fifth.
+
+    Attributes:
+        agreed: whether the last step was an outlier that counted in full: another speed.
     """
 
     def __init__(self) -> None:
         self._variance, self._weight = FIRST_SPREAD**2, 1.0
         self._above = 0  # outliers in a row, counted up above the prediction and down below it
+        self.agreed = False
 
     def cut(self, duration_s: float, predicted_s: float) -> float:
         """What to count the step with, seconds: its duration, or as much as can be believed of it.
@@ -31,6 +35,7 @@ class Outliers:
         Args:
             predicted_s: what a model made of the step before it ran; 0 where it says nothing.
         """
+        self.agreed = False
         if predicted_s <= 0:
             return duration_s
         error = duration_s / predicted_s - 1
@@ -42,4 +47,5 @@ class Outliers:
             self._above = 0
             return duration_s
         self._above = max(self._above, 0) + 1 if error > 0 else min(self._above, 0) - 1
-        return duration_s if abs(self._above) >= AGREE else predicted_s * (1 + cut)
+        self.agreed = abs(self._above) >= AGREE
+        return duration_s if self.agreed else predicted_s * (1 + cut)

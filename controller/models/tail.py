@@ -9,6 +9,9 @@ from statistics import median
 WINDOW_STEPS = 256
 BEYOND = 2.56  # steps of a window that are to be beyond the percentile, at least
 WINDOWS, KNOWN = 5, 3  # kept, and needed for a median: 40 s of 50 ms
+# Weight of the newest error in the level. A model is 50 steps behind a change too small to be told
+# from noise, this is ten; it makes the percentile of independent errors 3% larger.
+LEVEL = 0.1
 
 
 class Tail:
@@ -28,20 +31,52 @@ class Tail:
         self._n = max(WINDOW_STEPS, math.ceil(BEYOND / beyond - 1e-6))
         self._rank = self._n - 1 - int(beyond * self._n)
         self._errors: list[float] = []
+        self._largest = 0.0
         self._fracs: deque[float] = deque(maxlen=WINDOWS)
         self._mosts: deque[float] = deque(maxlen=WINDOWS)
         self.frac: float | None = None
         self.most: float | None = None
 
-    def add(self, error: float) -> None:
-        """Count a step, by its error relative to its prediction."""
-        self._errors.append(error)
+    def add(self, error: float, level: float = 0.0) -> None:
+        """Count a step, by its error relative to its prediction.
+
+        Args:
+            level: what the model is off by for now (``Level``). It will be learned, so it is no
+                part of the percentile; until then a margin has to cover it, so the largest error
+                has it.
+        """
+        self._errors.append(error - level)
+        self._largest = max(self._largest, error)
+        if self.most is not None:
+            self.most = max(self.most, error)
         if len(self._errors) < self._n:
             return
         self._errors.sort()
         self._fracs.append(max(self._errors[self._rank], 0.0))
-        self._mosts.append(max(self._errors[-1], 0.0))
+        self._mosts.append(self._largest)
         self._errors.clear()
+        self._largest = 0.0
         self.most = max(self._mosts)
         if len(self._fracs) >= KNOWN:
             self.frac = median(self._fracs)
+
+
+class Level:
+    """What a model's relative errors are off by for now: their running mean.
+
+    After a change of speed a model is wrong by as much in every step until it has learned it. That
+    is no noise; counted as noise, it is held back from the SLA for as long as windows are kept.
+    """
+
+    def __init__(self) -> None:
+        self._level = 0.0
+
+    def of(self, error: float, *, jumped: bool) -> float:
+        """What ``error`` stands on, by the steps before it.
+
+        Args:
+            jumped: it is one of several in a row that show another speed: they are the level.
+        """
+        level = error if jumped else self._level
+        self._level = level + LEVEL * (error - level)
+        return level

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.config import BatchingConfig
@@ -146,6 +146,8 @@ def test_a_load_that_fits_is_never_held_back(policy: str, demands: list[int], me
     wanted=st.integers(24, 230),
     slower=st.floats(1.0, 2.0),
 )
+# The model's errors after the change were taken for noise, and 43% of the SLA was held back.
+@example(c0=0.015625, c1=0.00018152403756370726, wanted=35, slower=2.0)
 def test_under_full_load_the_cap_settles_at_the_batch_that_meets_the_sla(
     policy: str, c0: float, c1: float, wanted: int, slower: float
 ) -> None:

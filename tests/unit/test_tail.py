@@ -1,8 +1,12 @@
 """How far steps go beyond their prediction at a percentile."""
 
+import numpy as np
 import pytest
 
-from controller.models.tail import KNOWN, WINDOW_STEPS, WINDOWS, Tail
+from controller.models.chunk import ChunkSizer
+from controller.models.step_time import MIN_STEPS, StepModel
+from controller.models.tail import KNOWN, WINDOW_STEPS, WINDOWS, Level, Tail
+from controller.records import StepSample
 
 
 def learn(tail: Tail, largest: float, times: int = 1, steps: int = WINDOW_STEPS) -> None:
@@ -74,3 +78,71 @@ def test_of_256_errors_the_third_largest_is_the_99th_percentile_and_five_windows
     # Windows 1 to 5 are left: 9 x 254, 8 x 254, ...
     assert tail.frac == 7 * 254
     assert tail.most == 9 * 256
+
+
+def test_the_level_is_in_the_largest_error_and_not_in_the_percentile() -> None:
+    tail = Tail(99)
+    for number in range(KNOWN * WINDOW_STEPS):
+        tail.add(0.5 if number % 100 else 0.7, 0.4)
+    assert tail.frac == pytest.approx(0.3)
+    assert tail.most == 0.7
+
+
+def test_the_largest_error_does_not_wait_for_its_window_to_end() -> None:
+    tail = Tail(99)
+    tail.add(0.3)
+    assert tail.most is None
+    learn(tail, 0.1, steps=WINDOW_STEPS - 1)
+    assert tail.most == 0.3
+    tail.add(0.9)
+    assert tail.most == 0.9
+    tail.add(0.2)
+    assert tail.most == 0.9
+
+
+def test_a_level_is_the_mean_of_the_last_ten_errors_before_this_one() -> None:
+    level = Level()
+    assert level.of(1.0, jumped=False) == 0.0
+    assert level.of(1.0, jumped=False) == pytest.approx(0.1)
+    assert level.of(0.0, jumped=False) == pytest.approx(0.19)
+    assert level.of(0.0, jumped=False) == pytest.approx(0.171)
+
+
+def test_another_speed_is_a_level_at_once() -> None:
+    level = Level()
+    assert level.of(0.75, jumped=True) == 0.75
+    assert level.of(0.75, jumped=False) == 0.75
+    assert level.of(-0.5, jumped=True) == -0.5
+
+
+TRUE = StepModel(0.02, 2e-4, 0.0, 1e-4, 0.0, 0.0)
+
+
+def tail_frac(
+    speed: float, changed: int, windows: int = KNOWN, noise: float = 0.0, prior: bool = True
+) -> float:
+    """What is measured where steps get slower; decodes alone, or the stair would cover it."""
+    sizer, rng = ChunkSizer(0.06, 99), np.random.default_rng(3)
+    if prior:
+        sizer.hear(TRUE)
+    for number in range(MIN_STEPS + windows * WINDOW_STEPS):
+        decodes = 40 + number % 20
+        took_s = TRUE.predict_s(decodes, 0, 0, 0) * (speed if number >= changed else 1.0)
+        took_s *= 1 + noise * float(rng.standard_normal())
+        sizer.observe(StepSample(decodes, 0, 0, 0, took_s))
+    return sizer.model.tail_frac
+
+
+@pytest.mark.parametrize("speed", [0.5, 1.03, 1.2, 2.0])
+@pytest.mark.parametrize("changed", [400, 540, 560, 700])  # two of the three windows, or one
+def test_a_change_of_speed_is_no_noise(speed: float, changed: int) -> None:
+    assert tail_frac(speed, changed) < 0.01
+
+
+def test_a_first_guess_that_is_off_is_no_noise() -> None:
+    assert tail_frac(1.5, 560, prior=False) < 0.01
+
+
+def test_independent_noise_is_measured_as_it_is() -> None:
+    # The 99th percentile of a normal distribution is 2.33 deviations.
+    assert tail_frac(1.0, 0, WINDOWS, noise=0.03) == pytest.approx(0.07, rel=0.15)
