@@ -10,9 +10,10 @@ import math
 
 from controller.models.outliers import OUTLIER
 
-# Of the violations allowed: over a minute or two their share varies by a tenth or more, and the
-# percentile is to be met then, too, not half of the time.
-AIM = 0.85
+# Of the violations allowed: where few decode, their share over half a minute varies by a quarter,
+# and the percentile is to be met then, too. With 0.85 one draw of four missed it at two thirds of
+# what it carried with 0.7, for which the others gave up 2% at most.
+AIM = 0.7
 # The margin is counted in spreads: the model's root mean square error, of the steps that the
 # margin applies to (decodes alone are easily predicted). A violation moves it by this many: more
 # would make the steps after it needlessly short, less would take longer to find the level.
