@@ -86,6 +86,7 @@ def test_each_outlier_widens_what_is_believed() -> None:
 
 
 def test_the_third_in_a_row_is_another_speed() -> None:
+    assert not Outliers().agreed
     high, low = settled(), settled()
     for outliers, took_s in ((high, 9.0), (low, 0.01)):
         for expected in (False, False, True, True):

@@ -133,6 +133,16 @@ def tail_frac(
     return sizer.model.tail_frac
 
 
+def test_the_margin_is_bounded_a_window_after_the_first_fifty_steps() -> None:
+    sizer = ChunkSizer(0.06, 99)
+    sizer.hear(TRUE)
+    for _ in range(50 + 256 - 1):
+        sizer.observe(StepSample(40, 0, 0, 0, TRUE.predict_s(40, 0, 0, 0)))
+        assert sizer.until_s == pytest.approx(0.06 - 3 * 0.05 * 0.06)
+    sizer.observe(StepSample(40, 0, 0, 0, TRUE.predict_s(40, 0, 0, 0)))
+    assert sizer.until_s == pytest.approx(0.06)
+
+
 @pytest.mark.parametrize("speed", [0.5, 1.03, 1.2, 2.0])
 @pytest.mark.parametrize("changed", [400, 540, 560, 700])  # two of the three windows, or one
 def test_a_change_of_speed_is_no_noise(speed: float, changed: int) -> None:
