@@ -1,4 +1,9 @@
-"""A scheduler that knows every output length and the true step time: the bench's upper mark."""
+"""A scheduler that knows every output length and the true step time: the bench's upper mark.
+
+Without an SLA it preempts where that pays, by the price that ``adaptive`` goes by
+(``controller.models.price``), with the true step of the overflow in the place of a chance. With one it
+never does: who is preempted is late.
+"""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -18,12 +23,13 @@ Ints = NDArray[np.int64]
 
 
 class ClairvoyantScheduler(VirtualScheduler):
-    """Admits in queue order whoever fits: no KV block will be missing, no step will break D.
+    """Admits in queue order whoever fits, or pays, in KV memory, and whose steps keep to D.
 
     Args:
         requests: the workload; request ids are its indices.
         profile: the true step time.
         itl_s: D; None: memory alone decides.
+        preempts: whether it may where that pays; never under an SLA.
     """
 
     def __init__(
@@ -32,11 +38,13 @@ class ClairvoyantScheduler(VirtualScheduler):
         requests: Sequence[Request],
         profile: StepProfile,
         itl_s: float | None,
+        preempts: bool = True,
         **kwargs: Any,
     ) -> None:
         self._workload = requests
         self._profile = profile
         self._itl_s = itl_s
+        self._preempts = preempts and itl_s is None
         super().__init__(*args, **kwargs)
 
     def _set_limits(self) -> None:
@@ -103,10 +111,46 @@ class ClairvoyantScheduler(VirtualScheduler):
         chunk = max(budget - decodes, self.block_size)
         first = np.maximum(-(-np.cumsum(np.where(prefill > 1, prefill, 0)) // chunk) - 1, 0)
         first = np.where(prefill > 1, first, 0)
-        peak_blocks, batch, kv = peak(held, first, first + todo - 1, self.block_size)
+        last = first + todo - 1
+        peak_blocks, batch, kv = peak(held, first, last, self.block_size)
         if peak_blocks > self._kv_blocks:
-            return False
+            if not self._preempts:
+                return False
+            steps = first_overflow(held, first, last, self._kv_blocks * self.block_size)
+            runs = steps - int(first[-1])
+            loss = self._price(len(together)) * (int(held[-1]) + max(runs, 0))
+            if runs <= loss:
+                return False
+            # It waits, if in fewer steps than that it could start and stay.
+            later = np.zeros_like(first)
+            later[-1] = int(loss)
+            stays, *_ = peak(held, first + later, last + later, self.block_size)
+            return stays > self._kv_blocks
         return self._itl_s is None or self._profile.step_s(batch, kv, 0, 0) <= self._itl_s
+
+    def _price(self, batch: int) -> float:
+        """r = c3 B / c0: steps of one slot that recomputing a token is worth."""
+        chunk = 512
+        alone_s = self._profile.step_s(1, 0, 0, 0)
+        more_s = self._profile.step_s(1, 0, chunk, chunk * chunk / 2) - alone_s
+        return more_s / chunk * batch / alone_s
+
+
+def first_overflow(held: Ints, first: Ints, last: Ints, kv_tokens: int) -> int:
+    """The step in which these requests first hold more than memory has, if none is added.
+
+    Args:
+        held, first, last: as in ``peak``.
+        kv_tokens: what memory holds; at some time they hold more.
+    """
+    ends = np.unique(last)
+    alive = ends[:, None] <= last
+    tokens = np.where(alive, held + np.maximum(ends[:, None] - first, 0), 0).sum(axis=1)
+    over = int((tokens > kv_tokens).argmax())
+    # Up to this end, each that has started holds a token more with every step.
+    growing = int((alive[over] & (first < ends[over])).sum())
+    begun = int(ends[over - 1]) if over else 0
+    return max(int(ends[over]) - (int(tokens[over]) - kv_tokens) // max(growing, 1), begun)
 
 
 def peak(held: Ints, first: Ints, last: Ints, block_size: int) -> tuple[int, int, int]:

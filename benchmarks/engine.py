@@ -128,6 +128,7 @@ class _Engine:
         elif plan.kind == "clairvoyant":
             cls = ClairvoyantScheduler
             own |= {"requests": counted, "profile": ground.profile, "itl_s": plan.itl_s}
+            own["preempts"] = not plan.spec.startswith("clairvoyant-never")
         elif ground.grammar_s is not None:
             cls, own["grammar_s"] = GrammarScheduler, ground.grammar_s
         elif ground.charge_own_code and plan.batching.policy != "static":

@@ -17,6 +17,7 @@ Kind = Literal["scheduler", "clairvoyant", "reserved", "request-level"]
 # answer or batches whole requests.
 BENCH_ONLY: dict[str, Kind] = {
     "clairvoyant": "clairvoyant",
+    "clairvoyant-never-preempts": "clairvoyant",
     "reserved": "reserved",
     "request-level": "request-level",
     "sequential": "scheduler",

@@ -73,14 +73,22 @@ class PaperOptions(Block):
     chunk_delta: int = Field(16, ge=0, description="delta in tokens, for the token budget")
 
 
+EPSILON_M = 0.02
+
+
 class BatchingConfig(Block):
     """One group's batching: which policy, under which agreement, inside which bounds."""
 
     policy: Literal["static", "paper", "adaptive"] = "adaptive"
     sla: Sla = Sla()
     max_running: Bounds = Bounds()
-    overflow_probability: float = Field(
-        0.02, gt=0, lt=0.5, description="epsilon_M: chance that KV memory overflows"
+    overflow_probability: float | None = Field(
+        None,
+        gt=0,
+        lt=0.5,
+        description="epsilon_M: chance that KV memory overflows, 0.02 where none is set; under"
+        " `adaptive` the share of requests that may be preempted, at most: where none is set, as"
+        " many as pay, and under sla.itl_ms no larger a share than its percentile lets be late",
     )
     prefill_floor: float = Field(
         0.01,
@@ -118,6 +126,21 @@ class BatchingConfig(Block):
     def steps_aside(self) -> bool:
         """Whether hopeless requests step aside (where ``sla.ttft_ms`` is set)."""
         return self.policy == "adaptive" if self.step_aside is None else self.step_aside
+
+    @property
+    def epsilon_m(self) -> float:
+        """The chance of an overflow that eqs. 12 and 14 accept."""
+        return EPSILON_M if self.overflow_probability is None else self.overflow_probability
+
+    @property
+    def preempted_at_most(self) -> float | None:
+        """The share of requests that ``adaptive`` may let be preempted; None: as many as pay.
+
+        Who is preempted waits longer for a token than any SLA allows.
+        """
+        if self.overflow_probability is not None or self.sla.itl_ms is None:
+            return self.overflow_probability
+        return 1 - self.sla.percentile / 100
 
     @property
     def period_s(self) -> float:

@@ -148,6 +148,11 @@ class Governor:
         self._preemptions += 1
         self._step_half.preempted()
 
+    def resumed(self, gap_s: float) -> None:
+        """Count the time between two tokens of a request that was preempted between them."""
+        self._itl.add(max(gap_s, 0.0), 1)
+        self._step_half.resumed(gap_s)
+
     def first_token(self, ttft_s: float) -> None:
         """Count a request's time to first token, seconds."""
         self._ttft.add(max(ttft_s, 0.0))

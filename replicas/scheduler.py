@@ -120,6 +120,7 @@ class DynamicBatchScheduler(AsyncScheduler):
             self._aside = StepAside(ttft_ms / 1000)
             self.waiting = QUEUES[self.policy.value](self._aside)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
+        self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
 
     def now_s(self) -> float:
         """The engine's clock; a replay in virtual time has its own."""
@@ -153,9 +154,13 @@ class DynamicBatchScheduler(AsyncScheduler):
             self._awaits_first_token[request.request_id] = request.arrival_time
         super().add_request(request)
 
-    def _preempt_request(self, *args: Any, **kwargs: Any) -> None:
+    def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
         self.governor.preempted()
-        super()._preempt_request(*args, **kwargs)
+        if request.num_output_tokens:  # of one that was preempted twice, the token before both
+            self._lost.setdefault(
+                request.request_id, (self._last_output_s, request.num_output_tokens)
+            )
+        super()._preempt_request(request, *args, **kwargs)
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         if ran_to_its_end(request):
@@ -163,6 +168,7 @@ class DynamicBatchScheduler(AsyncScheduler):
         else:
             self.governor.left(request.num_output_tokens)
             self._awaits_first_token.pop(request.request_id, None)
+            self._lost.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)
 
     def exchange(
@@ -246,6 +252,8 @@ class DynamicBatchScheduler(AsyncScheduler):
         self._was_busy = bool(self.running)
         if prefilled:
             self._note_first_tokens(prefilled)
+            if self._lost:
+                self._note_resumed(prefilled, now_s)
 
     def _scheduled_at(self, done: SchedulerOutput, now_s: float) -> float:
         # Outputs return in the order they were scheduled; empty ones may never return.
@@ -263,6 +271,14 @@ class DynamicBatchScheduler(AsyncScheduler):
                 arrival_s = self._awaits_first_token.pop(req_id, None)
                 if arrival_s is not None:
                     self.governor.first_token(wall_s - arrival_s)
+
+    def _note_resumed(self, prefilled: list[str], now_s: float) -> None:
+        """Count the gap between the last token before a preemption and the first one after it."""
+        for req_id in self._lost.keys() & set(prefilled):
+            request, (since_s, tokens) = self.requests.get(req_id), self._lost[req_id]
+            if request is None or request.num_output_tokens > tokens:
+                del self._lost[req_id]
+                self.governor.resumed(now_s - since_s)
 
 
 channel.install()

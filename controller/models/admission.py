@@ -1,35 +1,62 @@
 """How many waiting requests KV memory has room for, now and as the batch goes on.
 
-``controller.models.lookahead`` gives the forecast; this keeps what it needs from step to step: the
-survival of output lengths, and theta, which is corrected by the preemptions that happen.
+``controller.models.lookahead`` gives the forecast, ``controller.models.price`` what a preemption
+and an empty slot cost; this keeps what they need from step to step: the survival of output lengths
+and, where the share of preempted requests has an upper bound, theta, which is corrected by the
+preemptions that happen.
 """
+
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from controller.models.lookahead import (
+    Floats,
     Forecast,
+    Ints,
     LiveRequests,
     Outlook,
     forecast,
     forecast_leading,
+    holds,
     leading,
 )
+from controller.models.price import first_passage, pays, recompute_price
+from controller.models.step_time import StepModel
 from controller.models.survival import RING, Exposure, LengthHistory, Survival
 
 # What is known of lengths is brought up to date every HURRY_STEPS, but more seldom once KNOWN ends
 # tell them to 10% and fewer than NEW of these are new: 2% more would not move a decision.
 HURRY_STEPS, REFRESH_STEPS = 8, 64
+FIRST_FEW = 8  # candidates that are asked together, once the first one has been let in
 KNOWN, NEW = 100, 0.02
 # Theta starts at one deviation. It moves up by THETA_STEP for a preemption, but once for those
 # within COOL_STEPS, which have one cause; and down by its share of the accepted rate for each
 # request that finished, so that in the long run that share of them is preempted.
 THETA_START, THETA_STEP, THETA_RANGE = 1.0, 0.2, (0.0, 3.0)
 COOL_STEPS = 8
-# Requests of equal lengths that start together end together, and the memory that all of them need
-# at their end is half empty on average. Where the batch that looking ahead allows is below
-# PACE_BELOW of the one that memory holds with mixed ages, requests start at most PACE times as fast
-# as they do there, so that ages mix. Closer to 1 wastes more while the batch builds up.
-PACE_BELOW, PACE = 0.9, 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A forecast and what it began with.
+
+    Args:
+        ahead: its horizons.
+        base, together: of those that run, and of them with each prefix of the candidates.
+        held: tokens in memory now.
+        holds: tokens that each candidate will hold at first.
+        elsewhere: tokens held by requests that do not run.
+    """
+
+    ahead: Ints
+    base: Forecast
+    together: Forecast
+    held: float
+    holds: Floats
+    elsewhere: int
 
 
 class Admission:
@@ -37,26 +64,27 @@ class Admission:
 
     Args:
         kv_tokens, block_tokens: KV memory and its unit, tokens.
-        epsilon: the accepted share of requests that are preempted (epsilon_M of the paper).
+        epsilon: the share of requests that may be preempted, at most (epsilon_M of the paper);
+            None: as many as pay.
     """
 
-    def __init__(self, kv_tokens: int, block_tokens: int, epsilon: float) -> None:
+    def __init__(self, kv_tokens: int, block_tokens: int, epsilon: float | None) -> None:
         self._kv_tokens, self._block_tokens = kv_tokens, block_tokens
         self._epsilon = epsilon
         self.theta = THETA_START
         self._history = LengthHistory()
-        self._finished: list[int] = []  # output tokens of those that ended since the last refresh
-        self._left: list[int] = []
+        # Output tokens of those that ended since the last refresh; nobody may ask for long.
+        self._finished: deque[int] = deque(maxlen=RING)
+        self._left: deque[int] = deque(maxlen=RING)
         self._fleet: Exposure | None = None
+        self._shifted = False  # lengths have changed since: the group's are older than that
         self._survival: Survival | None = None
         self._outlook: Outlook | None = None
-        self._means: tuple[float, float] | None = None
         self._made = self._steps = self._cool_until = 0
-        self._credit = 0.0
 
     def hear(self, fleet_counts: tuple[float, ...] | None) -> None:
         """The group's counts of output lengths, for as long as the own ones are few."""
-        if fleet_counts is not None:  # a lonely loop has none
+        if fleet_counts is not None and not self._shifted:  # the local fallback has none
             self._fleet = Exposure.of_finished(fleet_counts)
 
     def stepped(self) -> None:
@@ -66,7 +94,7 @@ class Admission:
     def finished(self, output_tokens: int) -> None:
         """A request ended by itself after so many tokens."""
         self._finished.append(max(output_tokens, 1))
-        self._move_theta(-THETA_STEP * self._epsilon)
+        self._move_theta(-THETA_STEP * (self._epsilon or 0.0))
 
     def left(self, output_tokens: int) -> None:
         """A request was aborted after so many tokens."""
@@ -83,36 +111,90 @@ class Admission:
         self.theta = min(max(self.theta + by, low), high)
 
     def fitting(
-        self, running: LiveRequests, candidates: LiveRequests, kv_used: int
+        self,
+        running: LiveRequests,
+        candidates: LiveRequests,
+        kv_used: int,
+        model: StepModel,
+        held_elsewhere: int = 0,
     ) -> tuple[int, Forecast | None]:
-        """How many of the candidates, in order, memory has room for at every horizon.
+        """How many of the candidates, in order, start now (``controller.models.price``).
 
         Args:
             kv_used: tokens of KV memory in use; less than what the requests hold where they share
                 prefixes.
+            model: what a step takes, and so what an empty slot and a preemption cost.
+            held_elsewhere: of them, those held by requests that do not run.
 
         Returns:
             The count, and the forecast of the running ones with each prefix of the candidates;
             None where memory is so large that nothing had to be forecast.
         """
         longest = self._current(running, candidates).longest
-        _, common = self._in_memory(running, kv_used)
-        most = running.most(longest) + candidates.most(longest) + common
+        _, common = self._in_memory(running, kv_used - held_elsewhere)
+        most = running.most(longest) + candidates.most(longest) + common + held_elsewhere
         if most + (len(running) + len(candidates)) * self._block_tokens <= self._kv_tokens:
             return len(candidates), None
-        together = self.forecast(running, candidates, kv_used)
-        peaks = together.upper(self.theta).max(axis=1)
-        return leading(peaks <= self._kv_tokens), together
+        batch = self._forecast(running, candidates, kv_used, held_elsewhere)
+        fitting = self._paying(batch, len(running), model)
+        if self._epsilon is not None:
+            peaks = batch.together.upper(self.theta).max(axis=1) + held_elsewhere
+            fitting = min(fitting, leading(peaks <= self._kv_tokens))
+        return fitting, batch.together
 
-    def forecast(self, running: LiveRequests, candidates: LiveRequests, kv_used: int) -> Forecast:
+    def _paying(self, batch: "_Batch", running: int, model: StepModel) -> int:
+        """How many candidates, in order, gain more by starting now than they may lose."""
+        base, together, held = batch.base, batch.together, batch.holds
+        n = len(held)
+        # The first one often has to wait, and then nothing is asked of the others.
+        for start, stop in pairwise(sorted({0, 1, min(FIRST_FEW, n), n})):
+            few = slice(start, stop)
+            alive = np.diff(together.alive[:stop], axis=0, prepend=base.alive[None, :])[start:]
+            now = (batch.held + held[:stop].cumsum())[few, None]
+            overflow = first_passage(
+                self._kv_tokens - now,
+                together.mean[few] + batch.elsewhere - now,
+                together.chance[few],
+            )
+            overflow[together.worst[few] + batch.elsewhere <= self._kv_tokens] = 0.0
+            price = recompute_price(model, running + np.arange(start, stop))
+            paying = pays(overflow, alive, held[few], batch.ahead, price)
+            if not paying.all():
+                return start + leading(paying)
+        return n
+
+    def forecast(
+        self,
+        running: LiveRequests,
+        candidates: LiveRequests,
+        kv_used: int,
+        held_elsewhere: int = 0,
+    ) -> Forecast:
         """The batch with the first candidate, the first two, and so on."""
+        return self._forecast(running, candidates, kv_used, held_elsewhere).together
+
+    def _forecast(
+        self,
+        running: LiveRequests,
+        candidates: LiveRequests,
+        kv_used: int,
+        held_elsewhere: int,
+    ) -> "_Batch":
         outlook = self._looked_out(running, candidates)
-        frac, common = self._in_memory(running, kv_used)
+        frac, common = self._in_memory(running, kv_used - held_elsewhere)
         block = self._block_tokens
         base = forecast(running, outlook, block_tokens=block, frac=frac)
         if common:
             base = base.with_prefixes(common, int(running.shared.sum()))
-        return base.plus(forecast_leading(candidates, outlook, block_tokens=block, frac=frac))
+        leading_ones = forecast_leading(candidates, outlook, block_tokens=block, frac=frac)
+        return _Batch(
+            outlook.ahead,
+            base,
+            base.plus(leading_ones),
+            float(holds(running, block, frac).sum()) + common + held_elsewhere,
+            holds(candidates, block, frac),
+            held_elsewhere,
+        )
 
     def _in_memory(self, running: LiveRequests, kv_used: int) -> tuple[float, float]:
         """Of what a request holds alone, the part kept in memory; and what prefixes take there.
@@ -126,23 +208,6 @@ class Admission:
             return kv_used / alone, 0.0
         return 1.0, min(max(kv_used - alone, 0), int(running.shared.sum()) / 2)
 
-    def paced(self, admitted: int, running: LiveRequests, waiting: int) -> int:
-        """Of those that memory has room for, how many start now (``PACE``)."""
-        if not len(running) or self._history.ends < KNOWN or not self._survival:
-            return admitted
-        if self._means is None:
-            self._means = self._survival.means()
-        mean, age = self._means
-        alone = running.tokens - running.shared - running.outputs
-        steady = self._kv_tokens / (float(alone.mean()) + age)
-        if waiting < steady or len(running) + admitted > PACE_BELOW * steady:
-            return admitted
-        pace = PACE * steady / mean
-        self._credit = min(self._credit + pace, max(1.0, 4 * pace))
-        allowed = min(admitted, int(self._credit))
-        self._credit -= allowed
-        return allowed
-
     def _current(self, running: LiveRequests, candidates: LiveRequests) -> Survival:
         """What is known of lengths, brought up to date where it is due."""
         known = self._history.ends
@@ -154,10 +219,10 @@ class Admission:
         # Who lost its KV blocks waits with what it has said.
         outputs = np.concatenate([running.outputs, candidates.outputs])
         if self._history.update(self._finished, self._left, outputs, self._survival):
-            self._fleet = None
-        self._finished, self._left = [], []
+            self._fleet, self._shifted = None, True
+        self._finished.clear()
+        self._left.clear()
         self._survival = Survival(self._pooled())
-        self._means = None
         return self._survival
 
     def _looked_out(self, running: LiveRequests, candidates: LiveRequests) -> Outlook:

@@ -97,6 +97,11 @@ class ChunkSizer:
         if aimed and not out_of_reach(self.model, self._limit_s):
             self._margin.observe(sample.duration_s - over_s, predicted_s - over_s, sample.decodes)
 
+    def resumed(self, gap_s: float) -> None:
+        """Learn from the gap between two tokens of a request that was preempted between them."""
+        if gap_s > self._limit_s:
+            self._margin.late_token()
+
     def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
         """Prompt tokens of the next step, from 0 to ``most``.
 

@@ -266,8 +266,8 @@ def forecast(
         return cut_off.plus(forecast(others, outlook, block_tokens=block_tokens, frac=frac))
     # Requests of one age have q and e in common, so all sums follow from a few per age.
     ahead = outlook.ahead.astype(float)
-    holds = _holds(requests, block_tokens, frac)
-    parts = [np.ones(len(holds)), holds, holds * holds]
+    held = holds(requests, block_tokens, frac)
+    parts = [np.ones(len(held)), held, held * held]
     if requests.shared.any():
         parts.append(requests.shared.astype(float))
     alive, chance, error = outlook.sums(age_row(requests.outputs), parts)
@@ -277,7 +277,7 @@ def forecast(
         mean,
         chance[2] + ahead * (2 * chance[1] + ahead * chance[0]),
         error[1] + ahead * error[0],
-        holds.sum() + ahead * float(len(holds)),
+        held.sum() + ahead * float(len(held)),
         mean + alive[3] if len(parts) > 3 else mean,
     )
 
@@ -288,13 +288,13 @@ def _one_by_one(
     # Past the last of them there is nothing to sum.
     h = int(np.searchsorted(outlook.ahead, requests.allowed.max()))
     sums = np.zeros((6, len(outlook.ahead)))
-    holds, q, weighted, uncertain = _terms(requests, outlook, block_tokens, frac, h)
+    held, q, weighted, uncertain = _terms(requests, outlook, block_tokens, frac, h)
     columns = "ij,ij->j"
     sums[0, :h] = q.sum(axis=0)
     sums[1, :h] = weighted.sum(axis=0)
-    sums[2, :h] = np.einsum(columns, holds, weighted) - np.einsum(columns, weighted, weighted)
+    sums[2, :h] = np.einsum(columns, held, weighted) - np.einsum(columns, weighted, weighted)
     sums[3, :h] = uncertain.sum(axis=0)
-    sums[4, :h] = holds.sum(axis=0)
+    sums[4, :h] = held.sum(axis=0)
     sums[5, :h] = sums[1, :h] + requests.shared @ q
     return Forecast(*sums)
 
@@ -304,8 +304,8 @@ def forecast_leading(
 ) -> Forecast:
     """``forecast`` of the first request, the first two, and so on: shapes (n, horizons)."""
     h = len(outlook.ahead)
-    holds, q, weighted, uncertain = _terms(requests, outlook, block_tokens, frac, h)
-    each = q, weighted, (holds - weighted) * weighted, uncertain, holds
+    held, q, weighted, uncertain = _terms(requests, outlook, block_tokens, frac, h)
+    each = q, weighted, (held - weighted) * weighted, uncertain, held
     alive, mean, chance, error, worst = (part.cumsum(axis=0) for part in each)
     reads = mean
     if requests.shared.any():
@@ -313,7 +313,7 @@ def forecast_leading(
     return Forecast(alive, mean, chance, error, worst, reads)
 
 
-def _holds(requests: LiveRequests, block_tokens: int, frac: float) -> Floats:
+def holds(requests: LiveRequests, block_tokens: int, frac: float) -> Floats:
     """Tokens of memory that each takes alone.
 
     With a whole block for the last one, of which half is empty on average: equal requests that
@@ -329,13 +329,13 @@ def _terms(
     holds times q and times q e; shape (4, n, h). The next call overwrites it."""
     row, ahead = age_row(requests.outputs), outlook.ahead[:h]
     terms = outlook.space(len(row), h)
-    holds, q, weighted, uncertain = terms
+    held, q, weighted, uncertain = terms
     may = requests.allowed[:, None] > ahead
-    np.add(_holds(requests, block_tokens, frac)[:, None], ahead, out=holds)
-    np.multiply(holds, may, out=holds)
+    np.add(holds(requests, block_tokens, frac)[:, None], ahead, out=held)
+    np.multiply(held, may, out=held)
     np.multiply(outlook.q[row, :h], may, out=q)
-    np.multiply(holds, q, out=weighted)
-    np.multiply(holds, outlook.qe[row, :h], out=uncertain)
+    np.multiply(held, q, out=weighted)
+    np.multiply(held, outlook.qe[row, :h], out=uncertain)
     return terms
 
 

@@ -79,3 +79,8 @@ class Margin:
         # Not further beyond the bound: the way back is a hundred times as long.
         if not violated or self._level * self._unit_s < self._most_s:
             self._level = min(max(level, LEVELS[0]), LEVELS[1])
+
+    def late_token(self) -> None:
+        """One token was late for another reason than the size of its step: fewer others may be."""
+        if self._decodes and self._level * self._unit_s < self._most_s:
+            self._level = min(self._level + STEP / self._decodes, LEVELS[1])

@@ -2,9 +2,9 @@
 
 The step half decides in the engine, before every step, from the live batch:
 
-- *Memory* (``controller.models.admission``). Waiting requests start in queue order as long as KV
-  memory holds the batch at every horizon, but for a chance that is corrected by the preemptions
-  that happen.
+- *Memory* (``controller.models.admission``). Waiting requests start in queue order as long as the
+  steps that each runs before KV memory overflows are worth more than computing it again; under an
+  SLA, for which a preempted request is late, no more of them than its percentile allows.
 - *Latency* (``controller.models.chunk``). The chunk of prompt tokens is what the SLA leaves beside
   the decodes, by an online step-time model less a margin corrected by the violations that happen.
   As the batch grows the room for prompts shrinks, so admission ends by itself; and who would, with
@@ -26,6 +26,7 @@ from controller.models.admission import Admission
 from controller.models.chunk import ChunkSizer
 from controller.models.lengths import LengthMoments
 from controller.models.lookahead import Ints, LiveRequests
+from controller.models.online import OnlineStepModel, guess
 from controller.models.step_time import MIN_STEPS, StepModel
 from controller.policies.base import Decision, Live, LiveBatch, Pool
 from controller.records import (
@@ -44,6 +45,7 @@ ONCE = 64  # as many may start in one step: more would not get a chunk of it
 # Weight of the newest word in the published cap: the last 10, 5 s. An engine's own model remembers
 # half of that, which is right for its next step, and makes a cap that trembles by 5%.
 STEADY = 0.1
+UNKNOWN_STEP_S = 0.05  # a guess that the first steps overrule; only its proportions matter
 
 
 class AdaptiveStep:
@@ -57,9 +59,9 @@ class AdaptiveStep:
         self._engine = engine
         self._b_max = config.upper_bound(engine.max_num_seqs)
         self._prefilling = False  # whether a prompt may have to be computed that does not wait
-        self._admission = Admission(
-            engine.kv_tokens, engine.block_tokens, config.overflow_probability
-        )
+        self._b_min = config.max_running.min
+        self._admission = Admission(engine.kv_tokens, engine.block_tokens, config.preempted_at_most)
+        self._time = OnlineStepModel(guess(UNKNOWN_STEP_S))  # where no SLA asks for one
         limit_s = config.sla.itl_s
         self._chunks = None
         if limit_s is not None:
@@ -76,11 +78,16 @@ class AdaptiveStep:
         self._admission.hear(word.outputs)
         if self._chunks:
             self._chunks.hear(word.model)
+        elif word.model is not None and word.model != self._time.prior:
+            self._time.believe(word.model)
 
     def observe(self, sample: StepSample) -> None:
         self._admission.stepped()
         if self._chunks:
             self._chunks.observe(sample)
+            return
+        features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
+        self._time.learn(*features, sample.duration_s)
 
     def finished(self, output_tokens: int) -> None:
         self._admission.finished(output_tokens)
@@ -90,6 +97,10 @@ class AdaptiveStep:
 
     def preempted(self) -> None:
         self._admission.preempted()
+
+    def resumed(self, gap_s: float) -> None:
+        if self._chunks:
+            self._chunks.resumed(gap_s)
 
     def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:
         most = self._engine.max_num_batched_tokens
@@ -110,8 +121,10 @@ class AdaptiveStep:
         admitted, reason = self._admitted(
             state, batch, free, longest, sla_binds=chunk < most - for_decodes
         )
+        if state.waiting and state.running + admitted < self._b_min:
+            admitted, reason = self._b_min - state.running, "bound"
         return StepLimits(
-            max(state.running + admitted, 1),
+            state.running + admitted,
             min(for_decodes + chunk, most),
             may_pause_prefill=decodes > 0,
             reason=reason,
@@ -166,26 +179,27 @@ class AdaptiveStep:
         candidates = _starting(batch.waiting(seats), free, longest)
         if not len(candidates):  # vLLM keeps those that wait in places of its own, too
             return seats, "load"
-        admitted, stopped = self._fitting(state, batch.running, candidates)
-        if not state.running:
-            admitted = max(admitted, 1)  # alone it fits, or vLLM would have refused it
+        admitted, stopped = self._fitting(state, batch, candidates)
         if stopped is not None:
             return admitted, stopped
         return admitted, "load" if admitted >= state.waiting else by_chunk
 
     def _fitting(
-        self, state: EngineState, running: LiveRequests, candidates: LiveRequests
+        self, state: EngineState, batch: LiveBatch, candidates: LiveRequests
     ) -> tuple[int, Reason | None]:
         """How many of the candidates fit, and what stopped the next one; None: nothing did."""
-        admission, chunks, n = self._admission, self._chunks, len(candidates)
-        fitting, together = admission.fitting(running, candidates, state.kv_used_tokens)
-        if chunks is None:
-            fitting = admission.paced(fitting, running, state.waiting)
-        elif together is not None or not chunks.in_time(
-            len(running) + n, running.held + candidates.held
+        admission, chunks, running = self._admission, self._chunks, batch.running
+        n, elsewhere = len(candidates), batch.held_elsewhere_tokens
+        model = self._time.model if chunks is None else chunks.model
+        fitting, together = admission.fitting(
+            running, candidates, state.kv_used_tokens, model, elsewhere
+        )
+        if chunks is not None and (
+            together is not None
+            or not chunks.in_time(len(running) + n, running.held + candidates.held)
         ):
             if together is None:
-                together = admission.forecast(running, candidates, state.kv_used_tokens)
+                together = admission.forecast(running, candidates, state.kv_used_tokens, elsewhere)
             in_time = chunks.fitting(together)
             if in_time < fitting:
                 return in_time, "sla"
@@ -214,7 +228,7 @@ class AdaptivePolicy:
 
     def __init__(self, config: BatchingConfig) -> None:
         self._config = config
-        self._theta = memory.theta(config.overflow_probability)
+        self._theta = memory.theta(config.epsilon_m)
         self._steady: dict[str, float] = {}  # by replica: the batch that the SLA allows
 
     def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:

@@ -115,6 +115,10 @@ class StepHalf(Protocol):
         """A request lost its KV blocks."""
         ...
 
+    def resumed(self, gap_s: float) -> None:
+        """A preempted request has its next token, so long after the one before."""
+        ...
+
 
 class Follow:
     """The step half of every policy that decides in the slow loop alone: what was pushed holds."""
@@ -140,4 +144,7 @@ class Follow:
         """Nothing to learn."""
 
     def preempted(self) -> None:
+        """Nothing to learn."""
+
+    def resumed(self, gap_s: float) -> None:
         """Nothing to learn."""

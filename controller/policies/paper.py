@@ -149,7 +149,7 @@ class _Replica:
         self._options = options = config.paper
         self._b_min = config.max_running.min
         self._b_max = b_max = config.upper_bound(engine.max_num_seqs)
-        self._memory = MemoryBatching(options, config.overflow_probability, b_max)
+        self._memory = MemoryBatching(options, config.epsilon_m, b_max)
         self._sla: SlaBatching | None = None
         d_sla_s = config.sla.itl_s
         if d_sla_s is not None:

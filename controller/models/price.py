@@ -1,0 +1,105 @@
+"""What a preemption costs and what an empty slot costs: who starts where memory may run short.
+
+The last request to start is the first to be preempted (vLLM takes the end of its running list), so
+one more request costs nobody but itself. Until memory overflows it decodes a token in each step and
+shares the fixed part c0 of the step with the B others: each such step is worth c0 / B seconds. When
+memory overflows it is preempted, and later c3 seconds go into each token that it held, to compute
+it again; what it generated is kept. With
+
+    r = c3 B / c0,    the steps of one slot that recomputing a token is worth,
+    F(h),             the chance that memory has overflowed h steps from now,
+    q(h),             the chance that the request still runs then,
+    c + h,            the tokens that it holds then,
+
+it gains G and loses L, in steps of one slot:
+
+    G = sum_h q(h) (1 - F(h)),    L = r sum_h q(h) (c + h) (F(h) - F(h - 1)),
+
+and starts where G > L. Where r is small, a full batch that preempts now and then is worth more than
+one that never overflows; as r grows, the rule comes close to never overflowing.
+
+F is a first passage: memory that falls on average still crosses its limit as it goes up and down on
+the way. With M and V the mean and the variance of its growth by step h and g the room there is,
+
+    F(h) = Phi((M - g) / s) + exp(2 M g / V) Phi((-M - g) / s),    s = sqrt(V):
+
+Brownian motion with drift (Bachelier 1900, Levy 1939).
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.models.step_time import StepModel
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Every request counts with a whole block more than it fills, so memory overflows somewhat later
+# than forecast, and who is preempted comes back. From 0.4 to 1.6 the weight of the loss moves
+# throughput by less than 1% on average over fifteen workloads.
+WEIGHT = 0.8
+HIGHEST = 1000.0  # r without a fixed part of the step: an empty slot costs nothing
+
+
+def recompute_price(model: StepModel, batch: Ints) -> Floats:
+    """r = c3 B / c0, for each batch size: the slot steps that recomputing one token is worth."""
+    if model.c0 <= 0:
+        return np.full(batch.shape, HIGHEST)
+    price: Floats = np.minimum(model.c3 / model.c0 * np.maximum(batch, 1), HIGHEST)
+    return price
+
+
+def upper_tail(x: Floats) -> Floats:
+    """P(X > x) of the normal distribution, to within 2%: its density times Mills' ratio."""
+    far = np.abs(x)
+    tail = _density(far) * _mills(far)
+    return np.where(x >= 0, tail, 1 - tail)
+
+
+def _density(x: Floats) -> Floats:
+    density: Floats = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    return density
+
+
+def _mills(x: Floats) -> Floats:
+    """P(X > x) over the density at x >= 0: exact at 0 and far out."""
+    return 2 / (x + np.sqrt(x * x + 8 / math.pi))
+
+
+def first_passage(room: Floats, growth: Floats, variance: Floats) -> Floats:
+    """F: the chance that tokens held have grown by ``room`` at some time so far.
+
+    Args:
+        room: tokens that are free at the start; without any, they have.
+        growth, variance: M and V, of the tokens held since the start.
+    """
+    s = np.sqrt(np.maximum(variance, 1e-6))
+    a, b = (room - growth) / s, (room + growth) / s
+    # exp(2 M g / V) = density(a) / density(b), which keeps the product from overflowing ...
+    reflected = _density(a) * _mills(np.abs(b))
+    # ... and where b < 0, memory falls by more than the room, and the first factor is small.
+    fallen = np.exp(np.minimum(2 * growth * room / (s * s), 0.0)) * upper_tail(b)
+    chance = upper_tail(a) + np.where(b >= 0, reflected, fallen)
+    return np.where(room > 0, np.minimum(chance, 1.0), 1.0)
+
+
+def pays(
+    overflow: Floats, runs: Floats, held: Floats, ahead: Ints, price: Floats
+) -> NDArray[np.bool_]:
+    """Whether G > L, for n requests, each with all before it; shape (n,).
+
+    Args:
+        overflow: F at the horizons, shape (n, h); made never to fall.
+        runs: q, shape (n, h).
+        held: c, shape (n,).
+        ahead: the horizons, ascending, shape (h,).
+        price: r, shape (n,).
+    """
+    by_then = np.maximum.accumulate(overflow, axis=1)
+    gain = (runs * (1 - by_then)) @ np.diff(ahead, prepend=0).astype(float)
+    now = np.diff(by_then, axis=1, prepend=0.0)
+    loss = price * (runs * now * (held[:, None] + ahead)).sum(axis=1)
+    worth: NDArray[np.bool_] = gain > WEIGHT * loss
+    return worth
