@@ -1,8 +1,8 @@
 """A scheduler that knows every output length and the true step time: the bench's upper mark.
 
 Without an SLA it preempts where that pays, by the price that ``adaptive`` goes by
-(``controller.models.price``), with the true step of the overflow in the place of a chance. With one it
-never does: who is preempted is late.
+(``controller.models.price``), with the true step of the overflow in the place of a chance. With one
+it never does: who is preempted is late.
 """
 
 from collections.abc import Sequence
@@ -137,7 +137,9 @@ class ClairvoyantScheduler(VirtualScheduler):
 
 
 def first_overflow(held: Ints, first: Ints, last: Ints, kv_tokens: int) -> int:
-    """The step in which these requests first hold more than memory has, if none is added.
+    """The step in which these requests fill memory, if none is added.
+
+    Where some have yet to begin, those count as growing all along, which may make it too late.
 
     Args:
         held, first, last: as in ``peak``.

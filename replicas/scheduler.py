@@ -168,6 +168,7 @@ class DynamicBatchScheduler(AsyncScheduler):
         else:
             self.governor.left(request.num_output_tokens)
             self._awaits_first_token.pop(request.request_id, None)
+        if request.status not in RAN_TO_ITS_END:  # else its last token is yet to be measured
             self._lost.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)
 
@@ -252,8 +253,8 @@ class DynamicBatchScheduler(AsyncScheduler):
         self._was_busy = bool(self.running)
         if prefilled:
             self._note_first_tokens(prefilled)
-            if self._lost:
-                self._note_resumed(prefilled, now_s)
+        if self._lost:
+            self._note_resumed(done, now_s)
 
     def _scheduled_at(self, done: SchedulerOutput, now_s: float) -> float:
         # Outputs return in the order they were scheduled; empty ones may never return.
@@ -272,13 +273,19 @@ class DynamicBatchScheduler(AsyncScheduler):
                 if arrival_s is not None:
                     self.governor.first_token(wall_s - arrival_s)
 
-    def _note_resumed(self, prefilled: list[str], now_s: float) -> None:
+    def _note_resumed(self, done: SchedulerOutput, now_s: float) -> None:
         """Count the gap between the last token before a preemption and the first one after it."""
-        for req_id in self._lost.keys() & set(prefilled):
+        # Not only those in prefill: the prefix cache may have kept all but the last token.
+        for req_id in self._lost.keys() & done.num_scheduled_tokens.keys():
             request, (since_s, tokens) = self.requests.get(req_id), self._lost[req_id]
-            if request is None or request.num_output_tokens > tokens:
-                del self._lost[req_id]
-                self.governor.resumed(now_s - since_s)
+            if request is not None and request.num_output_tokens <= tokens:
+                continue
+            if request is not None and request.status == RequestStatus.PREEMPTED:
+                # The token of a step that was in flight.
+                self._lost[req_id] = now_s, request.num_output_tokens
+                continue
+            del self._lost[req_id]
+            self.governor.resumed(now_s - since_s)
 
 
 channel.install()

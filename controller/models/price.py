@@ -52,7 +52,7 @@ def recompute_price(model: StepModel, batch: Ints) -> Floats:
 
 
 def upper_tail(x: Floats) -> Floats:
-    """P(X > x) of the normal distribution, to within 2%: its density times Mills' ratio."""
+    """P(X > x) of the normal distribution: its density times Mills' ratio."""
     far = np.abs(x)
     tail = _density(far) * _mills(far)
     return np.where(x >= 0, tail, 1 - tail)
@@ -64,8 +64,9 @@ def _density(x: Floats) -> Floats:
 
 
 def _mills(x: Floats) -> Floats:
-    """P(X > x) over the density at x >= 0: exact at 0 and far out."""
-    return 2 / (x + np.sqrt(x * x + 8 / math.pi))
+    """P(X > x) over the density at x >= 0: exact at 0 and far out, up to 6% too high between."""
+    ratio: Floats = 2 / (x + np.sqrt(x * x + 8 / math.pi))
+    return ratio
 
 
 def first_passage(room: Floats, growth: Floats, variance: Floats) -> Floats:

@@ -121,7 +121,7 @@ class AdaptiveStep:
         admitted, reason = self._admitted(
             state, batch, free, longest, sla_binds=chunk < most - for_decodes
         )
-        if state.waiting and state.running + admitted < self._b_min:
+        if state.waiting and reason != "load" and state.running + admitted < self._b_min:
             admitted, reason = self._b_min - state.running, "bound"
         return StepLimits(
             state.running + admitted,

@@ -33,7 +33,7 @@ def configs(draw: st.DrawFn, policy: str) -> BatchingConfig:
         "policy": policy,
         "max_running": {"min": low, "max": draw(st.none() | st.integers(low, MAX_RUNNING))},
         "sla": {"itl_ms": draw(st.none() | st.floats(1, 1000))},
-        "overflow_probability": draw(st.floats(0.001, 0.49)),
+        "overflow_probability": draw(st.none() | st.floats(0.001, 0.49)),
         "lease_s": draw(st.floats(1.5, 10)),
         "paper": {
             "memory": draw(st.sampled_from(["linear", "exact", "live"])),
@@ -118,7 +118,8 @@ windows = st.lists(
 @st.composite
 def live_batches(draw: st.DrawFn, running: int) -> LiveBatch:
     """Any requests that may run, and any queue behind them."""
-    return LiveBatch(draw(_live(running)), draw(_live(64)).first)
+    elsewhere = draw(st.integers(0, 5000))
+    return LiveBatch(draw(_live(running)), draw(_live(64)).first, elsewhere)
 
 
 @st.composite

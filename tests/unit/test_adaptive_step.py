@@ -19,7 +19,7 @@ ROOMY = 10**7  # tokens of KV memory: all that anybody may say
 
 
 def half(itl_ms: float | None = None, **of_engine: Any) -> AdaptiveStep:
-    bounds = {"max": of_engine.pop("b_max", None)}
+    bounds = {"min": of_engine.pop("b_min", 1), "max": of_engine.pop("b_max", None)}
     config = batching(policy="adaptive", sla={"itl_ms": itl_ms}, max_running=bounds)
     step_half = AdaptiveStep(config, engine(**{"kv_tokens": ROOMY, **of_engine}))
     if itl_ms is not None:

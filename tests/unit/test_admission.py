@@ -1,9 +1,14 @@
-"""Who may start: what fits, theta, pacing."""
+"""Who may start: what fits, what pays, theta."""
 
 import pytest
 
 from controller.models.admission import COOL_STEPS, THETA_RANGE, THETA_START, THETA_STEP, Admission
 from controller.models.lookahead import LiveRequests, live_requests
+from controller.models.step_time import StepModel
+from controller.models.survival import RING
+
+# 20 ms, and 0.1 ms a prompt token: r = B / 200.
+MODEL = StepModel(0.02, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
 
 
 def requests(n: int, prompt: int = 100, outputs: int = 0, most: int = 4000) -> LiveRequests:
@@ -12,9 +17,9 @@ def requests(n: int, prompt: int = 100, outputs: int = 0, most: int = 4000) -> L
     return live_requests([computed] * n, [prompt] * n, [outputs] * n, [most] * n)
 
 
-def knowing(length: int, kv_tokens: int, n: int = 500) -> Admission:
+def knowing(length: int, kv_tokens: int, n: int = 500, epsilon: float | None = 0.02) -> Admission:
     """An engine that has seen n answers of one length from their beginning."""
-    admission = Admission(kv_tokens, 16, 0.02)
+    admission = Admission(kv_tokens, 16, epsilon)
     for _ in range(n):
         admission.finished(length)
     return admission
@@ -22,19 +27,19 @@ def knowing(length: int, kv_tokens: int, n: int = 500) -> Admission:
 
 def test_of_a_known_length_as_many_start_as_fit_at_their_end() -> None:
     # 100 in and 128 out: 228 tokens and half a block each at the end; 50 of them in 11,800.
-    fitting, _ = knowing(128, 11_800).fitting(requests(0), requests(64), 0)
+    fitting, _ = knowing(128, 11_800).fitting(requests(0), requests(64), 0, MODEL)
     assert 46 <= fitting <= 52
 
 
 def test_those_who_end_soon_make_room_for_who_peaks_later() -> None:
     # 40 that end in a few steps hold 9,000 tokens now and nothing when the new ones peak.
     admission = knowing(128, 11_800)
-    fitting, _ = admission.fitting(requests(40, outputs=120), requests(20), 9_000)
+    fitting, _ = admission.fitting(requests(40, outputs=120), requests(20), 9_000, MODEL)
     assert fitting >= 15
 
 
 def test_a_memory_that_holds_all_needs_no_forecast() -> None:
-    fitting, together = knowing(128, 10**7).fitting(requests(10), requests(64), 0)
+    fitting, together = knowing(128, 10**7).fitting(requests(10), requests(64), 0, MODEL)
     assert (fitting, together) == (64, None)
 
 
@@ -42,26 +47,26 @@ def test_what_requests_may_say_at_most_can_be_enough_to_know() -> None:
     # 74 requests of 100 tokens that may say 20 more: 9,000 tokens and a block each, at the most.
     newcomer = Admission(11_000, 16, 0.02)
     short = requests(10, outputs=1, most=21), requests(64, most=20)
-    assert newcomer.fitting(*short, 1_010) == (64, None)
-    fitting, together = newcomer.fitting(requests(10, outputs=1), requests(64), 1_010)
+    assert newcomer.fitting(*short, 1_010, MODEL) == (64, None)
+    fitting, together = newcomer.fitting(requests(10, outputs=1), requests(64), 1_010, MODEL)
     assert fitting < 64
     assert together is not None
 
 
 def test_who_lost_its_blocks_may_be_older_than_all_that_run() -> None:
     admission = knowing(100, 2_000)
-    admission.fitting(requests(2, outputs=5), requests(20), 300)
+    admission.fitting(requests(2, outputs=5), requests(20), 300, MODEL)
     waiting = live_requests([0] * 21, [50] * 21, [3000] + [0] * 20, [4000] * 21)
-    fitting, _ = admission.fitting(requests(2, outputs=5), waiting, 300)
+    fitting, _ = admission.fitting(requests(2, outputs=5), waiting, 300, MODEL)
     assert fitting == 0  # 3,050 tokens are more than there are
-    fitting, _ = admission.fitting(requests(0), waiting, 0)
+    fitting, _ = admission.fitting(requests(0), waiting, 0, MODEL)
     assert fitting == 0
 
 
 def test_more_memory_admits_more() -> None:
     # Five run and hold 500; each one holds 300 and a block at its end, newcomers like them.
     def fitting(kv_tokens: int) -> int:
-        return knowing(200, kv_tokens).fitting(requests(5), requests(60), 500)[0]
+        return knowing(200, kv_tokens).fitting(requests(5), requests(60), 500, MODEL)[0]
 
     counts = [fitting(kv) for kv in range(1_000, 24_000, 500)]
     assert counts == sorted(counts)
@@ -103,22 +108,101 @@ def test_theta_keeps_its_range() -> None:
     assert admission.theta == THETA_RANGE[1]
 
 
-def test_batches_in_lockstep_are_spread_out_and_others_are_not() -> None:
-    admission = knowing(400, 60_000)
-    young = requests(60, prompt=200, outputs=1)
-    admission.fitting(young, requests(20, prompt=200), 12_000)
-    started = [admission.paced(10, young, 1000) for _ in range(50)]
-    assert 0 < sum(started) < 50
-    assert admission.paced(10, young, waiting=20) == 10  # nobody will miss the room
-
-
 def test_the_groups_lengths_stand_in_for_a_newcomers() -> None:
     known, newcomer = knowing(128, 11_800), Admission(11_800, 16, 0.02)
-    settled, _ = known.fitting(requests(0), requests(64), 0)
-    cold, _ = newcomer.fitting(requests(0), requests(64), 0)
+    settled, _ = known.fitting(requests(0), requests(64), 0, MODEL)
+    cold, _ = newcomer.fitting(requests(0), requests(64), 0, MODEL)
     newcomer = Admission(11_800, 16, 0.02)
     newcomer.hear(tuple(map(float, known._history.seen.ended)))
     newcomer.hear(None)  # nobody knows better now, so what was heard stays
-    warm, _ = newcomer.fitting(requests(0), requests(64), 0)
+    warm, _ = newcomer.fitting(requests(0), requests(64), 0, MODEL)
     assert warm == pytest.approx(settled, abs=4)
     assert cold < warm
+
+
+def priced(c0: float, c3: float, kv_tokens: int = 11_800, epsilon: float | None = None) -> int:
+    """How many of 64 start, of 100 tokens and 128 more each, where a step takes that."""
+    model = StepModel(c0, 2e-4, 1e-7, c3, 0.0, 0.0)
+    one = knowing(128, kv_tokens, epsilon=epsilon)
+    return one.fitting(requests(0), requests(64), 0, model)[0]
+
+
+def test_where_recomputing_costs_nothing_the_batch_is_full_now() -> None:
+    # 64 of 100 tokens and a block fit; 64 that have said 128 more do not.
+    assert priced(0.02, 0.0) == 64
+
+
+def test_where_an_empty_slot_costs_nothing_memory_hardly_ever_overflows() -> None:
+    # 50 hold 228 tokens and half a block each at their end.
+    assert 40 <= priced(0.0, 1e-4) <= 50
+
+
+def test_the_dearer_a_preemption_the_fewer_start() -> None:
+    spread = Admission(11_800, 16, None)
+    for k in range(500):
+        spread.finished(1 + 37 * k % 256)
+    counts = []
+    for c3 in (0.0, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2, 1.0):
+        model = StepModel(0.02, 2e-4, 1e-7, c3, 0.0, 0.0)
+        counts.append(spread.fitting(requests(0), requests(110), 0, model)[0])
+    assert counts == sorted(counts, reverse=True)
+    assert len(set(counts)) > 3, counts
+
+
+@pytest.mark.parametrize("kv_tokens", [300, 3_000, 8_000, 11_800, 14_000, 20_000])
+@pytest.mark.parametrize("c3", [0.0, 1e-4, 1e-2])
+def test_a_bound_on_the_share_only_ever_lets_fewer_start(kv_tokens: int, c3: float) -> None:
+    assert priced(0.02, c3, kv_tokens, epsilon=0.02) <= priced(0.02, c3, kv_tokens)
+
+
+@pytest.mark.parametrize("epsilon", [None, 0.02])
+@pytest.mark.parametrize("elsewhere", [0, 160, 3_000, 8_000, 11_000])
+def test_what_is_held_elsewhere_is_taken_off_the_memory(
+    elsewhere: int, epsilon: float | None
+) -> None:
+    running, waiting = requests(10, outputs=20), requests(64)
+    used = 10 * 120 + 80
+    found, _ = knowing(128, 11_800, epsilon=epsilon).fitting(
+        running, waiting, used + elsewhere, MODEL, elsewhere
+    )
+    less, _ = knowing(128, 11_800 - elsewhere, epsilon=epsilon).fitting(
+        running, waiting, used, MODEL
+    )
+    assert found == less
+
+
+@pytest.mark.parametrize(("elsewhere", "asked"), [(0, False), (1, True)])
+def test_what_is_held_elsewhere_counts_where_all_may_fit(elsewhere: int, asked: bool) -> None:
+    # Ten of 100 tokens that may say 20 more, and a block each.
+    one = Admission(10 * (120 + 16), 16, None)
+    _, together = one.fitting(requests(0), requests(10, most=20), elsewhere, MODEL, elsewhere)
+    assert (together is not None) is asked
+
+
+def test_lengths_are_kept_for_who_asks_next_but_no_more_than_are_remembered() -> None:
+    one = Admission(11_800, 16, None)
+    for _ in range(3 * RING):
+        one.finished(10)
+        one.left(5)
+    assert (len(one._finished), len(one._left)) == (RING, RING)
+    one.finished(300)
+    one.fitting(requests(0), requests(1), 0, MODEL)
+    assert one._history.ends == RING  # the newest of them
+
+
+def test_the_groups_lengths_of_before_a_change_do_not_come_back() -> None:
+    one = Admission(11_800, 16, None)
+    before = knowing(16, 11_800)
+    before.fitting(requests(0), requests(1), 0, MODEL)
+    lengths = tuple(map(float, before._history.seen.ended))
+    one.hear(lengths)
+    assert one._fleet is not None
+    for length in (16, 400):
+        for _ in range(30):
+            for _ in range(8):
+                one.finished(length)
+                one.stepped()
+            one.fitting(requests(0), requests(1), 0, MODEL)
+    assert one._fleet is None
+    one.hear(lengths)
+    assert one._fleet is None

@@ -1,9 +1,12 @@
-"""What admission takes of memory and of pace, number by number."""
+"""What admission takes of memory, number by number."""
 
 import pytest
 
 from controller.models.admission import Admission
 from controller.models.lookahead import Forecast, LiveRequests, live_requests
+from controller.models.step_time import StepModel
+
+MODEL = StepModel(0.02, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
 
 
 def rows(
@@ -21,7 +24,7 @@ def admission(kv_tokens: int = 10_000) -> Admission:
 def fit(
     one: Admission, running: LiveRequests, candidates: LiveRequests, kv_used: int
 ) -> tuple[int, Forecast | None]:
-    return one.fitting(running, candidates, kv_used)
+    return one.fitting(running, candidates, kv_used, MODEL)
 
 
 @pytest.mark.parametrize(
@@ -88,52 +91,6 @@ def test_theta_moves_by_a_fifth_for_a_preemption_and_its_accepted_share_for_an_e
     assert one.theta == pytest.approx(1.4 - 0.2 * 0.02)
 
 
-def pacing() -> Admission:
-    """150 of mixed ages fill its memory; answers have 400 tokens, and 200 halfway."""
-    one = admission(60_000)
-    for _ in range(100):
-        one.finished(400)
-    fit(one, rows(1), rows(1), 100)
-    one._means = 400.0, 200.0
-    return one
-
-
-YOUNG = rows(60, prompt=200, outputs=1)
-
-
-def test_starts_are_paced_at_1_3_times_those_of_mixed_ages() -> None:
-    one = pacing()
-    starts = [one.paced(10, YOUNG, waiting=1000) for _ in range(400)]
-    assert max(starts) == 1
-    assert sum(starts) == int(400 * 1.3 * 150 / 400)
-
-
-def test_no_more_than_four_steps_of_starts_are_saved_up() -> None:
-    one = pacing()
-    for _ in range(100):
-        assert one.paced(0, YOUNG, waiting=1000) == 0
-    assert one.paced(10, YOUNG, waiting=1000) == int(4 * 1.3 * 150 / 400)
-
-
-@pytest.mark.parametrize(
-    ("admitted", "waiting", "paced"),
-    [(75, 150, True), (76, 150, False), (75, 149, False)],
-)
-def test_only_a_batch_that_stays_below_nine_tenths_of_the_steady_one_is_paced(
-    admitted: int, waiting: int, paced: bool
-) -> None:
-    assert (pacing().paced(admitted, YOUNG, waiting) < admitted) is paced
-
-
-def test_an_idle_engine_and_one_that_knows_few_lengths_start_all() -> None:
-    assert pacing().paced(10, rows(0), waiting=1000) == 10
-    few = admission(60_000)
-    for _ in range(99):
-        few.finished(400)
-    fit(few, rows(1), rows(1), 100)
-    assert few.paced(10, YOUNG, waiting=1000) == 10
-
-
 def refreshed(one: Admission, steps: int) -> list[int]:
     """At which steps what is known of lengths was brought up to date."""
     seen, last = [], one._survival
@@ -166,10 +123,3 @@ def test_where_more_than_2_percent_of_the_ends_are_new_it_is_every_8_steps(
     for _ in range(new):
         one.finished(50)
     assert refreshed(one, 64)[0] == due
-
-
-def test_prefixes_that_are_shared_take_nothing_of_the_steady_batch() -> None:
-    # 100 alone and 200 of its answer: 200 of them fill the memory.
-    shared = rows(60, prompt=200, outputs=1, shared=100)
-    assert pacing().paced(10, shared, waiting=199) == 10
-    assert pacing().paced(10, shared, waiting=200) < 10

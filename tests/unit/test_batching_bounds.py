@@ -11,7 +11,7 @@ DEFAULTS = {
     "policy": "adaptive",
     "sla": {"itl_ms": None, "ttft_ms": None, "percentile": 99.0},
     "max_running": {"min": 1, "max": None},
-    "overflow_probability": 0.02,
+    "overflow_probability": None,
     "prefill_floor": 0.01,
     "enforce": True,
     "step_aside": None,
@@ -77,6 +77,20 @@ def test_a_value_is_allowed_up_to_its_ends_and_not_beyond(
         with pytest.raises(ConfigError) as error:
             parse_batching(block(key, value))
         assert error.value.problems[0].startswith(f"batching.{key}: {value} is not allowed")
+
+
+@pytest.mark.parametrize(
+    ("share", "itl_ms", "at_most"),
+    [(None, None, None), (0.1, None, 0.1), (None, 50, 0.05), (0.1, 50, 0.1)],
+)
+def test_the_share_that_may_be_preempted_is_the_one_set_or_what_an_sla_lets_be_late(
+    share: float | None, itl_ms: float | None, at_most: float | None
+) -> None:
+    sla = {"itl_ms": itl_ms, "percentile": 95}
+    config = parse_batching({"overflow_probability": share, "sla": sla})
+    assert config.preempted_at_most == pytest.approx(at_most)
+    # Eqs. 12 and 14 need one in any case.
+    assert config.epsilon_m == (0.02 if share is None else share)
 
 
 def test_b_max_may_be_b_min() -> None:

@@ -150,3 +150,16 @@ def test_only_steps_that_were_filled_up_move_the_margin(
     fine = sizer(StepModel(0.0, 1e-5, 0.0, 0.0, 0.0, 0.0))
     fine.observe(StepSample(decodes, 0, 0, 0, decodes * 1e-5))
     assert (fine.until_s != one.until_s) is counts
+
+
+@pytest.mark.parametrize(("gap_s", "late"), [(0.05, 0), (0.0501, 1), (30.0, 1)])
+def test_the_gap_of_a_preempted_request_moves_the_margin_only_where_it_is_late(
+    gap_s: float, late: int
+) -> None:
+    one = sizer()
+    # A step that fills what the margin leaves, without an error.
+    one.observe(StepSample(112, 0, 0, 0, 0.02 + 112 * 2e-4))
+    before_s = one.until_s
+    one.resumed(gap_s)
+    spread_s = 0.0025 * 0.98**0.5
+    assert one.until_s == pytest.approx(before_s - late * 0.2 / 112 * spread_s, rel=1e-9)

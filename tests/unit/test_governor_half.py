@@ -48,6 +48,9 @@ class Told(Follow):
     def preempted(self) -> None:
         self.told.append("preempted")
 
+    def resumed(self, gap_s: float) -> None:
+        self.told.append(("resumed", gap_s))
+
 
 @pytest.fixture
 def half(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -74,7 +77,15 @@ def test_it_is_told_of_all_that_happens(half: Any) -> None:
     g.finished(100, 50)
     g.left(7)
     g.preempted()
-    assert told.told == [word, step, ("finished", 50), ("left", 7), "preempted"]
+    g.resumed(1.5)
+    assert told.told == [
+        word,
+        step,
+        ("finished", 50),
+        ("left", 7),
+        "preempted",
+        ("resumed", 1.5),
+    ]
 
 
 def test_a_step_on_a_clock_that_jumped_is_not_told(half: Any) -> None:

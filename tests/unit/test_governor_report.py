@@ -171,3 +171,13 @@ def test_a_step_on_a_clock_that_jumped_is_left_out(duration_s: float) -> None:
     g = governor()
     g.after_step(sample(duration_s=duration_s), prefills=0)
     assert (said(g).recent.steps, said(g).itl.n, said(g).steps.n) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("gap_s", "counted_s"), [(1.5, 1.5), (-1e-9, 0.0)])
+def test_the_gap_of_a_preempted_request_is_one_gap_between_tokens(
+    gap_s: float, counted_s: float
+) -> None:
+    g = governor()
+    g.resumed(gap_s)
+    now = said(g)
+    assert (now.itl.n, now.itl.total_s, now.recent.steps) == (1, counted_s, 0)

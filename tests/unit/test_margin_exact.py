@@ -107,3 +107,27 @@ def test_beyond_its_bound_violations_move_nothing_and_steps_inside_lead_back() -
     one.bound(10.0)
     spread *= math.sqrt(0.98)
     assert one.seconds == pytest.approx((3 - 0.2 * 0.007) * spread)
+
+
+def test_a_late_token_of_its_own_raises_it_as_one_of_the_usual_decodes() -> None:
+    one = margin()
+    one.late_token()  # before any step nobody knows how many that is
+    assert one.seconds == pytest.approx(3 * 0.0025)
+    one.observe(0.049, 0.049, 10)
+    level, spread = 3 - 0.2 * 0.007, math.sqrt(0.98) * 0.0025
+    assert one.seconds == pytest.approx(level * spread)
+    one.late_token()
+    assert one.seconds == pytest.approx((level + 0.2 / 10) * spread)
+
+
+def test_late_tokens_end_at_12_spreads_and_at_its_bound() -> None:
+    one = margin()
+    one.observe(0.049, 0.049, 1)
+    one.bound(0.1)
+    one.late_token()
+    one.bound(10.0)
+    spread = math.sqrt(0.98) * 0.0025
+    assert one.seconds == pytest.approx((3 - 0.2 * 0.007) * spread)
+    for _ in range(100):
+        one.late_token()
+    assert one.seconds == pytest.approx(12 * spread)

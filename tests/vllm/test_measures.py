@@ -169,6 +169,51 @@ def test_preemptions_are_counted_and_a_resumed_request_has_one_first_token(tiny_
     assert all(rig.is_whole(f"r{index}", 40) for index in range(3))
 
 
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_the_gap_over_a_preemption_is_counted_once(tiny_llama, in_flight, cached):
+    config = engine_config(
+        tiny_llama,
+        blocks=1 + 8,
+        additional_config=batching(),
+        async_scheduling=in_flight > 1,
+        enable_prefix_caching=cached,
+    )
+    rig = Rig(config, in_flight=in_flight)
+    names = [f"r{index}" for index in range(3)]
+    for index, name in enumerate(names):
+        rig.add(name, prompt=30 + index, output=40)
+    came_s = {name: [] for name in names}
+    while rig.scheduler.has_unfinished_requests():
+        rig.step()
+        for name in names:
+            if len(rig.tokens[name]) > len(came_s[name]):
+                came_s[name].append(rig.now_s)
+
+    report = rig.exchange()
+
+    assert report.preemptions > 0
+    assert report.itl.n == 3 * 39
+    assert report.itl.total_s == pytest.approx(sum(at[-1] - at[0] for at in came_s.values()))
+    assert not rig.scheduler._lost
+
+
+@pytest.mark.parametrize("stop", [None, ["never"]])
+def test_who_leaves_without_its_blocks_is_forgotten(tiny_llama, stop):
+    rig = Rig(engine_config(tiny_llama, blocks=1 + 8, additional_config=batching()))
+    for index in range(3):
+        rig.add(f"r{index}", prompt=30, output=40).sampling_params.stop = stop
+    while not rig.scheduler._lost:
+        rig.step()
+
+    (lost,) = rig.scheduler._lost
+    counted = rig.exchange().itl.n
+    rig.abort(lost)
+
+    assert not rig.scheduler._lost
+    assert rig.exchange().itl.n == counted
+
+
 def test_speculative_steps_count_one_decode_and_its_drafts_each(tiny_llama):
     config = engine_config(tiny_llama, additional_config=batching(), speculative_config=ngram(3))
     rig = Rig(config, accepted=3)

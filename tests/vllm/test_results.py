@@ -19,6 +19,7 @@ def test_memory_part_runs_and_holds_adaptive_against_the_best_of_four() -> None:
         section = results_memory.run(Bench(pool, (11,), small=True))
     assert [row.id for row in section.rows] == [
         "g1_best_fixed-128-128",
+        "g1_upper_fixed-128-128",
         "g1_best_static",
         "g1_default",
         "g2_preemptions_fixed-128-128",
