@@ -198,6 +198,28 @@ def test_the_gap_over_a_preemption_is_counted_once(tiny_llama, in_flight, cached
     assert not rig.scheduler._lost
 
 
+def test_who_has_all_but_its_last_token_in_the_cache_has_a_gap_too(tiny_llama):
+    config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True)
+    rig = Rig(config)
+    request = rig.add("r", prompt=2 * BLOCK - 1, output=9)
+    rig.step()
+    rig.step()
+    assert request.num_tokens == 2 * BLOCK + 1
+    rig.scheduler.running.remove(request)
+    rig.scheduler._preempt_request(request, rig.now_s)
+    rig.now_s += 5
+    assert rig.step().num_scheduled_tokens == {"r": 1}
+    assert not rig.scheduler._lost
+    rig.run()
+
+    report = rig.exchange()
+
+    # Eight gaps; given one token it counts as a decode of its step as well.
+    assert report.itl.n == 8 + 1
+    assert report.itl.total_s == pytest.approx(7 * 0.01 + 2 * 5.01)
+    assert rig.is_whole("r", 9)
+
+
 @pytest.mark.parametrize("stop", [None, ["never"]])
 def test_who_leaves_without_its_blocks_is_forgotten(tiny_llama, stop):
     rig = Rig(engine_config(tiny_llama, blocks=1 + 8, additional_config=batching()))
