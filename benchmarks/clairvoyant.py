@@ -116,7 +116,7 @@ class ClairvoyantScheduler(VirtualScheduler):
         if peak_blocks > self._kv_blocks:
             if not self._preempts:
                 return False
-            steps = first_overflow(held, first, last, self._kv_blocks * self.block_size)
+            steps = first_overflow(held, first, last, self._kv_blocks, self.block_size)
             runs = steps - int(first[-1])
             loss = self._price(len(together)) * (int(held[-1]) + max(runs, 0))
             if runs <= loss:
@@ -136,23 +136,25 @@ class ClairvoyantScheduler(VirtualScheduler):
         return more_s / chunk * batch / alone_s
 
 
-def first_overflow(held: Ints, first: Ints, last: Ints, kv_tokens: int) -> int:
+def first_overflow(held: Ints, first: Ints, last: Ints, kv_blocks: int, block_size: int) -> int:
     """The step in which these requests fill memory, if none is added.
 
     Where some have yet to begin, those count as growing all along, which may make it too late.
 
     Args:
-        held, first, last: as in ``peak``.
-        kv_tokens: what memory holds; at some time they hold more.
+        held, first, last, block_size: as in ``peak``.
+        kv_blocks: what memory holds; at some time they hold more.
     """
     ends = np.unique(last)
     alive = ends[:, None] <= last
-    tokens = np.where(alive, held + np.maximum(ends[:, None] - first, 0), 0).sum(axis=1)
-    over = int((tokens > kv_tokens).argmax())
+    tokens = np.where(alive, held + np.maximum(ends[:, None] - first, 0), 0)
+    excess = (-(-tokens // block_size)).sum(axis=1) - kv_blocks
+    over = int((excess > 0).argmax())
     # Up to this end, each that has started holds a token more with every step.
     growing = int((alive[over] & (first < ends[over])).sum())
     begun = int(ends[over - 1]) if over else 0
-    return max(int(ends[over]) - (int(tokens[over]) - kv_tokens) // max(growing, 1), begun)
+    steps = int(excess[over]) * block_size // max(growing, 1)
+    return max(int(ends[over]) - steps, begun)
 
 
 def peak(held: Ints, first: Ints, last: Ints, block_size: int) -> tuple[int, int, int]:

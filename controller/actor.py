@@ -74,7 +74,12 @@ class BatchController:
         while (left_s := self._reported_s + after_s - time.monotonic()) > 0:
             time.sleep(left_s)
         logger.info("Nobody reported for %.0f s; the batch controller ends.", after_s)
-        ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+        while True:
+            try:
+                ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+            except Exception:  # the cluster's store is away for a moment
+                logger.exception("The batch controller could not end, and tries again.")
+            time.sleep(after_s)
 
 
 def get_controller(ends_after_s: float = UNUSED_S) -> ActorHandle:

@@ -1,8 +1,10 @@
 """vLLM's scheduler with a batch-size cap and a token budget that move while it runs.
 
 Name it to the engine: ``--scheduler-cls replicas.scheduler.DynamicBatchScheduler`` and
-``--additional-config '{"brimful": {"batching": {...}}}'``. It runs in the EngineCore process, in
-every mode vLLM has; all it changes is two numbers that vLLM reads at each step.
+``--additional-config '{"brimful": {"batching": {...}}}'``. It runs in the EngineCore process, with
+every option of vLLM but those that ``replicas.engine_options`` refuses. It moves limits that vLLM
+reads at each step (running requests, tokens, tokens of one long prompt), puts decodes before
+prompts in the running list, and lets late requests step aside in the queue.
 """
 
 import time

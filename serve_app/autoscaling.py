@@ -102,7 +102,8 @@ class CapacityPolicy:
             state[DEEP_SINCE] = since_s
             if ctx.current_time - since_s >= self._queue_for_s:
                 desired = max(desired, ctx.current_num_replicas + 1)
-        return desired, state
+        # Those out of reach stand in Ray Serve's total and carry nothing inside the SLA.
+        return desired + len(unreachable), state
 
 
 def _sla_out_of_reach(metrics: Mapping[str, Mapping[Any, float]]) -> set[Any]:

@@ -48,6 +48,8 @@ class _Batch:
         base, together: of those that run, and of them with each prefix of the candidates.
         held: tokens in memory now.
         holds: tokens that each candidate will hold at first.
+        recomputed: tokens that are computed again where it is preempted: not fewer with windows of
+            attention, which keep a part of them.
         elsewhere: tokens held by requests that do not run.
     """
 
@@ -56,6 +58,7 @@ class _Batch:
     together: Forecast
     held: float
     holds: Floats
+    recomputed: Floats
     elsewhere: int
 
 
@@ -157,8 +160,10 @@ class Admission:
                 together.chance[few],
             )
             overflow[together.worst[few] + batch.elsewhere <= self._kv_tokens] = 0.0
-            price = recompute_price(model, running + np.arange(start, stop))
-            paying = pays(overflow, alive, held[few], batch.ahead, price)
+            again = batch.recomputed[few]
+            price = recompute_price(model, running + np.arange(start, stop), again)
+            fits = now[:, 0] < self._kv_tokens
+            paying = pays(fits, overflow, alive, again, batch.ahead, price)
             if not paying.all():
                 return start + leading(paying)
         return n
@@ -193,6 +198,7 @@ class Admission:
             base.plus(leading_ones),
             float(holds(running, block, frac).sum()) + common + held_elsewhere,
             holds(candidates, block, frac),
+            holds(candidates, block, 1.0),
             held_elsewhere,
         )
 

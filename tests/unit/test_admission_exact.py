@@ -123,3 +123,16 @@ def test_where_more_than_2_percent_of_the_ends_are_new_it_is_every_8_steps(
     for _ in range(new):
         one.finished(50)
     assert refreshed(one, 64)[0] == due
+
+
+@pytest.mark.parametrize("allowed", [1, 2])
+def test_who_may_generate_no_more_than_a_token_or_two_starts_where_its_prompt_fits(
+    allowed: int,
+) -> None:
+    # 50 that hold 100 and go on for long; the first in the queue ends at once.
+    running = rows(50)
+    short = live_requests([0] * 3, [300] * 3, [0] * 3, [allowed] * 3, [0] * 3)
+    one = Admission(7_000, 16, None)
+    fitting, together = fit(one, running, short, 5_000)
+    assert together is not None
+    assert fitting == 3

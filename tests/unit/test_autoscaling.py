@@ -126,9 +126,9 @@ def test_replicas_whose_sla_is_in_reach_decide_for_those_whose_is_not() -> None:
     # 19/s at 6.8 each; neither 1/s nor its cap of 1 counts.
     odd = out_of_reach() | {"capacity_per_s": 1.0, "max_running": 1.0}
     desired, state = policy()(Context(metrics(odd, replica(arrivals=10.0)), 2, 2))
-    assert (desired, state) == (3, {})
+    assert (desired, state) == (4, {})  # three, and the one that does not count
     unmodelled = unknown(waiting=60, running=64)
-    assert policy()(Context(metrics(odd, unmodelled), 2, 2))[0] == 4  # 164 / 54.4
+    assert policy()(Context(metrics(odd, unmodelled), 2, 2))[0] == 5  # 164 / 54.4, and one
 
 
 def test_a_cap_at_which_nobody_waits_asks_for_no_more() -> None:

@@ -95,13 +95,20 @@ def test_where_there_is_no_room_memory_has_overflowed(room: float) -> None:
 
 def test_recomputing_a_token_is_worth_c3_b_by_c0_steps_of_a_slot() -> None:
     batch = np.array([0, 1, 10, 200])
-    assert recompute_price(MODEL, batch) == pytest.approx([0.005, 0.005, 0.05, 1.0])
+    held = np.full(4, 100.0)
+    assert recompute_price(MODEL, batch, held) == pytest.approx([0.005, 0.005, 0.05, 1.0])
+
+
+def test_of_a_long_request_each_token_attends_to_those_before() -> None:
+    quadratic = StepModel(0.02, 2e-4, 1e-7, 1e-4, 1e-8, 0.0)
+    price = recompute_price(quadratic, np.array([10, 10]), np.array([0.0, 20_000.0]))
+    assert price == pytest.approx([0.05, 0.1])
 
 
 def test_without_a_fixed_part_of_the_step_the_price_is_the_highest() -> None:
     free = StepModel(0.0, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
-    assert recompute_price(free, np.array([0, 5])).tolist() == [HIGHEST, HIGHEST]
-    assert recompute_price(MODEL, np.array([10**9])).tolist() == [HIGHEST]
+    assert recompute_price(free, np.array([0, 5]), np.zeros(2)).tolist() == [HIGHEST, HIGHEST]
+    assert recompute_price(MODEL, np.array([10**9]), np.zeros(1)).tolist() == [HIGHEST]
 
 
 AHEAD = np.array([1, 10])
@@ -113,9 +120,10 @@ def pay(
     runs: tuple[float, ...] = (1.0, 0.5),
     held: float = 90.0,
     ahead: np.ndarray = AHEAD,
+    fits: bool = False,
 ) -> bool:
     of_one = np.array([overflow]), np.array([runs]), np.array([held])
-    return bool(pays(*of_one, ahead, np.array([price]))[0])
+    return bool(pays(np.array([fits]), *of_one, ahead, np.array([price]))[0])
 
 
 def test_gain_and_loss_by_hand() -> None:
@@ -186,3 +194,9 @@ def test_what_pays_pays_at_a_lower_price(
     q = (max(runs), min(runs))
     if pay(overflow, price, q, held):
         assert pay(overflow, price * less, q, held)
+
+
+def test_the_token_that_comes_with_the_prompt_is_worth_a_step() -> None:
+    # The only one it may still generate: no horizon sees it run.
+    assert pay([0.0, 0.0], 1.0, runs=(0.0, 0.0), fits=True)
+    assert not pay([1.0, 1.0], 1.0, runs=(0.0, 0.0), fits=False)

@@ -15,7 +15,7 @@ def held_at(step: int, held: list[int], first: list[int], last: list[int]) -> in
 
 
 def found(held: list[int], first: list[int], last: list[int], kv_tokens: int) -> int:
-    return first_overflow(np.array(held), np.array(first), np.array(last), kv_tokens)
+    return first_overflow(np.array(held), np.array(first), np.array(last), kv_tokens, 1)
 
 
 @pytest.mark.parametrize(
