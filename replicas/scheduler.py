@@ -123,6 +123,7 @@ class DynamicBatchScheduler(AsyncScheduler):
             self.waiting = QUEUES[self.policy.value](self._aside)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
+        self._resetting = False
 
     def now_s(self) -> float:
         """The engine's clock; a replay in virtual time has its own."""
@@ -157,12 +158,20 @@ class DynamicBatchScheduler(AsyncScheduler):
         super().add_request(request)
 
     def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        self.governor.preempted()
-        if request.num_output_tokens:  # of one that was preempted twice, the token before both
-            self._lost.setdefault(
-                request.request_id, (self._last_output_s, request.num_output_tokens)
-            )
+        if not self._resetting:
+            self.governor.preempted()
+            if request.num_output_tokens:  # of one that was preempted twice, the token before both
+                before = self._last_output_s, request.num_output_tokens
+                self._lost.setdefault(request.request_id, before)
         super()._preempt_request(request, *args, **kwargs)
+
+    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
+        # It may preempt all that run, for new weights: memory was not overcommitted.
+        self._resetting = True
+        try:
+            return super().reset_prefix_cache(*args, **kwargs)
+        finally:
+            self._resetting = False
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         if ran_to_its_end(request):

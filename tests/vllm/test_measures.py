@@ -198,6 +198,21 @@ def test_the_gap_over_a_preemption_is_counted_once(tiny_llama, in_flight, cached
     assert not rig.scheduler._lost
 
 
+def test_a_reset_of_the_prefix_cache_preempts_and_is_no_overcommitted_memory(tiny_llama):
+    rig = Rig(engine_config(tiny_llama, additional_config=batching()))
+    rig.add("r", prompt=30, output=9)
+    rig.step()
+    assert rig.scheduler.reset_prefix_cache(reset_running_requests=True)
+    assert not rig.scheduler.running
+    rig.run()
+
+    report = rig.exchange()
+
+    assert (report.preemptions, report.finished) == (0, 1)
+    assert rig.is_whole("r", 9)
+    assert not rig.scheduler._lost
+
+
 def test_who_has_all_but_its_last_token_in_the_cache_has_a_gap_too(tiny_llama):
     config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True)
     rig = Rig(config)
