@@ -38,6 +38,11 @@ def rig(tiny_llama):
     rig = Timed(engine_config(tiny_llama, additional_config=SLA, long_prefill_token_threshold=64))
     rig.add("first", prompt=40, output=900)
     learn(rig)
+    # ... and of batches, or a first step of nine decodes would be a guess.
+    for index in range(12):
+        rig.add(f"batch{index}", prompt=8, output=20 + 4 * index)
+    for _ in range(90):
+        rig.step()
     return rig
 
 
