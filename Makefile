@@ -1,7 +1,5 @@
 # `make help` lists the targets. Everything runs in .venv, which the first target that needs it makes.
 PYTHON ?= python3
-# PyTorch's own index of CPU wheels; needed where pip's index has no +cpu build of torch.
-TORCH_INDEX ?=
 BIN := .venv/bin
 KEEP ?=
 
@@ -14,15 +12,12 @@ help: ## Show this help
 .PHONY: install
 install: .venv/.installed ## Make .venv with everything pinned in requirements.lock
 
-.venv/.installed: requirements.lock pyproject.toml
-	@echo "Installing into .venv (3.7 GB, usually 3 to 5 minutes) ..."
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@# First as it is, then with PyTorch's index: not every index has the CPU build of torch.
-	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps -r requirements.lock \
-	  || { test -n "$(TORCH_INDEX)" \
-	       && $(BIN)/pip install --disable-pip-version-check --quiet --no-deps --extra-index-url "$(TORCH_INDEX)" -r requirements.lock; } \
-	  || { echo "pip found no CPU build of torch: run make install TORCH_INDEX=<PyTorch's index of CPU wheels>"; exit 1; }
-	$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+.venv/.installed: requirements.lock pyproject.toml tools/install.py
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
+	  echo "error: Brimful needs Python 3.11, 3.12 or 3.13: make install PYTHON=python3.12"; exit 1; }
+	@echo "Installing into .venv (3.3 GB; 20 to 60 s, longer over a slow network) ..."
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+	@$(BIN)/python tools/install.py
 	@touch $@
 
 .PHONY: demo
