@@ -61,11 +61,11 @@ check: install ## Validate every shipped config and manifest
 
 .PHONY: bench-scheduler
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
-	$(BIN)/python -m benchmarks.bench_scheduler
+	$(BIN)/python -m benchmarks.cost.scheduler
 
 .PHONY: bench-controller
 bench-controller: install ## Cost of the controller with 1,000 replicas: CPU share, time of an exchange
-	$(BIN)/python -m benchmarks.bench_controller $(ARGS)
+	$(BIN)/python -m benchmarks.cost.controller $(ARGS)
 
 .PHONY: bench-gpu
 OUT ?= .cache/gpu
@@ -75,7 +75,7 @@ bench-gpu: ## Step times and control on a GPU, with the Python and vLLM that are
 
 .PHONY: tables
 tables: install ## The papers' tables and studies, rebuilt, into docs/RESULTS.md (about 20 minutes)
-	$(BIN)/python -m benchmarks.tables $(ARGS)
+	$(BIN)/python -m benchmarks.papers $(ARGS)
 
 .PHONY: results
 results: install ## How good the policy adaptive is, each figure with its target (about two hours on 2 idle cores)

@@ -12,9 +12,18 @@ COMMANDS = {
     "check": ("serve_app.check", "validate a Serve config or RayService manifest"),
     "status": ("serve_app.status", "show what the batch controller of a running cluster knows"),
     "explain": ("serve_app.explain", "say what bound each replica of a running cluster, and why"),
-    "demo": ("benchmarks.demo", "deploy on this machine, send real requests, show the caps move"),
-    "tiny-model": ("benchmarks.tiny_model", "make a tiny random-weight model to try things with"),
-    "replay": ("benchmarks.replay", "replay a workload in virtual time under one or more policies"),
+    "demo": (
+        "benchmarks.live.demo",
+        "deploy on this machine, send real requests, show the caps move",
+    ),
+    "tiny-model": (
+        "benchmarks.live.tiny_model",
+        "make a tiny random-weight model to try things with",
+    ),
+    "replay": (
+        "benchmarks.replay.command",
+        "replay a workload in virtual time under one or more policies",
+    ),
 }
 
 

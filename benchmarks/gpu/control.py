@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.capacity_search import make_course
-from benchmarks.document import ROOT
-from benchmarks.engine import Ground
+from benchmarks.contests.race import race
 from benchmarks.gpu.card import describe
 from benchmarks.gpu.engine import PLAIN, Engine, Run, Size
 from benchmarks.gpu.model import make_model
 from benchmarks.gpu.step_time import SLA_STEPS
-from benchmarks.race import race
-from benchmarks.requests import Request
-from benchmarks.traffic import Traffic, draw_requests, draw_traffic
-from benchmarks.verdict import Target
-from benchmarks.workloads import load_workload
+from benchmarks.replay.capacity import make_course
+from benchmarks.replay.engine import Ground
+from benchmarks.replay.verdict import Target
+from benchmarks.report.document import ROOT
+from benchmarks.workloads.catalog import load_workload
+from benchmarks.workloads.requests import Request
+from benchmarks.workloads.traffic import Traffic, draw_requests, draw_traffic
 from controller.config import BatchingConfig, Sla, parse_batching
 from replicas.profile import StepProfile
 from replicas.profile_file import load_profile

@@ -19,8 +19,8 @@ from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.request import Request as EngineRequest
 
-from benchmarks.client_view import Seen
-from benchmarks.requests import Request
+from benchmarks.live.client_view import Seen
+from benchmarks.workloads.requests import Request
 from controller.config import BatchingConfig
 from controller.records import EngineLimits, EngineState, StepLimits, StepSample
 from replicas.governor import Governor

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from benchmarks.tiny_model import make_tiny_model
+from benchmarks.live.tiny_model import make_tiny_model
 
 SHAPE = {  # Llama 3.1 8B
     "vocab_size": 128256,

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.client_view import of_trace
-from benchmarks.document import ROOT
-from benchmarks.engine import Ground, replay
-from benchmarks.fluid import fluid_limit_per_s
 from benchmarks.gpu.card import describe
 from benchmarks.gpu.engine import Engine, Size
 from benchmarks.gpu.model import make_model, shape_of
-from benchmarks.policies import EngineOptions, parse_policy
-from benchmarks.requests import length_stats
-from benchmarks.traffic import draw_traffic
-from benchmarks.workloads import load_workload
+from benchmarks.live.client_view import of_trace
+from benchmarks.replay.engine import Ground, replay
+from benchmarks.replay.fluid import fluid_limit_per_s
+from benchmarks.report.document import ROOT
+from benchmarks.virtual.plan import EngineOptions, parse_policy
+from benchmarks.workloads.catalog import load_workload
+from benchmarks.workloads.requests import length_stats
+from benchmarks.workloads.traffic import draw_traffic
 from controller.config import Sla, parse_batching
 from controller.models.step_time import FEATURES, SCALE, StepModel, nonnegative
 from controller.records import StepSample

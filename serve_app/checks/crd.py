@@ -1,4 +1,4 @@
-"""Check a RayService against KubeRay's own schema of it (see ``k8s/compact_crd.py``)."""
+"""Check a RayService against KubeRay's own schema of it (see ``compact_crd.py``)."""
 
 import json
 from functools import cache

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.cluster import local_cluster
-from benchmarks.load import Ask, prompts, send
-from benchmarks.tiny_model import make_tiny_model
+from benchmarks.live.cluster import local_cluster
+from benchmarks.live.load import Ask, prompts, send
+from benchmarks.live.tiny_model import make_tiny_model
 from tests.ray.conftest import DEPLOY_TIMEOUT_S, REPO, application
 
 pytestmark = pytest.mark.cluster

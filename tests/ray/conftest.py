@@ -12,8 +12,8 @@ import ray
 import yaml
 from ray.exceptions import RayError
 
-from benchmarks.cluster import LocalCluster, local_cluster
-from benchmarks.tiny_model import make_tiny_model
+from benchmarks.live.cluster import LocalCluster, local_cluster
+from benchmarks.live.tiny_model import make_tiny_model
 from tests.ray.control import replicas
 
 REPO = Path(__file__).parents[2]

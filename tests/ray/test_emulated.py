@@ -11,10 +11,10 @@ import pytest
 import requests
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from benchmarks.engine import Ground, replay
-from benchmarks.load import Answer, Ask, prompts, send
-from benchmarks.policies import EngineOptions, parse_policy
-from benchmarks.requests import Request
+from benchmarks.live.load import Answer, Ask, prompts, send
+from benchmarks.replay.engine import Ground, replay
+from benchmarks.virtual.plan import EngineOptions, parse_policy
+from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.records import ReplicaReport
 from replicas.profile_file import load_profile

@@ -6,8 +6,8 @@ import psutil
 import pytest
 import ray
 
-from benchmarks.cluster import LocalCluster, replica_actors
-from benchmarks.load import Ask, prompts, send
+from benchmarks.live.cluster import LocalCluster, replica_actors
+from benchmarks.live.load import Ask, prompts, send
 from controller.actor import find_controller
 from tests.ray.conftest import base_url
 from tests.ray.control import replicas, snapshot, until

@@ -7,7 +7,7 @@ import pytest
 import ray
 import requests
 
-from benchmarks.load import Ask, prompts, send
+from benchmarks.live.load import Ask, prompts, send
 from tests.ray.conftest import base_url
 from tests.ray.control import replicas, until
 

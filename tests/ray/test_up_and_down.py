@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cluster import LocalCluster, replica_actors
-from benchmarks.load import Ask, prompts, send
+from benchmarks.live.cluster import LocalCluster, replica_actors
+from benchmarks.live.load import Ask, prompts, send
 from tests.ray.conftest import Deploy, application, base_url
 from tests.ray.control import until
 

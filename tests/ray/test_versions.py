@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from benchmarks.cluster import LocalCluster
+from benchmarks.live.cluster import LocalCluster
 from controller.actor import get_controller, running_versions
 from controller.config import parse_batching
 from controller.records import to_wire

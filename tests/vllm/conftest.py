@@ -18,13 +18,13 @@ CACHE = Path(__file__).parents[2] / ".cache"
 
 @pytest.fixture(scope="session")
 def tiny_llama() -> Path:
-    from benchmarks.tiny_model import make_tiny_model
+    from benchmarks.live.tiny_model import make_tiny_model
 
     return make_tiny_model(CACHE / "tiny-llama")
 
 
 @pytest.fixture(scope="session")
 def tiny_mixtral() -> Path:
-    from benchmarks.tiny_model import make_tiny_model
+    from benchmarks.live.tiny_model import make_tiny_model
 
     return make_tiny_model(CACHE / "tiny-mixtral", kind="mixtral")

@@ -1,0 +1,287 @@
+"""The arguments of ``brimful replay``, and what they ask for together."""
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.replay.sweep import CAPS, CHUNKS, sweep_plans
+from benchmarks.virtual.plan import EngineOptions, Plan, Speculation, parse_policy
+from benchmarks.workloads.catalog import load_workload
+from benchmarks.workloads.max_tokens import SPREAD, MaxTokens
+from benchmarks.workloads.traffic import Phase, Rate, Workload
+from controller.config import Sla
+from controller.errors import ConfigError
+from controller.validation import parse
+from replicas.profile import StepProfile
+from replicas.profile_file import load_profile
+
+Arguments = argparse.Namespace
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    traffic = parser.add_argument_group("traffic")
+    traffic.add_argument(
+        "--workload",
+        default="azure-2023-conversation",
+        metavar="SPEC",
+        help="NAME, FILE.json[:NAME], FILE.jsonl, fixed:IN,OUT, exponential:IN,OUT or"
+        " lognormal:IN,OUT,CV"
+        " (default: %(default)s)",
+    )
+    traffic.add_argument(
+        "--rate",
+        type=_rate,
+        metavar="PER_S",
+        help="requests/s, inf (all at once), own (the workload's own; default) or minutes (its"
+        " own, minute by minute)",
+    )
+    traffic.add_argument(
+        "--burstiness",
+        type=_number(0),
+        metavar="CV",
+        help="coefficient of variation of the gaps (default: the workload's own, else 1, Poisson)",
+    )
+    traffic.add_argument(
+        "--phases",
+        nargs="+",
+        metavar="WORKLOAD@RATE@SECONDS",
+        help="traffic that shifts, instead of --workload and --rate",
+    )
+    traffic.add_argument(
+        "--requests",
+        type=_count,
+        metavar="N",
+        help="how many (default: all of a JSONL file, else 1000)",
+    )
+    traffic.add_argument(
+        "--shared-prefix",
+        type=_count,
+        default=0,
+        metavar="TOKENS",
+        help="tokens that all prompts begin with; counts with --prefix-caching",
+    )
+    traffic.add_argument(
+        "--max-tokens",
+        type=_max_tokens,
+        default=SPREAD,
+        metavar="RULE",
+        help="what clients allow a request to say, where the workload brings no max_tokens:"
+        " spread (a power of two from 256 to 4096 above its output, at random), a number for all,"
+        " exact (its output itself: every policy knows the answer) or context (as much as"
+        " max_model_len has room for) (default: %(default)s)",
+    )
+    traffic.add_argument(
+        "--warm-up",
+        type=_count,
+        metavar="N",
+        help="serve N requests of another draw of the same traffic to their end before time and"
+        " figures begin, so that a policy begins with what it learned of them",
+    )
+    traffic.add_argument("--seed", type=int, default=0, help="of all that is random")
+    accelerator = parser.add_argument_group("accelerator and engine")
+    accelerator.add_argument(
+        "--profile",
+        default="paper-fig3",
+        metavar="SPEC",
+        help="step times: NAME or FILE.json[:NAME] (default: %(default)s)",
+    )
+    accelerator.add_argument(
+        "--kv-tokens", type=_count, metavar="N", help="size of KV memory (default: the profile's)"
+    )
+    accelerator.add_argument(
+        "--noise",
+        type=_number(0),
+        default=0.0,
+        metavar="CV",
+        help="coefficient of variation of step times (default: 0)",
+    )
+    accelerator.add_argument("--prefix-caching", action="store_true", help="vLLM's, on")
+    accelerator.add_argument(
+        "--async-scheduling",
+        action="store_true",
+        help="schedule a step before the output of the last one is back, as vLLM does by default",
+    )
+    accelerator.add_argument(
+        "--charge-own-code",
+        action="store_true",
+        help="let time run for what this project adds to vLLM's scheduler, by its CPU time as"
+        " measured here (static is charged nothing); then no two replays are the same",
+    )
+    accelerator.add_argument(
+        "--speculate", type=_count, metavar="K", help="draft tokens a step (speculative decoding)"
+    )
+    accelerator.add_argument(
+        "--acceptance",
+        type=_share,
+        default=0.7,
+        metavar="P",
+        help="chance of a draft to be accepted after those before it (default: 0.7)",
+    )
+    policies = parser.add_argument_group("policies")
+    policies.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help="NAME[:key=value,...], once for each to compare (default: static)",
+    )
+    policies.add_argument("--sweep", action="store_true", help="add static settings on a grid")
+    policies.add_argument("--sweep-caps", nargs="+", type=_count, default=CAPS, metavar="N")
+    policies.add_argument("--sweep-chunks", nargs="+", type=_count, default=CHUNKS, metavar="N")
+    sla = parser.add_argument_group("agreement")
+    sla.add_argument("--sla-itl-ms", type=float, metavar="MS", help="time between tokens")
+    sla.add_argument("--sla-ttft-ms", type=float, metavar="MS", help="time to first token")
+    sla.add_argument("--percentile", type=float, default=99.0, metavar="P", help="(default: 99)")
+    sla.add_argument(
+        "--find-capacity", action="store_true", help="search the highest rate that holds it"
+    )
+    sla.add_argument(
+        "--max-median-delay-s",
+        type=_number(0),
+        default=2.0,
+        metavar="S",
+        help="median scheduling delay that a capacity may have, unless --sla-ttft-ms is given"
+        " (default: 2)",
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="one object per policy, a line each")
+    output.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw cap, running, KV and ITL over time"
+    )
+    output.add_argument(
+        "--timeline", type=Path, metavar="FILE", help="draw the batch slots of four ways to batch"
+    )
+    output.add_argument(
+        "--slots",
+        type=_count,
+        default=8,
+        metavar="N",
+        help="batch size of the timeline's static ways (default: 8)",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The arguments, checked and looked up.
+
+    Args:
+        phases: empty where ``workload`` and ``rate`` say it all.
+        rate: None: the workload's own.
+    """
+
+    workload: Workload
+    rate: Rate | None
+    phases: tuple[Phase, ...]
+    profile: StepProfile
+    sla: Sla
+    plans: tuple[Plan, ...]
+    engine: EngineOptions
+
+
+def read_order(args: Arguments) -> Order:
+    """What the arguments ask for; nothing of vLLM is loaded yet.
+
+    Raises:
+        ConfigError: naming what is wrong, or the arguments that contradict each other.
+    """
+    _check_together(args)
+    profile = load_profile(args.profile).with_kv_tokens(args.kv_tokens)
+    sla = parse(
+        Sla,
+        {"itl_ms": args.sla_itl_ms, "ttft_ms": args.sla_ttft_ms, "percentile": args.percentile},
+        "sla",
+    )
+    engine = EngineOptions(
+        max_num_seqs=profile.max_num_seqs,
+        max_num_batched_tokens=profile.max_num_batched_tokens,
+        enable_prefix_caching=args.prefix_caching,
+        async_scheduling=args.async_scheduling,
+    )
+    specs = args.policy or ([] if args.sweep else ["static"])
+    plans = [parse_policy(spec, sla, engine) for spec in specs]
+    if args.sweep:
+        plans += sweep_plans(args.sweep_caps, args.sweep_chunks, sla, engine)
+    if args.speculate:
+        drafts = Speculation(tokens=args.speculate, acceptance=args.acceptance)
+        plans = [replace(plan, speculation=drafts) for plan in plans]
+    phases = tuple(_phase(spec) for spec in args.phases or ())
+    return Order(
+        load_workload(args.workload), args.rate, phases, profile, sla, tuple(plans), engine
+    )
+
+
+def _check_together(args: Arguments) -> None:
+    found = []
+    if args.phases and (args.rate is not None or args.requests is not None):
+        found.append("phases: they say rate and number of requests; leave --rate, --requests out")
+    if args.find_capacity and (args.phases or args.rate is not None):
+        found.append("find-capacity: the rate is what it searches; leave --rate and --phases out")
+    if args.find_capacity and args.warm_up:
+        found.append("find-capacity: only the later half of a run counts; leave --warm-up out")
+    if args.find_capacity and args.sla_itl_ms is None and args.sla_ttft_ms is None:
+        found.append("find-capacity: needs an agreement: --sla-itl-ms, --sla-ttft-ms or both")
+    if found:
+        raise ConfigError(found)
+
+
+def _phase(spec: str) -> Phase:
+    try:
+        workload, rate, seconds = spec.rsplit("@", 2)
+        phase = Phase(load_workload(workload), float(rate), float(seconds))
+    except ConfigError:
+        raise
+    except ValueError:
+        raise ConfigError([f"phases: {spec!r} is not allowed: WORKLOAD@RATE@SECONDS"]) from None
+    if not (0 < phase.rate_per_s < math.inf and 0 < phase.seconds < math.inf):
+        raise ConfigError([f"phases: {spec!r} is not allowed: rate and seconds above 0, finite"])
+    return phase
+
+
+def _rate(text: str) -> Rate:
+    if text == "own":
+        return "own"
+    if text == "minutes":
+        return "minutes"
+    rate = float(text)
+    if not rate > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed: above 0, inf, own or minutes")
+    return rate
+
+
+def _max_tokens(text: str) -> MaxTokens:
+    match text:
+        case "spread" | "exact" | "context":
+            return text
+    try:
+        return _count(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not allowed: spread, exact, context or a whole number from 1"
+        ) from None
+
+
+def _number(least: float) -> Callable[[str], float]:
+    def number(text: str) -> float:
+        value = float(text)
+        if not least <= value < math.inf:
+            raise argparse.ArgumentTypeError(f"{text} is not allowed: a number from {least:g}")
+        return value
+
+    return number
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed: a number from 0 to 1")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed: a whole number from 1")
+    return value

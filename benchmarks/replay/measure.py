@@ -1,0 +1,200 @@
+"""From a trace to the numbers of a comparison; every definition stands here once."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.virtual.trace import Outcome, Trace
+from controller.config import Sla
+
+Floats = NDArray[np.float64]
+
+COLD_S = 60.0  # the first minute of a replay, in which a policy knows nothing yet
+TOLERANCE = 1 + 1e-9  # a step sized to exactly D is inside, whatever its last bit says
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean and percentiles, milliseconds; None where there was nothing to measure."""
+
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What ``--json`` prints.
+
+    Args:
+        policy: the spec as given.
+        requests, finished: asked for, and served to their end.
+        duration_s: from the first arrival to the end of the replay.
+        preemptions: how often a request lost its KV blocks.
+        mean_running: running requests, averaged over time.
+        kv_peak_frac: the largest share of KV memory in use.
+        itl_ms: gaps between two tokens of a request, every gap counted once.
+        tpot_ms: (last token - first token) / (tokens - 1) of each request.
+        ttft_ms: arrival to first token.
+        scheduling_delay_ms: arrival to the first step that computed something of the request.
+        late_share_cold, late_share_after: share of the gaps between tokens that are longer than
+            the SLA's ``itl_ms`` (``late_share``), in the first ``COLD_S`` and from there on; None
+            without one, or where no gap ended then.
+        sla_attainment: share of the requests that met the SLA (``meets``); None without one.
+        goodput_per_s: requests that met the SLA, over the duration; None without one.
+        steps: engine steps that computed something.
+        step_model_mape: mean absolute error of the step time predicted by the learned model from
+            the steps before, over the true one, %; None where it was never identified.
+        capacity_per_s: the highest rate that holds the SLA; only where it was searched.
+    """
+
+    policy: str
+    requests: int
+    finished: int
+    duration_s: float
+    output_tokens_per_s: float
+    preemptions: int
+    mean_running: float
+    kv_peak_frac: float
+    itl_ms: Spread
+    tpot_ms: Spread
+    ttft_ms: Spread
+    scheduling_delay_ms: Spread
+    late_share_cold: float | None
+    late_share_after: float | None
+    sla_attainment: float | None
+    goodput_per_s: float | None
+    steps: int
+    step_model_mape: float | None
+    capacity_per_s: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As a dict of primitives; ``capacity_per_s`` only where it was searched."""
+        data = asdict(self)
+        if self.capacity_per_s is None:
+            del data["capacity_per_s"]
+        return data
+
+
+def summarise(policy: str, trace: Trace, sla: Sla) -> Summary:
+    """The numbers of one policy's replay."""
+    outcomes, gaps = trace.outcomes, trace.gaps.length_s
+    finished = [o for o in outcomes if o.finished_s is not None]
+    start_s = min((o.request.arrival_s for o in outcomes), default=0.0)
+    duration_s = trace.end_s - start_s
+    met = sum(meets(trace, sla)) if _asked(sla) else None
+    step_s = trace.column("duration_s")
+    return Summary(
+        policy=policy,
+        requests=len(outcomes),
+        finished=len(finished),
+        duration_s=duration_s,
+        output_tokens_per_s=_per(sum(o.tokens for o in outcomes), duration_s),
+        preemptions=sum(o.preemptions for o in outcomes),
+        mean_running=_per(float(trace.column("running") @ step_s), duration_s),
+        kv_peak_frac=float(trace.column("kv_used_tokens").max(initial=0)) / trace.kv_tokens,
+        itl_ms=spread(gaps),
+        tpot_ms=spread(_tpot_s(finished)),
+        ttft_ms=spread(ttft_s(outcomes)),
+        scheduling_delay_ms=spread(scheduling_delay_s(outcomes)),
+        late_share_cold=late_share(trace, sla, 0.0, COLD_S),
+        late_share_after=late_share(trace, sla, COLD_S),
+        sla_attainment=None if met is None else _per(met, len(outcomes)),
+        goodput_per_s=None if met is None else _per(met, duration_s),
+        steps=len(trace.steps),
+        step_model_mape=step_model_mape(trace),
+    )
+
+
+def late_share(
+    trace: Trace, sla: Sla, from_s: float = 0.0, until_s: float = np.inf
+) -> float | None:
+    """Share of the gaps between tokens that are longer than the SLA allows a gap to be.
+
+    Args:
+        from_s, until_s: gaps count that end from the one up to, but not at, the other; seconds
+            since the replay began (since the warm-up ended, where there was one).
+
+    Returns:
+        0 to 1; None without ``itl_ms``, or where no gap ended in that time.
+    """
+    if sla.itl_s is None:
+        return None
+    gaps = trace.gaps
+    length_s = gaps.length_s[(gaps.end_s >= from_s) & (gaps.end_s < until_s)]
+    if not len(length_s):
+        return None
+    return float((length_s > sla.itl_s * TOLERANCE).mean())
+
+
+def meets(trace: Trace, sla: Sla) -> list[bool]:
+    """Whether each request met the SLA.
+
+    It is served to its end, its first token came within ``ttft_ms``, and of the gaps between its
+    tokens at least ``percentile`` % are within ``itl_ms``; of the two, those that are set.
+    """
+    gaps, outcomes = trace.gaps, trace.outcomes
+    late = np.zeros(len(outcomes), dtype=np.int64)
+    if sla.itl_s is not None:
+        late = np.bincount(
+            gaps.request[gaps.length_s > sla.itl_s * TOLERANCE], minlength=len(outcomes)
+        )
+    allowed = 1 - sla.percentile / 100
+    ttft_limit_s = np.inf if sla.ttft_ms is None else sla.ttft_ms / 1000 * TOLERANCE
+    return [
+        o.finished_s is not None
+        and o.first_token_s is not None
+        and o.first_token_s - o.request.arrival_s <= ttft_limit_s
+        and bool(late[number] <= allowed * (o.tokens - 1) * TOLERANCE)
+        for number, o in enumerate(outcomes)
+    ]
+
+
+def _asked(sla: Sla) -> bool:
+    return sla.itl_ms is not None or sla.ttft_ms is not None
+
+
+def ttft_s(outcomes: Sequence[Outcome]) -> Floats:
+    """Arrival to first token of those that had one, seconds."""
+    times = [o.first_token_s - o.request.arrival_s for o in outcomes if o.first_token_s is not None]
+    return np.array(times)
+
+
+def scheduling_delay_s(outcomes: Sequence[Outcome]) -> Floats:
+    """Arrival to the first step of those that had one, seconds (Sarathi-Serve, section 2)."""
+    times = [o.scheduled_s - o.request.arrival_s for o in outcomes if o.scheduled_s is not None]
+    return np.array(times)
+
+
+def _tpot_s(finished: Sequence[Outcome]) -> Floats:
+    times = [
+        (o.finished_s - o.first_token_s) / (o.tokens - 1)
+        for o in finished
+        if o.tokens > 1 and o.finished_s is not None and o.first_token_s is not None
+    ]
+    return np.array(times)
+
+
+def step_model_mape(trace: Trace) -> float | None:
+    """Mean of |predicted - true| / true over the steps that were predicted, %."""
+    predicted, true = trace.column("predicted_s"), trace.column("duration_s")
+    known = ~np.isnan(predicted)
+    if not known.any():
+        return None
+    return float((np.abs(predicted[known] - true[known]) / true[known]).mean() * 100)
+
+
+def spread(times_s: Floats) -> Spread:
+    """Mean and percentiles of times in seconds, as milliseconds."""
+    if not len(times_s):
+        return Spread(None, None, None, None)
+    p50, p90, p99 = (np.percentile(times_s, (50, 90, 99)) * 1000).tolist()
+    return Spread(float(times_s.mean()) * 1000, p50, p90, p99)
+
+
+def _per(count: float, whole: float) -> float:
+    return count / whole if whole > 0 else 0.0

@@ -1,0 +1,132 @@
+"""What the parts of ``make results`` hand over: rows with targets, tables, a plot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report.bootstrap import Estimate
+from benchmarks.report.document import markdown_table
+from benchmarks.workloads.max_tokens import SPREAD, MaxTokens, stated
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure.
+
+    Args:
+        what: in words, for people.
+        estimate: the value and its interval over seeds.
+        at_least, at_most: the targets; None: none on this side.
+    """
+
+    id: str
+    what: str
+    unit: str
+    estimate: Estimate
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the value is inside its targets; None where it has none."""
+        if self.at_least is None and self.at_most is None:
+            return None
+        value = self.estimate.value
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
+
+    @property
+    def target(self) -> str:
+        """The targets as people read them; empty where there are none."""
+        if self.at_least is not None and self.at_most is not None:
+            return f"{self.at_least:g} to {self.at_most:g}"
+        if self.at_least is not None:
+            return f">= {self.at_least:g}"
+        return f"<= {self.at_most:g}" if self.at_most is not None else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As one of ``rows``; the target is a number where it has one side."""
+        sides = [side for side in (self.at_least, self.at_most) if side is not None]
+        target: Any = sides[0] if len(sides) == 1 else (sides or None)
+        return {
+            "id": self.id,
+            "value": _rounded(self.estimate.value),
+            "unit": self.unit,
+            "target": target,
+            "low": _rounded(self.estimate.low),
+            "high": _rounded(self.estimate.high),
+            "interval": self.estimate.interval,
+            "runs": self.estimate.runs,
+        }
+
+
+def exactly(value: float) -> Estimate:
+    """A figure of one run, or one that has no spread."""
+    return Estimate(value, value, value)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part's results.
+
+    Args:
+        name: G1 and so on: the word for ``--only``.
+        title: what was measured.
+        text: how, and how each figure is defined; Markdown.
+        rows: the figures.
+        tables: what the rows were made from; Markdown.
+        plot: a file in ``document.PLOTS``, where there is one.
+        max_tokens: what clients allow; None: nothing is drawn for a replay.
+    """
+
+    name: str
+    title: str
+    text: str
+    rows: tuple[Row, ...]
+    tables: tuple[str, ...] = field(default=())
+    plot: Path | None = None
+    max_tokens: MaxTokens | None = SPREAD
+
+    def markdown(self, command: str) -> str:
+        """As it stands in the document."""
+        text = self.text if self.max_tokens is None else f"{self.text} {stated(self.max_tokens)}"
+        parts = [f"### {self.name}: {self.title}", text, rows_table(self.rows), *self.tables]
+        if self.plot:
+            parts.append(f"![{self.title}](results/{self.plot.name})")
+        return "\n\n".join([*parts, f"Command: `{command}`"])
+
+
+def rows_table(rows: Sequence[Row]) -> str:
+    """The figures with their targets, for people."""
+    verdicts = {True: "met", False: "**missed**", None: ""}
+    return markdown_table(
+        ("figure", "value", "interval", "target", ""),
+        [
+            (
+                f"{row.what} (`{row.id}`)",
+                f"{shown(row.estimate.value)} {row.unit}".strip(),
+                interval(row.estimate),
+                row.target,
+                verdicts[row.met],
+            )
+            for row in rows
+        ],
+    )
+
+
+def interval(estimate: Estimate) -> str:
+    """How far a figure goes, and by what: never without its name."""
+    if estimate.runs == 1:
+        return "one run"
+    reach = f"{shown(estimate.low)} to {shown(estimate.high)}"
+    return f"{reach} ({estimate.interval} of {estimate.runs})"
+
+
+def shown(value: float) -> str:
+    """Four digits."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

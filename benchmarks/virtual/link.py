@@ -1,0 +1,40 @@
+"""The slow loop in virtual time: reports out, limits in, as ``replicas.server`` does it."""
+
+from benchmarks.virtual.scheduler import VirtualScheduler
+from controller.config import BatchingConfig
+from controller.loop import ControlLoop
+from controller.models.step_time import StepModel
+from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
+
+REPLICA = "replay"
+
+
+class VirtualLink:
+    """One engine's exchange with its own controller.
+
+    The limits of one exchange reach the engine with the next one, as over the wire. Due at fixed
+    times, it takes place at the next step's end, where EngineCore runs a utility call.
+    """
+
+    def __init__(self, scheduler: VirtualScheduler, config: BatchingConfig) -> None:
+        self._scheduler = scheduler
+        self._config = config
+        self._loop = ControlLoop()
+        self._answer: BatchLimits | None = None
+        self.due_s = scheduler.now_s()
+        self.model: StepModel | None = None
+
+    def tick(self, now_s: float) -> bool:
+        """Exchange if it is time; says whether it was."""
+        if now_s < self.due_s:
+            return False
+        answer = self._answer
+        wire = self._scheduler.exchange(
+            None if answer is None else to_wire(answer), REPLICA, REPLICA
+        )
+        if answer is not None:
+            self.model = answer.model
+        report = from_wire(ReplicaReport, wire)
+        self._answer = self._loop.exchange(report, self._config, now_s)
+        self.due_s = max(self.due_s + self._config.period_s, now_s)
+        return True

@@ -1,0 +1,98 @@
+"""Workloads that people write down: quantiles of traces (JSON) and single requests (JSONL)."""
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from benchmarks.workloads.requests import Request
+from controller.config import Block
+from controller.data_file import parse_json_line, read_json, read_text
+from controller.errors import ConfigError
+
+
+class QuantileEntry(Block):
+    """One trace by its marginal quantiles.
+
+    Args:
+        quantiles: percent, from 0 to 100, ascending.
+        input_tokens, output_tokens: the lengths at these quantiles.
+        spearman: rank correlation of the two.
+        mean_rate_per_s, gap_cv: arrivals, and the coefficient of variation of their gaps.
+        rate_per_s_by_minute: the trace's rate in each of its minutes.
+        idc_60s: index of dispersion of the counts per minute; not used to draw.
+    """
+
+    source: str = ""
+    requests: PositiveInt | None = None
+    quantiles: tuple[Annotated[float, Field(ge=0, le=100)], ...] = Field(min_length=2)
+    input_tokens: tuple[PositiveFloat, ...]
+    output_tokens: tuple[PositiveFloat, ...]
+    spearman: float = Field(0.0, ge=-1, le=1)
+    mean_rate_per_s: PositiveFloat | None = None
+    gap_cv: NonNegativeFloat = 1.0
+    idc_60s: float | None = None
+    rate_per_s_by_minute: tuple[NonNegativeFloat, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for key in ("quantiles", "input_tokens", "output_tokens"):
+            values = getattr(self, key)
+            if len(values) != len(self.quantiles):
+                raise ValueError(f"{key} has {len(values)} values, quantiles {len(self.quantiles)}")
+            if list(values) != sorted(values):
+                raise ValueError(f"{key} must not descend")
+        if (self.quantiles[0], self.quantiles[-1]) != (0, 100):
+            raise ValueError("quantiles must go from 0 to 100")
+        return self
+
+
+class WorkloadFile(Block):
+    """A file of workloads by name; the format of ``configs/workloads/traces.json``."""
+
+    note: str = ""
+    workloads: dict[str, QuantileEntry] = Field(min_length=1)
+
+
+class RequestLine(Block):
+    """One line of a JSONL workload."""
+
+    arrival_s: NonNegativeFloat
+    input_tokens: PositiveInt
+    output_tokens: PositiveInt
+    max_tokens: PositiveInt | None = None
+    priority: int = 0
+
+    @model_validator(mode="after")
+    def _within(self) -> Self:
+        if self.max_tokens is not None and self.output_tokens > self.max_tokens:
+            raise ValueError(
+                f"output_tokens {self.output_tokens} is above max_tokens {self.max_tokens}"
+            )
+        return self
+
+
+def read_workloads(path: Path) -> dict[str, QuantileEntry]:
+    """The workloads of a JSON file, by name.
+
+    Raises:
+        ConfigError: naming the line and field that is wrong.
+    """
+    return read_json(path, WorkloadFile).workloads
+
+
+def read_requests(path: Path) -> tuple[Request, ...]:
+    """The requests of a JSONL file, in order of arrival; empty lines are left out.
+
+    Raises:
+        ConfigError: naming the line and field that is wrong.
+    """
+    lines = [
+        parse_json_line(text, RequestLine, str(path), number)
+        for number, text in enumerate(read_text(path).splitlines(), 1)
+        if text.strip()
+    ]
+    if not lines:
+        raise ConfigError([f"{path}: no request in it: one JSON object a line"])
+    lines.sort(key=lambda line: line.arrival_s)
+    return tuple(Request(**line.model_dump()) for line in lines)

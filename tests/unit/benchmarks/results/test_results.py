@@ -1,0 +1,142 @@
+"""The arithmetic of ``make results``: intervals, shares, settling, rows and their targets."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.report.bootstrap import Estimate, estimate, geometric_mean, mean, ratio_of_means
+from benchmarks.report.rows import Row, Section, exactly, interval, rows_table
+from benchmarks.results.settling import (
+    seconds_until_settled,
+    steps_until_in_time,
+    steps_until_near,
+)
+from benchmarks.results.shares import inside
+from benchmarks.virtual.trace import Outcome
+from benchmarks.workloads.requests import Request
+
+
+def test_few_seeds_give_their_lowest_and_highest_and_say_so() -> None:
+    assert mean([1.0, 6.0, 2.0]) == Estimate(3.0, 1.0, 6.0, "min to max", 3)
+    assert mean([1.0, 6.0, 2.0, 2.0, 4.0]).interval == "min to max"
+    assert ratio_of_means([1.0, 6.0], [1.0, 3.0]) == Estimate(7 / 4, 1.0, 2.0, "min to max", 2)
+
+
+def test_six_seeds_are_resampled() -> None:
+    found = mean([1.0, 2.0, 3.0, 4.0, 5.0, 9.0])
+    assert (found.value, found.interval, found.runs) == (4.0, "95%", 6)
+    assert 1.0 < found.low < 4.0 < found.high < 9.0
+
+
+def test_one_run_has_no_interval() -> None:
+    assert mean([2.0]) == exactly(2.0) == Estimate(2.0, 2.0, 2.0, "one run", 1)
+    assert interval(mean([2.0])) == "one run"
+    assert interval(mean([2.0, 4.0])) == "2 to 4 (min to max of 2)"
+    assert interval(mean([2.0, 4.0, 2.0, 4.0, 3.0, 3.0])).endswith("(95% of 6)")
+
+
+def test_a_case_without_randomness_weighs_as_much_as_one_with_seeds() -> None:
+    found = geometric_mean([[4.0], [1.0, 2.0, 0.5]])
+    assert found.value == pytest.approx(2.0)
+    assert (found.low, found.high) == pytest.approx((2.0 * 0.5**0.5, 2.0 * 2.0**0.5))
+
+
+def test_equal_seeds_leave_no_doubt() -> None:
+    found = mean([2.0, 2.0, 2.0])
+    assert (found.low, found.value, found.high) == (2.0, 2.0, 2.0)
+
+
+def test_many_seeds_are_drawn_at_random_but_always_the_same_way() -> None:
+    values = [float(k) for k in range(10)]
+    assert mean(values) == mean(values)
+    assert 1.5 < mean(values).low < mean(values).high < 7.5
+
+
+def test_ratios_are_averaged_geometrically_over_cases_and_seeds() -> None:
+    found = geometric_mean([[2.0, 2.0], [0.5, 0.5]])
+    assert found.value == pytest.approx(1.0)
+    assert found.low == found.high == pytest.approx(1.0)  # seeds are drawn, cases are not
+
+
+def test_pairs_stay_together() -> None:
+    # Each seed's own ratio is 2, however far the seeds are apart.
+    found = ratio_of_means([2.0, 20.0, 200.0], [1.0, 10.0, 100.0])
+    assert found.low == found.high == found.value == 2.0
+
+
+def test_something_over_nothing_is_infinite_and_nothing_over_nothing_is_nothing() -> None:
+    assert ratio_of_means([1.0], [0.0]).value == float("inf")
+    assert ratio_of_means([0.0], [0.0]).value == 0.0
+
+
+def test_a_statistic_is_given_the_seeds_that_count() -> None:
+    assert estimate(6, lambda drawn: float(len(drawn))).low == 6.0
+
+
+DONE = Outcome(Request(1.0, 10, 11), tokens=11, scheduled_s=1.5, first_token_s=2.0, finished_s=2.5)
+
+
+def test_a_request_is_inside_by_its_mean_and_its_first_token() -> None:
+    assert inside(DONE, tpot_s=0.05, ttft_s=1.0)  # 0.5 s over 10 gaps
+    assert not inside(DONE, tpot_s=0.049, ttft_s=1.0)
+    assert not inside(DONE, tpot_s=0.05, ttft_s=0.99)
+    assert not inside(replace(DONE, finished_s=None), tpot_s=1.0, ttft_s=9.0)
+    assert inside(replace(DONE, tokens=1, finished_s=2.0), tpot_s=0.0, ttft_s=1.0)
+
+
+def test_late_steps_count_until_the_last_bad_window() -> None:
+    late = np.zeros(200)
+    assert steps_until_in_time(late) == 0
+    late[[5, 30]] = 1
+    assert steps_until_in_time(late) == 0  # two of forty are allowed
+    late[35] = 1
+    assert steps_until_in_time(late) == 36
+    late[150] = 1  # alone in its window
+    assert steps_until_in_time(late) == 36
+
+
+def test_an_error_is_near_from_the_last_window_that_is_not() -> None:
+    error = np.concatenate([np.full(10, 20.0), np.zeros(90)])
+    # Ten steps at 20%: four of them and six at none make 8%.
+    assert steps_until_near(error, limit=8.0, window=10, within=100) == 16
+    assert steps_until_near(np.zeros(100), limit=8.0, window=10, within=100) == 10
+
+
+def test_a_cap_is_settled_when_it_stays_near() -> None:
+    caps = [(0.5 * k, 200 if k < 10 else 100) for k in range(90)]
+    # The last mean of four that holds a 200 ends with the word after the next two.
+    assert seconds_until_settled(caps) == 6.5
+    assert seconds_until_settled([(t, 100) for t, _ in caps]) == 0.0
+
+
+def row(value: float, **targets: float) -> Row:
+    return Row("id", "what", "ratio", exactly(value), **targets)
+
+
+def test_targets_are_met_on_their_own_side() -> None:
+    assert row(1.0).met is None
+    assert row(1.0, at_least=1.0).met
+    assert not row(0.99, at_least=1.0).met
+    assert not row(1.3, at_least=0.8, at_most=1.2).met
+
+
+def test_a_row_as_json() -> None:
+    assert row(1.23456789, at_least=1.0).to_json() == {
+        "id": "id",
+        "value": 1.2346,
+        "unit": "ratio",
+        "target": 1.0,
+        "low": 1.2346,
+        "high": 1.2346,
+        "interval": "one run",
+        "runs": 1,
+    }
+    assert row(1.0, at_least=0.8, at_most=1.2).to_json()["target"] == [0.8, 1.2]
+
+
+def test_a_missed_target_is_written_down() -> None:
+    assert "**missed**" in rows_table([row(0.5, at_least=1.0)])
+    text = Section("G0", "title", "how", (row(2.0),)).markdown("make results")
+    assert text.startswith("### G0: title")
+    assert "`make results`" in text

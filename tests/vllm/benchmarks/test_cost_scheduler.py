@@ -1,0 +1,58 @@
+"""The benchmark of the scheduler's own code counts that code alone and says it in one JSON line."""
+
+import json
+
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from benchmarks.cost import scheduler as bench_scheduler
+from benchmarks.cost.scheduler import Engine, TimedScheduler
+from benchmarks.virtual.watch import Watch
+
+
+def test_the_watch_runs_in_our_code_alone():
+    watch = Watch()
+
+    watch.turn(True)
+    watch.turn(False)
+    counted = watch.own_ns
+    for _ in range(1000):
+        watch.turn(False)
+
+    assert counted > 0
+    assert watch.own_ns == counted
+
+
+def test_own_code_is_a_part_of_the_step_and_vllms_is_not_in_it():
+    engine = Engine(TimedScheduler, 64)
+    watch = engine.scheduler.watch
+    engine.step()
+    before_ns = watch.own_ns
+
+    whole_ns = sum(engine.step() for _ in range(20))
+
+    assert 0 < watch.own_ns - before_ns < whole_ns / 2
+
+
+def test_plain_vllm_takes_the_same_steps():
+    engines = [Engine(TimedScheduler, 8), Engine(Scheduler, 8)]
+    for engine in engines:
+        for _ in range(5):
+            engine.step()
+
+    ours, plain = (e.scheduler.requests for e in engines)
+    assert {r.num_computed_tokens for r in ours.values()} == {128 + 4}
+    assert {r.num_computed_tokens for r in plain.values()} == {128 + 4}
+
+
+def test_the_last_line_is_one_json_object(monkeypatch, capsys):
+    for name, small in (("SIZES", (256,)), ("STEPS", 31), ("WARM_UP", 5), ("BLOCKS", 2)):
+        monkeypatch.setattr(bench_scheduler, name, small)
+
+    bench_scheduler.main()
+
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    rows = {row["id"]: row for row in last["rows"]}
+    assert last["bench"] == "scheduler"
+    assert rows["own_code_median_us_256"]["target"] == 100
+    assert all(set(row) == {"id", "value", "unit", "target"} for row in last["rows"])
+    assert [i for i, row in rows.items() if row["target"] is not None] == ["own_code_median_us_256"]

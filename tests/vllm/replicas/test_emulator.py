@@ -1,0 +1,92 @@
+"""The emulated accelerator's own clock: asleep for what the profile says, and no longer."""
+
+from pathlib import Path
+
+import pytest
+from vllm import SamplingParams
+
+from benchmarks.live.load import END, LENGTH
+from replicas.emulator import EmulatedExecutor, Pace
+from tests.vllm.engines import engine, scheduler
+from tests.vllm.harness import batching
+
+
+class Clock:
+    """Time that only sleeping, and the host's work, moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def work(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def pace(clock: Clock) -> Pace:
+    return Pace(clock, clock.work)
+
+
+def test_the_first_step_takes_its_time(clock: Clock, pace: Pace) -> None:
+    pace.step(0.05)
+    assert clock.now_s == pytest.approx(100.05)
+
+
+def test_the_hosts_work_between_steps_hides_in_them(clock: Clock, pace: Pace) -> None:
+    for _ in range(10):
+        pace.step(0.05)
+        clock.work(0.04)
+    assert clock.now_s == pytest.approx(100 + 10 * 0.05 + 0.04)
+
+
+def test_what_the_host_takes_beyond_a_step_is_lost_and_no_more(clock: Clock, pace: Pace) -> None:
+    pace.step(0.05)
+    clock.work(0.07)
+    pace.step(0.05)
+    assert clock.now_s == pytest.approx(100.12)  # it is over by now
+    pace.step(0.05)
+    assert clock.now_s == pytest.approx(100.17)
+
+
+def test_a_short_pause_without_requests_shortens_nothing(clock: Clock, pace: Pace) -> None:
+    pace.step(0.05)
+    pace.idle()
+    clock.work(0.03)
+    pace.step(0.05)
+    assert clock.now_s == pytest.approx(100.13)
+
+
+@pytest.mark.engine
+def test_an_answer_ends_where_its_client_told_the_accelerator(tiny_llama: Path) -> None:
+    # KV memory for 480 tokens: some lose their blocks on the way, and go on where they were.
+    settings = batching()
+    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.001}
+    asked = [5 + 7 * k for k in range(16)]
+    params = [
+        SamplingParams(
+            max_tokens=256, ignore_eos=True, stop_token_ids=[END], extra_args={LENGTH: n}
+        )
+        for n in asked
+    ]
+    with engine(
+        tiny_llama,
+        ours=True,
+        additional_config=settings,
+        distributed_executor_backend=EmulatedExecutor,
+        num_gpu_blocks_override=16,
+        max_model_len=384,
+    ) as llm:
+        answers = llm.generate(["a river"] * 16, params, use_tqdm=False)
+        report = scheduler(llm).exchange(None, "replica", "group")
+    said = [list(a.outputs[0].token_ids) for a in answers]
+    assert [len(tokens) for tokens in said] == asked
+    assert all(tokens.index(END) == len(tokens) - 1 for tokens in said)
+    assert {a.outputs[0].finish_reason for a in answers} == {"stop"}
+    assert report["finished"] == 16 and report["preemptions"] > 0
