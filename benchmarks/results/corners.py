@@ -3,6 +3,7 @@
 Nothing may be lost there against vLLM's default: it is what stands without this project.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.replay.engine import Ground, replay
@@ -12,10 +13,12 @@ from benchmarks.report.bootstrap import geometric_mean, mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.workers import PILOT_SEED, Bench
-from benchmarks.virtual.plan import engine_of, parse_policy
+from benchmarks.virtual.corner_engines import GRAMMAR_S, STATE_BLOCK, hybrid, structured
+from benchmarks.virtual.plan import Plan, engine_of, parse_policy
+from benchmarks.virtual.trace import Trace
 from benchmarks.workloads.catalog import load_workload
 from benchmarks.workloads.lengths import Quantiles
-from benchmarks.workloads.requests import length_stats
+from benchmarks.workloads.requests import Request, length_stats
 from benchmarks.workloads.traffic import Drawn, Phase, Workload, draw_phases, draw_traffic
 from controller.config import Sla
 from replicas.profile_file import load_profile
@@ -31,6 +34,9 @@ LONG = Workload(
 )
 
 
+Engine = Callable[[Sequence[Request], Plan, Ground], Trace]
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One load under one agreement.
@@ -38,6 +44,7 @@ class Case:
     Args:
         load: of the fluid limit inside the agreement.
         gap_cv: of the gaps between arrivals; None: the workload's own.
+        engine: what replays it.
     """
 
     name: str
@@ -46,6 +53,7 @@ class Case:
     load: float
     gap_cv: float | None = None
     run_s: float = RUN_S
+    engine: Engine = replay
 
 
 AZURE = load_workload("azure-2023-conversation")
@@ -55,6 +63,10 @@ CASES = (
     Case("loose-sla", AZURE, Sla(itl_ms=500, ttft_ms=60_000), 0.8),
     Case("bursts", AZURE, Sla(itl_ms=50), 0.5, gap_cv=5.0),
     Case("bursts-no-sla", AZURE, Sla(), 0.5, gap_cv=5.0),
+    Case("structured", AZURE, Sla(itl_ms=50), 0.5, engine=structured),
+    Case("structured-no-sla", AZURE, Sla(), 0.5, engine=structured),
+    Case("hybrid", AZURE, Sla(itl_ms=50), 0.5, engine=hybrid),
+    Case("hybrid-no-sla", AZURE, Sla(), 0.5, engine=hybrid),
     Case("long-prompts", LONG, Sla(itl_ms=50), 0.5, run_s=3 * RUN_S),
     Case("long-prompts-no-sla", LONG, Sla(), 0.5, run_s=3 * RUN_S),
 )
@@ -79,7 +91,9 @@ def serve(task: tuple[Case, int, float]) -> dict[str, Served]:
     requests = draw_phases([phase], case.gap_cv, seed)
     found = {}
     for spec in POLICIES:
-        trace = replay(requests, parse_policy(spec, case.sla, engine_of(profile)), Ground(profile))
+        trace = case.engine(
+            requests, parse_policy(spec, case.sla, engine_of(profile)), Ground(profile)
+        )
         summary = summarise(spec, trace, case.sla)
         found[spec] = Served(
             summary.output_tokens_per_s,
@@ -129,12 +143,14 @@ def run(bench: Bench) -> Section:
             lines.append((case.name, f"`{spec}`", *(shown(mean(c).value) for c in columns)))
     return Section(
         "corners",
-        "light and bursty loads, tight and loose agreements, long prompts",
+        "light and bursty loads, tight and loose SLAs, long prompts, grammars, hybrid models",
         f"Profile `{PROFILE}`, vLLM's default engine for both, {RUN_S:g} s (long prompts:"
         f" {3 * RUN_S:g} s), seeds {', '.join(map(str, seeds))}. Light load: 0.05 of"
         " the fluid limit at 50 ms, tight: 0.5 of it at 35 ms, loose: 0.8 of it at"
         " 500 ms, bursts: gaps with a CV of 5 at 0.5 of it, all"
-        f" `{AZURE.name}`; long prompts: 16,000 to 32,000 tokens. TTFT has a target where the"
+        f" `{AZURE.name}`; structured: every request waits {1000 * GRAMMAR_S:g} ms for its grammar;"
+        f" hybrid: layers with states, prompts end at blocks of {STATE_BLOCK} tokens, both at 0.5;"
+        " long prompts: 16,000 to 32,000 tokens. TTFT has a target where the"
         " default itself holds the SLA, or there is none: elsewhere holding it costs TTFT, and that"
         " is what was asked for.",
         tuple(rows),

@@ -3,6 +3,7 @@
 import math
 
 from controller.capacity import kept_itl_s, out_of_reach
+from controller.models.late_tokens import LateTokens
 from controller.models.lookahead import Forecast, leading
 from controller.models.margin import Margin
 from controller.models.online import OnlineStepModel, guess, prefill_room
@@ -43,6 +44,7 @@ class ChunkSizer:
         self._time = OnlineStepModel(guess(limit_s))
         self._margin = Margin(limit_s, percentile)
         self._tail, self._level = Tail(percentile), Level()
+        self._late = LateTokens(percentile)
         self._stair_s = 0.0  # what steps with a prompt take beyond the model
         self._floor = prefill_floor
         self._starved = 0  # steps without a prompt token, for which there was no room
@@ -83,6 +85,7 @@ class ChunkSizer:
         self.steps += 1
         if not sample.decodes:
             return
+        self._late.observe(sample.decodes, late=sample.duration_s > self._limit_s)
         if not sample.prefill_tokens:
             self._stair_s *= FADE
         elif predicted_s <= until_s / AIMED_FRAC:  # a far longer one stands on another stair
@@ -101,6 +104,7 @@ class ChunkSizer:
         """Learn from the gap between two tokens of a request that was preempted between them."""
         if gap_s > self._limit_s:
             self._margin.late_token()
+            self._late.late_token()
 
     def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
         """Prompt tokens of the next step, from 0 to ``most``.
@@ -122,6 +126,15 @@ class ChunkSizer:
             room = prefill_room(self.model, decodes, kv, context, decodes_s + longer_s)
             chunk = math.floor(min(max(room, least), most))
         return chunk
+
+    def may_be_late(self, decodes: int) -> bool:
+        """Whether the percentile leaves room for a step in which all that decode are late."""
+        reachable = self.steps > MIN_STEPS and not out_of_reach(self.model, self._limit_s)
+        return reachable and not self.forced and self._late.allows(decodes)
+
+    def late_step(self, decodes: int) -> None:
+        """The next step is given more prompt tokens than the SLA has time for."""
+        self._late.grant(decodes)
 
     def in_time(self, decodes: int, kv: int) -> bool:
         """Whether a step of decodes alone is within the SLA, or need not be (``forced``)."""

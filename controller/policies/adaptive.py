@@ -141,6 +141,13 @@ class AdaptiveStep:
         whole = self._engine.whole_chunk_tokens
         least = _to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
         chunk = self._chunks.chunk(decodes, kv, first, least=least, most=most)
+        if chunk < most and self._chunks.may_be_late(decodes):
+            waiting = batch.waiting(ONCE)
+            wanted = int((running.tokens - running.computed)[prefilling].sum())
+            wanted += int((waiting.tokens - waiting.computed).sum())
+            if wanted > chunk:
+                self._chunks.late_step(decodes)
+                chunk = min(wanted, most)
         return 0 if whole and chunk < least else chunk
 
     def _longest(self, batch: LiveBatch, prompts: Ints, chunk: int) -> int:
