@@ -1,41 +1,19 @@
 """Structured output and hybrid models in the replay: all are served, and nothing passes by."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import pytest
 
-from benchmarks.replay.engine import Ground, replay
+from benchmarks.replay.corner_engines import hybrid, structured
+from benchmarks.replay.engine import Ground
 from benchmarks.virtual.plan import EngineOptions, Plan, parse_policy
-from benchmarks.virtual.trace import Trace
 from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from replicas.profile_file import load_profile
 
 OPTIONS = EngineOptions(max_num_seqs=256, max_num_batched_tokens=2048)
-GRAMMAR_S = 0.05  # to compile a JSON schema of some dozen fields
-STATE_BLOCK = 528  # tokens: what vLLM makes of hybrid models of 7 to 9 billion parameters
 
 
 def plan(spec: str, itl_ms: float | None) -> Plan:
     return parse_policy(spec, Sla(itl_ms=itl_ms), OPTIONS)
-
-
-def structured(
-    requests: Sequence[Request], plan: Plan, ground: Ground, grammar_s: float = GRAMMAR_S
-) -> Trace:
-    """A replay in which each request waits ``grammar_s`` seconds for its grammar first."""
-    return replay(requests, plan, replace(ground, grammar_s=grammar_s))
-
-
-def hybrid(requests: Sequence[Request], plan: Plan, ground: Ground) -> Trace:
-    """A replay of a hybrid model with prefix caching, whose prompts are cut where blocks end."""
-    options = {
-        "mamba_cache_mode": "align",
-        "block_size": STATE_BLOCK,
-        "enable_prefix_caching": True,
-    }
-    return replay(requests, replace(plan, engine=plan.engine.model_copy(update=options)), ground)
 
 
 @pytest.mark.parametrize("spec", ["static", "adaptive"])
