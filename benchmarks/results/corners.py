@@ -6,6 +6,7 @@ Nothing may be lost there against vLLM's default: it is what stands without this
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.replay.corner_engines import GRAMMAR_S, STATE_BLOCK, hybrid, structured
 from benchmarks.replay.engine import Ground, replay
 from benchmarks.replay.fluid import fluid_limit_per_s
 from benchmarks.replay.measure import late_share, summarise
@@ -13,7 +14,6 @@ from benchmarks.report.bootstrap import geometric_mean, mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.workers import PILOT_SEED, Bench
-from benchmarks.virtual.corner_engines import GRAMMAR_S, STATE_BLOCK, hybrid, structured
 from benchmarks.virtual.plan import Plan, engine_of, parse_policy
 from benchmarks.virtual.trace import Trace
 from benchmarks.workloads.catalog import load_workload
