@@ -13,6 +13,7 @@ from controller.config import BatchingConfig, parse_batching
 from controller.records import Mode, ReplicaReport, from_wire
 from replicas import channel
 from replicas.autoscaling_stats import autoscaling_stats
+from replicas.engine import BrimfulEngine
 from replicas.metrics import ReplicaMetrics
 
 logger = logging.getLogger("ray.serve")
@@ -24,6 +25,8 @@ class BrimfulServer(LLMServer):
     Its settings come in ``engine_kwargs.additional_config.brimful``, where the app builder puts
     them and the scheduler reads them too.
     """
+
+    _default_engine_cls = BrimfulEngine
 
     async def start(self) -> None:
         await super().start()

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from controller.config import BatchingConfig, Block
 from controller.validation import parse
+from replicas.executor import Executor
 
 PLACE = "additional_config.brimful"
 
@@ -29,6 +30,9 @@ class EngineSettings(Block):
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
     group: str | None = Field(None, description="whose statistics are pooled; None: nobody's")
     emulate: EmulateSettings | None = None
+    executor: Executor | None = Field(
+        None, description="where the model runs; None: as the engine was started"
+    )
 
 
 def parse_settings(additional_config: Any) -> EngineSettings:

@@ -9,6 +9,7 @@ from pydantic import Field
 from controller.config import BatchingConfig, Block, parse_batching
 from controller.errors import ConfigError
 from controller.validation import parse
+from replicas.executor import Executor, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings
 
@@ -17,7 +18,7 @@ SERVER = "replicas.server:BrimfulServer"
 EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
 AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
 EMULATED_SERVER = "replicas.emulated_server:EmulatedServer"
-BLOCKS = ("batching", "scaling", "emulate")
+BLOCKS = ("batching", "scaling", "emulate", "engine")
 
 
 class ScalingConfig(Block):
@@ -53,9 +54,13 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
     scaling = parse_scaling(entry.get("scaling"), f"{where}.scaling")
     engine_kwargs = _mapping(rest, "engine_kwargs", where)
     _check(rest, engine_kwargs, batching, where)
+    executor = executor_of({**entry, "engine_kwargs": engine_kwargs}, where)
     emulate = None
     if entry.get("emulate") is not None:
         emulate = parse(EmulateSettings, entry["emulate"], f"{where}.emulate")
+        if entry.get("engine"):
+            problem = f"{where}.engine: is not allowed with emulate, which brings an executor"
+            raise ConfigError([f"{problem}; leave one of them out"])
         batching = slowed(batching, emulate.time_scale)
         block_tokens = engine_kwargs.get("block_size") or EMULATED_BLOCK_TOKENS
         engine_kwargs = {**emulated_engine(emulate, block_tokens), **engine_kwargs}
@@ -63,8 +68,9 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
     additional["brimful"] = {
         "batching": batching.model_dump(),
         "leased": True,
-        "group": group_name(entry, batching),
+        "group": group_name(entry, batching, executor),
         "emulate": emulate and emulate.model_dump(),
+        "executor": None if emulate else executor,
     }
     deployment = _mapping(rest, "deployment_config", where)
     if deployment.get("autoscaling_config") or deployment.get("num_replicas") == "auto":
@@ -144,7 +150,7 @@ def _check(
         raise ConfigError(found)
 
 
-def group_name(entry: dict[str, Any], batching: BatchingConfig) -> str:
+def group_name(entry: dict[str, Any], batching: BatchingConfig, executor: Executor) -> str:
     """Replicas share what they learn where model, accelerator, engine and batching agree.
 
     The model's source counts, not its name alone: two versions may be served under one name.
@@ -156,6 +162,7 @@ def group_name(entry: dict[str, Any], batching: BatchingConfig) -> str:
         entry.get("engine_kwargs"),
         entry.get("accelerator_type"),
         entry.get("emulate"),
+        executor,
         batching.model_dump(),
     )
     digest = hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()

@@ -43,7 +43,14 @@ class LocalCluster:
         dashboard_url: Ray's REST interface, which ``serve deploy`` talks to.
     """
 
-    def __init__(self, environment: dict[str, str], directory: Path, logs: Path, cpus: int) -> None:
+    def __init__(
+        self,
+        environment: dict[str, str],
+        directory: Path,
+        logs: Path,
+        cpus: int,
+        gpus: int | None = None,
+    ) -> None:
         gcs_port, dashboard_port, client_port = _free_ports(3)
         self.gcs_address = f"127.0.0.1:{gcs_port}"
         self.dashboard_url = f"http://127.0.0.1:{dashboard_port}"
@@ -54,6 +61,7 @@ class LocalCluster:
         command += [f"--port={gcs_port}", f"--num-cpus={cpus}"]
         command += [f"--ray-client-server-port={client_port}", "--include-dashboard=true"]
         command += ["--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}"]
+        command += [] if gpus is None else [f"--num-gpus={gpus}"]
         # Ray refuses to start under another cluster's address.
         start_environment = {k: v for k, v in self.environment.items() if k != "RAY_ADDRESS"}
         self._log = self.log_path.open("w")
@@ -158,6 +166,7 @@ def local_cluster(
     directory: Path | None = None,
     logs: Path | None = None,
     cpus: int = 2,
+    gpus: int | None = None,
 ) -> Iterator[LocalCluster]:
     """A cluster for a ``with`` block; everything it started is gone after it.
 
@@ -165,10 +174,11 @@ def local_cluster(
         environment: added to ``ENVIRONMENT`` for every Ray process.
         directory: where Ray's processes run, so what a relative path starts from.
         cpus: what Ray believes the node has.
+        gpus: likewise; None: those that it finds.
     """
     logs = logs or Path(tempfile.mkdtemp(prefix="brimful-"))
     cluster = LocalCluster(
-        {**ENVIRONMENT, **(environment or {})}, directory or Path.cwd(), logs, cpus
+        {**ENVIRONMENT, **(environment or {})}, directory or Path.cwd(), logs, cpus, gpus
     )
     try:
         cluster.wait_started()

@@ -42,13 +42,16 @@ def model_path() -> Path:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A running Ray cluster, this process connected to it."""
+    """A running Ray cluster, this process connected to it.
+
+    The GPU is one that Ray is told of: whose card it is can be asked, nothing can run on it.
+    """
     logs = tmp_path_factory.mktemp("ray")
     ports = {
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(METRICS_PORT),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
     }
-    with local_cluster(ports, directory=REPO, logs=logs, cpus=4) as cluster:
+    with local_cluster(ports, directory=REPO, logs=logs, cpus=4, gpus=1) as cluster:
         ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
         yield cluster
         ray.shutdown()

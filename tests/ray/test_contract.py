@@ -5,14 +5,26 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ray.llm._internal.serve.core.server.llm_server import LLMServer
+from ray.llm._internal.serve.core.configs.accelerators import (
+    CPUConfig,
+    GPUAccelerator,
+    GPUConfig,
+)
+from ray.llm._internal.serve.core.server.llm_server import (
+    LLMServer,
+    _merge_replica_actor_and_child_actor_bundles,
+)
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
+from ray.llm._internal.serve.engines.vllm.vllm_models import VLLMEngineConfig
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 from ray.serve.context import ReplicaContext
 from ray.serve.llm import LLMConfig
 
+from replicas.engine import SLICE_OF_GPU
+from replicas.executor import RAY_SERVE_LLM, accelerator_kind
 from replicas.server import BrimfulServer
 from serve_app.config import AUTOSCALING_POLICY, SERVER, ScalingConfig, ray_llm_config
 
@@ -38,6 +50,54 @@ def test_the_engine_still_keeps_its_client_under_this_name() -> None:
     assert "self._engine_client = self._start_async_llm_engine(" in inspect.getsource(
         VLLMEngine.start
     )
+
+
+def test_the_engine_is_still_started_by_a_method_that_goes_by_the_configured_executor() -> None:
+    start = VLLMEngine._start_async_llm_engine
+    names = ["self", "vllm_engine_args", "vllm_engine_config", "placement_group"]
+    assert list(inspect.signature(start).parameters) == names
+    assert "Executor.get_class(vllm_engine_config)" in inspect.getsource(start)
+    assert "return self._default_engine_cls" in inspect.getsource(
+        LLMServer._get_default_engine_class
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs"), [(CPUConfig(kind="cpu"), "mp"), (GPUConfig(kind="gpu"), "ray")]
+)
+def test_ray_serve_llm_still_chooses_the_executor_by_the_kind_of_accelerator(
+    kind: CPUConfig | GPUConfig, theirs: str
+) -> None:
+    config = VLLMEngineConfig(model_id="m", accelerator_config=kind)
+    assert config.get_initialization_kwargs()["distributed_executor_backend"] == theirs
+    assert RAY_SERVE_LLM[kind.kind] == theirs
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"accelerator_config": {"kind": "cpu"}},
+        {"placement_group_config": {"bundle_per_worker": {"CPU": 1}}},
+        {"placement_group_config": {"bundles": [{"CPU": 1}, {"GPU": 1}]}},
+        {"placement_group_config": {"bundle_per_worker": {"TPU": 4}}},
+        {"accelerator_type": "H100"},
+        {"accelerator_type": "TPU-V6E"},
+    ],
+)
+def test_the_kind_of_accelerator_is_inferred_as_ray_serve_llm_does(keys: dict[str, Any]) -> None:
+    entry = {"model_loading_config": ENTRY["model_loading_config"], **keys}
+    inferred = LLMConfig.model_validate(entry).accelerator_config
+    assert inferred is not None
+    assert accelerator_kind(entry) == inferred.kind
+
+
+def test_a_gpu_replica_holds_no_card_itself_and_its_bundle_lets_a_slice_go() -> None:
+    assert GPUAccelerator().get_remote_options() == {"num_gpus": SLICE_OF_GPU}
+    merged = _merge_replica_actor_and_child_actor_bundles(
+        GPUAccelerator().default_bundles(num_devices=1), {"CPU": 1, "GPU": 0}
+    )
+    assert merged == [{"CPU": 1, "GPU": 1}]
 
 
 def test_a_replica_still_knows_its_id() -> None:

@@ -3,11 +3,14 @@
 import asyncio
 
 import aiohttp
+import psutil
 import pytest
 import ray
 import requests
 
+from benchmarks.live.cluster import LocalCluster
 from benchmarks.live.load import Ask, prompts, send
+from replicas.engine import gpus_of
 from tests.ray.conftest import base_url
 from tests.ray.control import replicas, until
 
@@ -61,6 +64,28 @@ async def test_chat_streams_through_the_openai_path() -> None:
     ):
         assert response.status == 200
         assert (await response.text()).rstrip().endswith("data: [DONE]")
+
+
+def test_the_model_runs_in_enginecores_own_process() -> None:
+    titles = [title for process in psutil.process_iter() for title in _title(process)]
+    assert sum("VLLM::EngineCore" in title for title in titles) >= 3  # of two applications
+    assert [title for title in titles if "VLLM::Worker" in title] == []
+
+
+def _title(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()[:1]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def test_the_card_of_a_placement_group_is_named_by_ray(cluster: LocalCluster) -> None:
+    group = ray.util.placement_group([{"GPU": 1}])
+    ray.get(group.ready())
+    try:
+        assert gpus_of(group) == "0"
+    finally:
+        ray.util.remove_placement_group(group)
 
 
 def test_static_keeps_the_cap_of_the_start() -> None:

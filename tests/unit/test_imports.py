@@ -18,6 +18,7 @@ LIGHT = [
     "replicas.autoscaling_stats",
     "replicas.governor",
     "replicas.channel",
+    "replicas.executor",
     "replicas.settings",
     "replicas.profile_file",
     "serve_app",
@@ -29,6 +30,7 @@ LIGHT = [
 ]
 MAY_IMPORT_RAY = {
     "controller/actor.py",
+    "replicas/engine.py",
     "replicas/server.py",
     "replicas/emulated_server.py",
     "replicas/metrics.py",

@@ -1,0 +1,143 @@
+"""Where an entry's model runs: the default, and what is refused."""
+
+from typing import Any
+
+import pytest
+
+from controller.errors import ConfigError
+from replicas.executor import accelerator_kind, executor_of
+from replicas.settings import parse_settings
+from serve_app.config import ray_llm_config
+
+MODEL = {"model_id": "llama", "model_source": "org/llama"}
+CPU = {"accelerator_config": {"kind": "cpu"}}
+PARTS = "tensor_parallel_size"
+
+
+def asked(executor: str | None, sharded: dict[str, int] | None = None, **keys: Any) -> str:
+    return executor_of({"engine": {"executor": executor}, "engine_kwargs": sharded, **keys}, "e")
+
+
+def refusal(executor: str, sharded: dict[str, int] | None = None, **keys: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        asked(executor, sharded, **keys)
+    (problem,) = refused.value.problems
+    return problem.removeprefix(f"e.engine.executor: {executor!r} is not allowed: ")
+
+
+@pytest.mark.parametrize(
+    ("entry", "executor"),
+    [
+        (CPU, "in_process"),
+        ({**CPU, "engine": {}}, "in_process"),
+        ({**CPU, "engine": None}, "in_process"),
+        ({**CPU, "engine_kwargs": {PARTS: 1}}, "in_process"),
+        ({**CPU, "engine_kwargs": {PARTS: None}}, "in_process"),
+        ({**CPU, "engine_kwargs": {PARTS: 2}}, "mp"),
+        ({**CPU, "engine_kwargs": {"pipeline_parallel_size": 2}}, "mp"),
+        ({}, "ray"),
+        ({"accelerator_type": "H100"}, "ray"),
+        ({"accelerator_type": "TPU-V6E"}, "ray"),
+    ],
+)
+def test_only_one_worker_on_cpu_runs_in_process_by_default(
+    entry: dict[str, Any], executor: str
+) -> None:
+    assert executor_of(entry, "e") == executor
+
+
+@pytest.mark.parametrize(
+    ("executor", "keys"), [("in_process", CPU), ("mp", CPU), ("in_process", {}), ("ray", {})]
+)
+def test_what_is_asked_for_is_taken_where_it_can_run(executor: str, keys: dict[str, Any]) -> None:
+    assert asked(executor, **keys) == executor
+
+
+def test_ray_is_refused_on_cpu() -> None:
+    assert refusal("ray", **CPU) == (
+        "Ray Serve LLM starts workers on cpu by mp; allowed: in_process, mp"
+    )
+
+
+def test_mp_is_refused_on_a_gpu() -> None:
+    assert refusal("mp") == ("Ray Serve LLM starts workers on gpu by ray; allowed: in_process, ray")
+
+
+def test_several_workers_do_not_fit_into_one_process() -> None:
+    assert refusal("in_process", {PARTS: 2}) == (
+        "engine_kwargs.tensor_parallel_size: 2 needs a worker process for each part of the model;"
+        " allowed: ray"
+    )
+    both = {PARTS: 2, "pipeline_parallel_size": 3, "prefill_context_parallel_size": 1}
+    assert refusal("in_process", both, **CPU).startswith(
+        "engine_kwargs.tensor_parallel_size: 2 and engine_kwargs.pipeline_parallel_size: 3 needs"
+    )
+
+
+def test_a_tpu_is_left_to_ray() -> None:
+    tpu = {"accelerator_config": {"kind": "tpu"}}
+    assert refusal("in_process", **tpu) == "a worker on a TPU is started by Ray; allowed: ray"
+
+
+@pytest.mark.parametrize(
+    ("block", "problem"),
+    [
+        ({"executer": "ray"}, "e.engine: unknown key 'executer'; did you mean 'executor'?"),
+        (
+            {"executor": "uni"},
+            "e.engine.executor: 'uni' is not allowed: Input should be 'in_process', 'mp' or 'ray'",
+        ),
+    ],
+)
+def test_a_wrong_block_is_named(block: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        executor_of({"engine": block}, "e")
+    assert refused.value.problems == [problem]
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind"),
+    [
+        ({}, "gpu"),
+        ({"accelerator_config": {"kind": "cpu"}, "accelerator_type": "H100"}, "cpu"),
+        ({"placement_group_config": {}}, "gpu"),
+        ({"placement_group_config": {"bundle_per_worker": {"CPU": 1}}}, "cpu"),
+        ({"placement_group_config": {"bundle_per_worker": {"GPU": 0.5}}}, "gpu"),
+        ({"placement_group_config": {"bundles": [{"CPU": 1}, {"TPU": 4}]}}, "tpu"),
+        ({"placement_group_config": {"bundles": 3}}, "cpu"),
+        ({"accelerator_type": "TPU-V4"}, "tpu"),
+    ],
+)
+def test_the_kind_of_accelerator_is_read_from_the_entry(entry: dict[str, Any], kind: str) -> None:
+    assert accelerator_kind(entry) == kind
+
+
+def test_the_engine_is_told_and_an_emulated_one_is_not() -> None:
+    entry = {"model_loading_config": MODEL, **CPU}
+    made = ray_llm_config(entry)
+    assert "engine" not in made
+    assert parse_settings(made["engine_kwargs"]["additional_config"]).executor == "in_process"
+    emulated = ray_llm_config({**entry, "emulate": {"profile": "paper-fig3"}})
+    assert parse_settings(emulated["engine_kwargs"]["additional_config"]).executor is None
+    assert parse_settings({}).executor is None
+
+
+def test_an_emulated_accelerator_brings_its_executor() -> None:
+    entry = {"model_loading_config": MODEL, **CPU, "emulate": {"profile": "paper-fig3"}}
+    with pytest.raises(ConfigError) as refused:
+        ray_llm_config({**entry, "engine": {"executor": "mp"}})
+    assert refused.value.problems == [
+        "llm_configs[0].engine: is not allowed with emulate, which brings an executor; leave one of"
+        " them out"
+    ]
+
+
+def test_what_is_learnt_in_process_is_not_pooled_with_workers_beside() -> None:
+    entry = {"model_loading_config": MODEL, **CPU}
+    groups = {
+        ray_llm_config({**entry, "engine": engine})["engine_kwargs"]["additional_config"][
+            "brimful"
+        ]["group"]
+        for engine in ({"executor": "mp"}, {"executor": "in_process"}, None)
+    }
+    assert len(groups) == 2  # in_process is the default on CPU

@@ -1,0 +1,99 @@
+"""What of vLLM's executors ``replicas.engine`` leans on, and what it makes of it."""
+
+import inspect
+import os
+from pathlib import Path
+
+import pytest
+from vllm.platforms import current_platform
+from vllm.platforms.cpu import CpuPlatform
+from vllm.utils.ompmultiprocessing import OMPProcessManager
+from vllm.v1.engine.core_client import MPClient
+from vllm.v1.executor.abstract import Executor
+from vllm.v1.executor.multiproc_executor import MultiprocExecutor
+from vllm.v1.executor.uniproc_executor import UniProcExecutor
+
+from replicas.engine import worker_environment
+from tests.vllm.harness import engine_config
+
+BIND = "VLLM_CPU_OMP_THREADS_BIND"
+
+
+def omp() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k.startswith(("OMP_", "GOMP_", "KMP_"))}
+
+
+def test_on_cpu_vllm_turns_uni_into_mp_so_it_is_set_on_the_finished_config(tiny_llama):
+    config = engine_config(tiny_llama, distributed_executor_backend="uni")
+
+    assert config.parallel_config.distributed_executor_backend == "mp"
+    assert Executor.get_class(config) is MultiprocExecutor
+    config.parallel_config.distributed_executor_backend = "uni"
+    assert Executor.get_class(config) is UniProcExecutor
+
+
+def test_the_settings_stay_on_the_finished_config(tiny_llama):
+    given = {"brimful": {"executor": "in_process"}}
+
+    assert engine_config(tiny_llama, additional_config=given).additional_config == given
+
+
+def test_the_client_starts_enginecore_in_its_constructor():
+    # The environment is set around it.
+    assert "with launch_core_engines(" in inspect.getsource(MPClient.__init__)
+
+
+def test_vllms_own_worker_gets_its_threads_from_the_same_place():
+    source = inspect.getsource(MultiprocExecutor)
+
+    assert "cpu_omp_manager = OMPProcessManager(self.vllm_config)" in source
+    assert "with cpu_omp_manager.configure_omp_envs(" in source
+    names = list(inspect.signature(OMPProcessManager.configure_omp_envs).parameters)
+    assert names == ["self", "rank", "local_rank"]
+
+
+def test_enginecore_is_spawned_with_the_threads_a_worker_would_have(tiny_llama, monkeypatch):
+    config, before = engine_config(tiny_llama), omp()
+    monkeypatch.setenv(BIND, "0-1")
+
+    with worker_environment(config, None):
+        inside = omp()
+    with OMPProcessManager(config).configure_omp_envs(rank=0, local_rank=0):
+        assert inside == omp()
+
+    assert inside["OMP_NUM_THREADS"] == "2"
+    assert omp() == before
+
+
+def test_unbound_threads_are_left_as_they_are(tiny_llama, monkeypatch):
+    config = engine_config(tiny_llama)
+    monkeypatch.setenv(BIND, "nobind")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    before = omp()
+
+    with worker_environment(config, None):
+        assert omp() == before
+
+
+@pytest.mark.parametrize("before", [None, "", "7"])
+def test_on_a_gpu_enginecore_is_given_the_card_of_the_placement_group(
+    tiny_llama, monkeypatch, before
+):
+    config = engine_config(tiny_llama)
+    monkeypatch.setattr(config.device_config, "device_type", "cuda")
+    monkeypatch.setattr("replicas.engine.gpus_of", lambda group: f"the card of {group}")
+    variable = current_platform.device_control_env_var
+    if before is None:
+        monkeypatch.delenv(variable, raising=False)
+    else:
+        monkeypatch.setenv(variable, before)
+
+    with worker_environment(config, "group"):
+        assert os.environ[variable] == "the card of group"
+    assert os.environ.get(variable) == before
+
+
+def test_cuda_is_told_its_cards_by_this_variable():
+    # Read, not imported: that module wants the extension of the CUDA build.
+    source = (Path(inspect.getfile(CpuPlatform)).parent / "cuda.py").read_text()
+    assert 'device_control_env_var: str = "CUDA_VISIBLE_DEVICES"' in source
