@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from controller.config import BatchingConfig
-from controller.loop import ControlLoop
+from controller.fleet.loop import ControlLoop
 from controller.models.histogram import HistogramCounter
 from controller.models.lengths import LengthRing
 from controller.models.step_time import StepFit

@@ -8,8 +8,8 @@ from ray import serve
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.llm._internal.serve.core.server.llm_server import LLMServer
 
-from controller.actor import get_controller
 from controller.config import BatchingConfig, parse_batching
+from controller.fleet.actor import get_controller
 from controller.records import Mode, ReplicaReport, from_wire
 from replicas import channel
 from replicas.autoscaling_stats import autoscaling_stats

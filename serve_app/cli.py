@@ -9,7 +9,7 @@ from controller.errors import BrimfulError
 
 # name: (module with add_arguments(parser) and run(args) -> exit status, one line of help)
 COMMANDS = {
-    "check": ("serve_app.check", "validate a Serve config or RayService manifest"),
+    "check": ("serve_app.checks.command", "validate a Serve config or RayService manifest"),
     "status": ("serve_app.status", "show what the batch controller of a running cluster knows"),
     "explain": ("serve_app.explain", "say what bound each replica of a running cluster, and why"),
     "demo": (

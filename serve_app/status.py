@@ -26,7 +26,7 @@ def read_snapshot(address: str) -> dict[str, Any]:
     """
     import ray
 
-    from controller.actor import find_controller
+    from controller.fleet.actor import find_controller
 
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")

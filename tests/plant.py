@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from controller.config import BatchingConfig
-from controller.loop import ControlLoop
+from controller.fleet.loop import ControlLoop
 from controller.records import BatchLimits, EngineLimits, EngineState, StepLimits, StepSample
 from replicas.governor import Governor
 from tests.builders import engine

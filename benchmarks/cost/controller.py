@@ -22,9 +22,9 @@ from tqdm import tqdm
 from benchmarks.cost.fleet import Fleet, Wire
 from benchmarks.live.cluster import local_cluster
 from benchmarks.virtual.plan import EngineOptions, parse_policy
-from controller.actor import NAME, get_controller
 from controller.config import BatchingConfig, Sla
-from controller.loop import ControlLoop
+from controller.fleet.actor import NAME, get_controller
+from controller.fleet.loop import ControlLoop
 from controller.records import ReplicaReport, from_wire, to_wire
 from replicas.profile_file import load_profile
 

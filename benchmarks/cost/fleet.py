@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.virtual.bare_engine import BareEngine
 from controller.config import BatchingConfig
-from controller.loop import ControlLoop
+from controller.fleet.loop import ControlLoop
 from controller.records import to_wire
 from replicas.profile import StepNoise, StepProfile
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from benchmarks.live.cluster import ClusterError, LocalCluster, local_cluster
 from benchmarks.live.load import Answer, Ask, prompts, send
 from benchmarks.live.tiny_model import make_tiny_model
-from controller.actor import find_controller
+from controller.fleet.actor import find_controller
 from controller.models.histogram import LogHistogram
 from controller.records import ReplicaReport
 from serve_app.sparkline import sparkline

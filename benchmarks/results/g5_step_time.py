@@ -18,8 +18,8 @@ from benchmarks.virtual.trace import Trace
 from benchmarks.workloads.lengths import Floats
 from benchmarks.workloads.traffic import draw_phases
 from controller.config import Sla
-from controller.models.chunk import ChunkSizer
 from controller.models.step_time import StepFit, StepModel, fit
+from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
 from replicas.profile import StepCost
 from replicas.profile_file import load_profile

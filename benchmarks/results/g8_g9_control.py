@@ -11,7 +11,7 @@ from benchmarks.report.workers import Bench
 from benchmarks.results.settling import NEAR, seconds_until_settled
 from benchmarks.virtual.bare_engine import BareEngine
 from controller.config import BatchingConfig, parse_batching
-from controller.loop import ControlLoop
+from controller.fleet.loop import ControlLoop
 from controller.models.step_time import StepModel
 from controller.records import BatchLimits
 from replicas.profile import LinearCost, StepNoise

@@ -36,7 +36,7 @@ from benchmarks.virtual.plan import engine_of, parse_policy
 from benchmarks.workloads.catalog import load_workload
 from benchmarks.workloads.requests import Request, length_stats
 from benchmarks.workloads.traffic import draw_phases, draw_traffic
-from controller.actor import find_controller
+from controller.fleet.actor import find_controller
 from replicas.profile_file import load_profile
 
 SCALE = 4.0

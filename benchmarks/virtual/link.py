@@ -2,7 +2,7 @@
 
 from benchmarks.virtual.scheduler import VirtualScheduler
 from controller.config import BatchingConfig
-from controller.loop import ControlLoop
+from controller.fleet.loop import ControlLoop
 from controller.models.step_time import StepModel
 from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
 

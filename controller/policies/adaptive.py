@@ -5,7 +5,7 @@ The step half decides in the engine, before every step, from the live batch:
 - *Memory* (``controller.models.admission``). Waiting requests start in queue order as long as the
   steps that each runs before KV memory overflows are worth more than computing it again; under an
   SLA, for which a preempted request is late, no more of them than its percentile allows.
-- *Latency* (``controller.models.chunk``). The chunk of prompt tokens is what the SLA leaves beside
+- *Latency* (``policies.chunk``). The chunk of prompt tokens is what the SLA leaves beside
   the decodes, by an online step-time model less a margin corrected by the violations that happen.
   As the batch grows the room for prompts shrinks, so admission ends by itself; and who would, with
   the KV tokens of all, make a later step too long does not start either.
@@ -23,12 +23,12 @@ from controller.capacity import sla_batch
 from controller.config import BatchingConfig
 from controller.models import memory
 from controller.models.admission import Admission
-from controller.models.chunk import ChunkSizer
 from controller.models.lengths import LengthMoments
 from controller.models.lookahead import Ints, LiveRequests
 from controller.models.online import OnlineStepModel, guess
 from controller.models.step_time import MIN_STEPS, StepModel
 from controller.policies.base import Decision, Live, LiveBatch, Pool
+from controller.policies.chunk import ChunkSizer
 from controller.records import (
     BatchLimits,
     EngineLimits,

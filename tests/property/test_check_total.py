@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.check import check_file
+from serve_app.checks.command import check_file
 from tests.property.strategies import examples
 from tests.serve_configs import DIRECT, HERE, put
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.config import BatchingConfig
-from controller.loop import ControlLoop
+from controller.fleet.loop import ControlLoop
 from controller.policies.registry import POLICIES
 from controller.records import BatchLimits, StepLimits
 from tests.builders import engine, governor, state

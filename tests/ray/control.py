@@ -7,7 +7,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from controller.actor import find_controller
+from controller.fleet.actor import find_controller
 
 Replicas = dict[str, dict[str, Any]]
 

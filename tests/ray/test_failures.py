@@ -8,7 +8,7 @@ import ray
 
 from benchmarks.live.cluster import LocalCluster, replica_actors
 from benchmarks.live.load import Ask, prompts, send
-from controller.actor import find_controller
+from controller.fleet.actor import find_controller
 from tests.ray.conftest import base_url
 from tests.ray.control import replicas, snapshot, until
 

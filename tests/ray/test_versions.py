@@ -12,8 +12,8 @@ import pytest
 import ray
 
 from benchmarks.live.cluster import LocalCluster
-from controller.actor import get_controller, running_versions
 from controller.config import parse_batching
+from controller.fleet.actor import get_controller, running_versions
 from controller.records import to_wire
 from controller.version import VERSION
 from tests.builders import report
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.cluster
 REPLICA = """
 import json, sys
 import ray
-from controller.actor import get_controller
+from controller.fleet.actor import get_controller
 from controller.config import parse_batching
 from controller.version import VERSION
 

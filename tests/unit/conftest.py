@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import yaml
 
-from serve_app.check import check_file
+from serve_app.checks.command import check_file
 from serve_app.checks.findings import Findings, Target
 from tests.serve_configs import HERE
 

@@ -42,7 +42,7 @@ def test_a_report_has_the_capacity_of_the_limits_that_hold() -> None:
 
 
 def test_forty_running_under_an_sla_out_of_reach_stay_one_replica() -> None:
-    from controller.loop import ControlLoop
+    from controller.fleet.loop import ControlLoop
 
     config = batching(policy="adaptive", sla={"itl_ms": 10})  # a decode alone takes 20.2 ms
     known = report(running=40, waiting=0, lengths=moments_of([(100, 100)]), steps=stats_of(steps()))

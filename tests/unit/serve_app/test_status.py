@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controller.loop import ControlLoop
+from controller.fleet.loop import ControlLoop
 from controller.records import BatchLimits
 from serve_app.status import table
 from tests.builders import batching, histogram_of, limits, report

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.cost import controller as bench_controller
 from benchmarks.cost.fleet import TRAFFIC, Fleet
 from controller.config import BatchingConfig, Sla
-from controller.loop import ControlLoop
+from controller.fleet.loop import ControlLoop
 from controller.records import ReplicaReport, from_wire
 from replicas.profile_file import load_profile
 

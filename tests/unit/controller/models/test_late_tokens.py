@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.models.chunk import ChunkSizer
 from controller.models.late_tokens import MEMORY_STEPS, LateTokens
 from controller.models.step_time import StepModel
+from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
 
 # 20 ms, 0.2 ms a decode, 0.1 ms a prompt token.

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from controller.capacity import out_of_reach
-from controller.models.chunk import ChunkSizer
 from controller.models.margin import AIM, Margin
 from controller.models.online import OnlineStepModel, guess, prefill_room
 from controller.models.step_time import StepModel
+from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
 
 TRUE = StepModel(0.02, 2e-4, 1e-7, 1e-4, 1e-8, 0.0)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from controller.capacity import kept_itl_s
-from controller.models.chunk import ChunkSizer
 from controller.models.online import OnlineStepModel
 from controller.models.outliers import FIRST_SPREAD, LEAST_SPREAD, Outliers
 from controller.models.step_time import MIN_STEPS, StepFit, StepModel, fit
+from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
 
 TRUE = StepModel(0.02, 2e-4, 1e-7, 1e-4, 1e-8, 0.0)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from controller.models.chunk import ChunkSizer
 from controller.models.step_time import MIN_STEPS, StepModel
 from controller.models.tail import KNOWN, WINDOW_STEPS, WINDOWS, Level, Tail
+from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from controller.models.chunk import ChunkSizer
 from controller.models.lookahead import LiveRequests, live_requests
 from controller.models.step_time import StepModel
 from controller.policies.adaptive import AdaptiveStep
 from controller.policies.base import LiveBatch
+from controller.policies.chunk import ChunkSizer
 from controller.records import StepLimits
 from tests.builders import batching, engine, limits, sample, state
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from controller.actor import NAME, BatchController
 from controller.errors import ConfigError, ReportError
+from controller.fleet.actor import NAME, BatchController
 from controller.records import to_wire
 from controller.version import VERSION
 from tests.builders import batching, report

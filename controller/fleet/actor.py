@@ -16,7 +16,7 @@ from ray.util import list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from controller.config import BatchingConfig, parse_batching
-from controller.loop import ControlLoop
+from controller.fleet.loop import ControlLoop
 from controller.records import ReplicaReport, check_version, from_wire, to_wire
 from controller.version import VERSION
 

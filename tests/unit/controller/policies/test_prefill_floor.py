@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from controller.models.chunk import ChunkSizer
 from controller.models.lookahead import Floats, Forecast
 from controller.models.step_time import StepModel
+from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
 
 TRUE = StepModel(0.02, 2e-4, 1e-7, 1e-4, 1e-8, 0.0)

@@ -1,8 +1,8 @@
 """Replicas of one group that bring different configurations: a policy each, one pool."""
 
-from controller.loop import ControlLoop
+from controller.fleet.loop import ControlLoop
 from tests.builders import batching, moments_of, recent, report
-from tests.unit.controller.test_control_loop import EXACT, SLA, members
+from tests.unit.controller.fleet.test_control_loop import EXACT, SLA, members
 
 
 def test_two_configurations_in_one_group_keep_a_policy_each() -> None:

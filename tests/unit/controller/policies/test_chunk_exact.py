@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from controller.models.chunk import ChunkSizer
 from controller.models.lookahead import Forecast
 from controller.models.step_time import StepModel
+from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
 
 # 20 ms, 0.2 ms a decode, 0.1 us a KV token, 0.1 ms a prompt token.

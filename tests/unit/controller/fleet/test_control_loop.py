@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.errors import ConfigError, ReportError
-from controller.loop import ControlLoop
+from controller.fleet.loop import ControlLoop
 from controller.models.step_time import StepModel, StepStats
 from controller.models.survival import BINS
 from controller.records import RecentSteps, ReplicaReport

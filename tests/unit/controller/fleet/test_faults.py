@@ -7,7 +7,7 @@ import pytest
 
 from controller.config import BatchingConfig
 from controller.errors import ReportError
-from controller.loop import ControlLoop, unlike
+from controller.fleet.loop import ControlLoop, unlike
 from controller.models.step_time import StepModel
 from controller.records import BatchLimits, ReplicaReport
 from tests.builders import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.loop import ControlLoop, unlike
+from controller.fleet.loop import ControlLoop, unlike
 from controller.models.step_time import StepModel, fit
 from controller.models.survival import BINS, RING
 from controller.records import ReplicaReport
