@@ -74,7 +74,7 @@ bench-gpu: ## Step times and control on a GPU, with the Python and vLLM that are
 	VLLM_ENABLE_V1_MULTIPROCESSING=0 $(PYTHON) -m benchmarks.gpu.control --profile $(OUT)/card.json --out $(OUT)
 
 .PHONY: tables
-tables: install ## The papers' tables and studies, rebuilt, into docs/RESULTS.md (about 20 minutes)
+tables: install ## The papers' tables and studies, rebuilt, into docs/results (about 20 minutes)
 	$(BIN)/python -m benchmarks.papers $(ARGS)
 
 .PHONY: results

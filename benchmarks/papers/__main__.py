@@ -1,4 +1,4 @@
-"""`make tables`: the papers' tables and studies, rebuilt, into docs/RESULTS.md."""
+"""`make tables`: the papers' tables and studies, rebuilt, into docs/results."""
 
 import argparse
 import json
@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.papers import batching_study, dynamic_batching, serving_study
 from benchmarks.papers.cases import run_cases
-from benchmarks.report.document import PLOTS, write_section
+from benchmarks.report.document import PAGES, write_page
 
 PARTS = {"paper": dynamic_batching, "batching": batching_study, "serving": serving_study}
 
@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--workers", type=int, help="processes (default: one per core)")
     args = parser.parse_args()
-    PLOTS.mkdir(parents=True, exist_ok=True)
+    PAGES.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for name in args.only:
         part = PARTS[name]
@@ -24,8 +24,8 @@ def main() -> None:
         command = f"make tables ARGS='--only {name}'"
         text = f"{part.text(results)}\n\nCommand: `{command}`"
         if name == "paper":
-            text = f"## The papers' tables, rebuilt\n\n{text}"
-        write_section(f"tables-{name}", text)
+            text = f"# The papers' tables, rebuilt\n\n{text}"
+        write_page(f"tables-{name}", text)
         print(text, end="\n\n")
         for key, result in sorted(results.items()):
             searched = result.summary.capacity_per_s

@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.papers.cases import Case, Result
 from benchmarks.replay.plots import figure, save
-from benchmarks.report.document import PLOTS, markdown_table
+from benchmarks.report.document import PAGES, markdown_table
 from benchmarks.workloads.requests import Request
 
 CUTS = (32, 128, 512, 1536)
@@ -65,7 +65,7 @@ def cases() -> list[Case]:
 
 
 def text(results: Mapping[tuple[str, ...], Result]) -> str:
-    """The section of docs/RESULTS.md; draws the latency CDFs."""
+    """The page in docs/results; draws the latency CDFs."""
     rows = []
     for title, spec in WAYS:
         cells = [title]
@@ -76,7 +76,7 @@ def text(results: Mapping[tuple[str, ...], Result]) -> str:
         rows.append(cells)
     head = ("way to batch", *(f"outputs up to {cut}" for cut in CUTS))
     return (
-        "### The continuous-batching study\n\n"
+        "# The continuous-batching study\n\n"
         f"{N} requests of {PROMPT} tokens at once, outputs exponential with mean {MEAN}, cut;"
         f" tokens/s and multiples of request-level static batching. Profile {PROFILE} with"
         f" {KV_TOKENS:,} tokens of KV memory.\n\n" + markdown_table(head, rows) + "\n\n"
@@ -88,7 +88,7 @@ def text(results: Mapping[tuple[str, ...], Result]) -> str:
 
 
 def _cdf(results: Mapping[tuple[str, ...], Result]) -> str:
-    drawn, axes = figure(len(RATES), PLOTS / "latency_cdf.png")
+    drawn, axes = figure(len(RATES), PAGES / "latency_cdf.png")
     rows = []
     for axis, rate in zip(axes, RATES, strict=True):
         for title, spec in WAYS[1:]:
@@ -108,9 +108,9 @@ def _cdf(results: Mapping[tuple[str, ...], Result]) -> str:
         axis.grid(alpha=0.3)
     axes[0].legend(fontsize="small")
     axes[-1].set_xlabel("request latency, s")
-    save(drawn, PLOTS / "latency_cdf.png")
+    save(drawn, PAGES / "latency_cdf.png")
     return (
         f"Latency of 400 requests, outputs up to {CDF_CUT}:\n\n"
-        "![latency distributions](results/latency_cdf.png)\n\n"
+        "![latency distributions](latency_cdf.png)\n\n"
         + markdown_table(("rate, way", "p50, s", "p99, s"), rows)
     )

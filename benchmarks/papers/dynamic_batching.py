@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from benchmarks.papers.cases import Case, Result
 from benchmarks.replay.plots import figure, save
-from benchmarks.report.document import PLOTS, markdown_table
+from benchmarks.report.document import PAGES, markdown_table
 from benchmarks.workloads.max_tokens import SPREAD, stated
 from benchmarks.workloads.requests import Request
 from controller.config import Sla
@@ -107,7 +107,7 @@ def _cases_4() -> Iterator[Case]:
 
 
 def text(results: Results) -> str:
-    """The section of docs/RESULTS.md; draws figures 3 and 4."""
+    """The page in docs/results; draws figures 3 and 4."""
     return "\n\n".join(
         (
             stated(SPREAD),
@@ -162,7 +162,7 @@ def _table_1(results: Results) -> str:
         "clairvoyant",
     )
     return (
-        "### Table I: tokens/s, all requests at once\n\n" + markdown_table(head, rows) + "\n\n"
+        "## Table I: tokens/s, all requests at once\n\n" + markdown_table(head, rows) + "\n\n"
         "`paper` is the better of Algorithm 1 with the buffer theta s sqrt(b) and the authors'"
         " live variant: L0 as printed does not limit the batch (docs/decisions/0003). The paper"
         " names neither its GPUs nor their KV memory, so only the improvements can be compared,"
@@ -209,7 +209,7 @@ def _table_2(results: Results) -> str:
         "fluid limit",
     )
     return (
-        "### Table II: capacity at 50 ms, requests/s\n\n" + markdown_table(head, rows) + "\n\n"
+        "## Table II: capacity at 50 ms, requests/s\n\n" + markdown_table(head, rows) + "\n\n"
         "Profile paper-fig3, 200k tokens of KV memory, median scheduling delay within 2 s. The"
         " paper holds the recent mean of the decode latency, so its criterion is in the third"
         " column; the others hold the 99th percentile of the time between tokens. There the"
@@ -222,7 +222,7 @@ def _table_2(results: Results) -> str:
 
 
 def _figure_3(results: Results) -> str:
-    drawn, (left,) = figure(1, PLOTS / "figure3.png")
+    drawn, (left,) = figure(1, PAGES / "figure3.png")
     rows = [(size, results[("3", str(size))].summary) for size in SIZES]
     left.plot(SIZES, [s.output_tokens_per_s for _, s in rows], "C0o-", label="tokens/s")
     right = left.twinx()
@@ -233,11 +233,11 @@ def _figure_3(results: Results) -> str:
     right.set_ylabel("ms")
     right.legend(loc="lower right")
     left.legend(loc="upper left")
-    save(drawn, PLOTS / "figure3.png")
+    save(drawn, PAGES / "figure3.png")
     at = dict(rows)
     return (
-        "### Figure 3: throughput and decode time against batch size\n\n"
-        "![throughput and decode time](results/figure3.png)\n\n"
+        "## Figure 3: throughput and decode time against batch size\n\n"
+        "![throughput and decode time](figure3.png)\n\n"
         f"Batch 100: {at[100].itl_ms.mean:.1f} ms and {at[100].output_tokens_per_s:.0f} tokens/s"
         f" (printed: 50 ms, about 1,900); batch 230: {at[230].itl_ms.mean:.1f} ms and"
         f" {at[230].output_tokens_per_s:.0f} (printed: 80 ms, about 2,700). The line is the"
@@ -247,7 +247,7 @@ def _figure_3(results: Results) -> str:
 
 
 def _figure_4(results: Results) -> str:
-    drawn, (axis,) = figure(1, PLOTS / "figure4.png")
+    drawn, (axis,) = figure(1, PAGES / "figure4.png")
     for index, spec in enumerate(POLICIES_4):
         rows = [results[("4", str(rate), spec)].summary.itl_ms for rate in RATES]
         axis.plot(RATES, [r.mean for r in rows], f"C{index}o-", label=f"{spec}, mean")
@@ -259,10 +259,10 @@ def _figure_4(results: Results) -> str:
     axis.set_xlabel("requests/s (grey: the paper's 5.4 and 6.6)")
     axis.set_ylabel("time between tokens, ms")
     axis.legend(fontsize="small")
-    save(drawn, PLOTS / "figure4.png")
+    save(drawn, PAGES / "figure4.png")
     return (
-        "### Figure 4: time between tokens against the rate\n\n"
-        "![time between tokens](results/figure4.png)\n\n"
+        "## Figure 4: time between tokens against the rate\n\n"
+        "![time between tokens](figure4.png)\n\n"
         "256.6 tokens in, 61.5 out. The paper's capacity is where the mean crosses 50 ms; the p99"
         " of the default is far above it at any rate, and `adaptive` holds it up to the limit."
     )

@@ -49,7 +49,7 @@ def cases() -> list[Case]:
 
 
 def text(results: Mapping[tuple[str, ...], Result]) -> str:
-    """The section of docs/RESULTS.md."""
+    """The page in docs/results."""
     base = results[("s", "continuous")]
     names = ["continuous", "request-level", "reserved", "paged", "prefix"]
     names += [f"drafts {acceptance}" for acceptance in ACCEPTANCES]
@@ -85,7 +85,7 @@ def text(results: Mapping[tuple[str, ...], Result]) -> str:
     reserved = 1 - held.sum() / (N * (PROMPT + CONTIGUOUS))
     saved = 1 - results[("s", "prefix")].prefill_tokens / base.prefill_tokens
     return (
-        "### The serving study\n\n"
+        "# The serving study\n\n"
         f"{N} requests of {PROMPT} tokens, outputs uniform from 20 to 1,000, batch {BATCH}, all at"
         " once, profile paper-fig3. `reserved` and `paged` have memory for 16 slots of 1,536"
         " tokens and no cap on the batch.\n\n" + markdown_table(head, rows) + "\n\n"

@@ -80,7 +80,7 @@ class Section:
         text: how, and how each figure is defined; Markdown.
         rows: the figures.
         tables: what the rows were made from; Markdown.
-        plot: a file in ``document.PLOTS``, where there is one.
+        plot: a file in ``document.PAGES``, where there is one.
         max_tokens: what clients allow; None: nothing is drawn for a replay.
     """
 
@@ -95,9 +95,9 @@ class Section:
     def markdown(self, command: str) -> str:
         """As it stands in the document."""
         text = self.text if self.max_tokens is None else f"{self.text} {stated(self.max_tokens)}"
-        parts = [f"### {self.name}: {self.title}", text, rows_table(self.rows), *self.tables]
+        parts = [f"# {self.name}: {self.title}", text, rows_table(self.rows), *self.tables]
         if self.plot:
-            parts.append(f"![{self.title}](results/{self.plot.name})")
+            parts.append(f"![{self.title}]({self.plot.name})")
         return "\n\n".join([*parts, f"Command: `{command}`"])
 
 

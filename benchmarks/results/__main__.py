@@ -1,6 +1,6 @@
 """``make results``: how good the policy ``adaptive`` is, each figure with its target.
 
-Prints tables, writes its sections of docs/RESULTS.md, and ends with one line of JSON.
+Prints tables, writes its pages in docs/results, and ends with one line of JSON.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 
-from benchmarks.report.document import PLOTS, write_section
+from benchmarks.report.document import PAGES, write_page
 from benchmarks.report.rows import Row, Section, rows_table
 from benchmarks.report.workers import FIRST_SEED, Bench, workers
 
@@ -52,7 +52,7 @@ def main() -> None:
     asked = {INCLUDED.get(name, name) for name in args.only}
     seeds = tuple(range(FIRST_SEED, FIRST_SEED + args.seeds))
     rows: list[Row] = []
-    PLOTS.mkdir(parents=True, exist_ok=True)
+    PAGES.mkdir(parents=True, exist_ok=True)
     with workers(args.workers) as pool:
         bench = Bench(pool, seeds, args.small)
         for name in (name for name in PARTS if name in asked):
@@ -64,7 +64,7 @@ def main() -> None:
             print(*section.tables, sep="\n\n", flush=True)
             if not args.small:
                 command = f"make results ARGS='--only {name} --seeds {args.seeds}'"
-                write_section(f"results-{name}", section.markdown(command))
+                write_page(name, section.markdown(command))
     print(json.dumps({"bench": "results", "rows": [row.to_json() for row in rows]}))
 
 

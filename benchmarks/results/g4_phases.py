@@ -9,7 +9,7 @@ from benchmarks.replay.fluid import fluid_limit_per_s
 from benchmarks.replay.measure import summarise
 from benchmarks.replay.plots import plot
 from benchmarks.report.bootstrap import Estimate, geometric_mean, mean
-from benchmarks.report.document import PLOTS, markdown_table
+from benchmarks.report.document import PAGES, markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.workers import PILOT_SEED, Bench
 from benchmarks.results.shares import share_inside
@@ -39,7 +39,7 @@ ADAPTIVE, IN_TURN, DEFAULT = "adaptive", "adaptive:step_aside=false", "static"
 ASIDE, PLAIN = "static:step_aside=true", "static"  # of the sweep
 ALGORITHM_2 = "paper:step_aside=true,l0=buffer"
 LEAST = 1e-3  # of a ratio's figures
-PLOT = PLOTS / "phases.png"
+PLOT = PAGES / "phases.png"
 
 
 @dataclass(frozen=True, slots=True)

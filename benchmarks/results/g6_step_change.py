@@ -6,7 +6,7 @@ from benchmarks.replay.engine import Ground, replay
 from benchmarks.replay.measure import TOLERANCE
 from benchmarks.replay.plots import plot
 from benchmarks.report.bootstrap import mean
-from benchmarks.report.document import PLOTS, markdown_table
+from benchmarks.report.document import PAGES, markdown_table
 from benchmarks.report.rows import Row, Section, exactly, shown
 from benchmarks.report.workers import Bench
 from benchmarks.results.g4_phases import PROFILE, phase
@@ -26,7 +26,7 @@ POLICIES = (
     "static:max_num_seqs=160,max_num_batched_tokens=160",
     "paper:l0=buffer,max_num_seqs=160,max_num_batched_tokens=160",
 )
-PLOT = PLOTS / "step-change.png"
+PLOT = PAGES / "step-change.png"
 TARGET_S, TARGET_STEPS = 2.0, 40
 FIRST_S = 10.0
 HEAD = "policy", "s, by seed", "steps, by seed", "late in the first 10 s, %, by seed"
