@@ -14,6 +14,7 @@ from controller.errors import ReportError
 from controller.models.histogram import LogHistogram
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel, StepStats
+from controller.switch import Switches
 from controller.version import VERSION
 
 Reason = Literal["static", "memory", "sla", "bound", "load", "start"]
@@ -140,6 +141,8 @@ class ReplicaReport:
             has none, or too few steps yet.
         bound_steps: what bound the steps since the engine started.
         capacity_per_s, sla_out_of_reach: as the limits that hold have them.
+        enforced: whether limits are applied to the engine; else they are only reported.
+        switches: all that the replica knows of control being switched.
         version: the code of who reports.
     """
 
@@ -171,6 +174,8 @@ class ReplicaReport:
     bound_steps: BoundSteps = BoundSteps()
     capacity_per_s: float | None = None
     sla_out_of_reach: bool = False
+    enforced: bool = True
+    switches: Switches = ()
     version: str = VERSION
 
     @property
@@ -186,6 +191,7 @@ class BatchLimits:
     Args:
         lease_s: how long they hold on the replica's own clock after they arrived.
         token_budget: None where the policy leaves it at the engine's start value.
+        enforce: whether they are to be applied, by the configuration; ``switches`` may say no.
         capacity_per_s: requests/s one replica carries inside the SLA; None where unknown.
         sla_out_of_reach: one decode alone takes more than the SLA at its percentile, or nearly; no
             batch keeps it.
@@ -194,6 +200,7 @@ class BatchLimits:
         replicas: how many replicas of the group the controller hears.
         outputs: the group's counts of output lengths (``survival.EDGES``); only to a replica that
             has seen too few end to know for itself.
+        switches: all that the controller knows of control being switched.
     """
 
     lease_s: float
@@ -206,6 +213,7 @@ class BatchLimits:
     replicas: int = 1
     outputs: tuple[float, ...] | None = None
     sla_out_of_reach: bool = False
+    switches: Switches = ()
 
 
 R = TypeVar("R")
@@ -215,7 +223,15 @@ def to_wire(record: Any) -> dict[str, Any]:
     """A record as a dict of primitives (msgpack, JSON)."""
     # As dataclasses.asdict, without its deep copies: a report is made in the engine's core loop.
     values = ((f.name, getattr(record, f.name)) for f in fields(record))
-    return {name: to_wire(v) if is_dataclass(v) else v for name, v in values}
+    return {name: _plain(value) for name, value in values}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return to_wire(value)
+    if isinstance(value, tuple) and value and is_dataclass(value[0]):
+        return [to_wire(record) for record in value]
+    return value
 
 
 @functools.cache  # slow, and the same for every report
@@ -235,6 +251,8 @@ def _revive(hint: Any, value: Any) -> Any:
         kinds = (hint, *get_args(hint))
         record = next((k for k in kinds if isinstance(k, type) and is_dataclass(k)), None)
         return from_wire(record, value) if record else value
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return tuple(from_wire(get_args(hint)[0], record) for record in value)
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -3,7 +3,7 @@
 from controller.records import ReplicaReport
 
 
-def autoscaling_stats(report: ReplicaReport, *, enforced: bool) -> dict[str, float]:
+def autoscaling_stats(report: ReplicaReport) -> dict[str, float]:
     """``serve_app.autoscaling`` reads these names; each is 1 number per replica.
 
     ``running``, ``waiting`` (requests), ``arrival_rate_per_s`` and ``sla_out_of_reach`` (0 or 1)
@@ -11,9 +11,6 @@ def autoscaling_stats(report: ReplicaReport, *, enforced: bool) -> dict[str, flo
     applied. Where the SLA is out of reach, neither it nor ``capacity_per_s`` is there (no batch
     keeps the SLA, and Ray Serve would average what is published then with what came before);
     the latter nor where it is unknown.
-
-    Args:
-        enforced: whether decided caps are applied (``batching.enforce``).
     """
     stats = {
         "running": float(report.running),
@@ -23,7 +20,8 @@ def autoscaling_stats(report: ReplicaReport, *, enforced: bool) -> dict[str, flo
     }
     if report.sla_out_of_reach:
         return stats
-    stats["max_running"] = float(report.max_running if enforced else report.engine.max_num_seqs)
+    held = report.max_running if report.enforced else report.engine.max_num_seqs
+    stats["max_running"] = float(held)
     if report.capacity_per_s is not None:
         stats["capacity_per_s"] = report.capacity_per_s
     return stats

@@ -28,6 +28,7 @@ from controller.records import (
     StepLimits,
     StepSample,
 )
+from controller.switch import Switches, is_on, merged
 
 RATE_WINDOW_S = 10.0  # arrivals are averaged over this: Ray Serve's own metrics interval
 LOCAL = "local"  # the group and replica of an engine that has no controller
@@ -40,16 +41,25 @@ class Governor:
         config: the group's batching block.
         engine: what the engine was started with.
         leased: whether a controller is expected; without one this replica decides for itself.
+        group: whose switches are this replica's (``controller.switch``).
 
     Raises:
         ConfigError: the configured bounds do not fit the engine.
     """
 
     def __init__(
-        self, config: BatchingConfig, engine: EngineLimits, *, leased: bool, now_s: float
+        self,
+        config: BatchingConfig,
+        engine: EngineLimits,
+        *,
+        leased: bool,
+        now_s: float,
+        group: str = LOCAL,
     ) -> None:
         self.config = config
         self.engine = engine
+        self._group = group
+        self._switches: Switches = ()
         self._step_half = make_step_half(config, engine)
         self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
         self._alone = ControlLoop()
@@ -100,7 +110,10 @@ class Governor:
 
     @property
     def enforced(self) -> bool:
-        """Whether what is decided is done; else it is only reported."""
+        """Whether what is decided is done; else it is only reported.
+
+        As it is configured, unless control was switched off; a switch outlasts every lease.
+        """
         return self._limits.enforce
 
     def _kept_safe(self, asked: StepLimits, running: int) -> StepLimits:
@@ -171,19 +184,22 @@ class Governor:
     def apply(self, limits: BatchLimits, now_s: float) -> None:
         """Take the controller's word; it holds for its lease, counted from now."""
         self._ever_leased = True
-        self._limits = limits
-        self._step_half.hear(limits)
+        self._switches = merged(self._switches, limits.switches)
+        self._take(limits)
         self._lease_until_s = now_s + limits.lease_s
         # Should this word be the last, the lonely loop begins with what was measured after it.
         self._read[True] = self._sums
 
+    def _take(self, limits: BatchLimits) -> None:
+        on = limits.enforce and is_on(self._switches, self._group)
+        self._limits = replace(limits, enforce=on)
+        self._step_half.hear(self._limits)
+
     def _decide_alone(self, state: EngineState, now_s: float) -> None:
         # One period, like the controller's: the policies' constants are per exchange.
         self._alone_due_s = now_s + self.config.period_s
-        self._limits = self._alone.exchange(
-            self._report(state, now_s, LOCAL, LOCAL, alone=True), self.config, now_s
-        )
-        self._step_half.hear(self._limits)
+        report = self._report(state, now_s, LOCAL, self._group, alone=True)
+        self._take(self._alone.exchange(report, self.config, now_s))
 
     def mode(self, now_s: float) -> Mode:
         """Who decides now."""
@@ -238,6 +254,8 @@ class Governor:
             bound_steps=BoundSteps(**self._bound),
             capacity_per_s=self._limits.capacity_per_s,
             sla_out_of_reach=self._limits.sla_out_of_reach,
+            enforced=self.enforced,
+            switches=self._switches,
         )
 
     def _arrival_rate(self, now_s: float) -> float:

@@ -25,6 +25,9 @@ class ReplicaMetrics:
         self._mode = Gauge(
             "brimful_control_mode", "1 for who decides: leased, fallback, local.", ("mode",)
         )
+        self._enforced = Gauge(
+            "brimful_enforced", "1 where limits are applied, 0 where they are only computed."
+        )
         self._itl = Gauge(
             "brimful_itl_seconds",
             "Time between tokens since the last export, by percentile.",
@@ -51,6 +54,7 @@ class ReplicaMetrics:
             self._reason.set(float(reason == report.reason), {"reason": reason})
         for mode in get_args(Mode):
             self._mode.set(float(mode == report.mode), {"mode": mode})
+        self._enforced.set(float(report.enforced))
         new = report.preemptions - (last.preemptions if last else 0)
         if new > 0:
             self._preemptions.inc(new)

@@ -75,18 +75,33 @@ class Lane:
         self._in_time: Any = deque()
         self._late: deque[Any] = deque()
         self._favoured: Any = None  # whose turn it is, until it has started
+        self._places: dict[Any, int] = {}  # of all that are here: their order if nobody was late
+        self._first, self._last = 0, 0
 
     def add(self, request: Any) -> None:
         """One more has come."""
+        self._last += 1
+        self._places[request] = self._last
         self._in_time.append(request)
 
     def prepend(self, request: Any) -> None:
         """One that has run before comes back, and goes first."""
+        self._place_first(request)
         self._in_time.appendleft(request)
 
     def add_late(self, requests: Iterable[Any]) -> None:
-        """These have been seen to be late elsewhere."""
-        self._late.extend(requests)
+        """These have been seen to be late elsewhere, where they would have gone first."""
+        for request in requests:
+            self._place_first(request)
+            self._late.append(request)
+
+    def restore(self) -> None:
+        """Late ones go back to where they would be if nobody had stepped aside."""
+        if self._late or self._favoured is not None:
+            everybody = sorted(self, key=self._places.__getitem__)
+            self._late.clear()
+            self._favoured = None
+            self._keep(everybody)
 
     def turn(self) -> None:
         """Before a step: the late ones at the front step aside, and one of them may have a turn."""
@@ -139,7 +154,13 @@ class Lane:
     def _keep(self, requests: list[Any]) -> None:
         self._in_time = deque(requests)
 
+    def _place_first(self, request: Any) -> None:
+        self._first -= 1
+        self._places[request] = self._first
+
     def _forget(self, gone: Collection[Any]) -> None:
+        for request in gone:
+            self._places.pop(request, None)
         if self._favoured is not None and self._favoured in gone:
             self._favoured, self._aside.starts = None, 0
 
@@ -152,6 +173,7 @@ class SortedLane(Lane):
         self._in_time = []  # a heap
 
     def add(self, request: Any) -> None:
+        self._places[request] = 0  # its own order says where it stands
         heapq.heappush(self._in_time, request)
 
     prepend = add

@@ -24,7 +24,7 @@ from controller.policies.base import LiveBatch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from replicas import channel
 from replicas.engine_options import check_options
-from replicas.governor import Governor
+from replicas.governor import LOCAL, Governor
 from replicas.kv_holders import KvHolders
 from replicas.prefix_sharing import PrefixSharing
 from replicas.prompt_chunks import PromptChunks, decodes_first
@@ -32,7 +32,7 @@ from replicas.queue_order import StepAside
 from replicas.settings import parse_settings
 from replicas.start_order import may_start
 from replicas.step_sample import step_sample
-from replicas.waiting_queues import QUEUES, pass_over_late
+from replicas.waiting_queues import QUEUES, order_waiting
 
 # By name: not every vLLM from 0.25 on has each of them.
 RAN_TO_ITS_END = tuple(
@@ -111,6 +111,7 @@ class DynamicBatchScheduler(AsyncScheduler):
             ),
             leased=settings.leased,
             now_s=self.now_s(),
+            group=settings.group or LOCAL,
         )
         self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
         self._batch: LiveRequests | None = None  # of this step, where the policy asked for it
@@ -134,11 +135,8 @@ class DynamicBatchScheduler(AsyncScheduler):
         return time.time()
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
-        if self._aside and self.governor.enforced:
-            self._aside.now_s = self.wall_s()
-            if getattr(self, "skipped_waiting", None):
-                pass_over_late(self, self._aside)
-            self.waiting.turn()
+        if self._aside:
+            order_waiting(self, self._aside, apart=self.governor.enforced)
         self._set_limits()
         output = super().schedule(*args, **kwargs)
         self._scheduled.append((output, self.now_s()))

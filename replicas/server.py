@@ -87,6 +87,8 @@ class ControlLink:
             report = await channel.exchange(self._client, answer, self._replica_id, self._group)
             self._note(from_wire(ReplicaReport, report))
             answer = await self._ask(report)
+            if answer is not None and list(answer["switches"]) != list(report["switches"]):
+                next_s = clock()  # control was switched: apply that now, not in half a second
             await asyncio.sleep(max(next_s - clock(), 0))
 
     async def _ask(self, report: dict[str, Any]) -> dict[str, Any] | None:
@@ -114,6 +116,9 @@ class ControlLink:
             self._say(report.mode)
         if report.sla_out_of_reach != (self._report is not None and self._report.sla_out_of_reach):
             self._say_reach(out=report.sla_out_of_reach)
+        applied = self._report.enforced if self._report else self._config.enforce
+        if report.enforced != applied:
+            self._say_switched(on=report.enforced)
         self._report = report
         self._metrics.publish(report)
 
@@ -140,8 +145,18 @@ class ControlLink:
         else:
             logger.info("The SLA is in reach again for replica %s.", self._replica_id)
 
+    def _say_switched(self, *, on: bool) -> None:
+        if on:
+            logger.warning("Control is switched on: replica %s keeps to it.", self._replica_id)
+        else:
+            logger.warning(
+                "Control is switched off: replica %s runs at vLLM's own limits, and only reports"
+                " what control would do.",
+                self._replica_id,
+            )
+
     def autoscaling_stats(self) -> dict[str, float]:
         """Queue depth, cap and capacity of this replica; nothing before its first report."""
         if self._report is None:
             return {}
-        return autoscaling_stats(self._report, enforced=self._config.enforce)
+        return autoscaling_stats(self._report)

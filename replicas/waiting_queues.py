@@ -35,6 +35,10 @@ class _Lanes(RequestQueue):
         if self:
             self._first().turn()
 
+    def restore(self) -> None:
+        """Nobody steps aside any more: everybody stands where vLLM would have them."""
+        raise NotImplementedError
+
     def add_late(self, request: Request) -> None:
         """One that has been seen to be late elsewhere."""
         self._lane(request).add_late([request])
@@ -77,6 +81,9 @@ class AsideFcfs(_Lanes, FCFSRequestQueue):
     def _first(self) -> Lane:
         return self._only
 
+    def restore(self) -> None:
+        self._only.restore()
+
     def remove_requests(self, requests: Iterable[Request]) -> None:
         self._only.discard(list(requests))
 
@@ -108,6 +115,10 @@ class AsidePriority(_Lanes, PriorityRequestQueue):
             del self._lanes[heapq.heappop(self._ranks)]
         return self._lanes[self._ranks[0]]
 
+    def restore(self) -> None:
+        for lane in self._lanes.values():
+            lane.restore()
+
     def remove_requests(self, requests: Iterable[Request]) -> None:
         by_rank: dict[int, list[Request]] = {}
         for request in requests:
@@ -128,6 +139,17 @@ class AsidePriority(_Lanes, PriorityRequestQueue):
 
 
 QUEUES: dict[str, Any] = {"fcfs": AsideFcfs, "priority": AsidePriority}
+
+
+def order_waiting(scheduler: Any, aside: StepAside, *, apart: bool) -> None:
+    """Before a step: late requests step aside, or, not ``apart``, stand as vLLM would have them."""
+    if not apart:
+        scheduler.waiting.restore()
+        return
+    aside.now_s = scheduler.wall_s()
+    if getattr(scheduler, "skipped_waiting", None):
+        pass_over_late(scheduler, aside)
+    scheduler.waiting.turn()
 
 
 def pass_over_late(scheduler: Any, aside: StepAside) -> None:

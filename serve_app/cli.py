@@ -12,6 +12,7 @@ COMMANDS = {
     "check": ("serve_app.checks.command", "validate a Serve config or RayService manifest"),
     "status": ("serve_app.status", "show what the batch controller of a running cluster knows"),
     "explain": ("serve_app.explain", "say what bound each replica of a running cluster, and why"),
+    "enforce": ("serve_app.enforce", "switch control off or on while everything runs"),
     "demo": (
         "benchmarks.live.demo",
         "deploy on this machine, send real requests, show the caps move",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from controller.records import BatchLimits, ReplicaReport
-from serve_app.status import add_arguments, read_snapshot
+from serve_app.status import add_arguments, read_snapshot, switched_off
 
 __all__ = ["add_arguments", "run"]
 
@@ -21,6 +21,8 @@ BECAUSE = {
 
 def run(args: argparse.Namespace) -> int:
     snapshot = read_snapshot(args.address)
+    if off := switched_off(snapshot):
+        print(off)
     for group, known in snapshot["groups"].items():
         print(f"group {group}, policy {known['policy']}, {len(known['replicas'])} replicas")
         for replica_id, replica in sorted(known["replicas"].items()):
@@ -36,6 +38,8 @@ def explain(replica_id: str, report: ReplicaReport, limits: BatchLimits) -> Iter
         yield "  it hears no controller and decides alone (fallback)"
     if not limits.enforce:
         yield "  advisory: computed and reported, not applied (enforce: false)"
+    elif not report.enforced:
+        yield "  control is switched off: vLLM runs at its own limits, these are only computed"
     yield from (f"  {line}" for line in _steps(asdict(report.bound_steps)))
     if report.lengths.n:
         lengths = report.lengths

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from controller.errors import BrimfulError
-from controller.records import BatchLimits
+from controller.records import BatchLimits, ReplicaReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,8 +40,9 @@ def table(snapshot: dict[str, Any]) -> Any:
     """``BatchController.snapshot`` as a rich table, one row per replica."""
     from rich.table import Table
 
-    result = Table(title=f"Batch controller {snapshot['version']}")
-    for name in ("group", "policy", "replica", "heard", "mode", "cap", "bound by", "running"):
+    result = Table(title=f"Batch controller {snapshot['version']}", caption=switched_off(snapshot))
+    names = ("group", "policy", "replica", "heard", "mode", "control", "cap", "bound by", "running")
+    for name in names:
         result.add_column(name)
     for name in ("waiting", "KV use", "ITL p99 ms", "preempted", "capacity/s"):
         result.add_column(name, justify="right")
@@ -55,6 +56,7 @@ def table(snapshot: dict[str, Any]) -> Any:
                 replica_id,
                 f"{replica['age_s']:.1f} s ago",
                 report.mode,
+                control_word(report, limits),
                 str(limits.max_running),
                 limits.reason,
                 str(report.running),
@@ -65,6 +67,23 @@ def table(snapshot: dict[str, Any]) -> Any:
                 _capacity(limits),
             )
     return result
+
+
+def control_word(report: ReplicaReport, limits: BatchLimits) -> str:
+    """Whether its limits are applied: on, off (switched), or advice (``enforce: false``)."""
+    if report.enforced:
+        return "on"
+    return "off" if limits.enforce else "advice"
+
+
+def switched_off(snapshot: dict[str, Any]) -> str | None:
+    """The groups for which control is switched off, in a sentence; None where it is for none."""
+    groups = [name for name, known in snapshot["groups"].items() if not known["on"]]
+    if not groups:
+        return None
+    of_all = len(groups) == len(snapshot["groups"])
+    where = "all groups" if of_all else ", ".join(groups)
+    return f"Control is switched off for {where}; `brimful enforce on` ends that."
 
 
 def _capacity(limits: BatchLimits) -> str:

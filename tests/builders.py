@@ -137,6 +137,8 @@ def governor(
     *,
     leased: bool = True,
     now_s: float = 0.0,
+    group: str = "g",
 ) -> Governor:
-    """A Governor that expects a controller and has not heard it yet."""
-    return Governor(config or batching(), limits_of_engine, leased=leased, now_s=now_s)
+    """A Governor of group g that expects a controller and has not heard it yet."""
+    config = config or batching()
+    return Governor(config, limits_of_engine, leased=leased, now_s=now_s, group=group)

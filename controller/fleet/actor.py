@@ -5,6 +5,7 @@ name holds its version: replicas of one version have one actor, those of another
 goes on being served while it is there. One that nobody reports to any more ends itself.
 """
 
+import contextlib
 import logging
 import threading
 import time
@@ -18,11 +19,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from controller.config import BatchingConfig, parse_batching
 from controller.fleet.loop import ControlLoop
 from controller.records import ReplicaReport, check_version, from_wire, to_wire
+from controller.switch import Switch, newest
 from controller.version import VERSION
 
 PREFIX = "brimful-controller-"
 NAME = PREFIX + VERSION
 NAMESPACE = "brimful"
+OTHERS_S = 5.0  # to answer; a controller starts up in less
 UNUSED_S = 600.0  # ten longest leases; a replica that comes later starts a new one
 
 logger = logging.getLogger(__name__)
@@ -39,9 +42,11 @@ class BatchController:
         self._loop = ControlLoop()
         self._configs: dict[str, BatchingConfig] = {}
         self._started_unix_s = time.time()
-        self._reported_s = time.monotonic()
+        self._reported_s = self._started_s = time.monotonic()
         if ends_after_s is not None:
             threading.Thread(target=self._end_unused, args=(ends_after_s,), daemon=True).start()
+        if ray.is_initialized():  # a redeployment does not switch control on again
+            self._loop.learn_switches(_switches_of_others())
         logger.info("Batch controller %s started.", VERSION)
 
     def exchange(self, report: dict[str, Any], batching: dict[str, Any]) -> dict[str, Any]:
@@ -60,6 +65,42 @@ class BatchController:
         """``ControlLoop.snapshot``, with ``version`` and since when this life lasts, Unix time."""
         known = self._loop.snapshot(time.monotonic())
         return {"version": VERSION, "started_unix_s": self._started_unix_s, **known}
+
+    def switch(self, enforce: bool, group: str | None) -> dict[str, Any]:
+        """Switch control off or on, for one group or all (None); replicas hear it when they report.
+
+        Returns:
+            The ``Switch`` that was made of it, wire form.
+        """
+        made = self._loop.switch(enforce=enforce, group=group, unix_s=time.time())
+        logger.warning(
+            "Control is switched %s for %s.",
+            "on" if enforce else "off",
+            "all groups" if group is None else f"group {group}",
+        )
+        return to_wire(made)
+
+    def switches(self) -> dict[str, Any]:
+        """How control is switched, and what each replica has taken over of it.
+
+        Primitives alone, for code of any version.
+
+        Returns:
+            ``up_s`` since this life began; ``switches``, the oldest first, in wire form; and
+            ``replicas``, each with ``group``, ``replica``, ``age_s`` since its last report,
+            ``epoch_ms`` of the switch that it goes by (0: none), ``enforced`` (whether its limits
+            are applied) and ``configured`` (whether they are while control is on).
+        """
+        known = self._loop.snapshot(time.monotonic())
+        return {
+            "up_s": time.monotonic() - self._started_s,
+            "switches": [to_wire(switch) for switch in known["switches"]],
+            "replicas": [
+                _taken_over(group, replica_id, replica)
+                for group, members in known["groups"].items()
+                for replica_id, replica in members["replicas"].items()
+            ],
+        }
 
     def _config(self, batching: dict[str, Any]) -> BatchingConfig:
         # Parsing takes longer than the rest of an exchange.
@@ -80,6 +121,33 @@ class BatchController:
             except Exception:  # the cluster's store is away for a moment
                 logger.exception("The batch controller could not end, and tries again.")
             time.sleep(after_s)
+
+
+def _taken_over(group: str, replica_id: str, replica: dict[str, Any]) -> dict[str, Any]:
+    report: ReplicaReport = replica["report"]
+    switch = newest(report.switches, group)
+    return {
+        "group": group,
+        "replica": replica_id,
+        "age_s": replica["age_s"],
+        "epoch_ms": switch.epoch_ms if switch else 0,
+        "enforced": report.enforced,
+        "configured": replica["limits"].enforce,
+    }
+
+
+def _switches_of_others() -> tuple[Switch, ...]:
+    """What the controllers of other versions know, of those that answer."""
+    found: list[Switch] = []
+    try:
+        others = running_controllers()
+        others.pop(VERSION, None)
+        for handle in others.values():
+            known = ray.get(handle.switches.remote(), timeout=OTHERS_S)["switches"]
+            found += [from_wire(Switch, one) for one in known]
+    except Exception:  # of other code: whatever it does must not keep this one from starting
+        logger.exception("Not every other batch controller said how control is switched.")
+    return tuple(found)
 
 
 def get_controller(ends_after_s: float = UNUSED_S) -> ActorHandle:
@@ -120,6 +188,15 @@ def find_controller() -> ActorHandle:
         others = f"; running: {', '.join(running)}" if running else ""
         raise ValueError(f"none of version {VERSION}{others}")
     return ray.get_actor(NAME, namespace=NAMESPACE)
+
+
+def running_controllers() -> dict[str, ActorHandle]:
+    """All batch controllers of the cluster by their version."""
+    found = {}
+    for version in running_versions():
+        with contextlib.suppress(ValueError):  # it has just ended
+            found[version] = ray.get_actor(PREFIX + version, namespace=NAMESPACE)
+    return found
 
 
 def running_versions() -> list[str]:

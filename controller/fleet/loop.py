@@ -15,6 +15,7 @@ from controller.models.survival import BINS, RING, Floats
 from controller.policies.base import Decision, Policy, Pool
 from controller.policies.registry import make_policy
 from controller.records import BatchLimits, EngineLimits, ReplicaReport, check_report
+from controller.switch import Switch, Switches, is_on, merged, next_switch
 
 POOL_PERIOD_S = 0.25  # the pooled model is at most this old: one exchange at the fastest rate
 FEW = 16  # replicas: of so many, who joins counts at once; 1,000 join within half a second
@@ -80,6 +81,7 @@ class ControlLoop:
     def __init__(self) -> None:
         self._exchanges = 0
         self._groups: dict[str, _Group] = {}
+        self._switches: Switches = ()
 
     def exchange(self, report: ReplicaReport, config: BatchingConfig, now_s: float) -> BatchLimits:
         """Take one replica's report, give its limits.
@@ -90,14 +92,17 @@ class ControlLoop:
         """
         check_report(report)
         self._exchanges += 1
+        self.learn_switches(report.switches)
         config.upper_bound(report.engine.max_num_seqs)
         group = self._groups.setdefault(report.group, _Group())
         last = group.members.get(report.replica_id)
         if last and _old_news(report, last, now_s):
-            return last.limits
+            return self._with_switches(last.limits)
         counts = _counts(report)
         group.counts += counts - last.counts if last else counts
         ruled = group.ruled(report.replica_id, config)
+        if last and report.enforced and not last.report.enforced:
+            ruled.policy.forget(report.replica_id)  # what it saw was not of its making
         member = group.members[report.replica_id] = _Member(
             report,
             counts,
@@ -112,6 +117,25 @@ class ControlLoop:
         decision = ruled.policy.fleet(report, group.pool, now_s)
         member.limits = self._limits(group, config, report, decision)
         return member.limits
+
+    def switch(self, *, enforce: bool, group: str | None, unix_s: float) -> Switch:
+        """Switch control off or on for a group, or for all (None), those that come later too.
+
+        Args:
+            unix_s: now, Unix time.
+        """
+        made = next_switch(self._switches, enforce=enforce, group=group, unix_s=unix_s)
+        self.learn_switches((made,))
+        return made
+
+    def learn_switches(self, switches: Switches) -> None:
+        """Take over those that are newer than what is known."""
+        if switches != self._switches:
+            self._switches = merged(self._switches, switches)
+
+    def _with_switches(self, limits: BatchLimits) -> BatchLimits:
+        known = limits.switches == self._switches
+        return limits if known else replace(limits, switches=self._switches)
 
     def configs(self) -> set[BatchingConfig]:
         """The configurations that any replica is under now."""
@@ -146,7 +170,7 @@ class ControlLoop:
         capacity = None
         if pool.model is not None:
             together = decision.max_running
-            if not config.enforce:  # nobody keeps to that cap
+            if not (config.enforce and is_on(self._switches, report.group)):  # it is not kept to
                 together = _held_uncapped(report.engine, pool.lengths)
             capacity = capacity_per_s(pool.model, pool.lengths, together, itl_s)
         return BatchLimits(
@@ -162,22 +186,25 @@ class ControlLoop:
             # Either model: the group's sets the capacity, the replica's own its published cap.
             sla_out_of_reach=itl_s is not None
             and any(out_of_reach(m, itl_s) for m in (pool.model, report.model) if m is not None),
+            switches=self._switches,
         )
 
     def snapshot(self, now_s: float) -> dict[str, Any]:
         """Everything the loop knows, for people: groups, their pool, each replica and its limits.
 
         Returns:
-            ``{"exchanges", "groups": {name: {"policy", "pool", "replicas": {id: {"age_s",
-            "joined_at_exchange", "report", "limits"}}}}}`` with records as they are; exchanges
-            are counted over all replicas since this life began. A group whose replicas bring
-            several configurations names all their policies.
+            ``{"exchanges", "switches", "groups": {name: {"policy", "on", "pool", "replicas": {id:
+            {"age_s", "joined_at_exchange", "report", "limits"}}}}}`` with records as they are;
+            exchanges are counted over all replicas since this life began. A group whose replicas
+            bring several configurations names all their policies; ``on``: not switched off.
         """
         return {
             "exchanges": self._exchanges,
+            "switches": self._switches,
             "groups": {
                 name: {
                     "policy": ", ".join(sorted({config.policy for config in group.by_config})),
+                    "on": is_on(self._switches, name),
                     "pool": group.pool,
                     "replicas": {
                         replica_id: {

@@ -94,10 +94,15 @@ class Admission:
         """A step is done."""
         self._steps += 1
 
-    def finished(self, output_tokens: int) -> None:
-        """A request ended by itself after so many tokens."""
+    def finished(self, output_tokens: int, *, applied: bool = True) -> None:
+        """A request ended by itself after so many tokens.
+
+        Args:
+            applied: whether admission went by this; else the end says nothing of theta.
+        """
         self._finished.append(max(output_tokens, 1))
-        self._move_theta(-THETA_STEP * (self._epsilon or 0.0))
+        if applied:
+            self._move_theta(-THETA_STEP * (self._epsilon or 0.0))
 
     def left(self, output_tokens: int) -> None:
         """A request was aborted after so many tokens."""

@@ -58,6 +58,7 @@ class AdaptiveStep:
     def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
         self._engine = engine
         self._b_max = config.upper_bound(engine.max_num_seqs)
+        self._applied = config.enforce  # what limits that are not applied cause teaches nothing
         self._prefilling = False  # whether a prompt may have to be computed that does not wait
         self._b_min = config.max_running.min
         self._admission = Admission(engine.kv_tokens, engine.block_tokens, config.preempted_at_most)
@@ -75,6 +76,7 @@ class AdaptiveStep:
 
     def hear(self, word: BatchLimits) -> None:
         """Take over what the group knows: its step-time model, its output lengths."""
+        self._applied = word.enforce
         self._admission.hear(word.outputs)
         if self._chunks:
             self._chunks.hear(word.model)
@@ -84,22 +86,23 @@ class AdaptiveStep:
     def observe(self, sample: StepSample) -> None:
         self._admission.stepped()
         if self._chunks:
-            self._chunks.observe(sample)
+            self._chunks.observe(sample, applied=self._applied)
             return
         features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
         self._time.learn(*features, sample.duration_s)
 
     def finished(self, output_tokens: int) -> None:
-        self._admission.finished(output_tokens)
+        self._admission.finished(output_tokens, applied=self._applied)
 
     def left(self, output_tokens: int) -> None:
         self._admission.left(output_tokens)
 
     def preempted(self) -> None:
-        self._admission.preempted()
+        if self._applied:
+            self._admission.preempted()
 
     def resumed(self, gap_s: float) -> None:
-        if self._chunks:
+        if self._chunks and self._applied:
             self._chunks.resumed(gap_s)
 
     def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:

@@ -71,8 +71,12 @@ class ChunkSizer:
         if model is not None and model != self._time.prior:
             self._time.believe(model)
 
-    def observe(self, sample: StepSample) -> None:
-        """Learn from a step."""
+    def observe(self, sample: StepSample, *, applied: bool = True) -> None:
+        """Learn from a step.
+
+        Args:
+            applied: whether its chunk was sized here; else margin and late tokens are not its.
+        """
         features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
         predicted_s, until_s = self.model.predict_s(*features), self.until_s
         # A step that was longer from the start is judged as if it had been filled up to D only, or
@@ -85,7 +89,8 @@ class ChunkSizer:
         self.steps += 1
         if not sample.decodes:
             return
-        self._late.observe(sample.decodes, late=sample.duration_s > self._limit_s)
+        if applied:
+            self._late.observe(sample.decodes, late=sample.duration_s > self._limit_s)
         if not sample.prefill_tokens:
             self._stair_s *= FADE
         elif predicted_s <= until_s / AIMED_FRAC:  # a far longer one stands on another stair
@@ -97,7 +102,7 @@ class ChunkSizer:
             self._time.tail_frac = self._tail.frac
             if self._tail.most is not None:
                 self._margin.bound(self._tail.most)
-        if aimed and not out_of_reach(self.model, self._limit_s):
+        if aimed and applied and not out_of_reach(self.model, self._limit_s):
             self._margin.observe(sample.duration_s - over_s, predicted_s - over_s, sample.decodes)
 
     def resumed(self, gap_s: float) -> None:

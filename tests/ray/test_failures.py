@@ -1,6 +1,10 @@
 """What breaks, and what must not break with it."""
 
 import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
 
 import psutil
 import pytest
@@ -49,6 +53,43 @@ async def test_without_a_controller_replicas_go_on_alone_and_say_so(cluster: Loc
     await until(
         "a controller that a replica started", lambda: _back(before["started_unix_s"], None)
     )
+
+
+async def test_control_that_was_switched_off_outlasts_the_controller(
+    cluster: LocalCluster,
+) -> None:
+    before = snapshot()
+    try:
+        status, told = await asyncio.to_thread(enforce, cluster, "off")
+        assert (status, told["confirmed"]) == (0, True)
+        mine = set(replicas("paper", before))
+        assert mine <= {r["replica"] for r in told["replicas"] if not r["enforced"]}
+        ray.kill(find_controller(), no_restart=False)
+        await until("a new controller", lambda: _back(before["started_unix_s"], mine))
+        now = snapshot()
+        assert [switch.enforce for switch in now["switches"]] == [False]
+        assert {group["on"] for group in now["groups"].values()} == {False}
+        assert {r["report"].enforced for r in replicas("paper", now).values()} == {False}
+        answers = await send(base_url("paper"), "tiny-paper", load(20, 20))
+        assert [a.error or a.status for a in answers if not a.whole] == []
+    finally:
+        status, told = await asyncio.to_thread(enforce, cluster, "on")
+    assert (status, {r["enforced"] for r in told["replicas"]}) == (0, {True})
+
+
+async def test_a_group_that_does_not_exist_is_one_clear_line(cluster: LocalCluster) -> None:
+    status, said = await asyncio.to_thread(enforce, cluster, "off", "--group", "nobody")
+    assert status == 2
+    assert said.startswith("error: --group: 'nobody' does not exist; the groups are: tiny-paper-")
+    assert len(said.splitlines()) == 1
+
+
+def enforce(cluster: LocalCluster, *arguments: str) -> tuple[int, Any]:
+    """Exit status of ``brimful enforce``, and its JSON or what it says of an error."""
+    command = [sys.executable, "-m", "serve_app.cli", "enforce", *arguments, "--json"]
+    wait = ["--wait", "60", "--address", cluster.gcs_address]
+    done = subprocess.run([*command, *wait], capture_output=True, text=True, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
 
 
 async def test_an_engine_that_dies_is_replaced_and_the_other_replica_is_unharmed(

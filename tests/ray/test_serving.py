@@ -96,6 +96,7 @@ def test_static_keeps_the_cap_of_the_start() -> None:
 async def test_the_prometheus_export_has_each_replicas_cap_and_what_set_it() -> None:
     port = ray.nodes()[0]["MetricsExportPort"]
     wanted = ("max_running", "limit_reason", "running", "waiting", "kv_usage_ratio", "itl_seconds")
+    wanted += ("enforced",)
     text = ""
 
     def exported() -> bool:

@@ -37,7 +37,8 @@ wire["version"] = VERSION
 block = parse_batching({"policy": "static"}).model_dump()
 limits = ray.get(controller.exchange.remote(wire, block))
 began = ray.get(controller.snapshot.remote())["started_unix_s"]
-print(json.dumps([VERSION, "step_aside" in block, limits["max_running"], began]))
+switched = [switch["group"] for switch in limits["switches"]]
+print(json.dumps([VERSION, "step_aside" in block, limits["max_running"], began, switched]))
 """
 
 
@@ -54,8 +55,9 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def exchange_of_earlier(
     folder: Path, address: str, seq: int, ends_after_s: float = 600.0
-) -> tuple[str, bool, int, float]:
-    """Its version, whether it knows the key, its cap, and since when its controller lives."""
+) -> tuple[str, bool, int, float, list[str]]:
+    """Its version, whether it knows the key, its cap, since when its controller lives, and for
+    which groups control was switched."""
     wire = json.dumps(to_wire(report(seq=seq)))
     done = subprocess.run(
         [sys.executable, "-c", REPLICA, address, str(ends_after_s), wire],
@@ -66,8 +68,8 @@ def exchange_of_earlier(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    version, knows, cap, began = json.loads(done.stdout.splitlines()[-1])
-    return version, knows, cap, began
+    version, knows, cap, began, switched = json.loads(done.stdout.splitlines()[-1])
+    return version, knows, cap, began, switched
 
 
 async def test_replicas_of_two_versions_are_served_each_by_its_own_controller(
@@ -92,10 +94,12 @@ async def test_a_controller_that_nobody_reports_to_any_more_ends_itself(
 ) -> None:
     last = earlier.parent / "last"
     shutil.copytree(earlier, last)
+    ray.get(get_controller().switch.remote(False, "a group of another version"))
     (last / "controller" / "errors.py").open("a").write("# another version\n")
-    version = (
-        await asyncio.to_thread(exchange_of_earlier, last, cluster.gcs_address, 1, ends_after_s=2.0)
-    )[0]
+    version, *_, switched = await asyncio.to_thread(
+        exchange_of_earlier, last, cluster.gcs_address, 1, ends_after_s=2.0
+    )
+    assert "a group of another version" in switched  # it asked the one that was there
     await until(
         "the controller of the last replica gone", lambda: version not in running_versions()
     )

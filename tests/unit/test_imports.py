@@ -26,6 +26,7 @@ LIGHT = [
     "serve_app.autoscaling",
     "serve_app.config",
     "serve_app.checks.command",
+    "serve_app.enforce",
     "serve_app.status",
 ]
 MAY_IMPORT_RAY = {

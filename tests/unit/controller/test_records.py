@@ -21,6 +21,7 @@ from controller.records import (
     from_wire,
     to_wire,
 )
+from controller.switch import Switch
 from controller.version import VERSION
 from tests.builders import governor as a_governor
 from tests.builders import (
@@ -42,6 +43,8 @@ FULL = report(
     itl=histogram_of([0.02, 0.03]),
     ttft=histogram_of([1.5]),
     overruled=3,
+    enforced=False,
+    switches=(Switch(5, False), Switch(6, True, "g")),
 )
 MODEL = StepModel(c0=0.01, c1=1e-4, c2=1e-8, c3=1e-5, c4=0.0, sigma_s=1e-3)
 
@@ -65,7 +68,7 @@ def test_what_a_governor_measured_survives_msgpack() -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [limits(), limits(token_budget=512, capacity_per_s=1.5, model=MODEL, replicas=2)],
+    [limits(), limits(token_budget=512, model=MODEL, switches=(Switch(5, False, "g"),))],
     ids=["least", "full"],
 )
 def test_limits_survive_msgpack(record: BatchLimits) -> None:
@@ -96,11 +99,12 @@ def test_what_a_report_leaves_out_is_nothing() -> None:
     wire = to_wire(report(overruled=7, outputs=(1,), model=MODEL, sla_out_of_reach=True))
     for key in ("overruled", "outputs", "model", "bound_steps", "capacity_per_s"):
         del wire[key]
-    del wire["sla_out_of_reach"]
+    del wire["sla_out_of_reach"], wire["enforced"], wire["switches"]
     made = from_wire(ReplicaReport, wire)
     assert (made.overruled, made.outputs, made.model, made.capacity_per_s) == (0, (), None, None)
     assert made.bound_steps == BoundSteps(memory=0, sla=0, bound=0, load=0, pushed=0)
     assert not made.sla_out_of_reach
+    assert (made.enforced, made.switches) == (True, ())
 
 
 def test_limits_that_leave_it_out_are_applied_and_know_of_one_replica() -> None:

@@ -211,3 +211,44 @@ def test_before_the_first_step_the_clock_stands_at_zero() -> None:
     aside = StepAside(5.0)
     assert not aside.late(Waiting("a", -5.0))
     assert aside.late(Waiting("b", -5.5))
+
+
+@KINDS
+def test_restored_everybody_stands_where_they_came_and_may_step_aside_again(
+    kind: type[Lane],
+) -> None:
+    aside = StepAside(5.0)
+    waiting = [Waiting("a", 0.0), Waiting("b", 0.5), Waiting("c", 4.0), Waiting("d", 5.0)]
+    lane = lane_of(aside, waiting, kind)
+    assert turn(lane, aside, 6.0) == "cdab"
+    lane.add(Waiting("e", 5.9))
+    lane.restore()
+    assert names(lane) == "abcde"
+    lane.pop()
+    assert turn(lane, aside, 6.0) == "cdeb"
+
+
+def test_restored_who_came_back_goes_first_and_whose_turn_it_was_stands_as_all_others() -> None:
+    aside = StepAside(5.0)
+    lane = lane_of(aside, [Waiting("a", 0.0), Waiting("b", 0.5), Waiting("c", 6.0)])
+    turn(lane, aside, 6.0)
+    aside.starts = TURN
+    assert turn(lane, aside, 6.0) == "acb"  # a has its turn
+    lane.prepend(Waiting("back", 1.0, num_output_tokens=1))
+    lane.add_late([Waiting("passed over", 0.2)])
+    lane.restore()
+    assert [one.name for one in lane] == ["passed over", "back", "a", "b", "c"]
+
+
+def test_restored_nothing_is_kept_of_those_that_left() -> None:
+    aside = StepAside(5.0)
+    waiting = [Waiting("a", 0.0), Waiting("b", 0.5), Waiting("c", 4.0)]
+    lane = lane_of(aside, waiting)
+    turn(lane, aside, 6.0)
+    lane.pop()
+    lane.discard(waiting[:1])
+    lane.restore()
+    assert names(lane) == "b"
+    lane.pop()
+    lane.restore()
+    assert (names(lane), lane._places) == ("", {})

@@ -39,3 +39,9 @@ def test_it_says_who_decides_alone_and_what_is_only_advice() -> None:
 
 def test_of_a_replica_that_did_nothing_yet_it_says_just_that() -> None:
     assert said(report(), limits(reason="start")).count("\n") == 0
+
+
+def test_it_says_that_control_is_switched_off() -> None:
+    assert "control is switched off: vLLM runs at its own limits" in said(
+        report(enforced=False), limits()
+    )

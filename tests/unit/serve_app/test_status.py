@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from controller.fleet.loop import ControlLoop
-from controller.records import BatchLimits
-from serve_app.status import table
+from controller.records import BatchLimits, ReplicaReport
+from serve_app.status import switched_off, table
 from tests.builders import batching, histogram_of, limits, report
 
 
@@ -23,7 +23,7 @@ def row(**changes: Any) -> list[str]:
 
 def test_a_replica_is_one_row() -> None:
     assert row() == [
-        *("r1", "2.5 s ago", "leased", "256", "bound", "10", "5", "10%", "21.1", "0", "-")
+        *("r1", "2.5 s ago", "leased", "on", "256", "bound", "10", "5", "10%", "21.1", "0", "-")
     ]
 
 
@@ -36,3 +36,29 @@ def test_a_replica_is_one_row() -> None:
 )
 def test_its_capacity_or_why_there_is_none(known: BatchLimits, shown: str) -> None:
     assert row(limits=known)[-1] == shown
+
+
+@pytest.mark.parametrize(
+    ("seen", "known", "word"),
+    [
+        (report(), limits(), "on"),
+        (report(enforced=False), limits(), "off"),
+        (report(enforced=False), limits(enforce=False), "advice"),
+    ],
+)
+def test_it_has_a_word_for_whether_its_limits_are_applied(
+    seen: ReplicaReport, known: BatchLimits, word: str
+) -> None:
+    assert row(report=seen, limits=known)[3] == word
+
+
+def test_it_says_for_which_groups_control_is_switched_off() -> None:
+    loop = ControlLoop()
+    for group in ("a", "b"):
+        loop.exchange(report(group=group), batching(), 0.0)
+    assert switched_off(loop.snapshot(0.0)) is None
+    loop.switch(enforce=False, group="b", unix_s=1.0)
+    said = "Control is switched off for {}; `brimful enforce on` ends that."
+    assert switched_off(loop.snapshot(0.0)) == said.format("b")
+    loop.switch(enforce=False, group=None, unix_s=1.0)
+    assert switched_off(loop.snapshot(0.0)) == said.format("all groups")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.errors import ConfigError, ReportError
@@ -61,3 +62,41 @@ def test_parsed_configurations_that_nobody_brings_any_more_are_dropped() -> None
     for seq in range(1, 20):  # one replica whose configuration changes all the time
         controller.exchange(wire(seq=seq), block(lease_s=2 + seq))
         assert len(controller._configs) <= 2
+
+
+def test_a_switch_goes_out_with_the_next_limits_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    controller = BatchController()
+    controller.exchange(wire(), block())
+    for enforce, group in ((False, None), (True, "g")):
+        controller.switch(enforce, group)
+    assert caplog.messages[-2:] == [
+        "Control is switched off for all groups.",
+        "Control is switched on for group g.",
+    ]
+    told = controller.exchange(wire(seq=2), block())["switches"]
+    assert [(one["enforce"], one["group"]) for one in told] == [(False, None), (True, "g")]
+
+
+def test_what_replicas_took_over_of_a_switch_is_told_in_primitives() -> None:
+    controller = BatchController()
+    controller.exchange(wire(replica_id="a"), block(enforce=False))
+    made = controller.switch(False, "g")
+    controller.exchange(wire(replica_id="b", enforced=False, switches=[made]), block())
+    told = msgspec.msgpack.decode(msgspec.msgpack.encode(controller.switches()))
+    assert told["up_s"] >= 0
+    assert told["switches"] == [made]
+    taken = [
+        {key: value for key, value in one.items() if key != "age_s"} for one in told["replicas"]
+    ]
+    assert taken == [
+        {"group": "g", "replica": "a", "epoch_ms": 0, "enforced": True, "configured": False},
+        {
+            "group": "g",
+            "replica": "b",
+            "epoch_ms": made["epoch_ms"],
+            "enforced": False,
+            "configured": True,
+        },
+    ]

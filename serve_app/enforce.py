@@ -1,0 +1,294 @@
+"""``brimful enforce``: control switched off or on in a running cluster; nothing is restarted.
+
+The switch goes to the batch controllers of all versions that run, since a redeployment may be under
+way; replicas take it over with their next report, which then says so.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from controller.errors import BrimfulError
+from controller.records import from_wire
+from controller.switch import Switch
+
+WAIT_S = 10.0
+POLL_S = 0.2
+ANSWER_S = 5.0
+SETTLED_S = 5.0  # a controller that has just started has not heard every replica before that
+MOST_NAMED = 20  # replicas that did not confirm; in a fleet of hundreds nobody reads more
+
+ABOUT = (
+    "Switch control off or on while everything runs: nothing is restarted, no request is lost."
+    " off: every replica runs at vLLM's own limits and in vLLM's own order; what control would do"
+    " is computed, reported and shown all the same. on: as the configuration says"
+    " (batching.enforce). The switch holds over a restart of the controller and for replicas that"
+    " come later. Waits until the replicas have confirmed it."
+)
+STATUS = (
+    "Exit status: 0 every replica confirmed it; 1 some did not in time, and are named; 2 nothing"
+    " was switched."
+)
+
+Call = Callable[..., Any]
+"""A controller: a method's name and arguments for its answer, or an ``UnansweredError``."""
+
+
+class UnansweredError(BrimfulError):
+    """A controller did not answer; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What one replica made of the switch.
+
+    Args:
+        confirmed: it goes by this switch, or by a newer one.
+        enforced: whether limits are applied there now.
+        configured: whether they are while control is on (``batching.enforce``).
+        heard_s_ago: since its last report.
+    """
+
+    group: str
+    replica: str
+    confirmed: bool
+    enforced: bool
+    configured: bool
+    heard_s_ago: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a switch.
+
+    Args:
+        replicas: those that it is for.
+        unanswered: controllers that were not reached, by version, and why.
+    """
+
+    enforce: bool
+    group: str | None
+    replicas: tuple[Replica, ...]
+    unanswered: dict[str, str]
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether all replicas of all controllers go by it."""
+        return not self.unanswered and all(r.confirmed for r in self.replicas)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = ABOUT, STATUS
+    parser.add_argument("state", choices=("off", "on"), help="what control is to be from now on")
+    parser.add_argument(
+        "--group",
+        metavar="NAME",
+        help="of this group alone, by its name in `brimful status`; else of all groups, those that"
+        " come later too. Of a switch for a group and one for all, the newer one holds",
+    )
+    parser.add_argument(
+        "--wait",
+        type=_seconds,
+        default=WAIT_S,
+        metavar="SECONDS",
+        help=f"how long replicas have time to confirm (default: {WAIT_S:g})",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for scripts")
+    parser.add_argument("--address", default="auto", help="Ray's address (default: this machine's)")
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: a finite number from 0")
+    return seconds
+
+
+def run(args: argparse.Namespace) -> int:
+    on = args.state == "on"
+    outcome = switch(connect(args.address), enforce=on, group=args.group, wait_s=args.wait)
+    if args.json:
+        print(json.dumps({**asdict(outcome), "confirmed": outcome.confirmed}))
+    else:
+        print("\n".join(said(outcome, args.wait)))
+    return 0 if outcome.confirmed else 1
+
+
+def connect(address: str) -> dict[str, Call]:
+    """The batch controllers of the cluster at this Ray address, by version.
+
+    Raises:
+        BrimfulError: no cluster is there, or no controller in it.
+    """
+    import ray
+
+    from controller.fleet.actor import running_controllers
+
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        handles = running_controllers()
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        raise BrimfulError(f"no Ray cluster at {address!r}: {_first_line(error)}") from None
+    if not handles:
+        raise BrimfulError(f"no batch controller in the Ray cluster at {address!r}")
+    return {version: _caller(handle) for version, handle in handles.items()}
+
+
+def _caller(handle: Any) -> Call:
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+
+    def call(method: str, *args: Any) -> Any:
+        try:
+            return ray.get(getattr(handle, method).remote(*args), timeout=ANSWER_S)
+        except AttributeError:
+            raise UnansweredError("it is of a version that cannot be switched") from None
+        except RayTaskError as error:
+            raise UnansweredError(_first_line(error.cause or error)) from None
+        except RayError as error:
+            raise UnansweredError(_first_line(error) or type(error).__name__) from None
+
+    return call
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "")
+
+
+def switch(
+    controllers: Mapping[str, Call],
+    *,
+    enforce: bool,
+    group: str | None,
+    wait_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Outcome:
+    """Switch control in every controller; return when all replicas confirmed, or after ``wait_s``.
+
+    Raises:
+        BrimfulError: nothing was switched: no controller answers, or none knows the group.
+    """
+    _check_group(controllers, group)
+    until_s = clock() + wait_s
+    made: dict[str, Switch] = {}
+    seen: dict[tuple[str, str], Replica] = {}
+    while True:
+        unanswered: dict[str, str] = {}
+        settled = True
+        seen = {key: replace(replica, confirmed=False) for key, replica in seen.items()}
+        for version, call in controllers.items():
+            try:
+                known = _made_known(call, version, made, enforce=enforce, group=group)
+            except UnansweredError as error:
+                unanswered[version] = str(error)
+                continue
+            settled = settled and known["up_s"] >= SETTLED_S
+            seen |= {(r.group, r.replica): r for r in _replicas(known, made[version])}
+        replicas = tuple(seen[key] for key in sorted(seen))
+        outcome = Outcome(enforce, group, replicas, unanswered)
+        if outcome.confirmed and settled:
+            return outcome
+        if clock() >= until_s:
+            if not made:
+                raise BrimfulError(_nobody_answers(unanswered))
+            return outcome
+        sleep(POLL_S)
+
+
+def _made_known(
+    call: Call, version: str, made: dict[str, Switch], *, enforce: bool, group: str | None
+) -> dict[str, Any]:
+    """The controller's state, in which the switch is known.
+
+    One that died before any replica had it does not know it any more; it is switched again.
+    """
+    for _ in range(2):
+        if version not in made:
+            made[version] = from_wire(Switch, call("switch", enforce, group))
+        known: dict[str, Any] = call("switches")
+        scopes = (None,) if group is None else (None, group)
+        epochs_ms = (one["epoch_ms"] for one in known["switches"] if one["group"] in scopes)
+        if max(epochs_ms, default=0) >= made[version].epoch_ms:
+            return known
+        del made[version]
+    raise UnansweredError("it does not keep the switch")
+
+
+def _replicas(known: dict[str, Any], made: Switch) -> Iterator[Replica]:
+    """Those that the switch is for."""
+    for one in known["replicas"]:
+        if made.group in (None, one["group"]):
+            yield Replica(
+                group=one["group"],
+                replica=one["replica"],
+                confirmed=one["epoch_ms"] >= made.epoch_ms,
+                enforced=one["enforced"],
+                configured=one["configured"],
+                heard_s_ago=round(one["age_s"], 1),
+            )
+
+
+def _check_group(controllers: Mapping[str, Call], group: str | None) -> None:
+    if group is None:
+        return
+    groups: set[str] = set()
+    unanswered: dict[str, str] = {}
+    for version, call in controllers.items():
+        try:
+            known = call("switches")
+        except UnansweredError as error:
+            unanswered[version] = str(error)
+            continue
+        groups |= {one["group"] for one in (*known["replicas"], *known["switches"])} - {None}
+    if group in groups:
+        return
+    if len(unanswered) == len(controllers):
+        raise BrimfulError(_nobody_answers(unanswered))
+    there = f"the groups are: {', '.join(sorted(groups))}" if groups else "no replica is there"
+    raise BrimfulError(f"--group: {group!r} does not exist; {there}")
+
+
+def _nobody_answers(unanswered: Mapping[str, str]) -> str:
+    why = "; ".join(f"{version}: {why}" for version, why in unanswered.items())
+    return f"nothing was switched: no batch controller answers ({why})"
+
+
+def said(outcome: Outcome, wait_s: float) -> Iterator[str]:
+    """What came of it, in lines."""
+    where = "all groups, and those that come later" if outcome.group is None else outcome.group
+    yield f"Control is {'on' if outcome.enforce else 'off'} for {where}."
+    if not outcome.replicas:
+        yield "No replica is there now."
+    by_group = Counter(r.group for r in outcome.replicas)
+    for group, count in sorted(by_group.items()):
+        ours = [r for r in outcome.replicas if r.group == group]
+        yield f"  {group}: {sum(r.confirmed for r in ours)} of {count} replicas confirmed"
+        yield from _otherwise(outcome.enforce, [r for r in ours if r.confirmed])
+    late = [r for r in outcome.replicas if not r.confirmed]
+    if late:
+        yield f"Not confirmed within {wait_s:g} s:"
+        for r in late[:MOST_NAMED]:
+            yield f"  {r.replica} of {r.group}, last heard {r.heard_s_ago:.1f} s ago"
+        if len(late) > MOST_NAMED:
+            yield f"  and {len(late) - MOST_NAMED} more"
+        yield "Each of them takes the switch over as soon as it hears the controller."
+    for version, why in outcome.unanswered.items():
+        yield f"Not reached: the batch controller {version} and its replicas ({why})."
+    if outcome.unanswered:
+        yield "Run the command again."
+
+
+def _otherwise(enforce: bool, confirmed: list[Replica]) -> Iterator[str]:
+    """Replicas that have it and are not as it says."""
+    advice = sum(enforce and not r.configured for r in confirmed)
+    if advice:
+        yield f"    {advice} only report, as they are configured (batching.enforce: false)"
+    again = sum(r.enforced != (enforce and r.configured) for r in confirmed)
+    if again:
+        yield f"    {again} have been switched {'off' if enforce else 'on'} again since"
