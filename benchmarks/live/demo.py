@@ -1,39 +1,53 @@
-"""``brimful demo``: the main job on this machine, on CPU, with a real model and real requests."""
+"""``brimful demo``: two real engines, the same requests without control and with it."""
 
 import argparse
 import asyncio
+import contextlib
+import shutil
 import socket
+import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 import yaml
 from rich.console import Console
-from rich.table import Table
 from tqdm import tqdm
 
+from benchmarks.live.calibrate import PROMPT_TOKENS, Calibration
 from benchmarks.live.cluster import ClusterError, LocalCluster, local_cluster
-from benchmarks.live.load import Answer, Ask, prompts, send
+from benchmarks.live.demo_load import Load, make_load
+from benchmarks.live.demo_plot import draw
+from benchmarks.live.demo_report import (
+    Phase,
+    Sample,
+    claims,
+    client_table,
+    replica_table,
+    too_busy,
+)
+from benchmarks.live.load import Answer, send
+from benchmarks.live.machine import Machine
 from benchmarks.live.tiny_model import make_tiny_model
 from controller.fleet.actor import find_controller
-from controller.models.histogram import LogHistogram
-from controller.records import ReplicaReport
-from serve_app.sparkline import sparkline
 
 CONFIG = Path("configs/cpu.yaml")
 SAMPLE_S = 0.25
 DEPLOY_TIMEOUT_S = 600
-WIDTH = 140
+SWITCH_TIMEOUT_S = 30
+WARM_UP_S = 10.0  # the first requests after a start are slow, and the policy has no step times yet
+WIDTH = 80
 
 
 class Watch:
-    """Samples the controller while the load runs: replica id -> reports, oldest first."""
+    """Samples the controller while the load runs: replica id -> samples, the oldest first."""
 
-    def __init__(self) -> None:
-        self.reports: dict[str, list[ReplicaReport]] = {}
-        self._controller = find_controller()
+    def __init__(self, controller: Any, begin_s: float) -> None:
+        self.samples: dict[str, list[Sample]] = {}
+        self._controller, self._begin_s = controller, begin_s
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -53,166 +67,206 @@ class Watch:
 
     def _sample(self) -> None:
         snapshot = ray.get(self._controller.snapshot.remote())
+        at_s = time.perf_counter() - self._begin_s
         for group in snapshot["groups"].values():
             for replica_id, replica in group["replicas"].items():
-                seen = self.reports.setdefault(replica_id, [])
-                if not seen or seen[-1].seq != replica["report"].seq:
-                    seen.append(replica["report"])
+                report, seen = replica["report"], self.samples.setdefault(replica_id, [])
+                if not seen or seen[-1].report.seq != report.seq:
+                    seen.append(Sample(at_s, report, report.enforced))
 
 
-def burst(base_url: str, model: str, n: int, spread_s: float) -> tuple[list[Answer], float]:
-    """``n`` streaming requests within ``spread_s`` seconds, with a progress bar; and the time."""
-    asks = [
-        Ask(prompt, 32 + (37 * i) % 97, at_s=spread_s * i / n)
-        for i, prompt in enumerate(prompts(n, (8, 120), seed=1))
-    ]
-    start_s = time.perf_counter()
-    with tqdm(total=n, desc="requests", unit="req") as bar:
+def switch(controller: Any, replicas: int, *, enforce: bool) -> None:
+    """Switch control of all replicas, and return once each has taken it over.
+
+    Raises:
+        ClusterError: one did not within half a minute.
+    """
+    ray.get(controller.switch.remote(enforce, None))
+    until_s = time.monotonic() + SWITCH_TIMEOUT_S
+    while time.monotonic() < until_s:
+        groups = ray.get(controller.snapshot.remote())["groups"].values()
+        heard = [replica["report"].enforced for g in groups for replica in g["replicas"].values()]
+        if heard.count(enforce) == replicas:
+            return
+        time.sleep(SAMPLE_S)
+    raise ClusterError(f"a replica did not take over the switch within {SWITCH_TIMEOUT_S} s")
+
+
+def wait_controller() -> Any:
+    """The batch controller; the first replica that reports starts it, seconds after it serves.
+
+    Raises:
+        ClusterError: there is none after half a minute.
+    """
+    until_s = time.monotonic() + SWITCH_TIMEOUT_S
+    while time.monotonic() < until_s:
+        with contextlib.suppress(ValueError):
+            return find_controller()
+        time.sleep(SAMPLE_S)
+    raise ClusterError(f"no batch controller within {SWITCH_TIMEOUT_S} s")
+
+
+def one_phase(app: "Demo", load: Load, controller: Any, begin_s: float, *, enforce: bool) -> Phase:
+    """Send the load once, with a progress bar on a terminal."""
+    switch(controller, app.replicas, enforce=enforce)
+    word = "on" if enforce else "off"
+    with (
+        Watch(controller, begin_s) as watch,
+        tqdm(total=len(load.asks), desc=f"control {word}", unit="req", disable=None) as bar,
+    ):
 
         def one_done(answer: Answer) -> None:
             bar.update()
 
-        answers = asyncio.run(send(base_url, model, asks, done=one_done))
-    return answers, time.perf_counter() - start_s
+        machine = Machine([psutil.Process()])
+        from_s = time.perf_counter() - begin_s
+        answers = asyncio.run(send(app.base_url, app.model, load.asks, done=one_done))
+        to_s = time.perf_counter() - begin_s
+        shares = machine.shares()
+    return Phase(enforce, from_s, to_s, load.asks, answers, shares, watch.samples)
 
 
-def replica_table(reports: dict[str, list[ReplicaReport]], seconds: float) -> Table:
-    """One row per replica: its cap over time, what bound it, and what it served."""
-    table = Table(title="Replicas during the burst, as the controller saw them")
-    for name in (
-        "replica",
-        "cap over time",
-        "cap",
-        "bound by",
-        "running\nat most",
-        "KV use\nat most",
-    ):
-        table.add_column(name, no_wrap=True)
-    for name in ("ITL ms\np50 / p99", "TTFT ms\np50 / p99", "pre-\nempted", "tokens/s"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for replica_id, seen in sorted(reports.items()):
-        first, last = seen[0], seen[-1]
-        caps = [r.max_running for r in seen]
-        reasons = [r.reason for r in seen if r.running]
-        itl, ttft = last.itl.since(first.itl), last.ttft.since(first.ttft)
-        table.add_row(
-            replica_id[-5:],
-            sparkline(caps, width=20),
-            f"{min(caps)} to {max(caps)}, now {caps[-1]}",
-            ", ".join(f"{r} {reasons.count(r)}x" for r in dict.fromkeys(reasons)),
-            f"{max(r.running for r in seen)}",
-            f"{max(r.kv_frac for r in seen):.0%}",
-            _pair_ms(itl),
-            _pair_ms(ttft),
-            str(last.preemptions - first.preemptions),
-            f"{(itl.n + ttft.n) / seconds:.0f}",
-        )
-    return table
+class Demo:
+    """The shipped configuration for this machine.
 
+    Raises:
+        ClusterError: it is not found, or its port is in use.
+    """
 
-def _pair_ms(histogram: LogHistogram) -> str:
-    pair = (histogram.percentile_s(50), histogram.percentile_s(99))
-    return " / ".join("-" if value is None else f"{value * 1000:.0f}" for value in pair)
+    def __init__(self, directory: Path) -> None:
+        if not CONFIG.exists():
+            raise ClusterError(f"{CONFIG}: not found; run the demo in the project's directory")
+        self._config: dict[str, Any] = yaml.safe_load(CONFIG.read_text())
+        self._directory = directory
+        self.entry = self._config["applications"][0]["args"]["llm_configs"][0]
+        loading = self.entry["model_loading_config"]
+        self.model: str = loading["model_id"]
+        self.model_path = Path(loading["model_source"]).absolute()
+        loading["model_source"] = str(self.model_path)
+        self.replicas: int = self.entry["deployment_config"]["num_replicas"]
+        options = self._config["http_options"]
+        self.base_url = f"http://{options['host']}:{options['port']}/v1"
+        self._require_free(options["port"])
 
+    @staticmethod
+    def _require_free(port: int) -> None:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                raise ClusterError(
+                    f"port {port} is in use: stop what listens there, or change"
+                    f" http_options.port in {CONFIG}"
+                ) from None
 
-def _read_config() -> tuple[dict[str, Any], str, str]:
-    if not CONFIG.exists():
-        raise ClusterError(f"{CONFIG}: not found; run the demo in the project's directory")
-    config = yaml.safe_load(CONFIG.read_text())
-    options, app = config["http_options"], config["applications"][0]
-    entry = app["args"]["llm_configs"][0]
-    return entry, f"http://{options['host']}:{options['port']}/v1", entry["batching"]["policy"]
-
-
-def _require_free(base_url: str) -> None:
-    port = int(base_url.split(":")[2].split("/")[0])
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            raise ClusterError(
-                f"port {port} is in use: stop what listens there, or change http_options.port"
-                f" in {CONFIG}"
-            ) from None
+    def with_sla(self, itl_ms: float) -> Path:
+        """The configuration to deploy: as shipped, with an SLA that this machine can hold."""
+        self.entry["batching"]["sla"]["itl_ms"] = itl_ms
+        path = self._directory / "serve.yaml"
+        path.write_text(yaml.safe_dump(self._config))
+        return path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--requests", type=int, default=256, help="streaming requests to send")
-    parser.add_argument("--spread-s", type=float, default=8.0, help="time they arrive within")
+    """The arguments of ``brimful demo``."""
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="of requests, without and again with control"
+    )
+    parser.add_argument(
+        "--plot", type=Path, default=Path("brimful-demo.png"), help="where the picture goes"
+    )
     parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
 
 
 def run(args: argparse.Namespace) -> int:
+    """Everything from nothing; 0 where all that it claims held."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)  # a log has no width of its own
-    entry, base_url, policy = _read_config()
-    loading = entry["model_loading_config"]
-    model = loading["model_id"]
-    _require_free(base_url)
-    console.print(f"[1/5] A tiny random-weight model in {loading['model_source']} (10 s, once) ...")
-    make_tiny_model(Path(loading["model_source"]))
-    console.print("[2/5] Starting Ray on this machine (usually 10 s) ...")
-    with local_cluster() as cluster:
-        replicas = entry["deployment_config"]["num_replicas"]
+    directory = Path(tempfile.mkdtemp(prefix="brimful-demo-"))
+    demo = Demo(directory)
+    console.print(f"[1/7] A tiny random-weight model in {demo.model_path} ...", soft_wrap=True)
+    make_tiny_model(demo.model_path)
+    console.print("[2/7] Starting Ray, and timing steps on this machine (usually 20 s) ...")
+    with contextlib.ExitStack() as stack:
+        # Its engines load while Ray starts; both are there before anything is timed.
+        with Calibration(demo.model_path, demo.entry["engine_kwargs"], demo.replicas) as engines:
+            cluster = stack.enter_context(local_cluster(logs=directory))
+            times = engines.measure()
+        sla_ms = times.sla_ms()
         console.print(
-            f"[3/5] serve deploy {CONFIG}: {replicas} vLLM engines (usually 75 to 150 s) ..."
+            f"      a step takes {times.decode_s * 1000:.1f} ms, with a prompt of"
+            f" {PROMPT_TOKENS} tokens {times.prompt_s * 1000:.0f} ms:\n"
+            f"      the SLA is {sla_ms:g} ms between two tokens"
         )
-        _deploy(cluster, console)
+        console.print(f"[3/7] serve deploy: {demo.replicas} vLLM engines (usually 60 to 100 s) ...")
+        _deploy(cluster, demo.with_sla(sla_ms), console)
         ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
-        console.print(f"[4/5] Warming up, then {args.requests} requests ({policy} policy) ...")
-        asyncio.run(send(base_url, model, [Ask("warm up", 8)] * 16))
-        with Watch() as watch:
-            answers, seconds = burst(base_url, model, args.requests, args.spread_s)
-        _report(console, answers, seconds, watch)
+        console.print(f"[4/7] Warming up with the same kind of load ({WARM_UP_S:g} s) ...")
+        warm_up = make_load(times, demo.replicas, WARM_UP_S, seed=0)
+        off, on = _phases(console, demo, warm_up, make_load(times, demo.replicas, args.seconds))
+        held = _report(console, off, on, sla_ms, args.plot)
         if args.keep:
-            _keep(console, base_url, model)
+            _keep(console, demo)
         ray.shutdown()
-        console.print("[5/5] Stopping Ray and both engines (usually 10 s) ...")
+        console.print("[7/7] Stopping Ray and both engines (usually 10 s) ...")
+    shutil.rmtree(directory)
     console.print("Stopped.")
-    whole = sum(a.whole for a in answers)
-    moved = any(len({r.max_running for r in seen}) > 1 for seen in watch.reports.values())
-    return 0 if whole == len(answers) and moved else 1
+    return 0 if held else 1
 
 
-def _deploy(cluster: LocalCluster, console: Console) -> None:
+def _deploy(cluster: LocalCluster, config: Path, console: Console) -> None:
     start_s = time.monotonic()
-    cluster.deploy(CONFIG)
+    cluster.deploy(config)
     with console.status("deploying") as status:
         cluster.wait_running(DEPLOY_TIMEOUT_S, lambda now: status.update(f"      {now}"))
     console.print(f"      running after {time.monotonic() - start_s:.0f} s")
 
 
-def _report(console: Console, answers: list[Answer], seconds: float, watch: Watch) -> None:
-    console.print(replica_table(watch.reports, seconds))
-    whole = [a for a in answers if a.whole]
-    gaps = sorted(gap for a in whole for gap in a.itl_s)
-    first = sorted(a.ttft_s for a in whole if a.ttft_s is not None)
-    tokens = sum(a.tokens for a in whole)
-    console.print(
-        f"Client: {len(whole)} of {len(answers)} answers whole, {tokens} tokens in {seconds:.1f} s,"
-        f" {tokens / seconds:.0f} tokens/s"
-    )
-    if gaps and first:
+def _phases(console: Console, demo: Demo, warm_up: Load, load: Load) -> tuple[Phase, Phase]:
+    controller = wait_controller()
+    asyncio.run(send(demo.base_url, demo.model, warm_up.asks))
+    what = f"{load.streams} streams, {load.long_prompts} long prompts"
+    begin_s = time.perf_counter()
+    phases = []
+    for number, enforce in ((5, False), (6, True)):
+        word = "on" if enforce else "off"
+        console.print(f"[{number}/7] Control {word}: {what} ...")
+        phases.append(one_phase(demo, load, controller, begin_s, enforce=enforce))
+    return phases[0], phases[1]
+
+
+def _report(console: Console, off: Phase, on: Phase, sla_ms: float, plot: Path) -> bool:
+    """Print all of it; whether all held that does not depend on the machine."""
+    busy = too_busy([off, on])
+    if busy:
         console.print(
-            f"        ITL p50 {_at(gaps, 50):.1f} ms, p99 {_at(gaps, 99):.1f} ms;"
-            f" TTFT p50 {_at(first, 50):.0f} ms, p99 {_at(first, 99):.0f} ms"
+            f"\nThis machine was too busy for a fair comparison: {busy}.\n"
+            "Times at the client would say more about that than about the control, so they are"
+            " left out.\nStop what else runs, and try again."
         )
+    else:
+        console.print()
+        console.print(client_table(off, on, sla_ms))
+    console.print(replica_table(off, on))
+    draw([off, on], sla_ms, plot)
+    console.print(f"Cap, prompt tokens and ITL over time: {plot.absolute()}", soft_wrap=True)
+    found = claims(off, on, fair=not busy)
+    for claim in found:
+        console.print(claim.line())
+    return all(claim.held for claim in found if not claim.target)
 
 
-def _at(ordered: list[float], percent: float) -> float:
-    return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)] * 1000
-
-
-def _keep(console: Console, base_url: str, model: str) -> None:
+def _keep(console: Console, demo: Demo) -> None:
     console.print(
         "\nIt stays up until Ctrl-C. Try, in another terminal:\n\n"
-        f"  curl {base_url}/completions -H 'content-type: application/json' \\\n"
-        f"""    -d '{{"model": "{model}", "prompt": "The river", "max_tokens": 16}}'\n\n"""
+        f"  curl {demo.base_url}/completions -H 'content-type: application/json' \\\n"
+        f"""    -d '{{"model": "{demo.model}", "prompt": "The river", "max_tokens": 16}}'\n\n"""
         "  from openai import OpenAI\n"
-        f'  client = OpenAI(base_url="{base_url}", api_key="none")\n'
-        f'  print(client.completions.create(model="{model}", prompt="The river", max_tokens=16))\n',
+        f'  client = OpenAI(base_url="{demo.base_url}", api_key="none")\n'
+        "  print(client.completions.create(\n"
+        f'      model="{demo.model}", prompt="The river", max_tokens=16))\n',
         markup=False,
         highlight=False,
     )

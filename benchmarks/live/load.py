@@ -5,7 +5,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aiohttp
@@ -39,6 +39,7 @@ class Answer:
         ttft_s: from sending to the first chunk; None where none came.
         itl_s: between chunks.
         error: what broke a stream that had begun; None where it is whole.
+        late_s: how much later than ``Ask.at_s`` it was sent, as the client was not ready before.
     """
 
     status: int
@@ -48,6 +49,7 @@ class Answer:
     itl_s: tuple[float, ...]
     total_s: float
     error: str | None = None
+    late_s: float = 0.0
 
     @property
     def whole(self) -> bool:
@@ -78,10 +80,13 @@ async def send(
     timeout = aiohttp.ClientTimeout(total=None)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+        begin_s = time.perf_counter()
 
         async def one(ask: Ask) -> Answer:
-            await asyncio.sleep(ask.at_s)
+            await asyncio.sleep(begin_s + ask.at_s - time.perf_counter())
+            late_s = max(time.perf_counter() - begin_s - ask.at_s, 0.0)
             answer = await _ask(session, f"{base_url}/completions", model, ask, stream)
+            answer = replace(answer, late_s=late_s)
             done(answer)
             return answer
 

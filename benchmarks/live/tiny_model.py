@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ def make_tiny_model(path: Path, kind: str = "llama", seed: int = 0) -> Path:
     if stamp.exists() and json.loads(stamp.read_text()) == wanted:
         return path
     path.mkdir(parents=True, exist_ok=True)
+    if not sys.stderr.isatty():
+        from transformers.utils import logging as transformers_logging
+
+        transformers_logging.disable_progress_bar()
     _save_tokenizer(path)
     _save_model(path, kind, seed)
     stamp.write_text(json.dumps(wanted))

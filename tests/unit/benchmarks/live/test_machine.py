@@ -1,0 +1,44 @@
+"""What else the machine did: counts of this very process and of one beside it."""
+
+import subprocess
+import sys
+
+import psutil
+
+from benchmarks.live.machine import Machine, client_wait_s
+
+BURN = "import time\nuntil = time.process_time() + {}\nwhile time.process_time() < until: pass"
+
+
+def burn(cpu_s: float) -> None:
+    subprocess.run([sys.executable, "-c", BURN.format(cpu_s)], check=True)
+
+
+def test_what_a_program_that_is_not_ours_takes_is_counted() -> None:
+    # Ours is a process that does nothing: the one that burns is somebody else's.
+    idle = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        machine = Machine([psutil.Process(idle.pid)])
+        burn(0.5)
+        shares = machine.shares()
+    finally:
+        idle.kill()
+        idle.wait()
+    assert shares.others_cores * shares.seconds >= 0.4
+    assert shares.cores >= 1
+
+
+def test_the_wait_for_a_core_never_falls() -> None:
+    before = client_wait_s()
+    burn(0.05)
+    after = client_wait_s()
+    assert (before is None) == (after is None)
+    assert before is None or after is None or after >= before
+
+
+def test_a_process_that_ends_is_not_an_error() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    ours = psutil.Process(gone.pid)
+    machine = Machine([ours])
+    gone.wait()
+    assert machine.shares().others_cores >= 0
