@@ -1,0 +1,92 @@
+"""The link between engine and controller, with both of them here, when control is switched."""
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.config import parse_batching
+from controller.fleet.actor import BatchController
+from controller.records import ReplicaReport
+from replicas import server
+from replicas.server import ControlLink
+from tests.vllm.harness import Rig, batching, engine_config
+
+BLOCK = {"policy": "static", "max_running": {"max": 5}}
+
+
+class Published:
+    """What goes to Prometheus, report by report."""
+
+    def __init__(self) -> None:
+        self.reports: list[ReplicaReport] = []
+
+    def publish(self, report: ReplicaReport) -> None:
+        self.reports.append(report)
+
+
+def over_the_wire(value: Any) -> Any:
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
+
+
+@pytest.fixture
+def linked(tiny_llama, monkeypatch):
+    """Runs a link for some exchanges; before each, ``acts`` may do something with the controller.
+
+    Returns what it published, and how long it slept between the exchanges.
+    """
+    block = batching(**BLOCK)
+    block["brimful"]["group"] = "g"
+    rig = Rig(engine_config(tiny_llama, additional_config=block))
+    controller = BatchController()
+
+    async def call_utility_async(_: str, limits: Any, *names: str) -> Any:
+        return over_the_wire(rig.scheduler.exchange(over_the_wire(limits), *names))
+
+    async def remote(report: Any, config: Any) -> Any:
+        return controller.exchange(report, config)
+
+    async def run(acts: dict[int, Any], exchanges: int) -> tuple[list[ReplicaReport], list[float]]:
+        published, slept = Published(), []
+        link = ControlLink(
+            SimpleNamespace(engine_core=SimpleNamespace(call_utility_async=call_utility_async)),
+            parse_batching(BLOCK),
+            replica_id="r1",
+            group="g",
+            metrics=published,
+        )
+        link._controller = SimpleNamespace(exchange=SimpleNamespace(remote=remote))
+
+        async def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            if len(slept) == exchanges:
+                raise asyncio.CancelledError
+            acts.get(len(slept), lambda _: None)(controller)
+
+        monkeypatch.setattr(server.asyncio, "sleep", sleep)
+        with pytest.raises(asyncio.CancelledError):
+            await link.run()
+        assert link.autoscaling_stats()["max_running"] == (
+            5.0 if published.reports[-1].enforced else 64.0
+        )
+        return published.reports, slept
+
+    return run
+
+
+async def test_a_switch_is_applied_at_once_and_logged_once(linked, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(
+        server, "logger", logging.getLogger(__name__)
+    )  # Ray's own does not propagate
+    caplog.set_level(logging.INFO)
+    off, on = (lambda c: c.switch(False, "g")), (lambda c: c.switch(True, None))
+    reports, slept = await linked({2: off, 5: on}, 9)
+
+    # The report that meets the switch, and the one right after it that says it is applied.
+    assert [r.enforced for r in reports] == [True] * 3 + [False] * 3 + [True] * 3
+    assert [s > 0 for s in slept] == [True, True, False, True, True, False, True, True, True]
+    said = [m for m in caplog.messages if "replica r1" in m]
+    assert [m.split(":")[0] for m in said] == ["Control is switched off", "Control is switched on"]
