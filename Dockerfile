@@ -10,9 +10,12 @@ COPY --chown=1000:100 pyproject.toml README.md LICENSE ./
 COPY --chown=1000:100 controller controller
 COPY --chown=1000:100 replicas replicas
 COPY --chown=1000:100 serve_app serve_app
+COPY --chown=1000:100 benchmarks benchmarks
+COPY --chown=1000:100 configs configs
 
 # --no-deps: everything it needs is in the image, in the versions Ray was tested with.
-RUN pip install --no-cache-dir --no-deps . && brimful check --help > /dev/null
+RUN pip install --no-cache-dir --no-deps . && brimful check --help > /dev/null \
+ && brimful replay --help > /dev/null
 
 # A folder on a mounted volume takes the place of /models, see k8s/base.
 USER root

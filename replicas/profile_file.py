@@ -8,13 +8,12 @@ from typing import Annotated, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from configs import shipped
 from controller.config import Block
 from controller.data_file import read_json, split_spec
 from controller.errors import ConfigError
 from controller.validation import unknown_key
 from replicas.profile import LinearCost, StepProfile, TableCost, ascending
-
-DIRECTORY = Path(__file__).resolve().parent.parent / "configs" / "profiles"
 
 HOST_MS = 3.0  # input preparation, sampling and output of vLLM 0.29 in synchronous mode
 HBM_EFFICIENCY = 0.75  # decode attention reads KV at 0.7 to 0.8 of the datasheet's bandwidth
@@ -147,7 +146,7 @@ def load_profile(spec: str) -> StepProfile:
 
 def named_profiles() -> dict[str, StepProfile]:
     """All profiles of ``configs/profiles``."""
-    files = sorted(DIRECTORY.glob("*.json"))
+    files = sorted(shipped("profiles").glob("*.json"))
     return {name: profile for path in files for name, profile in read_profiles(path).items()}
 
 

@@ -32,9 +32,10 @@ from benchmarks.live.demo_report import (
 from benchmarks.live.load import Answer, send
 from benchmarks.live.machine import Machine
 from benchmarks.live.tiny_model import make_tiny_model
+from configs import shipped
 from controller.fleet.actor import find_controller
 
-CONFIG = Path("configs/cpu.yaml")
+CONFIG = shipped("cpu.yaml")
 SAMPLE_S = 0.25
 DEPLOY_TIMEOUT_S = 600
 SWITCH_TIMEOUT_S = 30
@@ -130,12 +131,10 @@ class Demo:
     """The shipped configuration for this machine.
 
     Raises:
-        ClusterError: it is not found, or its port is in use.
+        ClusterError: its port is in use.
     """
 
     def __init__(self, directory: Path) -> None:
-        if not CONFIG.exists():
-            raise ClusterError(f"{CONFIG}: not found; run the demo in the project's directory")
         self._config: dict[str, Any] = yaml.safe_load(CONFIG.read_text())
         self._directory = directory
         self.entry = self._config["applications"][0]["args"]["llm_configs"][0]

@@ -23,7 +23,9 @@ def figure(rows: int, path: Path) -> tuple[Any, Any]:
     try:
         import matplotlib.figure
     except ImportError:
-        raise ConfigError([f"{path}: plots need matplotlib, which is not installed"]) from None
+        raise ConfigError(
+            [f"{path}: plots need matplotlib; install Brimful with its `plot` extra"]
+        ) from None
     drawn = matplotlib.figure.Figure(figsize=(WIDTH_IN, ROW_IN * rows), layout="constrained")
     axes = drawn.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
     suffix, allowed = path.suffix[1:], sorted(drawn.canvas.get_supported_filetypes())

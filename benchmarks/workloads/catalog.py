@@ -6,11 +6,10 @@ from pathlib import Path
 from benchmarks.workloads.files import QuantileEntry, read_requests, read_workloads
 from benchmarks.workloads.lengths import Exponential, Fixed, LogNormal, Quantiles
 from benchmarks.workloads.traffic import Drawn, Recorded, Workload
+from configs import shipped
 from controller.data_file import split_spec
 from controller.errors import ConfigError
 from controller.validation import unknown_key
-
-DIRECTORY = Path(__file__).resolve().parents[2] / "configs" / "workloads"
 
 # Made up on the spot: how many numbers, and which.
 SYNTHETIC = {
@@ -52,7 +51,7 @@ def load_workload(spec: str) -> Workload:
 
 def named_workloads() -> dict[str, Workload]:
     """All workloads of ``configs/workloads``."""
-    files = sorted(DIRECTORY.glob("*.json"))
+    files = sorted(shipped("workloads").glob("*.json"))
     return {name: workload for path in files for name, workload in _of_file(path).items()}
 
 

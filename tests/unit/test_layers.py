@@ -7,6 +7,7 @@ from pathlib import Path
 REPO = Path(__file__).parents[2]
 # A folder may import from those before it; its subfolders are folders of their own.
 LAYERS = (
+    "configs",
     "controller/models",
     "controller",
     "controller/policies",
