@@ -65,6 +65,8 @@ def load_json(text: str, file: str, first_line: int) -> Any:
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise ConfigError([f"{file}:{line}: not JSON: {error.msg}, column {error.colno}"]) from None
+    except RecursionError:
+        raise ConfigError([f"{file}:{first_line}: nested too deeply to be read"]) from None
 
 
 def split_spec(spec: str) -> tuple[Path | None, str | None]:

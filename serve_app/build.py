@@ -1,43 +1,82 @@
 """The application builder that ``serve deploy`` calls."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from pydantic import ValidationError
 from ray.serve import Application
-from ray.serve.llm import LLMConfig, build_openai_app
+from ray.serve.llm import LLMConfig, LLMServingArgs, build_openai_app
 
 from controller.errors import ConfigError
-from controller.validation import unknown_key
+from controller.validation import join, problems, unknown_key
 from serve_app.config import ray_llm_config
+from serve_app.source import read_documents
 
-KEYS = ("llm_configs", "ingress_cls_config", "ingress_deployment_config")
+KEYS = tuple(LLMServingArgs.model_fields)
 
 
-def build_app(args: dict[str, Any]) -> Application:
+def build_app(args: Mapping[str, Any] | LLMServingArgs) -> Application:
     """Ray Serve LLM's OpenAI-compatible application, every replica of it under the controller.
 
     Args:
         args: what ``ray.serve.llm:build_openai_app`` takes; each entry of ``llm_configs`` (a
-            dict, or the path of a YAML file with one) may hold ``batching`` and ``scaling``.
+            mapping, or the path of a YAML file with one) may hold ``batching`` and ``scaling``. An
+            ``LLMConfig`` has no room for these: its replicas go by their defaults.
 
     Raises:
         ConfigError: naming the key, its value and what is allowed.
     """
-    unknown = [unknown_key("args", key, KEYS) for key in args if key not in KEYS]
+    checked = serving_args(args)
+    try:
+        return build_openai_app(checked)
+    except ValueError as error:  # Ray's own rules, as that direct streaming takes one model
+        raise ConfigError([f"args: {error}"]) from None
+
+
+def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
+    """The arguments as Ray Serve LLM takes them, our blocks turned into its settings.
+
+    Raises:
+        ConfigError: see ``build_app``.
+    """
+    if isinstance(args, LLMServingArgs):
+        args = {key: getattr(args, key) for key in args.model_fields_set}
+    if not isinstance(args, Mapping):
+        raise ConfigError([f"args: {args!r} is not allowed: a mapping or LLMServingArgs"])
+    unknown = [unknown_key("args", str(key), KEYS) for key in args if key not in KEYS]
     if unknown:
         raise ConfigError(unknown)
-    entries = args.get("llm_configs") or []
-    configs = [
-        LLMConfig.model_validate(ray_llm_config(_entry(entry), f"llm_configs[{index}]"))
-        for index, entry in enumerate(entries)
-    ]
-    return build_openai_app({**args, "llm_configs": configs})
+    entries = args.get("llm_configs")
+    if not isinstance(entries, list | tuple) or not entries:
+        raise ConfigError([f"llm_configs: must be a list with at least one model, got {entries!r}"])
+    configs = [_config(entry, f"llm_configs[{index}]") for index, entry in enumerate(entries)]
+    try:
+        return LLMServingArgs.model_validate({**args, "llm_configs": configs})
+    except ValidationError as error:
+        found = [f"{join('args', e['loc'])}: {e['msg']}" for e in error.errors()]
+        raise ConfigError(found) from None
 
 
-def _entry(entry: Any) -> dict[str, Any]:
+def _config(entry: Any, where: str) -> LLMConfig:
+    ours = ray_llm_config(_mapping(entry, where), where)
+    try:
+        return LLMConfig.model_validate(ours)
+    except ValidationError as error:
+        raise ConfigError(problems(error, LLMConfig, where)) from None
+
+
+def _mapping(entry: Any, where: str) -> dict[str, Any]:
     if isinstance(entry, str):
-        entry = yaml.safe_load(Path(entry).read_text())
+        try:
+            entry = read_documents(Path(entry))[0]
+        except ConfigError as error:
+            found = [f"{where}: {entry}: {problem}" for problem in error.problems]
+            raise ConfigError(found) from None
     if isinstance(entry, LLMConfig):
         entry = entry.model_dump(exclude_unset=True)
+    if not isinstance(entry, Mapping):
+        raise ConfigError(
+            [f"{where}: {entry!r} is not allowed: a mapping, the path of one, or LLMConfig"]
+        )
     return dict(entry)

@@ -11,8 +11,8 @@ from serve_app.checks.crd import schema_problems
 from serve_app.checks.findings import DIRECT_STREAMING, HA_PROXY, Findings, Target
 from serve_app.checks.ray_pods import ON_OFF, RayContainer, check_switches, ray_containers
 from serve_app.checks.serve import BUILDER, check_serve
-from serve_app.checks.source import parse_documents
 from serve_app.checks.values import line
+from serve_app.source import parse_documents
 
 API_VERSION = "ray.io/v1"
 CLUSTER = "spec.rayClusterConfig"

@@ -18,8 +18,8 @@ from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, 
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.llm import check_entry, describe
 from serve_app.checks.shapes import ENTRY, REFINEMENTS
-from serve_app.checks.source import read_documents
 from serve_app.checks.values import line, value_problems
+from serve_app.source import read_documents
 
 BUILDER = "serve_app:build_app"
 INGRESS = ("ingress_cls_config", "ingress_deployment_config")

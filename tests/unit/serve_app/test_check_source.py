@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from controller.errors import ConfigError
-from serve_app.checks.source import parse_documents, read_documents
+from serve_app.source import parse_documents, read_documents
 
 
 def problems(text: str) -> list[str]:
@@ -78,3 +78,26 @@ def test_a_merge_that_overrides_a_key_is_no_repetition():
 
 def test_all_documents_are_returned():
     assert parse_documents("a: 1\n---\n---\nb: 2\n") == [{"a": 1}, {"b": 2}]
+
+
+def test_what_holds_itself_is_named_with_its_line():
+    assert problems("a: 1\nb: &b\n  c: [*b]\n") == [
+        "line 2: what is anchored here holds an alias of itself"
+    ]
+
+
+def test_an_alias_that_unfolds_without_end_is_refused():
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 7)]
+    (problem,) = problems("\n".join(lines))
+
+    assert problem.startswith("its aliases unfold to ")
+    assert problem.endswith(" values; 100,000 are allowed")
+
+
+def test_an_alias_used_twice_is_fine():
+    assert parse_documents("a: &a [1]\nb: [*a, *a]\n") == [{"a": [1], "b": [[1], [1]]}]
+
+
+def test_what_is_nested_too_deeply_is_refused():
+    assert problems("[" * 5000 + "]" * 5000) == ["nested too deeply to be read"]

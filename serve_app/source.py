@@ -9,6 +9,7 @@ import yaml
 from controller.errors import ConfigError
 from controller.validation import join
 
+MOST_NODES = 100_000  # a large manifest has some thousand
 MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -35,17 +36,50 @@ def parse_documents(text: str) -> list[Any]:
     """
     try:
         trees = [tree for tree in yaml.compose_all(text, yaml.SafeLoader) if tree is not None]
-        repeated = [line for tree in trees for line in _repeated_keys(tree, "", set())]
-        if repeated:
-            raise ConfigError(repeated)
+        wrong = [line for tree in trees for line in _loops(tree)]
+        # Not of a tree with a loop: there is no end to it.
+        wrong = wrong or [line for tree in trees for line in _repeated_keys(tree, "", set())]
+        if wrong:
+            raise ConfigError(wrong)
         documents = [document for document in yaml.safe_load_all(text) if document is not None]
     except yaml.MarkedYAMLError as error:
         raise ConfigError([f"{_where(error)}not valid YAML: {error.problem}"]) from None
     except yaml.YAMLError as error:
         raise ConfigError([f"not valid YAML: {' '.join(str(error).split())}"]) from None
+    except RecursionError:
+        raise ConfigError(["nested too deeply to be read"]) from None
     if not documents:
         raise ConfigError(["empty: there is nothing to check"])
     return documents
+
+
+def _loops(tree: yaml.Node) -> list[str]:
+    """Where an alias stands for something that holds it; and whether aliases make it huge."""
+    sizes: dict[int, int] = {}
+    open_: set[int] = set()
+    found: list[str] = []
+
+    def size(node: yaml.Node) -> int:
+        if id(node) in open_:
+            mark = node.start_mark
+            found.append(f"line {mark.line + 1}: what is anchored here holds an alias of itself")
+            return 1
+        if id(node) not in sizes:
+            open_.add(id(node))
+            sizes[id(node)] = 1 + sum(map(size, _children(node)))
+            open_.remove(id(node))
+        return sizes[id(node)]
+
+    nodes = size(tree)
+    if not found and nodes > MOST_NODES:
+        found.append(f"its aliases unfold to {nodes:,} values; {MOST_NODES:,} are allowed")
+    return found
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
 def _where(error: yaml.MarkedYAMLError) -> str:

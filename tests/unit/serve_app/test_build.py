@@ -1,0 +1,64 @@
+"""``build_app`` takes what Ray's own ``build_openai_app`` takes, and names what it does not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray.serve.llm import LLMConfig, LLMServingArgs
+
+from controller.errors import ConfigError
+from serve_app.build import serving_args
+from tests.serve_configs import entry
+
+NAME = "BrimfulServer"
+PLAIN = {key: value for key, value in entry().items() if key not in ("batching", "scaling")}
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+def test_an_entry_may_be_a_mapping_or_the_path_of_one(with_file: bool, tmp_path: Path) -> None:
+    path = tmp_path / "entry.yaml"
+    path.write_text(yaml.safe_dump(entry()))
+    (config,) = models({"llm_configs": [str(path) if with_file else entry()]})
+    assert config.server_cls.__name__ == NAME
+    assert config.engine_kwargs["additional_config"]["brimful"]["batching"]["sla"]["itl_ms"] == 50
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_rays_own_objects_are_taken(whole: bool) -> None:
+    config = LLMConfig.model_validate(PLAIN)
+    args = LLMServingArgs(llm_configs=[config]) if whole else {"llm_configs": (config,)}
+    (taken,) = models(args)
+    assert taken.server_cls.__name__ == NAME
+    assert taken.engine_kwargs["additional_config"]["brimful"]["batching"]["policy"] == "adaptive"
+
+
+def models(args: Any) -> list[LLMConfig]:
+    """What Ray Serve LLM is given."""
+    return list(serving_args(args).llm_configs)
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (None, "args: None is not allowed: a mapping or LLMServingArgs"),
+        ([entry()], "args: [{"),
+        ({}, "llm_configs: must be a list with at least one model, got None"),
+        ({"llm_configs": None}, "llm_configs: must be a list with at least one model, got None"),
+        ({"llm_configs": []}, "llm_configs: must be a list with at least one model, got []"),
+        ({"llm_configs": entry()}, "llm_configs: must be a list with at least one model, got {"),
+        ({"llm_configs": [None]}, "llm_configs[0]: None is not allowed: a mapping, the path"),
+        ({"llm_configs": ["/nobody.yaml"]}, "llm_configs[0]: /nobody.yaml: cannot read it: No"),
+        ({"llm_config": []}, "args: unknown key 'llm_config'; did you mean 'llm_configs'?"),
+        (
+            {"llm_configs": [{**entry(), "engine_kwarg": {}}]},
+            "llm_configs[0]: unknown key 'engine_kwarg'; did you mean 'engine_kwargs'?",
+        ),
+        ({"llm_configs": [entry(), entry()]}, "args: Value error, Duplicate models found"),
+    ],
+)
+def test_anything_else_is_named(args: Any, problem: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        serving_args(args)
+    (line,) = refused.value.problems
+    assert line.startswith(problem)
