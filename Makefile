@@ -55,7 +55,7 @@ typecheck: install ## mypy, strict
 	$(BIN)/mypy
 
 .PHONY: check
-check: install ## Validate every shipped config and manifest
+check: install ## Find every mistake in the shipped configs and manifests
 	$(BIN)/brimful tiny-model .cache/tiny-llama
 	$(BIN)/brimful check configs/*.yaml k8s/base/rayservice.yaml
 

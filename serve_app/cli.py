@@ -1,38 +1,73 @@
-"""The ``brimful`` command. Each subcommand's module is imported only when it is called."""
+"""The ``brimful`` command: one subcommand a module, imported only when it is called."""
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
 from controller.errors import BrimfulError
+from controller.version import RELEASE
 
-# name: (module with add_arguments(parser) and run(args) -> exit status, one line of help)
+ABOUT = "Batches that fill KV memory and keep the latency SLA: show them, explain, check, try."
+
+# name: (module with add_arguments(parser) and run(args) -> exit status, what the user gets)
 COMMANDS = {
-    "check": ("serve_app.checks.command", "validate a Serve config or RayService manifest"),
-    "status": ("serve_app.status", "show what the batch controller of a running cluster knows"),
-    "explain": ("serve_app.explain", "say what bound each replica of a running cluster, and why"),
-    "enforce": ("serve_app.enforce", "switch control off or on while everything runs"),
-    "demo": (
-        "benchmarks.live.demo",
-        "deploy on this machine, send real requests, show the caps move",
+    "status": ("serve_app.status", "how full each replica of a running cluster is, and its limits"),
+    "explain": ("serve_app.explain", "what holds each replica's batch back, and what would help"),
+    "enforce": ("serve_app.enforce", "control off or on in a running cluster, nothing restarted"),
+    "check": (
+        "serve_app.checks.command",
+        "every mistake in a Serve config or RayService, before deploying",
     ),
-    "tiny-model": (
-        "benchmarks.live.tiny_model",
-        "make a tiny random-weight model to try things with",
-    ),
+    "demo": ("benchmarks.live.demo", "two real engines on this machine under real requests"),
     "replay": (
         "benchmarks.replay.command",
-        "replay a workload in virtual time under one or more policies",
+        "what a policy would make of a workload; needs no accelerator",
     ),
+    "tiny-model": ("benchmarks.live.tiny_model", "a small random-weight model to try things with"),
 }
+# Packages that some commands need: the extra of ours that brings each.
+EXTRAS = {
+    "matplotlib": "plot",
+    **dict.fromkeys(("vllm", "torch", "transformers", "tokenizers"), "cpu` or `gpu"),
+}
+FAILED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141  # the last two as a shell reports the signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; errors of ours become one message each and exit status 2."""
-    parser = argparse.ArgumentParser(prog="brimful", description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    """Run one subcommand: what goes wrong becomes one message and exit status 2."""
     argv = sys.argv[1:] if argv is None else argv
+    try:
+        try:
+            status = _run(argv)
+        finally:
+            sys.stdout.flush()  # here, where a closed pipe is still heard of
+    except BrimfulError as error:
+        return _fail(str(error))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        return _fail(f"this needs {package}; install Brimful with its `{EXTRAS[package]}` extra")
+    except BrokenPipeError:
+        # Whoever read the output is gone (`| head`); Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _fail(f"{error.filename}: {error.strerror}")
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return INTERRUPTED
+    return status
+
+
+def _run(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="brimful", description=ABOUT)
+    parser.add_argument("--version", action="version", version=f"brimful {RELEASE}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (module, summary) in COMMANDS.items():
         sub = commands.add_parser(name, help=summary, description=summary)
         if name in argv[:1]:
@@ -40,12 +75,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             loaded.add_arguments(sub)
             sub.set_defaults(run=loaded.run)
     args = parser.parse_args(argv)
-    try:
-        return int(args.run(args))
-    except BrimfulError as error:
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
-        return 2
+    return int(args.run(args))
+
+
+def _fail(message: str) -> int:
+    for line in message.splitlines():
+        print(f"error: {line}", file=sys.stderr)
+    return FAILED
 
 
 if __name__ == "__main__":

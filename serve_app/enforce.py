@@ -16,6 +16,8 @@ from typing import Any
 from controller.errors import BrimfulError
 from controller.records import from_wire
 from controller.switch import Switch
+from serve_app.snapshot import add_address
+from serve_app.snapshot import connect as join_cluster
 
 WAIT_S = 10.0
 POLL_S = 0.2
@@ -99,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"how long replicas have time to confirm (default: {WAIT_S:g})",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object, for scripts")
-    parser.add_argument("--address", default="auto", help="Ray's address (default: this machine's)")
+    add_address(parser)
 
 
 def _seconds(text: str) -> float:
@@ -125,15 +127,10 @@ def connect(address: str) -> dict[str, Call]:
     Raises:
         BrimfulError: no cluster is there, or no controller in it.
     """
-    import ray
-
     from controller.fleet.actor import running_controllers
 
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        handles = running_controllers()
-    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-        raise BrimfulError(f"no Ray cluster at {address!r}: {_first_line(error)}") from None
+    join_cluster(address)
+    handles = running_controllers()
     if not handles:
         raise BrimfulError(f"no batch controller in the Ray cluster at {address!r}")
     return {version: _caller(handle) for version, handle in handles.items()}

@@ -1,69 +1,212 @@
-"""``brimful explain``: what bound each replica of a running cluster, and the numbers behind it."""
+"""``brimful explain``: what holds each replica's batch back, and what would help, in sentences."""
 
 import argparse
+import json
+import shutil
+import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from controller.records import BatchLimits, ReplicaReport
-from serve_app.status import add_arguments, read_snapshot, switched_off
+from controller.config import BatchingConfig
+from controller.models.step_time import StepModel
+from controller.records import BatchLimits, BoundSteps, ReplicaReport
+from serve_app.advice import advice_on
+from serve_app.snapshot import (
+    Control,
+    add_address,
+    connect,
+    control_of,
+    read_snapshot,
+    switched_off,
+)
 
-__all__ = ["add_arguments", "run"]
-
-BECAUSE = {
-    "memory": "KV memory would overflow with one request more",
-    "sla": "with one request more, steps would take longer than the SLA",
-    "bound": "B_min, B_max or the engine's own size",
-    "load": "nothing: all who came are served",
-    "static": "the static setting",
-    "start": "nothing yet: too little was measured",
+ABOUT = (
+    "What holds the batch of each replica of a running cluster back, the measurements behind it,"
+    " and what would help."
+)
+WIDEST = 100  # longer lines read badly
+BOUND = {
+    "memory": "KV memory",
+    "sla": "the SLA",
+    "bound": "max_running or the engine's size",
+    "pushed": "the cap",
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What there is to say of one replica: what is, and what would help."""
+
+    group: str
+    replica: str
+    control: Control
+    max_running: int
+    set_by: str
+    facts: tuple[str, ...]
+    advice: tuple[str, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``brimful explain``."""
+    parser.description = ABOUT
+    add_address(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object, for scripts")
+
+
 def run(args: argparse.Namespace) -> int:
-    snapshot = read_snapshot(args.address)
+    """Print it.
+
+    Raises:
+        BrimfulError: there is no cluster, or no controller that answers.
+    """
+    connect(args.address)
+    snapshot = read_snapshot()
+    explained = list(explanations(snapshot))
+    if args.json:
+        print(json.dumps({"replicas": [asdict(one) for one in explained]}))
+        return 0
+    width = min(shutil.get_terminal_size().columns, WIDEST)
     if off := switched_off(snapshot):
-        print(off)
-    for group, known in snapshot["groups"].items():
-        print(f"group {group}, policy {known['policy']}, {len(known['replicas'])} replicas")
-        for replica_id, replica in sorted(known["replicas"].items()):
-            for line in explain(replica_id, replica["report"], replica["limits"]):
-                print(f"  {line}")
+        print(textwrap.fill(off, width))
+    for line in lines(explained, width):
+        print(line)
     return 0
 
 
-def explain(replica_id: str, report: ReplicaReport, limits: BatchLimits) -> Iterator[str]:
-    """One replica's last decision, in lines."""
-    yield f"{replica_id}: cap {limits.max_running}, set by {BECAUSE[limits.reason]}"
-    if report.mode == "fallback":
-        yield "  it hears no controller and decides alone (fallback)"
-    if not limits.enforce:
-        yield "  advisory: computed and reported, not applied (enforce: false)"
-    elif not report.enforced:
-        yield "  control is switched off: vLLM runs at its own limits, these are only computed"
-    yield from (f"  {line}" for line in _steps(asdict(report.bound_steps)))
-    if report.lengths.n:
-        lengths = report.lengths
+def explanations(snapshot: dict[str, Any]) -> Iterator[Explanation]:
+    """One for each replica of ``BatchController.snapshot``, group by group."""
+    for group, known in sorted(snapshot["groups"].items()):
+        for replica_id, replica in sorted(known["replicas"].items()):
+            report, limits, batching = replica["report"], replica["limits"], replica["batching"]
+            yield Explanation(
+                group=group,
+                replica=replica_id,
+                control=control_of(report, limits),
+                max_running=limits.max_running,
+                set_by=limits.reason,
+                facts=tuple(facts(report, limits, batching)),
+                advice=tuple(advice_on(report, limits, batching)),
+            )
+
+
+def lines(explained: list[Explanation], width: int) -> Iterator[str]:
+    """The explanations as text, a paragraph per replica, no line longer than ``width``."""
+    if not explained:
+        yield "No replica has reported yet."
+    for index, one in enumerate(explained):
+        if index:
+            yield ""
+        yield from textwrap.wrap(f"{one.replica}, group {one.group}", width)
+        for text in one.facts:
+            yield from _item("  ", text, width)
+        for text in one.advice:
+            yield from _item("  -> ", text, width)
+
+
+def _item(mark: str, text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=mark,
+        subsequent_indent=" " * len(mark),
+        break_on_hyphens=False,
+    )
+
+
+def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) -> Iterator[str]:
+    """What the replica does and why, in sentences."""
+    control = control_of(report, limits)
+    if control in ("off", "advice"):
+        why = "Control is switched off" if control == "off" else "It only advises"
+        yield f"{why}: limits are computed and shown, but not applied; vLLM runs at its own."
+    if control == "fallback":
         yield (
-            f"  lengths of the last {lengths.n}: in {lengths.mean_input:.0f},"
-            f" out {lengths.mean_output:.0f}, held while running {lengths.mean_live:.0f} tokens"
+            "No limits from the controller reached it in time, so it decides from its own"
+            " measurements."
+        )
+    most, why = _requests(limits.max_running), _why(report, limits, batching)
+    yield f"{_verb(control)} at most {most} at once: {why}."
+    yield (
+        f"Now {report.running} are running and {report.waiting} waiting; {report.kv_frac:.0%} of"
+        f" its KV memory of {report.engine.kv_tokens:,} tokens is in use."
+    )
+    yield from _steps(report.bound_steps)
+    if report.lengths.n:
+        mean = report.lengths
+        yield (
+            f"The last {mean.n} requests had {mean.mean_input:.0f} prompt tokens and"
+            f" {mean.mean_output:.0f} generated tokens on average; one that runs holds"
+            f" {mean.mean_live:.0f} tokens of KV memory."
         )
     model = report.model or limits.model
     if model is not None:
-        yield (
-            f"  a step takes {model.c0 * 1e3:.2f} ms + {model.c1 * 1e3:.4f} per decode"
-            f" + {model.c2 * 1e6:.3f} us per KV token + {model.c3 * 1e3:.4f} ms per prompt token"
+        yield _step_time(model)
+
+
+def _verb(control: Control) -> str:
+    return "It would run" if control in ("off", "advice") else "It runs"
+
+
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{count} requests"
+
+
+def _why(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) -> str:
+    itl_ms, percentile = batching.sla.itl_ms, batching.sla.percentile
+    if limits.sla_out_of_reach and itl_ms is not None:
+        return f"no batch keeps the SLA of {itl_ms:g} ms at the {percentile:g}th percentile"
+    if limits.reason == "memory":
+        return "with one more, KV memory would overflow too often"
+    if limits.reason == "sla" and itl_ms is not None:
+        return (
+            f"with one more, steps would take longer than the SLA of {itl_ms:g} ms at the"
+            f" {percentile:g}th percentile"
         )
-        if limits.sla_out_of_reach:
-            alone_ms = model.predict_s(1, 0, 0, 0) * 1e3
-            yield (
-                f"  the SLA is out of reach: a step of one decode takes {alone_ms:.1f} ms,"
-                f" {alone_ms * (1 + model.tail_frac):.1f} at the percentile"
-            )
-            yield "  so nothing is scaled by this replica: no number of replicas keeps that SLA"
+    if limits.reason == "bound":
+        return _which_bound(report, limits, batching)
+    return {
+        "sla": "with one more, steps would take longer than the SLA",
+        "load": "that is more than have come, so nobody has to wait",
+        "static": "that is the static setting",
+        "start": "that is the first guess; too little was measured yet",
+    }[limits.reason]
 
 
-def _steps(bound: dict[str, int]) -> Iterator[str]:
-    total = sum(bound.values())
-    if total:
-        shares = (f"{name} {count / total:.0%}" for name, count in bound.items() if count)
-        yield f"of {total} steps, bound by: {', '.join(shares)}"
+def _which_bound(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) -> str:
+    bounds, cap = batching.max_running, limits.max_running
+    if cap == bounds.max:
+        return "batching.max_running.max allows no more"
+    if cap >= report.engine.max_num_seqs:
+        return f"the engine was started with max_num_seqs {report.engine.max_num_seqs}"
+    if cap == bounds.min:
+        return "batching.max_running.min asks for so many, though fewer would be better"
+    return "batching.max_running or the engine's size allows no more"
+
+
+def _steps(bound: BoundSteps) -> Iterator[str]:
+    counts = asdict(bound)
+    total = sum(counts.values())
+    if not total:
+        return
+    waited = [
+        f"{what} kept requests waiting in {_share(counts[name], total)}"
+        for name, what in BOUND.items()
+        if counts[name]
+    ]
+    if counts["load"]:
+        waited.append(f"none waited in {_share(counts['load'], total)}")
+    yield f"Of its {total:,} steps since it started: {', '.join(waited)}."
+
+
+def _share(part: int, total: int) -> str:
+    frac = part / total
+    return "under 1%" if frac < 0.01 else f"{frac:.0%}"
+
+
+def _step_time(model: StepModel) -> str:
+    return (
+        f"A step takes {model.c0 * 1e3:.2f} ms, and {model.c1 * 1e3:.4f} ms more for each decode,"
+        f" {model.c2 * 1e6:.3f} us for each KV token and {model.c3 * 1e3:.4f} ms for each prompt"
+        " token."
+    )

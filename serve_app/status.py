@@ -1,92 +1,172 @@
-"""``brimful status``: what the batch controller of a running cluster knows, as a table."""
+"""``brimful status``: how full each replica of a running cluster is, and its limits."""
 
 import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from controller.errors import BrimfulError
-from controller.records import BatchLimits, ReplicaReport
+from serve_app.snapshot import (
+    ReplicaStatus,
+    add_address,
+    connect,
+    read_snapshot,
+    replicas_of,
+    switched_off,
+)
+from serve_app.tables import console_for, new_table
+
+WATCH_S = 2.0
+ABOUT = (
+    "How full each replica of a running cluster is: the limit on running requests (cap), what set"
+    " it, requests running and waiting, KV memory in use, the 99th percentile of the time between"
+    " tokens (ITL) since its engine started, and the requests/s that it carries inside the SLA."
+)
+EPILOG = (
+    "control: on - by the controller; fallback - by the replica itself, as no limits reached it in"
+    " time; off - switched off, limits are computed and not applied; advice - the same by"
+    " batching.enforce: false. set by: memory, sla, bound (max_running or the"
+    " engine's size), load (nobody had to wait), static, start (too little was measured yet)."
+    " `brimful explain` says more."
+)
+
+Show = Callable[[dict[str, Any]], None]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--address", default="auto", help="Ray's address (default: this machine's)")
+    """The arguments of ``brimful status``."""
+    parser.description, parser.epilog = ABOUT, EPILOG
+    add_address(parser)
+    parser.add_argument("--wide", action="store_true", help="all columns, however wide")
+    parser.add_argument("--json", action="store_true", help="one JSON object, for scripts")
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        const=WATCH_S,
+        type=_period_s,
+        metavar="SECONDS",
+        help=f"again and again until Ctrl-C, every {WATCH_S:g} s where no number is given",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    from rich.console import Console
+    """Print it, once or until Ctrl-C.
 
-    Console().print(table(read_snapshot(args.address)))
+    Raises:
+        BrimfulError: there is no cluster, or no controller that answers.
+    """
+    connect(args.address)
+
+    def show(snapshot: dict[str, Any]) -> None:
+        if args.json:
+            print(json.dumps(to_json(snapshot)), flush=True)
+        else:
+            print_status(snapshot, wide=args.wide)
+
+    if args.watch is None:
+        show(read_snapshot())
+    else:
+        watch(read_snapshot, show, args.watch)
     return 0
 
 
-def read_snapshot(address: str) -> dict[str, Any]:
-    """``BatchController.snapshot`` of the cluster at this Ray address.
-
-    Raises:
-        BrimfulError: no cluster is there, or no controller in it.
-    """
-    import ray
-
-    from controller.fleet.actor import find_controller
-
+def watch(
+    read: Callable[[], dict[str, Any]],
+    show: Show,
+    period_s: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Show what is read, over and over until Ctrl-C; a controller that is away is waited for."""
+    screen = Console()
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        snapshot: dict[str, Any] = ray.get(find_controller().snapshot.remote(), timeout=10)
-    except (ConnectionError, ValueError) as error:
-        raise BrimfulError(f"no batch controller at {address!r}: {error}") from None
-    return snapshot
+        while True:
+            try:
+                snapshot = read()
+            except BrimfulError as error:
+                print(f"error: {error}", file=sys.stderr, flush=True)
+            else:
+                screen.clear()  # nothing where it is not a terminal
+                show(snapshot)
+            sleep(period_s)
+    except KeyboardInterrupt:
+        return
 
 
-def table(snapshot: dict[str, Any]) -> Any:
-    """``BatchController.snapshot`` as a rich table, one row per replica."""
-    from rich.table import Table
-
-    result = Table(title=f"Batch controller {snapshot['version']}", caption=switched_off(snapshot))
-    names = ("group", "policy", "replica", "heard", "mode", "control", "cap", "bound by", "running")
-    for name in names:
-        result.add_column(name)
-    for name in ("waiting", "KV use", "ITL p99 ms", "preempted", "capacity/s"):
-        result.add_column(name, justify="right")
-    for group, known in snapshot["groups"].items():
-        for replica_id, replica in sorted(known["replicas"].items()):
-            report, limits = replica["report"], replica["limits"]
-            p99_s = report.itl.percentile_s(99)
-            result.add_row(
-                group,
-                known["policy"],
-                replica_id,
-                f"{replica['age_s']:.1f} s ago",
-                report.mode,
-                control_word(report, limits),
-                str(limits.max_running),
-                limits.reason,
-                str(report.running),
-                str(report.waiting),
-                f"{report.kv_frac:.0%}",
-                "-" if p99_s is None else f"{p99_s * 1000:.1f}",
-                str(report.preemptions),
-                _capacity(limits),
-            )
-    return result
+def to_json(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """Version, start of the controller (Unix time), and a flat object per replica."""
+    replicas = [asdict(replica) for replica in replicas_of(snapshot)]
+    return {
+        "version": snapshot["version"],
+        "started_unix_s": snapshot["started_unix_s"],
+        "replicas": replicas,
+    }
 
 
-def control_word(report: ReplicaReport, limits: BatchLimits) -> str:
-    """Whether its limits are applied: on, off (switched), or advice (``enforce: false``)."""
-    if report.enforced:
-        return "on"
-    return "off" if limits.enforce else "advice"
+def print_status(snapshot: dict[str, Any], *, wide: bool) -> None:
+    """A table per group on standard output, and a line for each replica that is late."""
+    plain = Console(highlight=False)
+    plain.print(f"Batch controller {snapshot['version']}", markup=False)
+    if off := switched_off(snapshot):
+        plain.print(Text(off, overflow="fold"))
+    replicas = replicas_of(snapshot)
+    if not replicas:
+        plain.print("No replica has reported yet.")
+    for (group, policy), members in groupby(replicas, lambda r: (r.group, r.policy)):
+        ours = list(members)
+        plain.print()
+        plain.print(Text(f"group {group}, policy {policy}, {_count(len(ours))}", overflow="fold"))
+        table = table_of(ours, wide=wide)
+        console_for(table, wide=wide).print(table)
+        for replica in ours:
+            if replica.late:
+                late = f"{replica.replica}: no report for {replica.heard_s_ago:.0f} s"
+                plain.print(Text(late, overflow="fold"))
 
 
-def switched_off(snapshot: dict[str, Any]) -> str | None:
-    """The groups for which control is switched off, in a sentence; None where it is for none."""
-    groups = [name for name, known in snapshot["groups"].items() if not known["on"]]
-    if not groups:
-        return None
-    of_all = len(groups) == len(snapshot["groups"])
-    where = "all groups" if of_all else ", ".join(groups)
-    return f"Control is switched off for {where}; `brimful enforce on` ends that."
+def _count(replicas: int) -> str:
+    return "1 replica" if replicas == 1 else f"{replicas} replicas"
 
 
-def _capacity(limits: BatchLimits) -> str:
-    if limits.sla_out_of_reach:
-        return "SLA out of reach"
-    return "-" if limits.capacity_per_s is None else f"{limits.capacity_per_s:.1f}"
+def table_of(replicas: list[ReplicaStatus], *, wide: bool) -> Table:
+    """One row per replica; few enough columns for 80 characters, or all of them."""
+    numbers = ["cap", "running", "waiting", "KV", "ITL p99\nms"]
+    if wide:
+        numbers += ["ITL p50\nms", "TTFT p99\nms", "tokens\na step", "arrivals\n/s", "finished"]
+        numbers += ["pre-\nempted", "over-\nruled", "heard\ns ago"]
+    table = new_table(("replica", "control", "set by"), (*numbers, "capacity\nrequests/s"))
+    for r in replicas:
+        cells = [r.replica, r.control, r.set_by, str(r.max_running), str(r.running)]
+        cells += [str(r.waiting), f"{r.kv_frac:.0%}", _number(r.itl_p99_ms)]
+        if wide:
+            budget = "-" if r.token_budget is None else str(r.token_budget)
+            cells += [_number(r.itl_p50_ms), _number(r.ttft_p99_ms), budget]
+            cells += [_number(r.arrivals_per_s), str(r.finished)]
+            cells += [str(r.preempted), str(r.overruled), _number(r.heard_s_ago)]
+        table.add_row(*cells, _capacity(r))
+    return table
+
+
+def _capacity(replica: ReplicaStatus) -> str:
+    return "SLA out\nof reach" if replica.sla_out_of_reach else _number(replica.capacity_per_s)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _period_s(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: seconds from 0.1 to 3600")
+    return seconds

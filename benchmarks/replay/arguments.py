@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     traffic.add_argument(
         "--phases",
         nargs="+",
-        metavar="WORKLOAD@RATE@SECONDS",
-        help="traffic that shifts, instead of --workload and --rate",
+        metavar="PHASE",
+        help="traffic that shifts, instead of --workload and --rate: WORKLOAD@RATE@SECONDS each",
     )
     traffic.add_argument(
         "--requests",
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_max_tokens,
         default=SPREAD,
         metavar="RULE",
-        help="what clients allow a request to say, where the workload brings no max_tokens:"
+        help="how many tokens clients let a request generate, where the workload has no max_tokens:"
         " spread (a power of two from 256 to 4096 above its output, at random), a number for all,"
         " exact (its output itself: every policy knows the answer) or context (as much as"
         " max_model_len has room for) (default: %(default)s)",
@@ -147,6 +147,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " (default: 2)",
     )
     output = parser.add_argument_group("output")
+    output.add_argument("--wide", action="store_true", help="all columns, however wide")
     output.add_argument("--json", action="store_true", help="one object per policy, a line each")
     output.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw cap, running, KV and ITL over time"

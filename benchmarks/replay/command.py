@@ -61,7 +61,7 @@ def run(args: Arguments) -> int:
             print(json.dumps(summary.to_json()), flush=True)
     summaries = [summary for summary, _ in results]
     if not args.json:
-        print_table(summaries, order.sla)
+        print_table(summaries, order.sla, wide=args.wide)
     if args.sweep:
         swept = [s for s, plan in zip(summaries, order.plans, strict=True) if plan.swept]
         _say(f"best static setting: {best(swept).policy}")
@@ -106,8 +106,8 @@ def _warm_up(args: Arguments, order: Order) -> tuple[Request, ...]:
 
 @contextmanager
 def _progress(plan: "Plan", total: int | None) -> Iterator["Progress"]:
-    """A bar on stderr that counts finished requests."""
-    with tqdm(total=total, desc=plan.spec, unit=" requests", leave=False, file=sys.stderr) as bar:
+    """A bar on stderr that counts finished requests; on a terminal only."""
+    with tqdm(total=total, desc=plan.spec, unit=" requests", leave=False, disable=None) as bar:
         yield bar.update
 
 

@@ -1,57 +1,70 @@
 """The table of ``brimful replay``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.replay.measure import COLD_S, Spread, Summary
 from controller.config import Sla
+from serve_app.tables import console_for, new_table
 
-WIDEST = 1000
+Column = tuple[str, Callable[[Summary], str]]
 
 
-def print_table(summaries: Sequence[Summary], sla: Sla) -> None:
-    """A line per policy, on standard output."""
+def print_table(summaries: Sequence[Summary], sla: Sla, *, wide: bool) -> None:
+    """A line per policy, on standard output.
+
+    Args:
+        wide: all columns, however wide; else what fits 80 characters.
+    """
+    columns = list(_columns(summaries, sla, wide))
+    table = new_table(("policy",), [header for header, _ in columns])
+    if sla.itl_ms is not None or sla.ttft_ms is not None:
+        table.title = _title(sla)
+    for summary in summaries:
+        table.add_row(summary.policy, *(cell(summary) for _, cell in columns))
+    console_for(table, wide=wide).print(table)
+
+
+def _columns(summaries: Sequence[Summary], sla: Sla, wide: bool) -> Iterator[Column]:
+    """The headers, and what stands under each for a policy."""
     with_sla = sla.itl_ms is not None or sla.ttft_ms is not None
     searched = any(s.capacity_per_s is not None for s in summaries)
-    table = Table(
-        title=_title(sla) if with_sla else None, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False
-    )
-    table.add_column("policy")
-    headers = ["capacity\n/s"] if searched else []
-    headers += ["finished", "tokens/s", "mean\nrunning", "preempted", "KV\npeak"]
-    headers += ["ITL ms\np50 / p99", "TPOT ms\np99", "TTFT ms\np50 / p99", "delay ms\np50 / p90"]
-    headers += [f"late gaps\nto {COLD_S:g} s / after"] if sla.itl_ms is not None else []
-    headers += ["in SLA", "goodput\n/s"] if with_sla else []
-    for header in (*headers, "model\nerror"):
-        table.add_column(header, justify="right")
-    for summary in summaries:
-        cells = [_number(summary.capacity_per_s, 2)] if searched else []
-        cells += [
-            f"{summary.finished}/{summary.requests}",
-            _number(summary.output_tokens_per_s, 0),
-            _number(summary.mean_running, 1),
-            str(summary.preemptions),
-            _percent(summary.kv_peak_frac),
-            _pair(summary.itl_ms),
-            _number(summary.tpot_ms.p99, 1),
-            _pair(summary.ttft_ms),
-            _pair(summary.scheduling_delay_ms, "p90", 0),
-        ]
+    if searched:
+        yield "capacity\n/s", lambda s: _number(s.capacity_per_s, 2)
+    if wide:
+        yield "finished", lambda s: f"{s.finished}/{s.requests}"
+    elif any(s.finished < s.requests for s in summaries):
+        yield "un-\nfinished", lambda s: str(s.requests - s.finished)
+    yield "tokens\n/s", lambda s: _number(s.output_tokens_per_s, 0)
+    if wide or not searched:
+        yield "running\nmean", lambda s: _number(s.mean_running, 1)
+    yield "pre-\nempted", lambda s: str(s.preemptions)
+    if wide:
+        yield "KV\npeak", lambda s: _percent(s.kv_peak_frac)
+        yield "ITL ms\np50", lambda s: _number(s.itl_ms.p50, 1)
+    yield "ITL ms\np99", lambda s: _number(s.itl_ms.p99, 1)
+    if wide:
+        yield "TPOT ms\np99", lambda s: _number(s.tpot_ms.p99, 1)
+        yield "TTFT ms\np50", lambda s: _number(s.ttft_ms.p50, 1)
+    yield "TTFT ms\np99", lambda s: _number(s.ttft_ms.p99, 1)
+    if wide:
+        yield "delay ms\np50 / p90", lambda s: _pair(s.scheduling_delay_ms, "p90", 0)
         if sla.itl_ms is not None:
-            cells.append(
-                f"{_percent(summary.late_share_cold, 2)} / {_percent(summary.late_share_after, 2)}"
-            )
-        if with_sla:
-            cells += [_percent(summary.sla_attainment), _number(summary.goodput_per_s, 2)]
-        mape = summary.step_model_mape
-        table.add_row(summary.policy, *cells, "-" if mape is None else f"{mape:.2f}%")
-    # Rich would cut columns to the terminal's width; a number cut in half says nothing.
-    wide = Console(width=WIDEST)
-    Console(width=wide.measure(table).maximum).print(table)
+            yield f"late gaps\nto {COLD_S:g} s / after", _late_gaps
+    if with_sla:
+        yield "in SLA", lambda s: _percent(s.sla_attainment)
+    if wide and with_sla:
+        yield "goodput\n/s", lambda s: _number(s.goodput_per_s, 2)
+    if wide:
+        yield "model\nerror", _model_error
+
+
+def _late_gaps(summary: Summary) -> str:
+    return f"{_percent(summary.late_share_cold, 2)} / {_percent(summary.late_share_after, 2)}"
+
+
+def _model_error(summary: Summary) -> str:
+    return "-" if summary.step_model_mape is None else f"{summary.step_model_mape:.2f}%"
 
 
 def _title(sla: Sla) -> str:

@@ -194,9 +194,10 @@ class ControlLoop:
 
         Returns:
             ``{"exchanges", "switches", "groups": {name: {"policy", "on", "pool", "replicas": {id:
-            {"age_s", "joined_at_exchange", "report", "limits"}}}}}`` with records as they are;
-            exchanges are counted over all replicas since this life began. A group whose replicas
-            bring several configurations names all their policies; ``on``: not switched off.
+            {"age_s", "joined_at_exchange", "batching", "report", "limits"}}}}}`` with records as
+            they are; exchanges are counted over all replicas since this life began. A group whose
+            replicas bring several configurations names all their policies; ``on``: not switched
+            off.
         """
         return {
             "exchanges": self._exchanges,
@@ -210,6 +211,7 @@ class ControlLoop:
                         replica_id: {
                             "age_s": now_s - member.heard_s,
                             "joined_at_exchange": member.joined_at_exchange,
+                            "batching": member.ruled.config,
                             "report": member.report,
                             "limits": member.limits,
                         }

@@ -28,6 +28,7 @@ LIGHT = [
     "serve_app.checks.command",
     "serve_app.enforce",
     "serve_app.status",
+    "serve_app.explain",
 ]
 MAY_IMPORT_RAY = {
     "replicas/engine.py",

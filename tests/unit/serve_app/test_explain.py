@@ -1,47 +1,107 @@
-"""What ``brimful explain`` says of one replica."""
+"""What ``brimful explain`` says of one replica, and what it advises."""
 
-from controller.records import BoundSteps, StepModel
-from serve_app.explain import explain
-from tests.builders import limits, moments_of, report
+from typing import Any
+
+import pytest
+
+from controller.config import BatchingConfig
+from controller.records import BatchLimits, BoundSteps, ReplicaReport, StepModel
+from serve_app.advice import advice_on
+from serve_app.explain import explanations, facts, lines
+from tests.builders import batching, engine, limits, moments_of, report
+from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, fleet
+
+MODEL = StepModel(0.02, 2e-4, 1e-8, 1e-4, 0.0, 0.0)
+SLA = batching(policy="adaptive", sla={"itl_ms": 30})
 
 
-def said(report_: object, limits_: object) -> str:
-    """All its lines."""
-    return "\n".join(explain("r1", report_, limits_))  # type: ignore[arg-type]
+def said(seen: ReplicaReport, known: BatchLimits, config: BatchingConfig = SLA) -> str:
+    """All its facts and advice."""
+    return "\n".join([*facts(seen, known, config), *advice_on(seen, known, config)])
 
 
 def test_it_names_the_cap_what_set_it_and_what_bound_the_steps() -> None:
     seen = report(
         bound_steps=BoundSteps(memory=30, sla=60, load=10),
         lengths=moments_of([(100, 50)] * 4),
-        model=StepModel(0.02, 2e-4, 1e-8, 1e-4, 0.0, 0.0),
+        model=MODEL,
     )
     text = said(seen, limits(max_running=40, reason="memory"))
-    assert text.startswith("r1: cap 40, set by KV memory would overflow")
-    assert "of 100 steps, bound by: memory 30%, sla 60%, load 10%" in text
-    assert "in 100, out 50, held while running 125 tokens" in text
-    assert "20.00 ms + 0.2000 per decode" in text
+    assert "at most 40 requests at once: with one more, KV memory would overflow" in text
+    assert "KV memory kept requests waiting in 30%, the SLA kept requests waiting in 60%" in text
+    assert "none waited in 10%" in text
+    assert "100 prompt tokens and 50 generated tokens on average" in text
+    assert "holds 125 tokens of KV memory" in text
+    assert "A step takes 20.00 ms, and 0.2000 ms more for each decode" in text
+    assert "10% more holds about 16 requests more" in text
+
+
+def test_of_an_sla_that_binds_it_says_what_a_looser_one_would_bring() -> None:
+    seen = report(lengths=moments_of([(100, 50)] * 4), model=MODEL)
+    text = said(seen, limits(max_running=48, reason="sla", replicas=2))
+    assert "steps would take longer than the SLA of 30 ms at the 99th percentile" in text
+    # 20 ms and 60 times 0.2 ms, and 60 times 125 tokens at 0.01 us each.
+    assert "32 ms for 60 requests" in text
+    assert "One more replica takes 33% of the requests" in text
+
+
+@pytest.mark.parametrize(
+    ("cap", "bounds", "why", "advice"),
+    [
+        (12, {"max": 12}, "batching.max_running.max allows no more", "Raise batching.max_running"),
+        (256, {}, "started with max_num_seqs 256", "a higher engine_kwargs.max_num_seqs"),
+        (3, {"min": 3}, "though fewer would be better", "Lower batching.max_running.min"),
+    ],
+)
+def test_of_a_bound_it_says_which(cap: int, bounds: Any, why: str, advice: str) -> None:
+    text = said(report(), limits(max_running=cap, reason="bound"), batching(max_running=bounds))
+    assert why in text
+    assert advice in text
 
 
 def test_it_says_when_the_sla_is_out_of_reach() -> None:
-    seen = report(model=StepModel(0.02, 2e-4, 1e-8, 1e-4, 0.0, 0.0))
-    text = said(seen, limits(capacity_per_s=0.0, sla_out_of_reach=True))
-    assert "out of reach: a step of one decode takes 20.2 ms" in text
-    assert "nothing is scaled by this replica" in text
-    assert "out of reach" not in said(seen, limits(capacity_per_s=3.0))
+    text = said(report(model=MODEL), limits(capacity_per_s=0.0, sla_out_of_reach=True))
+    assert "no batch keeps the SLA of 30 ms" in text
+    assert "A step with a single decode takes 20.2 ms" in text
+    assert "More replicas do not help" in text
+    assert "no batch keeps" not in said(report(), limits(capacity_per_s=3.0))
 
 
-def test_it_says_who_decides_alone_and_what_is_only_advice() -> None:
-    text = said(report(mode="fallback"), limits(enforce=False))
-    assert "decides alone (fallback)" in text
-    assert "enforce: false" in text
+def test_it_says_who_decides_alone_and_what_is_only_computed() -> None:
+    text = said(report(enforced=False), limits(enforce=False))
+    assert "It only advises: limits are computed" in text
+    assert "It would run at most 64 requests" in text
+    assert "batching.enforce: true" in text
+    text = said(report(enforced=False), limits())
+    assert "Control is switched off: limits are computed" in text
+    assert "brimful enforce on" in text
+    assert "decides from its own measurements" in said(report(mode="fallback"), limits())
 
 
-def test_of_a_replica_that_did_nothing_yet_it_says_just_that() -> None:
-    assert said(report(), limits(reason="start")).count("\n") == 0
+def test_of_a_replica_that_did_nothing_yet_it_says_so() -> None:
+    text = said(report(), limits(reason="start"))
+    assert "too little was measured yet" in text
+    assert "Nothing to do" in text
+    assert "A step takes" not in text
 
 
-def test_it_says_that_control_is_switched_off() -> None:
-    assert "control is switched off: vLLM runs at its own limits" in said(
-        report(enforced=False), limits()
-    )
+def test_where_nobody_waits_nothing_is_advised() -> None:
+    assert list(advice_on(report(), limits(reason="load"), SLA)) == []
+
+
+def test_in_80_columns_no_line_is_longer() -> None:
+    explained = list(explanations(fleet()))
+    text = list(lines(explained, 80))
+    assert max(map(len, text)) <= 80
+    assert f"{LONG_REPLICA}, group {LONG_GROUP}"[:70] in " ".join(text)
+    assert [one.replica for one in explained].count(LONG_REPLICA) == 1
+    assert {one.control for one in explained} == {"on", "fallback", "off", "advice"}
+
+
+def test_a_replica_with_another_engine_is_told_by_its_own() -> None:
+    small = report(engine=engine(max_num_seqs=8))
+    assert "max_num_seqs 8" in said(small, limits(max_running=8, reason="bound"), batching())
+
+
+def test_of_nobody_it_says_that() -> None:
+    assert list(lines([], 80)) == ["No replica has reported yet."]

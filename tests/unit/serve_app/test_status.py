@@ -1,55 +1,54 @@
-"""``brimful status``: the controller's knowledge as a table."""
+"""``brimful status``: the controller's knowledge as tables, as JSON, and again and again."""
 
+import json
 from typing import Any
 
 import pytest
 
+from controller.errors import BrimfulError
 from controller.fleet.loop import ControlLoop
-from controller.records import BatchLimits, ReplicaReport
-from serve_app.status import switched_off, table
+from serve_app.snapshot import replicas_of, switched_off
+from serve_app.status import print_status, table_of, to_json, watch
 from tests.builders import batching, histogram_of, limits, report
+from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, fleet, snapshot_of
+
+HEARD = (report(itl=histogram_of([0.02])), batching())
 
 
-def row(**changes: Any) -> list[str]:
-    """The one row of a loop that heard one replica, by column, after the replica's id."""
-    loop = ControlLoop()
-    loop.exchange(report(itl=histogram_of([0.02])), batching(), 10.0)
-    snapshot = {"version": "0.1.0+0a1b2c3d", **loop.snapshot(12.5)}
+def row(*, wide: bool = False, **changes: Any) -> list[str]:
+    """The one row of a loop that heard one replica, by column."""
+    snapshot = snapshot_of(HEARD)
     snapshot["groups"]["g"]["replicas"]["r1"].update(changes)
-    shown = table(snapshot)
-    assert shown.title == "Batch controller 0.1.0+0a1b2c3d"
-    return [next(iter(column.cells)) for column in shown.columns][2:]
+    shown = table_of(replicas_of(snapshot), wide=wide)
+    return [str(next(iter(column.cells))) for column in shown.columns]
 
 
 def test_a_replica_is_one_row() -> None:
-    assert row() == [
-        *("r1", "2.5 s ago", "leased", "on", "256", "bound", "10", "5", "10%", "21.1", "0", "-")
-    ]
+    assert row() == ["r1", "on", "bound", "256", "10", "5", "10%", "21.1", "-"]
+    assert row(wide=True)[8:] == ["21.1", "-", "-", "2.0", "5", "0", "0", "2.5", "-"]
 
 
 @pytest.mark.parametrize(
     ("known", "shown"),
     [
         (limits(capacity_per_s=3.14), "3.1"),
-        (limits(capacity_per_s=0.0, sla_out_of_reach=True), "SLA out of reach"),
+        (limits(capacity_per_s=0.0, sla_out_of_reach=True), "SLA out\nof reach"),
     ],
 )
-def test_its_capacity_or_why_there_is_none(known: BatchLimits, shown: str) -> None:
+def test_its_capacity_or_why_there_is_none(known: object, shown: str) -> None:
     assert row(limits=known)[-1] == shown
 
 
 @pytest.mark.parametrize(
-    ("seen", "known", "word"),
+    ("changes", "control"),
     [
-        (report(), limits(), "on"),
-        (report(enforced=False), limits(), "off"),
-        (report(enforced=False), limits(enforce=False), "advice"),
+        ({"report": report(mode="fallback")}, "fallback"),
+        ({"report": report(enforced=False)}, "off"),
+        ({"report": report(enforced=False), "limits": limits(enforce=False)}, "advice"),
     ],
 )
-def test_it_has_a_word_for_whether_its_limits_are_applied(
-    seen: ReplicaReport, known: BatchLimits, word: str
-) -> None:
-    assert row(report=seen, limits=known)[3] == word
+def test_who_controls_it(changes: dict[str, Any], control: str) -> None:
+    assert row(**changes)[1] == control
 
 
 def test_it_says_for_which_groups_control_is_switched_off() -> None:
@@ -62,3 +61,71 @@ def test_it_says_for_which_groups_control_is_switched_off() -> None:
     assert switched_off(loop.snapshot(0.0)) == said.format("b")
     loop.switch(enforce=False, group=None, unix_s=1.0)
     assert switched_off(loop.snapshot(0.0)) == said.format("all groups")
+
+
+def shown(capsys: pytest.CaptureFixture[str], snapshot: dict[str, Any], *, wide: bool) -> str:
+    """What is printed in 80 columns."""
+    print_status(snapshot, wide=wide)
+    return capsys.readouterr().out
+
+
+def test_in_80_columns_nothing_is_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = shown(capsys, fleet(later_s=7.0), wide=False)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    for replica in replicas_of(fleet()):
+        for word in (str(replica.max_running), str(replica.waiting), replica.control):
+            assert word in text
+    joined = "".join(text.split())
+    assert LONG_REPLICA in joined
+    assert LONG_GROUP in joined
+    assert "noreportfor7s" in joined
+    assert "Controlisswitchedoff" in joined
+
+
+def test_all_columns_are_as_wide_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = shown(capsys, fleet(), wide=True)
+    assert "…" not in text
+    assert LONG_REPLICA in text
+    assert "1234567" in text
+
+
+def test_where_nobody_has_reported_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "No replica has reported yet." in shown(capsys, snapshot_of(), wide=False)
+
+
+def test_scripts_get_a_flat_object_per_replica() -> None:
+    known = json.loads(json.dumps(to_json(snapshot_of(HEARD))))
+    assert known["version"] == "0.1.0+0a1b2c3d"
+    (replica,) = known["replicas"]
+    assert replica["group"] == "g"
+    assert replica["set_by"] == "bound"
+    assert replica["heard_s_ago"] == 2.5
+    assert replica["itl_p99_ms"] == pytest.approx(21.1, abs=0.1)
+
+
+def test_watching_goes_on_while_the_controller_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = iter([snapshot_of(HEARD), None, snapshot_of(HEARD)])
+    slept, seen = [], []
+
+    def read() -> dict[str, Any]:
+        answer = next(answers)
+        if answer is None:
+            raise BrimfulError("it is gone")
+        return answer
+
+    def sleep(period_s: float) -> None:
+        slept.append(period_s)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    watch(read, seen.append, 2.0, sleep)
+    assert slept == [2.0, 2.0, 2.0]
+    assert len(seen) == 2
+    assert capsys.readouterr().err == "error: it is gone\n"

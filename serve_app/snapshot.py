@@ -1,0 +1,187 @@
+"""What the batch controller of a running cluster knows, read for ``status`` and ``explain``."""
+
+import argparse
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from controller.errors import BrimfulError
+from controller.models.histogram import LogHistogram
+from controller.records import BatchLimits, Reason, ReplicaReport
+
+CONNECT_S = 5.0
+ANSWER_S = 10.0
+
+Control = Literal["on", "fallback", "off", "advice"]
+"""Limits come from the controller; from the replica itself, as none reached it in time; they are
+computed and not applied, as control is switched off; or the same by ``enforce: false``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """One replica in the numbers that people look at.
+
+    Args:
+        heard_s_ago: since its last report arrived.
+        token_budget: None: as the engine was started.
+        set_by: what set ``max_running``.
+        itl_p50_ms, itl_p99_ms, ttft_p99_ms: since the engine started; None before any token.
+        preempted, overruled, finished: counts since the engine started.
+        capacity_per_s: requests/s it carries inside the SLA; None where unknown.
+    """
+
+    group: str
+    policy: str
+    replica: str
+    heard_s_ago: float
+    late: bool
+    control: Control
+    max_running: int
+    token_budget: int | None
+    set_by: Reason
+    running: int
+    waiting: int
+    kv_frac: float
+    itl_p50_ms: float | None
+    itl_p99_ms: float | None
+    ttft_p99_ms: float | None
+    preempted: int
+    overruled: int
+    finished: int
+    arrivals_per_s: float
+    capacity_per_s: float | None
+    sla_out_of_reach: bool
+
+
+def replicas_of(snapshot: dict[str, Any]) -> list[ReplicaStatus]:
+    """The replicas of ``BatchController.snapshot``, group by group, in order of their names."""
+    return [
+        _status(group, known["policy"], replica_id, replica)
+        for group, known in sorted(snapshot["groups"].items())
+        for replica_id, replica in sorted(known["replicas"].items())
+    ]
+
+
+def switched_off(snapshot: dict[str, Any]) -> str | None:
+    """The groups for which control is switched off, in a sentence; None where it is for none."""
+    groups = [name for name, known in snapshot["groups"].items() if not known["on"]]
+    if not groups:
+        return None
+    of_all = len(groups) == len(snapshot["groups"])
+    where = "all groups" if of_all else ", ".join(groups)
+    return f"Control is switched off for {where}; `brimful enforce on` ends that."
+
+
+def control_of(report: ReplicaReport, limits: BatchLimits) -> Control:
+    """Who decides for the replica, and whether that is applied."""
+    if not report.enforced:
+        return "off" if limits.enforce else "advice"
+    return "fallback" if report.mode == "fallback" else "on"
+
+
+def _status(group: str, policy: str, replica_id: str, replica: dict[str, Any]) -> ReplicaStatus:
+    report: ReplicaReport = replica["report"]
+    limits: BatchLimits = replica["limits"]
+    return ReplicaStatus(
+        group=group,
+        policy=policy,
+        replica=replica_id,
+        heard_s_ago=replica["age_s"],
+        late=replica["age_s"] > limits.lease_s,
+        control=control_of(report, limits),
+        max_running=limits.max_running,
+        token_budget=limits.token_budget,
+        set_by=limits.reason,
+        running=report.running,
+        waiting=report.waiting,
+        kv_frac=report.kv_frac,
+        itl_p50_ms=_percentile_ms(report.itl, 50),
+        itl_p99_ms=_percentile_ms(report.itl, 99),
+        ttft_p99_ms=_percentile_ms(report.ttft, 99),
+        preempted=report.preemptions,
+        overruled=report.overruled,
+        finished=report.finished,
+        arrivals_per_s=report.arrival_rate_per_s,
+        capacity_per_s=limits.capacity_per_s,
+        sla_out_of_reach=limits.sla_out_of_reach,
+    )
+
+
+def _percentile_ms(histogram: LogHistogram, percent: float) -> float | None:
+    value_s = histogram.percentile_s(percent)
+    return None if value_s is None else value_s * 1000
+
+
+def add_address(parser: argparse.ArgumentParser) -> None:
+    """``--address``, which every command takes that looks at a running cluster."""
+    parser.add_argument(
+        "--address",
+        default="auto",
+        metavar="HOST:PORT",
+        help="of Ray's head node (default: RAY_ADDRESS, else the cluster on this machine)",
+    )
+
+
+def connect(address: str) -> None:
+    """Join the Ray cluster at this address; ``auto`` is RAY_ADDRESS or the one on this machine.
+
+    Raises:
+        BrimfulError: there is none.
+    """
+    import ray
+
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS") or "auto"
+    try:
+        if not address.startswith("ray://"):
+            _probe(address)
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (ValueError, RuntimeError, OSError) as error:
+        where = "on this machine" if address == "auto" else f"answers at {address}"
+        raise BrimfulError(f"no Ray cluster {where}: {first_line(error)}") from None
+
+
+def _probe(address: str) -> None:
+    """Ray itself tries for two minutes where nobody listens, as after a cluster that was killed."""
+    from ray._private.services import canonicalize_bootstrap_address
+
+    place = canonicalize_bootstrap_address(address)
+    if place is not None:
+        host, _, port = place.rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+
+
+def read_snapshot() -> dict[str, Any]:
+    """``BatchController.snapshot`` of the cluster that ``connect`` joined.
+
+    Raises:
+        BrimfulError: there is no controller of this version, or it does not answer.
+    """
+    import ray
+    from ray.exceptions import GetTimeoutError, RayError
+
+    from controller.fleet.actor import find_controller
+
+    try:
+        snapshot: dict[str, Any] = ray.get(find_controller().snapshot.remote(), timeout=ANSWER_S)
+    except GetTimeoutError:
+        raise BrimfulError(
+            f"the batch controller did not answer within {ANSWER_S:g} s: it is busy or starting;"
+            " replicas go on by themselves meanwhile"
+        ) from None
+    except ValueError as error:
+        raise BrimfulError(
+            f"no batch controller here: {first_line(error)}; the first replica starts one"
+        ) from None
+    except (RayError, RuntimeError, OSError) as error:
+        raise BrimfulError(
+            f"the batch controller is gone for the moment ({type(error).__name__}); replicas go on"
+            " by themselves, and Ray starts it again"
+        ) from None
+    return snapshot
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, or its kind where it says nothing."""
+    return next((line for line in str(error).splitlines() if line), type(error).__name__)

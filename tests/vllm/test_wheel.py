@@ -1,0 +1,125 @@
+"""Every command from the built wheel, in a fresh environment and a folder of its own."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from serve_app.cli import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("controller", "replicas", "serve_app", "benchmarks", "configs")
+MADE = ("pyproject.toml", "README.md", "LICENSE")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of an environment with the wheel in it; what it depends on is borrowed."""
+    tmp = tmp_path_factory.mktemp("wheel")
+    source, environment = tmp / "source", tmp / "environment"
+    for name in PACKAGES:  # setuptools builds in the source tree
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in MADE:
+        shutil.copy(ROOT / name, source)
+    build = "from setuptools.build_meta import build_wheel; print(build_wheel('..'))"
+    built = finish([sys.executable, "-c", build], source).splitlines()[-1]
+    finish([sys.executable, "-m", "venv", "--without-pip", str(environment)], tmp)
+    python = environment / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", f"--python={python}", "install", "--no-index", "--no-deps"]
+    finish([*pip, str(tmp / built)], tmp)
+    packages = next((environment / "lib").glob("python*")) / "site-packages"
+    # Folders named by a .pth are searched, but .pth files in them are not read: the checkout,
+    # which such a file of an editable install names, stays out of reach.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    where = finish([str(python), "-c", "import serve_app; print(serve_app.__file__)"], tmp)
+    assert where.startswith(str(packages))
+    return python.parent
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the commands are called: nothing of the checkout is there."""
+    return tmp_path_factory.mktemp("elsewhere")
+
+
+def finish(command: list[str], cwd: Path) -> str:
+    """What it printed; it must end with status 0."""
+    status, out, err = call(command, cwd)
+    assert status == 0, err
+    return out
+
+
+def call(command: list[str], cwd: Path) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "RAY_"))}
+    environment |= {"COLUMNS": "80", "VLLM_TARGET_DEVICE": "cpu"}
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
+def test_every_command_helps_in_80_columns(
+    command: tuple[str, ...], installed: Path, folder: Path
+) -> None:
+    text = finish([str(installed / "brimful"), *command, "--help"], folder)
+    assert text.startswith("usage: brimful")
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_replay_knows_the_shipped_workloads_and_profiles_and_plots(
+    installed: Path, folder: Path
+) -> None:
+    replay = [str(installed / "brimful"), "replay", "--requests", "20", "--json"]
+    answer = json.loads(finish([*replay, "--plot", "replay.png"], folder))
+    assert answer["finished"] == 20
+    assert (folder / "replay.png").stat().st_size > 0
+    status, _, err = call([*replay, "--profile", "nobody"], folder)
+    assert status == 2
+    assert "paper-fig3" in err
+
+
+def test_a_tiny_model_is_made_and_the_shipped_configs_hold(installed: Path, folder: Path) -> None:
+    brimful = str(installed / "brimful")
+    finish([brimful, "tiny-model", ".cache/tiny-llama"], folder)
+    where = "from configs import shipped; print(shipped('.'))"
+    shipped = Path(finish([str(installed / "python"), "-c", where], folder).strip())
+    assert installed.parent in shipped.parents
+    files = [str(shipped / name) for name in ("cpu.yaml", "emulated.yaml", "h100.yaml")]
+    assert finish([brimful, "check", *files], folder).splitlines()[-1] == "ok"
+
+
+@pytest.mark.parametrize("command", ["status", "explain"])
+def test_where_no_cluster_runs_that_is_said_in_a_line(
+    command: str, installed: Path, folder: Path
+) -> None:
+    address = ["--address", "127.0.0.1:1"]
+    status, out, err = call([str(installed / "brimful"), command, *address], folder)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: no Ray cluster answers at 127.0.0.1:1")
+    assert len(err.splitlines()) == 1
+
+
+def test_the_image_has_what_the_wheel_has() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert {name.rstrip("*") for name in project["packages"]["find"]["include"]} == set(PACKAGES)
+    dockerfile = (ROOT / "Dockerfile").read_text().splitlines()
+    carried = set((ROOT / ".dockerignore").read_text().split())
+    for name in PACKAGES:
+        assert f"COPY --chown=1000:100 {name} {name}" in dockerfile
+        assert f"!{name}" in carried
+
+
+def test_the_demos_config_is_the_shipped_one(installed: Path, folder: Path) -> None:
+    script = "from benchmarks.live.demo import CONFIG; print(CONFIG)"
+    path = Path(finish([str(installed / "python"), "-c", script], folder).strip())
+    assert installed.parent in path.parents
+    assert yaml.safe_load(path.read_text())["applications"]
