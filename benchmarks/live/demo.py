@@ -173,7 +173,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=20.0, help="of requests, without and again with control"
     )
     parser.add_argument(
-        "--plot", type=Path, default=Path("brimful-demo.png"), help="where the picture goes"
+        "--plot", type=Path, default=Path(".cache/demo.png"), help="where the picture goes"
     )
     parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
 
