@@ -129,7 +129,7 @@ def test_bursts_that_no_rate_holds_are_named_with_the_switch_to_poisson(
 
 def test_without_json_there_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     args = [*SMALL, "--rate", "5", "--sla-itl-ms", "40", "--policy", "static", "--policy", "paper"]
-    assert main(["replay", *args]) == 0
+    assert main(["replay", "--wide", *args]) == 0
     out = capsys.readouterr().out
     assert "ITL p99 <= 40 ms" in out
     assert [line.split()[:2] for line in out.splitlines() if "20/20" in line] == [
