@@ -1,7 +1,7 @@
 """How many requests per second a replica carries inside its SLA.
 
 B is a batch size, D = D_SLA in seconds, c0..c3 the step-time model, m the KV tokens a running
-request holds on average (``LengthMoments.mean_live``).
+request holds on average (``LengthMoments.mean_held``).
 """
 
 import math
@@ -41,7 +41,7 @@ def sla_batch(model: StepModel, lengths: LengthMoments, itl_s: float) -> float:
     D is the SLA less what steps take beyond the model at its percentile (``typical_itl_s``).
     Infinite where the model charges nothing for any of them; 0 where c0 alone breaks D.
     """
-    per_decode = model.c1 + model.c2 * lengths.mean_live
+    per_decode = model.c1 + model.c2 * lengths.mean_held
     per_request = per_decode + model.c3 * lengths.mean_input / lengths.mean_output
     if per_request <= 0:
         return math.inf
@@ -62,7 +62,7 @@ def capacity_per_s(
     """
     if not lengths.n or not lengths.output:
         return None
-    per_decode = model.c1 + model.c2 * lengths.mean_live
+    per_decode = model.c1 + model.c2 * lengths.mean_held
     work_s = model.c3 * lengths.mean_input + per_decode * lengths.mean_output
     by_batch_s = work_s + lengths.mean_output * model.c0 / max_running
     if by_batch_s <= 0:

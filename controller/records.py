@@ -19,10 +19,10 @@ from controller.version import VERSION
 
 Reason = Literal["static", "memory", "sla", "bound", "load", "start"]
 """What set a cap: the static setting, KV memory, the latency SLA, B_min/B_max or the engine's own
-size, nothing (all who came are served), or nothing yet."""
+size, nothing (every arriving request is served), or nothing yet."""
 
 Mode = Literal["leased", "fallback", "local"]
-"""Who decides: the controller; the replica alone after its lease ran out; nobody else exists."""
+"""Who decides: the controller; the replica itself after its lease ran out; no controller exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ class RecentSteps:
 
 @dataclass(frozen=True, slots=True)
 class BoundSteps:
-    """How many steps were bound by what: who waited, waited for that.
+    """How many steps were bound by what: what the waiting requests waited for.
 
-    ``load``: nobody had to wait; ``pushed``: the cap that the fleet half decided.
+    ``load``: no request had to wait; ``pushed``: the cap that the fleet half decided.
     """
 
     memory: int = 0
@@ -197,7 +197,7 @@ class BatchLimits:
             batch keeps it.
         model: the group's pooled step-time model, or its own for a replica that is unlike the
             group; None where not identified yet.
-        replicas: how many replicas of the group the controller hears.
+        replicas: how many replicas of the group report to the controller.
         outputs: the group's counts of output lengths (``survival.EDGES``); only to a replica that
             has seen too few end to know for itself.
         switches: all that the controller knows of control being switched.

@@ -47,7 +47,7 @@ async def exchange(
 
 
 def read_report(llm: Any) -> ReplicaReport:
-    """The report of the engine behind a ``vllm.LLM``, which decides alone.
+    """The report of the engine behind a ``vllm.LLM``, which decides for itself.
 
     Args:
         llm: between two calls of its methods, or two steps of its ``llm_engine``.

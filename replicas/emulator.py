@@ -75,7 +75,7 @@ class EmulatedExecutor(Executor):
         self._profile = load_profile(settings.profile)
         self._noise = StepNoise(settings.noise_cv, settings.seed)
         self._random = Random(settings.seed)
-        self._words = range(FIRST_WORD, self.model_config.get_vocab_size())
+        self._vocabulary = range(FIRST_WORD, self.model_config.get_vocab_size())
         self._prompt_tokens: dict[str, int] = {}
         self._ends: dict[str, tuple[int, int]] = {}  # after how many tokens, and with which
         self._step: SchedulerOutput | None = None
@@ -151,34 +151,37 @@ class EmulatedExecutor(Executor):
         ids = list(step.num_scheduled_tokens)
         complete = self._complete(step)
         cached = step.scheduled_cached_reqs
-        spoken = dict(zip(cached.req_ids, cached.num_output_tokens, strict=True))
+        generated = dict(zip(cached.req_ids, cached.num_output_tokens, strict=True))
         for new in step.scheduled_new_reqs:  # one that was preempted may come as new, with output
-            spoken[new.req_id] = self._prompt_tokens[new.req_id] - len(new.prompt_token_ids or ())
+            generated[new.req_id] = self._prompt_tokens[new.req_id] - len(
+                new.prompt_token_ids or ()
+            )
         return ModelRunnerOutput(
             req_ids=ids,
             req_id_to_index={req_id: index for index, req_id in enumerate(ids)},
             sampled_token_ids=[
-                [self._word(req_id, spoken[req_id])] if req_id in complete else [] for req_id in ids
+                [self._word(req_id, generated[req_id])] if req_id in complete else []
+                for req_id in ids
             ],
         )
 
-    def _word(self, req_id: str, spoken: int) -> int:
-        word = self._random.choice(self._words)
-        length, stop = self._ends.get(req_id, (0, word))
-        return stop if spoken + 1 == length else word
+    def _word(self, req_id: str, generated: int) -> int:
+        token = self._random.choice(self._vocabulary)
+        length, stop = self._ends.get(req_id, (0, token))
+        return stop if generated + 1 == length else token
 
     def _complete(self, step: SchedulerOutput) -> set[str]:
-        """The requests whose every token so far is computed after this step: these speak."""
+        """The requests whose every token so far is computed after this step: these get a token."""
         given, cached = step.num_scheduled_tokens, step.scheduled_cached_reqs
         complete = {
             new.req_id
             for new in step.scheduled_new_reqs
             if new.num_computed_tokens + given[new.req_id] >= self._prompt_tokens[new.req_id]
         }
-        for req_id, computed, spoken in zip(
+        for req_id, computed, generated in zip(
             cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, strict=True
         ):
-            if computed + given[req_id] >= self._prompt_tokens[req_id] + spoken:
+            if computed + given[req_id] >= self._prompt_tokens[req_id] + generated:
                 complete.add(req_id)
         return complete
 

@@ -1,8 +1,8 @@
 """The fast loop: what one replica may run in the next step, and what it measured. Pure.
 
 The scheduler asks before every step and tells after it; the channel brings limits and takes
-reports. When no word came for a lease, the same control loop runs here on this replica's reports
-alone, so that losing the controller costs the others' knowledge and nothing else.
+reports. When no limits came for a lease, the same control loop runs here on this replica's own
+reports (the local fallback), so that losing the controller costs the others' knowledge only.
 """
 
 import math
@@ -15,7 +15,7 @@ from controller.models.histogram import HistogramCounter
 from controller.models.lengths import LengthRing
 from controller.models.step_time import StepFit
 from controller.models.survival import OutputCounts
-from controller.policies.base import NOBODY, Live
+from controller.policies.base import EMPTY_BATCH, ReadBatch
 from controller.policies.registry import make_step_half
 from controller.records import (
     BatchLimits,
@@ -62,8 +62,8 @@ class Governor:
         self._switches: Switches = ()
         self._step_half = make_step_half(config, engine)
         self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
-        self._alone = ControlLoop()
-        self._alone_due_s = now_s
+        self._fallback = ControlLoop()
+        self._fallback_due_s = now_s
         self._ever_leased = leased
         self._lease_until_s = now_s + config.lease_s if leased else now_s
         self._limits = BatchLimits(
@@ -83,7 +83,7 @@ class Governor:
         self._preemptions = 0
         self._overruled = 0
         self._sums = _StepSums()
-        # Two readers, the controller and the lonely loop, each with its own window.
+        # Two readers, the controller and the local fallback, each with its own window.
         self._read = {True: _StepSums(), False: _StepSums()}
         self._lengths = LengthRing()
         self._outputs = OutputCounts()
@@ -92,16 +92,16 @@ class Governor:
         self._ttft = HistogramCounter()
 
     def before_step(
-        self, state: EngineState, now_s: float, live: Live = lambda: NOBODY
+        self, state: EngineState, now_s: float, read_batch: ReadBatch = lambda: EMPTY_BATCH
     ) -> StepLimits:
         """The limits of the step about to be scheduled.
 
         Args:
-            live: gives the requests that run and wait, for a policy that asks.
+            read_batch: gives the requests that run and wait, for a policy that asks.
         """
-        if now_s >= self._lease_until_s and now_s >= self._alone_due_s:
-            self._decide_alone(state, now_s)
-        asked = self._step_half.limits(state, live, self._limits)
+        if now_s >= self._lease_until_s and now_s >= self._fallback_due_s:
+            self._decide_locally(state, now_s)
+        asked = self._step_half.limits(state, read_batch, self._limits)
         self._bound[asked.reason or "pushed"] += 1
         if not self._limits.enforce:
             asked = StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
@@ -177,29 +177,29 @@ class Governor:
         self._outputs.add(output_tokens)
         self._step_half.finished(output_tokens)
 
-    def left(self, output_tokens: int) -> None:
+    def aborted(self, output_tokens: int) -> None:
         """Count a request that was aborted after so many tokens."""
-        self._step_half.left(output_tokens)
+        self._step_half.aborted(output_tokens)
 
     def apply(self, limits: BatchLimits, now_s: float) -> None:
-        """Take the controller's word; it holds for its lease, counted from now."""
+        """Apply the controller's limits; they hold for their lease, counted from now."""
         self._ever_leased = True
         self._switches = merged(self._switches, limits.switches)
         self._take(limits)
         self._lease_until_s = now_s + limits.lease_s
-        # Should this word be the last, the lonely loop begins with what was measured after it.
+        # Should these limits be the last, the local fallback begins with what was measured since.
         self._read[True] = self._sums
 
     def _take(self, limits: BatchLimits) -> None:
         on = limits.enforce and is_on(self._switches, self._group)
         self._limits = replace(limits, enforce=on)
-        self._step_half.hear(self._limits)
+        self._step_half.receive(self._limits)
 
-    def _decide_alone(self, state: EngineState, now_s: float) -> None:
+    def _decide_locally(self, state: EngineState, now_s: float) -> None:
         # One period, like the controller's: the policies' constants are per exchange.
-        self._alone_due_s = now_s + self.config.period_s
-        report = self._report(state, now_s, LOCAL, self._group, alone=True)
-        self._take(self._alone.exchange(report, self.config, now_s))
+        self._fallback_due_s = now_s + self.config.period_s
+        report = self._report(state, now_s, LOCAL, self._group, local=True)
+        self._take(self._fallback.exchange(report, self.config, now_s))
 
     def mode(self, now_s: float) -> Mode:
         """Who decides now."""
@@ -215,16 +215,16 @@ class Governor:
         Args:
             state: what the engine holds now; it may have been idle since its last step.
         """
-        return self._report(state, now_s, replica_id, group, alone=False)
+        return self._report(state, now_s, replica_id, group, local=False)
 
     def _report(
-        self, state: EngineState, now_s: float, replica_id: str, group: str, *, alone: bool
+        self, state: EngineState, now_s: float, replica_id: str, group: str, *, local: bool
     ) -> ReplicaReport:
-        if state.running == 0:  # an idle engine takes no step that would say so
+        if state.running == 0:  # an idle engine takes no step that would show it
             self._decoding = self._in_prefill = 0
         self._seq += 1
-        recent = self._sums.since(self._read[alone])
-        self._read[alone] = self._sums
+        recent = self._sums.since(self._read[local])
+        self._read[local] = self._sums
         return ReplicaReport(
             replica_id=replica_id,
             group=group,

@@ -1,8 +1,8 @@
-"""What one prompt takes of a step: the rules by which vLLM cuts prompts, and our say in them."""
+"""What one prompt takes of a step: the rules by which vLLM cuts prompts, and our part in them."""
 
 from typing import Any
 
-from controller.models.lookahead import LiveRequests
+from controller.models.requests import Requests
 
 
 class PromptChunks:
@@ -47,10 +47,10 @@ def _parts_of_blocks(scheduler_cls: type) -> bool:
     return split is not None and "long_prefill_token_threshold" in split.__code__.co_names
 
 
-def decodes_first(running: list[Any], batch: LiveRequests, tokens_per_decode: int) -> None:
+def decodes_first(running: list[Any], batch: Requests, tokens_per_decode: int) -> None:
     """Put those that decode before those in prefill, each in their order.
 
-    vLLM serves the running ones in turn: a long prompt takes all that is left of a step's tokens,
+    vLLM serves the running ones in order: a long prompt takes all that is left of a step's tokens,
     and the decodes behind it get none.
 
     Args:

@@ -1,4 +1,4 @@
-"""Who can still meet its TTFT goes first; who cannot any more steps aside, but not for ever.
+"""Requests that can still meet their TTFT go first; late ones step aside, but not for ever.
 
 In overload, first come first served makes everybody wait until nobody's time to first token can be
 met. Serving those in time first keeps all but the overload inside the SLA.
@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Protocol
 
 SPREAD = 0.05  # weight of the newest step in the prefill rate: the last 20 steps
-# One start in so many goes to the one that has waited longest, whatever its chances: whoever steps
-# aside is served in the end, at 5% of the rate at least.
-TURN = 20
+# One start in so many goes to the request that has waited longest, whatever its chances: late ones
+# are served in the end, at 5% of the rate at least.
+LATE_EVERY = 20
 
 
 class Waiting(Protocol):
@@ -29,14 +29,14 @@ class Waiting(Protocol):
 
 
 class StepAside:
-    """Judges whether requests can be in time, and counts the turns of those that cannot.
+    """Judges whether requests can be in time, and counts the starts between two late ones.
 
     Args:
         ttft_s: the SLA's time to first token.
 
     Attributes:
         now_s: the wall clock of the step that is scheduled.
-        starts: requests that have started since the last turn of a late one.
+        starts: requests that have started since the last late one was put first.
     """
 
     def __init__(self, ttft_s: float) -> None:
@@ -74,7 +74,7 @@ class Lane:
         self._aside = aside
         self._in_time: Any = deque()
         self._late: deque[Any] = deque()
-        self._favoured: Any = None  # whose turn it is, until it has started
+        self._next_late: Any = None  # the late one put first, until it has started
         self._places: dict[Any, int] = {}  # of all that are here: their order if nobody was late
         self._first, self._last = 0, 0
 
@@ -97,27 +97,27 @@ class Lane:
 
     def restore(self) -> None:
         """Late ones go back to where they would be if nobody had stepped aside."""
-        if self._late or self._favoured is not None:
+        if self._late or self._next_late is not None:
             everybody = sorted(self, key=self._places.__getitem__)
             self._late.clear()
-            self._favoured = None
+            self._next_late = None
             self._keep(everybody)
 
-    def turn(self) -> None:
-        """Before a step: the late ones at the front step aside, and one of them may have a turn."""
-        while self._in_time and self._in_time[0] is not self._favoured:
+    def reorder(self) -> None:
+        """Before a step: late ones at the front step aside, and one of them may be put first."""
+        while self._in_time and self._in_time[0] is not self._next_late:
             if not self._aside.late(self._in_time[0]):
                 break
             self._late.append(self._take())
-        if self._favoured is None and self._late and self._aside.starts >= TURN:
-            self._favoured = self._late.popleft()
-            self._go_first(self._favoured)
+        if self._next_late is None and self._late and self._aside.starts >= LATE_EVERY:
+            self._next_late = self._late.popleft()
+            self._go_first(self._next_late)
 
     def peek(self) -> Any:
         """The next one.
 
         Raises:
-            IndexError: nobody waits.
+            IndexError: no request waits.
         """
         return self._in_time[0] if self._in_time else self._late[0]
 
@@ -125,7 +125,7 @@ class Lane:
         """The next one, which leaves.
 
         Raises:
-            IndexError: nobody waits.
+            IndexError: no request waits.
         """
         request = self._take() if self._in_time else self._late.popleft()
         self._forget([request])
@@ -161,8 +161,8 @@ class Lane:
     def _forget(self, gone: Collection[Any]) -> None:
         for request in gone:
             self._places.pop(request, None)
-        if self._favoured is not None and self._favoured in gone:
-            self._favoured, self._aside.starts = None, 0
+        if self._next_late is not None and self._next_late in gone:
+            self._next_late, self._aside.starts = None, 0
 
 
 class SortedLane(Lane):

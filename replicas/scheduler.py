@@ -19,8 +19,8 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from controller.models.lookahead import LiveRequests, live_requests
-from controller.policies.base import LiveBatch
+from controller.models.requests import Requests, requests_of
+from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from replicas import channel
 from replicas.engine_options import check_options
@@ -42,11 +42,11 @@ RAN_TO_ITS_END = tuple(
 )
 
 
-def _live(
+def _numbers(
     requests: Sequence[Request], computed: Sequence[int], shared: Sequence[int] | None
-) -> LiveRequests:
+) -> Requests:
     """Numbers of requests, in order. For hundreds, every step: vLLM's properties cost too much."""
-    return live_requests(
+    return requests_of(
         computed,
         [r.num_prompt_tokens for r in requests],
         [len(r._output_token_ids) for r in requests],
@@ -56,10 +56,10 @@ def _live(
 
 
 def ran_to_its_end(request: Request) -> bool:
-    """Whether a request that is done said all it had to say.
+    """Whether a request that is done generated all its tokens.
 
-    Stop strings are looked for outside the engine core, which is then told to abort. Who asked for
-    some and is aborted as it speaks is taken to have met one.
+    Stop strings are looked for outside the engine core, which is then told to abort. A request
+    with some that is aborted while it decodes is taken to have met one.
     """
     if request.status == RequestStatus.FINISHED_ABORTED:
         params = request.sampling_params
@@ -114,7 +114,7 @@ class DynamicBatchScheduler(AsyncScheduler):
             group=settings.group or LOCAL,
         )
         self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
-        self._batch: LiveRequests | None = None  # of this step, where the policy asked for it
+        self._batch: Requests | None = None  # of this step, where the policy asked for it
         self._last_output_s = 0.0
         self._was_busy = False
         ttft_ms = settings.batching.sla.ttft_ms
@@ -175,7 +175,7 @@ class DynamicBatchScheduler(AsyncScheduler):
         if ran_to_its_end(request):
             self.governor.finished(request.num_prompt_tokens, request.num_output_tokens)
         else:
-            self.governor.left(request.num_output_tokens)
+            self.governor.aborted(request.num_output_tokens)
             self._awaits_first_token.pop(request.request_id, None)
         if request.status not in RAN_TO_ITS_END:  # else its last token is yet to be measured
             self._lost.pop(request.request_id, None)
@@ -211,17 +211,17 @@ class DynamicBatchScheduler(AsyncScheduler):
     def _used_blocks(self) -> int:
         return self._kv_blocks - self._block_pool.get_num_free_blocks()
 
-    def _live(self) -> LiveBatch:
+    def _read_batch(self) -> Batch:
         computed = [r.num_computed_tokens for r in self.running]
         shared, elsewhere = None, self._holders.elsewhere(self.running)
         # Where blocks are shared, fewer are used than all requests together fill.
         used = self._used_blocks() - elsewhere
         if self._prefixes.enabled and used * self.block_size < sum(computed):
             shared = self._prefixes.shared(self.running)
-        self._batch = _live(self.running, computed, shared)
-        return LiveBatch(self._batch, self._first_waiting, self._in_tokens(elsewhere))
+        self._batch = _numbers(self.running, computed, shared)
+        return Batch(self._batch, self._first_waiting, self._in_tokens(elsewhere))
 
-    def _first_waiting(self, n: int) -> LiveRequests:
+    def _first_waiting(self, n: int) -> Requests:
         first = list(islice(may_start(self), n))
         computed = [r.num_computed_tokens for r in first]
         # What one of them holds already is part of what is held elsewhere.
@@ -230,10 +230,10 @@ class DynamicBatchScheduler(AsyncScheduler):
             for index, request in enumerate(first):
                 if not computed[index]:
                     computed[index], shared[index] = self._prefixes.found(request)
-        return _live(first, computed, shared)
+        return _numbers(first, computed, shared)
 
     def _set_limits(self) -> None:
-        limits = self.governor.before_step(self._state(), self.now_s(), self._live)
+        limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)
         # A streaming session that waits for input does not run, but vLLM counts it as if it did.
         idle_sessions = self.num_waiting_for_streaming_input
         cap = min(limits.max_running + idle_sessions, self.governor.engine.max_num_seqs)

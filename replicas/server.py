@@ -56,8 +56,8 @@ class BrimfulServer(LLMServer):
 class ControlLink:
     """Carries reports to the controller and its limits to the engine.
 
-    A controller that is gone, slow or at odds with the report costs nothing but its word: the
-    engine goes on by its last lease, then alone.
+    A controller that is gone, slow or at odds with the report costs nothing but its limits:
+    the engine goes on by its last lease, then by the local fallback.
     """
 
     def __init__(
@@ -125,11 +125,12 @@ class ControlLink:
     def _say(self, mode: Mode) -> None:
         if mode == "leased":
             logger.info(
-                "The batch controller is heard again; replica %s follows.", self._replica_id
+                "The batch controller answers again; replica %s applies its limits.",
+                self._replica_id,
             )
         else:
             logger.warning(
-                "No word from the batch controller for %.1f s; replica %s decides alone.",
+                "No limits from the batch controller for %.1f s; replica %s uses its own loop.",
                 self._config.lease_s,
                 self._replica_id,
             )

@@ -26,14 +26,14 @@ class _Lanes(RequestQueue):
         """The lane that is served now.
 
         Raises:
-            IndexError: nobody waits.
+            IndexError: no request waits.
         """
         raise NotImplementedError
 
-    def turn(self) -> None:
+    def reorder(self) -> None:
         """Before a step: late requests at the front step aside."""
         if self:
-            self._first().turn()
+            self._first().reorder()
 
     def restore(self) -> None:
         """Nobody steps aside any more: everybody stands where vLLM would have them."""
@@ -149,7 +149,7 @@ def order_waiting(scheduler: Any, aside: StepAside, *, apart: bool) -> None:
     aside.now_s = scheduler.wall_s()
     if getattr(scheduler, "skipped_waiting", None):
         pass_over_late(scheduler, aside)
-    scheduler.waiting.turn()
+    scheduler.waiting.reorder()
 
 
 def pass_over_late(scheduler: Any, aside: StepAside) -> None:

@@ -39,7 +39,7 @@ def advice_on(
 
 
 def _memory(report: ReplicaReport, limits: BatchLimits) -> Iterator[str]:
-    held = report.lengths.mean_live
+    held = report.lengths.mean_held
     tenth = ""
     if held:
         tenth = f" (10% more holds about {0.1 * report.engine.kv_tokens / held:.0f} requests more)"
@@ -54,7 +54,7 @@ def _sla(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) -
     model, wanted = report.model or limits.model, round(limits.max_running * MORE)
     text = "A looser batching.sla.itl_ms allows a larger batch"
     if model is not None and wanted > limits.max_running and report.lengths.n:
-        needed_ms = 1e3 * _step_s(model, wanted, report.lengths.mean_live)
+        needed_ms = 1e3 * _step_s(model, wanted, report.lengths.mean_held)
         if batching.sla.itl_ms is not None and needed_ms > batching.sla.itl_ms:
             text += f" ({needed_ms:.0f} ms for {wanted} requests, by the measured steps)"
     yield f"{text}; so do a faster card and tensor parallelism."

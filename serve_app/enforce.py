@@ -53,7 +53,7 @@ class Replica:
         confirmed: it goes by this switch, or by a newer one.
         enforced: whether limits are applied there now.
         configured: whether they are while control is on (``batching.enforce``).
-        heard_s_ago: since its last report.
+        reported_s_ago: since its last report.
     """
 
     group: str
@@ -61,7 +61,7 @@ class Replica:
     confirmed: bool
     enforced: bool
     configured: bool
-    heard_s_ago: float
+    reported_s_ago: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ def _replicas(known: dict[str, Any], made: Switch) -> Iterator[Replica]:
                 confirmed=one["epoch_ms"] >= made.epoch_ms,
                 enforced=one["enforced"],
                 configured=one["configured"],
-                heard_s_ago=round(one["age_s"], 1),
+                reported_s_ago=round(one["age_s"], 1),
             )
 
 
@@ -271,10 +271,10 @@ def said(outcome: Outcome, wait_s: float) -> Iterator[str]:
     if late:
         yield f"Not confirmed within {wait_s:g} s:"
         for r in late[:MOST_NAMED]:
-            yield f"  {r.replica} of {r.group}, last heard {r.heard_s_ago:.1f} s ago"
+            yield f"  {r.replica} of {r.group}, last report {r.reported_s_ago:.1f} s ago"
         if len(late) > MOST_NAMED:
             yield f"  and {len(late) - MOST_NAMED} more"
-        yield "Each of them takes the switch over as soon as it hears the controller."
+        yield "Each of them takes the switch over as soon as it reaches the controller."
     for version, why in outcome.unanswered.items():
         yield f"Not reached: the batch controller {version} and its replicas ({why})."
     if outcome.unanswered:

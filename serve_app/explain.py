@@ -137,7 +137,7 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
         yield (
             f"The last {mean.n} requests had {mean.mean_input:.0f} prompt tokens and"
             f" {mean.mean_output:.0f} generated tokens on average; one that runs holds"
-            f" {mean.mean_live:.0f} tokens of KV memory."
+            f" {mean.mean_held:.0f} tokens of KV memory."
         )
     model = report.model or limits.model
     if model is not None:

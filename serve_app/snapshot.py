@@ -23,7 +23,7 @@ class ReplicaStatus:
     """One replica in the numbers that people look at.
 
     Args:
-        heard_s_ago: since its last report arrived.
+        reported_s_ago: since its last report arrived.
         token_budget: None: as the engine was started.
         set_by: what set ``max_running``.
         itl_p50_ms, itl_p99_ms, ttft_p99_ms: since the engine started; None before any token.
@@ -34,7 +34,7 @@ class ReplicaStatus:
     group: str
     policy: str
     replica: str
-    heard_s_ago: float
+    reported_s_ago: float
     late: bool
     control: Control
     max_running: int
@@ -87,7 +87,7 @@ def _status(group: str, policy: str, replica_id: str, replica: dict[str, Any]) -
         group=group,
         policy=policy,
         replica=replica_id,
-        heard_s_ago=replica["age_s"],
+        reported_s_ago=replica["age_s"],
         late=replica["age_s"] > limits.lease_s,
         control=control_of(report, limits),
         max_running=limits.max_running,

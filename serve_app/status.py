@@ -127,7 +127,7 @@ def print_status(snapshot: dict[str, Any], *, wide: bool) -> None:
         console_for(table, wide=wide).print(table)
         for replica in ours:
             if replica.late:
-                late = f"{replica.replica}: no report for {replica.heard_s_ago:.0f} s"
+                late = f"{replica.replica}: no report for {replica.reported_s_ago:.0f} s"
                 plain.print(Text(late, overflow="fold"))
 
 
@@ -149,7 +149,7 @@ def table_of(replicas: list[ReplicaStatus], *, wide: bool) -> Table:
             budget = "-" if r.token_budget is None else str(r.token_budget)
             cells += [_number(r.itl_p50_ms), _number(r.ttft_p99_ms), budget]
             cells += [_number(r.arrivals_per_s), str(r.finished)]
-            cells += [str(r.preempted), str(r.overruled), _number(r.heard_s_ago)]
+            cells += [str(r.preempted), str(r.overruled), _number(r.reported_s_ago)]
         table.add_row(*cells, _capacity(r))
     return table
 

@@ -2,7 +2,7 @@
 
 Without an SLA it preempts where that pays, by the price that ``adaptive`` goes by
 (``controller.models.price``), with the true step of the overflow in the place of a chance. With one
-it never does: who is preempted is late.
+it never does: a preempted request is late.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 
 class ClairvoyantScheduler(VirtualScheduler):
-    """Admits in queue order whoever fits, or pays, in KV memory, and whose steps keep to D.
+    """Admits requests in queue order that fit, or pay, in KV memory, and whose steps keep to D.
 
     Args:
         requests: the workload; request ids are its indices.
@@ -93,7 +93,7 @@ class ClairvoyantScheduler(VirtualScheduler):
             middle = (low + high) // 2
             low, high = (middle, high) if self._fits(candidates[:middle], budget) else (low, middle)
         if not low and not self.running:
-            return 1  # alone it fits, or it would not have been let in
+            return 1  # by itself it fits, or it would not have been let in
         return low
 
     def _fits(self, more: "list[EngineRequest]", budget: int) -> bool:

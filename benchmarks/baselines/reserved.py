@@ -6,15 +6,15 @@ from benchmarks.virtual.scheduler import VirtualScheduler
 
 
 class ReservedScheduler(VirtualScheduler):
-    """Admits in queue order whose prompt and ``max_tokens`` fit beside those of all that run."""
+    """Admits requests in queue order if prompt and ``max_tokens`` fit beside the running ones."""
 
     def _set_limits(self) -> None:
         super()._set_limits()
         room = self._kv_blocks * self.block_size
         room -= sum(r.num_prompt_tokens + r.max_tokens for r in self.running)
-        seats = self.cap - len(self.running)
+        slots = self.cap - len(self.running)
         admitted = 0
-        for request in islice(self.waiting, max(seats, 0)):
+        for request in islice(self.waiting, max(slots, 0)):
             room -= request.num_prompt_tokens + request.max_tokens
             if room < 0:
                 break

@@ -50,7 +50,7 @@ def on_line(profile: StepProfile, lengths: LengthStats, itl_s: float, cap: int) 
     """
 
     def fits(prefill: int) -> bool:
-        kv, context = cap * lengths.mean_live, prefill * lengths.mean_context
+        kv, context = cap * lengths.mean_held, prefill * lengths.mean_context
         return profile.step_s(cap, kv, prefill, context) <= itl_s
 
     low, high = 0, profile.max_num_batched_tokens + 1

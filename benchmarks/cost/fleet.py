@@ -1,7 +1,7 @@
 """Reports of a fleet of any size: a few engines are run, their reports recorded and dealt out.
 
-What the controller gets is what a Governor really says about an engine under load, in the form in
-which it comes over the wire; only who says it is made up.
+The controller gets what a Governor really reports about an engine under load, in its wire form;
+only the replicas' names are made up.
 """
 
 import json

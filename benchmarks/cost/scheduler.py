@@ -80,7 +80,7 @@ class Engine:
         scheduled = scheduler.schedule()
         took_ns = time.thread_time_ns() - start_ns
         ids = list(scheduled.num_scheduled_tokens)
-        said = ModelRunnerOutput(
+        result = ModelRunnerOutput(
             req_ids=ids,
             req_id_to_index={req_id: index for index, req_id in enumerate(ids)},
             sampled_token_ids=[
@@ -88,7 +88,7 @@ class Engine:
             ],
         )
         start_ns = time.thread_time_ns()
-        outputs = scheduler.update_from_output(scheduled, said)
+        outputs = scheduler.update_from_output(scheduled, result)
         took_ns += time.thread_time_ns() - start_ns
         del outputs  # freed outside of the time, as in EngineCore, which sends them off first
         return took_ns

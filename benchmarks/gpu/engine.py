@@ -27,7 +27,7 @@ from replicas.governor import Governor
 from replicas.scheduler import DynamicBatchScheduler
 
 TOKEN = 7  # prompts mean nothing; with dummy weights answers do not either
-NEVER_SAID = "nothing says this"  # who has a stop string and is aborted counts as finished
+NO_STOP = "never generated"  # who has a stop string and is aborted counts as finished
 OURS = "benchmarks.gpu.engine.RecordingScheduler"
 PLAIN = "vllm.v1.core.sched.async_scheduler.AsyncScheduler"
 
@@ -155,9 +155,9 @@ class Engine:
         self.scheduler.follow(batching, limits)
 
     def add(self, input_tokens: int, max_tokens: int | None) -> str:
-        """One request, now, that may say ``max_tokens`` (None: as many as it has room for).
+        """One request, now, that may generate ``max_tokens`` (None: as many as it has room for).
 
-        Nothing it says ends it, for weights are dummies: ``end`` does.
+        Nothing it generates ends it, for weights are dummies: ``end`` does.
         """
         self._number += 1
         room = self.size.max_model_len - input_tokens
@@ -168,7 +168,7 @@ class Engine:
                 max_tokens=min(max_tokens or room, room),
                 ignore_eos=True,
                 temperature=0.0,
-                stop=[NEVER_SAID],
+                stop=[NO_STOP],
             ),
             None,
             arrival_time=time.time(),
@@ -177,16 +177,18 @@ class Engine:
         return request.request_id
 
     def end(self, request_id: str) -> None:
-        """It has said all it has to say: what vLLM does where it meets a stop string."""
+        """It has generated all its tokens: what vLLM does where it meets a stop string."""
         self.core.abort_requests([request_id])
 
     def step(self) -> list[tuple[str, int, bool]]:
         """One step of the core: (request, new tokens, whether it ended) of what it handed out."""
         outputs, executed = self.core.step_fn()
         self.core.post_step(executed)
-        said = outputs.get(0) if outputs else None
+        generated = outputs.get(0) if outputs else None
         return (
-            [(o.request_id, len(o.new_token_ids), o.finished) for o in said.outputs] if said else []
+            [(o.request_id, len(o.new_token_ids), o.finished) for o in generated.outputs]
+            if generated
+            else []
         )
 
     def busy(self) -> bool:
@@ -220,14 +222,14 @@ class Engine:
                 if not self.busy():
                     time.sleep(min(requests[due].arrival_s - now_s, 0.01))
                     continue
-                for request_id, said, ended in self.step():
+                for request_id, generated, ended in self.step():
                     now_s, number = time.perf_counter() - start_s, numbers[request_id]
-                    if said and number in last:
+                    if generated and number in last:
                         gaps.append((now_s - last[number], now_s))
-                    elif said:
+                    elif generated:
                         first[number] = now_s
                     last[number] = now_s
-                    tokens[number] += said
+                    tokens[number] += generated
                     if not ended and tokens[number] == requests[number].output_tokens:
                         self.end(request_id)
                         ended = True

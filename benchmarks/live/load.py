@@ -19,7 +19,7 @@ class Ask:
     """One request: what is asked (a text or token ids), and how many seconds after the start.
 
     Args:
-        output_tokens: how many of its ``max_tokens`` an emulated accelerator says; None: all.
+        output_tokens: how many of its ``max_tokens`` an emulated accelerator generates; None: all.
     """
 
     prompt: str | list[int]
@@ -35,7 +35,7 @@ class Answer:
     Args:
         status: the HTTP status; 0 where the connection broke.
         text: the whole answer, or the error's text.
-        tokens: tokens the server says it sent.
+        tokens: tokens the server reports it sent.
         ttft_s: from sending to the first chunk; None where none came.
         itl_s: between chunks.
         error: what broke a stream that had begun; None where it is whole.

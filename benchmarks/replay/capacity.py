@@ -108,7 +108,7 @@ def _longest_step_s(ground: Ground, stats: LengthStats, target: Target) -> float
     if target.sla.itl_s is not None:
         return target.sla.itl_s
     kv = ground.profile.kv_tokens
-    return ground.profile.step_s(kv / stats.mean_live, kv, 0, 0)
+    return ground.profile.step_s(kv / stats.mean_held, kv, 0, 0)
 
 
 def find_capacity(

@@ -13,7 +13,7 @@ from benchmarks.baselines.request_level import replay_request_level
 from benchmarks.baselines.reserved import ReservedScheduler
 from benchmarks.virtual.corner_engines import GrammarScheduler
 from benchmarks.virtual.ground import Ground
-from benchmarks.virtual.ledger import Books, ReplayError
+from benchmarks.virtual.ledger import Ledger, ReplayError
 from benchmarks.virtual.link import VirtualLink
 from benchmarks.virtual.model_len import max_model_len, tokens_of
 from benchmarks.virtual.plan import Plan
@@ -56,7 +56,7 @@ def replay(
     Args:
         drain: go on until all are served; False: stop when the last has come.
         give_up: asked at each exchange, with the clock, the arrivals of all that wait, and the gaps
-            between tokens so far (``Books.gaps``); True ends it.
+            between tokens so far (``Ledger.gaps``); True ends it.
         progress: told how many more have finished, at each exchange.
 
     Raises:
@@ -83,7 +83,7 @@ class _Flight:
     """A step that is scheduled and whose output is not back.
 
     Args:
-        chunks: requests whose prompt is not computed to its end with it: they say nothing.
+        chunks: requests whose prompt is not computed to its end with it: they get no token.
         end_s: on the scheduler's clock.
         step: None where nothing is computed.
     """
@@ -152,7 +152,7 @@ class _Engine:
     def _take(self, requests: Sequence[Request]) -> None:
         self._requests = requests
         self._arrived = 0
-        self._books = Books(requests)
+        self._ledger = Ledger(requests)
         self._steps: list[Step] = []
         self._origin_s = self._clock.now_s
 
@@ -165,7 +165,7 @@ class _Engine:
         self._take(requests)
         self._serve(True, lambda now_s, arrivals_s, gaps: False, lambda finished: None)
         while self._flights:
-            self._turn()
+            self._iterate()
 
     def run(
         self, requests: Sequence[Request], drain: bool, give_up: GiveUp, progress: Progress
@@ -173,11 +173,11 @@ class _Engine:
         """Serve these, and tell what happened."""
         self._take(requests)
         gave_up = self._serve(drain, give_up, progress)
-        outcomes, stays = self._books.close(self._now_s)
+        outcomes, stays = self._ledger.close(self._now_s)
         return Trace(
             outcomes[: self._arrived],  # who had not come when it was ended is no part of it
             tuple(self._steps),
-            make_gaps(self._books.gaps),
+            make_gaps(self._ledger.gaps),
             stays,
             self._kv_tokens,
             self._now_s,
@@ -186,24 +186,24 @@ class _Engine:
 
     def _serve(self, drain: bool, give_up: GiveUp, progress: Progress) -> bool:
         """Says whether it was given up."""
-        clock, requests, books = self._clock, self._requests, self._books
+        clock, requests, ledger = self._clock, self._requests, self._ledger
         gave_up, told = False, 0
-        while books or self._arrived < len(requests):
+        while ledger or self._arrived < len(requests):
             self._let_in()
             if self._link.tick(clock.now_s):
                 self._charge()
-                progress(books.finished - told)
-                told = books.finished
+                progress(ledger.finished - told)
+                told = ledger.finished
                 waiting = [r.arrival_time - self._origin_s for r in self._scheduler.waiting]
-                gave_up = give_up(self._now_s, waiting, books.gaps)
+                gave_up = give_up(self._now_s, waiting, ledger.gaps)
             if gave_up or (not drain and self._arrived == len(requests)):
                 break
-            if books or self._flights:
-                self._turn()
+            if ledger or self._flights:
+                self._iterate()
             elif self._arrived < len(requests):
                 arrival_s = self._origin_s + requests[self._arrived].arrival_s
                 clock.now_s = min(arrival_s, self._link.due_s)
-        progress(books.finished - told)
+        progress(ledger.finished - told)
         return gave_up
 
     def _let_in(self) -> None:
@@ -214,11 +214,11 @@ class _Engine:
                 return
             self._arrived += 1
             if tokens_of(request) <= self._context:
-                self._books.come(number, request)
+                self._ledger.come(number, request)
                 self._scheduler.add_request(self._make_request(number, request, arrival_s))
 
-    def _turn(self) -> None:
-        """What EngineCore does in one turn of its loop.
+    def _iterate(self) -> None:
+        """What EngineCore does in one iteration of its loop.
 
         ``EngineCore.step``, or with a step ahead ``step_with_batch_queue``: schedule, and wait for
         the oldest output only where as many steps are under way as may be, or nothing is left to
@@ -233,15 +233,15 @@ class _Engine:
         self._land(self._flights.popleft())
 
     def _schedule(self) -> _Flight:
-        scheduler, books = self._scheduler, self._books
+        scheduler, ledger = self._scheduler, self._ledger
         scheduled = scheduler.schedule()
         self._charge()
         begin_s = max(self._clock.now_s, self._free_s)
         start_s = begin_s - self._origin_s
         for req_id in scheduler.take_preempted():
-            books.preempt(req_id, start_s)
-        books.enter_batch([new.req_id for new in scheduled.scheduled_new_reqs], start_s)
-        books.enter_batch(scheduled.scheduled_cached_reqs.resumed_req_ids, start_s)
+            ledger.preempt(req_id, start_s)
+        ledger.enter_batch([new.req_id for new in scheduled.scheduled_new_reqs], start_s)
+        ledger.enter_batch(scheduled.scheduled_cached_reqs.resumed_req_ids, start_s)
         state = scheduler.state()
         self._check(scheduled.total_num_scheduled_tokens, state)
         if not scheduled.total_num_scheduled_tokens:
@@ -269,12 +269,12 @@ class _Engine:
 
     def _land(self, flight: _Flight) -> None:
         self._clock.now_s = max(self._clock.now_s, flight.end_s)
-        now_s, books = self._now_s, self._books
+        now_s, ledger, scheduler = self._now_s, self._ledger, self._scheduler
         if flight.step is not None:
             self._steps.append(flight.step)
-        for output in self._scheduler.speak(flight.scheduled, flight.chunks, books.left):
+        for output in scheduler.finish_step(flight.scheduled, flight.chunks, ledger.remaining):
             ends = output.finish_reason is not None
-            books.token(output.request_id, len(output.new_token_ids), ends, now_s)
+            ledger.token(output.request_id, len(output.new_token_ids), ends, now_s)
         self._charge()
 
     def _charge(self) -> None:
@@ -294,6 +294,6 @@ class _Engine:
     def _check(self, tokens: int, state: EngineState) -> None:
         self._empty_steps = 0 if tokens else self._empty_steps + 1
         if self._empty_steps > MOST_EMPTY_STEPS:
-            raise ReplayError(f"{len(self._books)} requests are here and none is scheduled")
+            raise ReplayError(f"{len(self._ledger)} requests are here and none is scheduled")
         if state.kv_used_tokens > self._kv_tokens:
             raise ReplayError(f"{state.kv_used_tokens} KV tokens used of {self._kv_tokens}")

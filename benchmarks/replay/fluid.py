@@ -29,22 +29,22 @@ def fluid_limit_per_s(
     Args:
         itl_s: D; None: only memory and ``max_num_seqs`` limit the batch.
     """
-    floor_s = profile.step_s(1, lengths.mean_live, 0, 0)
+    floor_s = profile.step_s(1, lengths.mean_held, 0, 0)
     top_s = LONGEST_STEP_S if itl_s is None else itl_s
     if top_s < floor_s:
         return 0.0
-    seats = profile.kv_tokens / lengths.mean_live
+    slots = profile.kv_tokens / lengths.mean_held
     if max_num_seqs is not None:
-        seats = min(seats, max_num_seqs)
+        slots = min(slots, max_num_seqs)
 
     def rate_at(step_s: float) -> float:
         def fits(rate: float) -> bool:
             decodes = rate * step_s * (lengths.mean_output - 1)
             prefill = rate * step_s * lengths.mean_input
-            kv, context = decodes * lengths.mean_live, prefill * lengths.mean_context
+            kv, context = decodes * lengths.mean_held, prefill * lengths.mean_context
             return profile.step_s(decodes, kv, prefill, context) <= step_s
 
-        return _highest(fits, seats / (step_s * lengths.mean_output))
+        return _highest(fits, slots / (step_s * lengths.mean_output))
 
     return max(map(rate_at, np.geomspace(floor_s, top_s, STEP_LENGTHS).tolist()))
 

@@ -104,13 +104,13 @@ def measure(task: Task) -> Found:
 
 
 def predictions_s(trace: Trace, sla: Sla) -> Floats:
-    """What the online model said of each step before it ran, seconds.
+    """What the online model predicted of each step before it ran, seconds.
 
-    As in the Governor: it learns from every step, and hears the group's model of the exchange
+    As in the Governor: it learns from every step, and receives the group's model of the exchange
     before the last.
     """
     sizer, group = ChunkSizer(sla.itl_s or 1.0, sla.percentile), StepFit()
-    word: StepModel | None = None
+    pooled: StepModel | None = None
     due_s, predicted = PERIOD_S, []
     for step in trace.steps:
         features = step.decodes, step.kv_tokens, step.prefill_tokens, step.prefill_context
@@ -119,8 +119,8 @@ def predictions_s(trace: Trace, sla: Sla) -> Floats:
         group.add(*features, step.duration_s)
         if step.end_s >= due_s:
             due_s = step.end_s + PERIOD_S
-            sizer.hear(word)
-            word = fit(group.stats())
+            sizer.receive(pooled)
+            pooled = fit(group.stats())
     return np.array(predicted)
 
 

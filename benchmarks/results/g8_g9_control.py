@@ -58,7 +58,7 @@ def violations(task: Violations) -> tuple[float, float]:
     parts = cost.fixed_s, cost.per_decode_s, cost.per_kv_s, cost.per_prefill_s, cost.per_context_s
     c0, c1, c2, c3, c4 = (part * task.wrong for part in parts)
     model = StepModel(c0, c1, c2, c3, c4, sigma_s=0.001)
-    # No other word follows: the group's model stays as wrong as it is.
+    # No other limits follow: the group's model stays as wrong as it is.
     engine.apply(BatchLimits(1e9, profile.max_num_seqs, None, "sla", model=model))
     samples = [engine.step() for _ in range(task.steps)]
     late = np.array([s.duration_s > SLA_MS / 1000 for s in samples if s.decodes])
@@ -89,12 +89,12 @@ def join(task: tuple[int, float]) -> tuple[float, float]:
         )
 
     old = begin(0, 0.0)
-    alone = _live([old], ["old"], loop, config, life_s)["old"]
-    both = _live([old, begin(1, old.now_s)], ["old", "new"], loop, config, old.now_s + life_s)
+    alone = _caps([old], ["old"], loop, config, life_s)["old"]
+    both = _caps([old, begin(1, old.now_s)], ["old", "new"], loop, config, old.now_s + life_s)
     return seconds_until_settled(both["new"]), seconds_until_settled(alone)
 
 
-def _live(
+def _caps(
     engines: list[BareEngine],
     names: list[str],
     loop: ControlLoop,
@@ -104,19 +104,19 @@ def _live(
     """Run some replicas of one group side by side.
 
     Returns:
-        Of each the seconds since it was first heard, and the cap published then.
+        Of each the seconds since its first report, and the cap published then.
     """
-    words: dict[str, BatchLimits] = {}
+    limits: dict[str, BatchLimits] = {}
     caps: dict[str, list[tuple[float, int]]] = {name: [] for name in names}
     due_s = start_s = engines[0].now_s
     while due_s < until_s:
         for engine, name in zip(engines, names, strict=True):
             while engine.now_s < due_s:
                 engine.step()
-            if name in words:
-                engine.apply(words[name])  # the limits of one exchange come with the next
-            words[name] = loop.exchange(engine.report(name), config, engine.now_s)
-            caps[name].append((due_s - start_s, words[name].max_running))
+            if name in limits:
+                engine.apply(limits[name])  # the limits of one exchange come with the next
+            limits[name] = loop.exchange(engine.report(name), config, engine.now_s)
+            caps[name].append((due_s - start_s, limits[name].max_running))
         due_s += config.period_s
     return caps
 
@@ -148,7 +148,7 @@ def run(bench: Bench) -> Section:
         "violations at the asked rate, and a new replica's cap (G8, G9)",
         f"Profile `{PROFILE}`, SLA {SLA_MS:g} ms, a queue that never ends, prompts and answers"
         f" exponential with means {MEAN_INPUT:g} and {MEAN_OUTPUT:g}. G9: {steps} steps with"
-        " lognormal noise; the only model ever heard is wrong by 30%; the rate counts every time"
+        " lognormal noise; the only model ever received is wrong by 30%; the rate counts every time"
         f" between two tokens. G8: seconds from a replica's first report until its published cap,"
         f" averaged over 2 s, stays within {NEAR:.0%} of its median over the last third of"
         f" {life_s:g} s; noise {NOISE_CV:g}.",

@@ -96,7 +96,7 @@ class Stack:
         self._random = random.Random(0)
 
     def deploy(self, directory: Path) -> None:
-        """Returns when the controller has heard every replica."""
+        """Returns when the controller has a report of every replica."""
         model = make_tiny_model(ROOT / ".cache" / "tiny-llama")
         config = {
             "proxy_location": "HeadOnly",
@@ -110,7 +110,7 @@ class Stack:
         until_s = time.monotonic() + DEPLOY_TIMEOUT_S
         while _heard() < REPLICAS * len(POLICIES):
             if time.monotonic() > until_s:
-                raise RuntimeError("the controller did not hear every replica")
+                raise RuntimeError("the controller got no report of some replica")
             time.sleep(1)
 
     def serve(self, policy: str, requests: Sequence[Request], what: str) -> Seen:

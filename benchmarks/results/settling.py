@@ -8,7 +8,7 @@ from benchmarks.workloads.lengths import Floats
 
 WINDOW, ALLOWED = 40, 2  # of so many steps, so many may be late: 5%, where p99 allows 1%
 NEAR = 0.05  # of the settled value
-WORDS = 4  # caps that are averaged: 2 s of them, at two a second
+CAPS_AVERAGED = 4  # 2 s of them, at two a second
 
 
 def steps_until_in_time(late: Floats) -> int:
@@ -38,7 +38,7 @@ def steps_until_near(error: Floats, limit: float, window: int, within: int) -> i
 
 
 def seconds_until_settled(caps: Sequence[tuple[float, int]]) -> float:
-    """The time from which on the caps, averaged over the last ``WORDS``, are near the settled one.
+    """The time from which on the mean of the last ``CAPS_AVERAGED`` caps is near the settled one.
 
     Near: within ``NEAR``. Settled: the median over the last third.
 
@@ -47,6 +47,6 @@ def seconds_until_settled(caps: Sequence[tuple[float, int]]) -> float:
     """
     at_s, cap = np.array(caps, dtype=float).T
     settled = float(np.median(cap[-(len(cap) // 3) :]))
-    smooth = np.convolve(cap, np.full(WORDS, 1 / WORDS), "valid")
+    smooth = np.convolve(cap, np.full(CAPS_AVERAGED, 1 / CAPS_AVERAGED), "valid")
     off = np.flatnonzero(np.abs(smooth - settled) > NEAR * settled)
-    return float(at_s[min(off[-1] + WORDS, len(at_s) - 1)]) if len(off) else 0.0
+    return float(at_s[min(off[-1] + CAPS_AVERAGED, len(at_s) - 1)]) if len(off) else 0.0

@@ -8,14 +8,15 @@ not modelled: it is never what is short.
 import numpy as np
 
 from controller.config import BatchingConfig
-from controller.models.lookahead import Ints, LiveRequests
-from controller.policies.base import LiveBatch
+from controller.models.lookahead import Ints
+from controller.models.requests import Requests
+from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, ReplicaReport, StepSample
 from replicas.governor import Governor
 from replicas.profile import StepNoise, StepProfile
 
 WAITING = 1000  # the queue's length, always
-LONGEST = 16_384  # tokens that any of them may say
+LONGEST = 16_384  # tokens that any of them may generate
 
 
 class BareEngine:
@@ -43,7 +44,7 @@ class BareEngine:
             profile.max_num_seqs, profile.max_num_batched_tokens, profile.kv_tokens * 100, 16
         )
         self.governor = Governor(config, size, leased=True, now_s=now_s)
-        # Of each running request: tokens computed, prompt, said, and what it will say.
+        # Of each running request: tokens computed, prompt, generated, and what it will generate.
         self._running: Ints = np.zeros((4, 0), dtype=np.int64)
         self._queue = self._draw(WAITING)
 
@@ -59,8 +60,8 @@ class BareEngine:
 
     def step(self) -> StepSample:
         """One step; returns what it did."""
-        limits = self.governor.before_step(self.state, self.now_s, self._live)
-        computed, prompt, said, _ = self._running
+        limits = self.governor.before_step(self.state, self.now_s, self._read_batch)
+        computed, prompt, generated, _ = self._running
         before = computed.copy()
         decoding = computed >= prompt
         decodes = int(decoding.sum())
@@ -76,12 +77,12 @@ class BareEngine:
             computed[index] += chunk
             budget -= chunk
         chunks += self._start(budget, limits.max_running)
-        computed, prompt, said, _ = self._running
+        computed, prompt, generated, _ = self._running
         prefill = sum(chunk for chunk, _ in chunks)
         context = sum(chunk * held + chunk * chunk // 2 for chunk, held in chunks)
         duration_s = self._profile.step_s(decodes, kv, prefill, context) * self._noise.factor()
         self.now_s += duration_s
-        said[computed >= prompt] += 1
+        generated[computed >= prompt] += 1
         self._end()
         sample = StepSample(decodes, kv, prefill, context, duration_s)
         self.governor.after_step(sample, len(chunks))
@@ -89,8 +90,8 @@ class BareEngine:
 
     def _start(self, budget: int, cap: int) -> list[tuple[int, int]]:
         chunks: list[tuple[int, int]] = []
-        seats = cap - self._running.shape[1]
-        while budget > 0 and len(chunks) < seats:
+        slots = cap - self._running.shape[1]
+        while budget > 0 and len(chunks) < slots:
             chunk = min(budget, int(self._queue[1, len(chunks)]))
             self._queue[0, len(chunks)] = chunk
             chunks.append((chunk, 0))
@@ -104,26 +105,28 @@ class BareEngine:
         return chunks
 
     def _end(self) -> None:
-        _, prompt, said, length = self._running
-        ended = said >= length
+        _, prompt, generated, length = self._running
+        ended = generated >= length
         if ended.any():
-            for inputs, outputs in zip(prompt[ended], said[ended], strict=True):
+            for inputs, outputs in zip(prompt[ended], generated[ended], strict=True):
                 self.governor.finished(int(inputs), int(outputs))
             self._running = self._running[:, ~ended]
 
-    def _live(self) -> LiveBatch:
-        return LiveBatch(_live(self._running), lambda n: _live(self._queue[:, :n]))
+    def _read_batch(self) -> Batch:
+        return Batch(_numbers(self._running), lambda n: _numbers(self._queue[:, :n]))
 
     def report(self, replica_id: str) -> ReplicaReport:
         """What it tells the controller."""
         return self.governor.report(self.state, self.now_s, replica_id, "group")
 
     def apply(self, limits: BatchLimits) -> None:
-        """Take the controller's word."""
+        """Take the controller's limits."""
         self.governor.apply(limits, self.now_s)
 
 
-def _live(requests: Ints) -> LiveRequests:
-    computed, prompt, said, _ = requests
-    shared = np.zeros_like(said)
-    return LiveRequests(computed.copy(), prompt + said, said.copy(), LONGEST - said, shared)
+def _numbers(requests: Ints) -> Requests:
+    computed, prompt, generated, _ = requests
+    shared = np.zeros_like(generated)
+    return Requests(
+        computed.copy(), prompt + generated, generated.copy(), LONGEST - generated, shared
+    )

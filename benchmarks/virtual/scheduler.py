@@ -32,7 +32,7 @@ from benchmarks.workloads.requests import Request
 from controller.records import EngineState
 from replicas.scheduler import DynamicBatchScheduler
 
-TOKEN, END = 0, 1  # what the model that is not there says, and how it ends
+TOKEN, END = 0, 1  # what the model that is not there generates, and how it ends
 NOTHING: list[int] = []  # these three are shared by all requests: vLLM only reads them
 MORE = [TOKEN]
 LAST = [END]
@@ -61,7 +61,7 @@ class VirtualClock:
 
 
 class VirtualScheduler(DynamicBatchScheduler):
-    """The production scheduler on a virtual clock; it also says what happened."""
+    """The production scheduler on a virtual clock; it also tells what happened."""
 
     def __init__(
         self,
@@ -97,20 +97,20 @@ class VirtualScheduler(DynamicBatchScheduler):
         return taken
 
     def chunks(self, scheduled: SchedulerOutput) -> frozenset[str]:
-        """Who is not computed to its last token by this step, just scheduled: it says nothing."""
+        """Who is not computed to its last token by this step, just scheduled: it gets no token."""
         requests = self.requests
         return frozenset(
             one for one in scheduled.num_scheduled_tokens if requests[one].is_prefill_chunk
         )
 
-    def speak(
-        self, scheduled: SchedulerOutput, chunks: frozenset[str], left: Callable[[str], int]
+    def finish_step(
+        self, scheduled: SchedulerOutput, chunks: frozenset[str], remaining: Callable[[str], int]
     ) -> list[EngineCoreOutput]:
         """End a step: a token for each request whose prompt is computed, and its accepted drafts.
 
         Args:
-            chunks: what ``chunks`` said of it. With a step ahead, more is computed by now.
-            left: how many tokens a request has still to say.
+            chunks: what ``chunks`` returned for it. With a step ahead, more is computed by now.
+            remaining: how many tokens a request has still to generate.
 
         Returns:
             What the engine sends its client.
@@ -118,33 +118,33 @@ class VirtualScheduler(DynamicBatchScheduler):
         ids = list(scheduled.num_scheduled_tokens)
         requests = self.requests
         drafts = scheduled.scheduled_spec_decode_tokens
-        said = [
+        generated = [
             NOTHING
             if one in chunks or one not in requests  # gone since: it was scheduled once too often
-            else self._words(left(one), len(drafts[one]) if one in drafts else 0)
+            else self._sampled(remaining(one), len(drafts[one]) if one in drafts else 0)
             for one in ids
         ]
         result = ModelRunnerOutput(
             req_ids=ids,
             req_id_to_index={req_id: index for index, req_id in enumerate(ids)},
-            sampled_token_ids=said,
+            sampled_token_ids=generated,
         )
         outputs = self.update_from_output(scheduled, result)
         # A step ahead the drafts stay in the worker, and the scheduler has placeholders of them.
         if self._speculation and not self.scheduler_config.async_scheduling:
-            words = [[TOKEN] * self._speculation.tokens for _ in ids]
-            self.update_draft_token_ids(DraftTokenIds(ids, words))
+            drafted = [[TOKEN] * self._speculation.tokens for _ in ids]
+            self.update_draft_token_ids(DraftTokenIds(ids, drafted))
         return outputs[0].outputs if 0 in outputs else []
 
-    def _words(self, left: int, drafts: int) -> list[int]:
+    def _sampled(self, remaining: int, drafts: int) -> list[int]:
         accepted = 0
         if self._speculation:
             while accepted < drafts and self._random.random() < self._speculation.acceptance:
                 accepted += 1
-        said = min(1 + accepted, left)
-        if said == 1:
-            return LAST if left == 1 else MORE
-        return [TOKEN] * (said - 1) + (LAST if said == left else MORE)
+        generated = min(1 + accepted, remaining)
+        if generated == 1:
+            return LAST if remaining == 1 else MORE
+        return [TOKEN] * (generated - 1) + (LAST if generated == remaining else MORE)
 
     def _preempt_request(self, request: EngineRequest, *args: Any, **kwargs: Any) -> None:
         self._preempted.append(request.request_id)

@@ -15,7 +15,7 @@ class Watch:
         self._ours = False
         self._since_ns = 0
 
-    def turn(self, ours: bool) -> bool:
+    def switch(self, ours: bool) -> bool:
         """From here on it is ours, or not; returns what it was before."""
         now_ns = time.thread_time_ns()
         before = self._ours
@@ -26,18 +26,18 @@ class Watch:
 
 
 def timed(cls: type, *, ours: bool, names: Sequence[str] = TIMED) -> type:
-    """``cls`` with the methods that both sides call turning the watch of the instance."""
+    """``cls`` with the methods that both sides call switching the watch of the instance."""
 
-    def turning(name: str) -> Callable[..., Any]:
+    def switching(name: str) -> Callable[..., Any]:
         inherited = getattr(cls, name)
 
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            before = self.watch.turn(ours)
+            before = self.watch.switch(ours)
             try:
                 return inherited(self, *args, **kwargs)
             finally:
-                self.watch.turn(before)
+                self.watch.switch(before)
 
         return call
 
-    return type(f"Timed{cls.__name__}", (cls,), {name: turning(name) for name in names})
+    return type(f"Timed{cls.__name__}", (cls,), {name: switching(name) for name in names})

@@ -11,7 +11,7 @@ class Request:
     """One request of a workload.
 
     Args:
-        output_tokens: what it will say; no policy but the clairvoyant one may know.
+        output_tokens: how many it will generate; no policy but the clairvoyant one may know.
         max_tokens: what its client allowed; None: as much as the context has room for.
         priority: lower is served first; priorities are on where any is not 0.
     """
@@ -29,13 +29,13 @@ class LengthStats:
 
     Args:
         mean_input, mean_output: tokens.
-        mean_live: KV tokens that a decode attends to, over all decodes.
+        mean_held: KV tokens that a decode attends to, over all decodes.
         mean_context: tokens that a prompt token attends to, over all prompt tokens.
     """
 
     mean_input: float
     mean_output: float
-    mean_live: float
+    mean_held: float
     mean_context: float
 
 

@@ -67,7 +67,7 @@ class BatchController:
         return {"version": VERSION, "started_unix_s": self._started_unix_s, **known}
 
     def switch(self, enforce: bool, group: str | None) -> dict[str, Any]:
-        """Switch control off or on, for one group or all (None); replicas hear it when they report.
+        """Switch control off or on, for one group or all (None); replicas get it as they report.
 
         Returns:
             The ``Switch`` that was made of it, wire form.

@@ -11,7 +11,7 @@ from controller.capacity import capacity_per_s, out_of_reach
 from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepStats, fit
-from controller.models.survival import BINS, RING, Floats
+from controller.models.survival import BINS, ENDS_KEPT, Floats
 from controller.policies.base import Decision, Policy, Pool
 from controller.policies.registry import make_policy
 from controller.records import BatchLimits, EngineLimits, ReplicaReport, check_report
@@ -20,7 +20,7 @@ from controller.switch import Switch, Switches, is_on, merged, next_switch
 POOL_PERIOD_S = 0.25  # the pooled model is at most this old: one exchange at the fastest rate
 FEW = 16  # replicas: of so many, who joins counts at once; 1,000 join within half a second
 UNLIKE = 1.5  # replicas of one group differ by a few percent; a clock throttled halves the speed
-GONE_LEASES = 3  # a replica not heard for three leases is gone, not late
+GONE_LEASES = 3  # a replica without a report for three leases is gone, not late
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class _Ruled:
 class _Member:
     report: ReplicaReport
     counts: Floats  # of output lengths, as its report has them
-    heard_s: float
+    received_s: float
     ruled: _Ruled
     joined_at_exchange: int
     limits: BatchLimits = field(init=False)  # decided from a pool that has this report in it
@@ -145,7 +145,7 @@ class ControlLoop:
         # Over all groups: one whose application was taken down has nobody left to prune it.
         for name, group in list(self._groups.items()):
             for replica_id, member in list(group.members.items()):
-                if member.heard_s < now_s - GONE_LEASES * member.ruled.config.lease_s:
+                if member.received_s < now_s - GONE_LEASES * member.ruled.config.lease_s:
                     group.leave(replica_id)
                     group.counts -= group.members.pop(replica_id).counts
             if not group.members:
@@ -209,7 +209,7 @@ class ControlLoop:
                     "pool": group.pool,
                     "replicas": {
                         replica_id: {
-                            "age_s": now_s - member.heard_s,
+                            "age_s": now_s - member.received_s,
                             "joined_at_exchange": member.joined_at_exchange,
                             "batching": member.ruled.config,
                             "report": member.report,
@@ -226,15 +226,14 @@ class ControlLoop:
 def unlike(reports: Sequence[ReplicaReport]) -> frozenset[str]:
     """Replicas whose steps take another time than their group's: a throttled or shared GPU.
 
-    Each says by its own model what the group's average batch would take it; who is ``UNLIKE`` times
-    off the median is left out of the group's model and gets its own. Of two nobody can say which
-    one is odd.
+    Each replica's own model predicts the group's average batch. One that is ``UNLIKE`` times off
+    the median is left out of the group's model and gets its own. Of two, neither is the odd one.
     """
     known = [r for r in reports if r.model is not None and r.recent.steps]
     if len(known) < 3:
         return frozenset()
     decodes = median(r.recent.decodes for r in known)
-    held = median(r.lengths.mean_live for r in known)
+    held = median(r.lengths.mean_held for r in known)
     took = {
         r.replica_id: r.model.predict_s(decodes, decodes * held, 0, 0) for r in known if r.model
     }
@@ -254,7 +253,7 @@ def _usual_tail_frac(reports: Sequence[ReplicaReport]) -> float:
 
 def _old_news(report: ReplicaReport, last: _Member, now_s: float) -> bool:
     """Sent twice or overtaken. Past a lease, a lower number is an engine that started anew."""
-    return report.seq <= last.report.seq and now_s < last.heard_s + last.limits.lease_s
+    return report.seq <= last.report.seq and now_s < last.received_s + last.limits.lease_s
 
 
 def _counts(report: ReplicaReport) -> Floats:
@@ -264,13 +263,17 @@ def _counts(report: ReplicaReport) -> Floats:
 
 
 def _for_a_newcomer(group: _Group, report: ReplicaReport) -> tuple[float, ...] | None:
-    """The group's counts of output lengths, if they say more than the replica's own."""
-    if len(report.outputs) != BINS or sum(report.outputs) >= RING or group.counts.sum() <= RING:
+    """The group's counts of output lengths, if they hold more than the replica's own."""
+    if (
+        len(report.outputs) != BINS
+        or sum(report.outputs) >= ENDS_KEPT
+        or group.counts.sum() <= ENDS_KEPT
+    ):
         return None
     return tuple(group.counts.tolist())
 
 
 def _held_uncapped(engine: EngineLimits, lengths: LengthMoments) -> int:
     """Requests that run together where no cap is applied: as many as its size and memory hold."""
-    fitting = engine.kv_tokens / lengths.mean_live if lengths.mean_live else engine.max_num_seqs
+    fitting = engine.kv_tokens / lengths.mean_held if lengths.mean_held else engine.max_num_seqs
     return max(int(min(engine.max_num_seqs, fitting)), 1)

@@ -16,7 +16,6 @@ from controller.models.lookahead import (
     Floats,
     Forecast,
     Ints,
-    LiveRequests,
     Outlook,
     forecast,
     forecast_leading,
@@ -24,8 +23,9 @@ from controller.models.lookahead import (
     leading,
 )
 from controller.models.price import first_passage, pays, recompute_price
+from controller.models.requests import Requests
 from controller.models.step_time import StepModel
-from controller.models.survival import RING, Exposure, LengthHistory, Survival
+from controller.models.survival import ENDS_KEPT, Exposure, LengthHistory, Survival
 
 # What is known of lengths is brought up to date every HURRY_STEPS, but more seldom once KNOWN ends
 # tell them to 10% and fewer than NEW of these are new: 2% more would not move a decision.
@@ -40,7 +40,7 @@ COOL_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _Forecasts:
     """A forecast and what it began with.
 
     Args:
@@ -77,15 +77,15 @@ class Admission:
         self.theta = THETA_START
         self._history = LengthHistory()
         # Output tokens of those that ended since the last refresh; nobody may ask for long.
-        self._finished: deque[int] = deque(maxlen=RING)
-        self._left: deque[int] = deque(maxlen=RING)
+        self._finished: deque[int] = deque(maxlen=ENDS_KEPT)
+        self._aborted: deque[int] = deque(maxlen=ENDS_KEPT)
         self._fleet: Exposure | None = None
         self._shifted = False  # lengths have changed since: the group's are older than that
         self._survival: Survival | None = None
         self._outlook: Outlook | None = None
         self._made = self._steps = self._cool_until = 0
 
-    def hear(self, fleet_counts: tuple[float, ...] | None) -> None:
+    def receive(self, fleet_counts: tuple[float, ...] | None) -> None:
         """The group's counts of output lengths, for as long as the own ones are few."""
         if fleet_counts is not None and not self._shifted:  # the local fallback has none
             self._fleet = Exposure.of_finished(fleet_counts)
@@ -104,9 +104,9 @@ class Admission:
         if applied:
             self._move_theta(-THETA_STEP * (self._epsilon or 0.0))
 
-    def left(self, output_tokens: int) -> None:
+    def aborted(self, output_tokens: int) -> None:
         """A request was aborted after so many tokens."""
-        self._left.append(output_tokens)
+        self._aborted.append(output_tokens)
 
     def preempted(self) -> None:
         """A request lost its KV blocks: memory was overcommitted."""
@@ -120,8 +120,8 @@ class Admission:
 
     def fitting(
         self,
-        running: LiveRequests,
-        candidates: LiveRequests,
+        running: Requests,
+        candidates: Requests,
         kv_used: int,
         model: StepModel,
         held_elsewhere: int = 0,
@@ -150,7 +150,7 @@ class Admission:
             fitting = min(fitting, leading(peaks <= self._kv_tokens))
         return fitting, batch.together
 
-    def _paying(self, batch: "_Batch", running: int, model: StepModel) -> int:
+    def _paying(self, batch: "_Forecasts", running: int, model: StepModel) -> int:
         """How many candidates, in order, gain more by starting now than they may lose."""
         base, together, held = batch.base, batch.together, batch.holds
         n = len(held)
@@ -175,8 +175,8 @@ class Admission:
 
     def forecast(
         self,
-        running: LiveRequests,
-        candidates: LiveRequests,
+        running: Requests,
+        candidates: Requests,
         kv_used: int,
         held_elsewhere: int = 0,
     ) -> Forecast:
@@ -185,11 +185,11 @@ class Admission:
 
     def _forecast(
         self,
-        running: LiveRequests,
-        candidates: LiveRequests,
+        running: Requests,
+        candidates: Requests,
         kv_used: int,
         held_elsewhere: int,
-    ) -> "_Batch":
+    ) -> "_Forecasts":
         outlook = self._looked_out(running, candidates)
         frac, common = self._in_memory(running, kv_used - held_elsewhere)
         block = self._block_tokens
@@ -197,7 +197,7 @@ class Admission:
         if common:
             base = base.with_prefixes(common, int(running.shared.sum()))
         leading_ones = forecast_leading(candidates, outlook, block_tokens=block, frac=frac)
-        return _Batch(
+        return _Forecasts(
             outlook.ahead,
             base,
             base.plus(leading_ones),
@@ -207,7 +207,7 @@ class Admission:
             held_elsewhere,
         )
 
-    def _in_memory(self, running: LiveRequests, kv_used: int) -> tuple[float, float]:
+    def _in_memory(self, running: Requests, kv_used: int) -> tuple[float, float]:
         """Of what a request holds alone, the part kept in memory; and what prefixes take there.
 
         What is used beyond what requests hold alone is shared prefixes, by two requests at least.
@@ -219,7 +219,7 @@ class Admission:
             return kv_used / alone, 0.0
         return 1.0, min(max(kv_used - alone, 0), int(running.shared.sum()) / 2)
 
-    def _current(self, running: LiveRequests, candidates: LiveRequests) -> Survival:
+    def _current(self, running: Requests, candidates: Requests) -> Survival:
         """What is known of lengths, brought up to date where it is due."""
         known = self._history.ends
         settled = known >= KNOWN and len(self._finished) <= NEW * known
@@ -227,18 +227,18 @@ class Admission:
         if self._survival and self._steps < self._made + at_most:
             return self._survival
         self._made = self._steps
-        # Who lost its KV blocks waits with what it has said.
+        # A preempted request waits with the tokens it has generated.
         outputs = np.concatenate([running.outputs, candidates.outputs])
-        if self._history.update(self._finished, self._left, outputs, self._survival):
+        if self._history.update(self._finished, self._aborted, outputs, self._survival):
             self._fleet, self._shifted = None, True
         self._finished.clear()
-        self._left.clear()
+        self._aborted.clear()
         self._survival = Survival(self._pooled())
         return self._survival
 
-    def _looked_out(self, running: LiveRequests, candidates: LiveRequests) -> Outlook:
+    def _looked_out(self, running: Requests, candidates: Requests) -> Outlook:
         """The outlook, made when it is asked for: with memory to spare nobody does."""
-        # Who waits may be older than all that run.
+        # A waiting request may be older than all running ones.
         oldest = int(max(running.outputs.max(initial=0), candidates.outputs.max(initial=0)))
         survival, last = self._current(running, candidates), self._outlook
         if last is None or last.survival is not survival or not last.knows(oldest):
@@ -247,7 +247,7 @@ class Admission:
 
     def _pooled(self) -> Exposure:
         own, fleet = self._history.seen, self._fleet
-        missing = RING - self._history.ends
+        missing = ENDS_KEPT - self._history.ends
         if fleet is None or missing <= 0:
             return own
         # A newcomer's own history, filled up with the group's.

@@ -9,7 +9,7 @@ PER_DECADE = 20  # a bin is 12% wide: a percentile is right to 6%
 BINS = 6 * PER_DECADE  # 0.1 ms to 100 s; the last bin holds all that is longer
 
 
-def bin_of(duration_s: float) -> int:
+def duration_bin(duration_s: float) -> int:
     """The bin that counts ``duration_s``; the ends hold everything beyond them."""
     if duration_s <= LOWEST_S:
         return 0
@@ -70,7 +70,7 @@ class HistogramCounter:
         self._total_s = 0.0
 
     def add(self, duration_s: float, times: int = 1) -> None:
-        self._counts[bin_of(duration_s)] += times
+        self._counts[duration_bin(duration_s)] += times
         self._total_s += duration_s * times
 
     def snapshot(self) -> LogHistogram:

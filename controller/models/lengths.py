@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import astuple, dataclass
 from typing import Self
 
-RING = 1024  # finished requests remembered: a minute or so of one replica's traffic
+REQUESTS_KEPT = 1024  # finished requests remembered: a minute or so of one replica's traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class LengthMoments:
         return max(var_in, 0.0) + max(var_out, 0.0)
 
     @property
-    def variance_live(self) -> float:
+    def variance_held(self) -> float:
         """Variance of what a running request holds, tokens^2, taken for each length uniform in age.
 
         A request of lengths i and o is seen in proportion to o and holds i + o/2 on average, with
@@ -62,7 +62,7 @@ class LengthMoments:
         return max(var_in + var_out / 4 + cov, 0.0) + self.output_sq / self.n / 12
 
     @property
-    def mean_live(self) -> float:
+    def mean_held(self) -> float:
         """What a running request holds on average, tokens: time-weighted, not eq. 8's.
 
         A request is seen in proportion to its output length and holds its input plus a half of
@@ -74,9 +74,9 @@ class LengthMoments:
 
 
 class LengthRing:
-    """The lengths of the last ``RING`` finished requests, with their moments kept as they move."""
+    """Lengths of the last ``REQUESTS_KEPT`` finished requests, with moments kept as they move."""
 
-    def __init__(self, size: int = RING) -> None:
+    def __init__(self, size: int = REQUESTS_KEPT) -> None:
         self._lengths: deque[tuple[int, int]] = deque()
         self._size = size
         self._sums = [0] * 6

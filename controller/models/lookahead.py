@@ -1,8 +1,9 @@
 """Who may start now, so that neither KV memory nor the step outgrows its limit later on.
 
 The batch is followed h steps ahead for some h, as it would go on if nobody else came. Request i
-holds c_i tokens and has said g_i. It is still there with probability q_i = S(g_i + h) / S(g_i), and
-then holds c_i + h. So KV memory holds M(h) = sum (c_i + h) q_i tokens with the variance
+holds c_i tokens and has generated g_i. It is still there with probability
+q_i = S(g_i + h) / S(g_i), and then holds c_i + h. So KV memory holds M(h) = sum (c_i + h) q_i
+tokens with the variance
 
     V(h) = sum (c_i + h)^2 q_i (1 - q_i)
 
@@ -27,7 +28,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.models.survival import EDGES, Survival, bin_of
+from controller.models.requests import Requests
+from controller.models.survival import EDGES, Survival, length_bin
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -59,7 +61,7 @@ class Outlook:
     Ages are taken to the middle of their bin (``survival.EDGES``), so that a step only picks rows.
 
     Args:
-        oldest: no request has said more tokens than this.
+        oldest: no request has generated more tokens than this.
         last: an outlook that is not needed any more; its memory is used again.
 
     Attributes:
@@ -113,89 +115,19 @@ class Outlook:
 
     def knows(self, oldest: int) -> bool:
         """Whether every age up to this one is in it."""
-        return bin_of(oldest) + 1 < len(self.ages) if oldest else True
+        return length_bin(oldest) + 1 < len(self.ages) if oldest else True
 
 
 _LOWER = np.array(EDGES)
-# Row 0 is who has said nothing; row k + 1 who has said as much as bin k holds.
+# Row 0 is a request without a token; row k + 1 one whose generated tokens fall into bin k.
 _MIDDLES: Ints = np.array(
     [0, *((a + b - 1) // 2 for a, b in pairwise([*EDGES, EDGES[-1] + 1]))], dtype=np.int64
 )
 
 
 def age_row(outputs: Ints) -> Ints:
-    """The row of an ``Outlook`` for requests that have said so many tokens."""
+    """The row of an ``Outlook`` for requests with so many generated tokens."""
     return np.searchsorted(_LOWER, outputs, side="right")
-
-
-@dataclass(frozen=True, slots=True)
-class LiveRequests:
-    """Requests as they are now, one element each, in the order of service.
-
-    Args:
-        computed: tokens whose KV is in memory.
-        tokens: prompt and output tokens so far: what will be in memory once prefill is done.
-        outputs: output tokens so far.
-        allowed: how many more it may say.
-        shared: tokens at its beginning whose KV another request holds as well.
-    """
-
-    computed: Ints
-    tokens: Ints
-    outputs: Ints
-    allowed: Ints
-    shared: Ints
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    @property
-    def held(self) -> int:
-        """Tokens that all of them hold once their prefill is done."""
-        return int(self.tokens.sum())
-
-    def most(self, longest: int) -> int:
-        """What they hold alone, together, if each says ``longest`` more, or all it may; tokens."""
-        return self.held - int((self.shared - np.minimum(self.allowed, longest)).sum())
-
-    def where(self, mask: NDArray[np.bool_]) -> "LiveRequests":
-        """Those for which ``mask``, shape (n,), is true."""
-        return LiveRequests(
-            self.computed[mask],
-            self.tokens[mask],
-            self.outputs[mask],
-            self.allowed[mask],
-            self.shared[mask],
-        )
-
-    def first(self, n: int) -> "LiveRequests":
-        """The first n of them."""
-        return LiveRequests(
-            self.computed[:n],
-            self.tokens[:n],
-            self.outputs[:n],
-            self.allowed[:n],
-            self.shared[:n],
-        )
-
-
-def live_requests(
-    computed: Sequence[int],
-    prompts: Sequence[int],
-    outputs: Sequence[int],
-    most: Sequence[int],
-    shared: Sequence[int] | None = None,
-) -> LiveRequests:
-    """From a list each of computed tokens, prompt tokens, outputs, the most outputs allowed, and
-    tokens shared with others; None: nothing is."""
-    said = np.array(outputs, dtype=np.int64)
-    return LiveRequests(
-        np.array(computed, dtype=np.int64),
-        np.array(prompts, dtype=np.int64) + said,
-        said,
-        np.array(most, dtype=np.int64) - said,
-        np.zeros_like(said) if shared is None else np.array(shared, dtype=np.int64),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +165,7 @@ class Forecast:
 
         Args:
             common: tokens of memory that shared prefixes take.
-            shared: the sum of ``LiveRequests.shared`` over the batch: a prefix is shared by
+            shared: the sum of ``Requests.shared`` over the batch: a prefix is shared by
                 k = shared / common of them, and still needed with probability 1 - (1 - q)^k.
         """
         gone = 1 - (self.reads - self.mean) / shared
@@ -248,7 +180,7 @@ class Forecast:
 
 
 def forecast(
-    requests: LiveRequests, outlook: Outlook, *, block_tokens: int, frac: float = 1.0
+    requests: Requests, outlook: Outlook, *, block_tokens: int, frac: float = 1.0
 ) -> Forecast:
     """How a batch goes on by itself, but for the prefixes it shares.
 
@@ -282,9 +214,7 @@ def forecast(
     )
 
 
-def _one_by_one(
-    requests: LiveRequests, outlook: Outlook, block_tokens: int, frac: float
-) -> Forecast:
+def _one_by_one(requests: Requests, outlook: Outlook, block_tokens: int, frac: float) -> Forecast:
     # Past the last of them there is nothing to sum.
     h = int(np.searchsorted(outlook.ahead, requests.allowed.max()))
     sums = np.zeros((6, len(outlook.ahead)))
@@ -300,7 +230,7 @@ def _one_by_one(
 
 
 def forecast_leading(
-    requests: LiveRequests, outlook: Outlook, *, block_tokens: int, frac: float = 1.0
+    requests: Requests, outlook: Outlook, *, block_tokens: int, frac: float = 1.0
 ) -> Forecast:
     """``forecast`` of the first request, the first two, and so on: shapes (n, horizons)."""
     h = len(outlook.ahead)
@@ -313,7 +243,7 @@ def forecast_leading(
     return Forecast(alive, mean, chance, error, worst, reads)
 
 
-def holds(requests: LiveRequests, block_tokens: int, frac: float) -> Floats:
+def holds(requests: Requests, block_tokens: int, frac: float) -> Floats:
     """Tokens of memory that each takes alone.
 
     With a whole block for the last one, of which half is empty on average: equal requests that
@@ -322,9 +252,7 @@ def holds(requests: LiveRequests, block_tokens: int, frac: float) -> Floats:
     return np.asarray(frac * (requests.tokens - requests.shared) + block_tokens, dtype=float)
 
 
-def _terms(
-    requests: LiveRequests, outlook: Outlook, block_tokens: int, frac: float, h: int
-) -> Floats:
+def _terms(requests: Requests, outlook: Outlook, block_tokens: int, frac: float, h: int) -> Floats:
     """Of each request at the first h horizons: what it holds while it may be there, q, and what it
     holds times q and times q e; shape (4, n, h). The next call overwrites it."""
     row, ahead = age_row(requests.outputs), outlook.ahead[:h]

@@ -54,6 +54,6 @@ def linear_batch(eta: float, l0: float, mean: float) -> int:
     return math.floor((eta - l0) / mean)
 
 
-def live_batch(total_blocks: float, used_blocks: float, running: int, factor: float) -> int:
+def published_batch(total_blocks: float, used_blocks: float, running: int, factor: float) -> int:
     """The authors' published code: blocks x factor / (blocks per running request)."""
     return math.floor(total_blocks * factor / (used_blocks / running))

@@ -10,7 +10,7 @@ import math
 from controller.models.outliers import Outliers
 from controller.models.step_time import FEATURES, SCALE, StepModel
 
-FORGET = 0.98  # per step: 50 steps are remembered, 2.5 s at 50 ms
+ONLINE_FORGET = 0.98  # per step: 50 steps are remembered, 2.5 s at 50 ms
 REFIT_STEPS = 8  # a fit takes as long as the bookkeeping of a step or two
 PRIOR_STEPS = 5.0  # what the group's model weighs, in steps of this engine
 TINY = 1e-6  # of a scaled step: a feature that was never seen keeps its prior
@@ -30,11 +30,11 @@ def guess(limit_s: float) -> StepModel:
 class OnlineStepModel:
     """Least squares over the last steps, shrunk towards a prior (information form).
 
-    Solves (A + R) theta = b + R theta0 with A and b forgotten at ``FORGET`` per step. R weighs the
-    prior as so many steps in each feature's own size, so the result does not depend on units, and
-    a direction that the steps do not excite stays where the prior has it. No coefficient is
-    negative. Plain Python: for five unknowns, once per step, numpy's calls cost more than the sums.
-    A single outlier is cut (``controller.models.outliers``).
+    Solves (A + R) theta = b + R theta0 with A and b forgotten at ``ONLINE_FORGET`` per step. R
+    weighs the prior as so many steps in each feature's own size, so the result does not depend on
+    units, and a direction that the steps do not excite stays where the prior has it. No
+    coefficient is negative. Plain Python: for five unknowns, once per step, numpy's calls cost
+    more than the sums. A single outlier is cut (``controller.models.outliers``).
 
     Attributes:
         tail_frac: the measured one of ``StepModel``; None: the prior's.
@@ -78,9 +78,9 @@ class OnlineStepModel:
         for i, row in enumerate(self._a):
             x = v[i]
             for j in range(i + 1):
-                row[j] = FORGET * row[j] + x * v[j]
-            self._b[i] = FORGET * self._b[i] + x * duration_s
-        self._n = FORGET * self._n + 1
+                row[j] = ONLINE_FORGET * row[j] + x * v[j]
+            self._b[i] = ONLINE_FORGET * self._b[i] + x * duration_s
+        self._n = ONLINE_FORGET * self._n + 1
         self._unfitted += 1
         if self._unfitted >= REFIT_STEPS:
             self._solve()
@@ -136,7 +136,7 @@ def prefill_room(model: StepModel, decodes: int, kv: int, context: int, limit_s:
     """The longest prefill chunk, tokens, with which a step ends by ``limit_s``; may be negative.
 
     Args:
-        context: tokens of the first prompt in line that are computed already.
+        context: tokens of the first prompt of the queue that are computed already.
     """
     room_s = limit_s - model.predict_s(decodes, kv, 0, 0)
     # c4/2 P^2 + (c3 + c4 context) P = room

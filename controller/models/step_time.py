@@ -19,7 +19,7 @@ from controller.models.outliers import LEAST_SPREAD, OUTLIER, Outliers
 # of KV, 1k prefill tokens, 1M token^2 of prefill attention.
 SCALE = np.array([1.0, 1e2, 1e5, 1e3, 1e6])
 FEATURES = len(SCALE)
-FORGET = 0.999  # per step: about a thousand steps, 30 s of a busy engine, are remembered
+POOL_FORGET = 0.999  # per step: about a thousand steps, 30 s of a busy engine, are remembered
 RIDGE = 1e-3  # of one scaled step: settles what the data leaves open, and nothing else
 MIN_STEPS = 50  # ten per coefficient
 ROUNDS = 5  # a pause among 50 steps moves their fit by a fiftieth, and each round cuts that
@@ -125,8 +125,8 @@ class StepFit:
 
     def _fold(self, rows: NDArray[np.float64]) -> None:
         v, t = rows[:, :FEATURES] / SCALE, rows[:, FEATURES]
-        weight = FORGET ** np.arange(len(rows) - 1, -1, -1)
-        fade = FORGET ** len(rows)
+        weight = POOL_FORGET ** np.arange(len(rows) - 1, -1, -1)
+        fade = POOL_FORGET ** len(rows)
         self._a = fade * self._a + v.T @ (v * weight[:, None])
         self._b = fade * self._b + v.T @ (t * weight)
         self._n = fade * self._n + float(weight.sum())

@@ -1,4 +1,4 @@
-"""How long a request that has said g tokens goes on: survival of output lengths, with its error.
+"""Survival of output lengths: how long a request goes on after g generated tokens, with its error.
 
 Per bin of ages, the share that ends in it: ends over those that got so far and had their outcome.
 It is Kaplan and Meier's estimate (1958) with late entry: a request counts for the ages it was seen
@@ -20,7 +20,9 @@ Ints = NDArray[np.int64]
 
 LONGEST = 1 << 17  # tokens; longer answers count as this long
 GROWTH = 1.03  # bins are 3% wide where that is more than a token: where equal lengths end matters
-RING = 500  # finished answers remembered: an error of 4% of the batch, and news of a shift in time
+ENDS_KEPT = (
+    500  # finished answers remembered: an error of 4% of the batch, and news of a shift in time
+)
 GONE = 0.02  # "nearly all have ended": further ahead nothing is asked
 
 # What is believed of ages that nobody was seen at: Lomax's law (1954), a hazard that falls with age
@@ -47,7 +49,7 @@ EDGES = _edges()
 BINS = len(EDGES)
 
 
-def bin_of(tokens: int) -> int:
+def length_bin(tokens: int) -> int:
     """The bin that counts an output of ``tokens`` (at least 1)."""
     return bisect_right(EDGES, tokens) - 1 if tokens > 1 else 0
 
@@ -77,7 +79,7 @@ def believed(seen: "Exposure") -> Floats:
 class OutputCounts:
     """Counts per bin of the last ``size`` finished requests' output lengths."""
 
-    def __init__(self, size: int = RING) -> None:
+    def __init__(self, size: int = ENDS_KEPT) -> None:
         self._size = size
         self._bins: deque[int] = deque()
         self.counts = [0] * BINS
@@ -86,7 +88,7 @@ class OutputCounts:
         return len(self._bins)
 
     def add(self, output_tokens: int) -> None:
-        index = bin_of(output_tokens)
+        index = length_bin(output_tokens)
         self._bins.append(index)
         self.counts[index] += 1
         if len(self._bins) > self._size:
@@ -122,7 +124,7 @@ class Exposure:
 
 
 def outlived(outputs: Ints) -> Floats:
-    """How many of the requests that have said so many tokens are past each bin, shape (BINS,)."""
+    """How many requests with these generated tokens are past each bin, shape (BINS,)."""
     past = np.searchsorted(_EDGES, outputs + 1, side="right") - 1
     counted = np.bincount(past, minlength=BINS)[:BINS].astype(float)
     beyond: Floats = counted[::-1].cumsum()[::-1] - counted
@@ -137,8 +139,8 @@ class LengthHistory:
     has shown, and one that ran before the history began for nothing of before; counting whole ages
     would make answers seem longer by a fifth where 100 run and 500 are remembered.
 
-    Older outcomes fade, by 1/e over ``RING`` ends. When answers change at once, what was seen
-    before the change is dropped (``ShiftAlarm``).
+    Older outcomes fade, by 1/e over ``ENDS_KEPT`` ends. When answers change at once, what was
+    seen before the change is dropped (``ShiftAlarm``).
     """
 
     def __init__(self) -> None:
@@ -153,27 +155,33 @@ class LengthHistory:
         return float(self.seen.ended.sum())
 
     def update(
-        self, finished: Sequence[int], left: Sequence[int], outputs: Ints, known: "Survival | None"
+        self,
+        finished: Sequence[int],
+        aborted: Sequence[int],
+        outputs: Ints,
+        known: "Survival | None",
     ) -> bool:
         """Take what happened since the last update.
 
         Args:
             finished: output tokens of the requests that ended by themselves.
-            left: of those that ended otherwise: aborted, say.
+            aborted: of those that were aborted.
             outputs: output tokens so far of those that are here, shape (n,).
             known: what was believed in the meantime.
 
         Returns:
             Whether the older history was dropped.
         """
-        ended = np.bincount([bin_of(tokens) for tokens in finished], minlength=BINS).astype(float)
+        ended = np.bincount([length_bin(tokens) for tokens in finished], minlength=BINS).astype(
+            float
+        )
         through = outlived(outputs)
-        past = through - self._outlived + outlived(np.array(left, dtype=np.int64))
+        past = through - self._outlived + outlived(np.array(aborted, dtype=np.int64))
         self._outlived = through
         # A request that is out of sight for a moment takes its past with it, and brings it back.
         at_risk = np.maximum(ended[::-1].cumsum()[::-1] + past, ended)
         new = Exposure(ended, at_risk)
-        self.seen = self.seen.times(math.exp(-len(finished) / RING)).plus(new)
+        self.seen = self.seen.times(math.exp(-len(finished) / ENDS_KEPT)).plus(new)
         self._since = self._since.plus(new)
         if known is None:
             return False
@@ -205,7 +213,7 @@ class ShiftAlarm:
 
     @property
     def level(self) -> float:
-        """0: nothing speaks for a change."""
+        """0: nothing indicates a change."""
         return max(self._more, self._fewer)
 
     def add(self, ends: float, expected: float) -> bool:

@@ -1,14 +1,14 @@
 """``adaptive``, the default: memory by looking ahead, latency by sizing every step's prefill chunk.
 
-The step half decides in the engine, before every step, from the live batch:
+The step half decides in the engine, before every step, from the batch:
 
 - *Memory* (``controller.models.admission``). Waiting requests start in queue order as long as the
   steps that each runs before KV memory overflows are worth more than computing it again; under an
   SLA, for which a preempted request is late, no more of them than its percentile allows.
 - *Latency* (``policies.chunk``). The chunk of prompt tokens is what the SLA leaves beside
   the decodes, by an online step-time model less a margin corrected by the violations that happen.
-  As the batch grows the room for prompts shrinks, so admission ends by itself; and who would, with
-  the KV tokens of all, make a later step too long does not start either.
+  As the batch grows the room for prompts shrinks, so admission ends by itself. A request that
+  would, with the KV tokens of all, make a later step too long does not start either.
 
 The fleet half publishes the cap that this comes to on average, for autoscaling, routing and people;
 it has no integrator, so nothing winds up while the load does not reach it.
@@ -24,10 +24,11 @@ from controller.config import BatchingConfig
 from controller.models import memory
 from controller.models.admission import Admission
 from controller.models.lengths import LengthMoments
-from controller.models.lookahead import Ints, LiveRequests
+from controller.models.lookahead import Ints
 from controller.models.online import OnlineStepModel, guess
+from controller.models.requests import Requests
 from controller.models.step_time import MIN_STEPS, StepModel
-from controller.policies.base import Decision, Live, LiveBatch, Pool
+from controller.policies.base import Batch, Decision, Pool, ReadBatch
 from controller.policies.chunk import ChunkSizer
 from controller.records import (
     BatchLimits,
@@ -42,8 +43,8 @@ from controller.records import (
 Bools = NDArray[np.bool_]
 
 ONCE = 64  # as many may start in one step: more would not get a chunk of it
-# Weight of the newest word in the published cap: the last 10, 5 s. An engine's own model remembers
-# half of that, which is right for its next step, and makes a cap that trembles by 5%.
+# Weight of the newest decision in the published cap: the last 10, 5 s. An engine's own model
+# remembers half of that, which is right for its next step, and makes a cap that trembles by 5%.
 STEADY = 0.1
 UNKNOWN_STEP_S = 0.05  # a guess that the first steps overrule; only its proportions matter
 
@@ -74,14 +75,14 @@ class AdaptiveStep:
         chunks = self._chunks
         return chunks.model if chunks and chunks.steps >= MIN_STEPS else None
 
-    def hear(self, word: BatchLimits) -> None:
+    def receive(self, pushed: BatchLimits) -> None:
         """Take over what the group knows: its step-time model, its output lengths."""
-        self._applied = word.enforce
-        self._admission.hear(word.outputs)
+        self._applied = pushed.enforce
+        self._admission.receive(pushed.outputs)
         if self._chunks:
-            self._chunks.hear(word.model)
-        elif word.model is not None and word.model != self._time.prior:
-            self._time.believe(word.model)
+            self._chunks.receive(pushed.model)
+        elif pushed.model is not None and pushed.model != self._time.prior:
+            self._time.believe(pushed.model)
 
     def observe(self, sample: StepSample) -> None:
         self._admission.stepped()
@@ -94,8 +95,8 @@ class AdaptiveStep:
     def finished(self, output_tokens: int) -> None:
         self._admission.finished(output_tokens, applied=self._applied)
 
-    def left(self, output_tokens: int) -> None:
-        self._admission.left(output_tokens)
+    def aborted(self, output_tokens: int) -> None:
+        self._admission.aborted(output_tokens)
 
     def preempted(self) -> None:
         if self._applied:
@@ -105,13 +106,13 @@ class AdaptiveStep:
         if self._chunks and self._applied:
             self._chunks.resumed(gap_s)
 
-    def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:
+    def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         most = self._engine.max_num_batched_tokens
         prompts = bool(state.waiting) or (self._prefilling and self._chunks is not None)
         if not prompts or not (state.running or state.waiting):
             self._prefilling = False
             return StepLimits(self._b_max, most, reason="load")
-        batch = live()
+        batch = read_batch()
         running = batch.running
         left = running.tokens - running.computed
         prefilling = left > self._engine.tokens_per_decode
@@ -134,7 +135,7 @@ class AdaptiveStep:
             longest_chunk_tokens=longest,
         )
 
-    def _chunk(self, batch: LiveBatch, prefilling: Bools, decodes: int, most: int) -> int:
+    def _chunk(self, batch: Batch, prefilling: Bools, decodes: int, most: int) -> int:
         """Prompt tokens of the step."""
         if self._chunks is None or not decodes:
             return most
@@ -153,7 +154,7 @@ class AdaptiveStep:
                 chunk = min(wanted, most)
         return 0 if whole and chunk < least else chunk
 
-    def _longest(self, batch: LiveBatch, prompts: Ints, chunk: int) -> int:
+    def _longest(self, batch: Batch, prompts: Ints, chunk: int) -> int:
         """What one prompt may take of the chunk.
 
         Where vLLM holds long prompts to less than a step (``long_prompt_tokens``), it is so that
@@ -171,31 +172,31 @@ class AdaptiveStep:
         return min(max((chunk - short) // int(long.sum()), least, 1), threshold, chunk)
 
     def _admitted(
-        self, state: EngineState, batch: LiveBatch, free: int, longest: int, *, sla_binds: bool
+        self, state: EngineState, batch: Batch, free: int, longest: int, *, sla_binds: bool
     ) -> tuple[int, Reason]:
         """How many may start with ``free`` prompt tokens, and what keeps the next one waiting.
 
         Args:
             longest: prompt tokens of one request, at most.
         """
-        seats = min(self._b_max - state.running, ONCE)
+        slots = min(self._b_max - state.running, ONCE)
         if not state.waiting:
-            return max(seats, 0), "load"
-        if seats <= 0:
+            return max(slots, 0), "load"
+        if slots <= 0:
             return 0, "bound"
         by_chunk: Reason = "sla" if sla_binds else "bound"
         if free <= 0:
             return 0, by_chunk
-        candidates = _starting(batch.waiting(seats), free, longest)
+        candidates = _starting(batch.waiting(slots), free, longest)
         if not len(candidates):  # vLLM keeps those that wait in places of its own, too
-            return seats, "load"
+            return slots, "load"
         admitted, stopped = self._fitting(state, batch, candidates)
         if stopped is not None:
             return admitted, stopped
         return admitted, "load" if admitted >= state.waiting else by_chunk
 
     def _fitting(
-        self, state: EngineState, batch: LiveBatch, candidates: LiveRequests
+        self, state: EngineState, batch: Batch, candidates: Requests
     ) -> tuple[int, Reason | None]:
         """How many of the candidates fit, and what stopped the next one; None: nothing did."""
         admission, chunks, running = self._admission, self._chunks, batch.running
@@ -216,21 +217,21 @@ class AdaptiveStep:
         return fitting, "memory" if fitting < n else None
 
 
-def _starting(waiting: LiveRequests, free: int, longest: int) -> LiveRequests:
+def _starting(waiting: Requests, free: int, longest: int) -> Requests:
     """Those of the queue whose prompt begins within the next ``free`` prompt tokens."""
     taken = np.minimum(waiting.tokens - waiting.computed, longest)
     return waiting.first(int((np.cumsum(taken) - taken < free).sum()))
 
 
-def _to_boundary(batch: LiveBatch, prefilling: Bools, whole: int) -> int:
-    """The least that gets the first prompt in line any further, in whole multiples."""
-    line, at = (batch.running, int(prefilling.argmax())) if prefilling.any() else (None, 0)
-    if line is None:
-        line = batch.waiting(1)
-    if not len(line):
+def _to_boundary(batch: Batch, prefilling: Bools, whole: int) -> int:
+    """The least that gets the first prompt of the queue any further, in whole multiples."""
+    queue, at = (batch.running, int(prefilling.argmax())) if prefilling.any() else (None, 0)
+    if queue is None:
+        queue = batch.waiting(1)
+    if not len(queue):
         return whole
-    computed = int(line.computed[at])
-    return min(whole - computed % whole, int(line.tokens[at]) - computed)
+    computed = int(queue.computed[at])
+    return min(whole - computed % whole, int(queue.tokens[at]) - computed)
 
 
 class AdaptivePolicy:
@@ -255,9 +256,9 @@ class AdaptivePolicy:
         """b with b m + theta s sqrt(b) <= eta (eq. 12), m and s those of a running request."""
         if not lengths.output:
             return math.inf
-        mean = lengths.mean_live + report.engine.block_tokens / 2
+        mean = lengths.mean_held + report.engine.block_tokens / 2
         return float(
-            memory.exact_batch(report.engine.kv_tokens, mean, lengths.variance_live, self._theta)
+            memory.exact_batch(report.engine.kv_tokens, mean, lengths.variance_held, self._theta)
         )
 
     def _sla_batch(self, report: ReplicaReport, pool: Pool) -> float:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
-from controller.models.lookahead import LiveRequests, live_requests
+from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.records import (
     BatchLimits,
@@ -27,7 +27,7 @@ class Pool:
     """What all replicas of a group know together.
 
     Args:
-        replicas: how many were heard within the last leases.
+        replicas: how many reported within the last leases.
         lengths: moments of the lengths of their finished requests.
         model: step-time model of all their steps; None where not identified yet.
     """
@@ -59,7 +59,7 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LiveBatch:
+class Batch:
     """The requests that run, and the first n of those that may start, each in order of service.
 
     Args:
@@ -68,14 +68,14 @@ class LiveBatch:
             start it is ``shared``, too.
     """
 
-    running: LiveRequests
-    waiting: Callable[[int], LiveRequests]
+    running: Requests
+    waiting: Callable[[int], Requests]
     held_elsewhere_tokens: int = 0
 
 
-_NONE = live_requests([], [], [], [])
-NOBODY = LiveBatch(_NONE, lambda n: _NONE)
-Live = Callable[[], LiveBatch]
+_NONE = requests_of([], [], [], [])
+EMPTY_BATCH = Batch(_NONE, lambda n: _NONE)
+ReadBatch = Callable[[], Batch]
 
 
 class StepHalf(Protocol):
@@ -86,17 +86,17 @@ class StepHalf(Protocol):
         """The step-time model it goes by; None without one, or before it has seen enough."""
         ...
 
-    def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:
+    def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         """The limits of the next step.
 
         Args:
-            live: gives the requests themselves, at a price; who needs only counts does not call.
-            word: what the fleet half said last.
+            read_batch: gives the requests themselves, at a price; for counts it need not be called.
+            pushed: what the fleet half decided last.
         """
         ...
 
-    def hear(self, word: BatchLimits) -> None:
-        """A new word of the fleet half has come."""
+    def receive(self, pushed: BatchLimits) -> None:
+        """New limits of the fleet half have come."""
         ...
 
     def observe(self, sample: StepSample) -> None:
@@ -107,7 +107,7 @@ class StepHalf(Protocol):
         """A request ended by itself after so many tokens."""
         ...
 
-    def left(self, output_tokens: int) -> None:
+    def aborted(self, output_tokens: int) -> None:
         """A request was aborted after so many tokens."""
         ...
 
@@ -120,18 +120,18 @@ class StepHalf(Protocol):
         ...
 
 
-class Follow:
-    """The step half of every policy that decides in the slow loop alone: what was pushed holds."""
+class ApplyPushed:
+    """The step half of policies that decide in the slow loop only: it applies what was pushed."""
 
     def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
         self._budget = engine.max_num_batched_tokens
         self.model: StepModel | None = None
 
-    def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:
-        budget = word.token_budget
-        return StepLimits(word.max_running, self._budget if budget is None else budget)
+    def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
+        budget = pushed.token_budget
+        return StepLimits(pushed.max_running, self._budget if budget is None else budget)
 
-    def hear(self, word: BatchLimits) -> None:
+    def receive(self, pushed: BatchLimits) -> None:
         """Nothing to learn."""
 
     def observe(self, sample: StepSample) -> None:
@@ -140,7 +140,7 @@ class Follow:
     def finished(self, output_tokens: int) -> None:
         """Nothing to learn."""
 
-    def left(self, output_tokens: int) -> None:
+    def aborted(self, output_tokens: int) -> None:
         """Nothing to learn."""
 
     def preempted(self) -> None:

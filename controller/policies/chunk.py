@@ -66,7 +66,7 @@ class ChunkSizer:
         least_s = alone_s + LEFT * (limit_s - alone_s)
         return max(limit_s - self._margin.seconds - self._stair_s, least_s)
 
-    def hear(self, model: StepModel | None) -> None:
+    def receive(self, model: StepModel | None) -> None:
         """The group's step-time model; None where there is none yet."""
         if model is not None and model != self._time.prior:
             self._time.believe(model)
@@ -116,7 +116,7 @@ class ChunkSizer:
 
         Args:
             decodes, kv: requests that decode, and their KV tokens.
-            context: tokens of the first prompt in line that are computed already.
+            context: tokens of the first prompt of the queue that are computed already.
             least: fewer tokens get no prompt any further.
         """
         room = prefill_room(self.model, decodes, kv, context, self.until_s)

@@ -11,7 +11,7 @@ Known weak points, kept because this policy is the paper's:
 - Algorithm 1 with L0 as printed grows to B_max whatever the memory (see
   ``memory.printed_buffer``); ``l0: buffer``, ``memory: exact`` and ``memory: live`` do not.
 - Its footprint E[l_in] + E[l_out] is a finished request's, not a running one's
-  (``LengthMoments.mean_live``): a third too timid for fixed lengths, too bold for heavy tails.
+  (``LengthMoments.mean_held``): a third too timid for fixed lengths, too bold for heavy tails.
 - Algorithm 2 moves by about delta per window after a step change, winds up while the load does
   not reach the cap, and knows nothing of prefill.
 """
@@ -59,7 +59,7 @@ class MemoryBatching:
             used = report.kv_used_tokens / unit
             if not used or not report.running:
                 return self._b
-            return memory.live_batch(eta, used, report.running, self._options.live_factor)
+            return memory.published_batch(eta, used, report.running, self._options.live_factor)
         if not lengths.mean_total:
             return self._b
         # In blocks, a request's last block is half empty on average.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from controller.config import BatchingConfig
 from controller.policies.adaptive import AdaptivePolicy, AdaptiveStep
-from controller.policies.base import Follow, Policy, StepHalf
+from controller.policies.base import ApplyPushed, Policy, StepHalf
 from controller.policies.paper import PaperPolicy
 from controller.policies.static import StaticPolicy
 from controller.records import EngineLimits
@@ -15,8 +15,8 @@ POLICIES: dict[str, Callable[[BatchingConfig], Policy]] = {
     "adaptive": AdaptivePolicy,
 }
 STEP_HALVES: dict[str, Callable[[BatchingConfig, EngineLimits], StepHalf]] = {
-    "static": Follow,
-    "paper": Follow,
+    "static": ApplyPushed,
+    "paper": ApplyPushed,
     "adaptive": AdaptiveStep,
 }
 

@@ -25,6 +25,6 @@ def deployment_problems(options: dict[str, Any], where: str) -> list[str]:
         if key == "autoscaling_config" and options.get("num_replicas") == "auto":
             block = {**AutoscalingConfig.default().model_dump(exclude_unset=True), **block}
         nested += value_problems(kind, block, join(where, [key]))
-    said = {line.split(": ", 1)[1] for line in nested}
+    reported = {line.split(": ", 1)[1] for line in nested}
     whole = value_problems(DeploymentSchema, options, where)
-    return [line for line in whole if line.split(": ", 1)[1] not in said] + nested
+    return [line for line in whole if line.split(": ", 1)[1] not in reported] + nested

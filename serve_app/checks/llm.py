@@ -79,9 +79,9 @@ def _serve_problems(entry: dict[str, Any], where: str) -> list[str]:
         )
     # Ray's class for the whole says less exactly what was said of a block already.
     places = [join(where, [key]) for key in entry]
-    said = tuple(place for place in places if any(line.startswith(place) for line in found))
+    reported = tuple(place for place in places if any(line.startswith(place) for line in found))
     whole = value_problems(LLMConfig, entry, where)
-    return found + [line for line in whole if not line.startswith(said)]
+    return found + [line for line in whole if not line.startswith(reported)]
 
 
 def _build_problems(ours: dict[str, Any], where: str) -> list[str]:

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from controller.config import BatchingConfig, parse_batching
-from controller.models.lookahead import LiveRequests, live_requests
-from controller.policies.base import LiveBatch
+from controller.models.requests import Requests, requests_of
+from controller.policies.base import Batch
 from controller.records import ReplicaReport, StepSample
 from tests.builders import ENGINE, moments_of, recent, report
 
@@ -116,14 +116,14 @@ windows = st.lists(
 
 
 @st.composite
-def live_batches(draw: st.DrawFn, running: int) -> LiveBatch:
+def batches(draw: st.DrawFn, running: int) -> Batch:
     """Any requests that may run, and any queue behind them."""
     elsewhere = draw(st.integers(0, 5000))
-    return LiveBatch(draw(_live(running)), draw(_live(64)).first, elsewhere)
+    return Batch(draw(_numbers(running)), draw(_numbers(64)).first, elsewhere)
 
 
 @st.composite
-def _live(draw: st.DrawFn, n: int) -> LiveRequests:
+def _numbers(draw: st.DrawFn, n: int) -> Requests:
     """n requests of a few kinds."""
     kinds = []
     for _ in range(draw(st.integers(1, 4))):
@@ -132,4 +132,4 @@ def _live(draw: st.DrawFn, n: int) -> LiveRequests:
         allowed = said + draw(st.integers(0, 4000))
         kinds.append((computed, prompt, said, allowed, draw(st.integers(0, prompt))))
     rows = [kinds[k % len(kinds)] for k in range(n)]
-    return live_requests(*([row[k] for row in rows] for k in range(5)))
+    return requests_of(*([row[k] for row in rows] for k in range(5)))

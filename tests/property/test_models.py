@@ -14,11 +14,11 @@ from controller.models.histogram import PER_DECADE, merge
 from controller.models.lengths import LengthMoments, LengthRing
 from controller.models.lookahead import Outlook, forecast
 from controller.models.step_time import StepModel, fit
-from controller.models.survival import BINS, Exposure, Survival, bin_of
+from controller.models.survival import BINS, Exposure, Survival, length_bin
 from controller.records import ReplicaReport, StepSample, from_wire, to_wire
 from serve_app.autoscaling import replicas_needed
 from tests.builders import histogram_of, moments_of, stats_of
-from tests.property.strategies import examples, lengths, live_batches, reports, samples
+from tests.property.strategies import batches, examples, lengths, reports, samples
 
 durations_s = st.lists(st.floats(1e-4, 99.0), min_size=1, max_size=200)
 # Fewer than a fit needs: none is cut as an outlier yet.
@@ -64,9 +64,9 @@ def test_a_ring_is_the_moments_of_its_newest(pairs: list[tuple[int, int]]) -> No
 def test_a_running_request_holds_more_than_its_input_and_less_than_the_longest(
     pairs: list[tuple[int, int]],
 ) -> None:
-    live = moments_of(pairs).mean_live
-    assert min((i for i, _ in pairs), default=0) <= live
-    assert live <= max((i + o for i, o in pairs), default=0)
+    batch = moments_of(pairs).mean_held
+    assert min((i for i, _ in pairs), default=0) <= batch
+    assert batch <= max((i + o for i, o in pairs), default=0)
     assert moments_of(pairs).variance_total >= 0
 
 
@@ -103,8 +103,8 @@ def test_a_fit_is_never_negative_and_never_infinite(seen: list[StepSample]) -> N
 def test_prefixes_held_once_take_no_more_memory_and_as_many_reads(
     data: st.DataObject, said: list[int]
 ) -> None:
-    batch = data.draw(live_batches(data.draw(st.integers(1, 12)))).running
-    counts = np.bincount([bin_of(tokens) for tokens in said], minlength=BINS)
+    batch = data.draw(batches(data.draw(st.integers(1, 12)))).running
+    counts = np.bincount([length_bin(tokens) for tokens in said], minlength=BINS)
     outlook = Outlook(Survival(Exposure.of_finished(counts)), 4000)
     nothing = replace(batch, shared=np.zeros_like(batch.shared))
     alone = forecast(nothing, outlook, block_tokens=16)
@@ -138,7 +138,7 @@ def test_a_percentile_is_the_true_one_to_half_a_bin(durations: list[float], perc
 def test_the_capacity_is_the_largest_rate_that_batch_and_sla_hold(
     model: StepModel, moments: LengthMoments, cap: int, itl_s: float
 ) -> None:
-    decode_s = model.c1 + model.c2 * moments.mean_live
+    decode_s = model.c1 + model.c2 * moments.mean_held
     work_s = model.c3 * moments.mean_input + decode_s * moments.mean_output
 
     def holds(rate_per_s: float, limit_s: float) -> bool:

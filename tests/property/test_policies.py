@@ -16,9 +16,9 @@ from tests.plant import Plant
 from tests.property.strategies import (
     MAX_RUNNING,
     MAX_TOKENS,
+    batches,
     configs,
     examples,
-    live_batches,
     reports,
     windows,
 )
@@ -65,7 +65,7 @@ def test_no_telemetry_and_no_lost_answer_takes_a_step_out_of_its_bounds(
     loop, now_s = ControlLoop(), 0.0
     for window in data.draw(windows):
         held = state(window.running, window.waiting, window.kv_used_tokens)
-        batch = data.draw(live_batches(window.running))
+        batch = data.draw(batches(window.running))
         for sample in window.samples:
             step = g.before_step(held, now_s, lambda batch=batch: batch)
             check_step(step, window.running, size.tokens_per_decode)
@@ -74,7 +74,7 @@ def test_no_telemetry_and_no_lost_answer_takes_a_step_out_of_its_bounds(
         for pair in window.finished:
             g.finished(*pair)
         said = g.report(held, now_s, "r", "g")
-        assert said.max_running <= config.upper_bound(MAX_RUNNING)  # fallback's own word too
+        assert said.max_running <= config.upper_bound(MAX_RUNNING)  # the local fallback's too
         limits = loop.exchange(said, config, now_s)
         check_decision(limits, config)
         if window.answered:

@@ -44,7 +44,7 @@ async def test_a_controller_killed_under_load_costs_no_request_and_comes_back() 
         assert replica["report"].mode == "leased"
 
 
-async def test_without_a_controller_replicas_go_on_alone_and_say_so(cluster: LocalCluster) -> None:
+async def test_without_a_controller_replicas_fall_back_and_report_it(cluster: LocalCluster) -> None:
     # A detached actor killed for good leaves no name; the replicas start the next one themselves.
     before = snapshot()
     ray.kill(find_controller(), no_restart=True)

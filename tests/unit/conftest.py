@@ -6,6 +6,7 @@ import yaml
 
 from serve_app.checks.command import check_file
 from serve_app.checks.findings import Findings, Target
+from tests.manifests import shipped
 from tests.serve_configs import HERE
 
 
@@ -19,3 +20,9 @@ def check(tmp_path: Path):
         return check_file(path, target)
 
     return check
+
+
+@pytest.fixture
+def service() -> dict[str, Any]:
+    """The RayService of k8s/base."""
+    return shipped()

@@ -62,7 +62,7 @@ def batching(**settings: Any) -> dict[str, Any]:
 
 
 def limits(max_running: int, token_budget: int | None = None, **fields: Any) -> BatchLimits:
-    """A controller's word that holds for the whole test."""
+    """A controller's limits that hold for the whole test."""
     fields = {"lease_s": 1e9, "reason": "static"} | fields
     return BatchLimits(max_running=max_running, token_budget=token_budget, **fields)
 
@@ -182,9 +182,9 @@ class Rig:
             self.take()
         assert not self.scheduler.has_unfinished_requests(), "requests are stuck"
 
-    def exchange(self, word: BatchLimits | None = None) -> ReplicaReport:
+    def exchange(self, pushed: BatchLimits | None = None) -> ReplicaReport:
         """What the channel does between two steps."""
-        wire = self.scheduler.exchange(word and to_wire(word), "replica", "group")
+        wire = self.scheduler.exchange(pushed and to_wire(pushed), "replica", "group")
         return from_wire(ReplicaReport, wire)
 
     def is_whole(self, request_id: str, output: int) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from controller.config import BatchingConfig
 from controller.policies import registry
-from controller.policies.base import Follow, Live
+from controller.policies.base import ApplyPushed, ReadBatch
 from controller.records import (
     BatchLimits,
     BoundSteps,
@@ -20,7 +20,7 @@ from replicas.governor import Governor
 from tests.builders import batching, engine, governor, limits, sample, state
 
 
-class Told(Follow):
+class Told(ApplyPushed):
     """A step half that keeps what it is told, and names the reasons it is given."""
 
     def __init__(self, config: BatchingConfig, size: EngineLimits) -> None:
@@ -29,12 +29,12 @@ class Told(Follow):
         self.reason: Reason | None = None
         self.may_pause = False
 
-    def limits(self, state: EngineState, live: Live, word: BatchLimits) -> StepLimits:
-        step = super().limits(state, live, word)
+    def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
+        step = super().limits(state, read_batch, pushed)
         return StepLimits(step.max_running, step.token_budget, self.may_pause, self.reason)
 
-    def hear(self, word: BatchLimits) -> None:
-        self.told.append(word)
+    def receive(self, pushed: BatchLimits) -> None:
+        self.told.append(pushed)
 
     def observe(self, sample: StepSample) -> None:
         self.told.append(sample)
@@ -42,7 +42,7 @@ class Told(Follow):
     def finished(self, output_tokens: int) -> None:
         self.told.append(("finished", output_tokens))
 
-    def left(self, output_tokens: int) -> None:
+    def aborted(self, output_tokens: int) -> None:
         self.told.append(("left", output_tokens))
 
     def preempted(self) -> None:
@@ -71,15 +71,15 @@ def half(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_it_is_told_of_all_that_happens(half: Any) -> None:
     g, told = half()
-    word, step = limits(), sample()
-    g.apply(word, 0.0)
+    pushed, step = limits(), sample()
+    g.apply(pushed, 0.0)
     g.after_step(step, prefills=0)
     g.finished(100, 50)
-    g.left(7)
+    g.aborted(7)
     g.preempted()
     g.resumed(1.5)
     assert told.told == [
-        word,
+        pushed,
         step,
         ("finished", 50),
         ("left", 7),
@@ -97,11 +97,11 @@ def test_a_step_on_a_clock_that_jumped_is_not_told(half: Any) -> None:
     assert len(told.told) == 1
 
 
-def test_alone_it_hears_the_limits_that_the_replica_gave_itself(half: Any) -> None:
+def test_alone_it_receives_the_limits_that_the_replica_gave_itself(half: Any) -> None:
     g, told = half(leased=False)
     g.before_step(state(), 0.0)
-    (heard,) = told.told
-    assert heard.max_running == g.report(state(), 0.0, "r", "g").max_running
+    (received,) = told.told
+    assert received.max_running == g.report(state(), 0.0, "r", "g").max_running
     g.before_step(state(), 0.4)
     assert len(told.told) == 1  # one period is half a second
     g.before_step(state(), 0.5)

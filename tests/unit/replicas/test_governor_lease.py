@@ -123,7 +123,7 @@ def test_alone_it_decides_once_a_period_not_once_a_step() -> None:
     assert caps == [50, 50, 50, 25, 25]
 
 
-def test_the_first_lonely_window_begins_with_the_last_word() -> None:
+def test_the_first_fallback_window_begins_with_the_last_limits() -> None:
     g = governor(SLA)
     work(g, 200, 0.2, steps=1000)  # long ago, under a controller
     g.apply(limits(max_running=64), 100.0)
@@ -139,13 +139,13 @@ def test_alone_its_step_half_goes_by_what_its_own_loop_decided() -> None:
     before, after = g.report(state(), 0.4, "r", "g").model, fit(stats_of(linear_steps(100)))
     g.before_step(state(running=10), 0.5)
     g.before_step(state(running=10), 0.9)
-    heard = g.report(state(), 1.0, "r", "g").model
+    received = g.report(state(), 1.0, "r", "g").model
     assert before is not None
-    assert heard is not None
+    assert received is not None
     assert after is not None
     # No prompt was computed yet: a guess from the SLA before, then what the fit of all steps has.
     assert before.c3 == pytest.approx(0.05 / 1024)
-    assert heard.c3 == pytest.approx(after.c3, abs=1e-9)
+    assert received.c3 == pytest.approx(after.c3, abs=1e-9)
 
 
 def test_alone_static_stays_static() -> None:

@@ -100,12 +100,12 @@ def test_speculated_tokens_count_in_the_tokens_of_a_step() -> None:
     assert said(g).recent.tokens == 40
 
 
-def test_the_controller_and_the_lonely_loop_read_windows_of_their_own() -> None:
+def test_the_controller_and_the_local_fallback_read_windows_of_their_own() -> None:
     g = governor(batching(sla={"itl_ms": 50}), leased=False)
     g.after_step(sample(decodes=10, duration_s=0.02), prefills=0)
     assert said(g, now_s=0.1).recent.decodes == 10
     g.after_step(sample(decodes=30, duration_s=0.02), prefills=0)
-    g.before_step(state(), 0.2)  # decides alone, and reads both steps
+    g.before_step(state(), 0.2)  # the local fallback, which reads both steps
     assert said(g, now_s=0.3).recent.decodes == 30
     assert said(g, now_s=0.4).recent == RecentSteps()
 

@@ -14,7 +14,7 @@ AS_STARTED = StepLimits(256, 2048)
 OFF, ON = Switch(5, False), Switch(6, True)
 
 
-def word(*switches: Switch, **fields: Any) -> BatchLimits:
+def pushed(*switches: Switch, **fields: Any) -> BatchLimits:
     return limits(max_running=30, token_budget=600, switches=switches, **fields)
 
 
@@ -25,7 +25,7 @@ def step(g: Governor, now_s: float = 0.1) -> StepLimits:
 @pytest.mark.parametrize("group", [None, "g"])
 def test_off_touches_nothing_and_says_what_it_would_do(group: str | None) -> None:
     g = governor()
-    g.apply(word(Switch(5, False, group)), 0.0)
+    g.apply(pushed(Switch(5, False, group)), 0.0)
     assert step(g) == AS_STARTED
     said = g.report(state(), 0.1, "r", "g")
     assert (said.max_running, said.enforced, said.switches) == (
@@ -37,37 +37,37 @@ def test_off_touches_nothing_and_says_what_it_would_do(group: str | None) -> Non
 
 def test_on_again_the_limits_hold_from_the_next_step() -> None:
     g = governor()
-    g.apply(word(OFF), 0.0)
-    g.apply(word(ON), 0.5)
+    g.apply(pushed(OFF), 0.0)
+    g.apply(pushed(ON), 0.5)
     assert step(g) == StepLimits(30, 600)
     assert g.report(state(), 0.6, "r", "g").enforced
 
 
 def test_another_groups_switch_is_kept_and_not_followed() -> None:
     g, other = governor(), Switch(5, False, "other")
-    g.apply(word(other), 0.0)
+    g.apply(pushed(other), 0.0)
     assert step(g) == StepLimits(30, 600)
     assert g.report(state(), 0.1, "r", "g").switches == (other,)
 
 
 def test_an_older_word_does_not_undo_a_newer_switch() -> None:
     g = governor()
-    g.apply(word(ON), 0.0)
-    for older in (word(OFF), word()):
+    g.apply(pushed(ON), 0.0)
+    for older in (pushed(OFF), pushed()):
         g.apply(older, 0.5)
         assert g.enforced
 
 
 def test_on_is_as_the_configuration_says() -> None:
     g = governor(batching(enforce=False))
-    g.apply(word(OFF, ON, enforce=False), 0.0)
+    g.apply(pushed(OFF, ON, enforce=False), 0.0)
     assert step(g) == AS_STARTED
 
 
 @pytest.mark.parametrize("switch", [OFF, ON, Switch(5, False, "g")])
 def test_in_local_fallback_the_last_state_holds(switch: Switch) -> None:
     g = governor(batching(policy="static", max_running={"max": 20}))
-    g.apply(word(switch), 0.0)
+    g.apply(pushed(switch), 0.0)
     for now_s in (5.0, 60.0, 3600.0):
         assert step(g, now_s) == (StepLimits(20, 2048) if switch.enforce else AS_STARTED)
         assert g.mode(now_s) == "fallback"
@@ -79,7 +79,7 @@ def test_in_local_fallback_the_capacity_is_not_that_of_a_cap_that_is_off() -> No
     capacities = []
     for switch in (ON, Switch(5, False, "g")):
         g = governor(batching(policy="static", max_running={"max": 10}))
-        g.apply(word(switch), 0.0)
+        g.apply(pushed(switch), 0.0)
         for decodes in range(1, 100):
             g.after_step(sample(decodes=decodes, kv_tokens=0, duration_s=0.02), prefills=0)
         g.finished(100, 100)
@@ -96,7 +96,7 @@ def driven(config: BatchingConfig, *, off: bool) -> Governor:
     """Long steps, preemptions and late tokens, as vLLM's own limits cause them."""
     g = governor(config)
     for second in range(20):
-        g.apply(word(Switch(5, not off)), float(second))
+        g.apply(pushed(Switch(5, not off)), float(second))
         for _ in range(20):
             g.after_step(sample(decodes=40, prefill_tokens=2000, duration_s=0.2), prefills=1)
             g.after_step(sample(decodes=40, duration_s=0.05), prefills=0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from replicas.queue_order import TURN, Lane, SortedLane, StepAside
+from replicas.queue_order import LATE_EVERY, Lane, SortedLane, StepAside
 
 
 @dataclass(eq=False)
@@ -34,7 +34,7 @@ def names(lane: Lane) -> str:
 
 def turn(lane: Lane, aside: StepAside, now_s: float) -> str:
     aside.now_s = now_s
-    lane.turn()
+    lane.reorder()
     return names(lane)
 
 
@@ -112,20 +112,20 @@ def test_a_preempted_request_keeps_its_place(kind: type[Lane]) -> None:
 def test_one_start_in_twenty_goes_to_the_one_that_waited_longest(kind: type[Lane]) -> None:
     aside = StepAside(1.0)
     lane, started, now_s = lane_of(aside, [Waiting("old", 0.0)], kind), [], 10.0
-    for _ in range(3 * TURN):
+    for _ in range(3 * LATE_EVERY):
         now_s += 0.1
         lane.add(Waiting("new", now_s))
         turn(lane, aside, now_s)
         started.append(lane.pop().name)
         aside.observe(100, 0.1, starts=1)
     assert started.count("old") == 1
-    assert started.index("old") == TURN
+    assert started.index("old") == LATE_EVERY
 
 
 def test_a_turn_lasts_until_there_is_room_to_start() -> None:
     aside = StepAside(1.0)
     lane, started, now_s = lane_of(aside, [Waiting("old", 0.0)]), [], 10.0
-    for step in range(3 * 5 * TURN):
+    for step in range(3 * 5 * LATE_EVERY):
         now_s += 0.1
         room = step % 5 == 0  # in one step of five somebody may start
         if room:
@@ -134,7 +134,7 @@ def test_a_turn_lasts_until_there_is_room_to_start() -> None:
         if room:
             started.append(lane.pop().name)
         aside.observe(100, 0.1, starts=int(room))
-    assert started.index("old") == TURN
+    assert started.index("old") == LATE_EVERY
 
 
 @KINDS
@@ -143,7 +143,7 @@ def test_a_turn_is_over_when_its_request_has_left(kind: type[Lane]) -> None:
     first, second = Waiting("a", 0.0), Waiting("b", 0.1)
     lane = lane_of(aside, [first, second, Waiting("c", 9.9)], kind)
     assert turn(lane, aside, 10.0) == "cab"
-    aside.observe(100, 0.1, starts=TURN)
+    aside.observe(100, 0.1, starts=LATE_EVERY)
     assert turn(lane, aside, 10.0) == "acb"  # the turn of a
     lane.discard([first])  # its client hung up
     assert turn(lane, aside, 10.0) == "cb"
@@ -154,7 +154,7 @@ def test_one_that_comes_back_does_not_take_a_turn_away() -> None:
     aside = StepAside(1.0)
     lane = lane_of(aside, [Waiting("a", 0.0), Waiting("c", 9.9)])
     turn(lane, aside, 10.0)
-    aside.observe(100, 0.1, starts=TURN)
+    aside.observe(100, 0.1, starts=LATE_EVERY)
     assert turn(lane, aside, 10.0) == "ac"
     lane.prepend(Waiting("p", 0.0, num_output_tokens=3))
     assert turn(lane, aside, 10.0) == "pac"
@@ -232,7 +232,7 @@ def test_restored_who_came_back_goes_first_and_whose_turn_it_was_stands_as_all_o
     aside = StepAside(5.0)
     lane = lane_of(aside, [Waiting("a", 0.0), Waiting("b", 0.5), Waiting("c", 6.0)])
     turn(lane, aside, 6.0)
-    aside.starts = TURN
+    aside.starts = LATE_EVERY
     assert turn(lane, aside, 6.0) == "acb"  # a has its turn
     lane.prepend(Waiting("back", 1.0, num_output_tokens=1))
     lane.add_late([Waiting("passed over", 0.2)])

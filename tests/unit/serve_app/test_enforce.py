@@ -102,7 +102,7 @@ def test_replicas_that_do_not_report_are_named() -> None:
         "Control is off for all groups, and those that come later.",
         "  a: 1 of 2 replicas confirmed",
         "Not confirmed within 3 s:",
-        f"  a2 of a, last heard {outcome.replicas[1].heard_s_ago:.1f} s ago",
+        f"  a2 of a, last report {outcome.replicas[1].reported_s_ago:.1f} s ago",
     ]
 
 
@@ -232,7 +232,7 @@ def test_of_many_that_did_not_confirm_twenty_are_named() -> None:
     late = tuple(Replica("g", f"r{n:02}", False, True, True, 9.0) for n in range(23))
     text = list(said(Outcome(False, None, late, {}), 10.0))
     assert "  and 3 more" in text
-    assert "  r19 of g, last heard 9.0 s ago" in text
+    assert "  r19 of g, last report 9.0 s ago" in text
     assert len(text) == 2 + 1 + 20 + 1 + 1
 
 

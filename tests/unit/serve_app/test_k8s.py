@@ -1,72 +1,31 @@
 """The RayService shipped in k8s/base, and what ``brimful check`` says once it is broken."""
 
-import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from serve_app.checks.compact_crd import compact
-from serve_app.checks.findings import DIRECT_STREAMING, HA_PROXY, Findings
+from serve_app.checks.findings import HA_PROXY, Findings
+from tests.manifests import (
+    BASE,
+    CLUSTER,
+    HEAD,
+    HEAD_PLACE,
+    ROOT,
+    SERVE_PLACE,
+    WORKER,
+    WORKER_PLACE,
+    WORKERS,
+    WORKERS_PLACE,
+    load,
+    with_serve,
+    without,
+)
 from tests.serve_configs import ENTRY, put, refused, unknown
 from tests.serve_configs import Path as KeyPath
 
-ROOT = Path(__file__).parents[3]
-BASE = ROOT / "k8s" / "base"
-CLUSTER = ("spec", "rayClusterConfig")
-HEAD = (*CLUSTER, "headGroupSpec", "template", "spec", "containers", 0)
-WORKERS = (*CLUSTER, "workerGroupSpecs", 0)
-WORKER = (*WORKERS, "template", "spec", "containers", 0)
-HEAD_PLACE = "spec.rayClusterConfig.headGroupSpec.template.spec.containers[0]"
-WORKERS_PLACE = "spec.rayClusterConfig.workerGroupSpecs[0]"
-WORKER_PLACE = f"{WORKERS_PLACE}.template.spec.containers[0]"
-SERVE_PLACE = "spec.serveConfigV2"
-
 Check = Callable[..., Findings]
-
-
-@pytest.fixture
-def service() -> dict[str, Any]:
-    # A deep copy: the anchors of the file are shared objects otherwise.
-    return yaml.safe_load(yaml.dump(load(BASE / "rayservice.yaml"), Dumper=Plain))
-
-
-class Plain(yaml.SafeDumper):
-    """Writes every part out instead of repeating it by an alias."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def load(path: Path) -> Any:
-    return yaml.safe_load(path.read_text())
-
-
-def with_serve(service: dict[str, Any], path: KeyPath, value: Any) -> dict[str, Any]:
-    """``service`` with a change inside its embedded Serve configuration."""
-    config = put(yaml.safe_load(service["spec"]["serveConfigV2"]), path, value)
-    return put(service, ("spec", "serveConfigV2"), yaml.safe_dump(config))
-
-
-def without(service: dict[str, Any], path: KeyPath) -> dict[str, Any]:
-    service = copy.deepcopy(service)
-    inner: Any = service
-    for part in path[:-1]:
-        inner = inner[part]
-    del inner[path[-1]]
-    return service
-
-
-def set_env(service: dict[str, Any], container: KeyPath, **values: Any) -> dict[str, Any]:
-    """``service`` with environment variables of one container set; None takes one away."""
-    inner: Any = service
-    for part in container:
-        inner = inner[part]
-    kept = [item for item in inner["env"] if item["name"] not in values]
-    new = [{"name": name, "value": value} for name, value in values.items() if value is not None]
-    return put(service, (*container, "env"), kept + new)
 
 
 def test_the_base_passes_and_is_described(check: Check):
@@ -250,69 +209,6 @@ def test_a_model_path_in_the_image_is_not_looked_for_here(check, service):
     assert check(with_serve(service, place, "/models/llama")).problems == []
 
 
-@pytest.mark.parametrize("switch", [HA_PROXY, DIRECT_STREAMING])
-@pytest.mark.parametrize(
-    ("container", "place"), [(HEAD, HEAD_PLACE), (WORKER, WORKER_PLACE)], ids=["head", "worker"]
-)
-def test_a_ray_container_without_a_switch_is_named(check, service, switch, container, place):
-    found = check(set_env(service, container, **{switch: None})).problems
-
-    assert found == [
-        f'{place}.env: {switch} is missing; set it to "1" for direct streaming, the default way'
-        ' in, or to "0" for the plain ingress'
-    ]
-
-
-def test_a_worker_that_differs_from_the_head_is_named(check, service):
-    assert check(set_env(service, WORKER, **{DIRECT_STREAMING: "0"})).problems == [
-        refused(f"{WORKER_PLACE}.env.{DIRECT_STREAMING}", "0", 'the head has "1": must be the same')
-    ]
-
-
-def test_a_switch_takes_zero_or_one(check, service):
-    assert check(set_env(service, WORKER, **{HA_PROXY: "true"})).problems == [
-        refused(f"{WORKER_PLACE}.env.{HA_PROXY}", "true", 'must be "0" or "1"')
-    ]
-
-
-def test_the_plain_ingress_is_an_explicit_choice(check, service):
-    off = {HA_PROXY: "0", DIRECT_STREAMING: "0"}
-
-    assert check(set_env(set_env(service, HEAD, **off), WORKER, **off)).problems == []
-
-
-def test_a_switch_that_may_come_from_elsewhere_is_noted(check, service):
-    open_env = put(service, (*WORKER, "envFrom"), [{"configMapRef": {"name": "ray"}}])
-    found = check(set_env(open_env, WORKER, **{HA_PROXY: None}))
-
-    assert found.problems == []
-    assert found.notes == [
-        f"{WORKER_PLACE}.env: {HA_PROXY} has to come from envFrom, which is not read"
-    ]
-
-
-def test_the_heads_environment_decides_what_direct_streaming_allows(check, service):
-    entry = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"][0]["args"]
-    second = put(entry["llm_configs"][0], ("model_loading_config", "model_id"), "other")
-    two = with_serve(service, ENTRY[:-1], [entry["llm_configs"][0], second])
-
-    (problem,) = check(two).problems
-    assert problem.startswith(
-        f"{SERVE_PLACE}.applications[0].args.llm_configs: direct streaming takes one model"
-    )
-
-
-def test_a_card_that_the_autoscaler_cannot_know_is_noted(check, service):
-    typed = with_serve(service, (*ENTRY, "accelerator_type"), "H100")
-    found = check(typed)
-
-    assert found.problems == []
-    (note,) = found.notes
-    assert note.startswith(f"{SERVE_PLACE}: accelerator_type 'H100' needs workers that offer")
-    offering = {"resources": '"{\\"accelerator_type:H100\\": 1}"'}
-    assert check(put(typed, (*WORKERS, "rayStartParams"), offering)).notes == []
-
-
 def test_another_ray_version_is_noted(check, service):
     found = check(put(service, (*CLUSTER, "rayVersion"), "2.9.0"))
 
@@ -334,28 +230,3 @@ def test_a_manifest_without_a_rayservice_is_an_error(check):
     assert check({"apiVersion": "v1", "kind": "ConfigMap"}).problems == [
         "kind: there is no RayService in it, only ConfigMap"
     ]
-
-
-def test_the_compact_schema_closes_objects_and_names_what_is_repeated():
-    pod = {
-        "type": "object",
-        "description": "prose",
-        "required": ["name"],
-        "properties": {
-            "name": {"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"},
-            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-        },
-    }
-    root = {
-        "type": "object",
-        "properties": {"head": pod, "worker": pod, "status": {"type": "object"}},
-    }
-    version = {"name": "v1", "schema": {"openAPIV3Schema": root}}
-
-    schema = compact({"spec": {"versions": [version]}})
-
-    shared = {"$ref": "#/$defs/p0"}
-    assert schema["properties"] == {"head": shared, "worker": shared}
-    assert schema["additionalProperties"] is False
-    closed = {key: value for key, value in pod.items() if key != "description"}
-    assert schema["$defs"] == {"p0": {**closed, "additionalProperties": False}}

@@ -106,7 +106,7 @@ def test_scripts_get_a_flat_object_per_replica() -> None:
     (replica,) = known["replicas"]
     assert replica["group"] == "g"
     assert replica["set_by"] == "bound"
-    assert replica["heard_s_ago"] == 2.5
+    assert replica["reported_s_ago"] == 2.5
     assert replica["itl_p99_ms"] == pytest.approx(21.1, abs=0.1)
 
 

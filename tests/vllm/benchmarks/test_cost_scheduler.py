@@ -12,11 +12,11 @@ from benchmarks.virtual.watch import Watch
 def test_the_watch_runs_in_our_code_alone():
     watch = Watch()
 
-    watch.turn(True)
-    watch.turn(False)
+    watch.switch(True)
+    watch.switch(False)
     counted = watch.own_ns
     for _ in range(1000):
-        watch.turn(False)
+        watch.switch(False)
 
     assert counted > 0
     assert watch.own_ns == counted

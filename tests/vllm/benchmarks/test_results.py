@@ -53,7 +53,7 @@ def test_a_violation_run_counts_tokens_and_steps() -> None:
     assert 0 <= of_steps < 20
 
 
-def test_the_bare_engine_keeps_its_books() -> None:
+def test_the_bare_engine_accounts_for_its_tokens() -> None:
     config = parse_batching({"policy": "static"})
     engine = BareEngine(config, load_profile("paper-fig3"), StepNoise(0, 0), 50, 20, seed=3)
     prompts = sum(engine.step().prefill_tokens for _ in range(300))

@@ -38,8 +38,8 @@ async def llm(tiny_llama) -> AsyncIterator[AsyncLLM]:
     engine.shutdown()
 
 
-async def exchange(llm: AsyncLLM, word: BatchLimits | None = None) -> ReplicaReport:
-    wire = await channel.exchange(llm, word and to_wire(word), "replica", "group")
+async def exchange(llm: AsyncLLM, pushed: BatchLimits | None = None) -> ReplicaReport:
+    wire = await channel.exchange(llm, pushed and to_wire(pushed), "replica", "group")
     return from_wire(ReplicaReport, wire)
 
 
@@ -55,10 +55,10 @@ async def stream(llm: AsyncLLM, number: int, tokens: int = TOKENS) -> list[int]:
     return came
 
 
-async def until(llm: AsyncLLM, condition, word: BatchLimits | None = None) -> ReplicaReport:
+async def until(llm: AsyncLLM, condition, pushed: BatchLimits | None = None) -> ReplicaReport:
     """Exchange until the report meets the condition; the test's own time limit ends the wait."""
     while True:
-        report = await exchange(llm, word)
+        report = await exchange(llm, pushed)
         if condition(report):
             return report
 

@@ -85,7 +85,7 @@ def test_while_all_are_in_time_they_are_vllms_own(policy, seed):
                 else:
                     queue.remove_requests(gone)
             here = [r for r in here if r not in gone]
-        ours.turn()
+        ours.reorder()
         assert list(ours) == list(theirs)
         assert (len(ours), bool(ours)) == (len(theirs), bool(theirs))
 

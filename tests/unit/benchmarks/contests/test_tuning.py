@@ -10,7 +10,7 @@ from benchmarks.workloads.requests import LengthStats
 from controller.config import Sla
 from replicas.profile import LinearCost, StepProfile
 
-LENGTHS = LengthStats(mean_input=250, mean_output=101, mean_live=300, mean_context=125)
+LENGTHS = LengthStats(mean_input=250, mean_output=101, mean_held=300, mean_context=125)
 # 20 ms + B 0.1 ms + K 1 us + P 0.05 ms + X 0.4 us: a decode at 300 tokens costs 0.4 ms, a token of
 # a prompt at 125 costs 0.1.
 PLANT = StepProfile("plant", "", 100_000, 256, 2048, LinearCost(0.020, 1e-4, 1e-6, 0.5e-4, 0.4e-6))

@@ -7,7 +7,7 @@ from benchmarks.workloads.requests import LengthStats
 from replicas.profile import LinearCost, StepProfile
 from replicas.profile_file import load_profile
 
-LENGTHS = LengthStats(mean_input=257, mean_output=447, mean_live=500, mean_context=128)
+LENGTHS = LengthStats(mean_input=257, mean_output=447, mean_held=500, mean_context=128)
 
 
 def profile(kv_tokens: int = 10**9, **cost: float) -> StepProfile:

@@ -138,5 +138,5 @@ def test_a_row_as_json() -> None:
 def test_a_missed_target_is_written_down() -> None:
     assert "**missed**" in rows_table([row(0.5, at_least=1.0)])
     text = Section("G0", "title", "how", (row(2.0),)).markdown("make results")
-    assert text.startswith("### G0: title")
+    assert text.startswith("# G0: title")
     assert "`make results`" in text

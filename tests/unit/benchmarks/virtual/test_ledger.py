@@ -1,24 +1,24 @@
-"""The replay's books: each request's tokens, gaps and stays, by hand."""
+"""The replay's ledger: each request's tokens, gaps and stays, by hand."""
 
 import pytest
 
-from benchmarks.virtual.ledger import Books, ReplayError
+from benchmarks.virtual.ledger import Ledger, ReplayError
 from benchmarks.virtual.trace import Outcome, Stay
 from benchmarks.workloads.requests import Request
 
 FIRST, SECOND = Request(0.0, 10, 3), Request(0.5, 20, 2)
 
 
-def books() -> Books:
+def ledger() -> Ledger:
     """Of two requests that were both let in, one second after the other."""
-    kept = Books([FIRST, SECOND])
+    kept = Ledger([FIRST, SECOND])
     kept.come(0, FIRST)
     kept.come(1, SECOND)
     return kept
 
 
 def test_a_request_that_never_came_in_was_refused() -> None:
-    kept = Books([FIRST, SECOND])
+    kept = Ledger([FIRST, SECOND])
     kept.come(1, SECOND)
     outcomes, stays = kept.close(9.0)
     assert outcomes == (
@@ -29,10 +29,10 @@ def test_a_request_that_never_came_in_was_refused() -> None:
 
 
 def test_tokens_gaps_and_ends_are_as_they_were_sent() -> None:
-    kept = books()
+    kept = ledger()
     kept.enter_batch(["0"], 1.0)
     kept.token("0", 1, ends=False, now_s=2.0)
-    assert (len(kept), kept.left("0"), kept.gaps) == (2, 2, [])
+    assert (len(kept), kept.remaining("0"), kept.gaps) == (2, 2, [])
     kept.token("0", 2, ends=True, now_s=2.5)  # two in one step are one gap
     assert kept.gaps == [(0.5, 2.5, 0)]
     assert (len(kept), kept.finished) == (1, 1)
@@ -42,7 +42,7 @@ def test_tokens_gaps_and_ends_are_as_they_were_sent() -> None:
 
 
 def test_a_preemption_closes_a_stay_and_the_next_start_opens_another() -> None:
-    kept = books()
+    kept = ledger()
     kept.enter_batch(["0", "1"], 1.0)
     kept.token("1", 1, ends=False, now_s=2.0)
     kept.preempt("1", 3.0)
@@ -56,7 +56,7 @@ def test_a_preemption_closes_a_stay_and_the_next_start_opens_another() -> None:
 
 
 def test_who_is_preempted_at_the_end_has_no_open_stay() -> None:
-    kept = books()
+    kept = ledger()
     kept.enter_batch(["0"], 1.0)
     kept.preempt("0", 2.0)
     kept.preempt("1", 2.0)  # it had no place to lose
@@ -68,7 +68,7 @@ def test_who_is_preempted_at_the_end_has_no_open_stay() -> None:
 
 @pytest.mark.parametrize("tokens", [1, 4])
 def test_an_end_with_more_or_fewer_tokens_than_asked_for_is_a_fault(tokens: int) -> None:
-    kept = books()
+    kept = ledger()
     kept.enter_batch(["0"], 1.0)
     with pytest.raises(ReplayError, match=f"request 0 got {tokens} of 3 tokens"):
         kept.token("0", tokens, ends=True, now_s=2.0)

@@ -133,6 +133,6 @@ def test_phases_come_one_after_the_other() -> None:
 def test_length_stats_weigh_a_request_by_its_decodes_and_a_prompt_by_its_tokens() -> None:
     stats = length_stats([Request(0, 100, 3), Request(0, 300, 2)])
     assert (stats.mean_input, stats.mean_output) == (200, 2.5)
-    assert stats.mean_live == pytest.approx((101 + 102 + 301) / 3)
+    assert stats.mean_held == pytest.approx((101 + 102 + 301) / 3)
     assert stats.mean_context == pytest.approx((100**2 + 300**2) / 2 / 400)
-    assert length_stats([Request(0, 100, 1)]).mean_live == 100
+    assert length_stats([Request(0, 100, 1)]).mean_held == 100

@@ -4,7 +4,7 @@ import pytest
 
 from controller.fleet.loop import ControlLoop, unlike
 from controller.models.step_time import StepModel, fit
-from controller.models.survival import BINS, RING
+from controller.models.survival import BINS, ENDS_KEPT
 from controller.records import ReplicaReport
 from tests.builders import (
     batching,
@@ -94,12 +94,12 @@ def counts(total: int, bins: int = BINS) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     ("own", "group", "told"),
     [
-        (counts(0), RING, None),  # the group knows no more than one ring
-        (counts(0), RING + 1, RING + 1),
-        (counts(RING - 1), 2, RING + 1),
-        (counts(RING), 2, None),  # it knows enough itself
-        ((), 2 * RING, None),  # its policy keeps none
-        (counts(0, BINS - 1), 2 * RING, None),
+        (counts(0), ENDS_KEPT, None),  # the group knows no more than one ring
+        (counts(0), ENDS_KEPT + 1, ENDS_KEPT + 1),
+        (counts(ENDS_KEPT - 1), 2, ENDS_KEPT + 1),
+        (counts(ENDS_KEPT), 2, None),  # it knows enough itself
+        ((), 2 * ENDS_KEPT, None),  # its policy keeps none
+        (counts(0, BINS - 1), 2 * ENDS_KEPT, None),
     ],
 )
 def test_the_groups_output_lengths_go_to_those_that_know_too_few(

@@ -3,18 +3,18 @@
 import pytest
 
 from controller.models.admission import COOL_STEPS, THETA_RANGE, THETA_START, THETA_STEP, Admission
-from controller.models.lookahead import LiveRequests, live_requests
+from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
-from controller.models.survival import RING
+from controller.models.survival import ENDS_KEPT
 
 # 20 ms, and 0.1 ms a prompt token: r = B / 200.
 MODEL = StepModel(0.02, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
 
 
-def requests(n: int, prompt: int = 100, outputs: int = 0, most: int = 4000) -> LiveRequests:
+def requests(n: int, prompt: int = 100, outputs: int = 0, most: int = 4000) -> Requests:
     """n alike; their prompts are computed where they have said something."""
     computed = prompt + outputs if outputs else 0
-    return live_requests([computed] * n, [prompt] * n, [outputs] * n, [most] * n)
+    return requests_of([computed] * n, [prompt] * n, [outputs] * n, [most] * n)
 
 
 def knowing(length: int, kv_tokens: int, n: int = 500, epsilon: float | None = 0.02) -> Admission:
@@ -56,7 +56,7 @@ def test_what_requests_may_say_at_most_can_be_enough_to_know() -> None:
 def test_who_lost_its_blocks_may_be_older_than_all_that_run() -> None:
     admission = knowing(100, 2_000)
     admission.fitting(requests(2, outputs=5), requests(20), 300, MODEL)
-    waiting = live_requests([0] * 21, [50] * 21, [3000] + [0] * 20, [4000] * 21)
+    waiting = requests_of([0] * 21, [50] * 21, [3000] + [0] * 20, [4000] * 21)
     fitting, _ = admission.fitting(requests(2, outputs=5), waiting, 300, MODEL)
     assert fitting == 0  # 3,050 tokens are more than there are
     fitting, _ = admission.fitting(requests(0), waiting, 0, MODEL)
@@ -113,8 +113,8 @@ def test_the_groups_lengths_stand_in_for_a_newcomers() -> None:
     settled, _ = known.fitting(requests(0), requests(64), 0, MODEL)
     cold, _ = newcomer.fitting(requests(0), requests(64), 0, MODEL)
     newcomer = Admission(11_800, 16, 0.02)
-    newcomer.hear(tuple(map(float, known._history.seen.ended)))
-    newcomer.hear(None)  # nobody knows better now, so what was heard stays
+    newcomer.receive(tuple(map(float, known._history.seen.ended)))
+    newcomer.receive(None)  # nobody knows better now, so what was received stays
     warm, _ = newcomer.fitting(requests(0), requests(64), 0, MODEL)
     assert warm == pytest.approx(settled, abs=4)
     assert cold < warm
@@ -181,13 +181,13 @@ def test_what_is_held_elsewhere_counts_where_all_may_fit(elsewhere: int, asked: 
 
 def test_lengths_are_kept_for_who_asks_next_but_no_more_than_are_remembered() -> None:
     one = Admission(11_800, 16, None)
-    for _ in range(3 * RING):
+    for _ in range(3 * ENDS_KEPT):
         one.finished(10)
-        one.left(5)
-    assert (len(one._finished), len(one._left)) == (RING, RING)
+        one.aborted(5)
+    assert (len(one._finished), len(one._aborted)) == (ENDS_KEPT, ENDS_KEPT)
     one.finished(300)
     one.fitting(requests(0), requests(1), 0, MODEL)
-    assert one._history.ends == RING  # the newest of them
+    assert one._history.ends == ENDS_KEPT  # the newest of them
 
 
 def test_the_groups_lengths_of_before_a_change_do_not_come_back() -> None:
@@ -195,7 +195,7 @@ def test_the_groups_lengths_of_before_a_change_do_not_come_back() -> None:
     before = knowing(16, 11_800)
     before.fitting(requests(0), requests(1), 0, MODEL)
     lengths = tuple(map(float, before._history.seen.ended))
-    one.hear(lengths)
+    one.receive(lengths)
     assert one._fleet is not None
     for length in (16, 400):
         for _ in range(30):
@@ -204,5 +204,5 @@ def test_the_groups_lengths_of_before_a_change_do_not_come_back() -> None:
                 one.stepped()
             one.fitting(requests(0), requests(1), 0, MODEL)
     assert one._fleet is None
-    one.hear(lengths)
+    one.receive(lengths)
     assert one._fleet is None

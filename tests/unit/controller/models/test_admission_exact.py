@@ -3,7 +3,8 @@
 import pytest
 
 from controller.models.admission import Admission
-from controller.models.lookahead import Forecast, LiveRequests, live_requests
+from controller.models.lookahead import Forecast
+from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
 
 MODEL = StepModel(0.02, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
@@ -11,10 +12,10 @@ MODEL = StepModel(0.02, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
 
 def rows(
     n: int, prompt: int = 90, outputs: int = 10, most: int = 4000, shared: int = 0
-) -> LiveRequests:
+) -> Requests:
     """n alike, of which all is computed."""
     computed = prompt + outputs
-    return live_requests([computed] * n, [prompt] * n, [outputs] * n, [most] * n, [shared] * n)
+    return requests_of([computed] * n, [prompt] * n, [outputs] * n, [most] * n, [shared] * n)
 
 
 def admission(kv_tokens: int = 10_000) -> Admission:
@@ -22,7 +23,7 @@ def admission(kv_tokens: int = 10_000) -> Admission:
 
 
 def fit(
-    one: Admission, running: LiveRequests, candidates: LiveRequests, kv_used: int
+    one: Admission, running: Requests, candidates: Requests, kv_used: int
 ) -> tuple[int, Forecast | None]:
     return one.fitting(running, candidates, kv_used, MODEL)
 
@@ -131,7 +132,7 @@ def test_who_may_generate_no_more_than_a_token_or_two_starts_where_its_prompt_fi
 ) -> None:
     # 50 that hold 100 and go on for long; the first in the queue ends at once.
     running = rows(50)
-    short = live_requests([0] * 3, [300] * 3, [0] * 3, [allowed] * 3, [0] * 3)
+    short = requests_of([0] * 3, [300] * 3, [0] * 3, [allowed] * 3, [0] * 3)
     one = Admission(7_000, 16, None)
     fitting, together = fit(one, running, short, 5_000)
     assert together is not None

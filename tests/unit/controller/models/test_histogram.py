@@ -8,7 +8,7 @@ from controller.models.histogram import (
     PER_DECADE,
     HistogramCounter,
     LogHistogram,
-    bin_of,
+    duration_bin,
     lower_edge_s,
     merge,
 )
@@ -30,12 +30,12 @@ def test_percentiles_are_numpys_to_half_a_bin(percent: float, seed: int) -> None
 def test_a_bin_is_a_twentieth_of_a_decade() -> None:
     assert lower_edge_s(0) == pytest.approx(1e-4)
     assert lower_edge_s(20) == pytest.approx(1e-3)
-    assert [bin_of(s) for s in (1.01e-4, 1.01e-3, 0.0101, 0.0114)] == [0, 20, 40, 41]
+    assert [duration_bin(s) for s in (1.01e-4, 1.01e-3, 0.0101, 0.0114)] == [0, 20, 40, 41]
 
 
 def test_the_end_bins_hold_everything_beyond_them() -> None:
-    assert [bin_of(s) for s in (0.0, 1e-9, 1e-4)] == [0, 0, 0]
-    assert [bin_of(s) for s in (99.0, 100.0, 1e9)] == [BINS - 1] * 3
+    assert [duration_bin(s) for s in (0.0, 1e-9, 1e-4)] == [0, 0, 0]
+    assert [duration_bin(s) for s in (99.0, 100.0, 1e9)] == [BINS - 1] * 3
 
 
 def test_an_empty_histogram_has_neither_mean_nor_percentile() -> None:

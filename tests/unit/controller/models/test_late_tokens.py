@@ -95,7 +95,7 @@ def test_grants_never_make_more_tokens_late_than_came_in(
 def seen(steps: int, decodes: int) -> ChunkSizer:
     """Steps that took what the model says."""
     sizer = ChunkSizer(0.05, 99)
-    sizer.hear(MODEL)
+    sizer.receive(MODEL)
     for _ in range(steps):
         kv = 100 * decodes
         took_s = MODEL.predict_s(decodes, kv, 0, 0)
@@ -107,7 +107,7 @@ def test_no_step_may_be_late_before_the_model_is_known_or_while_the_sla_is_out_o
     assert not seen(50, 2).may_be_late(2)
     assert seen(51, 2).may_be_late(2)
     beyond = ChunkSizer(0.02, 99)
-    beyond.hear(MODEL)
+    beyond.receive(MODEL)
     for _ in range(60):
         beyond.observe(StepSample(2, 200, 0, 0, MODEL.predict_s(2, 200, 0, 0)))
     assert not beyond.may_be_late(2)

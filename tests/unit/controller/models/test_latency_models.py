@@ -99,7 +99,7 @@ def test_the_violation_rate_meets_the_percentile(percentile: float) -> None:
 
 def test_a_step_that_was_not_filled_up_says_nothing_of_the_margin() -> None:
     sizer = ChunkSizer(0.05, 99)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     before_s = sizer._margin.seconds
     for took_s in (0.0223, 0.051):
         sizer.observe(StepSample(10, 3000, 0, 0, took_s))
@@ -108,7 +108,7 @@ def test_a_step_that_was_not_filled_up_says_nothing_of_the_margin() -> None:
 
 def test_steps_longer_than_the_sla_that_were_predicted_to_be_lessen_the_margin() -> None:
     sizer = ChunkSizer(0.05, 99)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     before_s = sizer._margin.seconds
     for _ in range(100):  # 60 ms of decodes alone, a batch that has yet to shrink
         sizer.observe(StepSample(150, 100_000, 0, 0, 0.0605))
@@ -117,7 +117,7 @@ def test_steps_longer_than_the_sla_that_were_predicted_to_be_lessen_the_margin()
 
 def test_the_stair_is_of_steps_filled_up_to_the_sla_and_fades_without_them() -> None:
     sizer = ChunkSizer(0.05, 99)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     for _ in range(5):
         sizer.observe(StepSample(10, 3000, 800, 0, 0.15))  # given without room: 103 ms predicted
     assert sizer._stair_s == 0
@@ -132,7 +132,7 @@ def test_the_stair_is_of_steps_filled_up_to_the_sla_and_fades_without_them() -> 
 def test_decodes_that_fill_a_step_up_alone_count_as_much_as_prompts_that_do() -> None:
     def margin_s(decodes: int, prefill: int, duration_s: float) -> float:
         sizer = ChunkSizer(0.05, 99)
-        sizer.hear(TRUE)
+        sizer.receive(TRUE)
         features = decodes, 10_000, prefill, 0
         assert TRUE.predict_s(*features) == pytest.approx(sizer.until_s, rel=0.02)
         sizer.observe(StepSample(*features, duration_s))
@@ -149,7 +149,7 @@ def sample(decodes: int, prefill: int, duration_s: float) -> StepSample:
 def test_chunks_shrink_as_the_batch_grows_and_grow_with_the_sla() -> None:
     def chunk(decodes: int, limit_s: float) -> int:
         sizer = ChunkSizer(limit_s, 99)
-        sizer.hear(TRUE)
+        sizer.receive(TRUE)
         return sizer.chunk(decodes, decodes * 300, 0, least=16, most=2048)
 
     assert chunk(10, 0.05) > chunk(60, 0.05) > chunk(100, 0.05)
@@ -159,7 +159,7 @@ def test_chunks_shrink_as_the_batch_grows_and_grow_with_the_sla() -> None:
 @pytest.mark.parametrize("limit_s", [0.01, 0.022])  # one decode takes 20.2 ms
 def test_an_sla_out_of_reach_is_given_up_for_two_steps_of_one_decode(limit_s: float) -> None:
     sizer = ChunkSizer(limit_s, 99)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     assert sizer.until_s == pytest.approx(0.0404)
     chunk = sizer.chunk(3, 900, 0, least=16, most=2048)
     assert TRUE.predict_s(3, 900, chunk, chunk * chunk / 2) == pytest.approx(0.0404, rel=0.01)
@@ -178,12 +178,12 @@ def filled(sizer: ChunkSizer, decodes: int, model: StepModel, factor: float = 1.
 def test_violations_while_the_sla_is_out_of_reach_leave_no_margin_behind() -> None:
     slowed, other = ChunkSizer(0.03, 99), ChunkSizer(0.03, 99)
     for sizer in slowed, other:
-        sizer.hear(TRUE)
+        sizer.receive(TRUE)
     slow = StepModel(0.04, 4e-4, 2e-7, 2e-4, 2e-8, 0.0)
-    slowed.hear(slow)
+    slowed.receive(slow)
     for _ in range(100):
         slowed.observe(StepSample(10, 3000, 40, 800, 0.055))
-    slowed.hear(TRUE)
+    slowed.receive(TRUE)
     for sizer in slowed, other:
         for _ in range(600):
             filled(sizer, 10, TRUE)
@@ -192,7 +192,7 @@ def test_violations_while_the_sla_is_out_of_reach_leave_no_margin_behind() -> No
 
 def test_margin_and_stair_leave_a_tenth_of_the_room_above_one_decode() -> None:
     sizer = ChunkSizer(0.024, 99)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     for _ in range(20):  # each is late
         sizer.observe(StepSample(1, 300, 11, 100, 0.0245))
     alone_s = sizer.model.predict_s(1, 0, 0, 0)
@@ -201,7 +201,7 @@ def test_margin_and_stair_leave_a_tenth_of_the_room_above_one_decode() -> None:
 
 def test_where_only_the_percentile_is_out_of_reach_steps_are_held_to_the_sla_as_predicted() -> None:
     sizer, rng = ChunkSizer(0.03, 99), np.random.default_rng(6)
-    sizer.hear(TRUE)  # one decode takes 20.2 ms, at the percentile twice that
+    sizer.receive(TRUE)  # one decode takes 20.2 ms, at the percentile twice that
     for _ in range(1500):
         filled(sizer, 20, TRUE, float(rng.lognormal(-0.045, 0.3)))
     assert out_of_reach(sizer.model, 0.03)
@@ -212,7 +212,7 @@ def test_where_only_the_percentile_is_out_of_reach_steps_are_held_to_the_sla_as_
 @pytest.mark.parametrize("noise", [0.03, 0.3])
 def test_where_the_percentile_is_in_reach_it_is_kept(noise: float) -> None:
     sizer, rng, late = ChunkSizer(0.1, 99), np.random.default_rng(7), 0
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     for number in range(12_000):
         took_s = filled(sizer, 10, TRUE, float(rng.lognormal(-noise * noise / 2, noise)))
         late += number >= 2000 and took_s > 0.1
@@ -221,7 +221,7 @@ def test_where_the_percentile_is_in_reach_it_is_kept(noise: float) -> None:
 
 def test_pauses_that_no_chunk_causes_cost_no_more_than_the_largest_ordinary_error() -> None:
     sizer, rng = ChunkSizer(0.05, 99), np.random.default_rng(8)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     for number in range(4000):  # 2% of steps pause, which is more than the percentile allows
         pause = number % 50 == 0
         filled(sizer, 60, TRUE, 20.0 if pause else float(rng.normal(1, 0.02)))
@@ -231,7 +231,7 @@ def test_pauses_that_no_chunk_causes_cost_no_more_than_the_largest_ordinary_erro
 
 def test_a_wrong_model_is_put_right_by_the_steps() -> None:
     sizer = ChunkSizer(0.05, 99)
-    sizer.hear(StepModel(0.014, 1.4e-4, 0.7e-7, 0.7e-4, 0.0, 0.0))
+    sizer.receive(StepModel(0.014, 1.4e-4, 0.7e-7, 0.7e-4, 0.0, 0.0))
     rng = np.random.default_rng(5)
     late = []
     for _ in range(600):

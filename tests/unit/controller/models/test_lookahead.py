@@ -5,30 +5,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from controller.models.lookahead import (
-    POINTS,
-    LiveRequests,
-    Outlook,
-    forecast,
-    horizons,
-    leading,
-    live_requests,
-)
-from controller.models.survival import BINS, Exposure, Survival, bin_of
+from controller.models.lookahead import POINTS, Outlook, forecast, horizons, leading
+from controller.models.requests import Requests, requests_of
+from controller.models.survival import BINS, Exposure, Survival, length_bin
 
 NOTHING = Survival(Exposure.nothing())
 
 
 def outlook(*lengths: int, oldest: int = 400) -> Outlook:
-    counts = np.bincount([bin_of(length) for length in lengths], minlength=BINS)
+    counts = np.bincount([length_bin(length) for length in lengths], minlength=BINS)
     return Outlook(Survival(Exposure.of_finished(counts)), oldest)
 
 
-def batch(*rows: tuple[int, int, int]) -> LiveRequests:
+def batch(*rows: tuple[int, int, int]) -> Requests:
     """(prompt, outputs, most allowed) of each; their prompts are computed."""
     prompts, outputs, most = zip(*rows, strict=True)
     computed = [p + o for p, o in zip(prompts, outputs, strict=True)]
-    return live_requests(computed, prompts, outputs, most)
+    return requests_of(computed, prompts, outputs, most)
 
 
 def test_horizons_begin_at_one_and_end_at_the_longest() -> None:
@@ -51,7 +44,7 @@ def test_requests_of_a_known_length_hold_their_tokens_until_then() -> None:
     assert seen.alive[gone] == pytest.approx(1, abs=0.15)  # the older one has ended
 
 
-def test_nobody_outlives_what_it_may_say() -> None:
+def test_nobody_outlives_what_it_may_generate() -> None:
     nothing = Outlook(NOTHING, 100)
     seen = forecast(batch((10, 0, 5)), nothing, block_tokens=0)
     assert (seen.mean[nothing.ahead >= 5] == 0).all()

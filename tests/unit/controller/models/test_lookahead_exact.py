@@ -11,21 +11,22 @@ import pytest
 
 from controller.models.lookahead import (
     Forecast,
-    LiveRequests,
     Outlook,
     age_row,
     forecast,
     forecast_leading,
     horizons,
-    live_requests,
 )
-from controller.models.survival import BINS, EDGES, Exposure, Survival, bin_of
+from controller.models.requests import Requests, requests_of
+from controller.models.survival import BINS, EDGES, Exposure, Survival, length_bin
 
 NAMES = ("alive", "mean", "chance", "error", "worst", "reads")
 
 
 def survival_of(lengths: Sequence[int]) -> Survival:
-    return Survival(Exposure.of_finished(np.bincount([bin_of(x) for x in lengths], minlength=BINS)))
+    return Survival(
+        Exposure.of_finished(np.bincount([length_bin(x) for x in lengths], minlength=BINS))
+    )
 
 
 MIXED = survival_of([*range(1, 400, 3)])
@@ -41,9 +42,9 @@ REQUESTS = [
 ]
 
 
-def requests(rows: Sequence[tuple[int, int, int, int, int]]) -> LiveRequests:
+def requests(rows: Sequence[tuple[int, int, int, int, int]]) -> Requests:
     prompts, computed, outputs, most, shared = zip(*rows, strict=True)
-    return live_requests(computed, prompts, outputs, most, shared)
+    return requests_of(computed, prompts, outputs, most, shared)
 
 
 def middle(outputs: int) -> int:
@@ -243,7 +244,7 @@ def test_the_room_of_an_outlook_is_used_again_where_it_is_large_enough() -> None
     assert not np.shares_memory(Outlook(MIXED, 5000, first).q, first.q)
 
 
-def test_live_requests_hold_what_they_were_asked_and_have_said() -> None:
+def test_requests_hold_what_they_were_asked_and_have_generated() -> None:
     batch = requests(REQUESTS)
     assert batch.computed.tolist() == [100, 164, 120, 75, 251]
     assert batch.tokens.tolist() == [100, 164, 300, 75, 251]
@@ -252,7 +253,7 @@ def test_live_requests_hold_what_they_were_asked_and_have_said() -> None:
     assert batch.shared.tolist() == [0, 48, 0, 16, 0]
     assert batch.held == 890
     assert len(batch) == 5
-    assert live_requests([1], [1], [0], [9]).shared.tolist() == [0]
+    assert requests_of([1], [1], [0], [9]).shared.tolist() == [0]
 
 
 def test_the_most_they_can_hold_is_what_each_may_say_up_to_the_longest() -> None:

@@ -71,6 +71,6 @@ def test_the_other_reading_of_the_buffer_settles_at_eq_12(start: int) -> None:
     assert abs(b - memory.exact_batch(ETA, MEAN, VARIANCE, theta)) <= 1
 
 
-def test_live_batch_is_the_authors_published_formula() -> None:
+def test_published_batch_is_the_authors_published_formula() -> None:
     # 500 of 1250 blocks under 50 requests: 10 blocks each, 95% of memory.
-    assert memory.live_batch(1250, 500, 50, 0.95) == 118
+    assert memory.published_batch(1250, 500, 50, 0.95) == 118

@@ -170,7 +170,7 @@ def test_after_a_change_of_speed_the_steps_are_inside_the_sla_within_two_seconds
     speed: float, changed: int
 ) -> None:
     sizer = ChunkSizer(0.06, 99, prefill_floor=0.0)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     now_s, late = 0.0, []
     for number in range(changed + 500):
         decodes = 24 + number % 2

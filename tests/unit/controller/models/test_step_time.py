@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from controller.models import step_time
-from controller.models.step_time import FORGET, StepFit, StepModel, StepStats, fit
+from controller.models.step_time import POOL_FORGET, StepFit, StepModel, StepStats, fit
 from controller.records import StepSample
 from tests.builders import linear_steps, sample, stats_of
 
@@ -72,9 +72,9 @@ def test_the_last_step_has_weight_1_and_the_one_before_a_little_less() -> None:
     assert fitting.stats().b[:2] == (1.0, 1.0)
     fitting.add(200, 0, 0, 0, 3.0)
     stats = fitting.stats()
-    assert stats.n == pytest.approx(1 + FORGET)
-    assert stats.b[:2] == pytest.approx((3 + FORGET, 6 + FORGET))
-    assert stats.tt == pytest.approx(9 + FORGET)
+    assert stats.n == pytest.approx(1 + POOL_FORGET)
+    assert stats.b[:2] == pytest.approx((3 + POOL_FORGET, 6 + POOL_FORGET))
+    assert stats.tt == pytest.approx(9 + POOL_FORGET)
 
 
 def test_folding_often_or_once_is_the_same() -> None:
@@ -106,7 +106,7 @@ def test_an_engine_that_became_slower_is_believed_after_its_memory() -> None:
 def test_two_replicas_statistics_are_those_of_all_their_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(step_time, "FORGET", 1.0)  # forgetting goes by each one's own order
+    monkeypatch.setattr(step_time, "POOL_FORGET", 1.0)  # forgetting goes by each one's own order
     all_steps = steps(300)
     both = stats_of(all_steps[:100]) + stats_of(all_steps[100:])
     together = stats_of(all_steps)

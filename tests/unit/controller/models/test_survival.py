@@ -13,13 +13,13 @@ from controller.models.survival import (
     OutputCounts,
     ShiftAlarm,
     Survival,
-    bin_of,
+    length_bin,
 )
 
 
 def seen_of(*lengths: int) -> Exposure:
     """What whole answers of these lengths show."""
-    return Exposure.of_finished(np.bincount([bin_of(x) for x in lengths], minlength=BINS))
+    return Exposure.of_finished(np.bincount([length_bin(x) for x in lengths], minlength=BINS))
 
 
 NOBODY = np.array([], dtype=np.int64)
@@ -27,7 +27,7 @@ NOBODY = np.array([], dtype=np.int64)
 
 @pytest.mark.parametrize("tokens", [1, 2, 13, 128, 5000, EDGES[-1], 10**7])
 def test_a_length_is_in_the_bin_that_begins_at_it_or_before(tokens: int) -> None:
-    index = bin_of(tokens)
+    index = length_bin(tokens)
     assert EDGES[index] <= tokens
     assert index == BINS - 1 or tokens < EDGES[index + 1]
 
@@ -50,7 +50,7 @@ def test_of_ages_nobody_was_seen_at_more_is_expected_the_fewer_have_ended() -> N
     assert long > Survival(Exposure.nothing()).survival(1000) > short
 
 
-def test_who_still_runs_counts_as_having_outlived_what_it_has_said() -> None:
+def test_who_still_runs_counts_as_having_outlived_what_it_has_generated() -> None:
     # Ten ended at 10 tokens, ten run and have said 50: half outlive 10, not none.
     alone, censored = LengthHistory(), LengthHistory()
     alone.update([10] * 10, [], NOBODY, None)
@@ -64,8 +64,8 @@ def test_who_was_aborted_counts_for_what_it_has_shown() -> None:
     history = LengthHistory()
     history.update([], [], np.full(10, 50), None)
     history.update([], [50] * 10, NOBODY, None)
-    assert history.seen.at_risk[bin_of(40)] == 10
-    assert history.seen.at_risk[bin_of(60)] == 0
+    assert history.seen.at_risk[length_bin(40)] == 10
+    assert history.seen.at_risk[length_bin(60)] == 0
 
 
 def test_a_steady_batch_does_not_make_answers_seem_longer() -> None:
@@ -112,7 +112,7 @@ def test_only_the_newest_are_remembered() -> None:
     counter = OutputCounts(size=3)
     for length in (1, 1, 5, 5, 5):
         counter.add(length)
-    assert (len(counter), counter.counts[bin_of(1)], counter.counts[bin_of(5)]) == (3, 0, 3)
+    assert (len(counter), counter.counts[length_bin(1)], counter.counts[length_bin(5)]) == (3, 0, 3)
 
 
 def test_the_alarm_is_silent_while_ends_come_as_expected_and_rings_when_they_do_not() -> None:

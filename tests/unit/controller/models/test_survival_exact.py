@@ -15,7 +15,7 @@ from controller.models.survival import (
     ShiftAlarm,
     Survival,
     believed,
-    bin_of,
+    length_bin,
     outlived,
 )
 
@@ -28,7 +28,7 @@ def ended_in(**counts: int) -> np.ndarray:
     """Counts per bin: t10=4 is four in the bin of 10 tokens."""
     ended = np.zeros(BINS)
     for name, count in counts.items():
-        ended[bin_of(int(name[1:]))] += count
+        ended[length_bin(int(name[1:]))] += count
     return ended
 
 
@@ -78,8 +78,8 @@ def test_bins_are_a_token_wide_up_to_50_and_3_percent_from_there_on() -> None:
 
 
 def test_a_bin_holds_what_is_from_its_edge_on() -> None:
-    assert [bin_of(x) for x in (0, 1, 2, 3, 50, 51, 52)] == [0, 0, 1, 2, 49, 49, 50]
-    assert bin_of(10**9) == BINS - 1
+    assert [length_bin(x) for x in (0, 1, 2, 3, 50, 51, 52)] == [0, 0, 1, 2, 49, 49, 50]
+    assert length_bin(10**9) == BINS - 1
 
 
 @EACH
@@ -98,7 +98,7 @@ def test_survival_is_the_product_of_those_who_get_through_each_bin(case: int) ->
     for k in (0, 1, 9, 10, 60, 99, 150):
         assert survival.survival(AT[k]) == pytest.approx(survives[k], rel=1e-9)
     # Within a bin, as if who ends there did so at an even rate.
-    k = bin_of(300)
+    k = length_bin(300)
     frac = (300 - AT[k]) / (AT[k + 1] - AT[k])
     between = survives[k] ** (1 - frac) * survives[k + 1] ** frac
     assert survival.survival(300) == pytest.approx(between, rel=1e-9)
@@ -165,8 +165,8 @@ def test_what_was_seen_fades_by_1_over_e_in_500_ends() -> None:
     assert history.ends == 100
     history.update([20] * 250, [], NOBODY, None)
     faded = math.exp(-0.5)
-    assert history.seen.ended[bin_of(10)] == pytest.approx(100 * faded)
-    assert history.seen.ended[bin_of(20)] == 250
+    assert history.seen.ended[length_bin(10)] == pytest.approx(100 * faded)
+    assert history.seen.ended[length_bin(20)] == 250
     assert history.seen.at_risk[0] == pytest.approx(100 * faded + 250)
     assert history.ends == pytest.approx(100 * faded + 250)
 
@@ -190,7 +190,7 @@ def test_who_ends_in_a_bin_was_at_risk_in_it_whatever_else_went() -> None:
     history.update([], [], np.array([100] * 5), None)
     history.update([2], [], NOBODY, None)  # four are out of sight
     assert history.seen.at_risk[1] == pytest.approx(5 * math.exp(-1 / 500) + 1)
-    assert history.seen.at_risk[bin_of(60)] == pytest.approx(5 * math.exp(-1 / 500))
+    assert history.seen.at_risk[length_bin(60)] == pytest.approx(5 * math.exp(-1 / 500))
 
 
 def test_the_alarm_adds_up_how_much_likelier_twice_as_often_is_and_half_as_often() -> None:

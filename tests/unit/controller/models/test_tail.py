@@ -124,7 +124,7 @@ def tail_frac(
     """What is measured where steps get slower; decodes alone, or the stair would cover it."""
     sizer, rng = ChunkSizer(0.06, 99), np.random.default_rng(3)
     if prior:
-        sizer.hear(TRUE)
+        sizer.receive(TRUE)
     for number in range(MIN_STEPS + windows * WINDOW_STEPS):
         decodes = 40 + number % 20
         took_s = TRUE.predict_s(decodes, 0, 0, 0) * (speed if number >= changed else 1.0)
@@ -135,7 +135,7 @@ def tail_frac(
 
 def test_the_margin_is_bounded_a_window_after_the_first_fifty_steps() -> None:
     sizer = ChunkSizer(0.06, 99)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     for _ in range(50 + 256 - 1):
         sizer.observe(StepSample(40, 0, 0, 0, TRUE.predict_s(40, 0, 0, 0)))
         assert sizer.until_s == pytest.approx(0.06 - 3 * 0.05 * 0.06)

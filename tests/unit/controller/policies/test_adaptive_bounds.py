@@ -43,7 +43,7 @@ def test_where_nobody_waits_b_min_changes_nothing() -> None:
 def with_price(c0: float, c3: float) -> int:
     """How many run where the group's model says so, and answers have 200 tokens."""
     s = half(kv_tokens=6000)
-    s.hear(limits(model=StepModel(c0, 2e-4, 1e-7, c3, 0.0, 0.0)))
+    s.receive(limits(model=StepModel(c0, 2e-4, 1e-7, c3, 0.0, 0.0)))
     for _ in range(500):
         s.finished(200)
     return ask(s, decoding(8), prompts(*[100] * 60), kv=864).max_running
@@ -65,11 +65,11 @@ def test_without_an_sla_the_model_is_learned_from_steps() -> None:
 
 
 def test_the_groups_model_counts_once_until_it_is_another_one() -> None:
-    s, word = half(), limits(model=StepModel(0.03, 2e-4, 1e-7, 1e-4, 0.0, 0.0))
-    s.hear(word)
+    s, pushed = half(), limits(model=StepModel(0.03, 2e-4, 1e-7, 1e-4, 0.0, 0.0))
+    s.receive(pushed)
     for step in linear_steps(200):
         s.observe(step)
     learned = s._time.model
-    s.hear(word)
-    s.hear(limits())
+    s.receive(pushed)
+    s.receive(limits())
     assert s._time.model is learned

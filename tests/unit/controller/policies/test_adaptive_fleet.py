@@ -28,8 +28,8 @@ def test_nothing_known_is_the_bound() -> None:
 def test_memory_holds_the_mean_request_half_an_empty_block_and_its_deviations() -> None:
     lengths = moments_of([(50, 100), (150, 300)])
     decided = policy().fleet(report(), pool(lengths=lengths), 0.0)
-    m = lengths.mean_live + 8
-    s = math.sqrt(lengths.variance_live)
+    m = lengths.mean_held + 8
+    s = math.sqrt(lengths.variance_held)
     held = [b * m + theta(0.02) * s * math.sqrt(b) for b in range(1, 256)]
     assert decided == Decision(sum(h <= 20_000 for h in held), "memory")
 

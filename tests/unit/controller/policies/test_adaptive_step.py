@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from controller.models.lookahead import LiveRequests, live_requests
+from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.policies.adaptive import AdaptiveStep
-from controller.policies.base import LiveBatch
+from controller.policies.base import Batch
 from controller.policies.chunk import ChunkSizer
 from controller.records import StepLimits
 from tests.builders import batching, engine, limits, sample, state
@@ -23,7 +23,7 @@ def half(itl_ms: float | None = None, **of_engine: Any) -> AdaptiveStep:
     config = batching(policy="adaptive", sla={"itl_ms": itl_ms}, max_running=bounds)
     step_half = AdaptiveStep(config, engine(**{"kv_tokens": ROOMY, **of_engine}))
     if itl_ms is not None:
-        step_half.hear(limits(model=MODEL))
+        step_half.receive(limits(model=MODEL))
     return step_half
 
 
@@ -36,9 +36,9 @@ def prompts(*tokens: int, computed: int = 0) -> list[tuple[int, int, int]]:
     return [(computed, length, 0) for length in tokens]
 
 
-def requests(rows: list[tuple[int, int, int]]) -> LiveRequests:
+def requests(rows: list[tuple[int, int, int]]) -> Requests:
     computed, prompt, outputs = zip(*rows, strict=True) if rows else ((), (), ())
-    return live_requests(computed, prompt, outputs, [4000] * len(rows))
+    return requests_of(computed, prompt, outputs, [4000] * len(rows))
 
 
 def ask(
@@ -50,12 +50,12 @@ def ask(
     kv: int = 0,
 ) -> StepLimits:
     """The limits of a step; ``elsewhere`` wait besides, where the policy does not see them."""
-    live = LiveBatch(requests(running), requests(waiting).first)
+    live = Batch(requests(running), requests(waiting).first)
     held = state(len(running), len(waiting) + elsewhere, kv)
     return step_half.limits(held, lambda: live, limits())
 
 
-def nobody_asks() -> LiveBatch:
+def nobody_asks() -> Batch:
     raise AssertionError("the requests themselves were asked for")
 
 
@@ -145,7 +145,7 @@ def test_who_has_as_many_tokens_to_compute_as_a_decode_takes_decodes() -> None:
 
 def sized(use: Callable[[ChunkSizer], int], itl_s: float = 0.05) -> int:
     sizer = ChunkSizer(itl_s, 99)
-    sizer.hear(MODEL)
+    sizer.receive(MODEL)
     return use(sizer)
 
 

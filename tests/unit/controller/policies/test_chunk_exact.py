@@ -16,7 +16,7 @@ UNTIL_S = 0.05 - 0.0075
 
 def sizer(model: StepModel = MODEL, limit_s: float = 0.05) -> ChunkSizer:
     one = ChunkSizer(limit_s, 99)
-    one.hear(model)
+    one.receive(model)
     return one
 
 
@@ -42,7 +42,7 @@ def test_a_prompt_without_room_gets_the_sla_beside_the_decodes_in_its_share_of_t
     floor: float, steps: int
 ) -> None:
     one = ChunkSizer(0.05005, 99, floor)
-    one.hear(MODEL)
+    one.receive(MODEL)
     # 50.05 ms more than 200 decodes take: 500.5 tokens.
     chunks = [one.chunk(200, 0, 0, least=16, most=2048) for _ in range(steps + 3)]
     # Whether it was computed is seen a step later; where it was not, it comes again after that.
@@ -112,11 +112,11 @@ def test_the_groups_model_is_taken_once_and_nothing_is_no_model() -> None:
     for _ in range(16):
         one.observe(StepSample(10, 1000, 10, 100, 0.0231 * 1.04))
     learned = one.model
-    one.hear(MODEL)
-    one.hear(None)
+    one.receive(MODEL)
+    one.receive(None)
     assert one.model == learned
     other = StepModel(0.03, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
-    one.hear(other)
+    one.receive(other)
     assert one.model != learned
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.errors import ConfigError
-from controller.policies.base import NOBODY, Decision, StepHalf
+from controller.policies.base import EMPTY_BATCH, Decision, StepHalf
 from controller.policies.paper import PaperPolicy
 from controller.policies.registry import make_step_half
 from tests.builders import batching, engine, limits, moments_of, pool, recent, report, state
@@ -133,10 +133,10 @@ def follow() -> StepHalf:
 
 
 def test_the_step_half_follows_what_was_pushed() -> None:
-    step = follow().limits(state(), lambda: NOBODY, limits(max_running=7, token_budget=300))
+    step = follow().limits(state(), lambda: EMPTY_BATCH, limits(max_running=7, token_budget=300))
     assert (step.max_running, step.token_budget) == (7, 300)
 
 
 def test_the_step_half_keeps_the_engines_budget_where_none_was_pushed() -> None:
-    step = follow().limits(state(), lambda: NOBODY, limits(token_budget=None))
+    step = follow().limits(state(), lambda: EMPTY_BATCH, limits(token_budget=None))
     assert step.token_budget == 2048

@@ -14,7 +14,7 @@ TRUE = StepModel(0.02, 2e-4, 1e-7, 1e-4, 1e-8, 0.0)
 def starved(taken: bool, floor: float = 0.02, decodes: int = 200) -> list[int]:
     """100 chunks of a batch that leaves prompts no room; whether what is offered is computed."""
     sizer = ChunkSizer(0.05, 99, floor)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     chunks = []
     for _ in range(100):
         chunks.append(sizer.chunk(decodes, 300 * decodes, 0, least=16, most=2048))
@@ -51,7 +51,7 @@ def test_what_was_offered_and_not_computed_is_offered_again() -> None:
 
 def test_who_starts_in_such_a_step_need_not_fit_beside_the_decodes() -> None:
     sizer = ChunkSizer(0.05, 99, 0.5)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     much = forecast_of(np.full((3, 2), 200.0), np.full((3, 2), 60_000.0))
     for expected in (False, True, False):
         chunk = sizer.chunk(200, 60_000, 0, least=16, most=2048)
@@ -62,7 +62,7 @@ def test_who_starts_in_such_a_step_need_not_fit_beside_the_decodes() -> None:
 
 def test_where_there_is_room_for_a_block_nobody_is_starved() -> None:
     sizer = ChunkSizer(0.05, 99, 0.5)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     for _ in range(10):  # memory is full, say: it is not taken
         assert sizer.chunk(20, 6000, 0, least=16, most=2048) >= 16
         assert not sizer.forced
@@ -70,7 +70,7 @@ def test_where_there_is_room_for_a_block_nobody_is_starved() -> None:
 
 def test_a_little_that_is_taken_is_not_nothing() -> None:
     sizer = ChunkSizer(0.05, 99, 0.5)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     for _ in range(10):
         assert sizer.chunk(100, 20_000, 0, least=16, most=2048) < 16
         assert not sizer.forced
@@ -79,7 +79,7 @@ def test_a_little_that_is_taken_is_not_nothing() -> None:
 
 def test_what_decodes_read_counts_not_what_they_hold_on_average() -> None:
     sizer = ChunkSizer(0.05, 99)
-    sizer.hear(TRUE)
+    sizer.receive(TRUE)
     alive = np.full((2, 2), 50.0)
     at_peak = forecast_of(alive, np.array([[20_000.0, 20_000], [20_000, 200_000]]))
     assert sizer.fitting(at_peak) == 1  # 50 ms with the second: 30 and 20 of reading

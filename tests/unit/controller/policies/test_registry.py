@@ -6,7 +6,7 @@ import pytest
 
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
-from controller.policies.base import NOBODY, Decision
+from controller.policies.base import EMPTY_BATCH, Decision
 from controller.policies.registry import POLICIES, STEP_HALVES, make_policy, make_step_half
 from tests.builders import batching, engine, limits, pool, recent, report, state
 
@@ -43,5 +43,5 @@ def test_static_refuses_a_bound_above_the_engines_size() -> None:
 def test_static_follows_what_was_pushed() -> None:
     make_policy(batching(policy="static")).forget("r1")
     follow = make_step_half(batching(policy="static"), engine())
-    step = follow.limits(state(), lambda: NOBODY, limits(max_running=9))
+    step = follow.limits(state(), lambda: EMPTY_BATCH, limits(max_running=9))
     assert (step.max_running, step.token_budget, step.reason) == (9, 2048, None)

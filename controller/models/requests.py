@@ -1,0 +1,79 @@
+"""Requests as numbers: one array element each, as forecasts and prefill sizing need them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests as they are now, one element each, in the order of service.
+
+    Args:
+        computed: tokens whose KV is in memory.
+        tokens: prompt and output tokens so far: what will be in memory once prefill is done.
+        outputs: output tokens so far.
+        allowed: how many more tokens it may generate.
+        shared: tokens at its beginning whose KV another request holds as well.
+    """
+
+    computed: Ints
+    tokens: Ints
+    outputs: Ints
+    allowed: Ints
+    shared: Ints
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def held(self) -> int:
+        """Tokens that all of them hold once their prefill is done."""
+        return int(self.tokens.sum())
+
+    def most(self, longest: int) -> int:
+        """Tokens they hold alone, together, if each generates ``longest`` more, or all it may."""
+        return self.held - int((self.shared - np.minimum(self.allowed, longest)).sum())
+
+    def where(self, mask: NDArray[np.bool_]) -> "Requests":
+        """Those for which ``mask``, shape (n,), is true."""
+        return Requests(
+            self.computed[mask],
+            self.tokens[mask],
+            self.outputs[mask],
+            self.allowed[mask],
+            self.shared[mask],
+        )
+
+    def first(self, n: int) -> "Requests":
+        """The first n of them."""
+        return Requests(
+            self.computed[:n],
+            self.tokens[:n],
+            self.outputs[:n],
+            self.allowed[:n],
+            self.shared[:n],
+        )
+
+
+def requests_of(
+    computed: Sequence[int],
+    prompts: Sequence[int],
+    outputs: Sequence[int],
+    most: Sequence[int],
+    shared: Sequence[int] | None = None,
+) -> Requests:
+    """From a list each of computed tokens, prompt tokens, outputs, the most outputs allowed, and
+    tokens shared with others; None: nothing is."""
+    generated = np.array(outputs, dtype=np.int64)
+    return Requests(
+        np.array(computed, dtype=np.int64),
+        np.array(prompts, dtype=np.int64) + generated,
+        generated,
+        np.array(most, dtype=np.int64) - generated,
+        np.zeros_like(generated) if shared is None else np.array(shared, dtype=np.int64),
+    )
