@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from controller.config import BatchingConfig
 from controller.records import BatchLimits, StepLimits
 from controller.switch import Switch
 from replicas.governor import Governor
@@ -92,29 +91,32 @@ def test_in_local_fallback_the_capacity_is_not_that_of_a_cap_that_is_off() -> No
 ADAPTIVE = batching(policy="adaptive", sla={"itl_ms": 50})
 
 
-def driven(config: BatchingConfig, *, off: bool) -> Governor:
+def drive(g: Governor, switch: Switch, seconds: int) -> None:
     """Long steps, preemptions and late tokens, as vLLM's own limits cause them."""
-    g = governor(config)
-    for second in range(20):
-        g.apply(pushed(Switch(5, not off)), float(second))
+    for second in range(seconds):
+        g.apply(pushed(switch), float(second))
         for _ in range(20):
             g.after_step(sample(decodes=40, prefill_tokens=2000, duration_s=0.2), prefills=1)
             g.after_step(sample(decodes=40, duration_s=0.05), prefills=0)
         g.preempted()
         g.resumed(2.0)
         g.finished(100, 50)
-    return g
+
+
+def corrections(half: Any) -> tuple[float, float, float]:
+    """Theta, the margin's level and the balance of late tokens."""
+    chunks = half._chunks
+    return half._admission.theta, chunks._margin._level, chunks._late._balance
 
 
 def test_what_happens_while_it_is_off_leaves_no_margin_and_no_fear_behind() -> None:
-    learned = driven(ADAPTIVE, off=True)._step_half
-    fresh, controlled = governor(ADAPTIVE)._step_half, driven(ADAPTIVE, off=False)._step_half
-    for half in (learned, fresh, controlled):
-        assert half._chunks is not None  # type: ignore[attr-defined]
-    thetas = [h._admission.theta for h in (learned, fresh, controlled)]  # type: ignore[attr-defined]
-    assert thetas[0] == thetas[1] < thetas[2]
-    levels = [h._chunks._margin._level for h in (learned, fresh, controlled)]  # type: ignore[attr-defined]
-    assert levels[0] == levels[1] != levels[2]
+    g = governor(ADAPTIVE)
+    drive(g, Switch(5, True), 2)
+    before = corrections(g._step_half)
+    drive(g, Switch(6, False), 20)
+    assert corrections(g._step_half) == before
+    drive(g, Switch(7, True), 2)
+    assert all(now != then for now, then in zip(corrections(g._step_half), before, strict=True))
     # The times of its steps are true all the same.
-    assert learned.model is not None
-    assert learned.model.predict_s(40, 2000, 0, 0) == pytest.approx(0.05, rel=0.1)
+    assert g._step_half.model is not None
+    assert g._step_half.model.predict_s(40, 2000, 0, 0) == pytest.approx(0.05, rel=0.1)
