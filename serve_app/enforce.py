@@ -16,7 +16,7 @@ from typing import Any
 from controller.errors import BrimfulError
 from controller.records import from_wire
 from controller.switch import Switch
-from serve_app.snapshot import add_address
+from serve_app.snapshot import add_address, first_line
 from serve_app.snapshot import connect as join_cluster
 
 WAIT_S = 10.0
@@ -130,9 +130,12 @@ def connect(address: str) -> dict[str, Call]:
     from controller.fleet.actor import running_controllers
 
     join_cluster(address)
-    handles = running_controllers()
+    try:
+        handles = running_controllers()
+    except (OSError, RuntimeError, ValueError) as error:  # the cluster's store is away
+        raise BrimfulError(f"nothing was switched: {first_line(error)}") from None
     if not handles:
-        raise BrimfulError(f"no batch controller in the Ray cluster at {address!r}")
+        raise BrimfulError("nothing was switched: no batch controller runs in this cluster")
     return {version: _caller(handle) for version, handle in handles.items()}
 
 
@@ -146,15 +149,11 @@ def _caller(handle: Any) -> Call:
         except AttributeError:
             raise UnansweredError("it is of a version that cannot be switched") from None
         except RayTaskError as error:
-            raise UnansweredError(_first_line(error.cause or error)) from None
+            raise UnansweredError(first_line(error.cause or error)) from None
         except RayError as error:
-            raise UnansweredError(_first_line(error) or type(error).__name__) from None
+            raise UnansweredError(first_line(error)) from None
 
     return call
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "")
 
 
 def switch(

@@ -73,11 +73,11 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
-@pytest.mark.parametrize("command", ["status", "explain"])
+@pytest.mark.parametrize("command", [["status"], ["explain"], ["enforce", "off"]])
 def test_where_nobody_listens_that_is_said_at_once(
-    command: str, capsys: pytest.CaptureFixture[str]
+    command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([command, "--address", "127.0.0.1:1"]) == 2
+    assert cli.main([*command, "--address", "127.0.0.1:1"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: no Ray cluster answers at 127.0.0.1:1: ")
     assert said.count("\n") == 1
