@@ -6,27 +6,8 @@ from pathlib import Path
 import pytest
 
 from serve_app.cli import main
+from tests.unit.benchmarks.replay.test_measure import KEYS
 
-KEYS = (
-    "policy",
-    "requests",
-    "finished",
-    "duration_s",
-    "output_tokens_per_s",
-    "preemptions",
-    "mean_running",
-    "kv_peak_frac",
-    "itl_ms",
-    "tpot_ms",
-    "ttft_ms",
-    "scheduling_delay_ms",
-    "late_share_cold",
-    "late_share_after",
-    "sla_attainment",
-    "goodput_per_s",
-    "steps",
-    "step_model_mape",
-)
 SMALL = ("--workload", "exponential:50,20", "--requests", "20", "--kv-tokens", "4000")
 
 

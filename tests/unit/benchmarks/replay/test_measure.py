@@ -119,30 +119,32 @@ def test_a_spread_of_nothing_is_nothing() -> None:
     assert spread(np.array([0.001, 0.003])) == Spread(2.0, 2.0, 2.8, pytest.approx(2.98))
 
 
+KEYS = (
+    "policy",
+    "requests",
+    "finished",
+    "duration_s",
+    "output_tokens_per_s",
+    "preemptions",
+    "mean_running",
+    "kv_peak_frac",
+    "itl_ms",
+    "tpot_ms",
+    "ttft_ms",
+    "scheduling_delay_ms",
+    "late_share_cold",
+    "late_share_after",
+    "sla_attainment",
+    "goodput_per_s",
+    "steps",
+    "step_model_mape",
+)
+
+
 def test_json_has_these_keys_and_capacity_only_where_it_was_searched() -> None:
-    keys = [
-        "policy",
-        "requests",
-        "finished",
-        "duration_s",
-        "output_tokens_per_s",
-        "preemptions",
-        "mean_running",
-        "kv_peak_frac",
-        "itl_ms",
-        "tpot_ms",
-        "ttft_ms",
-        "scheduling_delay_ms",
-        "late_share_cold",
-        "late_share_after",
-        "sla_attainment",
-        "goodput_per_s",
-        "steps",
-        "step_model_mape",
-    ]
     found = summarise("static", TRACE, Sla())
-    assert list(found.to_json()) == keys
-    assert list(replace(found, capacity_per_s=0.0).to_json()) == [*keys, "capacity_per_s"]
+    assert tuple(found.to_json()) == KEYS
+    assert list(replace(found, capacity_per_s=0.0).to_json()) == [*KEYS, "capacity_per_s"]
     assert list(found.to_json()["itl_ms"]) == ["mean", "p50", "p90", "p99"]
 
 
