@@ -238,7 +238,9 @@ def test_restored_who_came_back_goes_first_and_whose_turn_it_was_stands_as_all_o
     lane.add_late([Waiting("passed over", 0.2)])
     lane.restore()
     assert [one.name for one in lane] == ["passed over", "back", "a", "b", "c"]
-    aside.starts = TURN  # on again: the next turn is that of whoever waits longest, not still a's
+    aside.starts = (
+        LATE_EVERY  # on again: the next turn is that of whoever waits longest, not still a's
+    )
     turn(lane, aside, 6.0)
     assert lane.peek().name == "passed over"
 
