@@ -171,7 +171,7 @@ class Demo:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``brimful demo``."""
     parser.add_argument(
-        "--seconds", type=float, default=20.0, help="of requests, without and again with control"
+        "--seconds", type=float, default=28.0, help="of requests, without and again with control"
     )
     parser.add_argument(
         "--plot", type=Path, default=Path(".cache/demo.png"), help="where the picture goes"
