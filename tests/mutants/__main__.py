@@ -112,6 +112,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the draw (%(default)s)")
     parser.add_argument("files", nargs="*", default=FILES, help="default: all")
     args = parser.parse_args(argv)
+    for file in args.files:
+        if file not in FILES:
+            parser.error(f"{file}: no mutants are made of it; allowed: {', '.join(FILES)}")
     OUT.mkdir(parents=True, exist_ok=True)
     os.environ["HYPOTHESIS_PROFILE"] = "mutants"
     os.environ["PYTHONPATH"] = str(ROOT)
