@@ -21,7 +21,7 @@ install: .venv/.installed ## Make .venv with everything pinned in requirements.l
 	@touch $@
 
 .PHONY: demo
-demo: install ## Deploy two vLLM replicas on this machine, send requests, show the caps move (KEEP=1: stay up)
+demo: install ## Two vLLM replicas here: the same requests without and with control, and what clients saw (KEEP=1: stay up)
 	$(BIN)/brimful demo $(if $(KEEP),--keep)
 
 .PHONY: test
