@@ -54,6 +54,20 @@ def executor_of(entry: Mapping[str, Any], where: str) -> Executor:
     return asked
 
 
+def backend_problems(engine_kwargs: Mapping[str, Any], executor: Executor, where: str) -> list[str]:
+    """vLLM's own option for the same, where it says something else.
+
+    Ray Serve LLM overwrites it on CPU without a word, and ours is set after that.
+    """
+    given = engine_kwargs.get("distributed_executor_backend")
+    if given in (None, executor):
+        return []
+    return [
+        f"{where}.engine_kwargs.distributed_executor_backend: {given!r} is not allowed:"
+        f" engine.executor says where the model runs ({executor}); leave the key out"
+    ]
+
+
 def accelerator_kind(entry: Mapping[str, Any]) -> str:
     """``cpu``, ``gpu`` or ``tpu``, as Ray Serve LLM infers it for an entry of ``llm_configs``."""
     config = entry.get("accelerator_config")

@@ -9,7 +9,7 @@ from pydantic import Field
 from controller.config import BatchingConfig, Block, parse_batching
 from controller.errors import ConfigError
 from controller.validation import parse
-from replicas.executor import Executor, executor_of
+from replicas.executor import Executor, backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings
 
@@ -55,6 +55,8 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
     engine_kwargs = _mapping(rest, "engine_kwargs", where)
     _check(rest, engine_kwargs, batching, where)
     executor = executor_of({**entry, "engine_kwargs": engine_kwargs}, where)
+    if found := backend_problems(engine_kwargs, executor, where):
+        raise ConfigError(found)
     emulate = None
     if entry.get("emulate") is not None:
         emulate = parse(EmulateSettings, entry["emulate"], f"{where}.emulate")

@@ -141,3 +141,21 @@ def test_what_is_learnt_in_process_is_not_pooled_with_workers_beside() -> None:
         for engine in ({"executor": "mp"}, {"executor": "in_process"}, None)
     }
     assert len(groups) == 2  # in_process is the default on CPU
+
+
+@pytest.mark.parametrize(("backend", "executor"), [(None, None), ("mp", "mp")])
+def test_vllms_own_key_may_say_the_same(backend: str | None, executor: str | None) -> None:
+    keys = {"distributed_executor_backend": backend}
+    entry = {"model_loading_config": MODEL, **CPU, "engine_kwargs": keys}
+    assert ray_llm_config({**entry, "engine": {"executor": executor}})["server_cls"]
+
+
+@pytest.mark.parametrize("backend", ["mp", "ray", "uni"])
+def test_vllms_own_key_is_refused_where_it_would_be_overruled(backend: str) -> None:
+    keys = {"distributed_executor_backend": backend}
+    with pytest.raises(ConfigError) as refused:
+        ray_llm_config({"model_loading_config": MODEL, **CPU, "engine_kwargs": keys}, "e")
+    assert refused.value.problems == [
+        f"e.engine_kwargs.distributed_executor_backend: {backend!r} is not allowed:"
+        " engine.executor says where the model runs (in_process); leave the key out"
+    ]
