@@ -7,6 +7,7 @@ point.
 """
 
 import ast
+import math
 import os
 import subprocess
 import sys
@@ -58,10 +59,7 @@ def install() -> None:
         [sys.executable, "-m", "pip", "install", "-qq", "--no-deps", pin(LOCK, "uv")],
         "pip could not install uv",
     )
-    listed = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
-    )
-    settings = pip_settings(listed.stdout)
+    settings = pip_settings(pip_config_list(os.environ))
     env = uv_environment(settings, os.environ)
     sources = torch_sources(uv_options(settings), env)
     _uv([*sources, "--no-deps", "-r", str(LOCK)], env, "uv could not install requirements.lock")
@@ -82,6 +80,18 @@ def pin(lock: Path, name: str) -> str:
         if line.startswith(f"{name}=="):
             return line
     raise InstallError(f"{lock.name} has no pin of {name}")
+
+
+def pip_config_list(env: Mapping[str, str]) -> str:
+    """What ``pip config list`` prints, also where pip is configured to be quiet."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"],
+        env={**env, "PIP_QUIET": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return listed.stdout
 
 
 def pip_settings(listed: str) -> dict[str, str]:
@@ -115,6 +125,8 @@ def uv_options(settings: Mapping[str, str]) -> list[str]:
 def uv_environment(settings: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
     """The environment of uv: what is set stays, pip's certificate, proxy and timeout are added."""
     carried = {VARIABLES[name]: value for name, value in settings.items() if name in VARIABLES}
+    if seconds := carried.get("UV_HTTP_TIMEOUT"):  # uv takes whole ones only
+        carried["UV_HTTP_TIMEOUT"] = str(math.ceil(float(seconds)))
     return {**carried, **env}
 
 

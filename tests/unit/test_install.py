@@ -1,10 +1,18 @@
 """``make install``: what of pip's configuration reaches uv."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tools.install import InstallError, pin, pip_settings, uv_environment, uv_options
+from tools.install import (
+    InstallError,
+    pin,
+    pip_config_list,
+    pip_settings,
+    uv_environment,
+    uv_options,
+)
 
 LISTED = """\
 :env:.find-links='/wheels'
@@ -48,6 +56,19 @@ def test_what_is_set_for_uv_stays() -> None:
         "SSL_CERT_FILE": "/mine",
         "UV_HTTP_TIMEOUT": "180",
     }
+
+
+def test_uv_waits_whole_seconds() -> None:
+    assert uv_environment({"timeout": "15.5"}, {}) == {"UV_HTTP_TIMEOUT": "16"}
+
+
+def test_a_pip_that_is_to_be_quiet_says_how_it_is_configured(tmp_path: Path) -> None:
+    config = tmp_path / "pip.conf"
+    config.write_text("[install]\nquiet = 2\nfind-links =\n  /a\n  /b\n")
+    others = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    for quiet in ({}, {"PIP_QUIET": "1"}):
+        listed = pip_config_list({**others, "PIP_CONFIG_FILE": str(config), **quiet})
+        assert pip_settings(listed)["find-links"].split() == ["/a", "/b"]
 
 
 def test_a_pin_is_read_from_the_lock(tmp_path: Path) -> None:
