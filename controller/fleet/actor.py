@@ -9,6 +9,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ray
@@ -19,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from controller.config import BatchingConfig, parse_batching
 from controller.fleet.loop import ControlLoop
 from controller.records import ReplicaReport, check_version, from_wire, to_wire
-from controller.switch import Switch, newest
+from controller.switch import Switch, Switches, newest
 from controller.version import VERSION
 
 PREFIX = "brimful-controller-"
@@ -136,17 +137,28 @@ def _taken_over(group: str, replica_id: str, replica: dict[str, Any]) -> dict[st
     }
 
 
-def _switches_of_others() -> tuple[Switch, ...]:
+def _switches_of_others() -> Switches:
     """What the controllers of other versions know, of those that answer."""
-    found: list[Switch] = []
+
+    def asking(handle: ActorHandle) -> Callable[[], Any]:
+        return lambda: ray.get(handle.switches.remote(), timeout=OTHERS_S)
+
     try:
         others = running_controllers()
-        others.pop(VERSION, None)
-        for handle in others.values():
-            known = ray.get(handle.switches.remote(), timeout=OTHERS_S)["switches"]
-            found += [from_wire(Switch, one) for one in known]
-    except Exception:  # of other code: whatever it does must not keep this one from starting
-        logger.exception("Not every other batch controller said how control is switched.")
+    except Exception:  # the cluster's store is away for a moment
+        logger.exception("The other batch controllers could not be asked for their switches.")
+        return ()
+    return known_switches({v: asking(handle) for v, handle in others.items() if v != VERSION})
+
+
+def known_switches(others: Mapping[str, Callable[[], Any]]) -> Switches:
+    """The switches that controllers know, by what asks each for its ``switches``."""
+    found: list[Switch] = []
+    for version, ask in others.items():
+        try:
+            found += [from_wire(Switch, one) for one in ask()["switches"]]
+        except Exception:  # of other code: whatever it does must not keep this one from starting
+            logger.exception("Batch controller %s did not say how control is switched.", version)
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""The class behind the controller's name, without Ray: versions, parsed configurations."""
+"""The class behind the controller's name, without Ray: versions, configurations, switches."""
 
 from typing import Any
 
@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from controller.errors import ConfigError, ReportError
-from controller.fleet.actor import NAME, BatchController
+from controller.fleet.actor import NAME, BatchController, known_switches
 from controller.records import to_wire
+from controller.switch import Switch
 from controller.version import VERSION
 from tests.builders import batching, report
 
@@ -100,3 +101,18 @@ def test_what_replicas_took_over_of_a_switch_is_told_in_primitives() -> None:
             "configured": True,
         },
     ]
+
+
+def test_one_that_does_not_answer_hides_no_switch_of_the_others() -> None:
+    off, on = Switch(5, enforce=False), Switch(7, enforce=True, group="a")
+
+    def silent() -> Any:
+        raise TimeoutError
+
+    others = {
+        "v1": lambda: {"switches": [to_wire(off)]},
+        "v2": silent,
+        "v3": lambda: {"other": "code"},
+        "v4": lambda: {"switches": [to_wire(on)]},
+    }
+    assert known_switches(others) == (off, on)
