@@ -150,7 +150,8 @@ class AdaptiveStep:
             wanted = int((running.tokens - running.computed)[prefilling].sum())
             wanted += int((waiting.tokens - waiting.computed).sum())
             if wanted > chunk:
-                self._chunks.late_step(decodes)
+                if self._applied:
+                    self._chunks.late_step(decodes)
                 chunk = min(wanted, most)
         return 0 if whole and chunk < least else chunk
 

@@ -276,6 +276,17 @@ def test_a_prompt_is_computed_at_once_where_late_tokens_are_left() -> None:
     assert ask(step, decoding(2), prompts(1500)).token_budget < 300
 
 
+def test_late_tokens_that_are_granted_while_control_is_off_are_not_paid_for() -> None:
+    step = half(50)
+    for _ in range(60):
+        step.observe(sample(decodes=2, kv_tokens=200, duration_s=MODEL.predict_s(2, 200, 0, 0)))
+    step.receive(limits(model=MODEL, enforce=False))
+    for _ in range(3):
+        assert ask(step, decoding(2), prompts(1500)).token_budget == 1502
+    step.receive(limits(model=MODEL))
+    assert ask(step, decoding(2), prompts(1500)).token_budget == 1502
+
+
 def test_what_fits_a_step_takes_no_late_token() -> None:
     step = half(50)
     for _ in range(60):
