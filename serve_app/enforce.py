@@ -105,7 +105,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
     if not 0 <= seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed: a finite number from 0")
     return seconds

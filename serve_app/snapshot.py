@@ -133,6 +133,8 @@ def connect(address: str) -> None:
 
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS") or "auto"
+    if address == "local":
+        raise BrimfulError("no Ray cluster answers at local: Ray would start one of its own")
     try:
         if not address.startswith("ray://"):
             _probe(address)

@@ -171,12 +171,19 @@ class Demo:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``brimful demo``."""
     parser.add_argument(
-        "--seconds", type=float, default=28.0, help="of requests, without and again with control"
+        "--seconds", type=_seconds, default=28.0, help="of requests, without and again with control"
     )
     parser.add_argument(
         "--plot", type=Path, default=Path(".cache/demo.png"), help="where the picture goes"
     )
     parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 1 <= seconds <= 3600:  # said now, not when two engines have been started for it
+        raise argparse.ArgumentTypeError(f"{text} is not allowed: a number from 1 to 3600")
+    return seconds
 
 
 def run(args: argparse.Namespace) -> int:

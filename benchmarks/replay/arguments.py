@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve N requests of another draw of the same traffic to their end before time and"
         " figures begin, so that a policy begins with what it learned of them",
     )
-    traffic.add_argument("--seed", type=int, default=0, help="of all that is random")
+    traffic.add_argument("--seed", type=_seed, default=0, help="of all that is random")
     accelerator = parser.add_argument_group("accelerator and engine")
     accelerator.add_argument(
         "--profile",
@@ -278,6 +278,13 @@ def _share(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is not allowed: a number from 0 to 1")
+    return value
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed: a whole number from 0")
     return value
 
 

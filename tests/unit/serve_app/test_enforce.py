@@ -269,4 +269,4 @@ def test_a_wait_that_is_none_is_refused(wait: str, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as ended:
         arguments("off", "--wait", wait)
     assert ended.value.code == 2
-    assert "--wait" in capsys.readouterr().err
+    assert f"--wait: {wait!r} is not allowed: a finite number from 0" in capsys.readouterr().err
