@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 KEEP ?=
+SERVED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
 .DEFAULT_GOAL := help
 
@@ -13,10 +14,14 @@ help: ## Show this help
 install: .venv/.installed ## Make .venv with everything pinned in requirements.lock
 
 .venv/.installed: requirements.lock pyproject.toml tools/install.py
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
+	@$(PYTHON) -c '$(SERVED)' || { \
 	  echo "error: Brimful needs Python 3.11, 3.12 or 3.13: make install PYTHON=python3.12"; exit 1; }
 	@echo "Installing into .venv (3.3 GB; 20 to 60 s, longer over a slow network) ..."
-	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv 2>/dev/null \
+	  || $(PYTHON) -m venv --clear .venv || { rm -rf .venv; exit 1; }
+	@$(BIN)/python -c '$(SERVED)' || { \
+	  echo "error: .venv has $$($(BIN)/python --version), not 3.11 to 3.13: remove it and run this again"; \
+	  exit 1; }
 	@$(BIN)/python tools/install.py
 	@touch $@
 
