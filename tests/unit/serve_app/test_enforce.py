@@ -123,6 +123,21 @@ def test_a_controller_that_died_before_a_replica_heard_is_told_again() -> None:
     assert fleet.enforced() == {"a1": False}
 
 
+def test_a_switch_for_all_that_comes_meanwhile_is_not_undone() -> None:
+    fleet = fleet_of("a1", "b1")
+
+    def sleep(_: float) -> None:
+        fleet.calls()["v1"]("switch", True, None)  # somebody else, who is later
+        fleet.period()
+
+    outcome = enforce.switch(
+        fleet.calls(), enforce=False, group="a", wait_s=5.0, clock=lambda: fleet.now_s, sleep=sleep
+    )
+    assert outcome.confirmed
+    assert fleet.enforced() == {"a1": True, "b1": True}
+    assert "    1 have been switched on again since" in said(outcome, 5.0)
+
+
 def test_a_replica_that_a_restarted_controller_has_not_heard_is_waited_for() -> None:
     fleet = fleet_of("a1", "a2")
     fleet.members["a2"].heard = False
