@@ -66,7 +66,10 @@ def replicas_of(snapshot: dict[str, Any]) -> list[ReplicaStatus]:
 def switched_off(snapshot: dict[str, Any]) -> str | None:
     """The groups for which control is switched off, in a sentence; None where it is for none."""
     groups = [name for name, known in snapshot["groups"].items() if not known["on"]]
-    if not groups:
+    switches = snapshot["switches"]
+    # No replica is there, and those that come will be without control.
+    coming = not snapshot["groups"] and not all(s.enforce for s in switches if s.group is None)
+    if not groups and not coming:
         return None
     of_all = len(groups) == len(snapshot["groups"])
     where = "all groups" if of_all else ", ".join(groups)

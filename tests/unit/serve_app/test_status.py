@@ -63,6 +63,17 @@ def test_it_says_for_which_groups_control_is_switched_off() -> None:
     assert switched_off(loop.snapshot(0.0)) == said.format("all groups")
 
 
+def test_off_for_all_is_said_also_where_no_replica_is_there() -> None:
+    loop = ControlLoop()
+    loop.switch(enforce=False, group="a", unix_s=1.0)
+    assert switched_off(loop.snapshot(0.0)) is None
+    loop.switch(enforce=False, group=None, unix_s=1.0)
+    said = switched_off(loop.snapshot(0.0))
+    assert said == "Control is switched off for all groups; `brimful enforce on` ends that."
+    loop.switch(enforce=True, group=None, unix_s=1.0)
+    assert switched_off(loop.snapshot(0.0)) is None
+
+
 def shown(capsys: pytest.CaptureFixture[str], snapshot: dict[str, Any], *, wide: bool) -> str:
     """What is printed in 80 columns."""
     print_status(snapshot, wide=wide)
