@@ -18,6 +18,7 @@ import requests
 from controller.errors import BrimfulError
 
 NICENESS = 15  # of replicas and engines, below a client on the same machine; what Ray does, too
+AUTH_MODE = "RAY_AUTH_MODE"
 # What direct streaming needs in every Ray process, and what keeps an engine on CPU at home.
 ENVIRONMENT = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
@@ -28,6 +29,9 @@ ENVIRONMENT = {
     "VLLM_TARGET_DEVICE": "cpu",
     "HF_HUB_OFFLINE": "1",
     "RAY_worker_niceness": str(NICENESS),
+    # Ray wants a token on every call as soon as the user has one, which a first ray.init() makes.
+    # This cluster is gone in minutes and its REST interface is on loopback.
+    AUTH_MODE: "disabled",
 }
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
@@ -184,11 +188,17 @@ def local_cluster(
     cluster = LocalCluster(
         {**ENVIRONMENT, **(environment or {})}, directory or Path.cwd(), logs, cpus, gpus
     )
+    before = os.environ.get(AUTH_MODE)
+    os.environ[AUTH_MODE] = ENVIRONMENT[AUTH_MODE]  # for ray.init() of this process
     try:
         cluster.wait_started()
         yield cluster
     finally:
         cluster.stop()
+        if before is None:
+            os.environ.pop(AUTH_MODE, None)
+        else:
+            os.environ[AUTH_MODE] = before
 
 
 def _settled(app: dict[str, Any]) -> bool:

@@ -50,6 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     ports = {
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(METRICS_PORT),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
+        "RAY_AUTH_TOKEN": "0" * 64,  # a user who has one, as everybody has after a ray.init()
     }
     with local_cluster(ports, directory=REPO, logs=logs, cpus=4, gpus=1) as cluster:
         ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
