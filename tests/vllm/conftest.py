@@ -16,6 +16,14 @@ os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # torch threads 
 CACHE = Path(__file__).parents[2] / ".cache"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def environment_is_read_again() -> None:
+    """An engine core of this process keeps what it read of the environment for all that follow."""
+    import vllm.envs
+
+    vllm.envs.disable_envs_cache()
+
+
 @pytest.fixture(scope="session")
 def tiny_llama() -> Path:
     from benchmarks.live.tiny_model import make_tiny_model

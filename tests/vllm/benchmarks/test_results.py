@@ -15,12 +15,12 @@ from replicas.profile import StepNoise
 from replicas.profile_file import load_profile
 
 
-def test_memory_part_runs_and_holds_adaptive_against_the_best_of_four() -> None:
+def test_memory_part_runs_and_holds_adaptive_against_the_best_of_five() -> None:
     with ThreadPoolExecutor(1) as pool:
         section = results_memory.run(Bench(pool, (11,), small=True))
     assert [row.id for row in section.rows] == [
         "g1_best_fixed-128-128",
-        "g1_upper_fixed-128-128",
+        "g1_servers_fixed-128-128",
         "g1_best_static",
         "g1_default",
         "g2_preemptions_fixed-128-128",

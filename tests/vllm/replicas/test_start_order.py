@@ -94,7 +94,7 @@ def test_memory_of_loads_is_held_elsewhere_and_their_own_when_they_start(tiny_ll
     rig.step()
     load(rig, "loading", prompt=8 * BLOCK)
 
-    live = rig.scheduler._live()
+    live = rig.scheduler._read_batch()
     assert live.held_elsewhere_tokens == 8 * BLOCK
     assert len(live.running) == 1
     assert len(live.waiting(9)) == 0
@@ -102,7 +102,7 @@ def test_memory_of_loads_is_held_elsewhere_and_their_own_when_they_start(tiny_ll
     assert used - live.held_elsewhere_tokens == 5 * BLOCK
 
     rig.scheduler.finished_recving_kv_req_ids.add("loading")
-    ready = rig.scheduler._live().waiting(9)
+    ready = rig.scheduler._read_batch().waiting(9)
     assert (ready.computed.tolist(), ready.shared.tolist()) == ([8 * BLOCK], [8 * BLOCK])
 
 
@@ -111,12 +111,12 @@ def test_what_running_requests_use_too_is_not_held_elsewhere(tiny_llama):
     rig.add("a", prompt=4 * BLOCK + 1, output=2, resumable=True)
     for _ in range(3):
         rig.step()
-    assert rig.scheduler._live().held_elsewhere_tokens == 5 * BLOCK
+    assert rig.scheduler._read_batch().held_elsewhere_tokens == 5 * BLOCK
 
     rig.add("b", prompt=4 * BLOCK + 1, output=50)
     rig.step()
 
-    assert rig.scheduler._live().held_elsewhere_tokens == BLOCK
+    assert rig.scheduler._read_batch().held_elsewhere_tokens == BLOCK
     assert rig.scheduler._state().kv_used_tokens == 6 * BLOCK
 
 
@@ -130,7 +130,7 @@ def test_idle_sessions_are_no_backlog_and_their_memory_is_held(tiny_llama):
 
     assert rig.exchange().waiting == 0
     assert rig.exchange().prefilling == 0
-    assert rig.scheduler._live().held_elsewhere_tokens == 3 * 3 * BLOCK
+    assert rig.scheduler._read_batch().held_elsewhere_tokens == 3 * 3 * BLOCK
     rig.add("other", prompt=4, output=2)
     assert rig.exchange().waiting == 1
 
