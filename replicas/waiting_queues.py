@@ -1,6 +1,7 @@
 """vLLM's two kinds of queue, in which late requests step aside (``replicas.queue_order``)."""
 
 import heapq
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,26 +19,26 @@ from replicas.start_order import blocked
 class _Lanes(RequestQueue):
     """What both have in common: the next request is that of the first lane that has one."""
 
+    @abstractmethod
     def _lane(self, request: Request) -> Lane:
         """The lane in which a request stands, or would stand."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _first(self) -> Lane:
         """The lane that is served now.
 
         Raises:
             IndexError: no request waits.
         """
-        raise NotImplementedError
 
     def reorder(self) -> None:
         """Before a step: late requests at the front step aside."""
         if self:
             self._first().reorder()
 
+    @abstractmethod
     def restore(self) -> None:
         """Nobody steps aside any more: everybody stands where vLLM would have them."""
-        raise NotImplementedError
 
     def add_late(self, request: Request) -> None:
         """One that has been seen to be late elsewhere."""

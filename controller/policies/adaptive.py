@@ -147,8 +147,9 @@ class AdaptiveStep:
         chunk = self._chunks.chunk(decodes, kv, first, least=least, most=most)
         if chunk < most and self._chunks.may_be_late(decodes):
             waiting = batch.waiting(ONCE)
-            wanted = int((running.tokens - running.computed)[prefilling].sum())
-            wanted += int((waiting.tokens - waiting.computed).sum())
+            one = self._engine.long_prompt_tokens or most  # what vLLM takes of one prompt
+            wanted = int(np.minimum((running.tokens - running.computed)[prefilling], one).sum())
+            wanted += int(np.minimum(waiting.tokens - waiting.computed, one).sum())
             if wanted > chunk:
                 if self._applied:
                     self._chunks.late_step(decodes)

@@ -263,33 +263,3 @@ def test_a_block_that_waited_long_enough_is_computed_whole() -> None:
     s = half(50, whole_chunk_tokens=528)
     budgets = [ask(s, decoding(20), prompts(9000)).token_budget for _ in range(100)]
     assert budgets == [20] * 99 + [548]
-
-
-def test_a_prompt_is_computed_at_once_where_late_tokens_are_left() -> None:
-    step = half(50)
-    for _ in range(60):
-        step.observe(sample(decodes=2, kv_tokens=200, duration_s=MODEL.predict_s(2, 200, 0, 0)))
-    # 20.4 ms for the decodes leave less than 300 tokens, and two tokens may be late.
-    assert ask(step, decoding(2), prompts(1500)).token_budget == 1502
-    # They are paid for: once more, and then no more.
-    assert ask(step, decoding(2), prompts(1500, 200)).token_budget == 1702
-    assert ask(step, decoding(2), prompts(1500)).token_budget < 300
-
-
-def test_late_tokens_that_are_granted_while_control_is_off_are_not_paid_for() -> None:
-    step = half(50)
-    for _ in range(60):
-        step.observe(sample(decodes=2, kv_tokens=200, duration_s=MODEL.predict_s(2, 200, 0, 0)))
-    step.receive(limits(model=MODEL, enforce=False))
-    for _ in range(3):
-        assert ask(step, decoding(2), prompts(1500)).token_budget == 1502
-    step.receive(limits(model=MODEL))
-    assert ask(step, decoding(2), prompts(1500)).token_budget == 1502
-
-
-def test_what_fits_a_step_takes_no_late_token() -> None:
-    step = half(50)
-    for _ in range(60):
-        step.observe(sample(decodes=2, kv_tokens=200, duration_s=MODEL.predict_s(2, 200, 0, 0)))
-    assert ask(step, decoding(2), prompts(100)).token_budget < 300
-    assert ask(step, decoding(2), prompts(4000)).token_budget == 2048
