@@ -39,12 +39,17 @@ class ReplicaMetrics:
             ("percentile",),
         )
         self._preemptions = Counter("brimful_preemptions", "Requests that lost their KV blocks.")
+        self._age = Gauge(
+            "brimful_report_age_seconds",
+            "Age of the report that these numbers are from; 0 where the last exchange succeeded.",
+        )
         self._last: ReplicaReport | None = None
 
     def publish(self, report: ReplicaReport) -> None:
         """Export one report; counters and percentiles by their difference to the one before."""
         last = self._last
         self._last = report
+        self._age.set(0.0)
         self._max_running.set(report.max_running)
         self._token_budget.set(report.token_budget)
         self._running.set(report.running)
@@ -60,6 +65,10 @@ class ReplicaMetrics:
             self._preemptions.inc(new)
         self._percentiles(self._itl, report.itl, last.itl if last else LogHistogram())
         self._percentiles(self._ttft, report.ttft, last.ttft if last else LogHistogram())
+
+    def publish_age(self, age_s: float) -> None:
+        """An exchange failed: what was published is so old, and stands."""
+        self._age.set(age_s)
 
     @staticmethod
     def _percentiles(gauge: Gauge, now: LogHistogram, before: LogHistogram) -> None:

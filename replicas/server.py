@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 from ray import serve
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayTaskError
 from ray.llm._internal.serve.core.server.llm_server import LLMServer
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from controller.config import BatchingConfig, parse_batching
 from controller.fleet.actor import get_controller
@@ -17,6 +19,8 @@ from replicas.engine import BrimfulEngine
 from replicas.metrics import ReplicaMetrics
 
 logger = logging.getLogger("ray.serve")
+
+SEARCH_S = 2.0  # for the controller, before the engine is asked again; it is looked for meanwhile
 
 
 class BrimfulServer(LLMServer):
@@ -40,14 +44,6 @@ class BrimfulServer(LLMServer):
         )
         self._link_task = asyncio.create_task(self._link.run())
 
-    async def check_health(self) -> None:
-        await super().check_health()
-        if self._link_task.done():
-            # Without its exchange the replica would never be controlled again.
-            raise RuntimeError("The exchange with the engine ended.") from (
-                None if self._link_task.cancelled() else self._link_task.exception()
-            )
-
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What ``serve_app.autoscaling`` scales by: read by Ray Serve, replica by replica."""
         return self._link.autoscaling_stats()
@@ -57,7 +53,8 @@ class ControlLink:
     """Carries reports to the controller and its limits to the engine.
 
     A controller that is gone, slow or at odds with the report costs nothing but its limits:
-    the engine goes on by its last lease, then by the local fallback.
+    the engine goes on by its last lease, then by the local fallback. No error ends the exchange
+    but the engine's death, which Ray Serve LLM's own health check sees.
     """
 
     def __init__(
@@ -75,8 +72,10 @@ class ControlLink:
         self._replica_id, self._group = replica_id, group
         self._metrics = metrics
         self._controller: Any = None  # an actor handle; None: to be found
+        self._finding: asyncio.Task[Any] | None = None  # a search for it that still runs
         self._report: ReplicaReport | None = None
-        self._refusal: str | None = None  # the last one that was logged
+        self._reported_s = asyncio.get_running_loop().time()  # when it came
+        self._complaint: str | None = None  # the last one that was logged
 
     async def run(self) -> None:
         """Exchange until the engine dies."""
@@ -84,33 +83,66 @@ class ControlLink:
         answer: dict[str, Any] | None = None
         while True:
             next_s = clock() + self._config.period_s
-            report = await channel.exchange(self._client, answer, self._replica_id, self._group)
-            self._note(from_wire(ReplicaReport, report))
-            answer = await self._ask(report)
-            if answer is not None and list(answer["switches"]) != list(report["switches"]):
-                next_s = clock()  # control was switched: apply that now, not in half a second
+            applied, answer = answer, None  # one that cannot be applied is not sent again
+            try:
+                report = await asyncio.wait_for(
+                    channel.exchange(self._client, applied, self._replica_id, self._group),
+                    timeout=self._config.lease_s,
+                )
+                self._note(from_wire(ReplicaReport, report), clock())
+                answer = await self._ask(report)
+                if answer is not None and list(answer["switches"]) != list(report["switches"]):
+                    next_s = clock()  # control was switched: apply that now, not in half a second
+            except EngineDeadError:
+                return
+            except Exception as error:  # whatever it is, the replica serves on
+                answer = None
+                self._metrics.publish_age(clock() - self._reported_s)
+                self._complain("The exchange with the engine failed, and is tried again: %s", error)
             await asyncio.sleep(max(next_s - clock(), 0))
 
     async def _ask(self, report: dict[str, Any]) -> dict[str, Any] | None:
         try:
-            # Finding a name blocks on the cluster's store; the replica is serving.
-            if self._controller is None:
-                self._controller = await asyncio.to_thread(get_controller)
-            return await asyncio.wait_for(
-                self._controller.exchange.remote(report, self._batching),
+            controller = await self._find()
+            if controller is None:
+                return None
+            answer: dict[str, Any] = await asyncio.wait_for(
+                controller.exchange.remote(report, self._batching),
                 timeout=self._config.lease_s / 2,
             )
         except RayTaskError as error:
-            refusal = str(error.cause or error)
-            if refusal != self._refusal:  # not twice a second
-                logger.warning("The batch controller refused the report: %s", refusal)
-            self._refusal = refusal
-        except (RayActorError, RayError, TimeoutError, ValueError) as error:
+            self._complain("The batch controller refused the report: %s", error.cause or error)
+        except Exception as error:  # gone, slow, or the cluster's store is away
             logger.debug("No answer from the batch controller: %r", error)
             self._controller = None
+        else:
+            self._complaint = None
+            return answer
         return None
 
-    def _note(self, report: ReplicaReport) -> None:
+    async def _find(self) -> Any:
+        """The controller's handle; None while it is still looked for."""
+        if self._controller is None:
+            # Finding a name blocks on the cluster's store, for as long as that is away. One thread
+            # waits for it, and the exchange with the engine goes on.
+            if self._finding is None:
+                self._finding = asyncio.create_task(asyncio.to_thread(get_controller))
+            done, _ = await asyncio.wait({self._finding}, timeout=SEARCH_S)
+            if not done:
+                return None
+            finding, self._finding = self._finding, None
+            self._controller = finding.result()
+        return self._controller
+
+    def _complain(self, line: str, error: BaseException) -> None:
+        """Log a problem when it is another than the last one, whatever numbers it names."""
+        said = f"{type(error).__name__}: {error}"
+        complaint = re.sub(r"\d+", "0", said)
+        if complaint != self._complaint:
+            logger.warning(line, said)
+        self._complaint = complaint
+
+    def _note(self, report: ReplicaReport, now_s: float) -> None:
         before: Mode = self._report.mode if self._report else "leased"
         if report.mode != before:
             self._say(report.mode)
@@ -119,7 +151,7 @@ class ControlLink:
         applied = self._report.enforced if self._report else self._config.enforce
         if report.enforced != applied:
             self._say_switched(on=report.enforced)
-        self._report = report
+        self._report, self._reported_s = report, now_s
         self._metrics.publish(report)
 
     def _say(self, mode: Mode) -> None:
@@ -157,7 +189,11 @@ class ControlLink:
             )
 
     def autoscaling_stats(self) -> dict[str, float]:
-        """Queue depth, cap and capacity of this replica; nothing before its first report."""
-        if self._report is None:
-            return {}
-        return autoscaling_stats(self._report)
+        """Queue depth, cap and capacity of this replica; nothing without a report of this lease."""
+        report = self.recent_report()
+        return {} if report is None else autoscaling_stats(report)
+
+    def recent_report(self) -> ReplicaReport | None:
+        """The last report; None before the first one, and when it is older than a lease."""
+        age_s = asyncio.get_running_loop().time() - self._reported_s
+        return self._report if age_s <= self._config.lease_s else None

@@ -23,9 +23,13 @@ class Published:
 
     def __init__(self) -> None:
         self.reports: list[ReplicaReport] = []
+        self.ages_s: list[float] = []
 
     def publish(self, report: ReplicaReport) -> None:
         self.reports.append(report)
+
+    def publish_age(self, age_s: float) -> None:
+        self.ages_s.append(age_s)
 
 
 def over_the_wire(value: Any) -> Any:
