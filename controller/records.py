@@ -144,6 +144,7 @@ class ReplicaReport:
         enforced: whether limits are applied to the engine; else they are only reported.
         switches: all that the replica knows of control being switched.
         version: the code of who reports.
+        prompt_backlog_tokens: prompts not computed yet, of running and waiting requests.
     """
 
     replica_id: str
@@ -177,6 +178,7 @@ class ReplicaReport:
     enforced: bool = True
     switches: Switches = ()
     version: str = VERSION
+    prompt_backlog_tokens: int = 0
 
     @property
     def kv_frac(self) -> float:

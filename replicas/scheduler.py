@@ -30,7 +30,7 @@ from replicas.prefix_sharing import PrefixSharing
 from replicas.prompt_chunks import PromptChunks, decodes_first
 from replicas.queue_order import StepAside
 from replicas.settings import parse_settings
-from replicas.start_order import may_start
+from replicas.start_order import may_start, prompt_backlog_tokens
 from replicas.step_sample import step_sample
 from replicas.waiting_queues import QUEUES, order_waiting
 
@@ -181,14 +181,13 @@ class DynamicBatchScheduler(AsyncScheduler):
             self._lost.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)
 
-    def exchange(
-        self, limits: dict[str, Any] | None, replica_id: str, group: str
-    ) -> dict[str, Any]:
+    def exchange(self, limits: dict[str, Any] | None, replica_id: str, group: str) -> Any:
         """Apply the controller's limits, if any came; hand back the next report (wire form)."""
         now_s = self.now_s()
         if limits is not None:
             self.governor.apply(from_wire(BatchLimits, limits), now_s)
-        return to_wire(self.governor.report(self._state(), now_s, replica_id, group))
+        report = self.governor.report(self._state(), now_s, replica_id, group)
+        return to_wire(report) | {"prompt_backlog_tokens": prompt_backlog_tokens(self)}
 
     def _kv_tokens(self) -> int:
         # Several groups of layers (sliding windows, state spaces) draw on one pool, and a token

@@ -34,6 +34,17 @@ def may_start(scheduler: Any) -> Iterator[Request]:
         yield request
 
 
+def prompt_backlog_tokens(scheduler: Any) -> int:
+    """What is yet to be computed before all requests here decode, tokens.
+
+    Of one that was preempted, what it had generated is computed again, too.
+    """
+    skipped = getattr(scheduler, "skipped_waiting", None) or ()
+    waiting = sum(r.num_tokens - r.num_computed_tokens for r in chain(scheduler.waiting, skipped))
+    running = (r.num_prompt_tokens - r.num_computed_tokens for r in scheduler.running)
+    return max(waiting, 0) + sum(left for left in running if left > 0)
+
+
 def _in_order(scheduler: Any) -> Iterable[Request]:
     waiting, skipped = scheduler.waiting, getattr(scheduler, "skipped_waiting", None)
     if not skipped:

@@ -210,3 +210,23 @@ def test_the_step_time_model_is_learned_from_the_steps(rig):
 
     assert model is not None
     assert model.predict_s(30, 30 * 30, 0, 0) == pytest.approx(0.023, rel=0.02)
+
+
+def test_the_backlog_is_what_prompts_have_left_and_what_the_preempted_compute_again(tiny_llama):
+    rig = Rig(
+        engine_config(tiny_llama, additional_config=batching(), max_num_batched_tokens=64),
+    )
+    rig.add("a", prompt=100, output=8)
+    rig.add("b", prompt=30, output=8)
+    assert rig.exchange().prompt_backlog_tokens == 130
+    rig.step()
+    assert rig.exchange().prompt_backlog_tokens == 130 - 64
+    while rig.exchange().prompt_backlog_tokens:
+        rig.step()
+    rig.step()  # all decode: what they generate is no prompt
+    assert rig.exchange().prompt_backlog_tokens == 0
+
+    scheduler = rig.scheduler
+    last = scheduler.running.pop()
+    scheduler._preempt_request(last, rig.now_s)
+    assert rig.exchange().prompt_backlog_tokens == last.num_tokens
