@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
+from controller.classes import AdmissionConfig, ServiceClass
 from controller.config import BatchingConfig, Block
 from controller.validation import parse
 from replicas.executor import Executor
@@ -29,6 +30,10 @@ class EngineSettings(Block):
     batching: BatchingConfig = BatchingConfig()
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
     group: str | None = Field(None, description="whose statistics are pooled; None: nobody's")
+    classes: dict[str, ServiceClass] | None = Field(
+        None, description="who is served first; None, and no admission: nobody is refused"
+    )
+    admission: AdmissionConfig | None = None
     emulate: EmulateSettings | None = None
     executor: Executor | None = Field(
         None, description="where the model runs; None: as the engine was started"

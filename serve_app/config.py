@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from controller.classes import ServiceClasses, parse_admission, parse_classes
 from controller.config import BatchingConfig, Block, parse_batching
 from controller.errors import ConfigError
 from controller.validation import parse
@@ -18,7 +19,7 @@ SERVER = "replicas.server:BrimfulServer"
 EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
 AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
 EMULATED_SERVER = "replicas.emulated_server:EmulatedServer"
-BLOCKS = ("batching", "scaling", "emulate", "engine")
+BLOCKS = ("batching", "scaling", "classes", "admission", "emulate", "engine")
 
 
 class ScalingConfig(Block):
@@ -52,7 +53,12 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
     rest = {key: value for key, value in entry.items() if key not in BLOCKS}
     batching = parse_batching(entry.get("batching"), f"{where}.batching")
     scaling = parse_scaling(entry.get("scaling"), f"{where}.scaling")
+    classes = classes_of(entry, where)
+    admission = entry.get("admission") is not None or classes is not None
+    admitting = parse_admission(entry.get("admission"), f"{where}.admission")
     engine_kwargs = _mapping(rest, "engine_kwargs", where)
+    if classes:
+        engine_kwargs |= _ordered_by(classes, engine_kwargs, where)
     _check(rest, engine_kwargs, batching, where)
     executor = executor_of({**entry, "engine_kwargs": engine_kwargs}, where)
     if found := backend_problems(engine_kwargs, executor, where):
@@ -64,6 +70,7 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
             problem = f"{where}.engine: is not allowed with emulate, which brings an executor"
             raise ConfigError([f"{problem}; leave one of them out"])
         batching = slowed(batching, emulate.time_scale)
+        classes = classes and classes.slowed(emulate.time_scale)
         block_tokens = engine_kwargs.get("block_size") or EMULATED_BLOCK_TOKENS
         engine_kwargs = {**emulated_engine(emulate, block_tokens), **engine_kwargs}
     additional = _mapping(engine_kwargs, "additional_config", f"{where}.engine_kwargs")
@@ -71,6 +78,8 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
         "batching": batching.model_dump(),
         "leased": True,
         "group": group_name(entry, batching, executor),
+        "classes": classes and classes.to_wire(),
+        "admission": admitting.model_dump() if admission else None,
         "emulate": emulate and emulate.model_dump(),
         "executor": None if emulate else executor,
     }
@@ -92,6 +101,33 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
         },
         "deployment_config": deployment,
     }
+
+
+def classes_of(entry: dict[str, Any], where: str) -> ServiceClasses | None:
+    """The entry's classes; None where it has no ``classes`` block.
+
+    Raises:
+        ConfigError: naming each wrong key, its value and what is allowed.
+    """
+    block = entry.get("classes")
+    return None if block is None else parse_classes(block, f"{where}.classes")
+
+
+def _ordered_by(
+    classes: ServiceClasses, engine_kwargs: dict[str, Any], where: str
+) -> dict[str, Any]:
+    """The engine arguments by which vLLM serves classes in the order of their priorities."""
+    if len({one.priority for one in classes.by_name.values()}) == 1:
+        return {}
+    given = engine_kwargs.get("scheduling_policy")
+    if given not in (None, "priority"):
+        raise ConfigError(
+            [
+                f"{where}.engine_kwargs.scheduling_policy: {given!r} is not allowed with classes of"
+                " several priorities: only 'priority'; leave the key out"
+            ]
+        )
+    return {"scheduling_policy": "priority"}
 
 
 def _mapping(holder: dict[str, Any], key: str, where: str) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Check one entry of ``llm_configs`` as far as that goes without loading its model."""
 
+from collections.abc import Callable
 from typing import Any
 
 from ray.llm._internal.common.placement import PlacementGroupConfig
 from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
 from ray.serve.config import AutoscalingConfig
 
+from controller.classes import parse_admission
 from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import join
@@ -15,8 +17,14 @@ from serve_app.checks.engine import engine_problems
 from serve_app.checks.findings import Findings, Target
 from serve_app.checks.model_files import missing_models
 from serve_app.checks.values import call_problems, value_problems
-from serve_app.config import BLOCKS, parse_scaling, ray_llm_config
+from serve_app.config import BLOCKS, classes_of, parse_scaling, ray_llm_config
 
+PARSERS: dict[str, Callable[[dict[str, Any], str], Any]] = {
+    "batching": lambda entry, at: parse_batching(entry.get("batching"), f"{at}.batching"),
+    "scaling": lambda entry, at: parse_scaling(entry.get("scaling"), f"{at}.scaling"),
+    "admission": lambda entry, at: parse_admission(entry.get("admission"), f"{at}.admission"),
+    "classes": classes_of,
+}
 # Blocks whose contents are taken apart here and by the app builder.
 TAKEN_APART = ("model_loading_config", "engine_kwargs", "deployment_config")
 INNER = (("engine_kwargs", "additional_config"), ("deployment_config", "autoscaling_config"))
@@ -34,9 +42,9 @@ def check_entry(entry: dict[str, Any], where: str, target: Target, findings: Fin
         if not isinstance(entry.get(key, {}), dict)
     ]
     findings.add(shape)
-    for block, parse in (("batching", parse_batching), ("scaling", parse_scaling)):
+    for block, parse in PARSERS.items():
         try:
-            parse(entry.get(block), f"{where}.{block}")
+            parse(entry, where)
         except ConfigError as error:
             findings.add(error.problems)
             entry.pop(block)  # what is left can still be checked
@@ -133,8 +141,13 @@ def describe(entry: dict[str, Any]) -> str:
     top = bounds.max or engine.get("max_num_seqs") or "vLLM's default"
     return (
         f"model {loading['model_id']}, policy {batching.policy}, {promise},"
-        f" {bounds.min} to {top} running, {_replicas(entry)}"
+        f" {bounds.min} to {top} running, {_replicas(entry)}{_classes(entry)}"
     )
+
+
+def _classes(entry: dict[str, Any]) -> str:
+    classes = classes_of(entry, "")
+    return f", classes {', '.join(classes.by_name)}" if classes else ""
 
 
 def _replicas(entry: dict[str, Any]) -> str:

@@ -244,3 +244,16 @@ def test_the_command_line_starts_without_vllm_or_ray():
         "assert not {'vllm', 'torch', 'ray'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True)
+
+
+def test_classes_are_checked_and_described(check):
+    three = {"fast": {"priority": 0}, "slow": {"priority": 9, "sheddable": True, "default": True}}
+    found = check(config({**entry(), "classes": three}))
+    assert found.problems == []
+    assert "classes fast, slow" in "\n".join(found.summary)
+    wrong = {"fast": {"ttft": 1}, "slow": {}}
+    found = check(config({**entry(), "classes": wrong, "admission": {"shed_at": 2}}))
+    assert [line.partition(": ")[0].rpartition("].")[2] for line in found.problems] == [
+        "admission.shed_at",
+        "classes.fast",
+    ]

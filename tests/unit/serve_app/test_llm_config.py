@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from controller.classes import parse_classes
 from controller.config import parse_batching
 from controller.errors import ConfigError
 from serve_app.autoscaling import CapacityPolicy
@@ -182,3 +183,42 @@ def test_what_is_not_a_mapping_is_named(place: str, keys: dict[str, Any]) -> Non
     assert problems(**keys) == [
         f"llm_configs[0].{place}: {value!r} is not allowed: it must be a mapping"
     ]
+
+
+CLASSES = {"fast": {"ttft_ms": 100, "default": True}, "batch": {"priority": 5, "sheddable": True}}
+
+
+def test_classes_go_to_the_replica_and_order_the_engines_queue() -> None:
+    made = ray_llm_config(entry(classes=CLASSES))
+    assert parse_classes(brimful(made)["classes"]).default == "fast"
+    assert brimful(made)["admission"]["shed_at"] == 0.9
+    assert made["engine_kwargs"]["scheduling_policy"] == "priority"
+    assert "classes" not in made
+
+
+def test_classes_of_one_priority_leave_the_engines_order_alone() -> None:
+    made = ray_llm_config(entry(classes={"a": {"default": True}, "b": {}}))
+    assert "scheduling_policy" not in made["engine_kwargs"]
+
+
+def test_without_both_blocks_nobody_is_refused() -> None:
+    assert (brimful(ray_llm_config(entry()))["classes"]) is None
+    assert (brimful(ray_llm_config(entry()))["admission"]) is None
+    alone = brimful(ray_llm_config(entry(admission={"max_waiting": 9})))
+    assert (alone["classes"], alone["admission"]["max_waiting"]) == (None, 9)
+
+
+def test_classes_of_several_priorities_need_a_queue_by_priority() -> None:
+    (line,) = problems(classes=CLASSES, engine_kwargs={"scheduling_policy": "fcfs"})
+    assert line.startswith("llm_configs[0].engine_kwargs.scheduling_policy: 'fcfs' is not allowed")
+
+
+def test_a_wrong_class_is_named_at_its_place() -> None:
+    (line,) = problems(classes={"a": {"ttft": 1}})
+    assert line == "llm_configs[0].classes.a: unknown key 'ttft'; did you mean 'ttft_ms'?"
+
+
+def test_emulated_classes_have_slower_agreements() -> None:
+    emulate = {"profile": "paper-fig3", "time_scale": 2.0}
+    made = ray_llm_config(entry(classes=CLASSES, emulate=emulate))
+    assert brimful(made)["classes"]["fast"]["ttft_ms"] == 200

@@ -1,0 +1,161 @@
+"""The ``classes`` and ``admission`` blocks: who is served first, how soon, and who is refused."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from controller.config import Block
+from controller.errors import ConfigError
+from controller.validation import nearest, parse
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+AUTO = "auto"  # what OpenAI's clients send for: whichever the server takes
+UNNAMED = "default"  # the one class where no `classes` block is given; also OpenAI's own name
+MOST_PRIORITY = 2**31 - 1
+LONGEST_TIMEOUT_S = 86_400.0
+
+
+class ServiceClass(Block):
+    """What one class of requests is promised."""
+
+    itl_ms: float | None = Field(None, gt=0, description="time between tokens, ms")
+    ttft_ms: float | None = Field(
+        None, gt=0, description="time to first token, ms: the deadline; None: queue_timeout_s is"
+    )
+    percentile: float = Field(99.0, ge=50, lt=100, description="share of requests inside it, %")
+    priority: int = Field(
+        0,
+        ge=-MOST_PRIORITY,
+        le=MOST_PRIORITY,
+        description="as vLLM's: a lower number is served first and preempted last",
+    )
+    sheddable: bool = Field(
+        False, description="refused from admission.shed_at of capacity on, before any other"
+    )
+    queue_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        le=LONGEST_TIMEOUT_S,
+        description="without its first token for so long, a request is answered with 503",
+    )
+    default: bool = Field(False, description="the class of requests that name none")
+
+    @property
+    def deadline_s(self) -> float:
+        """How long a request of it may wait for its first token, seconds."""
+        return self.queue_timeout_s if self.ttft_ms is None else self.ttft_ms / 1000
+
+
+class AdmissionConfig(Block):
+    """How a replica decides who may wait in it."""
+
+    shed_at: float = Field(
+        0.9, gt=0, le=1, description="share of the queue's capacity from which requests are shed"
+    )
+    max_waiting: int | None = Field(
+        None,
+        ge=1,
+        description="requests without their first token, at most; None: twice max_num_seqs",
+    )
+    max_body_mb: float = Field(32.0, gt=0, le=1024, description="a request's body, at most, MB")
+
+
+@dataclass(frozen=True)
+class ServiceClasses:
+    """The classes by name, one of which is the default."""
+
+    by_name: Mapping[str, ServiceClass]
+
+    @property
+    def default(self) -> str:
+        """The name of the class that a request without one has."""
+        return next(name for name, one in self.by_name.items() if one.default)
+
+    def named(self, name: str | None) -> str | None:
+        """The class that ``name`` means, as a client wrote it; None: no such class.
+
+        OpenAI's ``auto``, and its ``default`` where no class has that name, are the default class.
+        """
+        if name in self.by_name:
+            return name
+        return self.default if name in (None, AUTO, UNNAMED) else None
+
+    def to_wire(self) -> dict[str, dict[str, Any]]:
+        """Plain data from which ``parse_classes`` makes the same."""
+        return {name: one.model_dump() for name, one in self.by_name.items()}
+
+    def slowed(self, time_scale: float) -> "ServiceClasses":
+        """The same classes where every step takes ``time_scale`` times as long."""
+        return ServiceClasses(
+            {
+                name: one.model_copy(
+                    update={
+                        "itl_ms": one.itl_ms and one.itl_ms * time_scale,
+                        "ttft_ms": one.ttft_ms and one.ttft_ms * time_scale,
+                    }
+                )
+                for name, one in self.by_name.items()
+            }
+        )
+
+
+def parse_classes(data: Any, where: str = "classes") -> ServiceClasses:
+    """The ``classes`` block from plain data: name to ``ServiceClass``.
+
+    Of one class alone, that is the default; of several, the one with ``default: true``.
+
+    Raises:
+        ConfigError: naming each wrong key, its value and what is allowed.
+    """
+    if not isinstance(data, Mapping) or not data:
+        raise ConfigError([f"{where}: {data!r} is not allowed: a mapping of names to classes"])
+    found: list[str] = []
+    parsed: dict[str, ServiceClass] = {}
+    for name, settings in data.items():
+        if not isinstance(name, str) or not NAME.fullmatch(name) or name == AUTO:
+            found.append(
+                f"{where}: {name!r} is not allowed as a name: up to 64 of letters, digits, . _ -,"
+                f" and not {AUTO!r}, by which OpenAI's clients mean the default class"
+            )
+            continue
+        try:
+            parsed[name] = parse(
+                ServiceClass, {} if settings is None else settings, f"{where}.{name}"
+            )
+        except ConfigError as error:
+            found += error.problems
+    if not found and len(parsed) == 1:
+        parsed = {name: one.model_copy(update={"default": True}) for name, one in parsed.items()}
+    defaults = [name for name, one in parsed.items() if one.default]
+    if not found and len(defaults) != 1:
+        marked = ", ".join(defaults) or "none"
+        found.append(f"{where}: one class must have default: true, got {marked}")
+    if found:
+        raise ConfigError(found)
+    return ServiceClasses(parsed)
+
+
+def one_class(ttft_ms: float | None) -> ServiceClasses:
+    """Where no ``classes`` block is given: one class with the SLA's time to first token, ms."""
+    return ServiceClasses({UNNAMED: ServiceClass(ttft_ms=ttft_ms, default=True)})
+
+
+def parse_admission(data: Any, where: str = "admission") -> AdmissionConfig:
+    """The ``admission`` block from plain data (None: all defaults).
+
+    Raises:
+        ConfigError: naming each wrong key, its value and what is allowed.
+    """
+    return parse(AdmissionConfig, {} if data is None else data, where)
+
+
+def unknown_class(name: str, known: ServiceClasses) -> str:
+    """What to tell a client that names a class nobody knows."""
+    names = ", ".join(known.by_name)
+    hint = nearest(name, known.by_name)
+    return f"{name[:64]!r} is not a class of this model; known: {names}" + (
+        f"; {hint}" if hint.startswith("did") else ""
+    )

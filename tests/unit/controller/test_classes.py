@@ -1,0 +1,127 @@
+"""The ``classes`` and ``admission`` blocks: one line per wrong key, one default."""
+
+import pytest
+
+from controller.classes import one_class, parse_admission, parse_classes, unknown_class
+from controller.errors import ConfigError
+
+THREE = {
+    "interactive": {"ttft_ms": 500, "itl_ms": 50},
+    "standard": {"priority": 10, "default": True},
+    "batch": {"priority": 20, "sheddable": True, "queue_timeout_s": 120},
+}
+
+
+def problems(data: object) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_classes(data)
+    return caught.value.problems
+
+
+def test_names_bring_their_promises() -> None:
+    classes = parse_classes(THREE)
+    assert classes.default == "standard"
+    assert [c.priority for c in classes.by_name.values()] == [0, 10, 20]
+    assert [c.deadline_s for c in classes.by_name.values()] == [0.5, 30.0, 120.0]
+
+
+def test_over_the_wire_they_stay_the_same() -> None:
+    classes = parse_classes(THREE)
+    assert parse_classes(classes.to_wire()) == classes
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (None, "standard"),
+        ("auto", "standard"),
+        ("default", "standard"),
+        ("batch", "batch"),
+        ("Batch", None),
+        ("flex", None),
+        ("", None),
+    ],
+)
+def test_a_name_means_a_class_or_none(said: str | None, meant: str | None) -> None:
+    assert parse_classes(THREE).named(said) == meant
+
+
+def test_a_class_of_ones_own_may_be_called_default() -> None:
+    classes = parse_classes({"default": {"priority": 5}, "main": {"default": True}})
+    assert classes.named("default") == "default"
+    assert classes.named("auto") == "main"
+
+
+def test_one_class_alone_is_the_default() -> None:
+    assert parse_classes({"only": None}).default == "only"
+    assert one_class(200).by_name["default"].deadline_s == 0.2
+
+
+def test_in_slowed_time_the_latencies_are_slowed() -> None:
+    slowed = parse_classes(THREE).slowed(3)
+    assert slowed.by_name["interactive"].ttft_ms == 1500
+    assert slowed.by_name["interactive"].itl_ms == 150
+    assert slowed.by_name["batch"].ttft_ms is None
+
+
+@pytest.mark.parametrize("data", [{}, [], "interactive", None])
+def test_anything_but_a_mapping_is_named(data: object) -> None:
+    assert problems(data) == [f"classes: {data!r} is not allowed: a mapping of names to classes"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            {"ttft": 5},
+            "classes.a: unknown key 'ttft'; did you mean 'ttft_ms'?",
+        ),
+        ({"ttft_ms": -1}, "classes.a.ttft_ms: -1 is not allowed: Input should be greater than 0"),
+        (
+            {"queue_timeout_s": 1e9},
+            "classes.a.queue_timeout_s: 1000000000.0 is not allowed: Input should be less than or"
+            " equal to 86400",
+        ),
+        (
+            {"priority": 2**40},
+            f"classes.a.priority: {2**40} is not allowed: Input should be less than or equal to"
+            " 2147483647",
+        ),
+        (5, "classes.a: 5 is not allowed: Input should be a valid dictionary"),
+    ],
+)
+def test_a_wrong_key_is_named_in_one_line(settings: object, line: str) -> None:
+    (said,) = problems({"a": settings})
+    assert said.startswith(line)
+
+
+@pytest.mark.parametrize("name", ["auto", "", "a b", "-a", "ü", "x" * 65, 7])
+def test_a_name_that_no_header_can_carry_is_refused(name: object) -> None:
+    (said,) = problems({name: {}})
+    assert said.startswith(f"classes: {name!r} is not allowed as a name")
+
+
+def test_one_of_several_must_be_the_default() -> None:
+    assert problems({"a": {}, "b": {}}) == ["classes: one class must have default: true, got none"]
+    both = {"a": {"default": True}, "b": {"default": True}}
+    assert problems(both) == ["classes: one class must have default: true, got a, b"]
+
+
+def test_every_problem_is_named_at_once() -> None:
+    assert len(problems({"a": {"prio": 1}, "b": {"ttft_ms": 0}, "auto": {}})) == 3
+
+
+def test_admission_has_defaults_and_bounds() -> None:
+    assert parse_admission(None).shed_at == 0.9
+    with pytest.raises(ConfigError) as caught:
+        parse_admission({"shed_at": 1.5, "max_wait": 3})
+    assert len(caught.value.problems) == 2
+
+
+def test_a_client_is_told_the_known_classes() -> None:
+    classes = parse_classes(THREE)
+    assert unknown_class("batsh", classes) == (
+        "'batsh' is not a class of this model; known: interactive, standard, batch;"
+        " did you mean 'batch'?"
+    )
+    assert len(unknown_class("z" * 10_000, classes)) < 200
