@@ -22,6 +22,7 @@ from vllm.v1.request import Request as EngineRequest
 from benchmarks.live.client_view import Seen
 from benchmarks.workloads.requests import Request
 from controller.config import BatchingConfig
+from controller.policies.base import ReadBatch
 from controller.records import EngineLimits, EngineState, StepLimits, StepSample
 from replicas.governor import Governor
 from replicas.scheduler import DynamicBatchScheduler
@@ -49,8 +50,8 @@ class RecordingScheduler(DynamicBatchScheduler):
         governor = self.governor
         before, after = governor.before_step, governor.after_step
 
-        def before_step(state: EngineState, now_s: float, live: Any) -> StepLimits:
-            limits = before(state, now_s, live)
+        def before_step(state: EngineState, now_s: float, read_batch: ReadBatch) -> StepLimits:
+            limits = before(state, now_s, read_batch)
             if self.token_budget is None:
                 return limits
             return replace(limits, token_budget=self.token_budget)

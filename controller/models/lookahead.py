@@ -62,35 +62,28 @@ class Outlook:
 
     Args:
         oldest: no request has generated more tokens than this.
-        last: an outlook that is not needed any more; its memory is used again.
 
     Attributes:
         ahead: the horizons, shape (h,).
         q, variable, qe: q, q (1 - q) and q e, shape (ages, h).
     """
 
-    def __init__(self, survival: Survival, oldest: int, last: "Outlook | None" = None) -> None:
+    def __init__(self, survival: Survival, oldest: int) -> None:
         self.survival, self.longest = survival, survival.longest
         self.ahead = horizons(survival.longest)
         self.ages = _MIDDLES[: age_row(np.array([oldest]))[0] + 1]
-        n, h = len(self.ages), len(self.ahead)
-        # Fresh memory for all of this takes longer than all of the sums.
-        self._space: Floats = last._space if last is not None else np.empty(0)
-        self._terms: Floats = last._terms if last is not None else np.empty(0)
-        if self._space.size < 6 * n * h:
-            self._space = np.empty(6 * n * (h + 8))
-        parts = self._space[: 6 * n * h].reshape(6, n, h)
-        self.q, self.variable, self.qe, gone, grown = parts[:5]
-        then = parts[5].view(np.int64)
-        np.add(self.ages[:, None], self.ahead, out=then)
+        # In place where it can be: fresh memory takes longer than the sums.
+        then = self.ages[:, None] + self.ahead
         alive, error = survival.by_token(int(self.ages[-1]) + self.longest)
-        np.divide(alive.take(then, out=gone, mode="clip"), alive[self.ages][:, None], out=self.q)
-        np.subtract(1.0, self.q, out=gone)
-        np.multiply(self.q, gone, out=self.variable)
-        np.subtract(error.take(then, out=grown, mode="clip"), error[self.ages][:, None], out=grown)
-        np.sqrt(np.maximum(grown, 0.0, out=grown), out=grown)
+        self.q: Floats = alive.take(then, mode="clip")
+        self.q /= alive[self.ages][:, None]
+        gone = 1.0 - self.q
+        self.variable: Floats = self.q * gone
+        self.qe: Floats = error.take(then, mode="clip")
+        self.qe -= error[self.ages][:, None]
+        np.sqrt(np.maximum(self.qe, 0.0, out=self.qe), out=self.qe)
         # No error takes a probability past 1.
-        np.minimum(np.multiply(self.q, grown, out=self.qe), gone, out=self.qe)
+        np.minimum(np.multiply(self.q, self.qe, out=self.qe), gone, out=self.qe)
 
     def sums(self, row: Ints, parts: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
         """Sums over requests of ``parts``, weighted with q, with q (1 - q), and with q e.
@@ -106,12 +99,6 @@ class Outlook:
             [np.bincount(row, weights=part, minlength=len(self.ages)) for part in parts]
         )
         return by_age @ self.q, by_age @ self.variable, by_age @ self.qe
-
-    def space(self, n: int, h: int) -> Floats:
-        """Room for four tables of n requests, shape (4, n, h); always the same."""
-        if self._terms.size < 4 * n * h:
-            self._terms = np.empty(4 * n * (h + 8))
-        return self._terms[: 4 * n * h].reshape(4, n, h)
 
     def knows(self, oldest: int) -> bool:
         """Whether every age up to this one is in it."""
@@ -233,14 +220,14 @@ def forecast_leading(
     requests: Requests, outlook: Outlook, *, block_tokens: int, frac: float = 1.0
 ) -> Forecast:
     """``forecast`` of the first request, the first two, and so on: shapes (n, horizons)."""
-    h = len(outlook.ahead)
-    held, q, weighted, uncertain = _terms(requests, outlook, block_tokens, frac, h)
-    each = q, weighted, (held - weighted) * weighted, uncertain, held
-    alive, mean, chance, error, worst = (part.cumsum(axis=0) for part in each)
-    reads = mean
-    if requests.shared.any():
-        reads = mean + (requests.shared[:, None] * q).cumsum(axis=0)
-    return Forecast(alive, mean, chance, error, worst, reads)
+    held, q, weighted, uncertain = _terms(requests, outlook, block_tokens, frac, len(outlook.ahead))
+    shared_reads = requests.shared[:, None] * q if requests.shared.any() else None
+    chance = held - weighted
+    chance *= weighted
+    for part in (q, weighted, chance, uncertain, held):
+        part.cumsum(axis=0, out=part)
+    reads = weighted if shared_reads is None else weighted + shared_reads.cumsum(axis=0)
+    return Forecast(q, weighted, chance, uncertain, held, reads)
 
 
 def holds(requests: Requests, block_tokens: int, frac: float) -> Floats:
@@ -252,19 +239,20 @@ def holds(requests: Requests, block_tokens: int, frac: float) -> Floats:
     return np.asarray(frac * (requests.tokens - requests.shared) + block_tokens, dtype=float)
 
 
-def _terms(requests: Requests, outlook: Outlook, block_tokens: int, frac: float, h: int) -> Floats:
+def _terms(
+    requests: Requests, outlook: Outlook, block_tokens: int, frac: float, h: int
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Of each request at the first h horizons: what it holds while it may be there, q, and what it
-    holds times q and times q e; shape (4, n, h). The next call overwrites it."""
+    holds times q and times q e; each of shape (n, h)."""
     row, ahead = age_row(requests.outputs), outlook.ahead[:h]
-    terms = outlook.space(len(row), h)
-    held, q, weighted, uncertain = terms
     may = requests.allowed[:, None] > ahead
-    np.add(holds(requests, block_tokens, frac)[:, None], ahead, out=held)
-    np.multiply(held, may, out=held)
-    np.multiply(outlook.q[row, :h], may, out=q)
-    np.multiply(held, q, out=weighted)
-    np.multiply(held, outlook.qe[row, :h], out=uncertain)
-    return terms
+    held = holds(requests, block_tokens, frac)[:, None] + ahead
+    held *= may
+    q = outlook.q[row, :h]
+    q *= may
+    uncertain = outlook.qe[row, :h]
+    uncertain *= held
+    return held, q, held * q, uncertain
 
 
 def leading(fits: NDArray[np.bool_]) -> int:

@@ -106,7 +106,7 @@ def drive(g: Governor, switch: Switch, seconds: int) -> None:
 def corrections(half: Any) -> tuple[float, float, float]:
     """Theta, the margin's level and the balance of late tokens."""
     chunks = half._chunks
-    return half._admission.theta, chunks._margin._level, chunks._late._balance
+    return half._admission.theta.value, chunks._margin._level, chunks._late._balance
 
 
 def test_what_happens_while_it_is_off_leaves_no_margin_and_no_fear_behind() -> None:

@@ -1,18 +1,18 @@
-"""Who may start: what fits, what pays, theta."""
+"""How many waiting requests start: what fits, what pays, what the accepted share allows."""
 
 import pytest
 
-from controller.models.admission import COOL_STEPS, THETA_RANGE, THETA_START, THETA_STEP, Admission
+from controller.models.admission import Admission
 from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
-from controller.models.survival import ENDS_KEPT
+from controller.models.survival import OutputCounts
 
 # 20 ms, and 0.1 ms a prompt token: r = B / 200.
 MODEL = StepModel(0.02, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
 
 
 def requests(n: int, prompt: int = 100, outputs: int = 0, most: int = 4000) -> Requests:
-    """n alike; their prompts are computed where they have said something."""
+    """n alike; their prompts are computed where they have generated something."""
     computed = prompt + outputs if outputs else 0
     return requests_of([computed] * n, [prompt] * n, [outputs] * n, [most] * n)
 
@@ -31,7 +31,7 @@ def test_of_a_known_length_as_many_start_as_fit_at_their_end() -> None:
     assert 46 <= fitting <= 52
 
 
-def test_those_who_end_soon_make_room_for_who_peaks_later() -> None:
+def test_requests_that_end_soon_make_room_for_those_that_peak_later() -> None:
     # 40 that end in a few steps hold 9,000 tokens now and nothing when the new ones peak.
     admission = knowing(128, 11_800)
     fitting, _ = admission.fitting(requests(40, outputs=120), requests(20), 9_000, MODEL)
@@ -43,8 +43,8 @@ def test_a_memory_that_holds_all_needs_no_forecast() -> None:
     assert (fitting, together) == (64, None)
 
 
-def test_what_requests_may_say_at_most_can_be_enough_to_know() -> None:
-    # 74 requests of 100 tokens that may say 20 more: 9,000 tokens and a block each, at the most.
+def test_max_tokens_can_be_enough_to_know() -> None:
+    # 74 requests of 100 tokens that may generate 20 more: 9,000 tokens and a block each, at most.
     newcomer = Admission(11_000, 16, 0.02)
     short = requests(10, outputs=1, most=21), requests(64, most=20)
     assert newcomer.fitting(*short, 1_010, MODEL) == (64, None)
@@ -53,7 +53,7 @@ def test_what_requests_may_say_at_most_can_be_enough_to_know() -> None:
     assert together is not None
 
 
-def test_who_lost_its_blocks_may_be_older_than_all_that_run() -> None:
+def test_a_preempted_request_may_be_older_than_all_that_run() -> None:
     admission = knowing(100, 2_000)
     admission.fitting(requests(2, outputs=5), requests(20), 300, MODEL)
     waiting = requests_of([0] * 21, [50] * 21, [3000] + [0] * 20, [4000] * 21)
@@ -75,51 +75,6 @@ def test_more_memory_admits_more() -> None:
     assert fitting(9_000) == pytest.approx(9_000 / 316 - 5, abs=2)
 
 
-def test_a_burst_of_preemptions_moves_theta_once() -> None:
-    admission = Admission(1000, 16, 0.02)
-    for _ in range(20):
-        admission.preempted()
-    assert admission.theta == pytest.approx(THETA_START + THETA_STEP)
-    for _ in range(COOL_STEPS):
-        admission.stepped()
-    admission.preempted()
-    assert admission.theta == pytest.approx(THETA_START + 2 * THETA_STEP)
-
-
-def test_theta_rests_where_the_accepted_share_is_preempted() -> None:
-    admission = Admission(1000, 16, 0.02)
-    for _ in range(50):  # one in fifty: 0.02
-        for _ in range(50):
-            admission.stepped()
-            admission.finished(10)
-        admission.preempted()
-    assert admission.theta == pytest.approx(THETA_START, abs=THETA_STEP)
-
-
-def test_theta_keeps_its_range() -> None:
-    admission = Admission(1000, 16, 0.02)
-    for _ in range(2000):
-        admission.finished(10)
-    assert admission.theta == THETA_RANGE[0]
-    for _ in range(2000):
-        for _ in range(COOL_STEPS):
-            admission.stepped()
-        admission.preempted()
-    assert admission.theta == THETA_RANGE[1]
-
-
-def test_the_groups_lengths_stand_in_for_a_newcomers() -> None:
-    known, newcomer = knowing(128, 11_800), Admission(11_800, 16, 0.02)
-    settled, _ = known.fitting(requests(0), requests(64), 0, MODEL)
-    cold, _ = newcomer.fitting(requests(0), requests(64), 0, MODEL)
-    newcomer = Admission(11_800, 16, 0.02)
-    newcomer.receive(tuple(map(float, known._history.seen.ended)))
-    newcomer.receive(None)  # nobody knows better now, so what was received stays
-    warm, _ = newcomer.fitting(requests(0), requests(64), 0, MODEL)
-    assert warm == pytest.approx(settled, abs=4)
-    assert cold < warm
-
-
 def priced(c0: float, c3: float, kv_tokens: int = 11_800, epsilon: float | None = None) -> int:
     """How many of 64 start, of 100 tokens and 128 more each, where a step takes that."""
     model = StepModel(c0, 2e-4, 1e-7, c3, 0.0, 0.0)
@@ -128,7 +83,7 @@ def priced(c0: float, c3: float, kv_tokens: int = 11_800, epsilon: float | None 
 
 
 def test_where_recomputing_costs_nothing_the_batch_is_full_now() -> None:
-    # 64 of 100 tokens and a block fit; 64 that have said 128 more do not.
+    # 64 of 100 tokens and a block fit; 64 that have generated 128 more do not.
     assert priced(0.02, 0.0) == 64
 
 
@@ -173,36 +128,83 @@ def test_what_is_held_elsewhere_is_taken_off_the_memory(
 
 @pytest.mark.parametrize(("elsewhere", "asked"), [(0, False), (1, True)])
 def test_what_is_held_elsewhere_counts_where_all_may_fit(elsewhere: int, asked: bool) -> None:
-    # Ten of 100 tokens that may say 20 more, and a block each.
+    # Ten of 100 tokens that may generate 20 more, and a block each.
     one = Admission(10 * (120 + 16), 16, None)
     _, together = one.fitting(requests(0), requests(10, most=20), elsewhere, MODEL, elsewhere)
     assert (together is not None) is asked
 
 
-def test_lengths_are_kept_for_who_asks_next_but_no_more_than_are_remembered() -> None:
-    one = Admission(11_800, 16, None)
-    for _ in range(3 * ENDS_KEPT):
-        one.finished(10)
-        one.aborted(5)
-    assert (len(one._finished), len(one._aborted)) == (ENDS_KEPT, ENDS_KEPT)
-    one.finished(300)
-    one.fitting(requests(0), requests(1), 0, MODEL)
-    assert one._history.ends == ENDS_KEPT  # the newest of them
+def test_the_groups_lengths_stand_in_for_a_newcomers() -> None:
+    lengths = OutputCounts()
+    for _ in range(500):
+        lengths.add(128)
+    settled, _ = knowing(128, 11_800).fitting(requests(0), requests(64), 0, MODEL)
+    cold, _ = Admission(11_800, 16, 0.02).fitting(requests(0), requests(64), 0, MODEL)
+    newcomer = Admission(11_800, 16, 0.02)
+    newcomer.receive(tuple(map(float, lengths.counts)))
+    newcomer.receive(None)  # nobody knows better now, so what was received stays
+    warm, _ = newcomer.fitting(requests(0), requests(64), 0, MODEL)
+    assert warm == pytest.approx(settled, abs=4)
+    assert cold < warm
 
 
-def test_the_groups_lengths_of_before_a_change_do_not_come_back() -> None:
+def theta_after(applied: bool, epsilon: float = 0.1) -> float:
+    one = Admission(11_800, 16, epsilon)
+    one.finished(10, applied=applied)
+    assert one.theta is not None
+    return one.theta.value
+
+
+def test_an_end_moves_theta_where_admission_went_by_it() -> None:
+    assert theta_after(applied=True) == pytest.approx(1 - 0.2 * 0.1)
+    assert theta_after(applied=False) == 1.0
+
+
+def test_preemptions_of_one_step_move_theta_once() -> None:
+    one = Admission(11_800, 16, 0.02)
+    assert one.theta is not None
+    for _ in range(9):
+        one.stepped()
+    one.preempted()
+    one.preempted()
+    assert one.theta.value == pytest.approx(1.2)
+    for _ in range(8):
+        one.stepped()
+    one.preempted()
+    assert one.theta.value == pytest.approx(1.4)
+
+
+def test_without_a_bound_on_the_share_there_is_no_theta() -> None:
     one = Admission(11_800, 16, None)
-    before = knowing(16, 11_800)
-    before.fitting(requests(0), requests(1), 0, MODEL)
-    lengths = tuple(map(float, before._history.seen.ended))
-    one.receive(lengths)
-    assert one._fleet is not None
-    for length in (16, 400):
-        for _ in range(30):
-            for _ in range(8):
-                one.finished(length)
-                one.stepped()
-            one.fitting(requests(0), requests(1), 0, MODEL)
-    assert one._fleet is None
-    one.receive(lengths)
-    assert one._fleet is None
+    one.preempted()
+    one.finished(10)
+    assert one.theta is None
+
+
+def test_the_larger_theta_is_the_fewer_start() -> None:
+    spread = Admission(11_800, 16, 0.02)
+    for k in range(500):
+        spread.finished(1 + 37 * k % 256, applied=False)
+    counts = []
+    for _ in range(6):
+        counts.append(spread.fitting(requests(0), requests(110), 0, MODEL)[0])
+        for _ in range(8):
+            spread.stepped()
+        spread.preempted()
+    assert counts == sorted(counts, reverse=True)
+    assert len(set(counts)) > 3, counts
+
+
+def test_an_outlook_is_kept_until_it_no_longer_suffices() -> None:
+    one = knowing(128, 11_800)
+    one.fitting(requests(0), requests(110), 0, MODEL)
+    first = one._outlook
+    one.fitting(requests(3, outputs=60), requests(110), 600, MODEL)
+    assert one._outlook is first
+    one.fitting(requests(3, outputs=90), requests(110), 600, MODEL)
+    assert one._outlook is not first  # older than any that it has a row for
+    second = one._outlook
+    for _ in range(64):
+        one.stepped()
+    one.fitting(requests(0), requests(110), 0, MODEL)
+    assert one._outlook is not second  # lengths were brought up to date

@@ -58,15 +58,6 @@ def test_the_upper_bound_is_never_more_than_all_hold_together() -> None:
     assert (seen.upper(3.0) >= seen.mean - 1e-9).all()
 
 
-def test_an_outlook_made_in_the_room_of_the_last_one_is_the_same() -> None:
-    rows = batch((50, 3, 9000), (70, 0, 9000), (20, 80, 100))
-    fresh = outlook(*range(1, 300), oldest=200)
-    reused = Outlook(fresh.survival, 200, outlook(*[900] * 50, oldest=900))
-    first, second = (forecast(rows, o, block_tokens=16) for o in (fresh, reused))
-    assert second.mean == pytest.approx(first.mean)
-    assert second.error == pytest.approx(first.error)
-
-
 def test_what_windows_of_attention_let_go_is_not_counted() -> None:
     known = outlook(*[500] * 300)
     rows = batch((1000, 0, 900))

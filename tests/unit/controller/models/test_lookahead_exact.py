@@ -120,12 +120,23 @@ def test_a_forecast_of_the_first_ones_is_that_of_each_beginning(
         alike(found, one_by_one(rows[: n + 1], survival, ahead, 16, 0.5), row=n)
 
 
-def test_a_second_forecast_overwrites_nothing_of_the_first() -> None:
-    outlook = Outlook(MIXED, 250)
-    first = forecast_leading(requests(REQUESTS[:2]), outlook, block_tokens=16)
-    kept = first.mean.copy()
-    forecast_leading(requests(REQUESTS), outlook, block_tokens=16)
-    assert first.mean == pytest.approx(kept)
+def test_nothing_is_overwritten_by_what_is_asked_later() -> None:
+    first = Outlook(MIXED, 250)
+    tables = [first.q.copy(), first.variable.copy(), first.qe.copy()]
+    asked = [
+        forecast_leading(requests(REQUESTS[:2]), first, block_tokens=16),
+        forecast(requests(REQUESTS), first, block_tokens=16),
+    ]
+    kept = [[getattr(found, name).copy() for name in NAMES] for found in asked]
+    Outlook(YOUNG, 200)
+    for seen in (first, Outlook(MIXED, 200)):
+        forecast_leading(requests(REQUESTS), seen, block_tokens=16)
+        forecast(requests(REQUESTS[1:]), seen, block_tokens=16)
+    for table, was in zip((first.q, first.variable, first.qe), tables, strict=True):
+        assert np.array_equal(table, was)
+    for found, were in zip(asked, kept, strict=True):
+        for name, was in zip(NAMES, were, strict=True):
+            assert np.array_equal(getattr(found, name), was), name
 
 
 def test_without_shared_prefixes_a_step_reads_what_is_held() -> None:
@@ -231,17 +242,6 @@ def test_the_tables_of_an_outlook_are_q_and_its_variance_and_its_error() -> None
                 assert outlook.q[row, k] == pytest.approx(q)
                 assert outlook.variable[row, k] == pytest.approx(q * (1 - q), abs=1e-12)
                 assert outlook.qe[row, k] == pytest.approx(min(q * e, 1 - q), abs=1e-12)
-
-
-def test_the_room_of_an_outlook_is_used_again_where_it_is_large_enough() -> None:
-    first = Outlook(MIXED, 250)
-    space = first.space(3, 5)
-    assert space.shape == (4, 3, 5)
-    assert first.space(3, 5).base is space.base
-    assert first.space(30, 50).shape == (4, 30, 50)
-    second = Outlook(MIXED, 200, first)
-    assert np.shares_memory(second.q, first.q)
-    assert not np.shares_memory(Outlook(MIXED, 5000, first).q, first.q)
 
 
 def test_requests_hold_what_they_were_asked_and_have_generated() -> None:

@@ -1,0 +1,95 @@
+"""KV memory of a batch as it is and as it goes on: who runs, and each prefix of the candidates."""
+
+from dataclasses import dataclass
+
+from controller.models.lookahead import (
+    Floats,
+    Forecast,
+    Ints,
+    Outlook,
+    forecast,
+    forecast_leading,
+    holds,
+)
+from controller.models.requests import Requests
+
+
+@dataclass(frozen=True, slots=True)
+class BatchForecast:
+    """A forecast and what it began with.
+
+    Args:
+        ahead: its horizons.
+        base, together: of those that run, and of them with each prefix of the candidates.
+        held: tokens in memory now.
+        holds: tokens that each candidate will hold at first.
+        recomputed: tokens that are computed again where it is preempted: not fewer with windows of
+            attention, which keep a part of them.
+        elsewhere: tokens held by requests that do not run.
+    """
+
+    ahead: Ints
+    base: Forecast
+    together: Forecast
+    held: float
+    holds: Floats
+    recomputed: Floats
+    elsewhere: int
+
+
+@dataclass(frozen=True, slots=True)
+class KvMemory:
+    """An engine's KV memory and its unit, tokens."""
+
+    tokens: int
+    block_tokens: int
+
+    def has_room_for_all(
+        self, running: Requests, candidates: Requests, longest: int, used: int, elsewhere: int = 0
+    ) -> bool:
+        """Whether it holds them all even where each generates ``longest`` more, or all it may.
+
+        Args:
+            used: tokens in use; less than what the requests hold where they share prefixes.
+            elsewhere: of them, those held by requests that do not run.
+        """
+        _, common = self.kept(running, used - elsewhere)
+        most = running.most(longest) + candidates.most(longest) + common + elsewhere
+        return most + (len(running) + len(candidates)) * self.block_tokens <= self.tokens
+
+    def forecast(
+        self,
+        outlook: Outlook,
+        running: Requests,
+        candidates: Requests,
+        used: int,
+        elsewhere: int = 0,
+    ) -> BatchForecast:
+        """How it goes on. Arguments as in ``has_room_for_all``."""
+        frac, common = self.kept(running, used - elsewhere)
+        block = self.block_tokens
+        base = forecast(running, outlook, block_tokens=block, frac=frac)
+        if common:
+            base = base.with_prefixes(common, int(running.shared.sum()))
+        first_ones = forecast_leading(candidates, outlook, block_tokens=block, frac=frac)
+        return BatchForecast(
+            outlook.ahead,
+            base,
+            base.plus(first_ones),
+            float(holds(running, block, frac).sum()) + common + elsewhere,
+            holds(candidates, block, frac),
+            holds(candidates, block, 1.0),
+            elsewhere,
+        )
+
+    def kept(self, running: Requests, used: int) -> tuple[float, float]:
+        """Of what a request holds alone, the part kept in memory; and what prefixes take there.
+
+        What is used beyond what requests hold alone is shared prefixes, by two requests at least.
+        Where less is used than that, something is not kept: windows of attention.
+        """
+        alone = int((running.computed - running.shared).sum())
+        alone += len(running) * self.block_tokens // 2
+        if alone > used > 0:
+            return used / alone, 0.0
+        return 1.0, min(max(used - alone, 0), int(running.shared.sum()) / 2)

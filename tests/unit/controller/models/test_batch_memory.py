@@ -1,0 +1,67 @@
+"""What a batch holds of KV memory now, and how it goes on, number by number."""
+
+import numpy as np
+import pytest
+
+from controller.models.batch_memory import KvMemory
+from controller.models.lookahead import Outlook, forecast, forecast_leading
+from controller.models.requests import Requests, requests_of
+from controller.models.survival import BINS, Exposure, Survival, length_bin
+
+MEMORY = KvMemory(10_000, 16)
+COUNTS = np.bincount([length_bin(length) for length in range(1, 400, 3)], minlength=BINS)
+OUTLOOK = Outlook(Survival(Exposure.of_finished(COUNTS)), 400)
+
+
+def rows(
+    n: int, prompt: int = 90, outputs: int = 10, most: int = 4000, shared: int = 0
+) -> Requests:
+    """n alike, of which all is computed."""
+    computed = prompt + outputs
+    return requests_of([computed] * n, [prompt] * n, [outputs] * n, [most] * n, [shared] * n)
+
+
+@pytest.mark.parametrize(
+    ("used", "frac", "common"),
+    [
+        (0, 1.0, 0.0),  # not measured
+        (216, 0.5, 0.0),  # windows of attention
+        (432, 1.0, 0.0),  # four of 100, and half a block each
+    ],
+)
+def test_less_in_use_than_requests_hold_is_not_kept(used: int, frac: float, common: float) -> None:
+    assert MEMORY.kept(rows(4), used) == (frac, common)
+
+
+@pytest.mark.parametrize(
+    ("used", "common"),
+    [
+        (192, 0.0),  # 40 each alone, and half a block
+        (252, 60.0),  # one prefix for all four
+        (312, 120.0),  # two of them
+        (1000, 120.0),  # no fewer than two share one; the rest is not theirs
+    ],
+)
+def test_more_in_use_is_shared_prefixes_by_two_requests_at_least(used: int, common: float) -> None:
+    assert MEMORY.kept(rows(4, shared=60), used) == (1.0, common)
+
+
+def test_the_forecast_begins_with_what_is_held_and_adds_the_candidates_one_by_one() -> None:
+    running, candidates = rows(4, shared=60), rows(3, prompt=30, outputs=0)
+    # 40 each alone and half a block, a prefix of 60, and 500 of requests that do not run.
+    batch = MEMORY.forecast(OUTLOOK, running, candidates, 192 + 60 + 500, 500)
+    assert batch.held == 4 * (40 + 16) + 60 + 500
+    assert batch.holds.tolist() == batch.recomputed.tolist() == [46.0] * 3
+    assert batch.elsewhere == 500
+    assert batch.ahead is OUTLOOK.ahead
+    base = forecast(running, OUTLOOK, block_tokens=16).with_prefixes(60.0, 240)
+    first_ones = forecast_leading(candidates, OUTLOOK, block_tokens=16)
+    assert np.array_equal(batch.base.mean, base.mean)
+    assert np.array_equal(batch.together.mean, base.mean + first_ones.mean)
+
+
+def test_of_windows_of_attention_only_a_part_is_held_but_all_is_computed_again() -> None:
+    batch = MEMORY.forecast(OUTLOOK, rows(4), rows(2, prompt=30, outputs=0), 216)
+    assert batch.held == 4 * (50 + 16)
+    assert batch.holds.tolist() == [15.0 + 16] * 2
+    assert batch.recomputed.tolist() == [30.0 + 16] * 2
