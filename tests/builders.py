@@ -8,6 +8,7 @@ from controller.config import BatchingConfig, parse_batching
 from controller.models.histogram import HistogramCounter, LogHistogram
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepFit, StepStats
+from controller.models.survival import Survival
 from controller.policies.base import Pool
 from controller.records import (
     BatchLimits,
@@ -32,6 +33,11 @@ def engine(**overrides: Any) -> EngineLimits:
 def batching(**block: Any) -> BatchingConfig:
     """The ``batching`` block with these keys; ``paper`` where no policy is named."""
     return parse_batching({"policy": "paper", **block})
+
+
+def outlasting(survival: Survival, tokens: int) -> float:
+    """P(output > tokens)."""
+    return float(survival.by_token(tokens)[0][tokens])
 
 
 def moments_of(lengths: Iterable[tuple[int, int]]) -> LengthMoments:

@@ -229,14 +229,3 @@ def _free_ports(n: int) -> list[int]:
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in sockets]
-
-
-def replica_actors(applications: dict[str, Any], app: str) -> dict[str, Any]:
-    """The running model replicas of an application, by replica id (Ray's own details of each)."""
-    return {
-        replica["replica_id"]: replica
-        for name, deployment in applications[app]["deployments"].items()
-        if name.startswith("BrimfulServer:")
-        for replica in deployment["replicas"]
-        if replica["state"] == "RUNNING"
-    }

@@ -69,13 +69,3 @@ def geometric_mean(values: Sequence[Sequence[float]]) -> Estimate:
         [np.broadcast_to(np.log(np.array(case, dtype=float)), seeds) for case in values]
     )
     return estimate(seeds, lambda drawn: float(np.exp(logs[:, list(drawn)].mean())))
-
-
-def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> Estimate:
-    """Mean over mean, paired by seed; infinite where there is something over nothing, else 0."""
-
-    def ratio(drawn: Sequence[int]) -> float:
-        top, bottom = sum(above[k] for k in drawn), sum(below[k] for k in drawn)
-        return top / bottom if bottom else (float("inf") if top else 0.0)
-
-    return estimate(len(above), ratio)

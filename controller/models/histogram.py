@@ -32,11 +32,6 @@ class LogHistogram:
     def n(self) -> int:
         return sum(self.counts)
 
-    @property
-    def mean_s(self) -> float | None:
-        """Mean duration, seconds; None where nothing was counted."""
-        return self.total_s / self.n if self.n else None
-
     def percentile_s(self, percent: float) -> float | None:
         """The duration that ``percent`` % do not pass (a bin's middle); None where empty."""
         rank, seen = self.n * percent / 100, 0

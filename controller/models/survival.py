@@ -251,18 +251,3 @@ class Survival:
         """S and Var(log S) at every number of tokens from 0 to ``longest``."""
         every = np.arange(longest + 1)
         return np.exp(-np.interp(every, _AT, self._hazard)), np.interp(every, _AT, self._error)
-
-    def survival(self, tokens: int) -> float:
-        """P(output > tokens)."""
-        return math.exp(-float(np.interp(tokens, _AT, self._hazard)))
-
-    def means(self) -> tuple[float, float]:
-        """E[output], and the mean age of an answer that goes on, tokens; to ``longest``.
-
-        The second is E[output^2] / (2 E[output]): long answers are met more often.
-        """
-        last = int(np.searchsorted(_AT, self.longest)) + 1
-        s, at = np.exp(-self._hazard[:last]), _AT[:last]
-        area = (s[1:] + s[:-1]) / 2 * np.diff(at)
-        total = float(area.sum())
-        return total, float(area @ (at[1:] + at[:-1])) / 2 / total

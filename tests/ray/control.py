@@ -28,6 +28,17 @@ def replicas(app: str, known: dict[str, Any] | None = None) -> Replicas:
     }
 
 
+def replica_actors(applications: dict[str, Any], app: str) -> dict[str, Any]:
+    """The running model replicas of an application, by replica id (Ray's own details of each)."""
+    return {
+        replica["replica_id"]: replica
+        for name, deployment in applications[app]["deployments"].items()
+        if name.startswith("BrimfulServer:")
+        for replica in deployment["replicas"]
+        if replica["state"] == "RUNNING"
+    }
+
+
 async def until(what: str, found: Callable[[], bool], tries: int = 600) -> None:
     """Ask every 0.2 s; a controller that is just being restarted counts as not yet.
 

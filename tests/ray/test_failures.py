@@ -10,11 +10,11 @@ import psutil
 import pytest
 import ray
 
-from benchmarks.live.cluster import LocalCluster, replica_actors
+from benchmarks.live.cluster import LocalCluster
 from benchmarks.live.load import Ask, prompts, send
 from controller.fleet.actor import find_controller
 from tests.ray.conftest import base_url
-from tests.ray.control import replicas, snapshot, until
+from tests.ray.control import replica_actors, replicas, snapshot, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("two_apps")]
 

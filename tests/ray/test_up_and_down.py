@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.live.cluster import LocalCluster, replica_actors
+from benchmarks.live.cluster import LocalCluster
 from benchmarks.live.load import Ask, prompts, send
 from tests.ray.conftest import Deploy, application, base_url
-from tests.ray.control import until
+from tests.ray.control import replica_actors, until
 
 pytestmark = pytest.mark.cluster
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.report.bootstrap import Estimate, estimate, geometric_mean, mean, ratio_of_means
+from benchmarks.report.bootstrap import Estimate, estimate, geometric_mean, mean
 from benchmarks.report.rows import Row, Section, exactly, interval, rows_table
 from benchmarks.results.settling import (
     seconds_until_settled,
@@ -20,7 +20,6 @@ from benchmarks.workloads.requests import Request
 def test_few_seeds_give_their_lowest_and_highest_and_say_so() -> None:
     assert mean([1.0, 6.0, 2.0]) == Estimate(3.0, 1.0, 6.0, "min to max", 3)
     assert mean([1.0, 6.0, 2.0, 2.0, 4.0]).interval == "min to max"
-    assert ratio_of_means([1.0, 6.0], [1.0, 3.0]) == Estimate(7 / 4, 1.0, 2.0, "min to max", 2)
 
 
 def test_six_seeds_are_resampled() -> None:
@@ -57,17 +56,6 @@ def test_ratios_are_averaged_geometrically_over_cases_and_seeds() -> None:
     found = geometric_mean([[2.0, 2.0], [0.5, 0.5]])
     assert found.value == pytest.approx(1.0)
     assert found.low == found.high == pytest.approx(1.0)  # seeds are drawn, cases are not
-
-
-def test_pairs_stay_together() -> None:
-    # Each seed's own ratio is 2, however far the seeds are apart.
-    found = ratio_of_means([2.0, 20.0, 200.0], [1.0, 10.0, 100.0])
-    assert found.low == found.high == found.value == 2.0
-
-
-def test_something_over_nothing_is_infinite_and_nothing_over_nothing_is_nothing() -> None:
-    assert ratio_of_means([1.0], [0.0]).value == float("inf")
-    assert ratio_of_means([0.0], [0.0]).value == 0.0
 
 
 def test_a_statistic_is_given_the_seeds_that_count() -> None:

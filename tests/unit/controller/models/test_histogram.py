@@ -38,14 +38,9 @@ def test_the_end_bins_hold_everything_beyond_them() -> None:
     assert [duration_bin(s) for s in (99.0, 100.0, 1e9)] == [BINS - 1] * 3
 
 
-def test_an_empty_histogram_has_neither_mean_nor_percentile() -> None:
+def test_an_empty_histogram_has_no_percentile() -> None:
     assert LogHistogram().n == 0
-    assert LogHistogram().mean_s is None
     assert LogHistogram().percentile_s(99) is None
-
-
-def test_the_mean_is_exact() -> None:
-    assert histogram_of([0.010, 0.020, 0.060]).mean_s == pytest.approx(0.030)
 
 
 def test_one_duration_is_counted_as_often_as_said() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from controller.models.output_lengths import OutputLengths, PooledLengths
 from controller.models.survival import BINS, ENDS_KEPT, OutputCounts
+from tests.builders import outlasting
 
 ONE = np.array([10])
 
@@ -72,7 +73,7 @@ def test_an_end_without_a_token_counts_as_one() -> None:
     none, one = OutputLengths(), OutputLengths()
     none.finished(0)
     one.finished(1)
-    assert none.survival(0, ONE).survival(1) == one.survival(0, ONE).survival(1)
+    assert outlasting(none.survival(0, ONE), 1) == outlasting(one.survival(0, ONE), 1)
 
 
 def test_who_goes_on_and_who_was_aborted_speak_for_long_answers() -> None:
@@ -81,7 +82,7 @@ def test_who_goes_on_and_who_was_aborted_speak_for_long_answers() -> None:
         ended(one, 50, 20)
         for _ in range(aborted):
             one.aborted(300)
-        return one.survival(0, np.array(outputs, dtype=np.int64)).survival(100)
+        return outlasting(one.survival(0, np.array(outputs, dtype=np.int64)), 100)
 
     assert at_100([], 0) < at_100([300] * 5, 0) == at_100([], 5)
 
@@ -89,8 +90,8 @@ def test_who_goes_on_and_who_was_aborted_speak_for_long_answers() -> None:
 def test_the_running_and_the_waiting_count_alike() -> None:
     halves, whole = OutputLengths(), OutputLengths()
     first, second = np.array([3, 70]), np.array([200])
-    found = halves.survival(0, first, second).survival(100)
-    assert found == whole.survival(0, np.array([200, 3, 70])).survival(100)
+    found = outlasting(halves.survival(0, first, second), 100)
+    assert found == outlasting(whole.survival(0, np.array([200, 3, 70])), 100)
 
 
 def test_the_groups_lengths_fill_up_what_a_newcomer_lacks() -> None:

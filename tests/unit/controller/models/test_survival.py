@@ -15,6 +15,7 @@ from controller.models.survival import (
     Survival,
     length_bin,
 )
+from tests.builders import outlasting
 
 
 def seen_of(*lengths: int) -> Exposure:
@@ -34,11 +35,11 @@ def test_a_length_is_in_the_bin_that_begins_at_it_or_before(tokens: int) -> None
 
 def test_knowing_nothing_the_typical_length_and_what_lasts_lasts() -> None:
     nothing = Survival(Exposure.nothing())
-    median = next(x for x in range(1, 4000) if nothing.survival(x) < 0.5)
+    median = next(x for x in range(1, 4000) if outlasting(nothing, x) < 0.5)
     assert TYPICAL / 3 < median < TYPICAL
     # Who got to twice the median is more likely to go on as long again than one that begins.
-    further = nothing.survival(3 * median) / nothing.survival(2 * median)
-    assert further > nothing.survival(median)
+    further = outlasting(nothing, 3 * median) / outlasting(nothing, 2 * median)
+    assert further > outlasting(nothing, median)
 
 
 def test_of_ages_nobody_was_seen_at_more_is_expected_the_fewer_have_ended() -> None:
@@ -46,8 +47,8 @@ def test_of_ages_nobody_was_seen_at_more_is_expected_the_fewer_have_ended() -> N
     none, some = LengthHistory(), LengthHistory()
     none.update([], [], young, None)
     some.update([20] * 40, [], young[40:], None)
-    long, short = Survival(none.seen).survival(1000), Survival(some.seen).survival(1000)
-    assert long > Survival(Exposure.nothing()).survival(1000) > short
+    long, short = outlasting(Survival(none.seen), 1000), outlasting(Survival(some.seen), 1000)
+    assert long > outlasting(Survival(Exposure.nothing()), 1000) > short
 
 
 def test_who_still_runs_counts_as_having_outlived_what_it_has_generated() -> None:
@@ -55,9 +56,9 @@ def test_who_still_runs_counts_as_having_outlived_what_it_has_generated() -> Non
     alone, censored = LengthHistory(), LengthHistory()
     alone.update([10] * 10, [], NOBODY, None)
     censored.update([10] * 10, [], np.full(10, 50), None)
-    assert Survival(alone.seen).survival(12) < 0.2
+    assert outlasting(Survival(alone.seen), 12) < 0.2
     expected = 1 - 10 / (20 + PRIOR_REQUESTS)
-    assert Survival(censored.seen).survival(12) == pytest.approx(expected, abs=0.05)
+    assert outlasting(Survival(censored.seen), 12) == pytest.approx(expected, abs=0.05)
 
 
 def test_who_was_aborted_counts_for_what_it_has_shown() -> None:
@@ -82,8 +83,8 @@ def test_a_steady_batch_does_not_make_answers_seem_longer() -> None:
             history.update(ended, [], said, None)
             ended = []
     survival = Survival(history.seen)
-    assert survival.survival(100) == pytest.approx(np.exp(-1), abs=0.04)
-    assert survival.survival(200) == pytest.approx(np.exp(-2), abs=0.03)
+    assert outlasting(survival, 100) == pytest.approx(np.exp(-1), abs=0.04)
+    assert outlasting(survival, 200) == pytest.approx(np.exp(-2), abs=0.03)
 
 
 def test_the_error_of_the_curve_is_greenwoods() -> None:
@@ -94,18 +95,9 @@ def test_the_error_of_the_curve_is_greenwoods() -> None:
 
 def test_a_known_length_is_known() -> None:
     fixed = Survival(seen_of(*[128] * 400))
-    assert fixed.survival(100) > 0.97
-    assert fixed.survival(140) < 0.03
+    assert outlasting(fixed, 100) > 0.97
+    assert outlasting(fixed, 140) < 0.03
     assert fixed.longest <= 140
-
-
-def test_the_mean_age_of_who_runs_is_half_a_fixed_length_and_all_of_an_exponential_one() -> None:
-    mean, age = Survival(seen_of(*[200] * 500)).means()
-    assert (mean, age) == (pytest.approx(200, rel=0.05), pytest.approx(100, rel=0.06))
-    rng = np.random.default_rng(0)
-    mean, age = Survival(seen_of(*rng.geometric(1 / 200, 500).tolist())).means()
-    assert mean == pytest.approx(200, rel=0.15)
-    assert age == pytest.approx(200, rel=0.25)
 
 
 def test_only_the_newest_are_remembered() -> None:
@@ -135,4 +127,4 @@ def test_a_change_of_lengths_drops_what_was_known_and_equal_answers_that_end_tog
     known = Survival(history.seen)
     dropped = [history.update([], [], np.full(50, 60 + k), known) for k in range(1, 60)]
     assert any(dropped)
-    assert Survival(history.seen).survival(100) > 0.7
+    assert outlasting(Survival(history.seen), 100) > 0.7

@@ -18,6 +18,7 @@ from controller.models.survival import (
     length_bin,
     outlived,
 )
+from tests.builders import outlasting
 
 NOBODY = np.array([], dtype=np.int64)
 # The last bin has no end; it is taken as long as the longest answer.
@@ -96,12 +97,12 @@ def test_survival_is_the_product_of_those_who_get_through_each_bin(case: int) ->
     survival = Survival(Exposure(*SEEN[case]))
     assert survival.share == pytest.approx(shares, rel=1e-9)
     for k in (0, 1, 9, 10, 60, 99, 150):
-        assert survival.survival(AT[k]) == pytest.approx(survives[k], rel=1e-9)
+        assert outlasting(survival, AT[k]) == pytest.approx(survives[k], rel=1e-9)
     # Within a bin, as if who ends there did so at an even rate.
     k = length_bin(300)
     frac = (300 - AT[k]) / (AT[k + 1] - AT[k])
     between = survives[k] ** (1 - frac) * survives[k + 1] ** frac
-    assert survival.survival(300) == pytest.approx(between, rel=1e-9)
+    assert outlasting(survival, 300) == pytest.approx(between, rel=1e-9)
     s, error = survival.by_token(300)
     assert len(s) == len(error) == 301
     assert s[300] == pytest.approx(between, rel=1e-9)
@@ -123,18 +124,6 @@ def test_the_longest_is_a_token_at_least() -> None:
     every = np.zeros(BINS)
     every[0] = 1e6
     assert Survival(Exposure(every, every)).longest == 1
-
-
-@EACH
-def test_means_are_areas_under_the_curve_up_to_the_longest(case: int) -> None:
-    _, _, survives = by_hand(case)
-    survival = Survival(Exposure(*SEEN[case]))
-    total = aged = 0.0
-    for k in range(AT.index(survival.longest)):
-        area = (survives[k] + survives[k + 1]) / 2 * (AT[k + 1] - AT[k])
-        total += area
-        aged += area * (AT[k] + AT[k + 1]) / 2
-    assert survival.means() == pytest.approx((total, aged / total), rel=1e-9)
 
 
 def test_who_has_said_so_many_tokens_is_past_the_bins_that_end_before() -> None:
