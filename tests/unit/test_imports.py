@@ -15,6 +15,7 @@ PURE = sorted(
     if path.name not in ("__init__.py", "actor.py")
 )
 LIGHT = [
+    "replicas.admission.admission",
     "replicas.autoscaling_stats",
     "replicas.governor",
     "replicas.channel",

@@ -12,6 +12,7 @@ LAYERS = (
     "controller",
     "controller/policies",
     "controller/fleet",
+    "replicas/admission",
     "replicas",
     "serve_app",
     "serve_app/checks",

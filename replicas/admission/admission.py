@@ -1,0 +1,184 @@
+"""Who may wait in this replica, and who is told at once to come again later. Pure.
+
+Every request is let in with a deadline for its first token, or refused before its first byte: when
+the queue is full, when it would be late, or, for a class that may be shed, a little earlier.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from controller.classes import AdmissionConfig, ServiceClasses
+from controller.models.histogram import HistogramCounter
+from replicas.admission.answers import (
+    LONGEST_RETRY_S,
+    Answer,
+    Reason,
+    refusal,
+)
+from replicas.admission.asked import Asked
+from replicas.admission.drain import EngineView
+from replicas.admission.waiting import BACK, Entry, Waiting
+
+QUEUE_PER_SLOT = 2  # requests that may wait for each that may run, where nothing else is said
+LATE_FRAC = 0.005  # of those let in, that may be late in the long run: 2% with those of bursts
+STEP = 0.2  # of the correction, for one that was late
+MOST_CORRECTION = 8.0
+COMEBACK_FRAC = 0.5  # of the drain, that those told to come again may take
+
+
+@dataclass
+class Counts:
+    """What admission did since the replica started; by class."""
+
+    let_in: Counter[str] = field(default_factory=Counter)
+    started: Counter[str] = field(default_factory=Counter)
+    late: Counter[str] = field(default_factory=Counter)
+    refused: Counter[tuple[str, Reason]] = field(default_factory=Counter)
+    error: HistogramCounter = field(default_factory=HistogramCounter)  # |predicted - waited|, s
+
+
+class Admission:
+    """The decisions of one replica.
+
+    Args:
+        classes: as configured; a change holds for the requests that come after it.
+        slots: requests that the engine runs at once, at most.
+    """
+
+    def __init__(
+        self, classes: ServiceClasses, config: AdmissionConfig, slots: int, now_s: float
+    ) -> None:
+        self.waiting = Waiting(now_s)
+        self.counts = Counts()
+        self.draining = False
+        self._slots = slots
+        self._corrections: dict[str, float] = {}
+        self._comeback_s = now_s  # until when those who were refused have been told to come
+        self.configure(classes, config)
+
+    def configure(self, classes: ServiceClasses, config: AdmissionConfig) -> None:
+        """Go by these from now on."""
+        self.classes, self.config = classes, config
+        self._corrections = {n: c for n, c in self._corrections.items() if n in classes.by_name}
+        self.most_waiting = config.max_waiting or QUEUE_PER_SLOT * self._slots
+        ranks = sorted({c.priority for c in classes.by_name.values() if c.sheddable}, reverse=True)
+        band = (1 - config.shed_at) / max(len(ranks), 1)
+        self._shed_at = {
+            name: config.shed_at + ranks.index(one.priority) * band
+            for name, one in classes.by_name.items()
+            if one.sheddable
+        }
+
+    def learn(self, view: EngineView) -> None:
+        """A report came."""
+        self.waiting.learn(view)
+
+    def check(self, asked: Asked, prompt_tokens: int, now_s: float, jitter: float) -> Answer | None:
+        """Why a request with so many prompt tokens is refused now; None: it is not.
+
+        Asked with 0 prompt tokens, it says what can be said before the prompt is read.
+        """
+        if self.draining:
+            return self._refuse("draining", asked, "", now_s, 1.0, jitter)
+        predicted_s = self._predicted_s(asked.priority, prompt_tokens, now_s)
+        left_s = asked.deadline_s - (now_s - asked.arrived_s)
+        full = self.waiting.requests / self.most_waiting
+        over_s = self._over_s(predicted_s, left_s, now_s)
+        if full >= 1:
+            detail = f"{self.waiting.requests} wait"
+            return self._refuse("queue_full", asked, detail, now_s, over_s, jitter)
+        if predicted_s is not None and predicted_s > left_s:
+            detail = f"in {predicted_s:.1f} s, its deadline is in {left_s:.1f} s"
+            return self._refuse("deadline", asked, detail, now_s, over_s, jitter)
+        if asked.sheddable:
+            used = max(full, 0.0 if predicted_s is None else predicted_s / max(left_s, 1e-9))
+            if used >= self._shed_at.get(asked.name, 1.0):
+                detail = f"{100 * min(used, 1.0):.0f}% of what can wait in time"
+                return self._refuse("shed", asked, detail, now_s, over_s, jitter)
+        return None
+
+    def let_in(self, asked: Asked, prompt_tokens: int, now_s: float) -> Entry:
+        """It waits in the engine from now on; ``check`` has been asked."""
+        entry = Entry(
+            asked.name,
+            asked.priority,
+            prompt_tokens,
+            asked.arrived_s,
+            now_s,
+            asked.arrived_s + asked.deadline_s,
+            self.waiting.wait_s(asked.priority, prompt_tokens, now_s),
+        )
+        self.waiting.add(entry, now_s)
+        self.counts.let_in[asked.name] += 1
+        return entry
+
+    def started(self, entry: Entry, now_s: float) -> None:
+        """Its first token is there."""
+        if entry.started or entry.ended:
+            return
+        self.waiting.start(entry, now_s)
+        self.counts.started[entry.name] += 1
+        if entry.predicted_s is not None:
+            self.counts.error.add(abs(entry.predicted_s - (now_s - entry.let_in_s)))
+        self._note_late(entry, late=now_s > entry.due_s)
+
+    def ended(self, entry: Entry, now_s: float) -> None:
+        """It is gone, whyever."""
+        self.waiting.end(entry, now_s)
+
+    def timed_out(self, entry: Entry, asked: Asked, now_s: float, jitter: float) -> Answer:
+        """It waited past its timeout; the answer to it."""
+        self._note_late(entry, late=True)
+        detail = f"{now_s - asked.arrived_s:.1f} s"
+        over_s = self._over_s(None, 0.0, now_s)
+        return self._refuse("queue_timeout", asked, detail, now_s, over_s, jitter)
+
+    def failed(self, asked: Asked, now_s: float, jitter: float) -> Answer:
+        """The engine failed before the first token; another replica may serve it."""
+        return self._refuse("engine_failed", asked, "", now_s, 1.0, jitter)
+
+    def _predicted_s(self, priority: int, prompt_tokens: int, now_s: float) -> float | None:
+        wait_s = self.waiting.wait_s(priority, prompt_tokens, now_s)
+        return None if wait_s is None else wait_s * self._correction(priority)
+
+    def _correction(self, priority: int) -> float:
+        """The largest of the classes that are served no later: who stands behind waits longer."""
+        known = self.classes.by_name
+        return max(
+            (c for name, c in self._corrections.items() if known[name].priority <= priority),
+            default=1.0,
+        )
+
+    def _note_late(self, entry: Entry, *, late: bool) -> None:
+        # Each one that is late makes predictions longer, each in time a little shorter: in the
+        # long run LATE_FRAC of a class are late, whatever the prediction is worth.
+        self.counts.late[entry.name] += late
+        if entry.predicted_s is not None and entry.name in self.classes.by_name:
+            moved = self._corrections.get(entry.name, 1.0) + STEP * (late - LATE_FRAC)
+            self._corrections[entry.name] = min(max(moved, 1.0), MOST_CORRECTION)
+
+    def _over_s(self, predicted_s: float | None, left_s: float, now_s: float) -> float:
+        """How long what waits now takes to get short enough for one like this."""
+        if predicted_s is None:
+            predicted_s = self.waiting.wait_s(BACK, 0, now_s) or 0.0
+        return max(predicted_s - max(left_s, 0.0), 0.0)
+
+    def _refuse(
+        self,
+        reason: Reason,
+        asked: Asked,
+        detail: str,
+        now_s: float,
+        retry_s: float,
+        jitter: float,
+    ) -> Answer:
+        self.counts.refused[asked.name, reason] += 1
+        per_s = self.waiting.per_s()
+        if per_s and reason not in ("draining", "engine_failed"):
+            # Those refused before come first: told one after the other, they come back no faster
+            # than the replica can take them beside new ones.
+            self._comeback_s = max(self._comeback_s, now_s)
+            retry_s = max(retry_s, self._comeback_s - now_s)
+            if retry_s <= LONGEST_RETRY_S:
+                self._comeback_s += 1 / (COMEBACK_FRAC * per_s)
+        return refusal(reason, asked.name, detail, retry_s, jitter)

@@ -1,0 +1,97 @@
+"""What a refused request is answered: a status and headers that stock clients obey. Pure.
+
+OpenAI's client tries again after ``retry-after-ms`` or ``Retry-After`` up to 120 s, as soon as it
+is told and without jitter of its own, so the jitter is ours.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from controller.errors import BrimfulError
+
+Reason = Literal[
+    "queue_full", "shed", "deadline", "queue_timeout", "draining", "engine_failed", "bad_request"
+]
+STATUS: dict[Reason, int] = {
+    "queue_full": 429,
+    "shed": 429,
+    "deadline": 429,
+    "queue_timeout": 503,
+    "draining": 503,
+    "engine_failed": 503,
+    "bad_request": 400,
+}
+SAID: dict[Reason, str] = {
+    "queue_full": "as many requests wait as may",
+    "shed": "close to its capacity, this replica refuses requests of this class first",
+    "deadline": "its first token would come too late",
+    "queue_timeout": "it waited too long for its first token",
+    "draining": "this replica takes no more requests",
+    "engine_failed": "the engine failed before the first token",
+    "bad_request": "",
+}
+TYPES = {400: "invalid_request_error", 429: "rate_limit_error", 503: "service_unavailable"}
+LONGEST_RETRY_S = 120.0  # what OpenAI's client waits at most
+LEAST_RETRY_S = 0.5
+JITTER = 0.5  # of the time to wait, on top of it
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer that ends a request before its first byte."""
+
+    status: int
+    reason: Reason
+    message: str
+    param: str | None = None
+    retry_s: float | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """By their names in lower case."""
+        headers: dict[str, str] = {"x-brimful-reason": self.reason}
+        if self.retry_s is not None:
+            headers["retry-after"] = str(math.ceil(self.retry_s))
+            headers["retry-after-ms"] = str(math.ceil(self.retry_s * 1000))
+            if self.retry_s > LONGEST_RETRY_S:
+                headers["x-should-retry"] = "false"
+        return headers
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """An error as OpenAI's API has it."""
+        kind = TYPES.get(self.status, TYPES[400])
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.status}
+        return {"error": error}
+
+
+class RefusedError(BrimfulError):
+    """A request is not served; ``answer`` says why and when to come again."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        super().__init__(answer.message)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.answer,)
+
+
+def refusal(reason: Reason, name: str, detail: str, retry_s: float | None, jitter: float) -> Answer:
+    """The answer to a request that is not served now.
+
+    Args:
+        name: its class.
+        detail: numbers behind the reason; may be empty.
+        retry_s: when to come again; None: nobody knows, soon.
+        jitter: a draw from 0 to 1, so that those refused together do not come back together.
+    """
+    wait_s = max(retry_s or 0.0, LEAST_RETRY_S) * (1 + JITTER * jitter)
+    numbers = f" ({detail})" if detail else ""
+    message = f"Not served (class {name}): {SAID[reason]}{numbers}."
+    return Answer(STATUS[reason], reason, message, retry_s=wait_s)
+
+
+def bad_request(param: str, message: str, status: int = 400) -> Answer:
+    """The answer to a request that cannot be meant so."""
+    return Answer(status, "bad_request", message, param=param)

@@ -1,0 +1,174 @@
+"""What a request asks of admission: its class, its priority, its deadline. Pure.
+
+It names its class by ``service_tier`` in the body, as stock OpenAI clients can, or by the header
+``x-llm-d-inference-objective``, which a gateway may set and which therefore counts more.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.classes import LONGEST_TIMEOUT_S, MOST_PRIORITY, ServiceClasses, unknown_class
+from controller.errors import BrimfulError
+
+TIER = "service_tier"
+OBJECTIVE = "x-llm-d-inference-objective"
+TIMEOUT = "x-request-timeout-seconds"
+PRIORITY = "priority"
+PRIORITY_HEADER = "x-vllm-priority"
+HEADER_BYTES = 16 * 1024  # of all headers together; what HAProxy takes is about the same
+SHOWN = 64  # characters of a client's value that are shown to it again
+
+
+class BadRequestError(BrimfulError, ValueError):
+    """A request that cannot be meant so; ``param`` names the field, ``status`` is a 4xx."""
+
+    def __init__(self, param: str, message: str, status: int = 400) -> None:
+        self.param, self.status = param, status
+        super().__init__(f"{param}: {message}")
+
+    def __reduce__(self) -> Any:
+        return _bad_request, (self.param, str(self), self.status)
+
+
+def _bad_request(param: str, text: str, status: int) -> BadRequestError:
+    return BadRequestError(param, text.removeprefix(f"{param}: "), status)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one request asks for.
+
+    Args:
+        name: its class.
+        named: whether it named one: then the answer says which one served it.
+        priority: as vLLM's, lower first: its own, or its class's.
+        own_priority: whether it brought one; then vLLM has read it too.
+        deadline_s: how long it may wait for its first token, from its arrival.
+        timeout_s: ... before it is answered that it waited too long.
+        sheddable: as its class is.
+        arrived_s: on the replica's clock.
+    """
+
+    name: str
+    named: bool
+    priority: int
+    own_priority: bool
+    deadline_s: float
+    timeout_s: float
+    sheddable: bool
+    arrived_s: float
+
+
+def read_request(
+    headers: Mapping[str, str],
+    body: Mapping[str, Any],
+    classes: ServiceClasses,
+    arrived_s: float,
+    *,
+    named_classes: bool = True,
+) -> Asked:
+    """What a request asks for.
+
+    Args:
+        headers: by their names in lower case.
+        body: the JSON object, or as much of it as is known.
+        named_classes: whether classes were configured; else names mean nothing, as in vLLM.
+
+    Raises:
+        BadRequestError: naming the field, its value and what is allowed.
+    """
+    said = headers.get(OBJECTIVE)
+    param = OBJECTIVE if said is not None else TIER
+    if said is None:
+        said = body.get(TIER)
+    name: str | None = classes.default
+    if named_classes:
+        if said is not None and not isinstance(said, str):
+            raise BadRequestError(param, f"{_shown(said)} is not allowed: the name of a class")
+        name = classes.named(said)
+        if name is None:
+            raise BadRequestError(param, unknown_class(str(said), classes))
+    assert name is not None
+    one = classes.by_name[name]
+    priority = _priority(headers, body)
+    timeout_s = _timeout_s(headers)
+    return Asked(
+        name,
+        named=said is not None and named_classes,
+        priority=one.priority if priority is None else priority,
+        own_priority=priority is not None,
+        deadline_s=one.deadline_s if timeout_s is None else timeout_s,
+        timeout_s=one.queue_timeout_s if timeout_s is None else timeout_s,
+        sheddable=one.sheddable,
+        arrived_s=arrived_s,
+    )
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuse headers that are larger together than what is ever needed.
+
+    Raises:
+        BadRequestError: with status 431, naming the largest of them.
+    """
+    if sum(len(name) + len(value) for name, value in headers.items()) > HEADER_BYTES:
+        largest = max(headers, key=lambda name: len(headers[name]))
+        raise BadRequestError(
+            largest[:SHOWN],
+            f"{len(headers[largest])} bytes; all headers together may have {HEADER_BYTES}",
+            431,
+        )
+
+
+def _priority(headers: Mapping[str, str], body: Mapping[str, Any]) -> int | None:
+    """The request's own; vLLM reads the header before the body, and so it is here."""
+    said: Any = headers.get(PRIORITY_HEADER)
+    if said is not None:
+        return _in_range(PRIORITY_HEADER, said, _whole(said))
+    said = body.get(PRIORITY)
+    if said is None:
+        return None
+    return _in_range(PRIORITY, said, None if isinstance(said, bool) else _whole(said))
+
+
+def _whole(said: Any) -> int | None:
+    if isinstance(said, float):
+        return int(said) if said.is_integer() else None
+    if isinstance(said, str) and len(said) > SHOWN:
+        return None
+    try:
+        return int(said)
+    except (TypeError, ValueError):
+        return None
+
+
+def _in_range(param: str, said: Any, value: int | None) -> int:
+    if value is None or abs(value) > MOST_PRIORITY:
+        raise BadRequestError(
+            param,
+            f"{_shown(said)} is not allowed: a whole number from -{MOST_PRIORITY} to"
+            f" {MOST_PRIORITY}, a lower one is served first",
+        )
+    return value
+
+
+def _timeout_s(headers: Mapping[str, str]) -> float | None:
+    said = headers.get(TIMEOUT)
+    if said is None:
+        return None
+    try:
+        value = float(said)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= LONGEST_TIMEOUT_S:
+        raise BadRequestError(
+            TIMEOUT,
+            f"{_shown(said)} is not allowed: seconds, above 0 and up to {LONGEST_TIMEOUT_S:g}",
+        )
+    return value
+
+
+def _shown(said: Any) -> str:
+    text = repr(said)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

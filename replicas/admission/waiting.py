@@ -1,0 +1,142 @@
+"""Who waits for a first token in this replica, and how long one more would. Pure."""
+
+from dataclasses import dataclass
+
+from replicas.admission.drain import LEAST_SHARE, ArrivalRate, DrainRate, EngineView
+
+BACK = 2**63  # a priority after all others: the back of the whole queue
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One request that was let in.
+
+    Args:
+        predicted_s: how long it was to wait from ``let_in_s`` on; None where nobody could say.
+        due_s: when its first token is late, on the replica's clock.
+    """
+
+    name: str
+    priority: int
+    prompt_tokens: int
+    arrived_s: float
+    let_in_s: float
+    due_s: float
+    predicted_s: float | None
+    started: bool = False
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class _Rank:
+    requests: int = 0
+    tokens: int = 0
+
+
+class Waiting:
+    """Counts by priority, fresh with every event; what the engine says comes with its reports.
+
+    Attributes:
+        running: requests with a first token that have not ended.
+        engine: the last report, as far as waiting depends on it.
+        drain: how fast those that wait start.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self.running = 0
+        self.engine = EngineView()
+        self.drain = DrainRate(now_s)
+        self._ranks: dict[int, _Rank] = {}
+        self._arrivals: dict[int, ArrivalRate] = {}
+        self._inside_then = 0  # when the engine's view was taken
+
+    @property
+    def requests(self) -> int:
+        """How many have no first token yet."""
+        return sum(rank.requests for rank in self._ranks.values())
+
+    @property
+    def tokens(self) -> int:
+        """Their prompt tokens: a prompt that is half computed counts as a whole."""
+        return sum(rank.tokens for rank in self._ranks.values())
+
+    def learn(self, view: EngineView) -> None:
+        """A report came."""
+        self.engine = view
+        self._inside_then = self.running + self.requests
+
+    def add(self, entry: Entry, now_s: float) -> None:
+        """One more waits."""
+        self._pass_time(now_s)
+        rank = self._ranks.setdefault(entry.priority, _Rank())
+        rank.requests += 1
+        rank.tokens += entry.prompt_tokens
+        if entry.priority not in self._arrivals:
+            self._arrivals = {p: a for p, a in self._arrivals.items() if a.per_s(now_s) > 1e-3}
+        self._arrivals.setdefault(entry.priority, ArrivalRate(now_s)).arrived(now_s)
+
+    def start(self, entry: Entry, now_s: float) -> None:
+        """One has its first token, and runs."""
+        self._pass_time(now_s)
+        self._leave(entry)
+        entry.started = True
+        self.running += 1
+        self.drain.started(entry.prompt_tokens)
+
+    def end(self, entry: Entry, now_s: float) -> None:
+        """One is gone: finished, aborted, or never begun."""
+        if entry.ended:
+            return
+        self._pass_time(now_s)
+        entry.ended = True
+        if entry.started:
+            self.running -= 1
+        else:
+            self._leave(entry)
+
+    def wait_s(self, priority: int, prompt_tokens: int, now_s: float) -> float | None:
+        """How long one more request would wait for its first token, seconds.
+
+        Those of its priority and above go first. It waits for its turn and for its prompt tokens
+        behind all others', whichever takes longer; those above that are still to come take their
+        share of the drain.
+
+        Returns:
+            None where neither a measurement nor a step model says anything.
+        """
+        self._pass_time(now_s)
+        ahead = [rank for p, rank in self._ranks.items() if p <= priority]
+        requests = sum(rank.requests for rank in ahead)
+        tokens = sum(rank.tokens for rank in ahead)
+        per_s = self.drain.requests_per_s or self.engine.requests_per_s
+        tokens_per_s = max(self.drain.tokens_per_s or 0.0, self.engine.prompt_tokens_per_s or 0.0)
+        if not per_s and not tokens_per_s:
+            return None
+        left_frac = 1.0
+        if per_s and priority != BACK:
+            above = (rate.per_s(now_s) for p, rate in self._arrivals.items() if p < priority)
+            left_frac = max(1 - sum(above) / per_s, LEAST_SHARE)
+        turns = min(requests + 1, max(1 - self._free_slots(), 0))
+        turn_s = turns / (per_s * left_frac) if per_s else 0.0
+        prompt_s = (tokens + prompt_tokens) / tokens_per_s if tokens_per_s else 0.0
+        return max(turn_s, prompt_s / (left_frac if turn_s else 1.0)) + self.engine.step_s
+
+    def per_s(self) -> float | None:
+        """Requests that start a second, measured or as the report says."""
+        return self.drain.requests_per_s or self.engine.requests_per_s
+
+    def _free_slots(self) -> int:
+        """As of the last report and what came and went since; negative: so many have none."""
+        if self.engine.free_slots is None:
+            return 0
+        return self.engine.free_slots - (self.running + self.requests - self._inside_then)
+
+    def _leave(self, entry: Entry) -> None:
+        rank = self._ranks[entry.priority]
+        rank.requests -= 1
+        rank.tokens -= entry.prompt_tokens
+        if not rank.requests:
+            del self._ranks[entry.priority]
+
+    def _pass_time(self, now_s: float) -> None:
+        self.drain.pass_time(now_s, waiting=bool(self._ranks))

@@ -1,0 +1,173 @@
+"""Who is let in and who is refused, decision by decision."""
+
+import pytest
+
+from replicas.admission.drain import EngineView
+from tests.unit.replicas.admission.builders import admission, asked
+
+FULL = EngineView(free_slots=0, requests_per_s=10.0, prompt_tokens_per_s=10_000.0)
+
+
+def fill(made, count: int, name: str = "silver", tokens: int = 100, now_s: float = 0.0):
+    return [made.let_in(asked(name, now_s), tokens, now_s) for _ in range(count)]
+
+
+def reason(made, name: str = "silver", tokens: int = 100, now_s: float = 0.0, **other) -> str:
+    answer = made.check(asked(name, now_s, **other), tokens, now_s, 0.0)
+    return answer.reason if answer else "let in"
+
+
+def test_where_nothing_is_known_only_the_bound_holds() -> None:
+    made = admission(max_waiting=5)
+    fill(made, 4)
+    assert reason(made, "gold") == "let in"
+    fill(made, 1)
+    assert reason(made, "gold") == "queue_full"
+
+
+def test_the_bound_is_twice_the_slots() -> None:
+    assert admission(slots=7).most_waiting == 14
+
+
+def test_one_that_would_be_late_is_refused_before_it_waits() -> None:
+    made = admission(slots=100)
+    made.learn(FULL)
+    fill(made, 9)
+    assert reason(made, "gold") == "let in"  # its turn is the tenth, in 1.0 s of 1.0 s
+    assert reason(made, "gold", priority=10) == "let in"
+    assert reason(made, "gold", priority=10, deadline_s=0.9) == "deadline"
+    assert reason(made, "gold", deadline_s=0.09) == "deadline"
+
+
+def test_time_spent_before_counts() -> None:
+    made = admission(slots=100)
+    made.learn(FULL)
+    late = asked("gold", arrived_s=0.0)
+    assert made.check(late, 100, 0.5, 0.0) is None
+    assert made.check(late, 100, 0.95, 0.0) is not None
+
+
+def test_prompt_tokens_count_not_requests_alone() -> None:
+    made = admission(slots=100)
+    made.learn(EngineView(free_slots=50, requests_per_s=10.0, prompt_tokens_per_s=10_000.0))
+    assert reason(made, "gold", tokens=9_999) == "let in"
+    assert reason(made, "gold", tokens=10_001) == "deadline"
+    fill(made, 1, "gold", tokens=5_000)
+    assert reason(made, "gold", tokens=5_001) == "deadline"
+
+
+def test_before_its_prompt_is_read_a_request_is_refused_by_the_rest() -> None:
+    made = admission(slots=100)
+    made.learn(FULL)
+    fill(made, 20, "gold")
+    assert reason(made, "gold", tokens=0) == "deadline"
+
+
+def test_shedding_is_in_bands_the_lowest_first() -> None:
+    made = admission(slots=100, shed_at=0.6, max_waiting=100)
+    seen = {}
+    for waiting in range(100):
+        for name in ("gold", "silver", "batch"):
+            if reason(made, name) == "shed":
+                seen.setdefault(name, waiting)
+        fill(made, 1, "gold")
+    assert seen == {"batch": 60, "silver": 80}
+    assert reason(made, "gold") == "queue_full"
+
+
+def test_a_class_that_is_not_sheddable_is_never_shed() -> None:
+    made = admission(slots=100)
+    made.learn(FULL)
+    fill(made, 9)
+    assert reason(made, "silver") == "shed"  # 1.0 s of 1.0 s
+    assert reason(made, "gold", priority=10) == "let in"
+
+
+def test_those_below_do_not_stand_in_the_way() -> None:
+    made = admission(slots=100)
+    made.learn(FULL)
+    fill(made, 50, "batch")
+    assert reason(made, "batch") == "deadline"
+    assert reason(made, "gold") == "let in"
+
+
+def test_those_above_that_are_still_to_come_take_their_share() -> None:
+    made = admission(slots=100)
+    made.learn(FULL)
+    for i in range(200):  # 8 a second of the 10
+        now_s = i / 8
+        made.ended(made.let_in(asked("gold", now_s), 100, now_s), now_s)
+    now_s = 25.0
+    assert reason(made, "gold", now_s=now_s) == "let in"
+    assert made.waiting.wait_s(0, 100, now_s) == pytest.approx(0.1)
+    assert made.waiting.wait_s(20, 100, now_s) == pytest.approx(0.5, rel=0.2)
+
+
+def test_a_drained_replica_takes_nobody() -> None:
+    made = admission()
+    made.draining = True
+    answer = made.check(asked("gold"), 1, 0.0, 0.0)
+    assert (answer.status, answer.reason) == (503, "draining")
+
+
+def test_one_that_waited_too_long_gets_503() -> None:
+    made = admission()
+    (entry,) = fill(made, 1)
+    answer = made.timed_out(entry, asked(), 31.0, 0.0)
+    made.ended(entry, 31.0)
+    assert (answer.status, answer.reason) == (503, "queue_timeout")
+    assert made.counts.late["silver"] == 1
+    assert made.waiting.requests == 0
+
+
+def test_those_refused_together_are_told_to_come_one_after_the_other() -> None:
+    made = admission(slots=100)
+    made.learn(FULL)
+    fill(made, 100, "gold")
+    told = [made.check(asked("gold"), 100, 0.0, 0.0).retry_s for _ in range(400)]
+    assert told[0] == pytest.approx(9.1, abs=0.2)  # until what waits has shrunk
+    assert told[-1] == pytest.approx(399 / 5, abs=0.3)  # five a second, half of the drain
+    assert told == sorted(told)
+
+
+def test_beyond_two_minutes_no_place_is_kept() -> None:
+    made = admission(slots=100)
+    made.learn(FULL)
+    fill(made, 100, "gold")
+    answers = [made.check(asked("gold"), 100, 0.0, 0.0) for _ in range(5000)]
+    assert answers[-1].headers["x-should-retry"] == "false"
+    assert answers[-1].retry_s < 121
+
+
+def test_what_was_late_makes_the_next_prediction_longer() -> None:
+    made = admission(slots=100)
+    made.learn(FULL)
+    before = made._predicted_s(0, 100, 0.0)
+    for i in range(5):
+        (entry,) = fill(made, 1, "gold", now_s=i * 10.0)
+        made.started(entry, i * 10.0 + 5)
+        made.ended(entry, i * 10.0 + 5)
+    made.learn(FULL)
+    wait_s = made.waiting.wait_s(0, 100, 50.0)
+    assert made._predicted_s(0, 100, 50.0) == pytest.approx(wait_s * 1.995)
+    assert before == made.waiting.engine.step_s + 0.1
+    assert made.counts.error.snapshot().n == 5
+
+
+def test_a_change_of_classes_holds_for_those_that_come_after_it() -> None:
+    made = admission(max_waiting=100)
+    (entry,) = fill(made, 1)
+    made.configure(made.classes, made.config.model_copy(update={"max_waiting": 1}))
+    assert reason(made, "gold") == "queue_full"
+    made.started(entry, 1.0)
+    assert reason(made, "gold", now_s=1.0) == "let in"
+
+
+def test_ending_twice_counts_once() -> None:
+    made = admission()
+    (entry,) = fill(made, 1)
+    made.started(entry, 1.0)
+    made.started(entry, 2.0)
+    made.ended(entry, 3.0)
+    made.ended(entry, 4.0)
+    assert (made.waiting.running, made.waiting.requests, made.waiting.tokens) == (0, 0, 0)

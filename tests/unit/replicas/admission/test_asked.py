@@ -1,0 +1,108 @@
+"""What a request asks for, and bad input that names its field."""
+
+import pickle
+from typing import Any
+
+import pytest
+
+from controller.classes import one_class
+from replicas.admission.asked import BadRequestError, check_headers, read_request
+from tests.unit.replicas.admission.builders import CLASSES
+
+
+def read(headers: dict[str, str] | None = None, **body: Any) -> Any:
+    return read_request(headers or {}, body, CLASSES, 5.0)
+
+
+def test_a_request_that_says_nothing_has_the_default_class() -> None:
+    asked = read()
+    assert (asked.name, asked.named, asked.priority, asked.own_priority) == (
+        "silver",
+        False,
+        10,
+        False,
+    )
+    assert (asked.deadline_s, asked.timeout_s, asked.arrived_s) == (1.0, 30.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "name"),
+    [
+        ({}, {"service_tier": "gold"}, "gold"),
+        ({}, {"service_tier": "auto"}, "silver"),
+        ({}, {"service_tier": "default"}, "silver"),
+        ({}, {"service_tier": None}, "silver"),
+        ({"x-llm-d-inference-objective": "batch"}, {}, "batch"),
+        ({"x-llm-d-inference-objective": "batch"}, {"service_tier": "gold"}, "batch"),
+    ],
+)
+def test_body_and_header_name_a_class(headers: Any, body: Any, name: str) -> None:
+    assert read(headers, **body).name == name
+
+
+def test_vllms_own_priorities_keep_working() -> None:
+    assert read(priority=-3).priority == -3
+    assert read({"x-vllm-priority": "7"}, priority=-3).priority == 7
+    assert read(priority=0).own_priority
+    assert read(priority=4.0).priority == 4
+
+
+def test_a_request_brings_its_own_deadline() -> None:
+    asked = read({"x-request-timeout-seconds": "2.5"})
+    assert (asked.deadline_s, asked.timeout_s) == (2.5, 2.5)
+
+
+def test_without_classes_their_names_mean_nothing() -> None:
+    asked = read_request({}, {"service_tier": "flex"}, one_class(None), 0.0, named_classes=False)
+    assert (asked.name, asked.named) == ("default", False)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "param"),
+    [
+        ({}, {"service_tier": "platinum"}, "service_tier"),
+        ({}, {"service_tier": ""}, "service_tier"),
+        ({}, {"service_tier": 7}, "service_tier"),
+        ({}, {"service_tier": ["gold"]}, "service_tier"),
+        ({"x-llm-d-inference-objective": "x" * 9000}, {}, "x-llm-d-inference-objective"),
+        ({"x-request-timeout-seconds": "-1"}, {}, "x-request-timeout-seconds"),
+        ({"x-request-timeout-seconds": "0"}, {}, "x-request-timeout-seconds"),
+        ({"x-request-timeout-seconds": "1e9"}, {}, "x-request-timeout-seconds"),
+        ({"x-request-timeout-seconds": "inf"}, {}, "x-request-timeout-seconds"),
+        ({"x-request-timeout-seconds": "nan"}, {}, "x-request-timeout-seconds"),
+        ({"x-request-timeout-seconds": "soon"}, {}, "x-request-timeout-seconds"),
+        ({"x-vllm-priority": "high"}, {}, "x-vllm-priority"),
+        ({"x-vllm-priority": "9" * 5000}, {}, "x-vllm-priority"),
+        ({"x-vllm-priority": str(2**31)}, {}, "x-vllm-priority"),
+        ({}, {"priority": 2**70}, "priority"),
+        ({}, {"priority": -(2**31)}, "priority"),
+        ({}, {"priority": 1.5}, "priority"),
+        ({}, {"priority": float("nan")}, "priority"),
+        ({}, {"priority": True}, "priority"),
+        ({}, {"priority": [1]}, "priority"),
+    ],
+)
+def test_bad_input_names_its_field(headers: Any, body: Any, param: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read(headers, **body)
+    assert (caught.value.param, caught.value.status) == (param, 400)
+    assert str(caught.value).startswith(f"{param}: ")
+    assert len(str(caught.value)) < 300
+
+
+def test_an_unknown_class_gets_the_known_ones() -> None:
+    with pytest.raises(BadRequestError, match="known: gold, silver, batch"):
+        read(service_tier="platinum")
+
+
+def test_headers_of_64_kb_are_refused_by_name() -> None:
+    check_headers({"a": "b"})
+    with pytest.raises(BadRequestError) as caught:
+        check_headers({"a": "b", "x-big": "y" * 65_536})
+    assert (caught.value.status, caught.value.param) == (431, "x-big")
+
+
+def test_it_survives_the_way_between_processes() -> None:
+    error = BadRequestError("priority", "no", 431)
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.param, again.status, str(again)) == ("priority", 431, "priority: no")
