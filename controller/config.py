@@ -136,7 +136,7 @@ class BatchingConfig(Block):
     def preempted_at_most(self) -> float | None:
         """The share of requests that ``adaptive`` may let be preempted; None: as many as pay.
 
-        Who is preempted waits longer for a token than any SLA allows.
+        A preempted request waits longer for a token than any SLA allows.
         """
         if self.overflow_probability is not None or self.sla.itl_ms is None:
             return self.overflow_probability

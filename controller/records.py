@@ -66,7 +66,7 @@ class EngineLimits:
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What the engine holds at the start of a step; KV blocks nobody holds count as free."""
+    """What the engine holds at the start of a step; blocks that no request holds count as free."""
 
     running: int
     waiting: int

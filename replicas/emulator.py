@@ -160,12 +160,12 @@ class EmulatedExecutor(Executor):
             req_ids=ids,
             req_id_to_index={req_id: index for index, req_id in enumerate(ids)},
             sampled_token_ids=[
-                [self._word(req_id, generated[req_id])] if req_id in complete else []
+                [self._token(req_id, generated[req_id])] if req_id in complete else []
                 for req_id in ids
             ],
         )
 
-    def _word(self, req_id: str, generated: int) -> int:
+    def _token(self, req_id: str, generated: int) -> int:
         token = self._random.choice(self._vocabulary)
         length, stop = self._ends.get(req_id, (0, token))
         return stop if generated + 1 == length else token

@@ -42,7 +42,7 @@ class KvHolders:
         )
 
     def _own(self, blocks: Sequence[Any], whole: bool) -> int:
-        if not whole:  # windows and states leave holes: null blocks, which are nobody's
+        if not whole:  # windows and states leave holes: null blocks, which no request holds
             return sum(not block.is_null and block.ref_cnt < 2 for block in blocks)
         if not self._caching:
             return len(blocks)

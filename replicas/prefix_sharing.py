@@ -53,6 +53,6 @@ class PrefixSharing:
         return there * self._block_tokens, held * self._block_tokens
 
     def _cached(self, block_hash: bytes) -> int:
-        """0: not to be found; 1: found, and nobody uses it; from 2: in use."""
+        """0: not to be found; 1: found, and no request uses it; from 2: in use."""
         blocks = self._pool.get_cached_block(block_hash, [0])
         return 1 + blocks[0].ref_cnt if blocks else 0

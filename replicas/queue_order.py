@@ -1,6 +1,6 @@
 """Requests that can still meet their TTFT go first; late ones step aside, but not for ever.
 
-In overload, first come first served makes everybody wait until nobody's time to first token can be
+In overload, first come first served makes all requests wait until no time to first token can be
 met. Serving those in time first keeps all but the overload inside the SLA.
 """
 
@@ -75,7 +75,7 @@ class Lane:
         self._in_time: Any = deque()
         self._late: deque[Any] = deque()
         self._next_late: Any = None  # the late one put first, until it has started
-        self._places: dict[Any, int] = {}  # of all that are here: their order if nobody was late
+        self._places: dict[Any, int] = {}  # of all that are here: their order if none was late
         self._first, self._last = 0, 0
 
     def add(self, request: Any) -> None:
@@ -96,7 +96,7 @@ class Lane:
             self._late.append(request)
 
     def restore(self) -> None:
-        """Late ones go back to where they would be if nobody had stepped aside."""
+        """Late ones go back to where they would be if none had stepped aside."""
         if self._late or self._next_late is not None:
             everybody = sorted(self, key=self._places.__getitem__)
             self._late.clear()

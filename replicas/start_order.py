@@ -1,4 +1,4 @@
-"""Who may start in the next step, in the order in which vLLM starts them. Nothing is changed.
+"""Waiting requests that may start in the next step, in vLLM's order. Nothing is changed.
 
 vLLM keeps two queues: those that wait, and those that it passed over because something of theirs
 was not there yet (a grammar, KV from elsewhere, the next input of a session). First come, first

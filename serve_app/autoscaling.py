@@ -51,7 +51,7 @@ class CapacityPolicy:
     above ``queue_factor`` caps for ``queue_for_s`` asks for one replica more whatever the model
     says. Ray Serve then applies its delays (up 30 s, down 600 s by default), factors and bounds.
 
-    A cap that does not bind says nothing of how many replicas are needed: where nobody waits, queue
+    A cap that does not bind says nothing of how many replicas are needed: where none waits, queue
     depth asks for none more, and a cap counts as at least what runs. Replicas whose SLA is out of
     reach count for nothing, as no number of them keeps it; where all are, the number of replicas
     stays, which the log tells once and ``UNSCALED`` in the policy's state.

@@ -22,7 +22,7 @@ from serve_app.snapshot import connect as join_cluster
 WAIT_S = 10.0
 POLL_S = 0.2
 ANSWER_S = 5.0
-SETTLED_S = 5.0  # a controller that has just started has not heard every replica before that
+SETTLED_S = 5.0  # until then a controller that has just started may lack a replica's report
 MOST_NAMED = 20  # replicas that did not confirm; in a fleet of hundreds nobody reads more
 
 ABOUT = (
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({**asdict(outcome), "confirmed": outcome.confirmed}))
     else:
-        print("\n".join(said(outcome, args.wait)))
+        print("\n".join(lines_of(outcome, args.wait)))
     return 0 if outcome.confirmed else 1
 
 
@@ -258,7 +258,7 @@ def _nobody_answers(unanswered: Mapping[str, str]) -> str:
     return f"nothing was switched: no batch controller answers ({why})"
 
 
-def said(outcome: Outcome, wait_s: float) -> Iterator[str]:
+def lines_of(outcome: Outcome, wait_s: float) -> Iterator[str]:
     """What came of it, in lines."""
     where = "all groups, and those that come later" if outcome.group is None else outcome.group
     yield f"Control is {'on' if outcome.enforce else 'off'} for {where}."

@@ -167,7 +167,7 @@ def _why(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) -
         return _which_bound(report, limits, batching)
     return {
         "sla": "with one more, steps would take longer than the SLA",
-        "load": "that is more than have come, so nobody has to wait",
+        "load": "that is more than have come, so no request has to wait",
         "static": "that is the static setting",
         "start": "that is the first guess; too little was measured yet",
     }[limits.reason]

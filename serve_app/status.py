@@ -34,7 +34,7 @@ EPILOG = (
     "control: on - by the controller; fallback - by the replica itself, as no limits reached it in"
     " time; off - switched off, limits are computed and not applied; advice - the same by"
     " batching.enforce: false. set by: memory, sla, bound (max_running or the"
-    " engine's size), load (nobody had to wait), static, start (too little was measured yet)."
+    " engine's size), load (no request had to wait), static, start (too little was measured yet)."
     " `brimful explain` says more."
 )
 
@@ -140,7 +140,7 @@ def table_of(replicas: list[ReplicaStatus], *, wide: bool) -> Table:
     numbers = ["cap", "running", "waiting", "KV", "ITL p99\nms"]
     if wide:
         numbers += ["ITL p50\nms", "TTFT p99\nms", "tokens\na step", "arrivals\n/s", "finished"]
-        numbers += ["pre-\nempted", "over-\nruled", "heard\ns ago"]
+        numbers += ["pre-\nempted", "over-\nruled", "report\ns ago"]
     table = new_table(("replica", "control", "set by"), (*numbers, "capacity\nrequests/s"))
     for r in replicas:
         cells = [r.replica, r.control, r.set_by, str(r.max_running), str(r.running)]

@@ -20,7 +20,7 @@ class Member:
     config: BatchingConfig
     governor: Governor
     version: str
-    heard: bool = True  # whether its reports arrive
+    reports_arrive: bool = True
 
     def report(self, now_s: float) -> ReplicaReport:
         return self.governor.report(state(), now_s, self.name, self.group)
@@ -51,7 +51,7 @@ class Fleet:
         """One replica reports, and applies the answer."""
         member = self.members[name]
         controller = self.controllers[member.version]
-        if controller is None or not member.heard:
+        if controller is None or not member.reports_arrive:
             return
         wire = to_wire(member.report(self.now_s))
         answer = controller.exchange(wire, member.config.model_dump())

@@ -78,7 +78,7 @@ class Found:
     spec: dict[str, str] = field(default_factory=dict)
 
     def over(self, name: str) -> float:
-        """The capacity of ``adaptive`` over another's; who holds nowhere has the lowest rate."""
+        """The capacity of ``adaptive`` over another's; the lowest rate where one holds none."""
         lowest = self.fluid_per_s / 64
         return max(self.per_s["adaptive"], lowest) / max(self.per_s[name], lowest)
 

@@ -75,9 +75,9 @@ class Fleet:
     def reports(self, period: int) -> Iterator[tuple[float, Wire]]:
         """All replicas' reports of one period: when each comes, seconds, and what it says."""
         # In the order of their groups a group's replicas would come all at once.
-        for turn, index in enumerate(_scattered(len(self))):
+        for place, index in enumerate(_scattered(len(self))):
             group, replica_id, recorded = self._members[index]
-            at_s = (period + turn / len(self)) * self._period_s
+            at_s = (period + place / len(self)) * self._period_s
             yield at_s, {**recorded[period], "replica_id": replica_id, "group": group}
 
 

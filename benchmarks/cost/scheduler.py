@@ -62,7 +62,7 @@ class Engine:
         )
         self._make = RequestMaker(plan, max_model_len, 0)
         self._numbers = count()
-        self._word = to_wire(
+        self._limits = to_wire(
             BatchLimits(lease_s=1e6, max_running=running, token_budget=None, reason="memory")
         )
         for _ in range(running):
@@ -95,7 +95,7 @@ class Engine:
 
     def exchange(self) -> None:
         """What the channel does between two steps: limits in, report out."""
-        self.scheduler.exchange(self._word, "replica", "group")
+        self.scheduler.exchange(self._limits, "replica", "group")
 
 
 def own_code_us(running: int, *, mixed: bool, policy: str = "paper:l0=buffer") -> list[float]:

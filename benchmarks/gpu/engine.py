@@ -28,7 +28,7 @@ from replicas.governor import Governor
 from replicas.scheduler import DynamicBatchScheduler
 
 TOKEN = 7  # prompts mean nothing; with dummy weights answers do not either
-NO_STOP = "never generated"  # who has a stop string and is aborted counts as finished
+NO_STOP = "never generated"  # a request with a stop string that is aborted counts as finished
 OURS = "benchmarks.gpu.engine.RecordingScheduler"
 PLAIN = "vllm.v1.core.sched.async_scheduler.AsyncScheduler"
 

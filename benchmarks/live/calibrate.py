@@ -94,12 +94,12 @@ class Calibration:
     @staticmethod
     def _read(process: "subprocess.Popen[str]", beginning: str) -> str:
         assert process.stdout
-        said = []
+        lines = []
         for line in process.stdout:  # others may write there, too
             if line.startswith(beginning):
                 return line.removeprefix(beginning)
-            said.append(line)
-        raise ClusterError(f"the engine that times steps ended:\n{''.join(said[-5:])}")
+            lines.append(line)
+        raise ClusterError(f"the engine that times steps ended:\n{''.join(lines[-5:])}")
 
 
 class _Engine:

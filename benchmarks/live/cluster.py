@@ -128,7 +128,7 @@ class LocalCluster:
         Raises:
             ClusterError: a replica failed to start, or the time ran out.
         """
-        until_s, said = time.monotonic() + timeout_s, ""
+        until_s, state = time.monotonic() + timeout_s, ""
         while time.monotonic() < until_s:
             applications = self.applications()
             for name, app in applications.items():
@@ -140,11 +140,11 @@ class LocalCluster:
             if applications and all(map(_settled, applications.values())):
                 return
             now = _describe(applications)
-            if now != said:
+            if now != state:
                 progress(now)
-                said = now
+                state = now
             time.sleep(1)
-        raise ClusterError(f"not running within {timeout_s:.0f} s: {said}; see {self.log_path}")
+        raise ClusterError(f"not running within {timeout_s:.0f} s: {state}; see {self.log_path}")
 
     def stop(self) -> None:
         """End what was started, replicas and engines too."""

@@ -87,8 +87,10 @@ def switch(controller: Any, replicas: int, *, enforce: bool) -> None:
     until_s = time.monotonic() + SWITCH_TIMEOUT_S
     while time.monotonic() < until_s:
         groups = ray.get(controller.snapshot.remote())["groups"].values()
-        heard = [replica["report"].enforced for g in groups for replica in g["replicas"].values()]
-        if heard.count(enforce) == replicas:
+        reported = [
+            replica["report"].enforced for g in groups for replica in g["replicas"].values()
+        ]
+        if reported.count(enforce) == replicas:
             return
         time.sleep(SAMPLE_S)
     raise ClusterError(f"a replica did not take over the switch within {SWITCH_TIMEOUT_S} s")
@@ -111,10 +113,10 @@ def wait_controller() -> Any:
 def one_phase(app: "Demo", load: Load, controller: Any, begin_s: float, *, enforce: bool) -> Phase:
     """Send the load once, with a progress bar on a terminal."""
     switch(controller, app.replicas, enforce=enforce)
-    word = "on" if enforce else "off"
+    state = "on" if enforce else "off"
     with (
         Watch(controller, begin_s) as watch,
-        tqdm(total=len(load.asks), desc=f"control {word}", unit="req", disable=None) as bar,
+        tqdm(total=len(load.asks), desc=f"control {state}", unit="req", disable=None) as bar,
     ):
 
         def one_done(answer: Answer) -> None:
@@ -238,8 +240,8 @@ def _phases(console: Console, demo: Demo, warm_up: Load, load: Load) -> tuple[Ph
     begin_s = time.perf_counter()
     phases = []
     for number, enforce in ((5, False), (6, True)):
-        word = "on" if enforce else "off"
-        console.print(f"[{number}/7] Control {word}: {what} ...")
+        state = "on" if enforce else "off"
+        console.print(f"[{number}/7] Control {state}: {what} ...")
         phases.append(one_phase(demo, load, controller, begin_s, enforce=enforce))
     return phases[0], phases[1]
 

@@ -84,10 +84,10 @@ def draw(phases: Sequence[Phase], sla_ms: float, path: Path) -> None:
 
 def _mark(phases: Sequence[Phase], axes: Sequence[Any]) -> None:
     for phase in phases:
-        word = "control on" if phase.enforced else "control off"
+        state = "control on" if phase.enforced else "control off"
         middle_s = (phase.begin_s + phase.end_s) / 2
         axes[0].annotate(
-            word,
+            state,
             (middle_s, 1.02),
             xycoords=("data", "axes fraction"),
             ha="center",

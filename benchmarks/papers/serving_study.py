@@ -94,7 +94,8 @@ def text(results: Mapping[tuple[str, ...], Result]) -> str:
         f" reserved for the longest answer {reserved:.0%}.\n"
         f"- A shared prefix of {SHARED} tokens saves {saved:.0%} of the prompt tokens.\n"
         f"- Drafts: {DRAFTS} a step, through vLLM's own path for speculative tokens; a draft is"
-        " verified at the price of a prompt token (0.12 ms). With acceptance a, a step says"
+        " verified at the price of a prompt token (0.12 ms). With acceptance a, a step"
+        " generates"
         " (1 - a^6) / (1 - a) tokens per request on average, but for each answer's last step."
     )
 

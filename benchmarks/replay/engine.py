@@ -175,7 +175,7 @@ class _Engine:
         gave_up = self._serve(drain, give_up, progress)
         outcomes, stays = self._ledger.close(self._now_s)
         return Trace(
-            outcomes[: self._arrived],  # who had not come when it was ended is no part of it
+            outcomes[: self._arrived],  # those that had not arrived are no part of it
             tuple(self._steps),
             make_gaps(self._ledger.gaps),
             stays,

@@ -23,7 +23,7 @@ def fluid_limit_per_s(
     T = c0 + c1 B + c2 K + c3 P this is
     q = (D - c0) / (D (c3 E[in] + (c1 + c2 m) (E[out] - 1))).
 
-    Two things get past it, and neither is good service: prompts that are computed while nobody
+    Two things get past it, and neither is good service: prompts that are computed while nothing
     decodes, and the tokens beyond the SLA's percentile, which may wait for one long prefill.
 
     Args:

@@ -139,7 +139,7 @@ def run(bench: Bench) -> Section:
     """Both loads; nothing else should run on this machine."""
     model = make_tiny_model(ROOT / ".cache" / "tiny-llama")
     light, long_prompts = LIGHT, LONG_PROMPTS
-    seeds = bench.seeds  # a round of both servers each; who begins alternates
+    seeds = bench.seeds  # a round of both servers each; which begins alternates
     more = tuple(seed + len(seeds) for seed in seeds)  # what a light load costs is a matter of 1%
     if bench.small:
         light, long_prompts = Load(32, 8, 8.0, 8), Load(200, 8, 8.0, 8)

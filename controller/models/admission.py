@@ -1,7 +1,7 @@
 """How many waiting requests start, as far as KV memory goes: now and as the batch goes on.
 
-``batch_memory`` gives the forecast, ``output_lengths`` what is known of lengths, ``price`` who pays
-for its slot, ``preempted_share`` theta.
+``batch_memory`` gives the forecast, ``output_lengths`` what is known of lengths, ``price`` which
+requests pay for their slots, ``preempted_share`` theta.
 """
 
 from controller.models.batch_memory import BatchForecast, KvMemory
@@ -44,7 +44,7 @@ class Admission:
         """A request ended by itself after so many tokens.
 
         Args:
-            applied: whether admission went by this; else the end says nothing of theta.
+            applied: whether admission went by this; else the end teaches theta nothing.
         """
         self._lengths.finished(output_tokens)
         if applied and self.theta:
@@ -107,7 +107,7 @@ class Admission:
         return self._memory.forecast(outlook, running, candidates, kv_used, held_elsewhere)
 
     def _looked_out(self, running: Requests, candidates: Requests) -> Outlook:
-        """The outlook, made when it is asked for: with memory to spare nobody does."""
+        """The outlook, made when it is asked for: with memory to spare it never is."""
         # A waiting request may be older than all running ones.
         oldest = int(max(running.outputs.max(initial=0), candidates.outputs.max(initial=0)))
         survival = self._lengths.survival(self._step, running.outputs, candidates.outputs)

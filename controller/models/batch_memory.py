@@ -1,4 +1,4 @@
-"""KV memory of a batch as it is and as it goes on: who runs, and each prefix of the candidates."""
+"""KV memory of a batch as it is and as it goes on, with each prefix of the candidates."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class BatchForecast:
 
     Args:
         ahead: its horizons.
-        base, together: of those that run, and of them with each prefix of the candidates.
+        base, together: of the running ones, and of them with each prefix of the candidates.
         held: tokens in memory now.
         holds: tokens that each candidate will hold at first.
         recomputed: tokens that are computed again where it is preempted: not fewer with windows of

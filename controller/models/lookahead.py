@@ -1,7 +1,7 @@
-"""Who may start now, so that neither KV memory nor the step outgrows its limit later on.
+"""The batch as it goes on: what it will hold of KV memory, and what a step will read of it.
 
-The batch is followed h steps ahead for some h, as it would go on if nobody else came. Request i
-holds c_i tokens and has generated g_i. It is still there with probability
+The batch is followed h steps ahead for some h, as it would go on if no other request came. Request
+i holds c_i tokens and has generated g_i. It is still there with probability
 q_i = S(g_i + h) / S(g_i), and then holds c_i + h. So KV memory holds M(h) = sum (c_i + h) q_i
 tokens with the variance
 
@@ -148,7 +148,7 @@ class Forecast:
         )
 
     def with_prefixes(self, common: float, shared: int) -> "Forecast":
-        """With the prefixes they share in memory, as long as one of those who do is there.
+        """With the prefixes they share in memory, as long as one of the requests that do is there.
 
         Args:
             common: tokens of memory that shared prefixes take.

@@ -53,7 +53,7 @@ class OutputLengths:
 
     def __init__(self) -> None:
         self._pool = PooledLengths()
-        # Output tokens of those that ended since the last update; nobody may ask for long.
+        # Output tokens of those that ended since the last update; no step may ask for long.
         self._finished: deque[int] = deque(maxlen=ENDS_KEPT)
         self._aborted: deque[int] = deque(maxlen=ENDS_KEPT)
         self._survival: Survival | None = None

@@ -1,8 +1,8 @@
-"""What a preemption costs and what an empty slot costs: who starts where memory may run short.
+"""What a preemption costs and what an empty slot costs: which requests start where memory is short.
 
 The last request to start is the first to be preempted (vLLM takes the end of its running list), so
-one more request costs nobody but itself. Until memory overflows it decodes a token in each step and
-shares the fixed part c0 of the step with the B others: each such step is worth c0 / B seconds. When
+one more costs no other anything. Until memory overflows it decodes a token in each step and shares
+the fixed part c0 of the step with the B others: each such step is worth c0 / B seconds. When
 memory overflows it is preempted, and later c3 + c4 c / 2 seconds go into each of the c tokens that
 it held, to compute it again; what it generated is kept. With
 
@@ -39,7 +39,7 @@ from controller.models.lookahead import Floats, Ints, leading
 from controller.models.step_time import StepModel
 
 # Every request counts with a whole block more than it fills, so memory overflows somewhat later
-# than forecast, and who is preempted comes back. Chosen on the workloads of G1 in `make
+# than forecast, and a preempted request comes back. Chosen on the workloads of G1 in `make
 # results`, other draws and counts of them: from 0.4 to 1.6 it moves throughput by less than 1% on
 # average.
 WEIGHT = 0.8

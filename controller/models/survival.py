@@ -25,8 +25,8 @@ ENDS_KEPT = (
 )
 GONE = 0.02  # "nearly all have ended": further ahead nothing is asked
 
-# What is believed of ages that nobody was seen at: Lomax's law (1954), a hazard that falls with age
-# (what lasts, lasts), of SHAPE 3: a coefficient of variation of 1.7, as heavy a tail as answers
+# What is believed of ages that no request was seen at: Lomax's law (1954), a hazard that falls with
+# age (what lasts, lasts), of SHAPE 3: a coefficient of variation of 1.7, as heavy a tail as answers
 # are known to have. Its scale follows from what is seen. Before anything is, the first ends are
 # expected as if answers had TYPICAL tokens; that they are a quarter as long or four times (SPREAD,
 # a deviation of the logarithm) would not be a surprise. A guess too long costs empty memory until

@@ -24,7 +24,7 @@ class ChunkSizer:
     """Latency's part of ``adaptive``, for one engine.
 
     P = (D - margin - stair - c0 - c1 B - c2 K) / c3, solved with the quadratic part of attention.
-    Margin and stair leave a tenth of what D has above one decode, or nobody would start.
+    Margin and stair leave a tenth of what D has above one decode, or no request would start.
     Where D is out of reach at the percentile (``out_of_reach``) there is nothing to keep a margin
     from, and steps are held to D as predicted, or to two steps of one decode.
 

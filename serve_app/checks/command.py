@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 def check_file(path: Path, target: Target) -> Findings:
     """Everything there is to say about one file; never raises for what is in it."""
     findings = Findings()
-    with findings.collecting(), warnings.catch_warnings(record=True) as heard:
+    with findings.collecting(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FutureWarning)  # Ray says so where it will refuse later
         documents = read_documents(path)
         _import_models()
@@ -75,7 +75,7 @@ def check_file(path: Path, target: Target) -> Findings:
             findings.add([f"{len(documents)} YAML documents; Ray Serve reads the first one only"])
         else:
             check_serve(documents[0], "", target, findings)
-    told = (str(w.message) for w in heard if issubclass(w.category, FutureWarning))
+    told = (str(w.message) for w in caught if issubclass(w.category, FutureWarning))
     findings.notes.extend(dict.fromkeys(told))
     return findings
 

@@ -83,7 +83,7 @@ samples = st.builds(
 
 @dataclass(frozen=True)
 class Window:
-    """One exchange period of an engine: what it holds, did and finished, and who was heard.
+    """One exchange period of an engine: what it holds, did and finished, and whose report arrived.
 
     Args:
         samples: its steps; each decoded what it says, whatever runs.

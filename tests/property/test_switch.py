@@ -71,12 +71,12 @@ def test_in_the_end_all_replicas_go_by_the_newest_switch_that_anybody_knows(
 
     def exchange(name: str) -> None:
         fleet.exchange(name)
-        if fleet.members[name].heard:
+        if fleet.members[name].reports_arrive:
             told.exchange(name)
 
     def listen() -> None:
         for name in fleet.members:
-            fleet.members[name].heard = True
+            fleet.members[name].reports_arrive = True
             exchange(name)
 
     for number, (what, *args) in enumerate(happened, 1):
@@ -90,12 +90,12 @@ def test_in_the_end_all_replicas_go_by_the_newest_switch_that_anybody_knows(
         elif what == "restart":
             fleet.restart()
             told.controller.clear()
-            if not clock:  # then it has to hear of the old switches before it makes a new one
+            if not clock:  # then it has to be told the old switches before it makes a new one
                 listen()
         elif what == "exchange":
             exchange(names[args[0] % len(names)])
         elif what == "lose":
-            fleet.members[names[args[0] % len(names)]].heard = False
+            fleet.members[names[args[0] % len(names)]].reports_arrive = False
         elif len(names) > 1:
             del fleet.members[names[args[0] % len(names)]]
             told.replicas.pop(names[args[0] % len(names)], None)

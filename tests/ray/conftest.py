@@ -128,8 +128,8 @@ def base_url(name: str) -> str:
     return f"http://127.0.0.1:{PORT}/{name}/v1"
 
 
-def wait_heard(app: str, count: int, tries: int = 600) -> None:
-    """Return once the controller has heard so many replicas of this application.
+def wait_reported(app: str, count: int, tries: int = 600) -> None:
+    """Return once the controller has reports of so many replicas of this application.
 
     Ray calls a replica running when it answers; its first exchange may be a moment later.
     """
@@ -138,7 +138,7 @@ def wait_heard(app: str, count: int, tries: int = 600) -> None:
             if len(replicas(app)) == count:
                 return
         time.sleep(0.2)
-    raise AssertionError(f"the controller never heard {count} replicas of {app}")
+    raise AssertionError(f"the controller never had reports of {count} replicas of {app}")
 
 
 @pytest.fixture
@@ -161,5 +161,5 @@ def two_apps(deploy: Deploy, model_path: Path) -> None:
             "static", model_path, deployment={"num_replicas": 1}, batching={"policy": "static"}
         ),
     )
-    wait_heard("paper", 2)
-    wait_heard("static", 1)
+    wait_reported("paper", 2)
+    wait_reported("static", 1)

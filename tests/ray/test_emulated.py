@@ -114,7 +114,7 @@ async def test_what_it_serves_is_marked_as_emulated() -> None:
     def answered() -> bool:
         with contextlib.suppress(requests.RequestException):
             answer = requests.get(f"{base_url('emulated')}/models", timeout=30)
-            answer.raise_for_status()  # HAProxy may hear of the application after it runs
+            answer.raise_for_status()  # HAProxy may learn of the application after it runs
             roots.extend(card["root"] for card in answer.json()["data"])
         return bool(roots)
 

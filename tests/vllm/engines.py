@@ -82,8 +82,8 @@ def generate(
         if not llm.llm_engine.has_unfinished_requests():
             break
         if moving and step % STEPS_PER_CAP == 0:
-            word = to_wire(limits(*next(caps)))
-            getattr(llm.llm_engine.engine_core.engine_core, channel.METHOD)(word, "r", "g")
+            wire = to_wire(limits(*next(caps)))
+            getattr(llm.llm_engine.engine_core.engine_core, channel.METHOD)(wire, "r", "g")
         done |= {o.request_id: o for o in llm.llm_engine.step() if o.finished}
     by_number = {int(request_id.split("-")[0]): output for request_id, output in done.items()}
     return [by_number[int(request_id.split("-")[0])] for request_id in ids]

@@ -147,7 +147,7 @@ def test_a_cap_that_is_what_runs_is_not_overruled() -> None:
     assert g.report(state(running=10), 0.0, "r", "g").overruled == 0
 
 
-def test_a_word_makes_limits_enforced_or_not() -> None:
+def test_what_was_pushed_makes_limits_enforced_or_not() -> None:
     g = governor()
     assert g.enforced
     g.apply(limits(enforce=False), 0.0)

@@ -41,7 +41,7 @@ def test_past_its_lease_a_replica_decides_by_what_it_learned_itself() -> None:
     assert (said.mode, said.max_running, said.reason) == ("fallback", 100, "memory")
 
 
-def test_a_replica_that_never_heard_its_controller_waits_one_lease_for_it() -> None:
+def test_a_replica_that_never_reached_its_controller_waits_one_lease_for_it() -> None:
     g = learned(governor(EXACT))
     assert g.before_step(state(waiting=5), 4.9).max_running == 256
     assert g.mode(4.9) == "leased"
@@ -49,7 +49,7 @@ def test_a_replica_that_never_heard_its_controller_waits_one_lease_for_it() -> N
     assert g.mode(5.0) == "fallback"
 
 
-def test_the_controllers_next_word_ends_the_fallback() -> None:
+def test_the_controllers_next_limits_end_the_fallback() -> None:
     g = learned(governor(EXACT))
     g.before_step(state(waiting=5), 5.0)
     g.apply(limits(max_running=33), 6.0)
@@ -58,14 +58,14 @@ def test_the_controllers_next_word_ends_the_fallback() -> None:
     assert (said.mode, said.reason) == ("leased", "sla")
 
 
-def test_each_word_renews_the_lease() -> None:
+def test_limits_that_come_renew_the_lease() -> None:
     g = learned(governor(EXACT))
     for now_s in range(0, 100, 4):
         g.apply(limits(max_running=30, lease_s=5.0), float(now_s))
         assert g.before_step(state(waiting=5), now_s + 3.9).max_running == 30
 
 
-def test_the_lease_is_the_words_own() -> None:
+def test_the_lease_is_the_one_that_came_with_the_limits() -> None:
     g = governor(EXACT)
     g.apply(limits(lease_s=60.0), 0.0)
     assert g.mode(59.9) == "leased"

@@ -8,11 +8,11 @@ from controller.records import StepLimits
 from tests.builders import batching, engine, governor, limits, report, state
 
 
-def test_before_any_word_the_engine_runs_as_it_was_started() -> None:
+def test_before_any_limits_the_engine_runs_as_it_was_started() -> None:
     assert governor().before_step(state(), 0.0) == StepLimits(256, 2048)
 
 
-def test_before_any_word_a_configured_bound_holds() -> None:
+def test_before_any_limits_a_configured_bound_holds() -> None:
     bounded = governor(batching(max_running={"max": 48}))
     assert bounded.before_step(state(), 0.0) == StepLimits(48, 2048)
 
@@ -24,7 +24,7 @@ def test_a_bound_above_the_engines_size_is_refused_at_the_start() -> None:
         governor(batching(max_running={"max": 512}))
 
 
-def test_the_controllers_word_holds_from_the_next_step() -> None:
+def test_the_controllers_limits_hold_from_the_next_step() -> None:
     g = governor()
     g.apply(limits(max_running=30, token_budget=600), 1.0)
     assert g.before_step(state(running=10), 1.0) == StepLimits(30, 600)
@@ -75,7 +75,7 @@ def test_enforce_false_touches_nothing_and_says_what_it_would_do() -> None:
     assert (said.max_running, said.reason, said.overruled) == (5, "sla", 0)
 
 
-def test_enforce_false_touches_nothing_before_the_first_word_either() -> None:
+def test_enforce_false_touches_nothing_before_the_first_limits_either() -> None:
     bounded = governor(batching(enforce=False, max_running={"max": 48}))
     assert bounded.before_step(state(), 0.0) == StepLimits(256, 2048)
 

@@ -49,7 +49,7 @@ def test_another_groups_switch_is_kept_and_not_followed() -> None:
     assert g.report(state(), 0.1, "r", "g").switches == (other,)
 
 
-def test_an_older_word_does_not_undo_a_newer_switch() -> None:
+def test_older_limits_do_not_undo_a_newer_switch() -> None:
     g = governor()
     g.apply(pushed(ON), 0.0)
     for older in (pushed(OFF), pushed()):

@@ -42,14 +42,14 @@ KINDS = pytest.mark.parametrize("kind", [Lane, SortedLane])
 
 
 @KINDS
-def test_in_time_nobody_moves(kind: type[Lane]) -> None:
+def test_in_time_no_request_moves(kind: type[Lane]) -> None:
     aside = StepAside(5.0)
     lane = lane_of(aside, [Waiting("a", 0.0), Waiting("b", 1.0)], kind)
     assert turn(lane, aside, 4.0) == "ab"
 
 
 @KINDS
-def test_the_late_go_behind_those_who_can_be_in_time_and_keep_their_order(
+def test_the_late_go_behind_those_that_can_be_in_time_and_keep_their_order(
     kind: type[Lane],
 ) -> None:
     aside = StepAside(5.0)
@@ -214,7 +214,7 @@ def test_before_the_first_step_the_clock_stands_at_zero() -> None:
 
 
 @KINDS
-def test_restored_everybody_stands_where_they_came_and_may_step_aside_again(
+def test_restored_all_stand_where_they_came_and_may_step_aside_again(
     kind: type[Lane],
 ) -> None:
     aside = StepAside(5.0)
@@ -228,7 +228,7 @@ def test_restored_everybody_stands_where_they_came_and_may_step_aside_again(
     assert turn(lane, aside, 6.0) == "cdeb"
 
 
-def test_restored_who_came_back_goes_first_and_whose_turn_it_was_stands_as_all_others() -> None:
+def test_restored_a_returned_one_goes_first_and_the_next_late_one_stands_as_all_others() -> None:
     aside = StepAside(5.0)
     lane = lane_of(aside, [Waiting("a", 0.0), Waiting("b", 0.5), Waiting("c", 6.0)])
     turn(lane, aside, 6.0)

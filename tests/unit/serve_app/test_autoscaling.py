@@ -70,10 +70,12 @@ def test_traffic_takes_the_fleet_from_one_to_two_and_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "heard", [None, {}, {"waiting": {"r0": 100.0}}, {"max_running": {"r0": 0.0}}]
+    "published", [None, {}, {"waiting": {"r0": 100.0}}, {"max_running": {"r0": 0.0}}]
 )
-def test_while_nothing_is_heard_the_fleet_stays(heard: dict[str, dict[str, float]] | None) -> None:
-    assert policy()(Context(heard, 3, target_num_replicas=4)) == (4, {})
+def test_while_nothing_is_published_the_fleet_stays(
+    published: dict[str, dict[str, float]] | None,
+) -> None:
+    assert policy()(Context(published, 3, target_num_replicas=4)) == (4, {})
 
 
 def test_where_no_model_is_known_the_queue_alone_decides() -> None:
@@ -131,13 +133,13 @@ def test_replicas_whose_sla_is_in_reach_decide_for_those_whose_is_not() -> None:
     assert policy()(Context(metrics(odd, unmodelled), 2, 2))[0] == 5  # 164 / 54.4, and one
 
 
-def test_a_cap_at_which_nobody_waits_asks_for_no_more() -> None:
+def test_a_cap_at_which_no_request_waits_asks_for_no_more() -> None:
     assert policy()(Context(metrics(unknown(waiting=0, running=40, max_running=1))))[0] == 1
     assert policy()(Context(metrics(unknown(waiting=0, running=64)), 1, 1))[0] == 1
     assert policy()(Context(metrics(unknown(waiting=0, running=64)), 1, 2))[0] == 2
 
 
-def test_where_nobody_waits_queue_depth_takes_replicas_away_all_the_same() -> None:
+def test_where_no_request_waits_queue_depth_takes_replicas_away_all_the_same() -> None:
     assert policy()(Context(metrics(unknown(waiting=0, running=10)), 3, 3))[0] == 1
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from controller.errors import BrimfulError
 from serve_app import enforce
-from serve_app.enforce import SETTLED_S, Outcome, Replica, UnansweredError, said
+from serve_app.enforce import SETTLED_S, Outcome, Replica, UnansweredError, lines_of
 from tests.fleet import Fleet
 
 
@@ -31,7 +31,7 @@ def switched(fleet: Fleet, state: str, group: str | None = None, wait_s: float =
 
 
 def fleet_of(*names: str) -> Fleet:
-    """Replicas named by their group and a number, each heard once."""
+    """Replicas named by their group and a number, each with one report."""
     fleet = Fleet()
     for name in names:
         fleet.join(name, group=name[0])
@@ -94,10 +94,10 @@ def test_a_group_that_was_switched_may_be_switched_back_without_a_replica() -> N
 
 def test_replicas_that_do_not_report_are_named() -> None:
     fleet = fleet_of("a1", "a2")
-    fleet.members["a2"].heard = False
+    fleet.members["a2"].reports_arrive = False
     outcome = switched(fleet, "off")
     assert not outcome.confirmed
-    text = list(said(outcome, 3.0))
+    text = list(lines_of(outcome, 3.0))
     assert text[:4] == [
         "Control is off for all groups, and those that come later.",
         "  a: 1 of 2 replicas confirmed",
@@ -106,7 +106,7 @@ def test_replicas_that_do_not_report_are_named() -> None:
     ]
 
 
-def test_a_controller_that_died_before_a_replica_heard_is_told_again() -> None:
+def test_a_controller_that_died_before_a_replica_received_it_is_told_again() -> None:
     fleet = fleet_of("a1")
     ticks = iter(range(100))
 
@@ -135,12 +135,12 @@ def test_a_switch_for_all_that_comes_meanwhile_is_not_undone() -> None:
     )
     assert outcome.confirmed
     assert fleet.enforced() == {"a1": True, "b1": True}
-    assert "    1 have been switched on again since" in said(outcome, 5.0)
+    assert "    1 have been switched on again since" in lines_of(outcome, 5.0)
 
 
-def test_a_replica_that_a_restarted_controller_has_not_heard_is_waited_for() -> None:
+def test_a_replica_that_has_not_reported_to_a_restarted_controller_is_waited_for() -> None:
     fleet = fleet_of("a1", "a2")
-    fleet.members["a2"].heard = False
+    fleet.members["a2"].reports_arrive = False
     ticks = iter(range(100))
 
     def sleep(_: float) -> None:
@@ -154,7 +154,7 @@ def test_a_replica_that_a_restarted_controller_has_not_heard_is_waited_for() -> 
     assert [(r.replica, r.confirmed) for r in outcome.replicas] == [("a1", True), ("a2", False)]
 
 
-def test_a_controller_that_has_just_started_is_given_time_to_hear_all(
+def test_a_controller_that_has_just_started_is_given_time_to_receive_all_reports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(enforce, "SETTLED_S", SETTLED_S)
@@ -186,7 +186,7 @@ def test_two_versions_are_switched_together_and_one_that_cannot_be_is_named() ->
     )
     assert fleet.enforced() == {"a1": True, "a2": True}
     assert (outcome.confirmed, list(outcome.unanswered)) == (False, ["v0"])
-    assert "Not reached: the batch controller v0" in "\n".join(said(outcome, 1.0))
+    assert "Not reached: the batch controller v0" in "\n".join(lines_of(outcome, 1.0))
 
 
 @pytest.mark.parametrize("group", [None, "a"])
@@ -212,7 +212,7 @@ def test_replicas_that_are_configured_to_advise_are_told_of() -> None:
     outcome = switched(fleet, "on")
     assert outcome.confirmed
     assert fleet.enforced() == {"a1": True, "a2": False}
-    text = "\n".join(said(outcome, 3.0))
+    text = "\n".join(lines_of(outcome, 3.0))
     assert "1 only report, as they are configured (batching.enforce: false)" in text
     assert "again since" not in text
 
@@ -230,14 +230,14 @@ def test_of_two_switches_at_once_the_later_holds_and_the_first_is_told_so() -> N
         calls, enforce=False, group=None, wait_s=3.0, clock=lambda: fleet.now_s, sleep=sleep
     )
     assert fleet.enforced() == {"a1": True}
-    assert "1 have been switched on again since" in "\n".join(said(outcome, 3.0))
+    assert "1 have been switched on again since" in "\n".join(lines_of(outcome, 3.0))
 
 
 def test_without_replicas_it_says_so_and_holds_for_the_first() -> None:
     fleet = Fleet()
     outcome = switched(fleet, "off")
     assert outcome.confirmed
-    assert list(said(outcome, 3.0))[1] == "No replica is there now."
+    assert list(lines_of(outcome, 3.0))[1] == "No replica is there now."
     fleet.join("a1")
     fleet.period()
     assert fleet.enforced() == {"a1": False}
@@ -245,7 +245,7 @@ def test_without_replicas_it_says_so_and_holds_for_the_first() -> None:
 
 def test_of_many_that_did_not_confirm_twenty_are_named() -> None:
     late = tuple(Replica("g", f"r{n:02}", False, True, True, 9.0) for n in range(23))
-    text = list(said(Outcome(False, None, late, {}), 10.0))
+    text = list(lines_of(Outcome(False, None, late, {}), 10.0))
     assert "  and 3 more" in text
     assert "  r19 of g, last report 9.0 s ago" in text
     assert len(text) == 2 + 1 + 20 + 1 + 1
@@ -257,25 +257,25 @@ def arguments(*argv: str) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-@pytest.mark.parametrize(("heard", "status"), [(True, 0), (False, 1)])
+@pytest.mark.parametrize(("arrives", "status"), [(True, 0), (False, 1)])
 def test_the_exit_status_says_whether_all_confirmed_and_json_says_who(
-    heard: bool,
+    arrives: bool,
     status: int,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     fleet = fleet_of("a1")
-    fleet.members["a1"].heard = heard
+    fleet.members["a1"].reports_arrive = arrives
     monkeypatch.setattr(enforce, "connect", lambda address: fleet.calls())
     monkeypatch.setitem(enforce.switch.__kwdefaults__, "sleep", lambda _: fleet.period())
     assert enforce.run(arguments("off", "--json", "--wait", "0.05")) == status
     told = json.loads(capsys.readouterr().out)
-    assert (told["enforce"], told["group"], told["confirmed"]) == (False, None, heard)
+    assert (told["enforce"], told["group"], told["confirmed"]) == (False, None, arrives)
     (replica,) = told["replicas"]
     assert (replica["replica"], replica["confirmed"], replica["enforced"]) == (
         "a1",
-        heard,
-        not heard,
+        arrives,
+        not arrives,
     )
 
 

@@ -67,7 +67,7 @@ def test_it_says_when_the_sla_is_out_of_reach() -> None:
     assert "no batch keeps" not in said(report(), limits(capacity_per_s=3.0))
 
 
-def test_it_says_who_decides_alone_and_what_is_only_computed() -> None:
+def test_it_names_a_replica_in_local_fallback_and_what_is_only_computed() -> None:
     text = said(report(enforced=False), limits(enforce=False))
     assert "It only advises: limits are computed" in text
     assert "It would run at most 64 requests" in text
@@ -85,7 +85,7 @@ def test_of_a_replica_that_did_nothing_yet_it_says_so() -> None:
     assert "A step takes" not in text
 
 
-def test_where_nobody_waits_nothing_is_advised() -> None:
+def test_where_no_request_waits_nothing_is_advised() -> None:
     assert list(advice_on(report(), limits(reason="load"), SLA)) == []
 
 
@@ -103,5 +103,5 @@ def test_a_replica_with_another_engine_is_told_by_its_own() -> None:
     assert "max_num_seqs 8" in said(small, limits(max_running=8, reason="bound"), batching())
 
 
-def test_of_nobody_it_says_that() -> None:
+def test_without_replicas_it_says_that() -> None:
     assert list(lines([], 80)) == ["No replica has reported yet."]

@@ -201,7 +201,7 @@ def test_classes_of_one_priority_leave_the_engines_order_alone() -> None:
     assert "scheduling_policy" not in made["engine_kwargs"]
 
 
-def test_without_both_blocks_nobody_is_refused() -> None:
+def test_without_both_blocks_no_request_is_refused() -> None:
     assert (brimful(ray_llm_config(entry()))["classes"]) is None
     assert (brimful(ray_llm_config(entry()))["admission"]) is None
     alone = brimful(ray_llm_config(entry(admission={"max_waiting": 9})))

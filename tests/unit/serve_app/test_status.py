@@ -16,7 +16,7 @@ HEARD = (report(itl=histogram_of([0.02])), batching())
 
 
 def row(*, wide: bool = False, **changes: Any) -> list[str]:
-    """The one row of a loop that heard one replica, by column."""
+    """The one row of a loop with the report of one replica, by column."""
     snapshot = snapshot_of(HEARD)
     snapshot["groups"]["g"]["replicas"]["r1"].update(changes)
     shown = table_of(replicas_of(snapshot), wide=wide)

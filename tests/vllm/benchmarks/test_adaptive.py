@@ -81,7 +81,7 @@ def test_advice_that_is_not_enforced_changes_nothing() -> None:
     assert [s.end_s for s in advised.steps] == [s.end_s for s in plain.steps]
 
 
-def test_in_overload_those_who_can_be_in_time_are() -> None:
+def test_in_overload_those_that_can_be_in_time_are() -> None:
     requests = stream(600, 20.0)  # twice what the SLA leaves room for
     sla = Sla(itl_ms=50, ttft_ms=2000)
 

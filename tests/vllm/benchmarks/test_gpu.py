@@ -100,7 +100,7 @@ def test_one_engine_serves_every_arm(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert sum(s.prefill_tokens for s in run.samples) == 12 * 40
         assert len(run.own_us) == len(run.samples)
         assert max(s.decodes + s.prefill_tokens for s in run.samples) <= (arm.chunk or 256)
-    # Who may say more than it will is ended by the client, and no policy knows when.
+    # What may generate more than it will is ended by the client, and no policy knows when.
     engine.follow(Arm("adaptive", {"policy": "adaptive"}).config(Sla()))
     honest = engine.serve([replace(r, max_tokens=500) for r in requests], "honest")
     assert len(honest.seen.gap_s) == 12 * 11

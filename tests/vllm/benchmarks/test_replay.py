@@ -130,10 +130,10 @@ def test_requests_end_by_their_max_tokens_or_by_themselves() -> None:
     ("max_tokens", "running"),
     [(128, 39), (1024, 8), (None, 1), (50_000, 1)],  # 10,000 // (128 + what may be said)
 )
-def test_what_a_request_may_say_is_what_its_client_allows_and_no_better(
+def test_what_a_request_may_generate_is_what_its_client_allows_and_no_better(
     max_tokens: int | None, running: int
 ) -> None:
-    # ``reserved`` sets aside all that a request may say, so it shows what a policy is told.
+    # ``reserved`` sets aside all that a request may generate, so it shows what a policy is told.
     requests = [replace(r, max_tokens=max_tokens) for r in burst("fixed:128,128", 50)]
     trace = served(requests, "reserved", kv_tokens=10_000)
     assert max(step.running for step in trace.steps) == running

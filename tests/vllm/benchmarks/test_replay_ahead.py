@@ -93,11 +93,11 @@ class LoopExecutor:
         chunks = self.scheduler.chunks(self._now)
         return done(
             ModelRunnerOutput(
-                ids, {one: k for k, one in enumerate(ids)}, [self._say(i, chunks) for i in ids]
+                ids, {one: k for k, one in enumerate(ids)}, [self._tokens(i, chunks) for i in ids]
             )
         )
 
-    def _say(self, req_id: str, chunks: frozenset[str]) -> list[int]:
+    def _tokens(self, req_id: str, chunks: frozenset[str]) -> list[int]:
         if req_id in chunks:
             return []
         self.left[int(req_id)] -= 1

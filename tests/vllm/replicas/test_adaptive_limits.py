@@ -29,7 +29,7 @@ def order_of_starts(rig: Rig) -> list[str]:
 @pytest.mark.parametrize("longer", range(8))  # the forecast is made anew every eight steps
 def test_a_preempted_request_that_is_older_than_all_that_run_is_no_trouble(tiny_llama, longer):
     # 320 tokens of KV memory. Answers were short so far: a and b start together, outgrow memory,
-    # b waits with what it has said, and runs again when a has ended and nobody runs.
+    # b waits with what it has generated, and runs again when a has ended and nobody runs.
     rig = Rig(engine_config(tiny_llama, blocks=1 + 20, additional_config=adaptive()))
     for index in range(200):
         rig.add(f"short{index}", prompt=4, output=8)
@@ -76,7 +76,7 @@ def test_advice_leaves_every_decision_to_vllm(tiny_llama, seed):
     assert report.bound_steps.memory + report.bound_steps.sla > 0  # and there was advice
 
 
-def test_who_is_too_late_steps_aside_for_who_is_not(tiny_llama):
+def test_a_late_request_steps_aside_for_one_that_is_not(tiny_llama):
     one = adaptive(sla=SLA, max_running={"max": 1})
     rig = Rig(engine_config(tiny_llama, additional_config=one))
     for index in range(4):
@@ -89,7 +89,7 @@ def test_who_is_too_late_steps_aside_for_who_is_not(tiny_llama):
 
 
 @pytest.mark.parametrize("block", [{"sla": {"itl_ms": 50}}, {"sla": SLA, "step_aside": False}])
-def test_without_a_ttft_or_told_not_to_nobody_steps_aside(tiny_llama, block):
+def test_without_a_ttft_or_told_not_to_no_request_steps_aside(tiny_llama, block):
     one = adaptive(max_running={"max": 1}, **block)
     rig = Rig(engine_config(tiny_llama, additional_config=one))
     rig.add("late", prompt=4, output=2)

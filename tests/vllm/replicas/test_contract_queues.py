@@ -42,7 +42,7 @@ def test_what_a_request_may_wait_for_has_not_changed():
     assert "_grammar" in {field.name for field in fields(StructuredOutputRequest)}
 
 
-def test_each_group_of_layers_knows_the_blocks_of_all_who_hold_some(tiny_llama):
+def test_each_group_of_layers_knows_the_blocks_of_all_that_hold_some(tiny_llama):
     rig = Rig(engine_config(tiny_llama), AsyncScheduler, window=2 * BLOCK)
     rig.add("a", prompt=2 * BLOCK + 1, output=9)
     rig.step()

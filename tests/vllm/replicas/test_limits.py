@@ -39,7 +39,7 @@ def test_a_cap_of_one_under_64_running_drains_and_all_64_are_whole(rig):
     assert report.overruled > 0
 
 
-def test_under_a_lowered_cap_nobody_starts_before_there_is_room(rig):
+def test_under_a_lowered_cap_no_request_starts_before_there_is_room(rig):
     for index in range(100):
         rig.add(f"r{index}", prompt=20, output=40)
     while len(rig.scheduler.running) < 64:

@@ -126,7 +126,7 @@ def test_a_request_that_was_aborted_arrived_and_did_not_finish(rig):
     assert report.ttft.n == 2
 
 
-def test_who_asked_for_stop_strings_and_is_aborted_as_it_speaks_met_one(rig):
+def test_a_request_with_stop_strings_that_is_aborted_as_it_decodes_met_one(rig):
     stop = SamplingParams(max_tokens=50, stop=["."])
     rig.add("speaking", prompt=10, output=50).sampling_params = stop
     rig.step()

@@ -40,7 +40,7 @@ def test_who_is_alone_shares_nothing(rig):
     assert prefixes(rig).found(waiting(rig, "b", prompt=BLOCK)) == (0, 0)  # its last is computed
 
 
-def test_what_runs_is_found_by_who_waits_and_then_shared_by_both(rig):
+def test_what_runs_is_found_by_what_waits_and_then_shared_by_both(rig):
     waiting(rig, "a")
     rig.step()
     longer = waiting(rig, "b", prompt=PROMPT + 3 * BLOCK)

@@ -24,7 +24,7 @@ BLOCKS = {
 }
 
 
-def word(epoch_ms: int, *, on: bool, group: str | None = None) -> BatchLimits:
+def switched(epoch_ms: int, *, on: bool, group: str | None = None) -> BatchLimits:
     """The controller's limits with control switched."""
     return limits(6, 64, switches=(Switch(epoch_ms, on, group),))
 
@@ -126,7 +126,7 @@ def test_switched_off_in_the_middle_it_is_vllms_own(tiny_llama, name, policy, in
         crowd.steps(rig, 80)
     assert len(ours.scheduler.waiting) > 5  # it was held back, and some are late
 
-    report = ours.exchange(word(1, on=False))
+    report = ours.exchange(switched(1, on=False))
     made_plain(theirs, lost, policy)
 
     assert (report.enforced, report.switches) == (False, (Switch(1, False),))
@@ -144,11 +144,11 @@ def test_switched_on_again_the_cap_and_the_chunk_hold_again(tiny_llama):
     rig = rig_of(tiny_llama, batching(policy="static"))
     for index in range(60):
         rig.add(f"r{index}", prompt=20, output=20 + index)
-    rig.exchange(word(1, on=False))
+    rig.exchange(switched(1, on=False))
     rig.step()
     assert len(rig.scheduler.running) > 6
 
-    report = rig.exchange(word(2, on=True))
+    report = rig.exchange(switched(2, on=True))
     assert report.enforced
     new = []
     while len(rig.scheduler.running) > 6 and not new:
@@ -186,5 +186,5 @@ def test_a_switch_for_another_group_changes_nothing(tiny_llama):
     block["brimful"]["group"] = "mine"
     rig = rig_of(tiny_llama, block)
 
-    assert rig.exchange(word(1, on=False, group="yours")).enforced
-    assert not rig.exchange(word(2, on=False, group="mine")).enforced
+    assert rig.exchange(switched(1, on=False, group="yours")).enforced
+    assert not rig.exchange(switched(2, on=False, group="mine")).enforced

@@ -150,7 +150,7 @@ def test_a_lower_number_after_a_lease_is_an_engine_that_started_anew() -> None:
     assert answer.max_running == 256
 
 
-def test_a_replica_not_heard_for_three_leases_is_forgotten() -> None:
+def test_a_replica_without_a_report_for_three_leases_is_forgotten() -> None:
     loop = ControlLoop()
     loop.exchange(report(replica_id="a", lengths=moments_of([(100, 100)])), EXACT, 0.0)
     loop.exchange(report(replica_id="b", seq=1), EXACT, 15.0)
@@ -227,7 +227,7 @@ def test_a_newcomer_gets_the_lengths_of_those_that_are_here_now() -> None:
     answer = loop.exchange(report(replica_id="new", outputs=said(9, 0)), config, 0.2)
     assert answer.outputs is not None
     assert (answer.outputs[5], answer.outputs[9], sum(answer.outputs)) == (400, 450, 850)
-    # Nobody heard of "a" for three leases; "b" alone knows less than would help.
+    # No report of "a" for three leases; "b" alone knows less than would help.
     loop.exchange(report(replica_id="b", seq=2, outputs=said(9, 450)), config, 6.0)
     last = loop.exchange(report(replica_id="new", seq=2, outputs=said(9, 0)), config, 6.5)
     assert last.outputs is None

@@ -38,7 +38,7 @@ def test_a_configuration_goes_with_its_last_replica() -> None:
     assert loop.configs() == {EXACT}
     loop.exchange(report(replica_id="c"), capped, 2.0)
     assert loop.configs() == {EXACT, capped}
-    loop.exchange(report(replica_id="c", seq=2), capped, 18.0)  # nobody heard of the others
+    loop.exchange(report(replica_id="c", seq=2), capped, 18.0)  # no report of the others
     assert loop.configs() == {capped}
 
 

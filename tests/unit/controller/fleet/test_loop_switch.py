@@ -26,7 +26,7 @@ def test_a_switch_goes_along_with_the_limits_and_leaves_them_as_they_are() -> No
     assert asked(loop, report(group="comes later")).switches == (made,)
 
 
-def test_a_report_sent_twice_hears_of_a_switch_too() -> None:
+def test_a_report_sent_twice_receives_a_switch_too() -> None:
     loop = ControlLoop()
     first = asked(loop, report())
     made = loop.switch(enforce=False, group="g", unix_s=3.0)

@@ -32,7 +32,7 @@ def survival_of(lengths: Sequence[int]) -> Survival:
 MIXED = survival_of([*range(1, 400, 3)])
 YOUNG = survival_of([30, 40])  # an error so large that it is cut off
 
-# prompt, computed, outputs, the most it may say, tokens it shares
+# prompt, computed, outputs, the most it may generate, tokens it shares
 REQUESTS = [
     (100, 100, 0, 5000, 0),
     (100, 164, 64, 5000, 48),
@@ -204,7 +204,7 @@ def test_horizons_of_short_answers_are_every_token() -> None:
     assert horizons(10_000).tolist()[:5] == [1, 5, 10, 16, 23]
 
 
-def test_ages_have_a_row_for_each_bin_and_one_for_who_has_said_nothing() -> None:
+def test_ages_have_a_row_for_each_bin_and_one_for_a_request_without_a_token() -> None:
     assert age_row(np.array([0, 1, 2, 50, 51, 52, 53, 54])).tolist() == [
         0,
         1,
@@ -256,7 +256,7 @@ def test_requests_hold_what_they_were_asked_and_have_generated() -> None:
     assert requests_of([1], [1], [0], [9]).shared.tolist() == [0]
 
 
-def test_the_most_they_can_hold_is_what_each_may_say_up_to_the_longest() -> None:
+def test_the_most_they_can_hold_is_what_each_may_generate_up_to_the_longest() -> None:
     batch = requests(REQUESTS)
     assert batch.most(0) == 890 - 64
     assert batch.most(50) == 890 - 64 + 50 + 50 + 50 + 5 + 50

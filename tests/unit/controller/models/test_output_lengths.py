@@ -57,7 +57,7 @@ def test_fewer_than_a_hundred_ends_are_not_known(known: int, due: int) -> None:
     assert updated(one, range(65))[0] == due
 
 
-def test_lengths_are_kept_for_who_asks_next_but_no_more_than_are_remembered() -> None:
+def test_lengths_are_kept_for_the_next_update_but_no_more_than_are_remembered() -> None:
     one = OutputLengths()
     for _ in range(3 * ENDS_KEPT):
         one.finished(10)
@@ -76,7 +76,7 @@ def test_an_end_without_a_token_counts_as_one() -> None:
     assert outlasting(none.survival(0, ONE), 1) == outlasting(one.survival(0, ONE), 1)
 
 
-def test_who_goes_on_and_who_was_aborted_speak_for_long_answers() -> None:
+def test_requests_that_go_on_or_were_aborted_count_for_long_answers() -> None:
     def at_100(outputs: list[int], aborted: int) -> float:
         one = OutputLengths()
         ended(one, 50, 20)

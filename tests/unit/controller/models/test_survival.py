@@ -42,7 +42,7 @@ def test_knowing_nothing_the_typical_length_and_what_lasts_lasts() -> None:
     assert further > outlasting(nothing, median)
 
 
-def test_of_ages_nobody_was_seen_at_more_is_expected_the_fewer_have_ended() -> None:
+def test_of_ages_no_request_was_seen_at_more_is_expected_the_fewer_have_ended() -> None:
     young = np.full(200, 50)
     none, some = LengthHistory(), LengthHistory()
     none.update([], [], young, None)
@@ -52,7 +52,7 @@ def test_of_ages_nobody_was_seen_at_more_is_expected_the_fewer_have_ended() -> N
 
 
 def test_who_still_runs_counts_as_having_outlived_what_it_has_generated() -> None:
-    # Ten ended at 10 tokens, ten run and have said 50: half outlive 10, not none.
+    # Ten ended at 10 tokens, ten run and have generated 50: half outlive 10, not none.
     alone, censored = LengthHistory(), LengthHistory()
     alone.update([10] * 10, [], NOBODY, None)
     censored.update([10] * 10, [], np.full(10, 50), None)

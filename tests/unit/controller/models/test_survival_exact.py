@@ -92,7 +92,7 @@ def test_the_hazard_that_is_believed_is_that_of_19_scales_weighed_by_what_was_se
 
 
 @EACH
-def test_survival_is_the_product_of_those_who_get_through_each_bin(case: int) -> None:
+def test_survival_is_the_product_of_those_that_get_through_each_bin(case: int) -> None:
     _, shares, survives = by_hand(case)
     survival = Survival(Exposure(*SEEN[case]))
     assert survival.share == pytest.approx(shares, rel=1e-9)
@@ -126,7 +126,7 @@ def test_the_longest_is_a_token_at_least() -> None:
     assert Survival(Exposure(every, every)).longest == 1
 
 
-def test_who_has_said_so_many_tokens_is_past_the_bins_that_end_before() -> None:
+def test_a_request_of_so_many_tokens_is_past_the_bins_that_end_before() -> None:
     # One token: past the first bin. 50: past that of 50, which holds 51 as well? Not yet.
     for tokens, bins in ((0, 0), (1, 1), (49, 49), (50, 49), (51, 50), (52, 50), (53, 51)):
         past = outlived(np.array([tokens]))

@@ -35,7 +35,7 @@ def test_b_min_changes_nothing_where_more_run_or_all_may_start() -> None:
     assert step.reason == "memory"
 
 
-def test_where_nobody_waits_b_min_changes_nothing() -> None:
+def test_where_no_request_waits_b_min_changes_nothing() -> None:
     step = half(b_min=32, b_max=200).limits(state(running=8), nobody_asks, limits())
     assert (step.max_running, step.reason) == (200, "load")
 

@@ -15,7 +15,7 @@ from tests.builders import batching, engine, limits, sample, state
 
 # 20 ms, 0.2 ms a decode, 0.1 ms a prompt token.
 MODEL = StepModel(0.02, 2e-4, 1e-7, 1e-4, 1e-8, 0.0)
-ROOMY = 10**7  # tokens of KV memory: all that anybody may say
+ROOMY = 10**7  # tokens of KV memory: all that any request may generate
 
 
 def half(itl_ms: float | None = None, **of_engine: Any) -> AdaptiveStep:
@@ -59,7 +59,7 @@ def nobody_asks() -> Batch:
     raise AssertionError("the requests themselves were asked for")
 
 
-def test_where_nobody_waits_the_engine_runs_as_it_was_started() -> None:
+def test_where_no_request_waits_the_engine_runs_as_it_was_started() -> None:
     step = half(b_max=200).limits(state(running=10), nobody_asks, limits())
     assert step == StepLimits(200, 2048, reason="load")
     assert half().limits(state(running=0), nobody_asks, limits()).max_running == 256
@@ -121,7 +121,7 @@ def test_memory_keeps_the_next_one_waiting() -> None:
 
 
 def test_where_memory_and_sla_hold_all_nothing_binds() -> None:
-    # All that they may say does not fit, so the batch is looked ahead.
+    # All that they may generate does not fit, so the batch is looked ahead.
     step = ask(half(50, kv_tokens=20_000), decoding(3), prompts(50, 50), kv=300)
     assert (step.max_running, step.reason) == (5, "load")
 

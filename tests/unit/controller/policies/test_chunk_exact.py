@@ -52,7 +52,7 @@ def test_a_prompt_without_room_gets_the_sla_beside_the_decodes_in_its_share_of_t
     assert one.chunk(200, 0, 0, least=600, most=9) == 9
 
 
-def test_while_it_is_given_without_room_nobody_is_held_back_for_the_sla() -> None:
+def test_while_it_is_given_without_room_no_request_is_held_back_for_the_sla() -> None:
     one = sizer()
     crowded = forecast([[900.0]] * 3, [[0.0]] * 3)
     for _ in range(99):

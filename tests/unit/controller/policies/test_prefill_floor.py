@@ -60,7 +60,7 @@ def test_who_starts_in_such_a_step_need_not_fit_beside_the_decodes() -> None:
         sizer.observe(StepSample(200, 60_000, chunk, 0, TRUE.predict_s(200, 60_000, chunk, 0)))
 
 
-def test_where_there_is_room_for_a_block_nobody_is_starved() -> None:
+def test_where_there_is_room_for_a_block_no_prompt_is_starved() -> None:
     sizer = ChunkSizer(0.05, 99, 0.5)
     sizer.receive(TRUE)
     for _ in range(10):  # memory is full, say: it is not taken
