@@ -14,6 +14,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tools.bytecode import compile_packages
+
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
 UV = Path(sys.executable).parent / "uv"
@@ -50,7 +52,7 @@ def main() -> int:
 
 
 def install() -> None:
-    """uv by pip, the lock by uv, then this project as it stands in its folder.
+    """uv by pip, the lock by uv, this project as it stands in its folder, then bytecode of it all.
 
     Raises:
         InstallError: naming the step that failed.
@@ -68,6 +70,7 @@ def install() -> None:
         env,
         "uv could not install this project",
     )
+    print(f"Bytecode of {compile_packages()} files", file=sys.stderr)
 
 
 def pin(lock: Path, name: str) -> str:
