@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import time
 from typing import Any
 
 from ray import serve
@@ -17,6 +18,7 @@ from replicas import channel
 from replicas.autoscaling_stats import autoscaling_stats
 from replicas.engine import BrimfulEngine
 from replicas.metrics import ReplicaMetrics
+from replicas.routing_stats import KEY, routing_stats
 
 logger = logging.getLogger("ray.serve")
 
@@ -47,6 +49,10 @@ class BrimfulServer(LLMServer):
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What ``serve_app.autoscaling`` scales by: read by Ray Serve, replica by replica."""
         return self._link.autoscaling_stats()
+
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """What ``serve_app.routing`` routes by, beside what Ray Serve LLM itself publishes."""
+        return {**await super().record_routing_stats(), **self._link.routing_stats()}
 
 
 class ControlLink:
@@ -192,6 +198,13 @@ class ControlLink:
         """Queue depth, cap and capacity of this replica; nothing without a report of this lease."""
         report = self.recent_report()
         return {} if report is None else autoscaling_stats(report)
+
+    def routing_stats(self) -> dict[str, Any]:
+        """The room that is left here; nothing without a report of this lease."""
+        if (report := self.recent_report()) is None:
+            return {}
+        age_s = asyncio.get_running_loop().time() - self._reported_s
+        return {KEY: routing_stats(report, self._config, time.time() - age_s)}
 
     def recent_report(self) -> ReplicaReport | None:
         """The last report; None before the first one, and when it is older than a lease."""

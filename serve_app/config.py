@@ -13,13 +13,14 @@ from controller.validation import parse
 from replicas.executor import Executor, backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings
+from serve_app.routing.settings import parse_router, request_router_config
 
 SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
 SERVER = "replicas.server:BrimfulServer"
 EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
 AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
 EMULATED_SERVER = "replicas.emulated_server:EmulatedServer"
-BLOCKS = ("batching", "scaling", "classes", "admission", "emulate", "engine")
+BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine")
 
 
 class ScalingConfig(Block):
@@ -91,6 +92,7 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
             {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": scaling.model_dump()},
         )
         deployment["autoscaling_config"] = autoscaling
+    _route(entry, deployment, where)
     return {
         **rest,
         "server_cls": EMULATED_SERVER if emulate else SERVER,
@@ -101,6 +103,16 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
         },
         "deployment_config": deployment,
     }
+
+
+def _route(entry: dict[str, Any], deployment: dict[str, Any], where: str) -> None:
+    """Name our router to Ray Serve, where the deployment does not name one."""
+    router = parse_router(entry.get("router"), f"{where}.router")
+    if deployment.get("request_router_config") is None:
+        deployment["request_router_config"] = request_router_config(router)
+    elif entry.get("router") is not None:
+        problem = f"{where}.router: is not allowed with deployment_config.request_router_config"
+        raise ConfigError([f"{problem}, which names a router, too; leave one of them out"])
 
 
 def classes_of(entry: dict[str, Any], where: str) -> ServiceClasses | None:

@@ -14,16 +14,18 @@ from controller.validation import join
 from replicas.engine_options import option_problems
 from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.engine import engine_problems
-from serve_app.checks.findings import Findings, Target
+from serve_app.checks.findings import FORWARD_BODY, Findings, Target
 from serve_app.checks.model_files import missing_models
 from serve_app.checks.values import call_problems, value_problems
 from serve_app.config import BLOCKS, classes_of, parse_scaling, ray_llm_config
+from serve_app.routing.settings import parse_router
 
 PARSERS: dict[str, Callable[[dict[str, Any], str], Any]] = {
     "batching": lambda entry, at: parse_batching(entry.get("batching"), f"{at}.batching"),
     "scaling": lambda entry, at: parse_scaling(entry.get("scaling"), f"{at}.scaling"),
     "admission": lambda entry, at: parse_admission(entry.get("admission"), f"{at}.admission"),
     "classes": classes_of,
+    "router": lambda entry, at: parse_router(entry.get("router"), f"{at}.router"),
 }
 # Blocks whose contents are taken apart here and by the app builder.
 TAKEN_APART = ("model_loading_config", "engine_kwargs", "deployment_config")
@@ -63,7 +65,7 @@ def check_entry(entry: dict[str, Any], where: str, target: Target, findings: Fin
         ours = ray_llm_config(entry, where)
         if len(findings.problems) == before:
             findings.add(_build_problems(ours, where))
-    findings.notes.extend(_unused(entry, where))
+    findings.notes.extend(_unused(entry, where, target))
 
 
 def _serve_problems(entry: dict[str, Any], where: str) -> list[str]:
@@ -103,8 +105,14 @@ def _build_problems(ours: dict[str, Any], where: str) -> list[str]:
     return call_problems(build, ours, where)
 
 
-def _unused(entry: dict[str, Any], where: str) -> list[str]:
+def _unused(entry: dict[str, Any], where: str, target: Target) -> list[str]:
     notes = []
+    by_prefix = parse_router(entry.get("router")).prefix_affinity
+    if by_prefix and target.direct_streaming and target.env.get(FORWARD_BODY) != "1":
+        notes.append(
+            f'{where}.router.prefix_affinity: has no effect without {FORWARD_BODY}="1" for Ray\'s'
+            " processes: HAProxy does not show prompts to the router"
+        )
     if entry.get("scaling") and _scaling(entry) is None:
         notes.append(f"{where}.scaling: has no effect without deployment_config.autoscaling_config")
     bounds = parse_batching(entry.get("batching")).max_running

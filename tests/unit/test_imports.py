@@ -17,6 +17,7 @@ PURE = sorted(
 LIGHT = [
     "replicas.admission.admission",
     "replicas.autoscaling_stats",
+    "replicas.routing_stats",
     "replicas.governor",
     "replicas.channel",
     "replicas.executor",
@@ -26,6 +27,7 @@ LIGHT = [
     "serve_app.cli",
     "serve_app.autoscaling",
     "serve_app.config",
+    "serve_app.routing.settings",
     "serve_app.checks.command",
     "serve_app.enforce",
     "serve_app.status",
@@ -65,6 +67,13 @@ def test_it_starts_without_anything_heavy(module: str) -> None:
 def test_the_autoscaling_policy_needs_nothing_but_the_standard_library() -> None:
     names = {name.split(".")[0] for name in imports(REPO / "serve_app" / "autoscaling.py")}
     assert names <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("module", ["choice", "prompt", "room"])
+def test_what_the_router_decides_by_needs_nothing_but_the_standard_library(module: str) -> None:
+    path = REPO / "serve_app" / "routing" / f"{module}.py"
+    theirs = {n for n in imports(path) if not n.startswith("serve_app.routing.")}
+    assert {name.split(".")[0] for name in theirs} <= set(sys.stdlib_module_names)
 
 
 def test_ray_and_vllm_are_imported_only_where_they_belong() -> None:

@@ -165,6 +165,21 @@ def test_a_block_without_effect_is_noted(check):
     ]
 
 
+def test_affinity_to_prefixes_that_the_router_does_not_see_is_noted(check):
+    data = put(config(), (*ENTRY, "router"), {"prefix_affinity": True})
+    forwarding = Target(env={**DIRECT.env, FORWARD_BODY: "1"}, local_paths=True)
+
+    (note,) = check(data, DIRECT).notes
+    assert note.startswith(f"{PLACE}.router.prefix_affinity: has no effect without {FORWARD_BODY}")
+    assert check(data, forwarding).notes == check(data).notes == []
+
+
+def test_a_wrong_router_block_is_said_once(check):
+    assert check(put(config(), (*ENTRY, "router"), {"choice": 3})).problems == [
+        unknown(f"{PLACE}.router", "choice", "choices")
+    ]
+
+
 def test_a_bound_without_an_engine_size_is_noted(check):
     (note,) = check(put(config(), (*ENTRY, "engine_kwargs"), {})).notes
 

@@ -69,7 +69,8 @@ def test_what_the_user_gave_the_engine_besides_is_kept() -> None:
 
 def test_a_fixed_number_of_replicas_gets_no_autoscaling() -> None:
     made = ray_llm_config(entry(deployment_config={"num_replicas": 2}))
-    assert made["deployment_config"] == {"num_replicas": 2}
+    assert made["deployment_config"]["num_replicas"] == 2
+    assert "autoscaling_config" not in made["deployment_config"]
 
 
 @pytest.mark.parametrize(

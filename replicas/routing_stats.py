@@ -1,0 +1,71 @@
+"""What a replica publishes for routing: the room it has left under the limits that it keeps to."""
+
+import math
+from typing import Any
+
+from controller.capacity import capacity_per_s, kept_itl_s, typical_itl_s
+from controller.config import BatchingConfig
+from controller.models.step_time import StepModel, fit
+from controller.records import ReplicaReport
+
+KEY = "brimful"  # among Ray Serve's routing stats, which Ray Serve LLM uses too
+
+
+def routing_stats(
+    report: ReplicaReport, config: BatchingConfig, taken_unix_s: float
+) -> dict[str, Any]:
+    """``serve_app.routing.room.Room``, field by field; what is not known is left out.
+
+    Rates are this replica's own, by the model of its own steps: one that is slow says so.
+
+    Args:
+        taken_unix_s: when the engine was asked for ``report``.
+    """
+    engine, lengths = report.engine, report.lengths
+    held = report.max_running if report.enforced else engine.max_num_seqs
+    stats: dict[str, Any] = {
+        "taken_unix_s": round(taken_unix_s, 3),
+        "running": report.running,
+        "waiting": report.waiting,
+        "max_running": held,
+        "prompt_backlog_tokens": report.prompt_backlog_tokens,
+        "kv_free_tokens": max(engine.kv_tokens - report.kv_used_tokens, 0),
+        "arrivals": report.arrivals,
+        "led": report.mode != "fallback",
+    }
+    if lengths.n:
+        stats["mean_prompt_tokens"] = round(lengths.mean_input, 1)
+        stats["mean_output_tokens"] = round(lengths.mean_output, 1)
+    model = report.model or fit(report.steps)
+    if model is not None:
+        sla_itl_s = config.sla.itl_s if report.enforced and config.policy == "adaptive" else None
+        itl_s = sla_itl_s and kept_itl_s(model, sla_itl_s)
+        stats["prefill_tokens_per_s"] = round(prefill_tokens_per_s(report, model, itl_s), 1)
+        drain = capacity_per_s(model, lengths, held, None)
+        if drain:
+            stats["drain_per_s"] = round(drain, 4)
+    return stats
+
+
+def prefill_tokens_per_s(report: ReplicaReport, model: StepModel, itl_s: float | None) -> float:
+    """How fast prompts are computed beside the requests that decode now, tokens/s.
+
+    P prompt tokens in a step that takes c0 + c1 B + c2 K + (c3 + c4 m/2) P, where P is what the
+    token budget leaves, or where ``itl_s`` is kept, what fits in a step of that; at least a block,
+    as prompts never stand still. m is the mean prompt, half of it the context of its mean chunk.
+
+    Args:
+        itl_s: what steps are sized to, seconds; None: by the token budget alone.
+    """
+    engine, lengths = report.engine, report.lengths
+    decodes = report.decoding
+    kv = min(decodes * lengths.mean_held, float(engine.kv_tokens))
+    beside_s = model.predict_s(decodes, kv, 0, 0)
+    per_token_s = model.c3 + model.c4 * lengths.mean_input / 2
+    most = float(max(engine.max_num_batched_tokens - decodes * engine.tokens_per_decode, 0))
+    if itl_s is not None:
+        left_s = typical_itl_s(model, itl_s) - beside_s
+        most = min(most, left_s / per_token_s if per_token_s else math.inf)
+    tokens = max(most, float(engine.block_tokens))
+    step_s = beside_s + per_token_s * tokens
+    return tokens / step_s if step_s > 0 else 0.0

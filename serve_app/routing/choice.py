@@ -1,0 +1,257 @@
+"""Which replica gets the next request: where it is forecast to wait least. Pure.
+
+Of a few replicas drawn at random (power of two choices) the one with the shortest forecast wait is
+taken, so that a decision costs the same however many replicas there are. Between two statistics of
+a replica, what this router itself sent there counts on top; statistics that are newer than a send
+have it in them, so it is dropped. Times are Unix seconds: replicas date their figures by their own
+clocks, which are taken to agree within a second or so.
+"""
+
+import random
+from collections import OrderedDict, deque
+from collections.abc import Container, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+
+from serve_app.routing.room import Asked, Forecast, Room, Usual, forecast
+
+K = TypeVar("K", bound=Hashable)
+
+Outcome = Literal["room", "prefix", "partial", "sent", "random"]
+"""How it was decided: by the room of all that were drawn; by the prefix that a replica has seen;
+by room where some figures are too old to be trusted alone; by what was sent lately, where all are;
+by the draw, where nothing tells them apart."""
+
+FLIGHT_S = 0.05  # from the decision to the engine: HAProxy, HTTP, tokenizer, the engine's socket
+ALIKE, ALIKE_S = 0.05, 0.001  # waits closer than this are the same, as far as can be known
+REDRAWS = 3  # where all that were drawn are draining
+MOST_PREFIXES = 16_384
+LEAST_SHARE = 0.05  # of the traffic: more routers than 20 are not told apart
+ENOUGH, FADE_AT = 20, 200  # arrivals from which a share is computed; at which old ones fade
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """A request that was sent to a replica; nothing any more once it is dropped or taken back."""
+
+    sent_s: float
+    tokens: float
+    requests: int = 1
+
+
+@dataclass(slots=True)
+class _Known:
+    """What this router knows of one replica."""
+
+    room: Room | None = None
+    taken_s: float = float("-inf")
+    since: deque[Sent] = field(default_factory=deque)
+    requests: int = 0  # over `since`
+    tokens: float = 0.0
+
+    def add(self, sent: Sent) -> None:
+        self.since.append(sent)
+        self.requests += sent.requests
+        self.tokens += sent.tokens
+
+    def drop_until(self, until_s: float) -> int:
+        """Forget what was sent until then; how many requests that were."""
+        dropped = 0
+        while self.since and self.since[0].sent_s <= until_s:
+            sent = self.since.popleft()
+            dropped += sent.requests
+            self.tokens -= sent.tokens
+            sent.requests, sent.tokens = 0, 0.0
+        self.requests -= dropped
+        if not self.since:
+            self.tokens = 0.0  # no rounding errors add up
+        return dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Generic[K]):
+    """The replica that was chosen, those that come next where it refuses, and by what.
+
+    Args:
+        wait_s: what is forecast for the chosen one; None where nothing is known of it.
+    """
+
+    replica: K
+    others: tuple[K, ...]
+    outcome: Outcome
+    wait_s: float | None
+
+
+class HeadroomChooser(Generic[K]):
+    """Chooses replicas of one deployment for one router.
+
+    Args:
+        choices: how many replicas are drawn for a decision.
+        stale_after_s: figures older than this are not trusted.
+        prefix_affinity: whether a replica that has seen a prompt's beginning is preferred, as long
+            as it waits no longer than what the prefix may save there: the time of the prompt.
+        rng: what draws; tests bring their own.
+    """
+
+    def __init__(
+        self,
+        *,
+        choices: int = 2,
+        stale_after_s: float = 5.0,
+        prefix_affinity: bool = False,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._choices = choices
+        self._stale_after_s = stale_after_s
+        self._prefix_affinity = prefix_affinity
+        self._random = rng or random.Random()
+        self._known: dict[K, _Known] = {}
+        self._prefixes: OrderedDict[int, K] = OrderedDict()
+        self._own = self._all = 0.0  # requests that were measured: sent from here, and arrived
+        self.usual = Usual()
+
+    @property
+    def share(self) -> float:
+        """The share of all requests that this router sends; the others are sent by its likes."""
+        if self._all < ENOUGH:
+            return 1.0
+        return min(max(self._own / self._all, LEAST_SHARE), 1.0)
+
+    def keep(self, replicas: Container[K]) -> None:
+        """Forget all but these."""
+        for key in [key for key in self._known if key not in replicas]:
+            del self._known[key]
+
+    def update(self, replica: K, room: Room | None, now_s: float) -> None:
+        """What a replica's newest statistics say; what is no newer than the last changes nothing.
+
+        A date from the future, or from before anything could be trusted, is a clock that is off:
+        then the figures are taken to be of now, or just not too old yet.
+        """
+        if room is None:
+            return
+        known = self._known.setdefault(replica, _Known())
+        if known.room is not None and room.taken_unix_s == known.room.taken_unix_s:
+            return
+        before, before_s = known.room, known.taken_s
+        known.room = room
+        known.taken_s = min(max(room.taken_unix_s, now_s - self._stale_after_s), now_s)
+        own = known.drop_until(known.taken_s - FLIGHT_S)
+        followed = known.taken_s - before_s <= self._stale_after_s  # else sends were dropped unseen
+        if before is not None and followed and room.arrivals >= before.arrivals:
+            self._own += own
+            self._all += room.arrivals - before.arrivals
+            if self._all > FADE_AT:
+                self._own, self._all = self._own / 2, self._all / 2
+        self.usual = self.usual.moved(room)
+
+    def choose(
+        self,
+        candidates: Sequence[K],
+        asked: Asked,
+        now_s: float,
+        *,
+        prefix: int | None = None,
+        among: Container[K] = (),
+    ) -> Choice[K]:
+        """The best of a few of ``candidates``, which are not empty.
+
+        Args:
+            prefix: how the prompt begins; None: unknown, or too short.
+            among: as ``candidates``, quick to look up; needed for ``prefix`` alone.
+        """
+        drawn = self._draw(candidates)
+        known = [self._at(key, now_s) for key in drawn]
+        fresh = [self._fresh(one, now_s) for one in known]
+        found = [
+            (key, self._forecast(one, asked, is_fresh))
+            for key, one, is_fresh in zip(drawn, known, fresh, strict=True)
+        ]
+        if not any(fresh):
+            by_sent = {key: one.tokens for key, one in zip(drawn, known, strict=True)}
+            drawn.sort(key=lambda key: by_sent[key])
+            told_apart = len(set(by_sent.values())) > 1
+            best = drawn[0]
+            outcome: Outcome = "sent" if told_apart else "random"
+            return Choice(best, tuple(drawn[1:]), outcome, None)
+        ordered = _ordered(found)
+        best, its = ordered[0]
+        outcome = "room" if all(fresh) else "partial"
+        if prefix is not None and self._prefix_affinity:
+            seen = self._prefixes.get(prefix)
+            if seen is not None and seen in among and seen != best:
+                at = self._at(seen, now_s)
+                there = self._forecast(at, asked, self._fresh(at, now_s))
+                draining = at.room is not None and at.room.draining
+                if not draining and there.wait_s - there.prompt_s <= its.wait_s:
+                    ordered.insert(0, (seen, there))
+                    best, its, outcome = seen, there, "prefix"
+            self._remember(prefix, best)
+        others = tuple(key for key, _ in ordered if key != best)
+        return Choice(best, others, outcome, its.wait_s)
+
+    def sent(self, replica: K, asked: Asked, now_s: float) -> Sent:
+        """Count a request as sent; what comes back is for ``take_back``."""
+        sent = Sent(now_s, asked.prompt_tokens)
+        self._known.setdefault(replica, _Known()).add(sent)
+        return sent
+
+    def take_back(self, replica: K, sent: Sent) -> None:
+        """It was not sent there after all."""
+        known = self._known.get(replica)
+        if known is not None:
+            known.requests -= sent.requests
+            known.tokens -= sent.tokens
+        sent.requests, sent.tokens = 0, 0.0
+
+    def _draw(self, candidates: Sequence[K]) -> list[K]:
+        """A few at random, those that are draining only where no draw found others."""
+        count = min(self._choices, len(candidates))
+        for _ in range(REDRAWS):
+            drawn = [candidates[i] for i in self._random.sample(range(len(candidates)), count)]
+            staying = [key for key in drawn if not self._draining(key)]
+            if staying:
+                return staying
+        return drawn
+
+    def _draining(self, key: K) -> bool:
+        known = self._known.get(key)
+        return known is not None and known.room is not None and known.room.draining
+
+    def _at(self, key: K, now_s: float) -> _Known:
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _Known()
+        if not self._fresh(known, now_s):  # else nothing would ever be dropped
+            known.drop_until(now_s - self._stale_after_s)
+        return known
+
+    def _fresh(self, known: _Known, now_s: float) -> bool:
+        return known.taken_s >= now_s - self._stale_after_s
+
+    def _forecast(self, known: _Known, asked: Asked, fresh: bool) -> Forecast:
+        others = 1 / self.share
+        return forecast(
+            known.room,
+            asked,
+            self.usual,
+            sent_requests=known.requests * others,
+            sent_tokens=known.tokens * others,
+            fresh=fresh,
+        )
+
+    def _remember(self, prefix: int, replica: K) -> None:
+        self._prefixes[prefix] = replica
+        self._prefixes.move_to_end(prefix)
+        if len(self._prefixes) > MOST_PREFIXES:
+            self._prefixes.popitem(last=False)
+
+
+def _ordered(found: list[tuple[K, Forecast]]) -> list[tuple[K, Forecast]]:
+    """By wait; of those that wait as long as the first, the emptiest leads. Ties: as drawn."""
+    by_wait = sorted(found, key=lambda pair: pair[1].wait_s)
+    shortest_s = by_wait[0][1].wait_s
+    alike_s = shortest_s + max(ALIKE * shortest_s, ALIKE_S)
+    leading = [pair for pair in by_wait if pair[1].wait_s <= alike_s]
+    leading.sort(key=lambda pair: pair[1].filled)
+    return leading + by_wait[len(leading) :]

@@ -1,0 +1,116 @@
+"""How long a request's prompt is, and how it begins, from what the client sent. Pure.
+
+Nothing here is validated: the replica does that. What is not understood counts as nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+DEFAULT_CHARS_PER_TOKEN = 4.0
+LEAST_CHARS_PER_TOKEN, MOST_CHARS_PER_TOKEN = 0.5, 12.0
+LEARNED_AFTER = 50  # prompts
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What was asked.
+
+    Args:
+        chars: of text, over all messages or prompts.
+        tokens: of prompts that came as token ids.
+        max_tokens: of the answer, where the client bounds it.
+        prefix: a hash of the first characters; None: too short to share anything.
+    """
+
+    chars: int
+    tokens: int
+    max_tokens: int | None
+    prefix: int | None
+
+
+def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
+    """The prompt in a parsed body of ``/v1/chat/completions`` or ``/v1/completions``.
+
+    Args:
+        payload: with the body's fields as attributes; None: the body is not known here.
+        prefix_chars: how much of the beginning counts as the prefix.
+
+    Returns:
+        None where there is neither ``messages`` nor ``prompt``.
+    """
+    messages, prompt = (getattr(payload, name, None) for name in ("messages", "prompt"))
+    bound = getattr(payload, "max_completion_tokens", None)
+    if bound is None:
+        bound = getattr(payload, "max_tokens", None)
+    max_tokens = bound if isinstance(bound, int) and bound > 0 else None
+    if isinstance(messages, list) and messages:
+        texts, tokens = list(_texts(messages)), 0
+    elif isinstance(prompt, str):
+        texts, tokens = [prompt], 0
+    elif isinstance(prompt, list) and prompt:
+        texts = [one for one in prompt if isinstance(one, str)]
+        ids = prompt if isinstance(prompt[0], int) else None
+        tokens = len(ids) if ids else sum(len(one) for one in prompt if isinstance(one, list))
+        if ids and 4 * len(ids) >= prefix_chars:
+            prefix = hash(str(ids[: prefix_chars // 4]))
+            return Prompt(0, tokens, max_tokens, prefix)
+    else:
+        return None
+    return Prompt(sum(map(len, texts)), tokens, max_tokens, _prefix(texts, prefix_chars))
+
+
+def _texts(messages: list[Any]) -> Iterator[str]:
+    for message in messages:
+        content = _field(message, "content")
+        parts = content if isinstance(content, list) else [content]
+        for part in parts:
+            text = part if isinstance(part, str) else _field(part, "text")
+            if isinstance(text, str):
+                yield text
+
+
+def _field(holder: Any, name: str) -> Any:
+    return holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
+
+
+def _prefix(texts: list[str], prefix_chars: int) -> int | None:
+    start, room = [], prefix_chars
+    for text in islice(texts, 64):
+        start.append(text[:room])
+        room -= len(start[-1])
+        if room <= 0:
+            return hash(tuple(start))
+    return None
+
+
+class PromptLengths:
+    """Characters to tokens: by 4 a token, until prompts sent and prompts served say otherwise.
+
+    Both means are over the same traffic: this router's prompts in characters, and the lengths that
+    replicas report in tokens. Several routers see samples of one traffic.
+    """
+
+    def __init__(self) -> None:
+        self._mean_chars = 0.0
+        self._seen = 0
+
+    def note(self, prompt: Prompt) -> None:
+        """One more prompt of text was sent."""
+        if prompt.chars and not prompt.tokens:
+            self._seen += 1
+            self._mean_chars += (prompt.chars - self._mean_chars) / min(self._seen, 1000)
+
+    def chars_per_token(self, mean_prompt_tokens: float | None) -> float:
+        """What a token has by now, between a half and twelve characters."""
+        if self._seen < LEARNED_AFTER or not mean_prompt_tokens:
+            return DEFAULT_CHARS_PER_TOKEN
+        learned = self._mean_chars / mean_prompt_tokens
+        return min(max(learned, LEAST_CHARS_PER_TOKEN), MOST_CHARS_PER_TOKEN)
+
+    def tokens(self, prompt: Prompt | None, mean_prompt_tokens: float | None) -> float | None:
+        """How long it is; the mean where it is not known; None where that is not known either."""
+        if prompt is None or not (prompt.chars or prompt.tokens):
+            return mean_prompt_tokens
+        return prompt.tokens + prompt.chars / self.chars_per_token(mean_prompt_tokens)

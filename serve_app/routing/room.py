@@ -1,0 +1,159 @@
+"""What a replica says of the room it has left, and how long a request would wait for it. Pure.
+
+Every process that holds a handle gets the router by value, whether or not this project is
+installed there: this module and its neighbours import the standard library alone.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+KEY = "brimful"  # under which replicas publish it among Ray Serve's routing stats
+UNLED = 1.5  # how much longer a wait counts where limits or figures may be out of date
+MOST_WAIT_S = 1e6
+# Where no replica knows yet; they weigh what is asked against what is queued, no more.
+PREFILL_TOKENS_PER_S, DRAIN_PER_S = 5000.0, 2.0
+PROMPT_TOKENS, OUTPUT_TOKENS = 500.0, 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one replica holds and may hold, under the limits that it keeps to now.
+
+    Args:
+        taken_unix_s: when the engine was asked, by the replica's own clock.
+        max_running: running requests, at most.
+        prompt_backlog_tokens: prompts not computed yet, of running and waiting requests.
+        kv_free_tokens: KV memory that nobody holds.
+        arrivals: counted since the engine started.
+        prefill_tokens_per_s: at which it computes prompts beside what decodes; None: not known.
+        drain_per_s: requests/s that end while it is full; None: not known.
+        mean_prompt_tokens, mean_output_tokens: of the last finished requests; None: none finished.
+        led: it goes by the batch controller's limits, not by its local fallback.
+        draining: it finishes what it holds, and is to get nothing more.
+    """
+
+    taken_unix_s: float
+    running: int
+    waiting: int
+    max_running: int
+    prompt_backlog_tokens: int
+    kv_free_tokens: int
+    arrivals: int
+    prefill_tokens_per_s: float | None = None
+    drain_per_s: float | None = None
+    mean_prompt_tokens: float | None = None
+    mean_output_tokens: float | None = None
+    led: bool = True
+    draining: bool = False
+
+
+_ALLOWED = frozenset(field.name for field in fields(Room))
+_NEEDED = tuple(field.name for field in fields(Room) if field.default is MISSING)
+
+
+def read_room(stats: Mapping[str, Any]) -> Room | None:
+    """The room in a replica's routing stats; None where none is there, or none that can be true."""
+    data = stats.get(KEY)
+    if not isinstance(data, Mapping) or any(data.get(name) is None for name in _NEEDED):
+        return None
+    known = {name: value for name, value in data.items() if name in _ALLOWED}
+    if all(_possible(value) for value in known.values()):
+        return Room(**known)
+    return None
+
+
+def _possible(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and math.isfinite(value) and value >= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What replicas of this deployment usually say: for one that does not know it of itself."""
+
+    prefill_tokens_per_s: float | None = None
+    drain_per_s: float | None = None
+    mean_prompt_tokens: float | None = None
+    mean_output_tokens: float | None = None
+
+    def moved(self, room: Room) -> "Usual":
+        """A tenth of the way to what ``room`` says."""
+        return Usual(
+            _towards(self.prefill_tokens_per_s, room.prefill_tokens_per_s),
+            _towards(self.drain_per_s, room.drain_per_s),
+            _towards(self.mean_prompt_tokens, room.mean_prompt_tokens),
+            _towards(self.mean_output_tokens, room.mean_output_tokens),
+        )
+
+
+def _towards(now: float | None, said: float | None) -> float | None:
+    if not said or not now:
+        return said or now
+    return 0.9 * now + 0.1 * said
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request is expected to take: tokens of its prompt, and of its answer at most."""
+
+    prompt_tokens: float
+    max_tokens: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How a request would fare at one replica.
+
+    Args:
+        wait_s: until its first token.
+        prompt_s: of it, the time its own prompt takes.
+        filled: running and waiting requests over the cap.
+    """
+
+    wait_s: float
+    prompt_s: float
+    filled: float
+
+
+def forecast(
+    room: Room | None,
+    asked: Asked,
+    usual: Usual,
+    *,
+    sent_requests: float = 0.0,
+    sent_tokens: float = 0.0,
+    fresh: bool = True,
+) -> Forecast:
+    """How ``asked`` would fare at a replica with this room.
+
+    Its prompt is computed after the backlog, at the prefill rate. Where the cap is reached, or KV
+    memory is short, as many requests have to end before it as are in excess, at the drain rate.
+
+    Args:
+        room: None: a replica that has not said anything yet, taken to be empty and usual.
+        sent_requests, sent_tokens: sent there since the room was measured, prompts in tokens.
+        fresh: whether the figures are new enough to be trusted.
+    """
+    if room is None:
+        prefill_per_s = usual.prefill_tokens_per_s or PREFILL_TOKENS_PER_S
+        prompt_s = asked.prompt_tokens / prefill_per_s
+        wait_s, filled = sent_tokens / prefill_per_s + prompt_s, 0.0
+    else:
+        prefill_per_s = (
+            room.prefill_tokens_per_s or usual.prefill_tokens_per_s or PREFILL_TOKENS_PER_S
+        )
+        prompt_s = asked.prompt_tokens / prefill_per_s
+        inside = room.running + room.waiting + sent_requests
+        backlog = room.prompt_backlog_tokens + sent_tokens
+        drain_per_s = room.drain_per_s or usual.drain_per_s or DRAIN_PER_S
+        mean_prompt = room.mean_prompt_tokens or usual.mean_prompt_tokens or PROMPT_TOKENS
+        mean_output = room.mean_output_tokens or usual.mean_output_tokens or OUTPUT_TOKENS
+        answer = min(mean_output, asked.max_tokens or mean_output)
+        short = backlog + asked.prompt_tokens + answer - room.kv_free_tokens
+        excess = max(inside + 1 - room.max_running, short / (mean_prompt + mean_output / 2), 0.0)
+        wait_s = backlog / prefill_per_s + prompt_s + excess / drain_per_s
+        filled = inside / max(room.max_running, 1)
+    if not fresh or (room is not None and not room.led):
+        wait_s, filled = UNLED * wait_s, UNLED * filled
+    return Forecast(min(wait_s, MOST_WAIT_S), min(prompt_s, MOST_WAIT_S), filled)

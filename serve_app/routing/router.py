@@ -1,0 +1,106 @@
+"""Ray Serve's request router that sends a request where most room is left."""
+
+import time
+from collections.abc import Container, Sequence
+from typing import Any
+
+from ray import cloudpickle
+from ray.serve._private.common import ReplicaID
+from ray.serve._private.request_router.common import PendingRequest
+from ray.serve._private.request_router.replica_wrapper import RunningReplica
+from ray.serve._private.request_router.request_router import MultiplexMixin, RequestRouter
+
+from serve_app.routing import choice, prompt, room
+from serve_app.routing.choice import HeadroomChooser, Sent
+from serve_app.routing.prompt import PromptLengths, read_prompt
+from serve_app.routing.room import PROMPT_TOKENS, Asked, read_room
+
+# Ray Serve pickles this module by value, as every process with a handle unpickles the class, the
+# proxies too, which have no runtime_env. What it is made of has to travel along.
+for _module in (choice, prompt, room):
+    cloudpickle.register_pickle_by_value(_module)
+
+
+class HeadroomRouter(MultiplexMixin, RequestRouter):
+    """Named by ``request_router_class``; the ``router`` block of an entry does that.
+
+    Ray Serve's direct streaming asks for a replica and no more: what comes of the request is not
+    told, neither that it was sent nor that it ended. So a request counts as sent when its replica
+    is chosen, until that replica's statistics are newer than that.
+
+    Without ``FIFOMixin``: a choice made for one prompt is not handed to another request.
+    """
+
+    def initialize_state(
+        self,
+        choices: int = 2,
+        stale_after_s: float = 5.0,
+        prefix_affinity: bool = False,
+        prefix_chars: int = 1024,
+    ) -> None:
+        """``request_router_kwargs``: see ``serve_app.routing.settings.RouterConfig``."""
+        self._chooser: HeadroomChooser[ReplicaID] = HeadroomChooser(
+            choices=choices, stale_after_s=stale_after_s, prefix_affinity=prefix_affinity
+        )
+        self._prefix_chars = prefix_chars
+        self._lengths = PromptLengths()
+        self._ids: tuple[Sequence[RunningReplica], Sequence[ReplicaID]] = ((), ())
+        self.outcomes: dict[str, int] = {}
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        """New statistics, or another set of replicas: pushed by Ray Serve's controller."""
+        super().update_replicas(replicas)
+        now_s = time.time()
+        self._chooser.keep(self._replicas)
+        for replica in replicas:
+            self._chooser.update(replica.replica_id, read_room(replica.routing_stats), now_s)
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        """The best replica alone, then those that were compared with it, one by one."""
+        ids, among = self._candidates(candidate_replicas, pending_request)
+        if not ids:
+            return []
+        asked, prefix = self._read(pending_request)
+        now_s = time.time()
+        if pending_request is not None:
+            self._take_back(pending_request)
+        chosen = self._chooser.choose(ids, asked, now_s, prefix=prefix, among=among)
+        self.outcomes[chosen.outcome] = self.outcomes.get(chosen.outcome, 0) + 1
+        sent = self._chooser.sent(chosen.replica, asked, now_s)
+        if pending_request is not None:
+            pending_request.routing_context.brimful = (chosen.replica, sent)
+        found = (self._replicas.get(key) for key in (chosen.replica, *chosen.others))
+        return [[replica] for replica in found if replica is not None]
+
+    def _candidates(
+        self, replicas: list[RunningReplica], pending: PendingRequest | None
+    ) -> tuple[Sequence[ReplicaID], Container[ReplicaID]]:
+        if pending is not None and pending.metadata.multiplexed_model_id:
+            some = self.apply_multiplex_routing(pending_request=pending)
+            return tuple(some), some
+        if pending is not None:
+            pending.routing_context.should_backoff = True  # or Ray asks again without a pause
+        if self._ids[0] is not replicas:  # Ray makes a new list when its replicas change
+            self._ids = replicas, tuple(replica.replica_id for replica in replicas)
+        return self._ids[1], self._replicas
+
+    def _read(self, pending: PendingRequest | None) -> tuple[Asked, int | None]:
+        payload: Any = pending.args[0] if pending is not None and pending.args else None
+        found = read_prompt(payload, self._prefix_chars)
+        mean_tokens = self._chooser.usual.mean_prompt_tokens
+        tokens = self._lengths.tokens(found, mean_tokens)
+        if found is None:
+            return Asked(PROMPT_TOKENS if tokens is None else tokens), None
+        self._lengths.note(found)
+        asked = Asked(PROMPT_TOKENS if tokens is None else tokens, found.max_tokens)
+        return asked, found.prefix
+
+    def _take_back(self, pending: PendingRequest) -> None:
+        before: tuple[ReplicaID, Sent] | None
+        before = getattr(pending.routing_context, "brimful", None)
+        if before is not None:  # Ray asks again: the one chosen before did not take it
+            self._chooser.take_back(*before)

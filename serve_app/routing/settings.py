@@ -1,0 +1,55 @@
+"""The ``router`` block of an entry of ``llm_configs``, and what becomes of it."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from controller.config import Block
+from controller.validation import parse
+
+HEADROOM = "serve_app.routing.router:HeadroomRouter"
+CLASSES = {
+    "headroom": HEADROOM,
+    "round_robin": "ray.serve.experimental.round_robin_router:RoundRobinRouter",
+    "power_of_two": "ray.serve._private.request_router:PowerOfTwoChoicesRequestRouter",
+}
+
+
+class RouterConfig(Block):
+    """Which replica gets a request. All but ``policy`` is of ``headroom`` alone."""
+
+    policy: Literal["headroom", "round_robin", "power_of_two"] = Field(
+        "headroom",
+        description="headroom: where most room is left; the others are Ray Serve's own, and under"
+        " direct streaming its power_of_two draws one replica at random",
+    )
+    choices: int = Field(2, ge=2, le=16, description="replicas that are compared for a request")
+    stats_period_s: float = Field(
+        0.5, ge=0.1, le=10, description="how often Ray Serve asks each replica for its room"
+    )
+    stale_after_s: float = Field(
+        5.0, ge=1, le=60, description="figures older than this are not trusted"
+    )
+    prefix_affinity: bool = Field(
+        False, description="prefer a replica that has seen how the prompt begins"
+    )
+    prefix_chars: int = Field(1024, ge=64, le=65_536, description="what counts as its beginning")
+
+
+def parse_router(data: Any, where: str = "router") -> RouterConfig:
+    """The ``router`` block from plain data (None: all defaults).
+
+    Raises:
+        ConfigError: naming each wrong key, its value and what is allowed.
+    """
+    return parse(RouterConfig, {} if data is None else data, where)
+
+
+def request_router_config(config: RouterConfig) -> dict[str, Any]:
+    """The block as Ray Serve's ``request_router_config``."""
+    kwargs = config.model_dump(exclude={"policy", "stats_period_s"})
+    return {
+        "request_router_class": CLASSES[config.policy],
+        "request_router_kwargs": kwargs if config.policy == "headroom" else {},
+        "request_routing_stats_period_s": config.stats_period_s,
+    }

@@ -1,0 +1,201 @@
+"""What of Ray 2.60's request routers is leaned on: a change fails here, by name."""
+
+import inspect
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.llm._internal.serve.core.ingress.router import LLMRouter
+from ray.llm._internal.serve.core.server.llm_server import LLMServer
+from ray.serve._private.common import (
+    DeploymentHandleSource,
+    DeploymentID,
+    ReplicaID,
+    RequestMetadata,
+    RunningReplicaInfo,
+)
+from ray.serve._private.request_router.common import PendingRequest
+from ray.serve._private.router import AsyncioRouter
+from ray.serve.config import RequestRouterConfig
+
+from serve_app.routing.router import HeadroomRouter
+from serve_app.routing.settings import CLASSES, parse_router, request_router_config
+
+DEPLOYMENT = DeploymentID("llm", "app")
+
+
+@dataclass
+class Replica:
+    """The part of Ray's ``RunningReplica`` that routers use; no actor stands behind it."""
+
+    name: str
+    routing_stats: dict[str, Any] = field(default_factory=dict)
+    multiplexed_model_ids: frozenset[str] = frozenset()
+
+    @property
+    def replica_id(self) -> ReplicaID:
+        return ReplicaID(self.name, DEPLOYMENT)
+
+    async def get_queue_len(self, *, deadline_s: float) -> int:
+        return 0
+
+
+def room(taken_s: float, **fields: Any) -> dict[str, Any]:
+    counts = dict.fromkeys(("running", "waiting", "prompt_backlog_tokens", "arrivals"), 0)
+    limits = {"taken_unix_s": taken_s, "max_running": 8, "kv_free_tokens": 10**6}
+    return {"brimful": {**counts, **limits, **fields}}
+
+
+def router(**kwargs: Any) -> HeadroomRouter:
+    """As Ray Serve makes it: see ``AsyncioRouter.request_router``."""
+    made = HeadroomRouter(
+        deployment_id=DEPLOYMENT,
+        handle_source=DeploymentHandleSource.REPLICA,
+        self_node_id="node",
+        self_actor_id="actor",
+        self_actor_handle=None,
+        use_replica_queue_len_cache=True,
+        create_replica_wrapper_func=lambda info: info,
+        prefer_local_node_routing=False,
+        prefer_local_az_routing=False,
+        self_availability_zone=None,
+        initial_backoff_s=0.01,
+        backoff_multiplier=2.0,
+        max_backoff_s=0.1,
+    )
+    made.initialize_state(**kwargs)
+    return made
+
+
+def pending(**body: Any) -> PendingRequest:
+    """What ``LLMRouter`` hands on: the parsed body, or nothing."""
+    args = [SimpleNamespace(**body)] if body else []
+    metadata = RequestMetadata(request_id="r", internal_request_id="i")
+    return PendingRequest(args=args, kwargs={}, metadata=metadata)
+
+
+async def picked(made: HeadroomRouter, request: PendingRequest) -> str:
+    """As ``AsyncioRouter.choose_replica`` picks without a reservation."""
+    candidates = made._choose_replicas_with_backoff(request)
+    replica = (await candidates.__anext__())[0]
+    await candidates.aclose()
+    return replica.name
+
+
+def test_direct_streaming_still_picks_a_replica_and_tells_the_router_nothing_more() -> None:
+    assert '{"_reserve": False}' in inspect.getsource(LLMRouter._pick_replica)
+    source = inspect.getsource(AsyncioRouter.choose_replica)
+    unreserved = source[source.index("else:") : source.index("slot_token = None")]
+    assert "self._active_request_router._choose_replicas_with_backoff(" in unreserved
+    assert "(await candidates.__anext__())[0]" in unreserved
+    assert "if not reserve:\n            yield selection\n            return" in source
+    assert "on_send_request" not in source
+    assert "on_request_routed" not in source
+    assert source.index("on_request_completed") > source.index("if not reserve:")
+
+
+def test_a_router_is_still_made_and_fed_as_here() -> None:
+    source = inspect.getsource(AsyncioRouter.request_router.fget)
+    assert "request_router.initialize_state(**(self._request_router_kwargs))" in source
+    for key in ("deployment_id", "handle_source", "use_replica_queue_len_cache"):
+        assert f"{key}=" in source
+    update = inspect.getsource(AsyncioRouter.update_deployment_targets)
+    assert "_update_running_replicas(running_replicas)" in update
+
+
+def test_routing_stats_still_come_from_the_server_and_travel_with_the_replicas() -> None:
+    assert inspect.iscoroutinefunction(LLMServer.record_routing_stats)
+    assert "routing_stats" in RunningReplicaInfo.__dataclass_fields__
+
+
+@pytest.mark.parametrize("policy", CLASSES)
+def test_each_policy_is_a_router_of_ray_serves(policy: str) -> None:
+    config = RequestRouterConfig(**request_router_config(parse_router({"policy": policy})))
+    cls = config.get_request_router_class()
+    name = CLASSES[policy].partition(":")[2]
+    assert cls.__name__ == name
+
+
+async def test_it_routes_by_the_room_that_replicas_publish() -> None:
+    made = router()
+    now_s = made._get_curr_time_s()
+    full, empty = Replica("full", room(now_s, running=8, waiting=30)), Replica("empty", room(now_s))
+    made.update_replicas([full, empty])  # type: ignore[list-item]
+    for _ in range(5):
+        assert await picked(made, pending(prompt="a river", max_tokens=4)) == "empty"
+    assert made.outcomes == {"room": 5}
+    # Newer figures of the same replicas.
+    full.routing_stats, empty.routing_stats = room(now_s + 0.1), room(now_s + 0.1, waiting=60)
+    made.update_replicas([full, empty])  # type: ignore[list-item]
+    assert await picked(made, pending()) == "full"
+
+
+async def test_what_it_sent_counts_and_a_second_try_does_not_count_twice() -> None:
+    made = router()
+    now_s = made._get_curr_time_s()
+    made.update_replicas([Replica(name, room(now_s)) for name in "ab"])  # type: ignore[misc]
+    taken = [await picked(made, pending(prompt="x" * 4000)) for _ in range(10)]
+    assert sorted(taken) == ["a"] * 5 + ["b"] * 5
+
+    again = pending(prompt="x" * 4000)
+    candidates = made._choose_replicas_with_backoff(again)
+    for _ in range(4):  # the best, the other, and after a pause the same again
+        await candidates.__anext__()
+    await candidates.aclose()
+    sent = {k.unique_id: known.requests for k, known in made._chooser._known.items()}
+    assert sorted(sent.values()) == [5, 6]
+
+
+async def test_a_replica_that_died_is_not_offered() -> None:
+    made = router()
+    now_s = made._get_curr_time_s()
+    gone, left = Replica("gone", room(now_s)), Replica("left", room(now_s, waiting=50))
+    made.update_replicas([gone, left])  # type: ignore[list-item]
+    made.on_replica_actor_died(gone.replica_id)
+    assert await picked(made, pending(prompt="a")) == "left"
+
+
+async def test_an_adapter_goes_to_a_replica_that_has_it() -> None:
+    made = router()
+    with_it = Replica("with", multiplexed_model_ids=frozenset({"lora"}))
+    made.update_replicas([with_it, Replica("without")])  # type: ignore[list-item]
+    for _ in range(4):
+        request = pending(prompt="a")
+        request.metadata.multiplexed_model_id = "lora"
+        assert await picked(made, request) == "with"
+
+
+async def test_a_prefix_stays_at_its_replica() -> None:
+    made = router(prefix_affinity=True, prefix_chars=64)
+    now_s = made._get_curr_time_s()
+    made.update_replicas([Replica(name, room(now_s)) for name in "abcdef"])  # type: ignore[misc]
+    first = await picked(made, pending(prompt="x" * 100))
+    longer = pending(prompt="x" * 90 + "y" * 200)
+    assert await picked(made, longer) == first
+
+
+def test_it_travels_by_value_to_a_process_without_this_project(tmp_path: Path) -> None:
+    config = RequestRouterConfig(**request_router_config(parse_router({})))
+    pickled = tmp_path / "router"
+    pickled.write_bytes(config.get_serialized_request_router_cls() or b"")
+    script = (
+        "import sys; sys.modules['serve_app'] = sys.modules['controller'] = None\n"
+        "from ray import cloudpickle\n"
+        f"cls = cloudpickle.loads(open({str(pickled)!r}, 'rb').read())\n"
+        "from ray.serve._private.common import DeploymentHandleSource, DeploymentID\n"
+        "made = cls(DeploymentID('d', 'a'), DeploymentHandleSource.PROXY)\n"
+        f"made.initialize_state(**{config.request_router_kwargs!r})\n"
+        "from types import SimpleNamespace as N\n"
+        "asked, prefix = made._read(N(args=[N(prompt='x' * 2000)]))\n"
+        "assert asked.prompt_tokens == 500\n"
+        "assert made._chooser.choose(['a', 'b'], asked, 0.0).replica in 'ab'\n"
+        "assert 'vllm' not in sys.modules and 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,186 @@
+"""Which replica is chosen, and what a router counts of its own."""
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from serve_app.routing.choice import FLIGHT_S, HeadroomChooser
+from serve_app.routing.room import Asked, Room
+
+ASKED = Asked(500)
+NOW_S = 1000.0
+
+
+def room(taken_s: float = NOW_S, **fields: Any) -> Room:
+    plain: dict[str, Any] = {
+        "taken_unix_s": taken_s,
+        "running": 10,
+        "waiting": 0,
+        "max_running": 20,
+        "prompt_backlog_tokens": 0,
+        "kv_free_tokens": 100_000,
+        "arrivals": 0,
+        "prefill_tokens_per_s": 1000.0,
+        "drain_per_s": 2.0,
+    }
+    return Room(**plain | fields)
+
+
+def chooser(rooms: dict[str, Room | None], **settings: Any) -> HeadroomChooser[str]:
+    made: HeadroomChooser[str] = HeadroomChooser(rng=random.Random(0), **settings)
+    for name, one in rooms.items():
+        made.update(name, one, NOW_S)
+    return made
+
+
+def choices(made: HeadroomChooser[str], names: str, n: int = 200, **asked: Any) -> Counter[str]:
+    """Who is chosen how often, where nothing is counted as sent."""
+    return Counter(made.choose(names, ASKED, NOW_S, **asked).replica for _ in range(n))
+
+
+def test_the_one_with_the_shorter_wait_is_chosen_and_the_other_comes_next() -> None:
+    made = chooser({"a": room(prompt_backlog_tokens=900), "b": room()})
+    chosen = made.choose("ab", ASKED, NOW_S)
+    assert (chosen.replica, chosen.others, chosen.outcome) == ("b", ("a",), "room")
+    assert chosen.wait_s == pytest.approx(0.5)
+
+
+def test_of_those_that_wait_alike_the_emptier_is_chosen() -> None:
+    assert choices(chooser({"a": room(running=9), "b": room()}), "ab") == {"a": 200}
+    equal = choices(chooser({"a": room(), "b": room()}), "ab")
+    assert min(equal.values()) > 60
+
+
+def test_what_was_sent_counts_until_newer_figures_have_it() -> None:
+    made = chooser({"a": room(), "b": room(prompt_backlog_tokens=300)})
+    assert made.choose("ab", ASKED, NOW_S).replica == "a"
+    made.sent("a", ASKED, NOW_S)
+    assert made.choose("ab", ASKED, NOW_S).replica == "b"
+    # Figures of before it came in say nothing of it ...
+    made.update("a", room(NOW_S + FLIGHT_S / 2), NOW_S + 0.5)
+    assert made.choose("ab", ASKED, NOW_S + 0.5).replica == "b"
+    # ... and later ones all of it.
+    made.update("a", room(NOW_S + 0.6, prompt_backlog_tokens=100), NOW_S + 1)
+    assert made.choose("ab", ASKED, NOW_S + 1).replica == "a"
+
+
+def test_what_was_taken_back_does_not_count_whenever_that_comes() -> None:
+    made = chooser({"a": room(), "b": room(prompt_backlog_tokens=300)})
+    sent = made.sent("a", ASKED, NOW_S)
+    made.take_back("a", sent)
+    assert made.choose("ab", ASKED, NOW_S).replica == "a"
+    late = made.sent("a", ASKED, NOW_S)
+    made.update("a", room(NOW_S + 1), NOW_S + 1)
+    made.take_back("a", late)  # its figures had it already
+    made.take_back("gone", late)
+    assert made.choose("ab", ASKED, NOW_S + 1).wait_s == pytest.approx(0.5)
+
+
+def test_old_figures_of_all_leave_what_was_sent_lately_and_then_the_draw() -> None:
+    made = chooser({"a": room(), "b": room(prompt_backlog_tokens=9000)})
+    later_s = NOW_S + 6
+    made.sent("a", ASKED, later_s)
+    chosen = made.choose("ab", ASKED, later_s)
+    assert (chosen.replica, chosen.outcome, chosen.wait_s) == ("b", "sent", None)
+    # What was sent long ago is forgotten, too.
+    much_later_s = later_s + 6
+    found = [made.choose("ab", ASKED, much_later_s) for _ in range(100)]
+    assert {one.outcome for one in found} == {"random"}
+    assert min(Counter(one.replica for one in found).values()) > 25
+
+
+def test_without_any_figures_requests_spread_by_what_was_sent() -> None:
+    made = chooser({})
+    for k in range(400):
+        now_s = NOW_S + k / 1000
+        made.sent(made.choose("abcd", ASKED, now_s).replica, ASKED, now_s)
+    sent = [made._known[name].requests for name in "abcd"]
+    assert max(sent) - min(sent) <= 8
+
+
+def test_old_figures_of_one_count_for_less() -> None:
+    made = chooser({"a": room(), "b": room()})
+    made.update("b", room(NOW_S + 6), NOW_S + 6)
+    chosen = made.choose("ab", ASKED, NOW_S + 6)
+    assert (chosen.replica, chosen.outcome) == ("b", "partial")
+
+
+def test_a_new_replica_is_used_at_once_and_not_flooded() -> None:
+    made = chooser({"a": room(running=18), "b": room(running=18)})
+    taken = Counter[str]()
+    for _ in range(30):
+        name = made.choose("abn", ASKED, NOW_S).replica
+        made.sent(name, ASKED, NOW_S)
+        taken[name] += 1
+    assert 8 <= taken["n"] <= 16
+
+
+def test_a_draining_replica_gets_nothing_unless_all_drain() -> None:
+    made = chooser({"a": room(draining=True), "b": room(waiting=50), "c": room(waiting=50)})
+    assert "a" not in choices(made, "abc")
+    assert choices(made, "a", n=1) == {"a": 1}
+
+
+@pytest.mark.parametrize("slow", [{"prefill_tokens_per_s": 500.0}, {"led": False}])
+def test_a_replica_that_is_slow_or_on_its_own_gets_less(slow: dict[str, Any]) -> None:
+    made = chooser({"a": room(**slow), "b": room(), "c": room()})
+    taken = Counter[str]()
+    for _ in range(100):
+        name = made.choose("abc", ASKED, NOW_S).replica
+        made.sent(name, ASKED, NOW_S)
+        taken[name] += 1
+    assert 0 < taken["a"] < 0.8 * min(taken["b"], taken["c"])
+
+
+def test_a_prefix_stays_where_it_was_as_long_as_that_costs_no_more_than_it_saves() -> None:
+    made = chooser({"a": room(), "b": room(running=12)}, prefix_affinity=True)
+    assert made.choose("ab", ASKED, NOW_S, prefix=7, among="ab").replica == "a"
+    busier = room(NOW_S + 1, prompt_backlog_tokens=400)
+    made.update("a", busier, NOW_S + 1)
+    chosen = made.choose("ab", ASKED, NOW_S + 1, prefix=7, among="ab")
+    assert (chosen.replica, chosen.others, chosen.outcome) == ("a", ("b",), "prefix")
+    assert made.choose("ab", ASKED, NOW_S + 1, prefix=8, among="ab").replica == "b"
+    # A backlog that is longer than the prompt: the other one, which knows the prefix from then on.
+    made.update("a", room(NOW_S + 2, prompt_backlog_tokens=600), NOW_S + 2)
+    assert made.choose("ab", ASKED, NOW_S + 2, prefix=7, among="ab").replica == "b"
+    made.update("a", room(NOW_S + 3), NOW_S + 3)
+    assert made.choose("ab", ASKED, NOW_S + 3, prefix=7, among="ab").replica == "b"
+
+
+def test_a_prefix_counts_for_nothing_where_it_is_not_asked_for_or_its_replica_is_gone() -> None:
+    rooms: dict[str, Room | None] = {"a": room(), "b": room(running=12)}
+    for made, among in ((chooser(rooms), "ab"), (chooser(rooms, prefix_affinity=True), "b")):
+        made.choose("ab", ASKED, NOW_S, prefix=7, among="ab")
+        made.update("a", room(NOW_S + 1, prompt_backlog_tokens=400), NOW_S + 1)
+        assert made.choose("ab", ASKED, NOW_S + 1, prefix=7, among=among).replica == "b"
+
+
+def test_clocks_that_are_off_leave_figures_usable() -> None:
+    made = chooser({})
+    made.update("a", room(NOW_S + 3600), NOW_S)
+    made.update("b", room(NOW_S - 3600, prompt_backlog_tokens=900), NOW_S)
+    chosen = made.choose("ab", ASKED, NOW_S)
+    assert (chosen.replica, chosen.outcome) == ("a", "room")
+    # What is dated ahead gets old all the same.
+    assert made.choose("ab", ASKED, NOW_S + 6).outcome in ("sent", "random")
+
+
+def test_a_router_that_sends_a_half_takes_its_own_for_a_half() -> None:
+    made = chooser({"a": room()})
+    for k in range(1, 6):
+        at_s = NOW_S + k
+        for _ in range(10):
+            made.sent("a", ASKED, at_s - 0.5)
+        made.update("a", room(at_s, arrivals=20 * k), at_s)
+    assert made.share == pytest.approx(0.5)
+    made.sent("a", ASKED, NOW_S + 5.5)
+    assert made.choose("a", ASKED, NOW_S + 5.5).wait_s == pytest.approx(0.5 + 2 * 0.5)
+
+
+def test_replicas_that_are_gone_are_forgotten() -> None:
+    made = chooser({"a": room(prompt_backlog_tokens=900), "b": room()})
+    made.keep("b")
+    assert set(made._known) == {"b"}
+    assert made.choose("ab", ASKED, NOW_S).outcome == "partial"

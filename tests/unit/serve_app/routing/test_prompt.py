@@ -1,0 +1,91 @@
+"""How long a prompt is, from whatever a client may have sent."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from serve_app.routing.prompt import Prompt, PromptLengths, read_prompt
+
+LONG = "x" * 100
+
+
+def read(**body: Any) -> Prompt:
+    found = read_prompt(SimpleNamespace(**body), prefix_chars=80)
+    assert found is not None
+    return found
+
+
+def lengths(**body: Any) -> tuple[int, int]:
+    found = read(**body)
+    return found.chars, found.tokens
+
+
+def test_characters_are_counted_over_all_messages_and_parts() -> None:
+    parts = [{"type": "text", "text": "four"}, {"type": "image_url", "image_url": {}}]
+    messages = [{"role": "system", "content": "abc"}, {"role": "user", "content": parts}]
+    assert lengths(messages=messages) == (7, 0)
+    assert lengths(messages=[SimpleNamespace(content="ab")]) == (2, 0)
+
+
+def test_completions_come_as_text_as_ids_or_as_several_of_them() -> None:
+    assert lengths(prompt="four") == (4, 0)
+    assert lengths(prompt=["four", "more"]) == (8, 0)
+    assert lengths(prompt=[1, 2, 3]) == (0, 3)
+    assert lengths(prompt=[[1, 2], [3]]) == (0, 3)
+
+
+def test_the_answers_bound_is_read_by_either_name() -> None:
+    assert read(prompt="a", max_tokens=5).max_tokens == 5
+    assert read(prompt="a", max_tokens=5, max_completion_tokens=3).max_tokens == 3
+    assert read(prompt="a", max_tokens="many").max_tokens is None
+    assert read(prompt="a", max_tokens=0).max_tokens is None
+
+
+def test_prompts_that_begin_alike_have_one_prefix() -> None:
+    assert read(prompt=LONG + "a").prefix == read(prompt=LONG + "b").prefix is not None
+    assert read(prompt="y" + LONG).prefix != read(prompt=LONG).prefix
+    assert read(prompt="short").prefix is None
+    chat = [{"content": LONG[:50]}, {"content": LONG}]
+    assert read(messages=chat).prefix == read(messages=[*chat, {"content": "next"}]).prefix
+    ids = list(range(40))
+    assert read(prompt=ids).prefix == read(prompt=[*ids[:20], 99]).prefix
+    assert read(prompt=ids).prefix != read(prompt=ids[::-1]).prefix
+    assert read(prompt=ids[:3]).prefix is None
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        None,
+        SimpleNamespace(),
+        SimpleNamespace(prompt=""),
+        SimpleNamespace(prompt=[], messages=[]),
+        SimpleNamespace(messages=["text", 3, None, {"content": {"a": 1}}, {"content": [3]}]),
+        SimpleNamespace(prompt=[None, 3.5, {}]),
+        SimpleNamespace(prompt=7, messages="all"),
+    ],
+)
+def test_what_is_not_understood_counts_as_nothing(payload: Any) -> None:
+    found = read_prompt(payload, prefix_chars=80)
+    assert found is None or (found.tokens, found.prefix) == (0, None)
+
+
+def test_four_characters_are_a_token_until_more_is_known() -> None:
+    lengths_ = PromptLengths()
+    text = Prompt(800, 0, None, None)
+    assert lengths_.tokens(text, mean_prompt_tokens=None) == 200
+    for _ in range(49):
+        lengths_.note(text)
+    assert lengths_.tokens(text, mean_prompt_tokens=400) == 200
+    lengths_.note(text)
+    assert lengths_.tokens(text, mean_prompt_tokens=400) == 400
+    assert lengths_.chars_per_token(1e9) == 0.5
+    assert lengths_.chars_per_token(1e-9) == 12
+
+
+def test_ids_need_no_ratio_and_an_unknown_prompt_is_an_average_one() -> None:
+    lengths_ = PromptLengths()
+    assert lengths_.tokens(Prompt(0, 7, None, None), 400) == 7
+    assert lengths_.tokens(None, 400) == 400
+    assert lengths_.tokens(None, None) is None

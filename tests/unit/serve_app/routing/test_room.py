@@ -1,0 +1,148 @@
+"""What a replica's figures say of how long a request would wait there."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.config import BatchingConfig
+from replicas.routing_stats import KEY, routing_stats
+from serve_app.routing.room import KEY as READ_KEY
+from serve_app.routing.room import Asked, Room, Usual, forecast, read_room
+from tests.builders import linear_steps, moments_of, report, sample, stats_of
+
+ROOM = Room(
+    taken_unix_s=100.0,
+    running=10,
+    waiting=0,
+    max_running=20,
+    prompt_backlog_tokens=0,
+    kv_free_tokens=100_000,
+    arrivals=50,
+    prefill_tokens_per_s=1000.0,
+    drain_per_s=2.0,
+    mean_prompt_tokens=100.0,
+    mean_output_tokens=100.0,
+)
+ASKED = Asked(500)
+
+
+def wait_s(asked: Asked = ASKED, sent: tuple[float, float] = (0, 0), **fields: Any) -> float:
+    room = replace(ROOM, **fields)
+    return forecast(room, asked, Usual(), sent_requests=sent[0], sent_tokens=sent[1]).wait_s
+
+
+def test_a_prompt_waits_for_the_backlog_and_for_itself() -> None:
+    assert wait_s() == pytest.approx(0.5)
+    assert wait_s(prompt_backlog_tokens=2000) == pytest.approx(2.5)
+    assert wait_s(prompt_backlog_tokens=2000, sent=(2, 500)) == pytest.approx(3.0)
+
+
+def test_above_the_cap_as_many_have_to_end_as_are_in_excess() -> None:
+    assert wait_s(running=19) == pytest.approx(0.5)
+    assert wait_s(running=20) == pytest.approx(0.5 + 1 / 2)
+    assert wait_s(running=20, waiting=5, sent=(1, 0)) == pytest.approx(0.5 + 7 / 2)
+
+
+def test_where_kv_memory_is_short_requests_have_to_end_as_well() -> None:
+    # A request holds 100 + 100/2 tokens on average; 500 + 100 are needed.
+    assert wait_s(kv_free_tokens=600) == pytest.approx(0.5)
+    assert wait_s(kv_free_tokens=300) == pytest.approx(0.5 + 2 / 2)
+    assert wait_s(Asked(500, max_tokens=10), kv_free_tokens=360) == pytest.approx(0.5 + 1 / 2)
+
+
+def test_a_slow_replica_and_one_without_a_leader_wait_longer() -> None:
+    assert wait_s(prefill_tokens_per_s=500.0) == pytest.approx(1.0)
+    assert wait_s(led=False) == pytest.approx(1.5 * 0.5)
+    stale = forecast(ROOM, ASKED, Usual(), fresh=False)
+    assert (stale.wait_s, stale.filled) == pytest.approx((1.5 * 0.5, 1.5 * 0.5))
+
+
+def test_one_that_said_nothing_yet_is_taken_to_be_empty_and_usual() -> None:
+    usual = Usual().moved(ROOM)
+    assert forecast(None, ASKED, usual).wait_s == pytest.approx(0.5)
+    assert forecast(None, ASKED, usual, sent_tokens=1000).wait_s == pytest.approx(1.5)
+    unknown = replace(ROOM, prefill_tokens_per_s=None, drain_per_s=None, running=20)
+    assert forecast(unknown, ASKED, usual).wait_s == pytest.approx(0.5 + 1 / 2)
+
+
+def test_what_is_usual_moves_with_what_is_said() -> None:
+    usual = Usual().moved(ROOM)
+    assert usual == Usual(1000.0, 2.0, 100.0, 100.0)
+    faster = usual.moved(replace(ROOM, prefill_tokens_per_s=2000.0, drain_per_s=None))
+    assert (faster.prefill_tokens_per_s, faster.drain_per_s) == (pytest.approx(1100), 2.0)
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [
+        {},
+        {READ_KEY: None},
+        {READ_KEY: {"running": 1}},
+        {READ_KEY: {**dict.fromkeys(Room.__dataclass_fields__, 1), "waiting": -1}},
+        {READ_KEY: {**dict.fromkeys(Room.__dataclass_fields__, 1), "running": float("nan")}},
+        {READ_KEY: {**dict.fromkeys(Room.__dataclass_fields__, 1), "max_running": "many"}},
+    ],
+)
+def test_figures_that_cannot_be_true_are_no_figures(stats: dict[str, Any]) -> None:
+    assert read_room(stats) is None
+
+
+STEPS = [
+    sample(decodes=b, kv_tokens=0, prefill_tokens=p, duration_s=0.02 + 2e-4 * b + 1e-4 * p)
+    for b in range(1, 60)
+    for p in (0, 50, 200)
+]
+
+
+def published(adaptive: bool = True, **fields: Any) -> Room:
+    config = BatchingConfig.model_validate(
+        {"policy": "adaptive" if adaptive else "static", "sla": {"itl_ms": 50}}
+    )
+    known: dict[str, Any] = {
+        "steps": stats_of(STEPS),
+        "lengths": moments_of([(100, 100)] * 10),
+        **fields,
+    }
+    room = read_room({KEY: routing_stats(report(**known), config, 123.4567)})
+    assert room is not None
+    return room
+
+
+def test_what_a_replica_publishes_is_what_the_router_reads() -> None:
+    assert KEY == READ_KEY
+    room = published(prompt_backlog_tokens=700)
+    assert (room.taken_unix_s, room.running, room.waiting) == (123.457, 10, 5)
+    assert (room.max_running, room.arrivals, room.kv_free_tokens) == (256, 20, 18_000)
+    assert (room.prompt_backlog_tokens, room.led, room.draining) == (700, True, False)
+    assert (room.mean_prompt_tokens, room.mean_output_tokens) == (100, 100)
+
+
+def test_its_prefill_rate_is_what_fits_in_a_step_beside_its_decodes() -> None:
+    # (50 - 20 - 0.2 x 10) ms / 0.1 ms a token = 280 tokens in a step of 50 ms.
+    assert published().prefill_tokens_per_s == pytest.approx(280 / 0.05, rel=0.02)
+    # Without an SLA to keep: 2048 - 10 tokens in a step of 20 + 2 + 203.8 ms.
+    rate = 2038 / 0.2258
+    assert published(adaptive=False).prefill_tokens_per_s == pytest.approx(rate, rel=0.02)
+    assert published(enforced=False).prefill_tokens_per_s == pytest.approx(rate, rel=0.02)
+
+
+def test_a_replica_at_half_speed_says_that_it_is_slow() -> None:
+    slow = stats_of([replace(s, duration_s=2 * s.duration_s) for s in STEPS])
+    usual, half = published(adaptive=False), published(adaptive=False, steps=slow)
+    assert half.prefill_tokens_per_s and usual.prefill_tokens_per_s
+    assert half.prefill_tokens_per_s == pytest.approx(usual.prefill_tokens_per_s / 2, rel=0.02)
+    assert half.drain_per_s and usual.drain_per_s
+    assert half.drain_per_s == pytest.approx(usual.drain_per_s / 2, rel=0.02)
+
+
+def test_a_fallback_is_said_and_what_is_unknown_is_left_out() -> None:
+    assert not published(mode="fallback").led
+    assert published(mode="local").led
+    new = published(steps=stats_of(linear_steps(5)), lengths=moments_of([]))
+    assert new.prefill_tokens_per_s is new.drain_per_s is new.mean_prompt_tokens is None
+
+
+def test_while_control_is_off_the_engines_own_size_is_the_cap() -> None:
+    assert published(max_running=4).max_running == 4
+    assert published(max_running=4, enforced=False).max_running == 256

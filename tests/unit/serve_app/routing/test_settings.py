@@ -1,0 +1,71 @@
+"""The ``router`` block, and what Ray Serve is told for it."""
+
+from typing import Any
+
+import pytest
+
+from controller.errors import ConfigError
+from serve_app.config import ray_llm_config
+from serve_app.routing.settings import CLASSES, parse_router
+
+MODEL = {"model_id": "llama", "model_source": "org/llama"}
+
+
+def routed_by(**keys: Any) -> dict[str, Any]:
+    made = ray_llm_config({"model_loading_config": MODEL, **keys})
+    assert "router" not in made
+    config: dict[str, Any] = made["deployment_config"]["request_router_config"]
+    return config
+
+
+def problems(**keys: Any) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        routed_by(**keys)
+    return refused.value.problems
+
+
+def test_requests_go_where_most_room_is_unless_another_way_is_named() -> None:
+    assert routed_by() == {
+        "request_router_class": "serve_app.routing.router:HeadroomRouter",
+        "request_router_kwargs": {
+            "choices": 2,
+            "stale_after_s": 5.0,
+            "prefix_affinity": False,
+            "prefix_chars": 1024,
+        },
+        "request_routing_stats_period_s": 0.5,
+    }
+    other = routed_by(router={"policy": "round_robin", "stats_period_s": 2})
+    assert other["request_router_class"] == CLASSES["round_robin"]
+    assert other["request_router_kwargs"] == {}
+    assert other["request_routing_stats_period_s"] == 2
+
+
+def test_a_router_that_is_named_to_ray_serve_itself_stays() -> None:
+    mine = {"request_router_class": "mine:Router"}
+    assert routed_by(deployment_config={"request_router_config": mine}) == mine
+    assert problems(deployment_config={"request_router_config": mine}, router={"choices": 3}) == [
+        "llm_configs[0].router: is not allowed with deployment_config.request_router_config, which"
+        " names a router, too; leave one of them out"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ({"polcy": "headroom"}, "unknown key 'polcy'; did you mean 'policy'?"),
+        ({"policy": "nearest"}, ".policy: 'nearest' is not allowed"),
+        ({"choices": 1}, ".choices: 1 is not allowed"),
+        ({"stats_period_s": 0}, ".stats_period_s: 0 is not allowed"),
+        ({"stale_after_s": float("inf")}, ".stale_after_s: inf is not allowed"),
+        ([], "[] is not allowed"),
+    ],
+)
+def test_what_is_wrong_with_the_block_is_said_in_one_line(block: Any, said: str) -> None:
+    (line,) = problems(router=block)
+    assert line.startswith("llm_configs[0].router")
+    assert said in line
+
+
+def test_the_block_may_be_left_out() -> None:
+    assert parse_router(None).policy == "headroom"
