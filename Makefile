@@ -72,6 +72,10 @@ bench-scheduler: install ## Cost of the scheduler's own code per step, in micros
 bench-controller: install ## Cost of the controller with 1,000 replicas: CPU share, time of an exchange
 	$(BIN)/python -m benchmarks.cost.controller $(ARGS)
 
+.PHONY: bench-routing
+bench-routing: install ## HeadroomRouter beside others, one replica of four at half speed (under 10 minutes)
+	$(BIN)/python -m benchmarks.routing $(ARGS)
+
 .PHONY: bench-gpu
 OUT ?= .cache/gpu
 bench-gpu: ## Step times and control on a GPU, with the Python and vLLM that are there (under 20 minutes)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ray import serve
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 
 from replicas.emulator import EmulatedExecutor
@@ -19,6 +20,9 @@ class EmulatedEngine(VLLMEngine):
         self, vllm_engine_args: Any, vllm_engine_config: Any, placement_group: Any
     ) -> Any:
         vllm_engine_config.parallel_config.distributed_executor_backend = EmulatedExecutor
+        emulate = vllm_engine_config.additional_config["brimful"]["emulate"]
+        if serve.get_replica_context().rank.rank < emulate["slow_replicas"]:
+            emulate["time_scale"] *= emulate["slow_factor"]
         return super()._start_async_llm_engine(
             vllm_engine_args, vllm_engine_config, placement_group
         )

@@ -22,6 +22,8 @@ class EmulateSettings(Block):
     )
     noise_cv: float = Field(0.0, ge=0, description="coefficient of variation of step times")
     seed: int = Field(0, ge=0, description="of noise and tokens")
+    slow_replicas: int = Field(0, ge=0, description="so many of the replicas are slower")
+    slow_factor: float = Field(2.0, ge=1, description="their steps take this many times as long")
 
 
 class EngineSettings(Block):

@@ -1,5 +1,6 @@
 """Ray Serve's request router that sends a request where most room is left."""
 
+import logging
 import time
 from collections.abc import Container, Sequence
 from typing import Any
@@ -9,11 +10,14 @@ from ray.serve._private.common import ReplicaID
 from ray.serve._private.request_router.common import PendingRequest
 from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve._private.request_router.request_router import MultiplexMixin, RequestRouter
+from ray.util.metrics import Counter
 
 from serve_app.routing import choice, prompt, room
-from serve_app.routing.choice import HeadroomChooser, Sent
+from serve_app.routing.choice import HeadroomChooser, Outcome, Sent
 from serve_app.routing.prompt import PromptLengths, read_prompt
 from serve_app.routing.room import PROMPT_TOKENS, Asked, read_room
+
+logger = logging.getLogger("ray.serve")
 
 # Ray Serve pickles this module by value, as every process with a handle unpickles the class, the
 # proxies too, which have no runtime_env. What it is made of has to travel along.
@@ -46,6 +50,13 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self._lengths = PromptLengths()
         self._ids: tuple[Sequence[RunningReplica], Sequence[ReplicaID]] = ((), ())
         self.outcomes: dict[str, int] = {}
+        self._blind = False
+        self._routed = Counter(
+            "brimful_routed",
+            "Requests routed, by how that was decided.",
+            ("outcome", "application"),
+        )
+        self._routed.set_default_tags({"application": self._deployment_id.app_name})
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """New statistics, or another set of replicas: pushed by Ray Serve's controller."""
@@ -69,7 +80,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         if pending_request is not None:
             self._take_back(pending_request)
         chosen = self._chooser.choose(ids, asked, now_s, prefix=prefix, among=among)
-        self.outcomes[chosen.outcome] = self.outcomes.get(chosen.outcome, 0) + 1
+        self._note(chosen.outcome)
         sent = self._chooser.sent(chosen.replica, asked, now_s)
         if pending_request is not None:
             pending_request.routing_context.brimful = (chosen.replica, sent)
@@ -98,6 +109,19 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self._lengths.note(found)
         asked = Asked(PROMPT_TOKENS if tokens is None else tokens, found.max_tokens)
         return asked, found.prefix
+
+    def _note(self, outcome: Outcome) -> None:
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        self._routed.inc(tags={"outcome": outcome})
+        blind = outcome in ("sent", "random")
+        if blind != self._blind and not blind:
+            logger.info("Replicas of %s say again how much room they have.", self._deployment_id)
+        elif blind != self._blind:
+            logger.warning(
+                "No replica of %s said lately how much room it has: requests go by what was sent.",
+                self._deployment_id,
+            )
+        self._blind = blind
 
     def _take_back(self, pending: PendingRequest) -> None:
         before: tuple[ReplicaID, Sent] | None
