@@ -12,6 +12,7 @@ from controller.config import BatchingConfig
 from controller.errors import ConfigError
 
 ITL = "batching.sla.itl_ms"
+CONTROLLER = "a controller"
 
 
 def _cut_by(batching: BatchingConfig) -> str | None:
@@ -29,7 +30,7 @@ def _itl(batching: BatchingConfig) -> str | None:
 
 
 def _always(batching: BatchingConfig) -> str | None:
-    return "a controller"
+    return CONTROLLER
 
 
 # Option, the values that are refused, beside which setting of ours, and why.
@@ -99,9 +100,13 @@ def option_problems(
         if setting is not None and refused(value):
             found.append(
                 f"{where}.{key}: {value!r} is not allowed with {setting}: {why};"
-                f" allowed: {allowed}, or no {setting}"
+                f" allowed: {allowed}{_or_without(setting)}"
             )
     return found
+
+
+def _or_without(setting: str) -> str:
+    return "" if setting == CONTROLLER else f", or no {setting}"
 
 
 def check_options(batching: BatchingConfig, scheduler: Any, *, leased: bool) -> None:

@@ -8,14 +8,14 @@ import argparse
 import json
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from controller.errors import BrimfulError
 from controller.records import from_wire
 from controller.switch import Switch
+from serve_app.outcome import Outcome, Replica, lines_of
 from serve_app.snapshot import add_address, first_line
 from serve_app.snapshot import connect as join_cluster
 
@@ -23,7 +23,6 @@ WAIT_S = 10.0
 POLL_S = 0.2
 ANSWER_S = 5.0
 SETTLED_S = 5.0  # until then a controller that has just started may lack a replica's report
-MOST_NAMED = 20  # replicas that did not confirm; in a fleet of hundreds nobody reads more
 
 ABOUT = (
     "Switch control off or on while everything runs: nothing is restarted, no request is lost."
@@ -34,7 +33,7 @@ ABOUT = (
 )
 STATUS = (
     "Exit status: 0 every replica confirmed it; 1 some did not in time, and are named; 2 nothing"
-    " was switched."
+    " was switched, or no controller answered in time and the message names what may still come."
 )
 
 Call = Callable[..., Any]
@@ -42,46 +41,15 @@ Call = Callable[..., Any]
 
 
 class UnansweredError(BrimfulError):
-    """A controller did not answer; says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """What one replica made of the switch.
+    """A controller did not answer; the message is why.
 
     Args:
-        confirmed: it goes by this switch, or by a newer one.
-        enforced: whether limits are applied there now.
-        configured: whether they are while control is on (``batching.enforce``).
-        reported_s_ago: since its last report.
+        may_act: it may have received the call, and act on it all the same.
     """
 
-    group: str
-    replica: str
-    confirmed: bool
-    enforced: bool
-    configured: bool
-    reported_s_ago: float
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a switch.
-
-    Args:
-        replicas: those that it is for.
-        unanswered: controllers that were not reached, by version, and why.
-    """
-
-    enforce: bool
-    group: str | None
-    replicas: tuple[Replica, ...]
-    unanswered: dict[str, str]
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether all replicas of all controllers go by it."""
-        return not self.unanswered and all(r.confirmed for r in self.replicas)
+    def __init__(self, why: str, *, may_act: bool = False) -> None:
+        super().__init__(why)
+        self.may_act = may_act
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -154,7 +122,7 @@ def _caller(handle: Any) -> Call:
         except RayTaskError as error:
             raise UnansweredError(first_line(error.cause or error)) from None
         except RayError as error:
-            raise UnansweredError(first_line(error)) from None
+            raise UnansweredError(first_line(error), may_act=method == "switch") from None
 
     return call
 
@@ -171,11 +139,13 @@ def switch(
     """Switch control in every controller; return when all replicas confirmed, or after ``wait_s``.
 
     Raises:
-        BrimfulError: nothing was switched: no controller answers, or none knows the group.
+        BrimfulError: no controller answers, or none knows the group; says whether one that was
+            told may still switch.
     """
     _check_group(controllers, group)
     until_s = clock() + wait_s
     made: dict[str, Switch] = {}
+    may_act: set[str] = set()
     seen: dict[tuple[str, str], Replica] = {}
     while True:
         unanswered: dict[str, str] = {}
@@ -186,6 +156,8 @@ def switch(
                 known = _made_known(call, version, made, enforce=enforce, group=group)
             except UnansweredError as error:
                 unanswered[version] = str(error)
+                if error.may_act:
+                    may_act.add(version)
                 continue
             settled = settled and known["up_s"] >= SETTLED_S
             seen |= {(r.group, r.replica): r for r in _replicas(known, made[version])}
@@ -195,7 +167,7 @@ def switch(
             return outcome
         if clock() >= until_s:
             if not made:
-                raise BrimfulError(_nobody_answers(unanswered))
+                raise BrimfulError(_nobody_answers(unanswered, may_act))
             return outcome
         sleep(POLL_S)
 
@@ -253,41 +225,12 @@ def _check_group(controllers: Mapping[str, Call], group: str | None) -> None:
     raise BrimfulError(f"--group: {group!r} does not exist; {there}")
 
 
-def _nobody_answers(unanswered: Mapping[str, str]) -> str:
+def _nobody_answers(unanswered: Mapping[str, str], may_act: Collection[str] = ()) -> str:
     why = "; ".join(f"{version}: {why}" for version, why in unanswered.items())
+    if may_act:
+        return (
+            f"no batch controller answers ({why}); the switch was sent to"
+            f" {', '.join(sorted(may_act))}, and may still take effect there: `brimful status`"
+            " shows it, and this command can be run again"
+        )
     return f"nothing was switched: no batch controller answers ({why})"
-
-
-def lines_of(outcome: Outcome, wait_s: float) -> Iterator[str]:
-    """What came of it, in lines."""
-    where = "all groups, and those that come later" if outcome.group is None else outcome.group
-    yield f"Control is {'on' if outcome.enforce else 'off'} for {where}."
-    if not outcome.replicas:
-        yield "No replica is there now."
-    by_group = Counter(r.group for r in outcome.replicas)
-    for group, count in sorted(by_group.items()):
-        ours = [r for r in outcome.replicas if r.group == group]
-        yield f"  {group}: {sum(r.confirmed for r in ours)} of {count} replicas confirmed"
-        yield from _otherwise(outcome.enforce, [r for r in ours if r.confirmed])
-    late = [r for r in outcome.replicas if not r.confirmed]
-    if late:
-        yield f"Not confirmed within {wait_s:g} s:"
-        for r in late[:MOST_NAMED]:
-            yield f"  {r.replica} of {r.group}, last report {r.reported_s_ago:.1f} s ago"
-        if len(late) > MOST_NAMED:
-            yield f"  and {len(late) - MOST_NAMED} more"
-        yield "Each of them takes the switch over as soon as it reaches the controller."
-    for version, why in outcome.unanswered.items():
-        yield f"Not reached: the batch controller {version} and its replicas ({why})."
-    if outcome.unanswered:
-        yield "Run the command again."
-
-
-def _otherwise(enforce: bool, confirmed: list[Replica]) -> Iterator[str]:
-    """Replicas that have it and are not as it says."""
-    advice = sum(enforce and not r.configured for r in confirmed)
-    if advice:
-        yield f"    {advice} only report, as they are configured (batching.enforce: false)"
-    again = sum(r.enforced != (enforce and r.configured) for r in confirmed)
-    if again:
-        yield f"    {again} have been switched {'off' if enforce else 'on'} again since"

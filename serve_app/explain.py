@@ -18,6 +18,7 @@ from serve_app.snapshot import (
     connect,
     control_of,
     read_snapshot,
+    refused_lines,
     switched_off,
 )
 
@@ -64,12 +65,13 @@ def run(args: argparse.Namespace) -> int:
     snapshot = read_snapshot()
     explained = list(explanations(snapshot))
     if args.json:
-        print(json.dumps({"replicas": [asdict(one) for one in explained]}))
+        replicas = [asdict(one) for one in explained]
+        print(json.dumps({"replicas": replicas, "refused": snapshot["refused"]}))
         return 0
     width = min(shutil.get_terminal_size().columns, WIDEST)
     if off := switched_off(snapshot):
         print(textwrap.fill(off, width))
-    for line in lines(explained, width):
+    for line in lines(explained, refused_lines(snapshot), width):
         print(line)
     return 0
 
@@ -90,9 +92,13 @@ def explanations(snapshot: dict[str, Any]) -> Iterator[Explanation]:
             )
 
 
-def lines(explained: list[Explanation], width: int) -> Iterator[str]:
-    """The explanations as text, a paragraph per replica, no line longer than ``width``."""
-    if not explained:
+def lines(explained: list[Explanation], refused: list[str], width: int) -> Iterator[str]:
+    """The explanations as text, a paragraph per replica, no line longer than ``width``.
+
+    Args:
+        refused: a sentence for each replica whose report was refused.
+    """
+    if not explained and not refused:
         yield "No replica has reported yet."
     for index, one in enumerate(explained):
         if index:
@@ -102,6 +108,10 @@ def lines(explained: list[Explanation], width: int) -> Iterator[str]:
             yield from _item("  ", text, width)
         for text in one.advice:
             yield from _item("  -> ", text, width)
+    for index, line in enumerate(refused):
+        if explained and not index:
+            yield ""
+        yield from textwrap.wrap(line, width, break_on_hyphens=False)
 
 
 def _item(mark: str, text: str, width: int) -> list[str]:

@@ -76,6 +76,15 @@ def switched_off(snapshot: dict[str, Any]) -> str | None:
     return f"Control is switched off for {where}; `brimful enforce on` ends that."
 
 
+def refused_lines(snapshot: dict[str, Any]) -> list[str]:
+    """A sentence for each replica whose last report the controller refused."""
+    return [
+        f"{one['replica']} of {one['group']}: its report was refused"
+        f" {one['refused_s_ago']:.0f} s ago, it decides from its own measurements: {one['reason']}"
+        for one in snapshot["refused"]
+    ]
+
+
 def control_of(report: ReplicaReport, limits: BatchLimits) -> Control:
     """Who decides for the replica, and whether that is applied."""
     if not report.enforced:

@@ -19,6 +19,7 @@ from serve_app.snapshot import (
     add_address,
     connect,
     read_snapshot,
+    refused_lines,
     replicas_of,
     switched_off,
 )
@@ -101,12 +102,14 @@ def watch(
 
 
 def to_json(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Version, start of the controller (Unix time), and a flat object per replica."""
+    """Version, start of the controller (Unix time), a flat object per replica, and one for each
+    whose report was refused."""
     replicas = [asdict(replica) for replica in replicas_of(snapshot)]
     return {
         "version": snapshot["version"],
         "started_unix_s": snapshot["started_unix_s"],
         "replicas": replicas,
+        "refused": snapshot["refused"],
     }
 
 
@@ -116,8 +119,8 @@ def print_status(snapshot: dict[str, Any], *, wide: bool) -> None:
     plain.print(f"Batch controller {snapshot['version']}", markup=False)
     if off := switched_off(snapshot):
         plain.print(Text(off, overflow="fold"))
-    replicas = replicas_of(snapshot)
-    if not replicas:
+    replicas, refused = replicas_of(snapshot), refused_lines(snapshot)
+    if not replicas and not refused:
         plain.print("No replica has reported yet.")
     for (group, policy), members in groupby(replicas, lambda r: (r.group, r.policy)):
         ours = list(members)
@@ -129,6 +132,10 @@ def print_status(snapshot: dict[str, Any], *, wide: bool) -> None:
             if replica.late:
                 late = f"{replica.replica}: no report for {replica.reported_s_ago:.0f} s"
                 plain.print(Text(late, overflow="fold"))
+    if refused:
+        plain.print()
+    for line in refused:
+        plain.print(Text(line, overflow="fold"))
 
 
 def _count(replicas: int) -> str:

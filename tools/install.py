@@ -28,6 +28,7 @@ OPTIONS = {
 }
 VARIABLES = {
     "cert": "SSL_CERT_FILE",
+    "client-cert": "SSL_CLIENT_CERT",  # certificate and key in one file, as pip has it
     "proxy": "ALL_PROXY",
     "timeout": "UV_HTTP_TIMEOUT",
     "default-timeout": "UV_HTTP_TIMEOUT",
@@ -126,7 +127,7 @@ def uv_options(settings: Mapping[str, str]) -> list[str]:
 
 
 def uv_environment(settings: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of uv: what is set stays, pip's certificate, proxy and timeout are added."""
+    """The environment of uv: what is set stays, pip's certificates, proxy and timeout are added."""
     carried = {VARIABLES[name]: value for name, value in settings.items() if name in VARIABLES}
     if seconds := carried.get("UV_HTTP_TIMEOUT"):  # uv takes whole ones only
         carried["UV_HTTP_TIMEOUT"] = str(math.ceil(float(seconds)))

@@ -137,9 +137,8 @@ class Demo:
         ClusterError: its port is in use.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self) -> None:
         self._config: dict[str, Any] = yaml.safe_load(CONFIG.read_text())
-        self._directory = directory
         self.entry = self._config["applications"][0]["args"]["llm_configs"][0]
         loading = self.entry["model_loading_config"]
         self.model: str = loading["model_id"]
@@ -162,10 +161,10 @@ class Demo:
                     f" http_options.port in {CONFIG}"
                 ) from None
 
-    def with_sla(self, itl_ms: float) -> Path:
+    def with_sla(self, itl_ms: float, directory: Path) -> Path:
         """The configuration to deploy: as shipped, with an SLA that this machine can hold."""
         self.entry["batching"]["sla"]["itl_ms"] = itl_ms
-        path = self._directory / "serve.yaml"
+        path = directory / "serve.yaml"
         path.write_text(yaml.safe_dump(self._config))
         return path
 
@@ -193,8 +192,8 @@ def run(args: argparse.Namespace) -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)  # a log has no width of its own
-    directory = Path(tempfile.mkdtemp(prefix="brimful-demo-"))
-    demo = Demo(directory)
+    demo = Demo()
+    directory = Path(tempfile.mkdtemp(prefix="brimful-demo-"))  # stays where something goes wrong
     console.print(f"[1/7] A tiny random-weight model in {demo.model_path} ...", soft_wrap=True)
     make_tiny_model(demo.model_path)
     console.print("[2/7] Starting Ray, and timing steps on this machine (usually 20 s) ...")
@@ -210,7 +209,7 @@ def run(args: argparse.Namespace) -> int:
             f"      the SLA is {sla_ms:g} ms between two tokens"
         )
         console.print(f"[3/7] serve deploy: {demo.replicas} vLLM engines (usually 60 to 100 s) ...")
-        _deploy(cluster, demo.with_sla(sla_ms), console)
+        _deploy(cluster, demo.with_sla(sla_ms, directory), console)
         ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
         console.print(f"[4/7] Warming up with the same kind of load ({WARM_UP_S:g} s) ...")
         warm_up = make_load(times, demo.replicas, WARM_UP_S, seed=0)

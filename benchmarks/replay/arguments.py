@@ -1,15 +1,26 @@
 """The arguments of ``brimful replay``, and what they ask for together."""
 
 import argparse
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.replay.sweep import CAPS, CHUNKS, sweep_plans
+from benchmarks.replay.values import (
+    LEAST_RATE,
+    MOST_DRAFTS,
+    MOST_KV_TOKENS,
+    MOST_PHASE_S,
+    MOST_RATE,
+    count,
+    max_tokens,
+    number,
+    rate,
+    seed,
+    share,
+)
 from benchmarks.virtual.plan import EngineOptions, Plan, Speculation, parse_policy
 from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.max_tokens import SPREAD, MaxTokens
+from benchmarks.workloads.max_tokens import SPREAD
 from benchmarks.workloads.traffic import Phase, Rate, Workload
 from controller.config import Sla
 from controller.errors import ConfigError
@@ -33,14 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     traffic.add_argument(
         "--rate",
-        type=_rate,
+        type=rate,
         metavar="PER_S",
         help="requests/s, inf (all at once), own (the workload's own; default) or minutes (its"
         " own, minute by minute)",
     )
     traffic.add_argument(
         "--burstiness",
-        type=_number(0),
+        type=number(0, 100),
         metavar="CV",
         help="coefficient of variation of the gaps (default: the workload's own, else 1, Poisson)",
     )
@@ -52,20 +63,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     traffic.add_argument(
         "--requests",
-        type=_count,
+        type=count(),
         metavar="N",
         help="how many (default: all of a JSONL file, else 1000)",
     )
     traffic.add_argument(
         "--shared-prefix",
-        type=_count,
+        type=count(),
         default=0,
         metavar="TOKENS",
         help="tokens that all prompts begin with; counts with --prefix-caching",
     )
     traffic.add_argument(
         "--max-tokens",
-        type=_max_tokens,
+        type=max_tokens,
         default=SPREAD,
         metavar="RULE",
         help="how many tokens clients let a request generate, where the workload has no max_tokens:"
@@ -75,12 +86,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     traffic.add_argument(
         "--warm-up",
-        type=_count,
+        type=count(),
         metavar="N",
         help="serve N requests of another draw of the same traffic to their end before time and"
         " figures begin, so that a policy begins with what it learned of them",
     )
-    traffic.add_argument("--seed", type=_seed, default=0, help="of all that is random")
+    traffic.add_argument("--seed", type=seed, default=0, help="of all that is random")
     accelerator = parser.add_argument_group("accelerator and engine")
     accelerator.add_argument(
         "--profile",
@@ -89,11 +100,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="step times: NAME or FILE.json[:NAME] (default: %(default)s)",
     )
     accelerator.add_argument(
-        "--kv-tokens", type=_count, metavar="N", help="size of KV memory (default: the profile's)"
+        "--kv-tokens",
+        type=count(MOST_KV_TOKENS),
+        metavar="N",
+        help="size of KV memory (default: the profile's)",
     )
     accelerator.add_argument(
         "--noise",
-        type=_number(0),
+        type=number(0, 10),
         default=0.0,
         metavar="CV",
         help="coefficient of variation of step times (default: 0)",
@@ -111,11 +125,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " measured here (static is charged nothing); then no two replays are the same",
     )
     accelerator.add_argument(
-        "--speculate", type=_count, metavar="K", help="draft tokens a step (speculative decoding)"
+        "--speculate",
+        type=count(MOST_DRAFTS),
+        metavar="K",
+        help="draft tokens a step (speculative decoding)",
     )
     accelerator.add_argument(
         "--acceptance",
-        type=_share,
+        type=share,
         default=0.7,
         metavar="P",
         help="chance of a draft to be accepted after those before it (default: 0.7)",
@@ -129,8 +146,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="NAME[:key=value,...], once for each to compare (default: static)",
     )
     policies.add_argument("--sweep", action="store_true", help="add static settings on a grid")
-    policies.add_argument("--sweep-caps", nargs="+", type=_count, default=CAPS, metavar="N")
-    policies.add_argument("--sweep-chunks", nargs="+", type=_count, default=CHUNKS, metavar="N")
+    policies.add_argument("--sweep-caps", nargs="+", type=count(), default=CAPS, metavar="N")
+    policies.add_argument("--sweep-chunks", nargs="+", type=count(), default=CHUNKS, metavar="N")
     sla = parser.add_argument_group("agreement")
     sla.add_argument("--sla-itl-ms", type=float, metavar="MS", help="time between tokens")
     sla.add_argument("--sla-ttft-ms", type=float, metavar="MS", help="time to first token")
@@ -140,7 +157,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     sla.add_argument(
         "--max-median-delay-s",
-        type=_number(0),
+        type=number(0),
         default=2.0,
         metavar="S",
         help="median scheduling delay that a capacity may have, unless --sla-ttft-ms is given"
@@ -157,7 +174,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument(
         "--slots",
-        type=_count,
+        type=count(),
         default=8,
         metavar="N",
         help="batch size of the timeline's static ways (default: 8)",
@@ -236,60 +253,11 @@ def _phase(spec: str) -> Phase:
         raise
     except ValueError:
         raise ConfigError([f"phases: {spec!r} is not allowed: WORKLOAD@RATE@SECONDS"]) from None
-    if not (0 < phase.rate_per_s < math.inf and 0 < phase.seconds < math.inf):
-        raise ConfigError([f"phases: {spec!r} is not allowed: rate and seconds above 0, finite"])
+    if not (LEAST_RATE <= phase.rate_per_s <= MOST_RATE and 0 < phase.seconds <= MOST_PHASE_S):
+        raise ConfigError(
+            [
+                f"phases: {spec!r} is not allowed: a rate from {LEAST_RATE:g} to {MOST_RATE:,.0f},"
+                f" seconds above 0 up to {MOST_PHASE_S:,.0f}"
+            ]
+        )
     return phase
-
-
-def _rate(text: str) -> Rate:
-    if text == "own":
-        return "own"
-    if text == "minutes":
-        return "minutes"
-    rate = float(text)
-    if not rate > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not allowed: above 0, inf, own or minutes")
-    return rate
-
-
-def _max_tokens(text: str) -> MaxTokens:
-    match text:
-        case "spread" | "exact" | "context":
-            return text
-    try:
-        return _count(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text} is not allowed: spread, exact, context or a whole number from 1"
-        ) from None
-
-
-def _number(least: float) -> Callable[[str], float]:
-    def number(text: str) -> float:
-        value = float(text)
-        if not least <= value < math.inf:
-            raise argparse.ArgumentTypeError(f"{text} is not allowed: a number from {least:g}")
-        return value
-
-    return number
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not allowed: a number from 0 to 1")
-    return value
-
-
-def _seed(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is not allowed: a whole number from 0")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not allowed: a whole number from 1")
-    return value

@@ -19,6 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from controller.config import BatchingConfig, parse_batching
 from controller.fleet.loop import ControlLoop
+from controller.fleet.refusals import Refusals
 from controller.records import ReplicaReport, check_version, from_wire, to_wire
 from controller.switch import Switch, Switches, newest
 from controller.version import VERSION
@@ -41,6 +42,7 @@ class BatchController:
 
     def __init__(self, ends_after_s: float | None = None) -> None:
         self._loop = ControlLoop()
+        self._refusals = Refusals()
         self._configs: dict[str, BatchingConfig] = {}
         self._started_unix_s = time.time()
         self._reported_s = self._started_s = time.monotonic()
@@ -57,15 +59,28 @@ class BatchController:
             ReportError: the replica has another version; see also ``ControlLoop.exchange``.
             ConfigError: see ``ControlLoop.exchange``.
         """
-        check_version(report)
-        self._reported_s = now_s = time.monotonic()
-        taken = from_wire(ReplicaReport, report)
-        return to_wire(self._loop.exchange(taken, self._config(batching), now_s))
+        now_s = time.monotonic()
+        try:
+            check_version(report)
+            self._reported_s = now_s
+            taken = from_wire(ReplicaReport, report)
+            answer = self._loop.exchange(taken, self._config(batching), now_s)
+        except Exception as error:
+            self._refusals.refused(report, error, now_s)
+            raise
+        self._refusals.accepted(taken.group, taken.replica_id)
+        return to_wire(answer)
 
     def snapshot(self) -> dict[str, Any]:
-        """``ControlLoop.snapshot``, with ``version`` and since when this life lasts, Unix time."""
-        known = self._loop.snapshot(time.monotonic())
-        return {"version": VERSION, "started_unix_s": self._started_unix_s, **known}
+        """``ControlLoop.snapshot``, with ``version``, since when this life lasts (Unix time), and
+        the replicas whose reports were ``refused`` (``Refusals.snapshot``)."""
+        now_s = time.monotonic()
+        return {
+            "version": VERSION,
+            "started_unix_s": self._started_unix_s,
+            **self._loop.snapshot(now_s),
+            "refused": self._refusals.snapshot(now_s),
+        }
 
     def switch(self, enforce: bool, group: str | None) -> dict[str, Any]:
         """Switch control off or on, for one group or all (None); replicas get it as they report.

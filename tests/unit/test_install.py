@@ -58,6 +58,11 @@ def test_what_is_set_for_uv_stays() -> None:
     }
 
 
+def test_a_certificate_that_names_the_client_is_uvs_too() -> None:
+    settings = pip_settings("global.client-cert='/etc/client.pem'")
+    assert uv_environment(settings, {}) == {"SSL_CLIENT_CERT": "/etc/client.pem"}
+
+
 def test_uv_waits_whole_seconds() -> None:
     assert uv_environment({"timeout": "15.5"}, {}) == {"UV_HTTP_TIMEOUT": "16"}
 

@@ -86,3 +86,12 @@ def test_the_line_names_key_value_reason_and_what_is_allowed() -> None:
         " the time between two tokens is that of several steps there, and steps are what is"
         " timed; allowed: 1 (tensor_parallel_size shards a model, too), or no batching.sla.itl_ms"
     )
+
+
+def test_no_replica_can_go_without_a_controller_so_that_is_not_proposed() -> None:
+    (line,) = option_problems(batching(), {"data_parallel_size": 2}, "engine", leased=True)
+    assert line == (
+        "engine.data_parallel_size: 2 is not allowed with a controller: each rank has an engine of"
+        " its own, and limits reach one engine of a replica; allowed: 1, and a replica for each"
+        " rank"
+    )

@@ -1,5 +1,6 @@
 """Snapshots of real control loops: one replica, or a fleet that is hard to fit into a terminal."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from controller.config import BatchingConfig
@@ -23,11 +24,13 @@ def snapshot_of(
     *exchanges: tuple[ReplicaReport, BatchingConfig],
     later_s: float = 2.5,
     switched: str | None = None,
+    refused: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """What the actor hands out ``later_s`` after these exchanges.
 
     Args:
         switched: the group for which control was switched off then.
+        refused: replicas whose reports were refused.
     """
     loop = ControlLoop()
     for report_, config in exchanges:
@@ -35,7 +38,8 @@ def snapshot_of(
     if switched is not None:
         loop.switch(enforce=False, group=switched, unix_s=1.0)
     known = loop.snapshot(10.0 + later_s)
-    return {"version": "0.1.0+0a1b2c3d", "started_unix_s": 1.0, **known}
+    told = {"version": "0.1.0+0a1b2c3d", "started_unix_s": 1.0, "refused": list(refused)}
+    return {**told, **known}
 
 
 def busy(**changes: Any) -> ReplicaReport:

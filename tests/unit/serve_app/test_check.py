@@ -1,6 +1,7 @@
 """``brimful check`` on Serve configurations: each wrong input and the one line it gets."""
 
 import copy
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -225,6 +226,36 @@ def test_the_command_prints_every_problem_and_exits_with_2(tmp_path, capsys):
         f"error: {path}: {unknown('top level', 'proxy_locaton', 'proxy_location')}",
         f"error: {path}: {unknown(f'{PLACE}.scaling', 'drain', 'drain_s')}",
     ]
+
+
+def test_for_scripts_all_that_was_found_is_one_json_object(tmp_path, monkeypatch, capsys):
+    for name in DIRECT.env:
+        monkeypatch.delenv(name, raising=False)
+    sound, wrong, away = (tmp_path / f"{name}.yaml" for name in ("sound", "wrong", "away"))
+    sound.write_text(yaml.safe_dump(put(config(), (*ENTRY, "deployment_config"), {})))
+    wrong.write_text(yaml.safe_dump(put(config(), (*ENTRY, "scaling", "drain"), 1)))
+
+    assert main(["check", "--json", "--no-paths", str(sound), str(wrong), str(away)]) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert list(told) == ["ok", "files"]
+    assert told["ok"] is False
+    assert [list(one) for one in told["files"]] == [["file", "problems", "notes", "summary"]] * 3
+    first, second, third = told["files"]
+    assert first == {
+        "file": str(sound),
+        "problems": [],
+        "notes": [f"{PLACE}.scaling: has no effect without deployment_config.autoscaling_config"],
+        "summary": [
+            "llm at /: model m, policy adaptive, 50 ms between tokens at p99, 2 to 64 running,"
+            " 1 replica"
+        ],
+    }
+    assert second["file"] == str(wrong)
+    assert second["problems"] == [unknown(f"{PLACE}.scaling", "drain", "drain_s")]
+    assert third["problems"] == ["cannot read it: No such file or directory"]
+
+    assert main(["check", "--json", "--no-paths", str(sound)]) == 0
+    assert json.loads(capsys.readouterr().out) == {"ok": True, "files": [first]}
 
 
 def test_the_shipped_configs_pass(tmp_path, monkeypatch, capsys):

@@ -1,15 +1,18 @@
 """What ``brimful explain`` says of one replica, and what it advises."""
 
+import argparse
+import json
 from typing import Any
 
 import pytest
 
 from controller.config import BatchingConfig
 from controller.records import BatchLimits, BoundSteps, ReplicaReport, StepModel
+from serve_app import explain
 from serve_app.advice import advice_on
 from serve_app.explain import explanations, facts, lines
 from tests.builders import batching, engine, limits, moments_of, report
-from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, fleet
+from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, busy, fleet, snapshot_of
 
 MODEL = StepModel(0.02, 2e-4, 1e-8, 1e-4, 0.0, 0.0)
 SLA = batching(policy="adaptive", sla={"itl_ms": 30})
@@ -91,7 +94,7 @@ def test_where_no_request_waits_nothing_is_advised() -> None:
 
 def test_in_80_columns_no_line_is_longer() -> None:
     explained = list(explanations(fleet()))
-    text = list(lines(explained, 80))
+    text = list(lines(explained, [], 80))
     assert max(map(len, text)) <= 80
     assert f"{LONG_REPLICA}, group {LONG_GROUP}"[:70] in " ".join(text)
     assert [one.replica for one in explained].count(LONG_REPLICA) == 1
@@ -104,4 +107,66 @@ def test_a_replica_with_another_engine_is_told_by_its_own() -> None:
 
 
 def test_without_replicas_it_says_that() -> None:
-    assert list(lines([], 80)) == ["No replica has reported yet."]
+    assert list(lines([], [], 80)) == ["No replica has reported yet."]
+
+
+REFUSED = {"group": "g", "replica": "r9", "reason": "unknown key 'x'", "refused_s_ago": 3.2}
+
+
+def test_replicas_whose_reports_are_refused_stand_at_the_end() -> None:
+    told = "r9 of g: its report was refused 3 s ago"
+    (line,) = lines([], explain.refused_lines(snapshot_of(refused=[REFUSED])), 200)
+    assert line.startswith(told)
+    assert line.endswith("measurements: unknown key 'x'")
+    both = snapshot_of((busy(), SLA), refused=[REFUSED])
+    text = list(lines(list(explanations(both)), explain.refused_lines(both), 80))
+    assert text[text.index("") + 1].startswith(told)
+    assert max(map(len, text)) <= 80
+
+
+def explained(
+    snapshot: dict[str, Any], *argv: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> str:
+    """What the command prints of this snapshot."""
+    monkeypatch.setattr(explain, "connect", lambda address: None)
+    monkeypatch.setattr(explain, "read_snapshot", lambda: snapshot)
+    parser = argparse.ArgumentParser()
+    explain.add_arguments(parser)
+    assert explain.run(parser.parse_args(argv)) == 0
+    printed: str = capsys.readouterr().out
+    return printed
+
+
+def test_for_scripts_all_is_one_json_object(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = snapshot_of((busy(), SLA), refused=[REFUSED])
+    told = json.loads(explained(known, "--json", monkeypatch=monkeypatch, capsys=capsys))
+    (one,) = explanations(known)
+    assert told == {
+        "replicas": [
+            {
+                "group": "g",
+                "replica": "x7k2m9qa",
+                "control": "on",
+                "max_running": one.max_running,
+                "set_by": "memory",
+                "facts": list(one.facts),
+                "advice": list(one.advice),
+            }
+        ],
+        "refused": [REFUSED],
+    }
+    assert len(one.facts) > 3
+    assert one.advice
+
+
+def test_json_has_every_replica_of_a_fleet_and_of_none_it_is_empty(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = json.loads(explained(fleet(), "--json", monkeypatch=monkeypatch, capsys=capsys))
+    assert len(told["replicas"]) == 9
+    assert {one["control"] for one in told["replicas"]} == {"on", "fallback", "off", "advice"}
+    none = explained(snapshot_of(), "--json", monkeypatch=monkeypatch, capsys=capsys)
+    assert json.loads(none) == {"replicas": [], "refused": []}
+    assert "No replica" in explained(snapshot_of(), monkeypatch=monkeypatch, capsys=capsys)

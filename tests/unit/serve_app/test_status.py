@@ -111,6 +111,19 @@ def test_where_nobody_has_reported_that_is_said(capsys: pytest.CaptureFixture[st
     assert "No replica has reported yet." in shown(capsys, snapshot_of(), wide=False)
 
 
+def test_a_replica_whose_report_is_refused_is_named_with_the_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refused = {"group": "g", "replica": "r9", "reason": "unknown key 'x'", "refused_s_ago": 3.2}
+    for exchanges in ((), (HEARD,)):
+        known = snapshot_of(*exchanges, refused=[refused])
+        text = " ".join(shown(capsys, known, wide=False).split())
+        assert "r9 of g: its report was refused 3 s ago" in text
+        assert "unknown key 'x'" in text
+        assert "No replica has reported yet." not in text
+        assert to_json(known)["refused"] == [refused]
+
+
 def test_scripts_get_a_flat_object_per_replica() -> None:
     known = json.loads(json.dumps(to_json(snapshot_of(HEARD))))
     assert known["version"] == "0.1.0+0a1b2c3d"

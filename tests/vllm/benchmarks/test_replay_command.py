@@ -150,7 +150,7 @@ def test_plot_and_timeline_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
         (("--find-capacity", "--rate", "3", "--sla-itl-ms", "50"), "leave --rate and --phases out"),
         (("--find-capacity", "--warm-up", "3", "--sla-itl-ms", "50"), "leave --warm-up out"),
         (("--phases", "fixed:1,1@3"), "error: phases: 'fixed:1,1@3' is not allowed"),
-        (("--phases", "fixed:1,1@0@5"), "rate and seconds above 0, finite"),
+        (("--phases", "fixed:1,1@0@5"), "a rate from 0.001 to 1,000,000, seconds above 0 up to"),
         (("--phases", "fixed:1,1@3@5", "--rate", "3"), "leave --rate, --requests out"),
         (("--workload", "fixed:9,9", "--rate", "minutes"), "has no rate by minute"),
         (("--workload", "fixed:9,9", "--kv-tokens", "16"), "error: kv-tokens: 16 is not allowed"),

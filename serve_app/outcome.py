@@ -1,0 +1,81 @@
+"""What came of switching control: which replicas confirmed it, and that in lines."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MOST_NAMED = 20  # replicas that did not confirm; in a fleet of hundreds nobody reads more
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What one replica made of the switch.
+
+    Args:
+        confirmed: it goes by this switch, or by a newer one.
+        enforced: whether limits are applied there now.
+        configured: whether they are while control is on (``batching.enforce``).
+        reported_s_ago: since its last report.
+    """
+
+    group: str
+    replica: str
+    confirmed: bool
+    enforced: bool
+    configured: bool
+    reported_s_ago: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a switch.
+
+    Args:
+        replicas: those that it is for.
+        unanswered: controllers that were not reached, by version, and why.
+    """
+
+    enforce: bool
+    group: str | None
+    replicas: tuple[Replica, ...]
+    unanswered: dict[str, str]
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether all replicas of all controllers go by it."""
+        return not self.unanswered and all(r.confirmed for r in self.replicas)
+
+
+def lines_of(outcome: Outcome, wait_s: float) -> Iterator[str]:
+    """What came of it, in lines."""
+    where = "all groups, and those that come later" if outcome.group is None else outcome.group
+    yield f"Control is {'on' if outcome.enforce else 'off'} for {where}."
+    if not outcome.replicas:
+        yield "No replica is there now."
+    by_group = Counter(r.group for r in outcome.replicas)
+    for group, count in sorted(by_group.items()):
+        ours = [r for r in outcome.replicas if r.group == group]
+        yield f"  {group}: {sum(r.confirmed for r in ours)} of {count} replicas confirmed"
+        yield from _otherwise(outcome.enforce, [r for r in ours if r.confirmed])
+    late = [r for r in outcome.replicas if not r.confirmed]
+    if late:
+        yield f"Not confirmed within {wait_s:g} s:"
+        for r in late[:MOST_NAMED]:
+            yield f"  {r.replica} of {r.group}, last report {r.reported_s_ago:.1f} s ago"
+        if len(late) > MOST_NAMED:
+            yield f"  and {len(late) - MOST_NAMED} more"
+        yield "Each of them takes the switch over as soon as it reaches the controller."
+    for version, why in outcome.unanswered.items():
+        yield f"Not reached: the batch controller {version} and its replicas ({why})."
+    if outcome.unanswered:
+        yield "Run the command again."
+
+
+def _otherwise(enforce: bool, confirmed: list[Replica]) -> Iterator[str]:
+    """Replicas that have it and are not as it says."""
+    advice = sum(enforce and not r.configured for r in confirmed)
+    if advice:
+        yield f"    {advice} only report, as they are configured (batching.enforce: false)"
+    again = sum(r.enforced != (enforce and r.configured) for r in confirmed)
+    if again:
+        yield f"    {again} have been switched {'off' if enforce else 'on'} again since"
