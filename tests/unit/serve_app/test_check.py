@@ -1,16 +1,12 @@
 """``brimful check`` on Serve configurations: each wrong input and the one line it gets."""
 
 import copy
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Target
-from serve_app.cli import main
 from tests.serve_configs import APP, DIRECT, ENTRY, HERE, config, entry, put, refused, unknown
 
 ROOT = Path(__file__).parents[3]
@@ -214,82 +210,12 @@ def test_serve_reads_one_document_only(check):
     ]
 
 
-def test_the_command_prints_every_problem_and_exits_with_2(tmp_path, capsys):
-    path = tmp_path / "serve.yaml"
-    data = put(config(), (*ENTRY, "scaling", "drain"), 1)
-    path.write_text(yaml.safe_dump(put(data, ("proxy_locaton",), 1)))
-
-    assert main(["check", str(path)]) == 2
-    printed = capsys.readouterr()
-    assert "ok" not in printed.out
-    assert [line for line in printed.err.splitlines() if line.startswith("error: ")] == [
-        f"error: {path}: {unknown('top level', 'proxy_locaton', 'proxy_location')}",
-        f"error: {path}: {unknown(f'{PLACE}.scaling', 'drain', 'drain_s')}",
-    ]
-
-
-def test_for_scripts_all_that_was_found_is_one_json_object(tmp_path, monkeypatch, capsys):
-    for name in DIRECT.env:
-        monkeypatch.delenv(name, raising=False)
-    sound, wrong, away = (tmp_path / f"{name}.yaml" for name in ("sound", "wrong", "away"))
-    sound.write_text(yaml.safe_dump(put(config(), (*ENTRY, "deployment_config"), {})))
-    wrong.write_text(yaml.safe_dump(put(config(), (*ENTRY, "scaling", "drain"), 1)))
-
-    assert main(["check", "--json", "--no-paths", str(sound), str(wrong), str(away)]) == 2
-    told = json.loads(capsys.readouterr().out)
-    assert list(told) == ["ok", "files"]
-    assert told["ok"] is False
-    assert [list(one) for one in told["files"]] == [["file", "problems", "notes", "summary"]] * 3
-    first, second, third = told["files"]
-    assert first == {
-        "file": str(sound),
-        "problems": [],
-        "notes": [f"{PLACE}.scaling: has no effect without deployment_config.autoscaling_config"],
-        "summary": [
-            "llm at /: model m, policy adaptive, 50 ms between tokens at p99, 2 to 64 running,"
-            " 1 replica"
-        ],
-    }
-    assert second["file"] == str(wrong)
-    assert second["problems"] == [unknown(f"{PLACE}.scaling", "drain", "drain_s")]
-    assert third["problems"] == ["cannot read it: No such file or directory"]
-
-    assert main(["check", "--json", "--no-paths", str(sound)]) == 0
-    assert json.loads(capsys.readouterr().out) == {"ok": True, "files": [first]}
-
-
-def test_the_shipped_configs_pass(tmp_path, monkeypatch, capsys):
-    # cpu.yaml names a model that `brimful demo` makes before it deploys.
-    model = tmp_path / ".cache" / "tiny-llama"
-    model.mkdir(parents=True)
-    (model / "config.json").write_text("{}")
-    monkeypatch.chdir(tmp_path)
-    for name, value in DIRECT.env.items():
-        monkeypatch.setenv(name, value)
-
-    files = sorted((ROOT / "configs").glob("*.yaml"))
-    assert main(["check", *map(str, files)]) == 0
-    printed = capsys.readouterr()
-    assert printed.out.splitlines()[-1] == "ok"
-    assert "note: " not in printed.err
-
-
 def test_checking_neither_starts_nor_joins_ray(check):
     import ray
 
     check(config(), DIRECT)
 
     assert not ray.is_initialized()
-
-
-def test_the_command_line_starts_without_vllm_or_ray():
-    code = (
-        "import sys; from serve_app.cli import main\n"
-        "try: main(['check', '--help'])\n"
-        "except SystemExit: pass\n"
-        "assert not {'vllm', 'torch', 'ray'} & sys.modules.keys()"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True)
 
 
 def test_classes_are_checked_and_described(check):
