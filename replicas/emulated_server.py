@@ -5,9 +5,11 @@ from typing import Any
 from ray import serve
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 
+from replicas.core_process import quick_imports
 from replicas.emulator import EmulatedExecutor
 from replicas.server import BrimfulServer
 from replicas.settings import parse_settings
+from replicas.startup import REPLICA
 
 
 class EmulatedEngine(VLLMEngine):
@@ -19,13 +21,15 @@ class EmulatedEngine(VLLMEngine):
     def _start_async_llm_engine(
         self, vllm_engine_args: Any, vllm_engine_config: Any, placement_group: Any
     ) -> Any:
+        REPLICA.ends("configuration")
         vllm_engine_config.parallel_config.distributed_executor_backend = EmulatedExecutor
         emulate = vllm_engine_config.additional_config["brimful"]["emulate"]
         if serve.get_replica_context().rank.rank < emulate["slow_replicas"]:
             emulate["time_scale"] *= emulate["slow_factor"]
-        return super()._start_async_llm_engine(
-            vllm_engine_args, vllm_engine_config, placement_group
-        )
+        with quick_imports():
+            return super()._start_async_llm_engine(
+                vllm_engine_args, vllm_engine_config, placement_group
+            )
 
 
 class EmulatedServer(BrimfulServer):

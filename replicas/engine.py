@@ -16,7 +16,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from vllm.platforms import current_platform
 from vllm.utils.ompmultiprocessing import OMPProcessManager
 
+from replicas.core_process import quick_imports
 from replicas.settings import parse_settings
+from replicas.startup import REPLICA
 
 SLICE_OF_GPU = 0.001  # what Ray Serve LLM's own task on the same bundle asks for
 
@@ -31,13 +33,16 @@ class BrimfulEngine(VLLMEngine):
     def _start_async_llm_engine(
         self, vllm_engine_args: Any, vllm_engine_config: Any, placement_group: Any
     ) -> Any:
-        start = super()._start_async_llm_engine
-        if parse_settings(vllm_engine_config.additional_config).executor != "in_process":
-            return start(vllm_engine_args, vllm_engine_config, placement_group)
-        vllm_engine_config.parallel_config.distributed_executor_backend = "uni"
-        # EngineCore is spawned in there, and inherits the environment.
-        with worker_environment(vllm_engine_config, placement_group):
-            return start(vllm_engine_args, vllm_engine_config, placement_group)
+        REPLICA.ends("configuration")
+        with contextlib.ExitStack() as spawning:
+            spawning.enter_context(quick_imports())
+            if parse_settings(vllm_engine_config.additional_config).executor == "in_process":
+                vllm_engine_config.parallel_config.distributed_executor_backend = "uni"
+                # EngineCore is spawned in there, and inherits the environment.
+                spawning.enter_context(worker_environment(vllm_engine_config, placement_group))
+            return super()._start_async_llm_engine(
+                vllm_engine_args, vllm_engine_config, placement_group
+            )
 
 
 @contextlib.contextmanager

@@ -7,18 +7,28 @@ import time
 from typing import Any
 
 from ray import serve
+from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_stats_enabled
 from ray.exceptions import RayTaskError
-from ray.llm._internal.serve.core.server.llm_server import LLMServer
-from vllm.v1.engine.exceptions import EngineDeadError
 
 from controller.config import BatchingConfig, parse_batching
 from controller.fleet.actor import get_controller
 from controller.records import Mode, ReplicaReport, from_wire
 from replicas import channel
 from replicas.autoscaling_stats import autoscaling_stats
-from replicas.engine import BrimfulEngine
 from replicas.metrics import ReplicaMetrics
 from replicas.routing_stats import KEY, routing_stats
+from replicas.startup import REPLICA, gc_paused
+
+with gc_paused():  # these import vLLM
+    from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
+    from ray.llm._internal.serve.core.server.llm_server import LLMServer
+    from ray.llm._internal.serve.observability.usage_telemetry.usage import (
+        push_telemetry_report_for_all_models,
+    )
+    from vllm.utils.gc_utils import freeze_gc_heap
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    from replicas.engine import BrimfulEngine
 
 logger = logging.getLogger("ray.serve")
 
@@ -35,7 +45,11 @@ class BrimfulServer(LLMServer):
     _default_engine_cls = BrimfulEngine
 
     async def start(self) -> None:
+        REPLICA.ends("imports")
         await super().start()
+        REPLICA.ends("engine")
+        freeze_gc_heap()  # as vLLM's own server does
+        logger.info("%s", REPLICA)
         settings = self._llm_config.engine_kwargs["additional_config"]["brimful"]
         self._link = ControlLink(
             self.engine._engine_client,
@@ -45,6 +59,20 @@ class BrimfulServer(LLMServer):
             metrics=ReplicaMetrics(),
         )
         self._link_task = asyncio.create_task(self._link.run())
+
+    async def _start_engine(self) -> None:
+        """As Ray Serve LLM does, but that nobody waits for its telemetry.
+
+        It makes an actor for it, which takes seconds and 250 MB, also where nothing may be sent.
+        """
+        await self.engine.start()
+        if usage_stats_enabled():
+            self._telemetry = asyncio.create_task(asyncio.to_thread(self._report_usage))
+
+    def _report_usage(self) -> None:
+        push_telemetry_report_for_all_models(all_models=[self._llm_config])
+        if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
+            record_extra_usage_tag(TagKey.LLM_SERVE_DIRECT_STREAMING_ENABLED, "1")
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What ``serve_app.autoscaling`` scales by: read by Ray Serve, replica by replica."""

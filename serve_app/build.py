@@ -6,12 +6,15 @@ from typing import Any
 
 from pydantic import ValidationError
 from ray.serve import Application
-from ray.serve.llm import LLMConfig, LLMServingArgs, build_openai_app
 
 from controller.errors import ConfigError
 from controller.validation import join, problems, unknown_key
+from replicas.startup import gc_paused
 from serve_app.config import ray_llm_config
 from serve_app.source import read_documents
+
+with gc_paused():  # it imports vLLM
+    from ray.serve.llm import LLMConfig, LLMServingArgs, build_openai_app
 
 KEYS = tuple(LLMServingArgs.model_fields)
 

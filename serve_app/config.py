@@ -17,6 +17,7 @@ from serve_app.routing.settings import parse_router, request_router_config
 
 SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
 SERVER = "replicas.server:BrimfulServer"
+MODEL_FILES = "replicas.model_files:FetchedByReplica"
 EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
 AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
 EMULATED_SERVER = "replicas.emulated_server:EmulatedServer"
@@ -94,6 +95,7 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
         deployment["autoscaling_config"] = autoscaling
     _route(entry, deployment, where)
     return {
+        "callback_config": {"callback_class": MODEL_FILES},
         **rest,
         "server_cls": EMULATED_SERVER if emulate else SERVER,
         "engine_kwargs": {

@@ -33,6 +33,7 @@ ENVIRONMENT = {
     # This cluster is gone in minutes and its REST interface is on loopback.
     AUTH_MODE: "disabled",
 }
+POLL_S = 0.2
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
 
@@ -95,7 +96,7 @@ class LocalCluster:
             with contextlib.suppress(requests.RequestException):
                 if requests.get(f"{self.dashboard_url}/api/version", timeout=5).ok:
                     return
-            time.sleep(0.5)
+            time.sleep(POLL_S)
         raise ClusterError(f"Ray did not answer within {START_TIMEOUT_S} s; see {self.log_path}")
 
     def deploy(self, config: Path) -> None:

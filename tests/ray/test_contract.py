@@ -19,6 +19,10 @@ from ray.llm._internal.serve.core.server.llm_server import (
 )
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 from ray.llm._internal.serve.engines.vllm.vllm_models import VLLMEngineConfig
+from ray.llm._internal.serve.utils.node_initialization_utils import (
+    initialize_node,
+    initialize_remote_node,
+)
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 from ray.serve.context import ReplicaContext
 from ray.serve.llm import LLMConfig
@@ -154,3 +158,28 @@ def test_direct_streaming_still_goes_by_its_variable(key: str) -> None:
     from ray.llm._internal.serve import constants
 
     assert f'"{key}"' in inspect.getsource(constants)
+
+
+def test_the_engine_is_still_started_with_these_steps_and_no_others() -> None:
+    # BrimfulServer takes its place: telemetry in a thread, and none where nothing may be sent.
+    source = inspect.getsource(LLMServer._start_engine)
+    code = [line.strip() for line in source.splitlines() if not line.strip().startswith("#")]
+    assert [line for line in code if line] == [
+        "async def _start_engine(self):",
+        "if self.engine is None:",
+        'raise ValueError("Engine is not set")',
+        "await self.engine.start()",
+        "push_telemetry_report_for_all_models(all_models=[self._llm_config])",
+        "if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:",
+        'record_extra_usage_tag(TagKey.LLM_SERVE_DIRECT_STREAMING_ENABLED, "1")',
+    ]
+
+
+def test_a_callback_may_still_fetch_the_model_files_in_the_place_of_ray_serve_llms_tasks() -> None:
+    source = inspect.getsource(VLLMEngine.start)
+    before, _, after = source.partition("if callback.ctx.run_init_node:")
+    assert 'run_callback("on_before_node_init")' in before
+    assert after.lstrip().startswith("await initialize_node(self.llm_config)")
+    # What a task does on a node, and what becomes of its answer.
+    assert list(inspect.signature(initialize_remote_node).parameters) == ["llm_config"]
+    assert "get_engine_config().hf_model_id = paths[0]" in inspect.getsource(initialize_node)

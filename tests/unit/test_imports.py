@@ -20,8 +20,10 @@ LIGHT = [
     "replicas.routing_stats",
     "replicas.governor",
     "replicas.channel",
+    "replicas.core_process",
     "replicas.executor",
     "replicas.settings",
+    "replicas.startup",
     "replicas.profile_file",
     "serve_app",
     "serve_app.cli",
@@ -36,6 +38,7 @@ LIGHT = [
 MAY_IMPORT_RAY = {
     "replicas/engine.py",
     "controller/fleet/actor.py",
+    "replicas/model_files.py",
     "replicas/server.py",
     "replicas/emulated_server.py",
     "replicas/metrics.py",

@@ -11,6 +11,7 @@ from serve_app.autoscaling import CapacityPolicy
 from serve_app.config import (
     AUTOSCALING_POLICY,
     EMULATED_SERVER,
+    MODEL_FILES,
     SCHEDULER,
     SERVER,
     parse_scaling,
@@ -223,3 +224,10 @@ def test_emulated_classes_have_slower_agreements() -> None:
     emulate = {"profile": "paper-fig3", "time_scale": 2.0}
     made = ray_llm_config(entry(classes=CLASSES, emulate=emulate))
     assert brimful(made)["classes"]["fast"]["ttft_ms"] == 200
+
+
+def test_a_replica_fetches_its_model_files_itself_where_no_callback_is_given() -> None:
+    mine = {"callback_class": "mine:Callback"}
+
+    assert ray_llm_config(entry())["callback_config"] == {"callback_class": MODEL_FILES}
+    assert ray_llm_config(entry(callback_config=mine))["callback_config"] == mine

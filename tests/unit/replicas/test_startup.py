@@ -1,0 +1,60 @@
+"""What a replica says of its start, and who can read it."""
+
+import gc
+import pickle
+
+import pytest
+
+from replicas.core_process import RunEngineCore
+from replicas.startup import StartUp, gc_paused, read_phases
+
+
+def started(*phases: tuple[str, float]) -> StartUp:
+    now_s = [100.0]
+    start = StartUp(100.0, clock=lambda: now_s[0])
+    for phase, seconds in phases:
+        now_s[0] += seconds
+        start.ends(phase)
+    return start
+
+
+def test_phases_follow_each_other() -> None:
+    start = started(("process", 1.5), ("imports", 8.0), ("engine", 12.25))
+
+    assert start.phases == {"process": 1.5, "imports": 8.0, "engine": 12.25}
+    assert str(start) == ("Replica started in 21.8 s: process 1.5 s, imports 8.0 s, engine 12.2 s")
+
+
+def test_a_phase_that_ends_twice_is_added_up() -> None:
+    assert started(("a", 1.0), ("b", 2.0), ("a", 3.0)).phases == {"a": 4.0, "b": 2.0}
+
+
+def test_the_last_start_in_a_log_is_read() -> None:
+    first, last = started(("process", 9.0)), started(("process", 0.5), ("model files", 12.0))
+    log = f"INFO 04:56 -- {first}\nINFO 04:57 -- {last}\nINFO 04:58 -- Started HTTP 8.0 server\n"
+
+    assert read_phases(log) == {"process": 0.5, "model files": 12.0}
+    assert read_phases("INFO 04:58 -- Started HTTP server\n") is None
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_collection_is_as_it_was_after_a_pause(was_on: bool) -> None:
+    (gc.enable if was_on else gc.disable)()
+    try:
+        with pytest.raises(ImportError), gc_paused():
+            assert not gc.isenabled()
+            raise ImportError
+        assert gc.isenabled() == was_on
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+def test_nothing_is_collected_from_when_enginecores_function_is_unpickled() -> None:
+    sent = pickle.dumps(RunEngineCore())
+    try:
+        assert isinstance(pickle.loads(sent), RunEngineCore)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -1,0 +1,27 @@
+"""What of vLLM the shorter start leans on."""
+
+import inspect
+
+from vllm.utils.gc_utils import freeze_gc_heap
+from vllm.v1.engine.core import EngineCoreProc
+from vllm.v1.engine.utils import CoreEngineProcManager
+
+from replicas.core_process import RunEngineCore, quick_imports
+
+
+def test_enginecore_is_still_spawned_with_this_function_as_its_target() -> None:
+    assert isinstance(EngineCoreProc.__dict__["run_engine_core"], staticmethod)
+    source = inspect.getsource(CoreEngineProcManager.__init__)
+    assert "target=EngineCoreProc.run_engine_core" in source
+    assert "context.Process(" in source
+
+
+def test_the_function_is_another_one_only_while_engines_are_started() -> None:
+    theirs = EngineCoreProc.run_engine_core
+    with quick_imports():
+        assert isinstance(EngineCoreProc.run_engine_core, RunEngineCore)
+    assert EngineCoreProc.run_engine_core is theirs
+
+
+def test_vllm_still_freezes_what_lives_when_its_own_server_is_up() -> None:
+    assert "gc.freeze()" in inspect.getsource(freeze_gc_heap)
