@@ -23,6 +23,7 @@ PARTS = {
     "G4": "g4_phases.run",
     "G3": "g3_capacity.run",
     "G3-variants": "g3_variants.run",
+    "G3-own-code": "g3_variants.own_code",
     "G3-knobs": "g3_knobs.run",
     "corners": "corners.run",
     "X": "extras.run",
