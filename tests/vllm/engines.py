@@ -1,6 +1,7 @@
 """Real vLLM engines inside the test's own process, their scheduler within reach between steps."""
 
 import itertools
+import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,11 +52,26 @@ def engine(
         if async_scheduling:
             patch.setattr(CpuPlatform, "check_and_update_config", _keep_async_scheduling)
         # In float32, the size of a batch does not decide which of two near tokens wins.
-        llm = LLM(str(model), enforce_eager=True, dtype="float32", **sizes | cache | args)
+        with _no_worker_left():
+            llm = LLM(str(model), enforce_eager=True, dtype="float32", **sizes | cache | args)
     try:
         yield llm
     finally:
         llm.llm_engine.engine_core.shutdown()
+
+
+@contextmanager
+def _no_worker_left() -> Iterator[None]:
+    """Where an engine does not start, the worker that it has started already is ended."""
+    before = multiprocessing.active_children()
+    try:
+        yield
+    except BaseException:
+        for worker in multiprocessing.active_children():
+            if worker not in before:
+                worker.kill()
+                worker.join()
+        raise
 
 
 @classmethod

@@ -1,7 +1,5 @@
 """``brimful enforce`` against controllers and replicas that are here, without Ray."""
 
-import argparse
-import json
 from typing import Any
 
 import pytest
@@ -155,6 +153,24 @@ def test_a_replica_that_has_not_reported_to_a_restarted_controller_is_waited_for
     assert [(r.replica, r.confirmed) for r in outcome.replicas] == [("a1", True), ("a2", False)]
 
 
+def test_what_a_controller_confirmed_before_it_was_restarted_does_not_count() -> None:
+    fleet = fleet_of("a1", "a2")
+    fleet.members["a2"].reports_arrive = False
+    ticks = iter(range(100))
+
+    def sleep(_: float) -> None:
+        if next(ticks) == 2:  # a1 has confirmed; the new controller never sees it
+            fleet.restart()
+            fleet.members["a1"].reports_arrive, fleet.members["a2"].reports_arrive = False, True
+        fleet.period()
+
+    outcome = enforce.switch(
+        fleet.calls(), enforce=False, group=None, wait_s=5.0, clock=lambda: fleet.now_s, sleep=sleep
+    )
+    assert [(r.replica, r.confirmed) for r in outcome.replicas] == [("a1", False), ("a2", True)]
+    assert not outcome.confirmed
+
+
 def test_a_controller_that_has_just_started_is_given_time_to_receive_all_reports(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -258,39 +274,3 @@ def test_without_replicas_it_says_so_and_holds_for_the_first() -> None:
     fleet.join("a1")
     fleet.period()
     assert fleet.enforced() == {"a1": False}
-
-
-def arguments(*argv: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    enforce.add_arguments(parser)
-    return parser.parse_args(argv)
-
-
-@pytest.mark.parametrize(("arrives", "status"), [(True, 0), (False, 1)])
-def test_the_exit_status_says_whether_all_confirmed_and_json_says_who(
-    arrives: bool,
-    status: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    fleet = fleet_of("a1")
-    fleet.members["a1"].reports_arrive = arrives
-    monkeypatch.setattr(enforce, "connect", lambda address: fleet.calls())
-    monkeypatch.setitem(enforce.switch.__kwdefaults__, "sleep", lambda _: fleet.period())
-    assert enforce.run(arguments("off", "--json", "--wait", "0.05")) == status
-    told = json.loads(capsys.readouterr().out)
-    assert (told["enforce"], told["group"], told["confirmed"]) == (False, None, arrives)
-    (replica,) = told["replicas"]
-    assert (replica["replica"], replica["confirmed"], replica["enforced"]) == (
-        "a1",
-        arrives,
-        not arrives,
-    )
-
-
-@pytest.mark.parametrize("wait", ["nan", "inf", "-1", "soon"])
-def test_a_wait_that_is_none_is_refused(wait: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        arguments("off", "--wait", wait)
-    assert ended.value.code == 2
-    assert f"--wait: {wait!r} is not allowed: a finite number from 0" in capsys.readouterr().err

@@ -91,6 +91,7 @@ async def test_a_switch_is_applied_at_once_and_logged_once(linked, monkeypatch, 
 
     # The report that meets the switch, and the one right after it that says it is applied.
     assert [r.enforced for r in reports] == [True] * 3 + [False] * 3 + [True] * 3
+    assert max(slept) <= 0.5  # two a second
     assert [s > 0 for s in slept] == [True, True, False, True, True, False, True, True, True]
     said = [m for m in caplog.messages if "replica r1" in m]
     assert [m.split(":")[0] for m in said] == ["Control is switched off", "Control is switched on"]

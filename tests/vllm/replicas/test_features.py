@@ -1,6 +1,7 @@
 """Each feature of vLLM under a cap that moves: it works, and greedy answers are vLLM's own."""
 
 import json
+import multiprocessing
 import re
 
 import pytest
@@ -241,9 +242,11 @@ def test_a_mixture_of_experts(tiny_mixtral):
 
 def test_a_misspelt_setting_stops_the_engine_and_names_itself(tiny_llama):
     misspelt = {"brimful": {"batching": {"sla": {"itl_msec": 50}}}}
+    workers = multiprocessing.active_children()
 
     with (
         pytest.raises(ConfigError, match="unknown key 'itl_msec'; did you mean 'itl_ms'"),
         engine(ours=True, model=tiny_llama, additional_config=misspelt),
     ):
         pass
+    assert multiprocessing.active_children() == workers

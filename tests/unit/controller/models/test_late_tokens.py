@@ -63,6 +63,18 @@ def test_a_grant_covers_the_next_two_steps_and_no_third() -> None:
     assert not after(True, True).allows(80)
 
 
+def test_the_older_of_two_grants_is_used_up_first() -> None:
+    account = LateTokens(90)
+    account.observe(2000, late=False)  # 151.15
+    account.grant(30)
+    account.observe(1, late=False)  # 121.08, and 30 are in flight
+    account.grant(50)
+    account.observe(40, late=True)  # the 30 and 10 of the 50 are used: 73.01
+    account.observe(40, late=True)  # the 40 that are left cover these: 74.94
+    assert account.allows(74)
+    assert not account.allows(75)
+
+
 def test_old_tokens_fade() -> None:
     account = LateTokens(90)
     for _ in range(20 * MEMORY_STEPS):
