@@ -1,7 +1,10 @@
 """What of vLLM the shorter start leans on."""
 
 import inspect
+from dataclasses import fields
 
+from vllm import envs
+from vllm.engine.arg_utils import EngineArgs
 from vllm.utils.gc_utils import freeze_gc_heap
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import CoreEngineProcManager
@@ -25,3 +28,15 @@ def test_the_function_is_another_one_only_while_engines_are_started() -> None:
 
 def test_vllm_still_freezes_what_lives_when_its_own_server_is_up() -> None:
     assert "gc.freeze()" in inspect.getsource(freeze_gc_heap)
+
+
+def test_vllm_still_knows_what_a_new_replica_is_told_to_go_by() -> None:
+    assert {"VLLM_ENABLE_STARTUP_PLAN", "VLLM_CACHE_ROOT"} <= envs.environment_variables.keys()
+    known = {field.name for field in fields(EngineArgs)}
+    assert known >= {
+        "safetensors_load_strategy",
+        "kv_cache_memory_bytes",
+        "cudagraph_capture_sizes",
+        "enforce_eager",
+        "enable_sleep_mode",
+    }
