@@ -76,6 +76,10 @@ bench-controller: install ## Cost of the controller with 1,000 replicas: CPU sha
 bench-routing: install ## HeadroomRouter beside others, one replica of four at half speed (under 10 minutes)
 	$(BIN)/python -m benchmarks.routing $(ARGS)
 
+.PHONY: bench-path
+bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
+	$(BIN)/python -m benchmarks.path $(ARGS)
+
 .PHONY: bench-gpu
 OUT ?= .cache/gpu
 bench-gpu: ## Step times and control on a GPU, with the Python and vLLM that are there (under 20 minutes)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from ray.serve import Application
+from ray.serve.config import RequestRouterConfig
 
 from controller.errors import ConfigError
 from controller.validation import join, problems, unknown_key
@@ -32,9 +33,27 @@ def build_app(args: Mapping[str, Any] | LLMServingArgs) -> Application:
     """
     checked = serving_args(args)
     try:
-        return build_openai_app(checked)
+        app = build_openai_app(checked)
     except ValueError as error:  # Ray's own rules, as that direct streaming takes one model
         raise ConfigError([f"args: {error}"]) from None
+    if app._ingress_request_router and not any(map(needs_llm_router, checked.llm_configs)):
+        _leave_it_to_haproxy(app)
+    return app
+
+
+def _leave_it_to_haproxy(app: Application) -> None:
+    """Let HAProxy send each request where fewest are open, without asking a router's replica."""
+    app._ingress_request_router = None
+    # Ray Serve LLM's round robin was meant for that router, and is refused without one.
+    app._bound_deployment = app._bound_deployment.options(
+        request_router_config=RequestRouterConfig()
+    )
+
+
+def needs_llm_router(config: LLMConfig) -> bool:
+    """Whether somebody has to be asked for a replica: a request router, or who knows adapters."""
+    named = config.deployment_config.get("request_router_config")
+    return named is not None or config.lora_config is not None
 
 
 def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:

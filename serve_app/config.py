@@ -13,7 +13,7 @@ from controller.validation import parse
 from replicas.executor import Executor, backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings
-from serve_app.routing.settings import parse_router, request_router_config
+from serve_app.routing.settings import by_haproxy, parse_router, request_router_config
 
 SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
 SERVER = "replicas.server:BrimfulServer"
@@ -22,6 +22,8 @@ EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
 AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
 EMULATED_SERVER = "replicas.emulated_server:EmulatedServer"
 BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine")
+# The replica's two event loops become one: each token would be handed from one to the other.
+ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
 
 
 class ScalingConfig(Block):
@@ -94,9 +96,12 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
         )
         deployment["autoscaling_config"] = autoscaling
     _route(entry, deployment, where)
+    runtime_env = _mapping(rest, "runtime_env", where)
+    given = _mapping(runtime_env, "env_vars", f"{where}.runtime_env")
     return {
         "callback_config": {"callback_class": MODEL_FILES},
         **rest,
+        "runtime_env": {**runtime_env, "env_vars": {**ONE_LOOP, **given}},
         "server_cls": EMULATED_SERVER if emulate else SERVER,
         "engine_kwargs": {
             **engine_kwargs,
@@ -111,7 +116,8 @@ def _route(entry: dict[str, Any], deployment: dict[str, Any], where: str) -> Non
     """Name our router to Ray Serve, where the deployment does not name one."""
     router = parse_router(entry.get("router"), f"{where}.router")
     if deployment.get("request_router_config") is None:
-        deployment["request_router_config"] = request_router_config(router)
+        if not by_haproxy(router if entry.get("router") is not None else None, deployment):
+            deployment["request_router_config"] = request_router_config(router)
     elif entry.get("router") is not None:
         problem = f"{where}.router: is not allowed with deployment_config.request_router_config"
         raise ConfigError([f"{problem}, which names a router, too; leave one of them out"])

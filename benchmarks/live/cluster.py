@@ -24,6 +24,8 @@ ENVIRONMENT = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
     "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1",
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
+    # Of Ray's four, on two cores, each wakes for a few chunks at a time.
+    "RAY_SERVE_HAPROXY_NBTHREAD": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_TARGET_DEVICE": "cpu",
@@ -82,6 +84,11 @@ class LocalCluster:
             # of the cores, and niceness counts only inside of one.
             process_group=0,
         )
+
+    @property
+    def pid(self) -> int:
+        """Of the process that all others of the cluster descend from."""
+        return self._process.pid
 
     def wait_started(self) -> None:
         """Return once Ray's REST interface answers.

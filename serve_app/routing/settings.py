@@ -1,5 +1,6 @@
 """The ``router`` block of an entry of ``llm_configs``, and what becomes of it."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -18,10 +19,12 @@ CLASSES = {
 class RouterConfig(Block):
     """Which replica gets a request. All but ``policy`` is of ``headroom`` alone."""
 
-    policy: Literal["headroom", "round_robin", "power_of_two"] = Field(
+    policy: Literal["headroom", "haproxy", "round_robin", "power_of_two"] = Field(
         "headroom",
-        description="headroom: where most room is left; the others are Ray Serve's own, and under"
-        " direct streaming its power_of_two draws one replica at random",
+        description="headroom: where most room is left; haproxy: where fewest requests are open at"
+        " this HAProxy, which asks no router then (what one fixed replica has by default); the"
+        " others are Ray Serve's own, and under direct streaming its power_of_two draws one"
+        " replica at random",
     )
     choices: int = Field(2, ge=2, le=16, description="replicas that are compared for a request")
     stats_period_s: float = Field(
@@ -43,6 +46,19 @@ def parse_router(data: Any, where: str = "router") -> RouterConfig:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
     return parse(RouterConfig, {} if data is None else data, where)
+
+
+def by_haproxy(router: RouterConfig | None, deployment: Mapping[str, Any]) -> bool:
+    """Whether no request router is named to Ray Serve, so that HAProxy chooses the replica alone.
+
+    Args:
+        router: None: the entry has no ``router`` block. Then a deployment of one replica for good
+            has none either, as there is nothing to choose.
+        deployment: ``deployment_config``.
+    """
+    if router is not None:
+        return router.policy == "haproxy"
+    return not deployment.get("autoscaling_config") and deployment.get("num_replicas") == 1
 
 
 def request_router_config(config: RouterConfig) -> dict[str, Any]:

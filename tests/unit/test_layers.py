@@ -25,6 +25,7 @@ LAYERS = (
     "benchmarks/contests",
     "benchmarks/live",
     "benchmarks/routing",
+    "benchmarks/path",
     "benchmarks/cost",
     "benchmarks/papers",
     "benchmarks/gpu",

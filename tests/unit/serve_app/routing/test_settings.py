@@ -41,6 +41,29 @@ def test_requests_go_where_most_room_is_unless_another_way_is_named() -> None:
     assert other["request_routing_stats_period_s"] == 2
 
 
+ONE = {"num_replicas": 1}
+
+
+@pytest.mark.parametrize(
+    ("keys", "asked"),
+    [
+        ({"deployment_config": ONE}, False),
+        ({"router": {"policy": "haproxy"}}, False),
+        ({"router": {"policy": "haproxy"}, "deployment_config": {"num_replicas": 3}}, False),
+        ({"deployment_config": ONE, "router": {}}, True),
+        ({"deployment_config": ONE, "router": {"policy": "power_of_two"}}, True),
+        ({"deployment_config": {"num_replicas": 2}}, True),
+        ({"deployment_config": {"num_replicas": "auto"}}, True),
+        ({"deployment_config": {"autoscaling_config": {"max_replicas": 2}}}, True),
+    ],
+)
+def test_no_router_is_asked_where_haproxy_is_to_choose_or_there_is_nothing_to_choose(
+    keys: dict[str, Any], asked: bool
+) -> None:
+    made = ray_llm_config({"model_loading_config": MODEL, **keys})
+    assert ("request_router_config" in made["deployment_config"]) is asked
+
+
 def test_a_router_that_is_named_to_ray_serve_itself_stays() -> None:
     mine = {"request_router_class": "mine:Router"}
     assert routed_by(deployment_config={"request_router_config": mine}) == mine

@@ -1,0 +1,192 @@
+"""Rounds: every server in turn, warm and alone on the machine, under the same loads."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from benchmarks.live.load import prompts
+from benchmarks.live.tiny_model import make_tiny_model
+from benchmarks.path.client import Load, LoadError, Seen
+from benchmarks.path.engine_itl import Histogram, engine_itl, since
+from benchmarks.path.processes import idle_cores, spent_s
+from benchmarks.path.stacks import ADAPTIVE, MODEL, Running, Stack, running
+from benchmarks.report.document import ROOT
+
+MAX_TOKENS = 64
+PROMPT_WORDS = (18, 24)  # about as many tokens as are generated
+# How often each stream asks again: two to four seconds a load, as many requests in all servers.
+TURNS = {1: 8, 8: 6, 32: 4, 64: 3}
+WARM_STREAMS = 16
+SETTLE_S = 1.5  # what a server that was stopped has to catch up with
+IDLE_S = 5.0
+ENGINE_STREAMS = 32  # where the engine's own time between tokens is set beside the client's
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One load on one server.
+
+    Args:
+        cpu_s: of the server's processes, by kind.
+        engine_itl: of the same load, in the engine, where it was asked.
+    """
+
+    stack: str
+    round: int
+    streams: int
+    seen: Seen
+    cpu_s: dict[str, float]
+    engine_itl: Histogram | None = None
+
+    def cpu_s_per_1000(self) -> dict[str, float]:
+        """CPU seconds of the server per 1,000 tokens, by kind of process."""
+        return {kind: 1000 * spent / self.seen.tokens for kind, spent in self.cpu_s.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """What a server costs at rest.
+
+    Args:
+        started_s: until it answered, others being stopped.
+        memory_bytes: of its processes; shared pages in shares.
+        idle_cores: while nothing is asked.
+    """
+
+    started_s: float
+    memory_bytes: int
+    idle_cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All that was measured; loads in the order in which they ran."""
+
+    loads: list[Measured] = field(default_factory=list)
+    rest: dict[str, At] = field(default_factory=dict)
+
+
+class Client:
+    """The client's process."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.path.client"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def send(self, url: str, streams: int, turns: int) -> Seen:
+        """One load; what the client saw.
+
+        Raises:
+            LoadError: an answer was not whole, or the client ended.
+        """
+        asked = tuple(prompts(streams * turns, PROMPT_WORDS, seed=streams))
+        load = Load(url, MODEL, streams, turns, MAX_TOKENS, asked)
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps(_plain(load)) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "the client ended"}
+        if "error" in answer:
+            raise LoadError(f"{url}, {streams} streams: {answer['error']}")
+        seen = answer["seen"]
+        pairs = {key: tuple(seen[key]) for key in ("ttft_ms", "itl_ms")}
+        return Seen(**(seen | pairs))
+
+    def end(self) -> None:
+        """End the process."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def _plain(load: Load) -> dict[str, Any]:
+    return {name: getattr(load, name) for name in Load.__slots__}
+
+
+def measure(
+    stages: Sequence[Sequence[Stack]], streams: Sequence[int], rounds: int, turns: int | None
+) -> Found:
+    """All stages one after another; the servers of a stage are up together and take turns.
+
+    While one is measured, the processes of all others are stopped: they take no CPU.
+
+    Args:
+        streams: of the loads, each a measurement.
+        turns: how often each stream asks; None: ``TURNS``.
+    """
+    found = Found()
+    model = make_tiny_model(ROOT / ".cache" / "tiny-llama")
+    steps = rounds * len(streams) * sum(map(len, stages))
+    with contextlib.ExitStack() as stack, tqdm(total=steps, file=sys.stderr) as bar:
+        client = Client()
+        stack.callback(client.end)
+        for stage in stages:
+            with contextlib.ExitStack() as up:
+                logs = Path(up.enter_context(tempfile.TemporaryDirectory()))
+                servers = [_start(up, one, model, logs, client, found, bar) for one in stage]
+                for number in range(rounds):
+                    # Who begins alternates, so that a machine that slows down is no one's fault.
+                    for server in servers[:: 1 if number % 2 else -1]:
+                        _turn(server, client, streams, turns, number, found, bar)
+    return found
+
+
+def _start(
+    up: contextlib.ExitStack,
+    stack: Stack,
+    model: Path,
+    logs: Path,
+    client: Client,
+    found: Found,
+    bar: Any,
+) -> Running:
+    bar.set_description(f"{stack.name} starts")
+    server = up.enter_context(running(stack, model, logs))
+    client.send(server.url, 64, 1)  # the first load after a start is cold
+    time.sleep(IDLE_S)  # Ray Serve goes on for seconds after it said RUNNING
+    found.rest.setdefault(
+        stack.name,
+        At(server.started_s, server.tree.memory_bytes(), idle_cores(server.tree, IDLE_S)),
+    )
+    server.tree.stop()
+    return server
+
+
+def _turn(
+    server: Running,
+    client: Client,
+    streams: Sequence[int],
+    turns: int | None,
+    number: int,
+    found: Found,
+    bar: Any,
+) -> None:
+    name = server.stack.name
+    bar.set_description(name)
+    server.tree.resume()
+    time.sleep(SETTLE_S)
+    client.send(server.url, WARM_STREAMS, 1)
+    for count in streams:
+        asked = name == ADAPTIVE and count == ENGINE_STREAMS and server.address is not None
+        earlier = engine_itl(server.address) if asked else None
+        before = server.tree.cpu_s()
+        seen = client.send(server.url, count, turns or TURNS.get(count, 1))
+        cpu_s = spent_s(before, server.tree.cpu_s())
+        itl = since(engine_itl(server.address), earlier) if earlier is not None else None
+        found.loads.append(Measured(name, number, count, seen, cpu_s, itl))
+        bar.update()
+    server.tree.stop()

@@ -1,0 +1,190 @@
+"""The figures of ``make bench-path``: ratios paired by round, and the tables behind them."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from benchmarks.path.client import Seen
+from benchmarks.path.engine_itl import percentile_ms
+from benchmarks.path.measure import ENGINE_STREAMS, MAX_TOKENS, Found, Measured
+from benchmarks.path.stacks import (
+    ADAPTIVE,
+    BARE,
+    ENGINE,
+    IN_PROCESS,
+    RAY_DEFAULT,
+    RAY_DIRECT,
+    STACKS,
+    STATIC,
+)
+from benchmarks.report.bootstrap import Estimate, geometric_mean, mean
+from benchmarks.report.document import markdown_table
+from benchmarks.report.rows import Row, Section, shown
+
+STREAMS, TTFT_STREAMS = 64, 32
+# id, above, below, the target.
+RATIOS = (
+    ("adaptive_over_bare_64", ADAPTIVE, BARE, 1.0),
+    ("static_over_bare_64", STATIC, BARE, 1.0),
+    ("adaptive_over_bare_in_process_64", ADAPTIVE, IN_PROCESS, 0.95),
+    ("static_over_bare_in_process_64", STATIC, IN_PROCESS, 0.95),
+    ("adaptive_over_ray_direct_64", ADAPTIVE, RAY_DIRECT, 1.1),
+    ("static_over_ray_direct_64", STATIC, RAY_DIRECT, 1.1),
+    ("adaptive_over_static_64", ADAPTIVE, STATIC, 0.99),
+    ("ray_direct_over_bare_64", RAY_DIRECT, BARE, None),
+    ("ray_default_over_bare_64", RAY_DEFAULT, BARE, None),
+)
+TTFT_MS, ITL_MS = 10.0, 3.0
+
+
+class Loads:
+    """What was measured, by server and streams."""
+
+    def __init__(self, loads: Sequence[Measured]) -> None:
+        self._loads = loads
+
+    def of(self, stack: str, streams: int) -> list[Measured]:
+        """One a round; a server of two stages has two a round."""
+        return [one for one in self._loads if (one.stack, one.streams) == (stack, streams)]
+
+    def pairs(self, above: str, below: str, streams: int) -> list[tuple[Measured, Measured]]:
+        """The same round's loads of both, of the stage in which both were up."""
+        first, second = self.of(above, streams), self.of(below, streams)
+        rounds = min(len(first), len(second))
+        if above == RAY_DEFAULT:  # the later stage
+            return list(zip(first[-rounds:], second[-rounds:], strict=True))
+        return list(zip(first[:rounds], second[:rounds], strict=True)) if rounds else []
+
+    def median(self, stack: str, streams: int, figure: Callable[[Measured], float]) -> float:
+        """Over rounds."""
+        return median(map(figure, self.of(stack, streams)))
+
+
+def section(found: Found, streams: Sequence[int], rounds: int) -> Section:
+    """Rows for what was measured of them, and tables."""
+    loads = Loads(found.loads)
+    rows = [*_ratios(loads), *_latencies(loads)]
+    if client := [one.seen.waited_frac for one in found.loads if one.streams == STREAMS]:
+        rows.append(
+            Row(
+                "client_waited_frac_64",
+                "share of the time in which the client waited for a core",
+                "",
+                mean(client),
+            )
+        )
+    names = [stack.name for stack in STACKS if stack.name in found.rest]
+    return Section(
+        "path",
+        "what the way to the client costs beside bare vLLM",
+        _text(streams, rounds),
+        tuple(rows),
+        (
+            _what_each_is(names),
+            _client_table(loads, names, streams),
+            *_cpu_tables(loads, names, streams),
+            _rest_table(found, names),
+        ),
+        max_tokens=None,
+    )
+
+
+def _ratios(loads: Loads) -> list[Row]:
+    rows = []
+    for id_, above, below, target in RATIOS:
+        if pairs := loads.pairs(above, below, STREAMS):
+            ratios = [a.seen.tokens_per_s / b.seen.tokens_per_s for a, b in pairs]
+            what = f"tokens/s of {above} over {below}, {STREAMS} streams"
+            rows.append(Row(id_, what, "ratio", geometric_mean([ratios]), target))
+    return rows
+
+
+def _latencies(loads: Loads) -> list[Row]:
+    rows = []
+    for other, target in ((BARE, TTFT_MS), (IN_PROCESS, None)):
+        if pairs := loads.pairs(ADAPTIVE, other, TTFT_STREAMS):
+            more = [a.seen.ttft_ms[0] - b.seen.ttft_ms[0] for a, b in pairs]
+            id_ = f"adaptive_ttft_over_{other.replace('-', '_')}_{TTFT_STREAMS}_ms"
+            what = f"median TTFT of adaptive less that of {other}, {TTFT_STREAMS} streams"
+            rows.append(Row(id_, what, "ms", _median(more), at_most=target))
+    over = [
+        one.seen.itl_ms[1] - percentile_ms(one.engine_itl, 99)
+        for one in loads.of(ADAPTIVE, ENGINE_STREAMS)
+        if one.engine_itl is not None
+    ]
+    if over:
+        id_ = f"adaptive_itl_p99_over_engine_{ENGINE_STREAMS}_ms"
+        what = f"p99 ITL at the client less the engine's, adaptive, {ENGINE_STREAMS} streams"
+        rows.append(Row(id_, what, "ms", _median(over), at_most=ITL_MS))
+    return rows
+
+
+def _median(values: Sequence[float]) -> Estimate:
+    if len(values) == 1:
+        return Estimate(values[0], values[0], values[0])
+    return Estimate(median(values), min(values), max(values), "min to max", len(values))
+
+
+def _text(streams: Sequence[int], rounds: int) -> str:
+    counts = ", ".join(map(str, streams))
+    options = ", ".join(f"{key}={value}" for key, value in ENGINE.items())
+    return (
+        f"{rounds} rounds of {counts} streams at a time, each of {MAX_TOKENS} tokens after a prompt"
+        " of about as many; the servers in turn, who begins alternates. A server that has not its"
+        " turn is stopped (SIGSTOP), so each has the machine for itself, with one client process."
+        f" All in one session, at niceness 0. The tiny model on one thread: `{options}`. Figures"
+        " are medians over rounds, ratios of tokens/s geometric means of the rounds' ratios. The"
+        " engine's ITL is that of the replica's report, 12% wide bins, interpolated."
+    )
+
+
+def _what_each_is(names: Sequence[str]) -> str:
+    rows = [(stack.name, stack.what) for stack in STACKS if stack.name in names]
+    return markdown_table(("server", "what it is"), rows)
+
+
+CLIENT: tuple[tuple[str, Callable[[Seen], float]], ...] = (
+    ("tokens/s", lambda seen: seen.tokens_per_s),
+    ("TTFT p50, ms", lambda seen: seen.ttft_ms[0]),
+    ("TTFT p99, ms", lambda seen: seen.ttft_ms[1]),
+    ("ITL p50, ms", lambda seen: seen.itl_ms[0]),
+    ("ITL p99, ms", lambda seen: seen.itl_ms[1]),
+    ("chunks per token", lambda seen: seen.events / seen.tokens),
+    ("client waited, of the time", lambda seen: seen.waited_frac),
+    ("client's cores", lambda seen: seen.cpu_s / seen.seconds),
+)
+
+
+def _client_table(loads: Loads, names: Sequence[str], streams: Sequence[int]) -> str:
+    lines = []
+    for count in streams:
+        for name in names:
+            found = loads.of(name, count)
+            figures = [median(figure(one.seen) for one in found) for _, figure in CLIENT]
+            lines.append((f"{count}, {name}", *map(shown, figures)))
+    return markdown_table(("streams, server", *(name for name, _ in CLIENT)), lines)
+
+
+def _cpu_tables(loads: Loads, names: Sequence[str], streams: Sequence[int]) -> list[str]:
+    """CPU seconds per 1,000 tokens by kind of process, a table per number of streams."""
+    tables = []
+    for count in streams:
+        spent = {name: [one.cpu_s_per_1000() for one in loads.of(name, count)] for name in names}
+        kinds = sorted({kind for rounds in spent.values() for one in rounds for kind in one})
+        lines = []
+        for name in names:
+            parts = [median(one.get(kind, 0.0) for one in spent[name]) for kind in kinds]
+            total = median(sum(one.values()) for one in spent[name])
+            lines.append((name, *(f"{part:.3f}" for part in (*parts, total))))
+        head = (f"CPU s per 1,000 tokens, {count} streams", *kinds, "all")
+        tables.append(markdown_table(head, lines))
+    return tables
+
+
+def _rest_table(found: Found, names: Sequence[str]) -> str:
+    lines = []
+    for name in names:
+        rest = found.rest[name]
+        memory = rest.memory_bytes / 2**30
+        lines.append((name, *map(shown, (rest.started_s, memory, rest.idle_cores))))
+    head = ("at rest", "start, s", "memory (PSS), GiB", "cores when idle")
+    return markdown_table(head, lines)

@@ -1,0 +1,224 @@
+"""The servers that ``make bench-path`` compares: the same model and engine arguments in all."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+import yaml
+
+from benchmarks.live.cluster import ENVIRONMENT, local_cluster
+from benchmarks.path.processes import Tree
+from benchmarks.report.document import ROOT
+
+MODEL = "tiny"
+ENGINE: dict[str, Any] = {
+    "max_num_seqs": 256,
+    "max_num_batched_tokens": 2048,
+    "max_model_len": 512,
+    "block_size": 32,
+    "kv_cache_memory_bytes": 128 << 20,
+    "enable_prefix_caching": False,
+    "enforce_eager": True,
+    "dtype": "float32",
+}
+# One thread for the model: the rest of the two cores is the path's.
+WORKER = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+START_TIMEOUT_S = 600
+# What ``make demo`` sets and Ray has otherwise.
+AS_SHIPPED = {
+    "RAY_SERVE_HAPROXY_NBTHREAD": "4",
+    "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "10",
+}
+PLAIN = AS_SHIPPED | {
+    "RAY_SERVE_ENABLE_HA_PROXY": "0",
+    "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "0",
+}
+# A cluster that is stopped for minutes must not take its own checks for failed ones.
+BEARS_A_STOP = {
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "600",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "600",
+    "RAY_health_check_failure_threshold": "1000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One way to serve the model.
+
+    Args:
+        name: in tables, and for ``--only``.
+        what: in words.
+        module: of a bare vLLM server; None: Ray Serve.
+        import_path: of the application's builder.
+        blocks: what is added to the entry of ``llm_configs``.
+        environment: of every Ray process, beside ``benchmarks.live.cluster.ENVIRONMENT``.
+    """
+
+    name: str
+    what: str
+    module: str | None = None
+    import_path: str = "serve_app:build_app"
+    blocks: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+BARE = "bare"
+IN_PROCESS = "bare-in-process"
+RAY_DEFAULT = "ray-default"
+RAY_DIRECT = "ray-direct"
+STATIC = "static"
+ADAPTIVE = "adaptive"
+RAYS = "ray.serve.llm:build_openai_app"
+STACKS = (
+    Stack(BARE, "vLLM's API server as shipped", module="vllm.entrypoints.openai.api_server"),
+    Stack(IN_PROCESS, "the same, the model in EngineCore's process", module="benchmarks.path.bare"),
+    Stack(RAY_DEFAULT, "Ray Serve LLM, its own ingress", None, RAYS, {}, PLAIN),
+    Stack(RAY_DIRECT, "Ray Serve LLM, direct streaming", None, RAYS, {}, AS_SHIPPED),
+    Stack(STATIC, "ours, `static`", blocks={"batching": {"policy": "static"}}),
+    Stack(ADAPTIVE, "ours, `adaptive`", blocks={"batching": {"policy": "adaptive"}}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that answers.
+
+    Args:
+        url: ``/v1`` follows.
+        tree: its processes.
+        address: of the Ray cluster; None: there is none.
+        started_s: how long it took to come up.
+    """
+
+    stack: Stack
+    url: str
+    tree: Tree
+    address: str | None
+    started_s: float
+
+
+@contextlib.contextmanager
+def running(stack: Stack, model: Path, logs: Path) -> Iterator[Running]:
+    """The server for a ``with`` block, in this process's session and at its niceness."""
+    begin_s = time.monotonic()
+    start = _ray if stack.module is None else _bare
+    with start(stack, model, logs) as (url, tree, address):
+        yield Running(stack, url, tree, address, time.monotonic() - begin_s)
+
+
+Started = tuple[str, Tree, str | None]
+
+
+@contextlib.contextmanager
+def _bare(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", str(stack.module), "--model", str(model)]
+    command += ["--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)]
+    for key, value in ENGINE.items():
+        option = key.replace("_", "-")
+        if isinstance(value, bool):
+            command += [f"--{option}" if value else f"--no-{option}"]
+        else:
+            command += [f"--{option}", str(value)]
+    environment = os.environ | ENVIRONMENT | WORKER | {"PYTHONPATH": str(ROOT)}
+    log = logs / f"{stack.name}.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command, env=environment, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT
+        )
+        tree = Tree(process.pid)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait_ready(process, f"{url}/health", log)
+            yield url, tree, None
+        finally:
+            tree.resume()
+            process.terminate()
+            process.wait()
+
+
+def _wait_ready(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
+    until_s = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < until_s:
+        if process.poll() is not None:
+            raise RuntimeError(f"vLLM's server ended:\n{log.read_text()[-2000:]}")
+        with contextlib.suppress(requests.RequestException):
+            if requests.get(url, timeout=5).ok:
+                return
+        time.sleep(0.5)
+    raise RuntimeError(f"vLLM's server did not answer within {START_TIMEOUT_S} s; see {log}")
+
+
+@contextlib.contextmanager
+def _ray(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
+    port, metrics, stats = free_ports(3)
+    own = logs / stack.name
+    own.mkdir()
+    apart = _apart(metrics, stats)
+    environment = {**stack.environment, **BEARS_A_STOP, **apart, "RAY_worker_niceness": "0"}
+    config = {
+        "proxy_location": "HeadOnly",
+        "http_options": {"host": "127.0.0.1", "port": port},
+        "applications": [application(stack, model)],
+    }
+    path = own / "serve.yaml"
+    path.write_text(yaml.safe_dump(config))
+    with local_cluster(environment, directory=ROOT, logs=own, cpus=4) as cluster:
+        tree = Tree(cluster.pid)
+        try:
+            cluster.deploy(path)
+            cluster.wait_running(START_TIMEOUT_S, lambda now: None)
+            yield f"http://127.0.0.1:{port}", tree, cluster.gcs_address
+        finally:
+            tree.resume()
+
+
+def _apart(metrics: int, stats: int) -> dict[str, str]:
+    """What keeps clusters of one machine out of each other's way."""
+    first = 20_000 + metrics % 100 * 100  # a hundred ports for replicas
+    return {
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(metrics),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(stats),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(first),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(first + 100),
+    }
+
+
+def application(stack: Stack, model: Path) -> dict[str, Any]:
+    """The Serve application of one replica."""
+    entry = {
+        "model_loading_config": {"model_id": MODEL, "model_source": str(model)},
+        "accelerator_config": {"kind": "cpu"},
+        "placement_group_config": {"bundle_per_worker": {"CPU": 0.5}},
+        "runtime_env": {"env_vars": WORKER},
+        "engine_kwargs": ENGINE,
+        "deployment_config": {
+            "num_replicas": 1,
+            "ray_actor_options": {"num_cpus": 0.5},
+            "health_check_timeout_s": 600,
+        },
+        **stack.blocks,
+    }
+    return {
+        "name": stack.name,
+        "route_prefix": "/",
+        "import_path": stack.import_path,
+        "args": {"llm_configs": [entry]},
+    }
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
