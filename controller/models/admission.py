@@ -91,11 +91,7 @@ class Admission:
         return fitting, batch.together
 
     def forecast(
-        self,
-        running: Requests,
-        candidates: Requests,
-        kv_used: int,
-        held_elsewhere: int = 0,
+        self, running: Requests, candidates: Requests, kv_used: int, held_elsewhere: int
     ) -> Forecast:
         """The batch with the first candidate, the first two, and so on."""
         return self._forecast(running, candidates, kv_used, held_elsewhere).together

@@ -45,7 +45,7 @@ class KvMemory:
     block_tokens: int
 
     def has_room_for_all(
-        self, running: Requests, candidates: Requests, longest: int, used: int, elsewhere: int = 0
+        self, running: Requests, candidates: Requests, longest: int, used: int, elsewhere: int
     ) -> bool:
         """Whether it holds them all even where each generates ``longest`` more, or all it may.
 
@@ -63,7 +63,7 @@ class KvMemory:
         running: Requests,
         candidates: Requests,
         used: int,
-        elsewhere: int = 0,
+        elsewhere: int,
     ) -> BatchForecast:
         """How it goes on. Arguments as in ``has_room_for_all``."""
         frac, common = self.kept(running, used - elsewhere)

@@ -92,6 +92,29 @@ def test_where_an_empty_slot_costs_nothing_memory_hardly_ever_overflows() -> Non
     assert 40 <= priced(0.0, 1e-4) <= 50
 
 
+@pytest.mark.parametrize(("kv_tokens", "starts"), [(117, 1), (116, 0)])
+def test_a_prompt_and_a_block_have_to_leave_room(kv_tokens: int, starts: int) -> None:
+    model = StepModel(0.02, 2e-4, 1e-7, 0.0, 0.0, 0.0)  # a preemption costs nothing
+    one = Admission(kv_tokens, 16, None)
+    assert one.fitting(requests(0), requests(1), 0, model)[0] == starts
+
+
+@pytest.mark.parametrize(("kv_tokens", "starts"), [(132, 1), (131, 0)])
+def test_what_cannot_overflow_starts_at_any_price(kv_tokens: int, starts: int) -> None:
+    # 100, a block, and 16 at the last horizon.
+    dear = StepModel(0.0, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
+    one = Admission(kv_tokens, 16, None)
+    assert one.fitting(requests(0), requests(1, most=19), 0, dear)[0] == starts
+
+
+def test_each_that_starts_makes_the_next_ones_preemption_dearer() -> None:
+    # r is B / 200. At the r of the first one alone 101 would start.
+    spread = Admission(11_800, 16, None)
+    for k in range(500):
+        spread.finished(1 + 37 * k % 256)
+    assert spread.fitting(requests(0), requests(110), 0, MODEL)[0] == 92
+
+
 def test_the_dearer_a_preemption_the_fewer_start() -> None:
     spread = Admission(11_800, 16, None)
     for k in range(500):
@@ -158,20 +181,46 @@ def theta_after(applied: bool, epsilon: float = 0.1) -> float:
 def test_an_end_moves_theta_where_admission_went_by_it() -> None:
     assert theta_after(applied=True) == pytest.approx(1 - 0.2 * 0.1)
     assert theta_after(applied=False) == 1.0
+    one = Admission(11_800, 16, 0.1)
+    one.finished(10)  # it did unless something else is said
+    assert one.theta is not None
+    assert one.theta.value == pytest.approx(1 - 0.2 * 0.1)
 
 
-def test_preemptions_of_one_step_move_theta_once() -> None:
+def test_preemptions_within_8_steps_move_theta_once() -> None:
     one = Admission(11_800, 16, 0.02)
     assert one.theta is not None
     for _ in range(9):
         one.stepped()
     one.preempted()
-    one.preempted()
-    assert one.theta.value == pytest.approx(1.2)
-    for _ in range(8):
+    for _ in range(7):
         one.stepped()
     one.preempted()
+    assert one.theta.value == pytest.approx(1.2)
+    one.stepped()
+    one.preempted()
     assert one.theta.value == pytest.approx(1.4)
+
+
+@pytest.mark.parametrize(("kv_tokens", "starts"), [(132, 1), (131, 0)])
+def test_with_theta_at_its_highest_all_that_a_request_may_hold_has_to_fit(
+    kv_tokens: int, starts: int
+) -> None:
+    # Of 19 tokens more the horizons have 1, 5, 10 and 16: 100, a block, and 16.
+    one = Admission(kv_tokens, 16, 0.02)
+    for _ in range(10):
+        one.preempted()
+        for _ in range(8):
+            one.stepped()
+    fitting, together = one.fitting(requests(0), requests(1, most=19), 0, MODEL)
+    assert together is not None
+    assert fitting == starts
+
+
+@pytest.mark.parametrize("candidates", [1, 3, 20])
+def test_where_the_first_does_not_pay_none_starts(candidates: int) -> None:
+    one = Admission(6_000, 16, None)
+    assert one.fitting(requests(50, outputs=20), requests(candidates), 6_000, MODEL)[0] == 0
 
 
 def test_without_a_bound_on_the_share_there_is_no_theta() -> None:

@@ -25,6 +25,7 @@ def rows(
     ("used", "frac", "common"),
     [
         (0, 1.0, 0.0),  # not measured
+        (1, 1 / 432, 0.0),
         (216, 0.5, 0.0),  # windows of attention
         (432, 1.0, 0.0),  # four of 100, and half a block each
     ],
@@ -61,7 +62,21 @@ def test_the_forecast_begins_with_what_is_held_and_adds_the_candidates_one_by_on
 
 
 def test_of_windows_of_attention_only_a_part_is_held_but_all_is_computed_again() -> None:
-    batch = MEMORY.forecast(OUTLOOK, rows(4), rows(2, prompt=30, outputs=0), 216)
+    batch = MEMORY.forecast(OUTLOOK, rows(4), rows(2, prompt=30, outputs=0), 216, 0)
     assert batch.held == 4 * (50 + 16)
     assert batch.holds.tolist() == [15.0 + 16] * 2
     assert batch.recomputed.tolist() == [30.0 + 16] * 2
+
+
+def test_half_a_block_of_an_odd_number_of_tokens_is_rounded_down() -> None:
+    assert KvMemory(10_000, 5).kept(rows(1), 102) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(("tokens", "room"), [(896, True), (895, False)])
+def test_there_is_room_for_all_where_whole_blocks_of_the_most_they_may_hold_fit(
+    tokens: int, room: bool
+) -> None:
+    # Four of 40 alone and 50 more, a prefix of 60, two of 30 and 20 more, 280 of others, 6 blocks.
+    running, candidates = rows(4, most=60, shared=60), rows(2, prompt=30, outputs=0, most=20)
+    memory = KvMemory(tokens, 16)
+    assert memory.has_room_for_all(running, candidates, 999, 192 + 60 + 280, 280) is room

@@ -74,6 +74,9 @@ def test_an_end_without_a_token_counts_as_one() -> None:
     none.finished(0)
     one.finished(1)
     assert outlasting(none.survival(0, ONE), 1) == outlasting(one.survival(0, ONE), 1)
+    two = OutputLengths()
+    two.finished(2)
+    assert outlasting(two.survival(0, ONE), 1) > outlasting(one.survival(0, ONE), 1)
 
 
 def test_requests_that_go_on_or_were_aborted_count_for_long_answers() -> None:
@@ -103,6 +106,13 @@ def test_the_groups_lengths_fill_up_what_a_newcomer_lacks() -> None:
     assert pool.ends == 200
     assert pooled.ended.sum() == pytest.approx(ENDS_KEPT)
     assert pooled.ended.max() == pytest.approx(300)
+
+
+def test_the_last_end_that_is_missing_comes_from_the_group() -> None:
+    pool = PooledLengths()
+    pool.receive(counts(16, 1000))
+    pool.update([50] * (ENDS_KEPT - 1), [], np.array([], dtype=np.int64), None)
+    assert pool.pooled().ended.sum() == pytest.approx(ENDS_KEPT)
 
 
 def test_of_a_group_that_knows_little_no_more_is_taken_than_it_knows() -> None:

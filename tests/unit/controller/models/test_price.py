@@ -57,6 +57,17 @@ def test_without_drift_it_is_twice_the_chance_to_be_beyond(room: float) -> None:
     assert passage(room, 0.0, 100.0**2) == pytest.approx(2 * phi(-room / 100), rel=0.06)
 
 
+def test_with_drift_it_is_more_than_the_chance_to_be_beyond() -> None:
+    # Phi(0.3) + exp(2 x 60 x 30 / 100^2) Phi(-0.9)
+    exact = phi(0.3) + math.exp(0.36) * phi(-0.9)
+    assert passage(30.0, 60.0, 100.0**2) == pytest.approx(exact, rel=0.03)
+
+
+def test_a_single_token_of_room_is_room() -> None:
+    assert passage(1.0, -100.0, 1.0) < 1e-6
+    assert passage(0.0, -100.0, 1.0) == 1.0
+
+
 def test_memory_that_falls_fast_crosses_on_the_way_with_exp_of_2_m_g_by_v() -> None:
     # 500 +- 100 less in the end, and 20 of room: the end says never.
     assert passage(20.0, -500.0, 100.0**2) == pytest.approx(math.exp(-2.0), rel=1e-4)
@@ -109,6 +120,8 @@ def test_without_a_fixed_part_of_the_step_the_price_is_the_highest() -> None:
     free = StepModel(0.0, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
     assert recompute_price(free, np.array([0, 5]), np.zeros(2)).tolist() == [HIGHEST, HIGHEST]
     assert recompute_price(MODEL, np.array([10**9]), np.zeros(1)).tolist() == [HIGHEST]
+    nothing = StepModel(0.0, 2e-4, 1e-7, 0.0, 0.0, 0.0)
+    assert recompute_price(nothing, np.array([5]), np.zeros(1)).tolist() == [1000.0]
 
 
 AHEAD = np.array([1, 10])
