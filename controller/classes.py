@@ -58,7 +58,8 @@ class AdmissionConfig(Block):
     max_waiting: int | None = Field(
         None,
         ge=1,
-        description="requests without their first token, at most; None: twice max_num_seqs",
+        description="requests that wait beside those that may run at once, at most; None: twice"
+        " max_num_seqs",
     )
     max_body_mb: float = Field(32.0, gt=0, le=1024, description="a request's body, at most, MB")
 

@@ -3,16 +3,16 @@
 from typing import Any
 
 from ray import serve
-from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 
 from replicas.core_process import quick_imports
 from replicas.emulator import EmulatedExecutor
+from replicas.plain_calls import AdmittingEngine
 from replicas.server import BrimfulServer
 from replicas.settings import parse_settings
 from replicas.startup import REPLICA
 
 
-class EmulatedEngine(VLLMEngine):
+class EmulatedEngine(AdmittingEngine):
     """Ray Serve LLM's vLLM engine on ``EmulatedExecutor``.
 
     The executor cannot be named in ``engine_kwargs``: Ray Serve LLM sets it there itself.

@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import ray
-from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from vllm.platforms import current_platform
 from vllm.utils.ompmultiprocessing import OMPProcessManager
 
 from replicas.core_process import quick_imports
+from replicas.plain_calls import AdmittingEngine
 from replicas.settings import parse_settings
 from replicas.startup import REPLICA
 
 SLICE_OF_GPU = 0.001  # what Ray Serve LLM's own task on the same bundle asks for
 
 
-class BrimfulEngine(VLLMEngine):
+class BrimfulEngine(AdmittingEngine):
     """Obeys ``additional_config.brimful.executor``.
 
     The executor cannot be named in ``engine_kwargs``: Ray Serve LLM and vLLM's CPU platform set it

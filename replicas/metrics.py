@@ -6,6 +6,7 @@ from ray.serve.metrics import Counter, Gauge
 
 from controller.models.histogram import LogHistogram
 from controller.records import Mode, Reason, ReplicaReport
+from replicas.admission.admission import Admission
 
 PERCENTILES = (50, 90, 99)
 
@@ -77,3 +78,45 @@ class ReplicaMetrics:
             value = recent.percentile_s(percent)
             if value is not None:  # nothing new: the last value stands
                 gauge.set(value, {"percentile": str(percent)})
+
+
+class AdmissionMetrics:
+    """What admission did, by class."""
+
+    def __init__(self) -> None:
+        one = ("class",)
+        self._counters = {
+            "let_in": Counter("brimful_let_in", "Requests that were let in.", one),
+            "started": Counter("brimful_started", "Requests that got a first token.", one),
+            "late": Counter("brimful_late", "... after their deadline, or never in time.", one),
+            "refused": Counter("brimful_refused", "Requests refused.", ("class", "reason")),
+        }
+        self._queued = Gauge("brimful_without_first_token", "Requests let in that wait for one.")
+        self._error = Gauge(
+            "brimful_wait_error_seconds",
+            "Predicted wait against the real one since the last export, by percentile.",
+            ("percentile",),
+        )
+        self._last: dict[str, dict[tuple[str, ...], int]] = {}
+        self._errors = LogHistogram()
+
+    def publish(self, admission: Admission) -> None:
+        """Export the difference to the last call."""
+        counts = admission.counts
+        self._queued.set(admission.waiting.requests)
+        now: dict[str, dict[tuple[str, ...], int]] = {
+            "let_in": {(name,): n for name, n in counts.let_in.items()},
+            "started": {(name,): n for name, n in counts.started.items()},
+            "late": {(name,): n for name, n in counts.late.items()},
+            "refused": {(name, reason): n for (name, reason), n in counts.refused.items()},
+        }
+        for what, known in now.items():
+            before = self._last.get(what, {})
+            for tags, n in known.items():
+                if (new := n - before.get(tags, 0)) > 0:
+                    named = dict(zip(("class", "reason"), tags, strict=False))
+                    self._counters[what].inc(new, named)
+        self._last = now
+        errors = counts.error.snapshot()
+        ReplicaMetrics._percentiles(self._error, errors, self._errors)
+        self._errors = errors

@@ -4,30 +4,39 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ray import serve
 from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_stats_enabled
 from ray.exceptions import RayTaskError
 
-from controller.config import BatchingConfig, parse_batching
+from controller.classes import ServiceClasses, one_class
+from controller.config import BatchingConfig
 from controller.fleet.actor import get_controller
 from controller.records import Mode, ReplicaReport, from_wire
 from replicas import channel
+from replicas.admission.admission import Admission
 from replicas.autoscaling_stats import autoscaling_stats
-from replicas.metrics import ReplicaMetrics
+from replicas.metrics import AdmissionMetrics, ReplicaMetrics
 from replicas.routing_stats import KEY, routing_stats
+from replicas.settings import EngineSettings, parse_settings
 from replicas.startup import REPLICA, gc_paused
 
 with gc_paused():  # these import vLLM
     from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
-    from ray.llm._internal.serve.core.server.llm_server import LLMServer
+    from ray.llm._internal.serve.core.server.llm_server import (
+        LLMServer,
+        _add_middleware_to_built_app,
+    )
     from ray.llm._internal.serve.observability.usage_telemetry.usage import (
         push_telemetry_report_for_all_models,
     )
     from vllm.utils.gc_utils import freeze_gc_heap
     from vllm.v1.engine.exceptions import EngineDeadError
 
+    from replicas.admission.gate import Gate
+    from replicas.admission.http import AdmissionMiddleware
     from replicas.engine import BrimfulEngine
 
 logger = logging.getLogger("ray.serve")
@@ -50,13 +59,18 @@ class BrimfulServer(LLMServer):
         REPLICA.ends("engine")
         freeze_gc_heap()  # as vLLM's own server does
         logger.info("%s", REPLICA)
-        settings = self._llm_config.engine_kwargs["additional_config"]["brimful"]
+        settings = parse_settings(self._llm_config.engine_kwargs["additional_config"])
+        assert settings.group is not None  # the app builder names it
+        self._sla = settings.batching.sla
+        self._admission_metrics = AdmissionMetrics()
+        self._gate = self._admit(settings)
         self._link = ControlLink(
             self.engine._engine_client,
-            parse_batching(settings["batching"]),
+            settings.batching,
             replica_id=serve.get_replica_context().replica_id.unique_id,
-            group=settings["group"],
+            group=settings.group,
             metrics=ReplicaMetrics(),
+            on_report=self._reported,
         )
         self._link_task = asyncio.create_task(self._link.run())
 
@@ -76,7 +90,38 @@ class BrimfulServer(LLMServer):
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What ``serve_app.autoscaling`` scales by: read by Ray Serve, replica by replica."""
-        return self._link.autoscaling_stats()
+        stats = self._link.autoscaling_stats()
+        if stats and self._gate is not None:  # who was refused wants to be served, too
+            stats["arrival_rate_per_s"] += self._gate.refused_per_s()
+        return stats
+
+    async def __serve_build_asgi_app__(self) -> Any:
+        app = await super().__serve_build_asgi_app__()
+        if self._gate is not None:
+            _add_middleware_to_built_app(app, AdmissionMiddleware, gate=self._gate)
+        return app
+
+    def _admit(self, settings: EngineSettings) -> Gate | None:
+        """The gate that every request passes from now on; None where nobody is refused."""
+        if settings.admission is None:
+            return None
+        client = self.engine._engine_client
+        named = settings.classes is not None
+        classes = (
+            one_class(self._sla.ttft_ms)
+            if settings.classes is None
+            else ServiceClasses(settings.classes)
+        )
+        slots = client.vllm_config.scheduler_config.max_num_seqs
+        admission = Admission(classes, settings.admission, slots, time.monotonic())
+        gate = self.engine.gate = Gate(admission, named_classes=named)
+        gate.guard(client)
+        return gate
+
+    def _reported(self, report: ReplicaReport) -> None:
+        if self._gate is not None:
+            self._gate.learn(report, self._sla)
+            self._admission_metrics.publish(self._gate.admission)
 
     async def record_routing_stats(self) -> dict[str, Any]:
         """What ``serve_app.routing`` routes by, beside what Ray Serve LLM itself publishes."""
@@ -99,12 +144,13 @@ class ControlLink:
         replica_id: str,
         group: str,
         metrics: ReplicaMetrics,
+        on_report: Callable[[ReplicaReport], None] = lambda _: None,
     ) -> None:
         self._client = client
         self._config = config
         self._batching = config.model_dump()
         self._replica_id, self._group = replica_id, group
-        self._metrics = metrics
+        self._metrics, self._on_report = metrics, on_report
         self._controller: Any = None  # an actor handle; None: to be found
         self._finding: asyncio.Task[Any] | None = None  # a search for it that still runs
         self._report: ReplicaReport | None = None
@@ -187,6 +233,7 @@ class ControlLink:
             self._say_switched(on=report.enforced)
         self._report, self._reported_s = report, now_s
         self._metrics.publish(report)
+        self._on_report(report)
 
     def _say(self, mode: Mode) -> None:
         if mode == "leased":

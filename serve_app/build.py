@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
+from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
 from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
@@ -12,6 +14,7 @@ from controller.errors import ConfigError
 from controller.validation import join, problems, unknown_key
 from replicas.startup import gc_paused
 from serve_app.config import ray_llm_config
+from serve_app.ingress import AdmissionIngress
 from serve_app.source import read_documents
 
 with gc_paused():  # it imports vLLM
@@ -32,6 +35,9 @@ def build_app(args: Mapping[str, Any] | LLMServingArgs) -> Application:
         ConfigError: naming the key, its value and what is allowed.
     """
     checked = serving_args(args)
+    ingress = checked.ingress_cls_config
+    if not RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING and ingress.ingress_cls is OpenAiIngress:
+        ingress.ingress_cls = AdmissionIngress
     try:
         app = build_openai_app(checked)
     except ValueError as error:  # Ray's own rules, as that direct streaming takes one model

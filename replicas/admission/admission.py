@@ -16,7 +16,7 @@ from replicas.admission.answers import (
     refusal,
 )
 from replicas.admission.asked import Asked
-from replicas.admission.drain import EngineView
+from replicas.admission.drain import ArrivalRate, EngineView
 from replicas.admission.waiting import BACK, Entry, Waiting
 
 QUEUE_PER_SLOT = 2  # requests that may wait for each that may run, where nothing else is said
@@ -53,6 +53,7 @@ class Admission:
         self.draining = False
         self._slots = slots
         self._corrections: dict[str, float] = {}
+        self._refusals = ArrivalRate(now_s)
         self._comeback_s = now_s  # until when those who were refused have been told to come
         self.configure(classes, config)
 
@@ -82,7 +83,7 @@ class Admission:
             return self._refuse("draining", asked, "", now_s, 1.0, jitter)
         predicted_s = self._predicted_s(asked.priority, prompt_tokens, now_s)
         left_s = asked.deadline_s - (now_s - asked.arrived_s)
-        full = self.waiting.requests / self.most_waiting
+        full = self.waiting.requests / self._most_waiting_now()
         over_s = self._over_s(predicted_s, left_s, now_s)
         if full >= 1:
             detail = f"{self.waiting.requests} wait"
@@ -137,6 +138,14 @@ class Admission:
         """The engine failed before the first token; another replica may serve it."""
         return self._refuse("engine_failed", asked, "", now_s, 1.0, jitter)
 
+    def refused_per_s(self, now_s: float) -> float:
+        """Requests that are refused a second, of late; those that come again count again."""
+        return self._refusals.per_s(now_s)
+
+    def _most_waiting_now(self) -> int:
+        """Those that may wait, and those that may start at once."""
+        return self.most_waiting + max(self._slots - self.waiting.running, 0)
+
     def _predicted_s(self, priority: int, prompt_tokens: int, now_s: float) -> float | None:
         wait_s = self.waiting.wait_s(priority, prompt_tokens, now_s)
         return None if wait_s is None else wait_s * self._correction(priority)
@@ -173,7 +182,8 @@ class Admission:
         jitter: float,
     ) -> Answer:
         self.counts.refused[asked.name, reason] += 1
-        per_s = self.waiting.per_s()
+        self._refusals.arrived(now_s)
+        per_s = self.waiting.per_s(now_s)
         if per_s and reason not in ("draining", "engine_failed"):
             # Those refused before come first: told one after the other, they come back no faster
             # than the replica can take them beside new ones.

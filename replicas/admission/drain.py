@@ -59,6 +59,10 @@ class ArrivalRate:
         self._now_s = now_s
         self._count = 0.0
 
+    def known(self, now_s: float) -> bool:
+        """Whether there were enough of late to say."""
+        return self.per_s(now_s) * SPREAD_S >= LEAST_STARTS
+
     def arrived(self, now_s: float) -> None:
         """One more."""
         self._count = self.per_s(now_s) * SPREAD_S + 1.0
@@ -75,6 +79,7 @@ class EngineView:
 
     Args:
         free_slots: requests that may start beside those that run; negative: so many wait for one.
+        full: whether every slot is taken: then one more starts when one ends.
         requests_per_s: what the replica carries inside the SLA; None where unknown.
         prompt_tokens_per_s: how fast prompts are computed beside the decodes that run; None
             where no step model is known.
@@ -82,6 +87,7 @@ class EngineView:
     """
 
     free_slots: int | None = None
+    full: bool = False
     requests_per_s: float | None = None
     prompt_tokens_per_s: float | None = None
     step_s: float = 0.0
@@ -93,7 +99,7 @@ def engine_view(report: ReplicaReport, sla: Sla) -> EngineView:
     # With some waiting, a slot that the cap leaves is none: memory or the budget stands before it.
     free = -report.waiting if report.waiting else max(held - report.running, 0)
     per_s, step_s = prompt_rate(report, sla)
-    return EngineView(free, report.capacity_per_s or None, per_s, step_s)
+    return EngineView(free, report.running >= held, report.capacity_per_s or None, per_s, step_s)
 
 
 def prompt_rate(report: ReplicaReport, sla: Sla) -> tuple[float | None, float]:

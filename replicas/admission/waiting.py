@@ -46,6 +46,7 @@ class Waiting:
         self.running = 0
         self.engine = EngineView()
         self.drain = DrainRate(now_s)
+        self._ends = ArrivalRate(now_s)
         self._ranks: dict[int, _Rank] = {}
         self._arrivals: dict[int, ArrivalRate] = {}
         self._inside_then = 0  # when the engine's view was taken
@@ -91,6 +92,7 @@ class Waiting:
         entry.ended = True
         if entry.started:
             self.running -= 1
+            self._ends.arrived(now_s)
         else:
             self._leave(entry)
 
@@ -108,7 +110,7 @@ class Waiting:
         ahead = [rank for p, rank in self._ranks.items() if p <= priority]
         requests = sum(rank.requests for rank in ahead)
         tokens = sum(rank.tokens for rank in ahead)
-        per_s = self.drain.requests_per_s or self.engine.requests_per_s
+        per_s = self.per_s(now_s)
         tokens_per_s = max(self.drain.tokens_per_s or 0.0, self.engine.prompt_tokens_per_s or 0.0)
         if not per_s and not tokens_per_s:
             return None
@@ -121,9 +123,15 @@ class Waiting:
         prompt_s = (tokens + prompt_tokens) / tokens_per_s if tokens_per_s else 0.0
         return max(turn_s, prompt_s / (left_frac if turn_s else 1.0)) + self.engine.step_s
 
-    def per_s(self) -> float | None:
-        """Requests that start a second, measured or as the report says."""
-        return self.drain.requests_per_s or self.engine.requests_per_s
+    def per_s(self, now_s: float) -> float | None:
+        """Requests that start a second, as measured or as the report says; None where unknown."""
+        starts_per_s = self.drain.requests_per_s
+        if starts_per_s is None or not self.engine.full:
+            return starts_per_s or self.engine.requests_per_s
+        # What started while the slots filled says nothing of how fast they come free.
+        if self._ends.known(now_s):
+            return min(starts_per_s, self._ends.per_s(now_s))
+        return min(starts_per_s, self.engine.requests_per_s or starts_per_s)
 
     def _free_slots(self) -> int:
         """As of the last report and what came and went since; negative: so many have none."""

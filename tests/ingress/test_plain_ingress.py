@@ -1,9 +1,11 @@
 """Without direct streaming: Ray Serve LLM's own ingress in front of the same replicas."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from openai import APIStatusError, AsyncOpenAI
 
 from benchmarks.live.cluster import local_cluster
 from benchmarks.live.load import Ask, prompts, send
@@ -20,6 +22,9 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(tmp_path: 
     model = make_tiny_model(REPO / ".cache" / "tiny-llama")
     both = application("a", model, deployment={"num_replicas": 1}, batching={"policy": "static"})
     other = application("b", model, deployment={"num_replicas": 1}, batching={"policy": "paper"})
+    other["args"]["llm_configs"][0] |= {
+        "classes": {"gold": {"default": True}, "late": {"ttft_ms": 1e6, "queue_timeout_s": 1e-6}}
+    }
     both["args"]["llm_configs"] += other["args"]["llm_configs"]
     both["route_prefix"] = "/"
     config = {"http_options": {"host": "127.0.0.1", "port": PORT}, "applications": [both]}
@@ -32,6 +37,32 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(tmp_path: 
         answers = {
             name: await send(f"http://127.0.0.1:{PORT}/v1", f"tiny-{name}", asks) for name in "ab"
         }
+        refusals = await classes_through_the_ingress()
     assert [a.error or a.status for a in answers["a"] + answers["b"] if not a.whole] == []
     assert [a.tokens for a in answers["b"]] == [12] * 12
     assert [a.text for a in answers["a"]] == [a.text for a in answers["b"]]
+    assert refusals == ["gold", "gold", 400, 400, 503, 503]
+
+
+async def classes_through_the_ingress() -> list[Any]:
+    """What OpenAI's client makes of classes, unknown ones and timeouts, streamed and not."""
+    found: list[Any] = []
+    client = AsyncOpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key="-", max_retries=0)
+    for tier in ("gold", "platinum", "late"):
+        for stream in (False, True):
+            try:
+                answer = await client.chat.completions.create(
+                    model="tiny-b",
+                    messages=[{"role": "user", "content": "a river"}],
+                    max_tokens=2,
+                    stream=stream,
+                    service_tier=tier,
+                )
+                first = await anext(aiter(answer)) if stream else answer
+                found.append(first.service_tier)
+            except APIStatusError as error:
+                found.append(error.status_code)
+                if error.status_code == 503:
+                    assert float(error.response.headers["retry-after-ms"]) >= 500
+                    assert error.response.headers["x-brimful-reason"] == "queue_timeout"
+    return found

@@ -37,6 +37,7 @@ LIGHT = [
 ]
 MAY_IMPORT_RAY = {
     "replicas/engine.py",
+    "replicas/plain_calls.py",
     "controller/fleet/actor.py",
     "replicas/model_files.py",
     "replicas/server.py",

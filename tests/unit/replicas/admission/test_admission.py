@@ -18,11 +18,15 @@ def reason(made, name: str = "silver", tokens: int = 100, now_s: float = 0.0, **
 
 
 def test_where_nothing_is_known_only_the_bound_holds() -> None:
-    made = admission(max_waiting=5)
-    fill(made, 4)
+    made = admission(slots=2, max_waiting=3)
+    first, *_ = fill(made, 4)
     assert reason(made, "gold") == "let in"
     fill(made, 1)
+    assert reason(made, "gold") == "queue_full"  # two may run at once, and three wait
+    made.started(first, 0.0)
     assert reason(made, "gold") == "queue_full"
+    made.ended(first, 0.0)
+    assert reason(made, "gold") == "let in"
 
 
 def test_the_bound_is_twice_the_slots() -> None:
@@ -64,7 +68,7 @@ def test_before_its_prompt_is_read_a_request_is_refused_by_the_rest() -> None:
 
 
 def test_shedding_is_in_bands_the_lowest_first() -> None:
-    made = admission(slots=100, shed_at=0.6, max_waiting=100)
+    made = admission(slots=10, shed_at=0.6, max_waiting=90)
     seen = {}
     for waiting in range(100):
         for name in ("gold", "silver", "batch"):
@@ -155,11 +159,11 @@ def test_what_was_late_makes_the_next_prediction_longer() -> None:
 
 
 def test_a_change_of_classes_holds_for_those_that_come_after_it() -> None:
-    made = admission(max_waiting=100)
-    (entry,) = fill(made, 1)
+    made = admission(slots=1, max_waiting=100)
+    *_, entry = fill(made, 2)
     made.configure(made.classes, made.config.model_copy(update={"max_waiting": 1}))
     assert reason(made, "gold") == "queue_full"
-    made.started(entry, 1.0)
+    made.ended(entry, 1.0)
     assert reason(made, "gold", now_s=1.0) == "let in"
 
 
@@ -171,3 +175,19 @@ def test_ending_twice_counts_once() -> None:
     made.ended(entry, 3.0)
     made.ended(entry, 4.0)
     assert (made.waiting.running, made.waiting.requests, made.waiting.tokens) == (0, 0, 0)
+
+
+def test_what_started_while_the_slots_filled_says_nothing_of_how_fast_they_come_free() -> None:
+    made = admission(slots=10)
+    for i, entry in enumerate(fill(made, 10)):  # ten in a second
+        made.started(entry, 0.1 * (i + 1))
+    made.learn(EngineView(free_slots=0, full=False))
+    assert made.waiting.per_s(1.0) == pytest.approx(10.0, rel=0.1)
+    made.learn(EngineView(free_slots=0, full=True, requests_per_s=2.0))
+    assert made.waiting.per_s(1.0) == 2.0
+    running = fill(made, 20, now_s=1.0)
+    for i, entry in enumerate(running):  # one a second
+        made.started(entry, 1.0 + i)
+        made.ended(entry, 1.5 + i)
+    made.learn(EngineView(free_slots=0, full=True))
+    assert made.waiting.per_s(21.0) == pytest.approx(1.0, rel=0.2)

@@ -1,0 +1,232 @@
+"""Admission at the engine's door: every call of ``AsyncLLM.generate`` passes it.
+
+That is the one place where vLLM's own app and Ray Serve LLM's ingress meet, and the prompt's tokens
+are counted there. What a request asked for comes along in a context variable.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextvars import ContextVar
+from http import HTTPStatus
+from typing import Any
+
+from vllm.exceptions import GenerationError, GracefulHTTPError
+from vllm.v1.engine.exceptions import EngineDeadError
+
+from controller.config import Sla
+from controller.records import ReplicaReport
+from replicas.admission.admission import Admission
+from replicas.admission.answers import Answer
+from replicas.admission.asked import Asked, read_request
+from replicas.admission.drain import engine_view
+from replicas.admission.waiting import Entry
+
+
+class NotLetInError(GracefulHTTPError):
+    """What vLLM's handlers see of a refusal; the client is sent the ticket's answer instead."""
+
+
+class WaitedTooLongError(GenerationError):
+    """What vLLM's handlers see of a queue timeout: of this kind they log no stack."""
+
+
+class Ticket:
+    """One request's way through admission.
+
+    Attributes:
+        answer: what to send instead, once it is refused.
+    """
+
+    def __init__(self, gate: "Gate", asked: Asked) -> None:
+        self.asked = asked
+        self.answer: Answer | None = None
+        self._gate = gate
+        self._entries: list[Entry] = []
+
+    def enter(self, prompt_tokens: int) -> Entry:
+        """Let one prompt of it in.
+
+        Raises:
+            NotLetInError: it is refused; ``answer`` says why.
+        """
+        if refused := self._gate.check(self.asked, prompt_tokens):
+            self.answer = refused
+            raise NotLetInError(refused.message, HTTPStatus(refused.status))
+        entry = self._gate.admission.let_in(self.asked, prompt_tokens, self._gate.clock())
+        self._entries.append(entry)
+        return entry
+
+    @property
+    def predicted_s(self) -> float | None:
+        """The longest wait that was predicted for a prompt of it; None where none was."""
+        known = [e.predicted_s for e in self._entries if e.predicted_s is not None]
+        return max(known, default=None)
+
+    def refused_early(self) -> bool:
+        """Whether it is refused whatever its prompt is."""
+        self.answer = self._gate.check(self.asked, 0)
+        return self.answer is not None
+
+    def engine_is_dead(self) -> bool:
+        """Whether no request can be served here any more."""
+        return self._gate.engine_is_dead()
+
+    def failed(self) -> Answer:
+        """The engine died before the first byte."""
+        self.answer = self._gate.admission.failed(self.asked, self._gate.clock(), self._gate.draw())
+        return self.answer
+
+    def close(self) -> None:
+        """It is over: what was let in and never begun makes room."""
+        for entry in self._entries:
+            self._gate.admission.ended(entry, self._gate.clock())
+
+
+current: ContextVar[Ticket | None] = ContextVar("brimful_ticket", default=None)
+
+
+class Gate:
+    """One replica's admission, with a clock and a random number.
+
+    Args:
+        named_classes: whether classes were configured.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        *,
+        named_classes: bool,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.admission = admission
+        self.clock, self.draw = clock, draw
+        self.named_classes = named_classes
+        self._client: Any = None
+        self._unstarted: dict[str, tuple[Entry, asyncio.Timeout]] = {}  # by vLLM's external id
+
+    def engine_is_dead(self) -> bool:
+        """As vLLM's own health check sees it."""
+        return bool(self._client is not None and self._client.errored)
+
+    @property
+    def most_body_bytes(self) -> int:
+        """A request's body, at most."""
+        return int(self.admission.config.max_body_mb * 1e6)
+
+    def ticket(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Ticket:
+        """A request has arrived.
+
+        Raises:
+            BadRequestError: naming the field, its value and what is allowed.
+        """
+        classes = self.admission.classes
+        asked = read_request(headers, body, classes, self.clock(), named_classes=self.named_classes)
+        return Ticket(self, asked)
+
+    def check(self, asked: Asked, prompt_tokens: int) -> Answer | None:
+        """``Admission.check``, now."""
+        return self.admission.check(asked, prompt_tokens, self.clock(), self.draw())
+
+    def refused_per_s(self) -> float:
+        """``Admission.refused_per_s``, now."""
+        return self.admission.refused_per_s(self.clock())
+
+    def learn(self, report: ReplicaReport, sla: Sla) -> None:
+        """The engine reported."""
+        self.admission.learn(engine_view(report, sla))
+
+    def guard(self, client: Any) -> None:
+        """From now on every ``generate`` of this ``AsyncLLM`` passes admission."""
+        generate = client.generate
+        ordered = client.vllm_config.scheduler_config.policy == "priority"
+
+        def admit(
+            prompt: Any, sampling_params: Any, request_id: str, *args: Any, **options: Any
+        ) -> AsyncGenerator[Any, None]:
+            # Not a coroutine: who is refused is told before vLLM begins its answer.
+            ticket = current.get() or self.ticket({}, {})
+            entry = ticket.enter(prompt_tokens(prompt))
+            if ordered and not ticket.asked.own_priority:
+                options["priority"] = options.get("priority") or ticket.asked.priority
+            outputs = generate(prompt, sampling_params, request_id, *args, **options)
+            return self._watch(ticket, entry, request_id, outputs)
+
+        self._client = client
+        client.generate = admit
+        self._watch_first_tokens(client.output_processor)
+
+    async def _watch(
+        self, ticket: Ticket, entry: Entry, request_id: str, outputs: AsyncGenerator[Any, None]
+    ) -> AsyncGenerator[Any, None]:
+        asked = ticket.asked
+        left_s = asked.arrived_s + asked.timeout_s - self.clock()
+        try:
+            if left_s <= 0:  # the engine never hears of it
+                raise self._waited_too_long(ticket, entry)
+            try:
+                async with asyncio.timeout(left_s) as limit:
+                    self._unstarted[request_id] = entry, limit
+                    first = await anext(outputs)  # cancelled, vLLM aborts it in the engine
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise self._waited_too_long(ticket, entry) from None
+            except EngineDeadError:
+                ticket.failed()
+                raise
+            except StopAsyncIteration:
+                return
+            self._start(request_id)
+            yield first
+            async for output in outputs:
+                yield output
+        finally:
+            self._unstarted.pop(request_id, None)
+            self.admission.ended(entry, self.clock())
+            await outputs.aclose()
+
+    def _start(self, request_id: str) -> None:
+        """The engine has made the first token of this request; nothing where that was known."""
+        known = self._unstarted.pop(request_id, None)
+        if known is not None:
+            entry, limit = known
+            self.admission.started(entry, self.clock())
+            with contextlib.suppress(RuntimeError):  # it is over
+                limit.reschedule(None)
+
+    def _watch_first_tokens(self, processor: Any) -> None:
+        """Hear of every first token: an answer that is not streamed comes with its last one."""
+        process = processor.process_outputs
+
+        def watched(outputs: Any, *args: Any, **options: Any) -> Any:
+            if self._unstarted:
+                for output in outputs:
+                    state = processor.request_states.get(output.request_id)
+                    if state is not None and state.is_prefilling:
+                        self._start(state.external_req_id)
+            return process(outputs, *args, **options)
+
+        processor.process_outputs = watched
+
+    def _waited_too_long(self, ticket: Ticket, entry: Entry) -> WaitedTooLongError:
+        ticket.answer = self.admission.timed_out(entry, ticket.asked, self.clock(), self.draw())
+        return WaitedTooLongError(ticket.answer.message)
+
+
+def prompt_tokens(prompt: Any) -> int:
+    """How many tokens a prompt has, of what vLLM's app hands to ``generate``; 0 where not known."""
+    known = prompt if isinstance(prompt, Mapping) else vars(prompt) if _is_object(prompt) else {}
+    ids = known.get("prompt_token_ids")
+    if ids is not None:
+        return len(ids)
+    embeds = known.get("prompt_embeds")
+    return len(embeds) if embeds is not None else 0
+
+
+def _is_object(prompt: Any) -> bool:
+    return hasattr(prompt, "__dict__")

@@ -1,0 +1,216 @@
+"""Admission in front of vLLM's own app: what is read of a request, and what is sent of an answer.
+
+The answer's status is held back until there is a first byte to send with it. Until then a refusal,
+a timeout or a dead engine is a status of its own, and never an error frame inside a 200.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from replicas.admission.answers import Answer, bad_request
+from replicas.admission.asked import PRIORITY, TIER, BadRequestError, check_headers
+from replicas.admission.gate import Gate, Ticket, current
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Any, Receive, Send], Awaitable[None]]
+
+# Whose requests wait for the engine's first token.
+GENERATES = ("/completions", "/responses", "/messages", "/generate", "/invocations")
+ECHOES = ("/completions", "/responses")  # whose answers have a service_tier
+ERROR_FRAME = b'data: {"error"'
+SERVER_ERROR = 500
+PREDICTED = b"x-brimful-predicted-wait-ms"  # to the first token, from when it was let in
+
+
+class AdmissionMiddleware:
+    """ASGI middleware, outside of all others."""
+
+    def __init__(self, app: App, gate: Gate) -> None:
+        self._app, self._gate = app, gate
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
+        try:
+            check_headers(headers)
+            if scope["method"] != "POST":
+                await self._app(scope, receive, send)
+                return
+            body, receive = await _read(receive, headers, self._gate.most_body_bytes)
+            ticket = self._gate.ticket(headers, _fields(body))
+        except BadRequestError as error:
+            await _send(bad_request(error.param, str(error), error.status), send)
+            return
+        path = scope["path"].rstrip("/")
+        if path.endswith(GENERATES) and ticket.refused_early():
+            assert ticket.answer is not None
+            await _send(ticket.answer, send)
+            return
+        echo = ticket.asked.name if ticket.asked.named and path.endswith(ECHOES) else None
+        held = _HeldAnswer(ticket, send, echo)
+        current.set(ticket)
+        try:
+            await self._app(scope, receive, held.send)
+            await held.flush()
+        finally:
+            ticket.close()
+
+
+class _HeldAnswer:
+    """Sends an answer on, its start together with its first byte."""
+
+    def __init__(self, ticket: Ticket, send: Send, echo: str | None) -> None:
+        self._ticket, self._send, self._echo = ticket, send, echo
+        self._start: Message | None = None
+        self._whole: bytes | None = None  # of a JSON answer that is to be changed
+        self._over = False  # another answer has been sent
+
+    async def send(self, message: Message) -> None:
+        if self._over:
+            return
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        if self._start is None or message["type"] != "http.response.body":
+            await self._send(message)
+            return
+        body: bytes = message.get("body", b"")
+        instead = self._instead(self._start["status"], body)
+        if instead is not None:
+            self._over = True
+            await _send(instead, self._send)
+            return
+        if not body and message.get("more_body"):
+            return  # nothing to send yet
+        if self._echo and self._start["status"] == 200:
+            if self._is("application/json"):
+                self._whole = (self._whole or b"") + body
+                if message.get("more_body"):
+                    return
+                message = {**message, "body": self._with_class(self._whole)}
+            elif self._is("text/event-stream"):
+                message = {**message, "body": with_class(body, self._echo)}
+        start, self._start = self._start, None
+        await self._send({**start, "headers": [*start["headers"], *self._predicted()]})
+        await self._send(message)
+
+    async def flush(self) -> None:
+        """The app is done; what it began without a body goes out as it is."""
+        if self._start is not None and not self._over:
+            await self._send(self._start)
+
+    def _instead(self, status: int, body: bytes) -> Answer | None:
+        """What is sent instead of an answer that has not begun; None: that one."""
+        if self._ticket.answer is not None:
+            return self._ticket.answer
+        if status == 200 and body.startswith(ERROR_FRAME):
+            error = json.loads(body.partition(b"\n")[0].removeprefix(b"data: "))["error"]
+            status, message = int(error["code"]), str(error["message"])
+            if status < SERVER_ERROR:
+                return Answer(status, "bad_request", message, param=error.get("param"))
+        elif status < SERVER_ERROR or not self._ticket.engine_is_dead():
+            return None
+        return self._ticket.failed()
+
+    def _predicted(self) -> list[tuple[bytes, bytes]]:
+        """What the client can hold its own wait against."""
+        predicted_s = self._ticket.predicted_s
+        return [] if predicted_s is None else [(PREDICTED, str(round(predicted_s * 1000)).encode())]
+
+    def _is(self, kind: str) -> bool:
+        assert self._start is not None
+        headers = dict(self._start["headers"])
+        return bytes(headers.get(b"content-type", b"")).startswith(kind.encode())
+
+    def _with_class(self, body: bytes) -> bytes:
+        assert self._start is not None
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            return body
+        if isinstance(answer, dict):
+            body = json.dumps({**answer, TIER: self._echo}, ensure_ascii=False).encode()
+            length = (b"content-length", str(len(body)).encode())
+            others = [h for h in self._start["headers"] if h[0].lower() != length[0]]
+            self._start = {**self._start, "headers": [*others, length]}
+        return body
+
+
+def with_class(frames: bytes, name: str) -> bytes:
+    """Server-sent events whose first one says which class was served."""
+    begin = b"data: {"
+    if not frames.startswith(begin):
+        return frames
+    return begin + f'"{TIER}":{json.dumps(name)},'.encode() + frames[len(begin) :]
+
+
+async def _read(
+    receive: Receive, headers: dict[str, str], most_bytes: int
+) -> tuple[bytes, Receive]:
+    """The body of a JSON request, and what the app reads it from; of others nothing is read.
+
+    Raises:
+        BadRequestError: with status 413, for a body over the limit.
+    """
+    length = headers.get("content-length", "0")
+    if length.isascii() and length.isdigit() and int(length[:20]) > most_bytes:
+        raise _too_long(most_bytes)
+    if "json" not in headers.get("content-type", "json"):
+        return b"", receive
+    parts, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return b"", _replayed([message], receive)
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        more = message.get("more_body", False)
+        if size > most_bytes:
+            raise _too_long(most_bytes)
+    body = b"".join(parts)
+    whole = {"type": "http.request", "body": body, "more_body": False}
+    return body, _replayed([whole], receive)
+
+
+def _too_long(most_bytes: int) -> BadRequestError:
+    return BadRequestError("body", f"longer than the {most_bytes} bytes that are allowed", 413)
+
+
+def _replayed(messages: list[Message], receive: Receive) -> Receive:
+    async def read() -> Message:
+        return messages.pop(0) if messages else await receive()
+
+    return read
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    """The fields that admission reads; what is no JSON object is for vLLM to refuse."""
+    if f'"{TIER}"'.encode() not in body and f'"{PRIORITY}"'.encode() not in body:
+        return {}  # most requests: not parsed twice
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+async def _send(answer: Answer, send: Send) -> None:
+    body = json.dumps(answer.body).encode()
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        **answer.headers,
+    }
+    await send(
+        {
+            "type": "http.response.start",
+            "status": answer.status,
+            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})

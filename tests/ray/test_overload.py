@@ -1,0 +1,148 @@
+"""Classes and admission behind HAProxy, asked by OpenAI's own client."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import APIStatusError, AsyncOpenAI, RateLimitError
+
+from controller.records import ReplicaReport
+from tests.ray.conftest import Deploy, application, base_url, wait_reported
+from tests.ray.control import replicas, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("overload")]
+
+SLOTS, WAITING = 4, 4
+CLASSES = {
+    "gold": {"ttft_ms": 60_000, "priority": 0},
+    "silver": {"ttft_ms": 60_000, "priority": 10, "sheddable": True, "default": True},
+    "hasty": {"ttft_ms": 60_000, "priority": 20, "queue_timeout_s": 0.5},
+}
+
+
+@pytest.fixture
+def overload(deploy: Deploy, model_path: Path) -> None:
+    """One replica on an emulated accelerator, with three classes and a short queue."""
+    app = application(
+        "overload",
+        model_path,
+        deployment={"num_replicas": 1},
+        batching={"policy": "static"},
+        emulate={"profile": "paper-fig3", "kv_tokens": 8192},
+        classes=CLASSES,
+        admission={"max_waiting": WAITING, "shed_at": 1.0, "max_body_mb": 1},
+    )
+    app["args"]["llm_configs"][0]["engine_kwargs"] = {
+        "max_num_seqs": SLOTS,
+        "max_num_batched_tokens": 512,
+        "max_model_len": 1024,
+        "enable_prefix_caching": False,
+    }
+    deploy(app)
+    wait_reported("overload", 1)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=base_url("overload"), api_key="-", max_retries=0) as made:
+        yield made
+    await until("an idle replica", lambda: inside() == 0 and not report().kv_used_tokens)
+
+
+def report() -> ReplicaReport:
+    (replica,) = replicas("overload").values()
+    return replica["report"]
+
+
+def inside() -> int:
+    return report().running + report().waiting
+
+
+async def complete(client: AsyncOpenAI, tokens: int = 1, **other: Any) -> Any:
+    return await client.completions.create(
+        model="tiny-overload", prompt="a river", max_tokens=tokens, **other
+    )
+
+
+async def refused(call: Any) -> APIStatusError:
+    with pytest.raises(APIStatusError) as caught:
+        await call
+    return caught.value
+
+
+async def busy(client: AsyncOpenAI, count: int) -> list[asyncio.Task[Any]]:
+    """So many requests that take for ever, and are in the engine."""
+    for_ever = {"extra_body": {"ignore_eos": True}}
+    tasks = [asyncio.create_task(complete(client, 900, **for_ever)) for _ in range(count)]
+    await until(f"{count} requests inside", lambda: inside() == count)
+    return tasks
+
+
+async def leave(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_the_class_that_served_is_in_the_answer(client: AsyncOpenAI) -> None:
+    whole = await complete(client, extra_body={"service_tier": "gold"})
+    assert whole.model_extra["service_tier"] == "gold"
+    chat = await client.chat.completions.create(
+        model="tiny-overload",
+        messages=[{"role": "user", "content": "a river"}],
+        max_tokens=2,
+        service_tier="silver",
+        stream=True,
+    )
+    chunks = [chunk async for chunk in chat]
+    assert chunks[0].service_tier == "silver"
+
+
+async def test_a_full_replica_refuses_and_says_when_to_come_again(client: AsyncOpenAI) -> None:
+    tasks = await busy(client, SLOTS + WAITING)
+    for stream in (False, True):
+        error = await refused(complete(client, stream=stream))
+        assert isinstance(error, RateLimitError)
+        assert error.response.headers["x-brimful-reason"] == "queue_full"
+        assert float(error.response.headers["retry-after-ms"]) >= 500
+        assert error.type == "rate_limit_error"
+    again = asyncio.create_task(complete(client.with_options(max_retries=5)))
+    await asyncio.sleep(0.1)  # it has been refused once, or will find room: both are well
+    await leave(tasks)
+    assert (await again).usage.completion_tokens == 1
+
+
+async def test_who_waited_too_long_gets_503(client: AsyncOpenAI) -> None:
+    tasks = await busy(client, SLOTS)
+    error = await refused(complete(client, stream=True, extra_body={"service_tier": "hasty"}))
+    assert error.status_code == 503
+    assert error.response.headers["x-brimful-reason"] == "queue_timeout"
+    await leave(tasks)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "param"),
+    [
+        ({}, {"service_tier": "platinum"}, 400, "service_tier"),
+        ({"x-request-timeout-seconds": "-1"}, {}, 400, "x-request-timeout-seconds"),
+        ({"x-vllm-priority": "9" * 30}, {}, 400, "x-vllm-priority"),
+        ({}, {"prompt": "a" * 2_000_000}, 413, "body"),
+    ],
+)
+async def test_bad_input_is_a_4xx_that_names_the_field(
+    client: AsyncOpenAI, headers: dict[str, str], body: dict[str, Any], status: int, param: str
+) -> None:
+    error = await refused(complete(client, extra_headers=headers, extra_body=body))
+    assert (error.status_code, error.body["param"]) == (status, param)
+
+
+async def test_headers_of_64_kb_are_the_clients_fault(client: AsyncOpenAI) -> None:
+    # Whether HAProxy or the replica says so depends on HAProxy's buffer.
+    error = await refused(complete(client, extra_headers={"x-big": "y" * 65_536}))
+    assert 400 <= error.status_code < 500
+
+
+async def test_clients_that_leave_are_aborted_in_the_engine(client: AsyncOpenAI) -> None:
+    await leave(await busy(client, SLOTS + WAITING))  # the fixture waits until nothing is held

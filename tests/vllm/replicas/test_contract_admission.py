@@ -1,0 +1,57 @@
+"""What admission relies on in vLLM's app, which is not part of its interface."""
+
+import inspect
+
+from vllm.entrypoints.generate.base import serving as base
+from vllm.entrypoints.openai.chat_completion import serving as chat
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion import serving as completion
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.openai.responses import serving as responses
+from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.output_processor import OutputProcessor, RequestState
+
+from replicas.admission.asked import PRIORITY_HEADER
+from replicas.admission.gate import NotLetInError, WaitedTooLongError
+
+
+def test_every_answer_comes_from_the_engine_clients_generate() -> None:
+    # Looked up at each call, so that the gate can stand before it.
+    for module in (chat, completion, responses):
+        assert "self.engine_client.generate(" in inspect.getsource(module)
+
+
+def test_generate_is_called_before_the_answer_begins() -> None:
+    # An async generator: calling it runs nothing of it.
+    assert inspect.isasyncgenfunction(AsyncLLM.generate)
+    names = list(inspect.signature(AsyncLLM.generate).parameters)
+    assert names[1:4] == ["prompt", "sampling_params", "request_id"]
+    assert "priority" in names
+
+
+def test_the_first_output_of_a_request_finds_it_in_prefill() -> None:
+    source = inspect.getsource(OutputProcessor.process_outputs)
+    assert "req_state.is_prefilling = False" in source
+    assert "self.request_states.get(req_id)" in source
+    assert "external_req_id" in inspect.signature(RequestState).parameters
+    assert "output_processor.process_outputs(" in inspect.getsource(AsyncLLM._run_output_handler)
+
+
+def test_errors_of_ours_are_of_kinds_that_vllm_answers_and_does_not_take_for_the_clients() -> None:
+    assert issubclass(NotLetInError, GracefulHTTPError)
+    assert issubclass(WaitedTooLongError, GenerationError)
+    for kind in (NotLetInError, WaitedTooLongError):
+        assert not issubclass(kind, ValueError | VLLMClientError)
+    for module in (chat, completion):  # then no stack is logged
+        assert "except GenerationError as e:" in inspect.getsource(module)
+
+
+def test_requests_keep_a_tier_that_vllm_does_not_know() -> None:
+    for kind in (ChatCompletionRequest, CompletionRequest):
+        assert "service_tier" not in kind.model_fields
+        assert kind.model_config["extra"] == "allow"
+
+
+def test_the_header_of_a_priority_is_vllms() -> None:
+    assert base.PRIORITY_HEADER.lower() == PRIORITY_HEADER

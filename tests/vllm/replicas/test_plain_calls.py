@@ -1,0 +1,146 @@
+"""Admission where Ray Serve LLM's own ingress calls the replica, and what its clients are sent."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from ray.llm._internal.serve.core.configs.openai_api_models import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    CompletionResponse,
+    ErrorResponse,
+)
+from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
+from ray.llm._internal.serve.core.protocol import RawRequestInfo
+from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
+from vllm.v1.engine.exceptions import EngineDeadError
+
+from controller.classes import parse_admission
+from replicas.admission.admission import Admission
+from replicas.admission.gate import Gate, current
+from replicas.plain_calls import HEADERS, AdmittingEngine
+from serve_app.ingress import AdmissionIngress
+from tests.unit.replicas.admission.builders import CLASSES
+from tests.vllm.replicas.test_admission_http import PROMPT, Engine, _dead, _never
+
+WHOLE = CompletionResponse(model="m", choices=[], usage={"prompt_tokens": 3, "total_tokens": 3})
+
+
+@pytest.fixture
+def behind(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """The engine behind Ray's class, whose own answers are these."""
+    engine = Engine()
+
+    async def completions(_: Any, request: Any, info: Any) -> AsyncIterator[Any]:
+        outputs = engine.generate(PROMPT, None, "r", priority=request.priority)
+        if not request.stream:
+            async for _ in outputs:
+                pass
+            yield WHOLE.model_copy()
+            return
+        try:
+            async for output in outputs:
+                yield f'data: {{"text": "{output}"}}\n\n'
+        except Exception as error:
+            frame = {"error": {"message": str(error), "code": 400, "type": "BadRequestError"}}
+            yield f"data: {json.dumps(frame)}\n\n"
+
+    monkeypatch.setattr(VLLMEngine, "completions", completions)
+    return engine
+
+
+@pytest.fixture
+def admitting(behind: Engine) -> AdmittingEngine:
+    made = object.__new__(AdmittingEngine)
+    made.gate = Gate(Admission(CLASSES, parse_admission(None), 10, 0.0), named_classes=True)
+    made.gate.guard(behind)
+    return made
+
+
+async def call(engine: AdmittingEngine, headers: Any = None, **body: Any) -> list[Any]:
+    request = CompletionRequest(model="m", prompt="a", **body)
+    items = [i async for i in engine.completions(request, RawRequestInfo(headers=headers or {}))]
+    current.set(None)
+    waiting = engine.gate.admission.waiting
+    assert (waiting.requests, waiting.running) == (0, 0)
+    return items
+
+
+async def test_the_class_that_served_is_in_the_answer(admitting, behind) -> None:
+    (whole,) = await call(admitting, service_tier="batch")
+    assert whole.model_dump()["service_tier"] == "batch"
+    first, *rest = await call(admitting, stream=True, service_tier="batch")
+    assert first == 'data: {"service_tier":"batch","text": "a"}\n\n'
+    assert "service_tier" not in "".join(rest)
+    (headed,) = await call(admitting, {"X-LLM-D-Inference-Objective": "gold"})
+    assert headed.service_tier == "gold"
+    assert behind.priorities == [20, 20, 0]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_refusal_is_an_error_with_its_headers(admitting, stream: bool) -> None:
+    admitting.gate.admission.draining = True
+    (error,) = await call(admitting, stream=stream)
+    assert isinstance(error, ErrorResponse)
+    assert error.error.code == 503
+    assert error.error.model_extra[HEADERS]["x-brimful-reason"] == "draining"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_timeout_and_a_dead_engine_are_errors_too(admitting, behind, stream: bool) -> None:
+    behind.outputs = _never
+    (error,) = await call(admitting, {"x-request-timeout-seconds": "0.05"}, stream=stream)
+    assert (error.error.code, behind.aborted) == (503, 1)
+    behind.outputs = _dead
+    (error,) = await call(admitting, stream=stream)
+    assert error.error.model_extra[HEADERS]["x-brimful-reason"] == "engine_failed"
+
+
+async def test_an_error_after_the_first_item_ends_the_stream(admitting, behind) -> None:
+    async def outputs() -> AsyncIterator[str]:
+        yield "a"
+        raise EngineDeadError
+
+    behind.outputs = outputs
+    first, last = await call(admitting, stream=True)
+    assert '"text": "a"' in first
+    assert '"error"' in last
+
+
+async def test_bad_input_names_its_field(admitting) -> None:
+    (error,) = await call(admitting, service_tier="platinum")
+    assert (error.error.code, error.error.param) == (400, "service_tier")
+    (error,) = await call(admitting, {"x-vllm-priority": "high"})
+    assert error.error.param == "x-vllm-priority"
+    (error,) = await call(admitting, {"x-big": "y" * 70_000})
+    assert error.error.code == 431
+
+
+async def test_without_a_gate_nothing_is_changed(admitting, behind) -> None:
+    admitting.gate = None
+    request = CompletionRequest(model="m", prompt="a", service_tier="flex")
+    assert [i async for i in VLLMEngine.completions(admitting, request, None)] == [WHOLE]
+
+
+def test_a_chat_request_keeps_its_tier_on_the_way() -> None:
+    request = ChatCompletionRequest(messages=[{"role": "user", "content": "a"}], service_tier="x")
+    assert ChatCompletionRequest(**request.model_dump()).model_extra["service_tier"] == "x"
+
+
+@pytest.mark.parametrize("batched", [False, True])
+async def test_the_ingress_sends_the_headers_on(
+    admitting, monkeypatch: pytest.MonkeyPatch, batched: bool
+) -> None:
+    admitting.gate.admission.draining = True
+
+    async def from_replica(_: Any, **__: Any) -> AsyncIterator[Any]:
+        for item in await call(admitting):
+            yield [item] if batched else item
+
+    monkeypatch.setattr(OpenAiIngress, "_get_response", from_replica)
+    ingress = object.__new__(AdmissionIngress)
+    answer = await ingress._process_llm_request(None, call_method="completions", raw_request=None)
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"]
+    assert json.loads(answer.body)["error"]["type"] == "service_unavailable"
