@@ -79,6 +79,9 @@ bench-routing: install ## HeadroomRouter beside others, one replica of four at h
 .PHONY: bench-path
 bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
 	$(BIN)/python -m benchmarks.path $(ARGS)
+.PHONY: bench-overload
+bench-overload: install ## up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes)
+	$(BIN)/python -m benchmarks.overload $(ARGS)
 
 .PHONY: bench-gpu
 OUT ?= .cache/gpu

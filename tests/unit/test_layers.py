@@ -26,6 +26,7 @@ LAYERS = (
     "benchmarks/live",
     "benchmarks/routing",
     "benchmarks/path",
+    "benchmarks/overload",
     "benchmarks/cost",
     "benchmarks/papers",
     "benchmarks/gpu",

@@ -1,0 +1,115 @@
+"""What a run under overload showed, counted at the client."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.overload.client import Outcome
+
+SETTLED_S = 10.0  # after the load's end, goodput is to be back
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What each class is promised, seconds."""
+
+    ttft_s: Mapping[str, float]
+    itl_s: float
+
+    def kept(self, outcome: Outcome) -> bool:
+        """Whether one request got it."""
+        return outcome.good(self.ttft_s, self.itl_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A stretch of the run at one load; ``load`` is in capacities."""
+
+    load: float
+    start_s: float
+    end_s: float
+
+    def goodput_per_s(
+        self, outcomes: Sequence[Outcome], promise: Promise, skip_s: float = 0.0
+    ) -> float:
+        """Requests a second that ended in it (its first seconds apart) with their promise kept."""
+        start_s = self.start_s + skip_s
+        good = sum(start_s <= o.ended_s < self.end_s and promise.kept(o) for o in outcomes)
+        return good / (self.end_s - start_s)
+
+    def of(self, outcomes: Sequence[Outcome], name: str | None = None) -> list[Outcome]:
+        """The requests that were first sent in it, of one class or all."""
+        return [
+            o
+            for o in outcomes
+            if self.start_s <= o.planned.at_s < self.end_s and name in (None, o.planned.name)
+        ]
+
+
+def phases_of(loads: Sequence[float], seconds: float) -> list[Phase]:
+    """One after the other, each so long."""
+    return [Phase(load, i * seconds, (i + 1) * seconds) for i, load in enumerate(loads)]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One run's figures.
+
+    Attributes:
+        goodput_per_s: of each phase.
+        attainment: share of the requests of each class that got their promise, of each phase.
+        refused_s: 99th percentile from an attempt to its 429, seconds; NaN without any.
+        errors: answers of 500 and above but 503, and of no status at all.
+        unavailable: answers of 503.
+        wait_error_s: median of |predicted - real| wait; NaN where nothing was predicted.
+        accepted_late: share of the requests that were let in and missed their deadline.
+    """
+
+    goodput_per_s: tuple[float, ...]
+    recovered_frac: float
+    attainment: dict[str, tuple[float, ...]]
+    refused_s: float
+    attempts: float
+    errors: int
+    unavailable: int
+    broken: int
+    wait_error_s: float
+    accepted_late: float
+
+
+def figures(outcomes: Sequence[Outcome], phases: Sequence[Phase], promise: Promise) -> Figures:
+    """The first phase is 1x, and so is the last."""
+    goodput = tuple(phase.goodput_per_s(outcomes, promise) for phase in phases)
+    attempts = [a for o in outcomes for a in o.attempts]
+    refused = [
+        a.answered_s - a.sent_s for a in attempts if a.status == 429 and a.answered_s is not None
+    ]
+    waits = [
+        abs(o.predicted_s - took_s)
+        for o in outcomes
+        if o.predicted_s is not None and (took_s := o.ttft_s) is not None
+    ]
+    let_in = [o for o in outcomes if o.ttft_s is not None]
+    late = sum((o.ttft_s or 0.0) > promise.ttft_s[o.planned.name] for o in let_in)
+    timed_out = sum(a.status == 503 for a in attempts)
+    return Figures(
+        goodput,
+        phases[-1].goodput_per_s(outcomes, promise, SETTLED_S) / max(goodput[0], 1e-9),
+        {
+            name: tuple(_share(phase.of(outcomes, name), promise) for phase in phases)
+            for name in promise.ttft_s
+        },
+        float(np.percentile(refused, 99)) if refused else float("nan"),
+        float(np.mean([len(o.attempts) for o in outcomes])),
+        sum(a.status is None or (a.status >= 500 and a.status != 503) for a in attempts),
+        timed_out,
+        sum(o.broken for o in outcomes),
+        float(np.median(waits)) if waits else float("nan"),
+        (late + timed_out) / max(len(let_in) + timed_out, 1),
+    )
+
+
+def _share(outcomes: Sequence[Outcome], promise: Promise) -> float:
+    kept = [promise.kept(o) for o in outcomes]
+    return float(np.mean(kept)) if kept else float("nan")

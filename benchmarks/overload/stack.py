@@ -1,0 +1,116 @@
+"""An emulated fleet for the overload bench: with classes, as Ray ships it, with vLLM's limits."""
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import requests
+import yaml
+
+from benchmarks.live.cluster import LocalCluster, local_cluster
+from benchmarks.live.tiny_model import make_tiny_model
+from benchmarks.report.document import ROOT
+
+PORT, MODEL = 8126, "overload"
+URL = f"http://127.0.0.1:{PORT}/v1"
+PROFILE = "paper-fig3"
+DEPLOY_TIMEOUT_S = 420
+REPLICAS, SLOTS = 2, 12
+ITL_MS = 150.0
+CLASSES: dict[str, dict[str, Any]] = {
+    "interactive": {"ttft_ms": 2000, "priority": 0},
+    "standard": {"ttft_ms": 5000, "priority": 10, "sheddable": True, "default": True},
+    "batch": {"ttft_ms": 20_000, "priority": 20, "sheddable": True},
+}
+SHARES = {"interactive": 0.08, "standard": 0.46, "batch": 0.46}  # 0.8 of capacity at 10x
+VARIANTS = {
+    "brimful": "classes and admission",
+    "defaults": "Ray Serve LLM as shipped: no limit on what waits",
+    "vllm_limits": "vLLM's max_num_queued_reqs at three times the slots",
+}
+
+
+def application(variant: str, time_scale: float) -> dict[str, Any]:
+    """The fleet under one of ``VARIANTS``; its clients send the same."""
+    engine: dict[str, Any] = {
+        "max_num_seqs": SLOTS,
+        "max_num_batched_tokens": 512,
+        "max_model_len": 1024,
+        "enable_prefix_caching": False,
+    }
+    deployment: dict[str, Any] = {"num_replicas": REPLICAS, "ray_actor_options": {"num_cpus": 0.1}}
+    blocks: dict[str, Any] = {"batching": {"policy": "static"}}
+    if variant == "brimful":
+        blocks |= {"classes": CLASSES}
+        deployment["max_ongoing_requests"] = 4096
+    elif variant == "vllm_limits":
+        engine["max_num_queued_reqs"] = 3 * SLOTS
+    entry = {
+        "model_loading_config": {
+            "model_id": MODEL,
+            "model_source": str(make_tiny_model(ROOT / ".cache" / "tiny-llama")),
+        },
+        "accelerator_config": {"kind": "cpu"},
+        "placement_group_config": {"bundle_per_worker": {"CPU": 0.25}},
+        "runtime_env": {
+            "env_vars": {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+        },
+        "engine_kwargs": engine,
+        "deployment_config": deployment,
+        "emulate": {"profile": PROFILE, "kv_tokens": 20_000, "time_scale": time_scale},
+        **blocks,
+    }
+    return {
+        "name": MODEL,
+        "route_prefix": "/",
+        "import_path": "serve_app:build_app",
+        "args": {"llm_configs": [entry]},
+    }
+
+
+class Fleet:
+    """A cluster on which one variant after the other runs."""
+
+    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
+        self._cluster, self._directory = cluster, directory
+
+    def deploy(self, variant: str, time_scale: float) -> None:
+        """This variant and nothing else; returns when it answers."""
+        config = {
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "127.0.0.1", "port": PORT},
+            "applications": [application(variant, time_scale)],
+        }
+        path = self._directory / "serve.yaml"
+        path.write_text(yaml.safe_dump(config))
+        self._cluster.deploy(path)
+        self._cluster.wait_running(DEPLOY_TIMEOUT_S, lambda state: print(state, file=sys.stderr))
+
+    def memory_mb(self) -> dict[int, float]:
+        """Resident memory of each process of the cluster, by its id."""
+        found = {}
+        for process in psutil.Process(self._cluster.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                found[process.pid] = process.memory_info().rss / 1e6
+        return found
+
+
+@contextlib.contextmanager
+def fleet() -> Iterator[Fleet]:
+    """A cluster for a ``with`` block."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        local_cluster(directory=ROOT, logs=Path(directory)) as cluster,
+    ):
+        yield Fleet(cluster, Path(directory))
+
+
+def answers() -> bool:
+    """Whether the models are served."""
+    with contextlib.suppress(requests.RequestException):
+        return requests.get(f"{URL}/models", timeout=10).ok
+    return False
