@@ -106,6 +106,14 @@ def test_a_forecast_is_the_sum_over_requests(
     alike(forecast(requests(rows), outlook, block_tokens=block, frac=frac), expected)
 
 
+def test_a_request_that_may_generate_as_much_as_the_longest_is_gone_at_the_last_horizon() -> None:
+    outlook = Outlook(MIXED, 250)
+    rows = [(100, 100, 0, outlook.longest, 0)]
+    found = forecast(requests(rows), outlook, block_tokens=16)
+    assert found.alive[-1] == 0
+    alike(found, one_by_one(rows, MIXED, outlook.ahead.tolist(), 16, 1.0))
+
+
 @pytest.mark.parametrize("survival", [MIXED, YOUNG])
 @pytest.mark.parametrize("which", [[0, 2, 4], [1, 0, 3, 2, 4]])
 def test_a_forecast_of_the_first_ones_is_that_of_each_beginning(
