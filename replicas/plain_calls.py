@@ -12,12 +12,10 @@ from ray.llm._internal.serve.core.configs.openai_api_models import ErrorInfo, Er
 from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 
-from replicas.admission.answers import Answer, bad_request
+from replicas.admission.answers import HEADERS, Answer, bad_request
 from replicas.admission.asked import PRIORITY, TIER, BadRequestError, check_headers
 from replicas.admission.gate import Gate, Ticket, current
 from replicas.admission.http import ERROR_FRAME, with_class
-
-HEADERS = "brimful_headers"  # of an ErrorInfo: those of its answer
 
 
 class AdmittingEngine(VLLMEngine):

@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic import ValidationError
 from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
-from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
 from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
@@ -14,11 +13,13 @@ from controller.errors import ConfigError
 from controller.validation import join, problems, unknown_key
 from replicas.startup import gc_paused
 from serve_app.config import ray_llm_config
-from serve_app.ingress import AdmissionIngress
 from serve_app.source import read_documents
 
 with gc_paused():  # it imports vLLM
+    from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
     from ray.serve.llm import LLMConfig, LLMServingArgs, build_openai_app
+
+    from serve_app.ingress import AdmissionIngress
 
 KEYS = tuple(LLMServingArgs.model_fields)
 

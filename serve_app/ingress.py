@@ -7,7 +7,7 @@ from ray.llm._internal.serve.core.configs.openai_api_models import ErrorResponse
 from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
 from starlette.responses import JSONResponse, Response
 
-from replicas.plain_calls import HEADERS
+from replicas.admission.answers import HEADERS
 
 
 class RefusalError(Exception):

@@ -34,6 +34,7 @@ SAID: dict[Reason, str] = {
 TYPES = {400: "invalid_request_error", 429: "rate_limit_error", 503: "service_unavailable"}
 LONGEST_RETRY_S = 120.0  # what OpenAI's client waits at most
 LEAST_RETRY_S = 0.5
+HEADERS = "brimful_headers"  # of Ray Serve LLM's ErrorInfo: those of the answer that it carries
 JITTER = 0.5  # of the time to wait, on top of it
 
 

@@ -18,8 +18,9 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from controller.classes import parse_admission
 from replicas.admission.admission import Admission
+from replicas.admission.answers import HEADERS
 from replicas.admission.gate import Gate, current
-from replicas.plain_calls import HEADERS, AdmittingEngine
+from replicas.plain_calls import AdmittingEngine
 from serve_app.ingress import AdmissionIngress
 from tests.unit.replicas.admission.builders import CLASSES
 from tests.vllm.replicas.test_admission_http import PROMPT, Engine, _dead, _never
