@@ -5,6 +5,7 @@ Prints tables, writes docs/results/path.md, and ends with one line of JSON.
 
 import argparse
 import json
+import sys
 
 from benchmarks.path.measure import measure
 from benchmarks.path.report import section
@@ -30,7 +31,8 @@ def stages(names: list[str]) -> list[list[Stack]]:
     return [first, second] if any(stack.name != BARE for stack in first) else [second]
 
 
-def main() -> None:
+def main() -> int:
+    """1 where something was broken off, and the reason is in the page."""
     parser = argparse.ArgumentParser(prog="make bench-path", description=__doc__)
     names = [stack.name for stack in STACKS]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="SERVER")
@@ -49,6 +51,7 @@ def main() -> None:
     if not args.small:
         write_page(result.name, result.markdown(_command(args)))
     print(json.dumps({"bench": "path", "rows": [row.to_json() for row in result.rows]}))
+    return 1 if found.failed else 0
 
 
 def _whole(text: str) -> int:
@@ -70,4 +73,4 @@ def _command(args: argparse.Namespace) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from benchmarks.live.cluster import ClusterError
 from benchmarks.report.document import ROOT
 from controller.models.histogram import lower_edge_s
 
@@ -31,7 +32,7 @@ def engine_itl(address: str | None) -> Histogram:
         text=True,
     )
     if done.returncode:
-        raise RuntimeError(f"the batch controller did not answer:\n{done.stderr[-2000:]}")
+        raise ClusterError(f"the batch controller did not answer:\n{done.stderr[-2000:]}")
     return tuple(json.loads(done.stdout.splitlines()[-1]))
 
 

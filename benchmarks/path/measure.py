@@ -20,6 +20,7 @@ from benchmarks.path.engine_itl import Histogram, engine_itl, since
 from benchmarks.path.processes import idle_cores, spent_s
 from benchmarks.path.stacks import ADAPTIVE, MODEL, Running, Stack, running
 from benchmarks.report.document import ROOT
+from controller.errors import BrimfulError
 
 MAX_TOKENS = 64
 PROMPT_WORDS = (18, 24)  # about as many tokens as are generated
@@ -36,11 +37,13 @@ class Measured:
     """One load on one server.
 
     Args:
+        stage, round: in which it ran; servers are compared within both.
         cpu_s: of the server's processes, by kind.
         engine_itl: of the same load, in the engine, where it was asked.
     """
 
     stack: str
+    stage: int
     round: int
     streams: int
     seen: Seen
@@ -69,10 +72,15 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that was measured; loads in the order in which they ran."""
+    """All that was measured; loads in the order in which they ran.
+
+    Args:
+        failed: what broke a stage off, one line each; what it had measured before counts.
+    """
 
     loads: list[Measured] = field(default_factory=list)
     rest: dict[str, At] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
 
 
 class Client:
@@ -134,14 +142,18 @@ def measure(
     with contextlib.ExitStack() as stack, tqdm(total=steps, file=sys.stderr) as bar:
         client = Client()
         stack.callback(client.end)
-        for stage in stages:
-            with contextlib.ExitStack() as up:
-                logs = Path(up.enter_context(tempfile.TemporaryDirectory()))
-                servers = [_start(up, one, model, logs, client, found, bar) for one in stage]
-                for number in range(rounds):
-                    # Who begins alternates, so that a machine that slows down is no one's fault.
-                    for server in servers[:: 1 if number % 2 else -1]:
-                        _turn(server, client, streams, turns, number, found, bar)
+        for index, stage in enumerate(stages):
+            try:
+                with contextlib.ExitStack() as up:
+                    logs = Path(up.enter_context(tempfile.TemporaryDirectory()))
+                    servers = [_start(up, one, model, logs, client, found, bar) for one in stage]
+                    for number in range(rounds):
+                        # Who begins alternates: a machine that slows down is no one's fault.
+                        for server in servers[:: 1 if number % 2 else -1]:
+                            _turn(server, client, streams, turns, (index, number), found, bar)
+            except BrimfulError as error:
+                names = ", ".join(one.name for one in stage)
+                found.failed.append(f"{names}: {error}")
     return found
 
 
@@ -171,7 +183,7 @@ def _turn(
     client: Client,
     streams: Sequence[int],
     turns: int | None,
-    number: int,
+    stage_and_round: tuple[int, int],
     found: Found,
     bar: Any,
 ) -> None:
@@ -187,6 +199,6 @@ def _turn(
         seen = client.send(server.url, count, turns or TURNS.get(count, 1))
         cpu_s = spent_s(before, server.tree.cpu_s())
         itl = since(engine_itl(server.address), earlier) if earlier is not None else None
-        found.loads.append(Measured(name, number, count, seen, cpu_s, itl))
+        found.loads.append(Measured(name, *stage_and_round, count, seen, cpu_s, itl))
         bar.update()
     server.tree.stop()

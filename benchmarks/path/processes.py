@@ -23,6 +23,7 @@ KINDS = (
     ("benchmarks.path.bare", "server"),
 )
 REST = "Ray"
+STILL = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 class Tree:
@@ -41,13 +42,20 @@ class Tree:
             return [self._root, *self._root.children(recursive=True)]
         return []
 
+    def _going(self) -> list[psutil.Process]:
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.status() not in STILL:
+                    found.append(process)
+        return found
+
     def stop(self) -> None:
         """Stop them where they are (SIGSTOP) until ``resume``; they take no CPU meanwhile."""
-        stopped: set[int] = set()
-        while new := [p for p in self.processes() if p.pid not in stopped]:
-            for process in new:  # one that is not stopped yet may start another
+        while going := self._going():
+            for process in going:  # one that is not stopped yet may start another
                 _send(process.pid, signal.SIGSTOP)
-                stopped.add(process.pid)
+            time.sleep(0.01)
 
     def resume(self) -> None:
         """Let them go on."""

@@ -47,16 +47,12 @@ class Loads:
         return [one for one in self._loads if (one.stack, one.streams) == (stack, streams)]
 
     def pairs(self, above: str, below: str, streams: int) -> list[tuple[Measured, Measured]]:
-        """The same round's loads of both, of the stage in which both were up."""
-        first, second = self.of(above, streams), self.of(below, streams)
-        rounds = min(len(first), len(second))
-        if above == RAY_DEFAULT:  # the later stage
-            return list(zip(first[-rounds:], second[-rounds:], strict=True))
-        return list(zip(first[:rounds], second[:rounds], strict=True)) if rounds else []
-
-    def median(self, stack: str, streams: int, figure: Callable[[Measured], float]) -> float:
-        """Over rounds."""
-        return median(map(figure, self.of(stack, streams)))
+        """The loads of both in the same round, of the stage in which both were up."""
+        first, second = (
+            {(one.stage, one.round): one for one in self.of(stack, streams)}
+            for stack in (above, below)
+        )
+        return [(one, second[turn]) for turn, one in first.items() if turn in second]
 
 
 def section(found: Found, streams: Sequence[int], rounds: int) -> Section:
@@ -72,7 +68,8 @@ def section(found: Found, streams: Sequence[int], rounds: int) -> Section:
                 mean(client),
             )
         )
-    names = [stack.name for stack in STACKS if stack.name in found.rest]
+    measured = {one.stack for one in found.loads}
+    names = [stack.name for stack in STACKS if stack.name in measured]
     return Section(
         "path",
         "what the way to the client costs beside bare vLLM",
@@ -83,6 +80,7 @@ def section(found: Found, streams: Sequence[int], rounds: int) -> Section:
             _client_table(loads, names, streams),
             *_cpu_tables(loads, names, streams),
             _rest_table(found, names),
+            *(f"Broken off: {line}" for line in found.failed),
         ),
         max_tokens=None,
     )
@@ -158,7 +156,8 @@ def _client_table(loads: Loads, names: Sequence[str], streams: Sequence[int]) ->
     lines = []
     for count in streams:
         for name in names:
-            found = loads.of(name, count)
+            if not (found := loads.of(name, count)):
+                continue  # broken off before
             figures = [median(figure(one.seen) for one in found) for _, figure in CLIENT]
             lines.append((f"{count}, {name}", *map(shown, figures)))
     return markdown_table(("streams, server", *(name for name, _ in CLIENT)), lines)
@@ -171,7 +170,7 @@ def _cpu_tables(loads: Loads, names: Sequence[str], streams: Sequence[int]) -> l
         spent = {name: [one.cpu_s_per_1000() for one in loads.of(name, count)] for name in names}
         kinds = sorted({kind for rounds in spent.values() for one in rounds for kind in one})
         lines = []
-        for name in names:
+        for name in (name for name in names if spent[name]):
             parts = [median(one.get(kind, 0.0) for one in spent[name]) for kind in kinds]
             total = median(sum(one.values()) for one in spent[name])
             lines.append((name, *(f"{part:.3f}" for part in (*parts, total))))

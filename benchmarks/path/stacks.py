@@ -14,7 +14,7 @@ from typing import Any
 import requests
 import yaml
 
-from benchmarks.live.cluster import ENVIRONMENT, local_cluster
+from benchmarks.live.cluster import ENVIRONMENT, ClusterError, local_cluster
 from benchmarks.path.processes import Tree
 from benchmarks.report.document import ROOT
 
@@ -149,12 +149,12 @@ def _wait_ready(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None
     until_s = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < until_s:
         if process.poll() is not None:
-            raise RuntimeError(f"vLLM's server ended:\n{log.read_text()[-2000:]}")
+            raise ClusterError(f"vLLM's server ended:\n{log.read_text()[-2000:]}")
         with contextlib.suppress(requests.RequestException):
             if requests.get(url, timeout=5).ok:
                 return
         time.sleep(0.5)
-    raise RuntimeError(f"vLLM's server did not answer within {START_TIMEOUT_S} s; see {log}")
+    raise ClusterError(f"vLLM's server did not answer within {START_TIMEOUT_S} s; see {log}")
 
 
 @contextlib.contextmanager
