@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from controller.records import ReplicaReport, from_wire
 from replicas.governor import LOCAL
 
-METHOD = "brimful_exchange"
+METHOD, CONFIGURE = "brimful_exchange", "brimful_configure"
 
 
 class EngineClient(Protocol):
@@ -20,16 +20,21 @@ class EngineClient(Protocol):
 
 
 def install() -> None:
-    """Add the method to ``EngineCore``; harmless when done twice."""
+    """Add the methods to ``EngineCore``; harmless when done twice."""
     from vllm.v1.engine.core import EngineCore
 
     setattr(EngineCore, METHOD, _exchange)
+    setattr(EngineCore, CONFIGURE, _configure)
 
 
 def _exchange(
     core: Any, limits: dict[str, Any] | None, replica_id: str, group: str
 ) -> dict[str, Any]:
     return core.scheduler.exchange(limits, replica_id, group)
+
+
+def _configure(core: Any, batching: dict[str, Any]) -> None:
+    core.scheduler.configure(batching)
 
 
 async def exchange(
@@ -44,6 +49,17 @@ async def exchange(
         vllm's EngineDeadError: the engine process is gone.
     """
     return await client.engine_core.call_utility_async(METHOD, limits, replica_id, group)
+
+
+async def configure(client: EngineClient, batching: dict[str, Any]) -> None:
+    """Have the engine go by another batching block, while it serves.
+
+    Raises:
+        Exception: vLLM's own, with the message of a ``ConfigError``: it does not fit the engine,
+            which goes on as before.
+        vllm's EngineDeadError: the engine process is gone.
+    """
+    await client.engine_core.call_utility_async(CONFIGURE, batching)
 
 
 def read_report(llm: Any) -> ReplicaReport:

@@ -23,13 +23,24 @@ class EmulatedEngine(AdmittingEngine):
     ) -> Any:
         REPLICA.ends("configuration")
         vllm_engine_config.parallel_config.distributed_executor_backend = EmulatedExecutor
-        emulate = vllm_engine_config.additional_config["brimful"]["emulate"]
-        if serve.get_replica_context().rank.rank < emulate["slow_replicas"]:
-            emulate["time_scale"] *= emulate["slow_factor"]
+        additional = vllm_engine_config.additional_config
+        vllm_engine_config.additional_config = {
+            **additional,
+            "brimful": _of_this_replica(additional["brimful"]),
+        }
         with quick_imports():
             return super()._start_async_llm_engine(
                 vllm_engine_args, vllm_engine_config, placement_group
             )
+
+
+def _of_this_replica(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with this replica's own speed: the first few are slower, where some are."""
+    emulate = settings["emulate"]
+    if serve.get_replica_context().rank.rank >= emulate["slow_replicas"]:
+        return settings
+    slow = {**emulate, "time_scale": emulate["time_scale"] * emulate["slow_factor"]}
+    return {**settings, "emulate": slow}
 
 
 class EmulatedServer(BrimfulServer):

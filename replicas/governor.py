@@ -7,13 +7,13 @@ reports (the local fallback), so that losing the controller costs the others' kn
 
 import math
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
 from controller.models.histogram import HistogramCounter
 from controller.models.lengths import LengthRing
-from controller.models.step_time import StepFit
+from controller.models.step_time import StepFit, fit
 from controller.models.survival import OutputCounts
 from controller.policies.base import EMPTY_BATCH, ReadBatch
 from controller.policies.registry import make_step_half
@@ -23,12 +23,12 @@ from controller.records import (
     EngineLimits,
     EngineState,
     Mode,
-    RecentSteps,
     ReplicaReport,
     StepLimits,
     StepSample,
 )
 from controller.switch import Switches, is_on, merged
+from replicas.step_sums import StepSums
 
 RATE_WINDOW_S = 10.0  # arrivals are averaged over this: Ray Serve's own metrics interval
 LOCAL = "local"  # the group and replica of an engine that has no controller
@@ -82,14 +82,29 @@ class Governor:
         self._finished = 0
         self._preemptions = 0
         self._overruled = 0
-        self._sums = _StepSums()
+        self._sums = StepSums()
         # Two readers, the controller and the local fallback, each with its own window.
-        self._read = {True: _StepSums(), False: _StepSums()}
+        self._read = {True: StepSums(), False: StepSums()}
         self._lengths = LengthRing()
         self._outputs = OutputCounts()
         self._fit = StepFit()
         self._itl = HistogramCounter()
         self._ttft = HistogramCounter()
+
+    def configure(self, config: BatchingConfig) -> None:
+        """Go by another configuration from the next step on; what was measured stays.
+
+        The limits that hold go on until the next ones come, which are by the new configuration.
+
+        Raises:
+            ConfigError: the bounds do not fit the engine; nothing was changed.
+        """
+        half = make_step_half(config, self.engine)
+        on = config.enforce and is_on(self._switches, self._group)
+        model = fit(self._fit.stats()) or self._limits.model
+        known = replace(self._limits, enforce=on, model=model)
+        half.receive(replace(known, outputs=tuple(map(float, self._outputs.counts))))
+        self.config, self._step_half, self._limits = config, half, known
 
     def before_step(
         self, state: EngineState, now_s: float, read_batch: ReadBatch = lambda: EMPTY_BATCH
@@ -266,32 +281,3 @@ class Governor:
         since_s, count = marks[0]
         # A first report just after the start would divide by nearly nothing.
         return (self._arrivals - count) / max(now_s - since_s, 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class _StepSums:
-    """Sums over all steps that decoded; two states' difference is what happened between them."""
-
-    steps: int = 0
-    decodes: int = 0
-    tokens: int = 0
-    itl_s: float = 0.0
-
-    def plus(self, sample: StepSample, tokens_per_decode: int) -> "_StepSums":
-        return _StepSums(
-            self.steps + 1,
-            self.decodes + sample.decodes,
-            self.tokens + sample.decodes * tokens_per_decode + sample.prefill_tokens,
-            self.itl_s + sample.duration_s * sample.decodes,
-        )
-
-    def since(self, mark: "_StepSums") -> RecentSteps:
-        steps, decodes = self.steps - mark.steps, self.decodes - mark.decodes
-        if not steps:
-            return RecentSteps()
-        return RecentSteps(
-            steps=steps,
-            itl_s=(self.itl_s - mark.itl_s) / decodes,
-            decodes=decodes / steps,
-            tokens=(self.tokens - mark.tokens) / steps,
-        )

@@ -35,12 +35,13 @@ class StepAside:
         ttft_s: the SLA's time to first token.
 
     Attributes:
+        ttft_s: as given; infinite: nobody is late.
         now_s: the wall clock of the step that is scheduled.
         starts: requests that have started since the last late one was put first.
     """
 
     def __init__(self, ttft_s: float) -> None:
-        self._ttft_s = ttft_s
+        self.ttft_s = ttft_s
         self._tokens_per_s = 0.0
         self.now_s = 0.0
         self.starts = 0
@@ -60,7 +61,7 @@ class StepAside:
         prefill_s = 0.0
         if self._tokens_per_s:
             prefill_s = (request.num_tokens - request.num_computed_tokens) / self._tokens_per_s
-        return self.now_s + prefill_s > request.arrival_time + self._ttft_s
+        return self.now_s + prefill_s > request.arrival_time + self.ttft_s
 
 
 class Lane:

@@ -19,6 +19,7 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
+from controller.config import parse_batching
 from controller.models.requests import Requests, requests_of
 from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
@@ -28,11 +29,10 @@ from replicas.governor import LOCAL, Governor
 from replicas.kv_holders import KvHolders
 from replicas.prefix_sharing import PrefixSharing
 from replicas.prompt_chunks import PromptChunks, decodes_first
-from replicas.queue_order import StepAside
 from replicas.settings import parse_settings
 from replicas.start_order import may_start, prompt_backlog_tokens
 from replicas.step_sample import step_sample
-from replicas.waiting_queues import QUEUES, order_waiting
+from replicas.waiting_queues import order_waiting, step_aside
 
 # By name: not every vLLM from 0.25 on has each of them.
 RAN_TO_ITS_END = tuple(
@@ -115,13 +115,8 @@ class DynamicBatchScheduler(AsyncScheduler):
         )
         self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
         self._batch: Requests | None = None  # of this step, where the policy asked for it
-        self._last_output_s = 0.0
-        self._was_busy = False
-        ttft_ms = settings.batching.sla.ttft_ms
-        self._aside: StepAside | None = None
-        if settings.batching.steps_aside and settings.batching.enforce and ttft_ms:
-            self._aside = StepAside(ttft_ms / 1000)
-            self.waiting = QUEUES[self.policy.value](self._aside)
+        self._last_output_s, self._was_busy = 0.0, False
+        self._aside = step_aside(self, None, settings.batching)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
         self._resetting = False
@@ -188,6 +183,12 @@ class DynamicBatchScheduler(AsyncScheduler):
             self.governor.apply(from_wire(BatchLimits, limits), now_s)
         report = self.governor.report(self._state(), now_s, replica_id, group)
         return to_wire(report) | {"prompt_backlog_tokens": prompt_backlog_tokens(self)}
+
+    def configure(self, batching: dict[str, Any]) -> None:
+        """Go by another batching block from the next step on (``Governor.configure``)."""
+        check_options(config := parse_batching(batching), self, leased=True)
+        self.governor.configure(config)
+        self._aside = step_aside(self, self._aside, config)
 
     def _kv_tokens(self) -> int:
         # Several groups of layers (sliding windows, state spaces) draw on one pool, and a token

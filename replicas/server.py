@@ -2,25 +2,19 @@
 
 import asyncio
 import logging
-import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 from ray import serve
 from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_stats_enabled
-from ray.exceptions import RayTaskError
 
 from controller.classes import ServiceClasses, one_class
-from controller.config import BatchingConfig
-from controller.fleet.actor import get_controller
-from controller.records import Mode, ReplicaReport, from_wire
-from replicas import channel
+from controller.config import parse_batching
+from controller.errors import ConfigError
+from controller.records import ReplicaReport
 from replicas.admission.admission import Admission
-from replicas.autoscaling_stats import autoscaling_stats
 from replicas.metrics import AdmissionMetrics, ReplicaMetrics
-from replicas.routing_stats import KEY, routing_stats
-from replicas.settings import EngineSettings, parse_settings
+from replicas.settings import EngineSettings, parse_live, parse_settings
 from replicas.startup import REPLICA, gc_paused
 
 with gc_paused():  # these import vLLM
@@ -33,15 +27,13 @@ with gc_paused():  # these import vLLM
         push_telemetry_report_for_all_models,
     )
     from vllm.utils.gc_utils import freeze_gc_heap
-    from vllm.v1.engine.exceptions import EngineDeadError
 
     from replicas.admission.gate import Gate
     from replicas.admission.http import AdmissionMiddleware
+    from replicas.control_link import ControlLink
     from replicas.engine import BrimfulEngine
 
 logger = logging.getLogger("ray.serve")
-
-SEARCH_S = 2.0  # for the controller, before the engine is asked again; it is looked for meanwhile
 
 
 class BrimfulServer(LLMServer):
@@ -88,6 +80,21 @@ class BrimfulServer(LLMServer):
         if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
             record_extra_usage_tag(TagKey.LLM_SERVE_DIRECT_STREAMING_ENABLED, "1")
 
+    async def reconfigure(self, user_config: Any, rank: Any = None) -> None:
+        """Go by the ``batching`` of the deployment's ``user_config``; the engine serves on.
+
+        Ray Serve calls it at the start, for a changed ``user_config``, and, as it takes a rank, for
+        one that was removed. It would restart an engine over an error here, so what is wrong with
+        the block is logged, and what held before holds on.
+        """
+        settings = self._llm_config.engine_kwargs["additional_config"]["brimful"]
+        time_scale = (settings["emulate"] or {}).get("time_scale", 1.0)
+        entrys = parse_batching(settings["batching"])
+        try:
+            await self._link.configure(parse_live(user_config, entrys, time_scale))
+        except ConfigError as error:
+            logger.error("The user_config is refused; what held before holds on: %s", error)
+
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What ``serve_app.autoscaling`` scales by: read by Ray Serve, replica by replica."""
         stats = self._link.autoscaling_stats()
@@ -126,162 +133,3 @@ class BrimfulServer(LLMServer):
     async def record_routing_stats(self) -> dict[str, Any]:
         """What ``serve_app.routing`` routes by, beside what Ray Serve LLM itself publishes."""
         return {**await super().record_routing_stats(), **self._link.routing_stats()}
-
-
-class ControlLink:
-    """Carries reports to the controller and its limits to the engine.
-
-    A controller that is gone, slow or at odds with the report costs nothing but its limits:
-    the engine goes on by its last lease, then by the local fallback. No error ends the exchange
-    but the engine's death, which Ray Serve LLM's own health check sees.
-    """
-
-    def __init__(
-        self,
-        client: channel.EngineClient,
-        config: BatchingConfig,
-        *,
-        replica_id: str,
-        group: str,
-        metrics: ReplicaMetrics,
-        on_report: Callable[[ReplicaReport], None] = lambda _: None,
-    ) -> None:
-        self._client = client
-        self._config = config
-        self._batching = config.model_dump()
-        self._replica_id, self._group = replica_id, group
-        self._metrics, self._on_report = metrics, on_report
-        self._controller: Any = None  # an actor handle; None: to be found
-        self._finding: asyncio.Task[Any] | None = None  # a search for it that still runs
-        self._report: ReplicaReport | None = None
-        self._reported_s = asyncio.get_running_loop().time()  # when it came
-        self._complaint: str | None = None  # the last one that was logged
-
-    async def run(self) -> None:
-        """Exchange until the engine dies."""
-        clock = asyncio.get_running_loop().time
-        answer: dict[str, Any] | None = None
-        while True:
-            next_s = clock() + self._config.period_s
-            applied, answer = answer, None  # one that cannot be applied is not sent again
-            try:
-                report = await asyncio.wait_for(
-                    channel.exchange(self._client, applied, self._replica_id, self._group),
-                    timeout=self._config.lease_s,
-                )
-                self._note(from_wire(ReplicaReport, report), clock())
-                answer = await self._ask(report)
-                if answer is not None and list(answer["switches"]) != list(report["switches"]):
-                    next_s = clock()  # control was switched: apply that now, not in half a second
-            except EngineDeadError:
-                return
-            except Exception as error:  # whatever it is, the replica serves on
-                answer = None
-                self._metrics.publish_age(clock() - self._reported_s)
-                self._complain("The exchange with the engine failed, and is tried again: %s", error)
-            await asyncio.sleep(max(next_s - clock(), 0))
-
-    async def _ask(self, report: dict[str, Any]) -> dict[str, Any] | None:
-        try:
-            controller = await self._find()
-            if controller is None:
-                return None
-            answer: dict[str, Any] = await asyncio.wait_for(
-                controller.exchange.remote(report, self._batching),
-                timeout=self._config.lease_s / 2,
-            )
-        except RayTaskError as error:
-            self._complain("The batch controller refused the report: %s", error.cause or error)
-        except Exception as error:  # gone, slow, or the cluster's store is away
-            logger.debug("No answer from the batch controller: %r", error)
-            self._controller = None
-        else:
-            self._complaint = None
-            return answer
-        return None
-
-    async def _find(self) -> Any:
-        """The controller's handle; None while it is still looked for."""
-        if self._controller is None:
-            # Finding a name blocks on the cluster's store, for as long as that is away. One thread
-            # waits for it, and the exchange with the engine goes on.
-            if self._finding is None:
-                self._finding = asyncio.create_task(asyncio.to_thread(get_controller))
-            done, _ = await asyncio.wait({self._finding}, timeout=SEARCH_S)
-            if not done:
-                return None
-            finding, self._finding = self._finding, None
-            self._controller = finding.result()
-        return self._controller
-
-    def _complain(self, line: str, error: BaseException) -> None:
-        """Log a problem when it is another than the last one, whatever numbers it names."""
-        said = f"{type(error).__name__}: {error}"
-        complaint = re.sub(r"\d+", "0", said)
-        if complaint != self._complaint:
-            logger.warning(line, said)
-        self._complaint = complaint
-
-    def _note(self, report: ReplicaReport, now_s: float) -> None:
-        before: Mode = self._report.mode if self._report else "leased"
-        if report.mode != before:
-            self._say(report.mode)
-        if report.sla_out_of_reach != (self._report is not None and self._report.sla_out_of_reach):
-            self._say_reach(out=report.sla_out_of_reach)
-        applied = self._report.enforced if self._report else self._config.enforce
-        if report.enforced != applied:
-            self._say_switched(on=report.enforced)
-        self._report, self._reported_s = report, now_s
-        self._metrics.publish(report)
-        self._on_report(report)
-
-    def _say(self, mode: Mode) -> None:
-        if mode == "leased":
-            logger.info(
-                "The batch controller answers again; replica %s applies its limits.",
-                self._replica_id,
-            )
-        else:
-            logger.warning(
-                "No limits from the batch controller for %.1f s; replica %s uses its own loop.",
-                self._config.lease_s,
-                self._replica_id,
-            )
-
-    def _say_reach(self, *, out: bool) -> None:
-        if out:
-            logger.warning(
-                "The SLA of %.1f ms between tokens is out of reach: one decode alone takes longer,"
-                " or nearly. Replica %s serves in longer steps; nothing is scaled by it.",
-                self._config.sla.itl_ms,
-                self._replica_id,
-            )
-        else:
-            logger.info("The SLA is in reach again for replica %s.", self._replica_id)
-
-    def _say_switched(self, *, on: bool) -> None:
-        if on:
-            logger.warning("Control is switched on: replica %s keeps to it.", self._replica_id)
-        else:
-            logger.warning(
-                "Control is switched off: replica %s runs at vLLM's own limits, and only reports"
-                " what control would do.",
-                self._replica_id,
-            )
-
-    def autoscaling_stats(self) -> dict[str, float]:
-        """Queue depth, cap and capacity of this replica; nothing without a report of this lease."""
-        report = self.recent_report()
-        return {} if report is None else autoscaling_stats(report)
-
-    def routing_stats(self) -> dict[str, Any]:
-        """The room that is left here; nothing without a report of this lease."""
-        if (report := self.recent_report()) is None:
-            return {}
-        age_s = asyncio.get_running_loop().time() - self._reported_s
-        return {KEY: routing_stats(report, self._config, time.time() - age_s)}
-
-    def recent_report(self) -> ReplicaReport | None:
-        """The last report; None before the first one, and when it is older than a lease."""
-        age_s = asyncio.get_running_loop().time() - self._reported_s
-        return self._report if age_s <= self._config.lease_s else None

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from controller.classes import AdmissionConfig, ServiceClass
-from controller.config import BatchingConfig, Block
+from controller.config import BatchingConfig, Block, parse_batching
 from controller.validation import parse
 from replicas.executor import Executor
 
@@ -51,3 +51,35 @@ def parse_settings(additional_config: Any) -> EngineSettings:
     # vLLM also allows an object with a hash here, which then belongs to somebody else.
     ours = additional_config.get("brimful") if isinstance(additional_config, dict) else None
     return parse(EngineSettings, {} if ours is None else ours, PLACE)
+
+
+class LiveSettings(Block):
+    """A deployment's ``user_config``: what reaches running engines without a restart."""
+
+    batching: dict[str, Any] | None = Field(None, description="in place of the entry's own block")
+
+
+def parse_live(user_config: Any, entrys: BatchingConfig, time_scale: float) -> BatchingConfig:
+    """The batching block that a ``user_config`` asks for; the entry's own where it has none.
+
+    Args:
+        entrys: as the replica was deployed with.
+        time_scale: of an emulated accelerator, by which the SLA is stretched; 1: a real one.
+
+    Raises:
+        ConfigError: naming each wrong key, its value and what is allowed.
+    """
+    live = parse(LiveSettings, {} if user_config is None else user_config, "user_config")
+    if live.batching is None:
+        return entrys
+    return slowed(parse_batching(live.batching, "user_config.batching"), time_scale)
+
+
+def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:
+    """The same batching where every step takes ``time_scale`` times as long."""
+    sla = batching.sla
+    latencies = {
+        key: value and value * time_scale
+        for key, value in (("itl_ms", sla.itl_ms), ("ttft_ms", sla.ttft_ms))
+    }
+    return batching.model_copy(update={"sla": sla.model_copy(update=latencies)})

@@ -1,6 +1,7 @@
 """vLLM's two kinds of queue, in which late requests step aside (``replicas.queue_order``)."""
 
 import heapq
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from vllm.v1.core.sched.request_queue import (
 )
 from vllm.v1.request import Request
 
+from controller.config import BatchingConfig
 from replicas.queue_order import Lane, SortedLane, StepAside
 from replicas.start_order import blocked
 
@@ -140,6 +142,29 @@ class AsidePriority(_Lanes, PriorityRequestQueue):
 
 
 QUEUES: dict[str, Any] = {"fcfs": AsideFcfs, "priority": AsidePriority}
+
+
+def step_aside(
+    scheduler: Any, aside: StepAside | None, batching: BatchingConfig
+) -> StepAside | None:
+    """Have late requests step aside as ``batching`` says; who waits already keeps its place.
+
+    Args:
+        aside: what judged them so far; None: nobody stepped aside.
+    """
+    ttft_ms = batching.sla.ttft_ms
+    wanted = batching.steps_aside and batching.enforce and ttft_ms
+    ttft_s = ttft_ms / 1000 if wanted and ttft_ms else math.inf
+    if aside is not None:
+        scheduler.waiting.restore()
+        aside.ttft_s = ttft_s
+    elif wanted:
+        aside = StepAside(ttft_s)
+        queue = QUEUES[scheduler.policy.value](aside)
+        for request in scheduler.waiting:
+            queue.add_request(request)
+        scheduler.waiting = queue
+    return aside
 
 
 def order_waiting(scheduler: Any, aside: StepAside, *, apart: bool) -> None:

@@ -12,7 +12,7 @@ from controller.errors import ConfigError
 from controller.validation import parse
 from replicas.executor import Executor, backend_problems, executor_of
 from replicas.profile_file import load_profile
-from replicas.settings import EmulateSettings
+from replicas.settings import EmulateSettings, slowed
 from serve_app.routing.settings import by_haproxy, parse_router, request_router_config
 
 SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
@@ -170,16 +170,6 @@ def emulated_engine(
         "load_format": "dummy",
         "enforce_eager": True,
     }
-
-
-def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:
-    """The same batching where every step takes ``time_scale`` times as long."""
-    sla = batching.sla
-    latencies = {
-        key: value and value * time_scale
-        for key, value in (("itl_ms", sla.itl_ms), ("ttft_ms", sla.ttft_ms))
-    }
-    return batching.model_copy(update={"sla": sla.model_copy(update=latencies)})
 
 
 def _check(

@@ -1,4 +1,4 @@
-"""The slow loop in virtual time: reports out, limits in, as ``replicas.server`` does it."""
+"""The slow loop in virtual time: reports out, limits in, as ``replicas.control_link`` does it."""
 
 from benchmarks.virtual.scheduler import VirtualScheduler
 from controller.config import BatchingConfig

@@ -40,6 +40,7 @@ MAY_IMPORT_RAY = {
     "replicas/plain_calls.py",
     "controller/fleet/actor.py",
     "replicas/model_files.py",
+    "replicas/control_link.py",
     "replicas/server.py",
     "replicas/emulated_server.py",
     "replicas/metrics.py",

@@ -74,7 +74,7 @@ def test_the_lease_is_the_one_that_came_with_the_limits() -> None:
 def modes(lease_s: float, period_s: float, lost: int | None) -> list[str]:
     """By exchange: who decides when it begins, of 20 of which one answer is lost.
 
-    As ``replicas.server.ControlLink`` does it: an answer is applied with the next exchange; one
+    As ``replicas.control_link.ControlLink`` does it: an answer is applied with the next exchange; one
     that does not come is given up after half a lease.
     """
     g, now_s, answered, seen = governor(EXACT), 0.0, True, []

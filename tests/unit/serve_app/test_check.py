@@ -171,6 +171,15 @@ def test_affinity_to_prefixes_that_the_router_does_not_see_is_noted(check):
     assert check(data, forwarding).notes == check(data).notes == []
 
 
+def test_what_running_engines_would_refuse_of_a_user_config_is_found(check):
+    live = {"name": "BrimfulServer:m", "user_config": {"batching": {"lease_s": 0}}}
+    (problem,) = check(put(config(), (*APP, "deployments"), [live])).problems
+    place = "applications[0].deployments[0].user_config.batching.lease_s"
+    assert problem.startswith(f"{place}: 0 is not allowed")
+    live["user_config"]["batching"]["lease_s"] = 5
+    assert check(put(config(), (*APP, "deployments"), [live])).problems == []
+
+
 def test_a_wrong_router_block_is_said_once(check):
     assert check(put(config(), (*ENTRY, "router"), {"choice": 3})).problems == [
         unknown(f"{PLACE}.router", "choice", "choices")

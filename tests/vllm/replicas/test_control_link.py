@@ -12,7 +12,7 @@ from controller.config import parse_batching
 from controller.fleet.actor import BatchController
 from controller.records import ReplicaReport
 from replicas import server
-from replicas.server import ControlLink
+from replicas.control_link import ControlLink
 from tests.vllm.harness import Rig, batching, engine_config
 
 BLOCK = {"policy": "static", "max_running": {"max": 5}}

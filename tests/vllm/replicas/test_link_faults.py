@@ -14,7 +14,8 @@ from controller.config import parse_batching
 from controller.errors import ReportError
 from controller.records import to_wire
 from replicas import server
-from replicas.server import BrimfulServer, ControlLink
+from replicas.control_link import ControlLink
+from replicas.server import BrimfulServer
 from tests.builders import limits, report
 from tests.vllm.replicas.test_control_link import Published
 

@@ -113,3 +113,12 @@ async def test_a_call_that_fails_in_the_engine_says_so_and_the_engine_goes_on(ll
         await llm.engine_core.call_utility_async(channel.METHOD, {"lease_s": 1}, "replica", "group")
 
     assert len(await stream(llm, 0)) == TOKENS
+
+
+async def test_another_batching_block_comes_in_under_running_streams_and_a_wrong_one_does_not(llm):
+    streams = [asyncio.create_task(stream(llm, number)) for number in range(8)]
+    await channel.configure(llm, {"policy": "adaptive", "sla": {"itl_ms": 500}})
+    with pytest.raises(Exception, match=f"is above max_num_seqs={STREAMS}"):
+        await channel.configure(llm, {"max_running": {"max": STREAMS + 1}})
+    assert [len(tokens) for tokens in await asyncio.gather(*streams)] == [TOKENS] * 8
+    await channel.configure(llm, {"policy": "static"})

@@ -1,0 +1,102 @@
+"""A changed ``user_config`` reaches running engines, a changed entry replaces them."""
+
+import asyncio
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.live.cluster import LocalCluster
+from benchmarks.live.load import Answer, Ask, prompts, send
+from tests.ray.conftest import Deploy, application, base_url
+from tests.ray.control import replica_actors, replicas, until
+
+pytestmark = pytest.mark.cluster
+
+ASKS = [Ask(p, 48, at_s=i / 5) for i, p in enumerate(prompts(60, (8, 40), seed=4))]
+
+
+def app(model_path: Path, **user_config: Any) -> dict[str, Any]:
+    """Two replicas, whose entry never changes."""
+    made = application(
+        "live",
+        model_path,
+        deployment={"num_replicas": 2, "graceful_shutdown_timeout_s": 120},
+        batching={"policy": "static", "max_running": {"max": 8}},
+    )
+    if user_config:
+        made["deployments"] = [{"name": "BrimfulServer:tiny-live", "user_config": user_config}]
+    return made
+
+
+async def under_load(what: Any) -> list[Answer]:
+    """The answers to requests that came before, while and after ``what`` was done."""
+    sending = asyncio.create_task(send(base_url("live"), "tiny-live", ASKS))
+    await asyncio.sleep(3)
+    await asyncio.to_thread(what)
+    return await sending
+
+
+def engines(cluster: LocalCluster) -> set[tuple[str, int]]:
+    """The running replicas and their processes."""
+    actors = replica_actors(cluster.applications(), "live")
+    return {(name, actor["pid"]) for name, actor in actors.items()}
+
+
+def bounds() -> set[int | None]:
+    return {one["batching"].max_running.max for one in replicas("live").values()}
+
+
+def finished() -> dict[str, int]:
+    """How many requests each replica has finished."""
+    return {name: one["report"].finished for name, one in replicas("live").items()}
+
+
+async def test_another_batching_block_comes_without_a_restart_and_loses_no_request(
+    cluster: LocalCluster, deploy: Deploy, model_path: Path
+) -> None:
+    deploy(app(model_path))
+    before = engines(cluster)
+    assert len(before) == 2
+    await until("the entry's own bound", lambda: bounds() == {8})
+    await send(base_url("live"), "tiny-live", ASKS[:8])
+    seen = finished()
+
+    changed = app(model_path, batching={"policy": "adaptive", "max_running": {"max": 16}})
+    answers = await under_load(lambda: deploy(changed))
+    assert [a.error or a.status for a in answers if not a.whole] == []
+    await until("the new bound", lambda: bounds() == {16})
+    assert engines(cluster) == before
+    assert finished().keys() == seen.keys()
+    assert all(finished()[name] >= count for name, count in seen.items())
+
+    # What is wrong with a block changes nothing, and one that is removed gives the entry's back.
+    deploy(app(model_path, batching={"policy": "adaptive", "max_running": {"max": 100}}))
+    assert bounds() == {16}
+    deploy(app(model_path))
+    await until("the entry's own bound again", lambda: bounds() == {8})
+    assert engines(cluster) == before
+
+
+async def test_a_rolling_update_under_load_loses_no_request(
+    cluster: LocalCluster, deploy: Deploy, model_path: Path
+) -> None:
+    deploy(app(model_path))
+    before = engines(cluster)
+    changed = copy.deepcopy(app(model_path))
+    changed["args"]["llm_configs"][0]["batching"]["max_running"]["max"] = 9
+    stop = asyncio.Event()
+    answers: list[Answer] = []
+
+    async def load() -> None:
+        while not stop.is_set():
+            answers.extend(await send(base_url("live"), "tiny-live", ASKS[:20]))
+
+    loading = asyncio.create_task(load())
+    await asyncio.to_thread(deploy, changed)
+    stop.set()
+    await loading
+    assert [a.error or a.status for a in answers if not a.whole] == []
+    assert len(after := engines(cluster)) == 2
+    assert not after & before

@@ -1,0 +1,62 @@
+"""Another batching block while requests run: what changes at once, and what goes on."""
+
+from typing import Any
+
+import pytest
+
+from controller.errors import ConfigError
+from tests.vllm.harness import Rig, batching, engine_config
+
+
+def rig_of(tiny_llama, **block: Any) -> Rig:
+    return Rig(engine_config(tiny_llama, additional_config=batching(**block)))
+
+
+def test_running_requests_go_on_whole_under_another_policy_and_bound(tiny_llama):
+    rig = rig_of(tiny_llama, policy="static")
+    for k in range(12):
+        rig.add(f"r{k}", prompt=20, output=30)
+    for _ in range(5):
+        rig.step()
+    rig.scheduler.configure(
+        {"policy": "adaptive", "sla": {"itl_ms": 50}, "max_running": {"max": 4}}
+    )
+    rig.add("late", prompt=20, output=5)
+    rig.run()
+    assert all(rig.is_whole(f"r{k}", 30) for k in range(12))
+    assert rig.is_whole("late", 5)
+    report = rig.exchange()
+    assert report.finished == 13
+    assert report.preemptions == 0
+
+
+def test_a_first_ttft_makes_late_requests_step_aside_and_none_ends_that(tiny_llama):
+    one = {"policy": "adaptive", "max_running": {"max": 1}}
+    rig = rig_of(tiny_llama, **one)
+    for k in range(4):
+        rig.add(f"r{k}", prompt=20, output=5)
+        rig.now_s += 1
+
+    def waiting() -> list[str]:
+        return [r.request_id for r in rig.scheduler.waiting]
+
+    assert waiting() == ["r0", "r1", "r2", "r3"]
+
+    rig.scheduler.configure(one | {"sla": {"ttft_ms": 2500}})
+    assert waiting() == ["r0", "r1", "r2", "r3"]
+    rig.step()
+    assert [r.request_id for r in rig.scheduler.running] == ["r2"]
+
+    rig.scheduler.configure(one)
+    assert waiting() == ["r0", "r1", "r3"]
+    rig.run()
+    assert all(rig.is_whole(f"r{k}", 5) for k in range(4))
+
+
+@pytest.mark.parametrize("block", [{"max_running": {"max": 65}}, {"policy": "fast"}])
+def test_what_does_not_fit_is_refused_and_changes_nothing(tiny_llama, block):
+    rig = rig_of(tiny_llama, policy="static")
+    before = rig.scheduler.governor.config
+    with pytest.raises(ConfigError):
+        rig.scheduler.configure(block)
+    assert rig.scheduler.governor.config is before
