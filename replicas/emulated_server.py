@@ -24,9 +24,10 @@ class EmulatedEngine(AdmittingEngine):
         REPLICA.ends("configuration")
         vllm_engine_config.parallel_config.distributed_executor_backend = EmulatedExecutor
         additional = vllm_engine_config.additional_config
+        rank = serve.get_replica_context().rank.rank
         vllm_engine_config.additional_config = {
             **additional,
-            "brimful": _of_this_replica(additional["brimful"]),
+            "brimful": of_replica(additional["brimful"], rank),
         }
         with quick_imports():
             return super()._start_async_llm_engine(
@@ -34,10 +35,10 @@ class EmulatedEngine(AdmittingEngine):
             )
 
 
-def _of_this_replica(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with this replica's own speed: the first few are slower, where some are."""
+def of_replica(settings: dict[str, Any], rank: int) -> dict[str, Any]:
+    """The settings with the speed of the replica of this rank: the first ``slow_replicas`` lag."""
     emulate = settings["emulate"]
-    if serve.get_replica_context().rank.rank >= emulate["slow_replicas"]:
+    if rank >= emulate["slow_replicas"]:
         return settings
     slow = {**emulate, "time_scale": emulate["time_scale"] * emulate["slow_factor"]}
     return {**settings, "emulate": slow}

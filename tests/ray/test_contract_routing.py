@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,8 @@ from ray.serve._private.request_router.common import PendingRequest
 from ray.serve._private.router import AsyncioRouter
 from ray.serve.config import RequestRouterConfig
 
+from benchmarks.routing.router import ByName
+from replicas.emulated_server import of_replica
 from serve_app.routing.router import HeadroomRouter
 from serve_app.routing.settings import CLASSES, parse_router, request_router_config
 
@@ -35,6 +38,8 @@ class Replica:
     name: str
     routing_stats: dict[str, Any] = field(default_factory=dict)
     multiplexed_model_ids: frozenset[str] = frozenset()
+    node_id: str = "node"
+    availability_zone: str | None = None
 
     @property
     def replica_id(self) -> ReplicaID:
@@ -50,9 +55,9 @@ def room(taken_s: float, **fields: Any) -> dict[str, Any]:
     return {"brimful": {**counts, **limits, **fields}}
 
 
-def router(**kwargs: Any) -> HeadroomRouter:
+def router(cls: type[HeadroomRouter] = HeadroomRouter, **kwargs: Any) -> HeadroomRouter:
     """As Ray Serve makes it: see ``AsyncioRouter.request_router``."""
-    made = HeadroomRouter(
+    made = cls(
         deployment_id=DEPLOYMENT,
         handle_source=DeploymentHandleSource.REPLICA,
         self_node_id="node",
@@ -167,6 +172,42 @@ async def test_an_adapter_goes_to_a_replica_that_has_it() -> None:
         request = pending(prompt="a")
         request.metadata.multiplexed_model_id = "lora"
         assert await picked(made, request) == "with"
+
+
+@pytest.mark.parametrize(
+    ("named", "taken"),
+    [
+        ("round_robin", {"a": 10, "b": 10}),
+        ("least_load", {"b": 20}),
+        ("headroom", {"b": 20}),
+        (None, {"b": 20}),
+    ],
+)
+async def test_the_benchs_router_goes_by_the_name_in_the_request(
+    named: str | None, taken: dict[str, int]
+) -> None:
+    made = router(cls=ByName)
+    now_s = made._get_curr_time_s()
+    made.update_replicas([Replica("a", room(now_s, waiting=50)), Replica("b", room(now_s))])  # type: ignore[list-item]
+    found = Counter([await picked(made, pending(prompt="a", user=named)) for _ in range(20)])
+    assert found == taken
+
+
+async def test_ray_serves_power_of_two_is_a_draw_under_direct_streaming() -> None:
+    made = router(cls=ByName)
+    now_s = made._get_curr_time_s()
+    made.update_replicas([Replica("a", room(now_s, waiting=50)), Replica("b", room(now_s))])  # type: ignore[list-item]
+    asks = [pending(prompt="a", user="power_of_two") for _ in range(200)]
+    found = Counter([await picked(made, one) for one in asks])
+    assert min(found["a"], found["b"]) > 60
+
+
+def test_the_slow_replicas_of_an_emulated_fleet_are_the_first() -> None:
+    emulate = {"time_scale": 2.0, "slow_replicas": 1, "slow_factor": 3.0}
+    settings = {"emulate": emulate, "group": "g"}
+    assert of_replica(settings, 1) is settings
+    assert of_replica(settings, 0)["emulate"]["time_scale"] == 6.0
+    assert emulate["time_scale"] == 2.0
 
 
 async def test_a_prefix_stays_at_its_replica() -> None:
