@@ -19,6 +19,7 @@ SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
 SERVER = "replicas.server:BrimfulServer"
 MODEL_FILES = "replicas.model_files:FetchedByReplica"
 EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
+DRAIN_TIMEOUT_S = 120.0  # a replica being removed ends its streams; Ray Serve gives it 20 s
 AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
 EMULATED_SERVER = "replicas.emulated_server:EmulatedServer"
 BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine")
@@ -98,6 +99,7 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
     _route(entry, deployment, where)
     runtime_env = _mapping(rest, "runtime_env", where)
     given = _mapping(runtime_env, "env_vars", f"{where}.runtime_env")
+    deployment.setdefault("graceful_shutdown_timeout_s", DRAIN_TIMEOUT_S)
     return {
         "callback_config": {"callback_class": MODEL_FILES},
         **rest,

@@ -22,7 +22,7 @@ def app(model_path: Path, **user_config: Any) -> dict[str, Any]:
     made = application(
         "live",
         model_path,
-        deployment={"num_replicas": 2, "graceful_shutdown_timeout_s": 120},
+        deployment={"num_replicas": 2},
         batching={"policy": "static", "max_running": {"max": 8}},
     )
     if user_config:

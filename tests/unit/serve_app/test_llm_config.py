@@ -68,6 +68,15 @@ def test_what_the_user_gave_the_engine_besides_is_kept() -> None:
     }
 
 
+def test_a_replica_that_is_removed_has_time_to_end_its_streams() -> None:
+    def timeout_s(**options: Any) -> float:
+        made = ray_llm_config(entry(deployment_config=options))
+        return float(made["deployment_config"]["graceful_shutdown_timeout_s"])
+
+    assert timeout_s() == 120
+    assert timeout_s(graceful_shutdown_timeout_s=7) == 7
+
+
 def test_a_fixed_number_of_replicas_gets_no_autoscaling() -> None:
     made = ray_llm_config(entry(deployment_config={"num_replicas": 2}))
     assert made["deployment_config"]["num_replicas"] == 2
