@@ -1,6 +1,6 @@
 """Which replica gets the next request: where it is forecast to wait least. Pure.
 
-Of a few replicas drawn at random (power of two choices) the one with the shortest forecast wait is
+Of a few replicas drawn at random (power of d choices) the one with the shortest forecast wait is
 taken, so that a decision costs the same however many replicas there are. Between two statistics of
 a replica, what this router itself sent there counts on top; statistics that are newer than a send
 have it in them, so it is dropped. Times are Unix seconds: replicas date their figures by their own
@@ -96,7 +96,7 @@ class HeadroomChooser(Generic[K]):
     def __init__(
         self,
         *,
-        choices: int = 2,
+        choices: int = 4,
         stale_after_s: float = 5.0,
         prefix_affinity: bool = False,
         rng: random.Random | None = None,

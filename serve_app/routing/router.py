@@ -37,7 +37,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
 
     def initialize_state(
         self,
-        choices: int = 2,
+        choices: int = 4,
         stale_after_s: float = 5.0,
         prefix_affinity: bool = False,
         prefix_chars: int = 1024,

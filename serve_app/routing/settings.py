@@ -26,7 +26,7 @@ class RouterConfig(Block):
         " others are Ray Serve's own, and under direct streaming its power_of_two draws one"
         " replica at random",
     )
-    choices: int = Field(2, ge=2, le=16, description="replicas that are compared for a request")
+    choices: int = Field(4, ge=2, le=16, description="replicas that are compared for a request")
     stats_period_s: float = Field(
         0.5, ge=0.1, le=10, description="how often Ray Serve asks each replica for its room"
     )

@@ -28,7 +28,7 @@ def test_requests_go_where_most_room_is_unless_another_way_is_named() -> None:
     assert routed_by() == {
         "request_router_class": "serve_app.routing.router:HeadroomRouter",
         "request_router_kwargs": {
-            "choices": 2,
+            "choices": 4,
             "stale_after_s": 5.0,
             "prefix_affinity": False,
             "prefix_chars": 1024,
