@@ -91,7 +91,9 @@ class BrimfulServer(LLMServer):
         time_scale = (settings["emulate"] or {}).get("time_scale", 1.0)
         entrys = parse_batching(settings["batching"])
         try:
-            await self._link.configure(parse_live(user_config, entrys, time_scale))
+            config = parse_live(user_config, entrys, time_scale)
+            await self._link.configure(config)
+            self._sla = config.sla
         except ConfigError as error:
             logger.error("The user_config is refused; what held before holds on: %s", error)
 

@@ -74,8 +74,8 @@ def test_the_lease_is_the_one_that_came_with_the_limits() -> None:
 def modes(lease_s: float, period_s: float, lost: int | None) -> list[str]:
     """By exchange: who decides when it begins, of 20 of which one answer is lost.
 
-    As ``replicas.control_link.ControlLink`` does it: an answer is applied with the next exchange; one
-    that does not come is given up after half a lease.
+    As ``replicas.control_link`` does it: an answer is applied with the next exchange; one that does
+    not come is given up after half a lease.
     """
     g, now_s, answered, seen = governor(EXACT), 0.0, True, []
     for exchange in range(20):

@@ -11,7 +11,7 @@ import pytest
 from controller.config import parse_batching
 from controller.fleet.actor import BatchController
 from controller.records import ReplicaReport
-from replicas import server
+from replicas import control_link
 from replicas.control_link import ControlLink
 from tests.vllm.harness import Rig, batching, engine_config
 
@@ -70,7 +70,7 @@ def linked(tiny_llama, monkeypatch):
                 raise asyncio.CancelledError
             acts.get(len(slept), lambda _: None)(controller)
 
-        monkeypatch.setattr(server.asyncio, "sleep", sleep)
+        monkeypatch.setattr(control_link.asyncio, "sleep", sleep)
         with pytest.raises(asyncio.CancelledError):
             await link.run()
         assert link.autoscaling_stats()["max_running"] == (
@@ -83,7 +83,7 @@ def linked(tiny_llama, monkeypatch):
 
 async def test_a_switch_is_applied_at_once_and_logged_once(linked, monkeypatch, caplog) -> None:
     monkeypatch.setattr(
-        server, "logger", logging.getLogger(__name__)
+        control_link, "logger", logging.getLogger(__name__)
     )  # Ray's own does not propagate
     caplog.set_level(logging.INFO)
     off, on = (lambda c: c.switch(False, "g")), (lambda c: c.switch(True, None))

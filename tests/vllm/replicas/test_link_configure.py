@@ -8,7 +8,7 @@ import pytest
 from controller.config import parse_batching
 from controller.errors import ConfigError
 from replicas import channel
-from replicas.server import ControlLink
+from replicas.control_link import ControlLink
 from tests.vllm.harness import Rig, batching, engine_config
 
 OLD = parse_batching({"policy": "static", "max_running": {"max": 5}})

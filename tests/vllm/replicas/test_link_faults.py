@@ -13,7 +13,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from controller.config import parse_batching
 from controller.errors import ReportError
 from controller.records import to_wire
-from replicas import server
+from replicas import control_link
 from replicas.control_link import ControlLink
 from replicas.server import BrimfulServer
 from tests.builders import limits, report
@@ -41,8 +41,10 @@ class Link:
         self.applied: list[Any] = []
         self.published = Published()
         self._monkeypatch = monkeypatch
-        monkeypatch.setattr(server, "logger", logging.getLogger(__name__))  # Ray's do not propagate
-        monkeypatch.setattr(server, "get_controller", lambda: self._actor)
+        monkeypatch.setattr(
+            control_link, "logger", logging.getLogger(__name__)
+        )  # Ray's do not propagate
+        monkeypatch.setattr(control_link, "get_controller", lambda: self._actor)
         self._actor = SimpleNamespace(exchange=SimpleNamespace(remote=self._exchange))
 
     def made(self) -> ControlLink:
@@ -66,7 +68,7 @@ class Link:
             if not left:
                 raise asyncio.CancelledError
 
-        self._monkeypatch.setattr(server.asyncio, "sleep", sleep)
+        self._monkeypatch.setattr(control_link.asyncio, "sleep", sleep)
         task = asyncio.create_task(self.made().run())
         await asyncio.wait({task})
         self.ended = not task.cancelled()
@@ -138,7 +140,7 @@ async def test_a_controller_that_cannot_be_found_is_looked_for_again(
     link: Link, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [fault, fault, link._actor]
-    monkeypatch.setattr(server, "get_controller", lambda: _next(found))
+    monkeypatch.setattr(control_link, "get_controller", lambda: _next(found))
     await link.run(5)
     assert link.applied == [None, None, None, ANSWER, ANSWER]
 
@@ -153,8 +155,8 @@ async def test_while_the_controller_is_looked_for_the_engine_is_still_asked(
         answers.wait(60)
         return link._actor
 
-    monkeypatch.setattr(server, "get_controller", search)
-    monkeypatch.setattr(server, "SEARCH_S", 0.0)
+    monkeypatch.setattr(control_link, "get_controller", search)
+    monkeypatch.setattr(control_link, "SEARCH_S", 0.0)
     try:
         await link.run(3)
     finally:
