@@ -58,8 +58,8 @@ class AdmissionConfig(Block):
     max_waiting: int | None = Field(
         None,
         ge=1,
-        description="requests that wait beside those that may run at once, at most; None: twice"
-        " max_num_seqs",
+        description="requests of a priority and above that wait beside those that may run at"
+        " once, at most; of all together twice as many; None: twice max_num_seqs",
     )
     max_body_mb: float = Field(32.0, gt=0, le=1024, description="a request's body, at most, MB")
 

@@ -83,7 +83,7 @@ class Admission:
             return self._refuse("draining", asked, "", now_s, 1.0, jitter)
         predicted_s = self._predicted_s(asked.priority, prompt_tokens, now_s)
         left_s = asked.deadline_s - (now_s - asked.arrived_s)
-        full = self.waiting.requests / self._most_waiting_now()
+        full = self._full(asked.priority)
         over_s = self._over_s(predicted_s, left_s, now_s)
         if full >= 1:
             detail = f"{self.waiting.requests} wait"
@@ -142,9 +142,14 @@ class Admission:
         """Requests that are refused a second, of late; those that come again count again."""
         return self._refusals.per_s(now_s)
 
-    def _most_waiting_now(self) -> int:
-        """Those that may wait, and those that may start at once."""
-        return self.most_waiting + max(self._slots - self.waiting.running, 0)
+    def _full(self, priority: int) -> float:
+        """The share of its places in the queue that is taken for a request of this priority.
+
+        Those below it leave room for it: they count only to the second half of all there is.
+        """
+        most = self.most_waiting + max(self._slots - self.waiting.running, 0)
+        before = self.waiting.requests_before(priority)
+        return max(before / most, self.waiting.requests / (2 * most))
 
     def _predicted_s(self, priority: int, prompt_tokens: int, now_s: float) -> float | None:
         wait_s = self.waiting.wait_s(priority, prompt_tokens, now_s)
@@ -183,6 +188,8 @@ class Admission:
     ) -> Answer:
         self.counts.refused[asked.name, reason] += 1
         self._refusals.arrived(now_s)
+        if reason != "queue_timeout":  # it was counted when it came
+            self.waiting.asked(asked.priority, now_s)
         per_s = self.waiting.per_s(now_s)
         if per_s and reason not in ("draining", "engine_failed"):
             # Those refused before come first: told one after the other, they come back no faster

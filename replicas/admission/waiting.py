@@ -56,6 +56,10 @@ class Waiting:
         """How many have no first token yet."""
         return sum(rank.requests for rank in self._ranks.values())
 
+    def requests_before(self, priority: int) -> int:
+        """... and are served no later than one of this priority."""
+        return sum(rank.requests for p, rank in self._ranks.items() if p <= priority)
+
     @property
     def tokens(self) -> int:
         """Their prompt tokens: a prompt that is half computed counts as a whole."""
@@ -72,9 +76,13 @@ class Waiting:
         rank = self._ranks.setdefault(entry.priority, _Rank())
         rank.requests += 1
         rank.tokens += entry.prompt_tokens
-        if entry.priority not in self._arrivals:
+        self.asked(entry.priority, now_s)
+
+    def asked(self, priority: int, now_s: float) -> None:
+        """One of this priority came, and was let in or not."""
+        if priority not in self._arrivals:
             self._arrivals = {p: a for p, a in self._arrivals.items() if a.per_s(now_s) > 1e-3}
-        self._arrivals.setdefault(entry.priority, ArrivalRate(now_s)).arrived(now_s)
+        self._arrivals.setdefault(priority, ArrivalRate(now_s)).arrived(now_s)
 
     def start(self, entry: Entry, now_s: float) -> None:
         """One has its first token, and runs."""

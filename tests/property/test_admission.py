@@ -67,7 +67,7 @@ def traffic(happened) -> Traffic:
 def test_its_counts_are_those_of_the_requests(happened) -> None:
     t = traffic(happened)
     queue = t.made.waiting
-    assert queue.requests == len(t.waiting) <= 20 + max(10 - queue.running, 0)
+    assert queue.requests == len(t.waiting) <= 2 * (20 + max(10 - queue.running, 0))
     assert queue.tokens == sum(entry.prompt_tokens for entry in t.waiting)
     assert queue.running == len(t.running)
 
@@ -149,7 +149,7 @@ def test_at_any_load_it_serves_at_its_rate_and_those_let_in_are_in_time(load: in
             heapq.heappush(queue, (entry.priority, n, entry))
         start_until(now_s)
     late = sum(made.counts.late.values())
-    assert late <= 0.025 * n  # 2% in the long run, and a little while it learns
+    assert late <= 0.03 * n  # 2% and less, but where one class alone asks for twice the capacity
     assert good >= (0.93 if load > 1 else 0.85) * seconds * SLOTS / SERVICE_S
     if load > 1:
         arrived = load * seconds * SLOTS / SERVICE_S

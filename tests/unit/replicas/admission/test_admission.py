@@ -19,9 +19,9 @@ def reason(made, name: str = "silver", tokens: int = 100, now_s: float = 0.0, **
 
 def test_where_nothing_is_known_only_the_bound_holds() -> None:
     made = admission(slots=2, max_waiting=3)
-    first, *_ = fill(made, 4)
+    first, *_ = fill(made, 4, "gold")
     assert reason(made, "gold") == "let in"
-    fill(made, 1)
+    fill(made, 1, "gold")
     assert reason(made, "gold") == "queue_full"  # two may run at once, and three wait
     made.started(first, 0.0)
     assert reason(made, "gold") == "queue_full"
@@ -95,6 +95,26 @@ def test_those_below_do_not_stand_in_the_way() -> None:
     assert reason(made, "gold") == "let in"
 
 
+def test_a_queue_full_of_those_below_has_room_for_those_above() -> None:
+    made = admission(slots=2, max_waiting=8, shed_at=1.0)
+    fill(made, 10, "batch")
+    assert reason(made, "batch") == "queue_full"
+    assert reason(made, "gold") == "let in"
+    fill(made, 9, "gold")
+    assert reason(made, "gold") == "let in"
+    fill(made, 1, "gold")
+    assert reason(made, "gold") == "queue_full"
+
+
+def test_however_many_priorities_clients_name_the_queue_is_bounded() -> None:
+    made = admission(slots=2, max_waiting=8)
+    for rank in range(19):
+        made.let_in(asked("gold", priority=-rank), 1, 0.0)
+    assert reason(made, "gold", priority=-100) == "let in"
+    made.let_in(asked("gold", priority=-19), 1, 0.0)
+    assert reason(made, "gold", priority=-100) == "queue_full"
+
+
 def test_those_above_that_are_still_to_come_take_their_share() -> None:
     made = admission(slots=100)
     made.learn(FULL)
@@ -160,7 +180,7 @@ def test_what_was_late_makes_the_next_prediction_longer() -> None:
 
 def test_a_change_of_classes_holds_for_those_that_come_after_it() -> None:
     made = admission(slots=1, max_waiting=100)
-    *_, entry = fill(made, 2)
+    *_, entry = fill(made, 2, "gold")
     made.configure(made.classes, made.config.model_copy(update={"max_waiting": 1}))
     assert reason(made, "gold") == "queue_full"
     made.ended(entry, 1.0)
