@@ -162,8 +162,8 @@ def section(
         " draws one replica at random. `least_load`: the fewest running and waiting requests by the"
         f" last statistics. In virtual time: {runs} draws of {VIRTUAL_S:g} s at"
         f" {VIRTUAL_RATE_PER_S:g} requests/s, medians; `outstanding` is power of two choices by"
-        " requests that have not ended, known exactly,"
-        " which no router behind HAProxy can know."
+        " requests that have not ended, and `haproxy` its leastconn over all replicas, both known"
+        " exactly, as they are where all requests come through one HAProxy."
     )
     tables = (
         "Over HTTP:\n\n" + _table(http),

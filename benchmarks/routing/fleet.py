@@ -158,6 +158,15 @@ class FewestOutstanding(Router):
         return min(drawn, key=lambda index: self.replicas[index].outstanding)
 
 
+class LeastOpen(Router):
+    """HAProxy's leastconn: the fewest open requests, known exactly where all come through one."""
+
+    def pick(self, request: Request, now_s: float) -> int:
+        fewest = min(replica.outstanding for replica in self.replicas)
+        drawn = [k for k, one in enumerate(self.replicas) if one.outstanding == fewest]
+        return self.random.choice(drawn)
+
+
 class LeastLoad(Router):
     """The fewest running and waiting requests by the last statistics, whatever was sent since."""
 
@@ -194,6 +203,7 @@ ROUTERS: dict[str, type[Router]] = {
     "round_robin": Router,
     "power_of_two": AtRandom,
     "outstanding": FewestOutstanding,
+    "haproxy": LeastOpen,
     "least_load": LeastLoad,
     "headroom": Headroom,
 }
