@@ -1,0 +1,300 @@
+"""Admission around vLLM's own app and engine, asked by OpenAI's own client over HTTP."""
+
+import argparse
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from openai import APIStatusError, AsyncOpenAI, RateLimitError
+from starlette.datastructures import State
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.app import build_app
+from vllm.entrypoints.launchers.cli_args import FrontendArgs
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from controller.classes import parse_admission, parse_classes
+from replicas.admission.admission import Admission
+from replicas.admission.drain import EngineView
+from replicas.admission.gate import Gate
+from replicas.admission.http import AdmissionMiddleware
+from replicas.emulator import EmulatedExecutor
+from tests.vllm.harness import batching
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+CLASSES = {
+    "gold": {"ttft_ms": 60_000, "priority": 0},
+    "silver": {"ttft_ms": 60_000, "priority": 10, "sheddable": True, "default": True},
+    "hasty": {"ttft_ms": 60_000, "priority": 20, "queue_timeout_s": 0.3},
+}
+STEP_S = 0.05
+SLOTS = 4
+
+
+class Served:
+    """An engine behind vLLM's app and our admission, and a client of it."""
+
+    def __init__(self, llm: AsyncLLM, gate: Gate, url: str) -> None:
+        self.llm, self.gate, self.url = llm, gate, url
+        self.client = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
+
+    def admit(self, **config: Any) -> None:
+        """Forget all that was; admit by this block from now on."""
+        made = Admission(parse_classes(CLASSES), parse_admission(config), SLOTS, self.gate.clock())
+        self.gate.admission = made
+
+    async def complete(self, tokens: int = 1, stream: bool = False, **other: Any) -> Any:
+        return await self.client.completions.create(
+            model="m", prompt="a river", max_tokens=tokens, stream=stream, **other
+        )
+
+    async def busy(self, count: int) -> list[asyncio.Task[Any]]:
+        """So many requests that take for ever; returns when all that can run do."""
+        for_ever = {"extra_body": {"ignore_eos": True}}
+        tasks = [asyncio.create_task(self.complete(900, **for_ever)) for _ in range(count)]
+        running = min(count, SLOTS)
+        waiting = self.gate.admission.waiting
+        await self.until(lambda: (waiting.running, waiting.requests) == (running, count - running))
+        return tasks
+
+    def inside(self) -> int:
+        waiting = self.gate.admission.waiting
+        return waiting.running + waiting.requests
+
+    async def until(self, found: Any) -> None:
+        """The test's own time limit ends the wait."""
+        while not found():  # noqa: ASYNC110 - counts of the product, which tells nobody
+            await asyncio.sleep(0.01)
+
+    async def idle(self) -> None:
+        """Nothing is left: in admission, in the frontend, in the engine's KV memory."""
+        await self.until(lambda: self.inside() == 0)
+        await self.until(lambda: not self.llm.output_processor.request_states)
+        while True:
+            report = await self.llm.engine_core.call_utility_async(
+                "brimful_exchange", None, "r", "g"
+            )
+            if not report["running"] + report["waiting"] + report["kv_used_tokens"]:
+                return
+
+
+@pytest.fixture(scope="module")
+async def served(tiny_llama) -> AsyncIterator[Served]:
+    settings = batching()
+    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 1.0}
+    args = AsyncEngineArgs(
+        model=str(tiny_llama),
+        served_model_name=["m"],
+        max_num_seqs=SLOTS,
+        max_num_batched_tokens=512,
+        max_model_len=1024,
+        block_size=32,
+        num_gpu_blocks_override=256,
+        enable_prefix_caching=False,
+        distributed_executor_backend=EmulatedExecutor,
+        scheduler_cls="replicas.scheduler.DynamicBatchScheduler",
+        scheduling_policy="priority",
+        additional_config=settings,
+        load_format="dummy",
+        enforce_eager=True,
+    )
+    llm = AsyncLLM.from_engine_args(args)
+    space = argparse.Namespace(**(vars(FrontendArgs()) | vars(args)))
+    state = State()
+    await init_app_state(llm, state, space, await llm.get_supported_tasks())
+    app = build_app(space, ("generate",), llm.model_config)
+    app.state._state.update(state._state)
+    admission = Admission(parse_classes(CLASSES), parse_admission({}), SLOTS, 0.0)
+    gate = Gate(admission, named_classes=True)
+    gate.guard(llm)
+    app.middleware_stack = None
+    app.add_middleware(AdmissionMiddleware, gate=gate)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        port = listener.getsockname()[1]
+        yield Served(llm, gate, f"http://127.0.0.1:{port}")
+        server.should_exit = server.force_exit = True
+        await task
+    llm.shutdown()
+
+
+@pytest.fixture(autouse=True)
+async def fresh(served: Served) -> AsyncIterator[None]:
+    served.admit()
+    yield
+    await served.idle()
+
+
+async def refused(call: Any) -> APIStatusError:
+    with pytest.raises(APIStatusError) as caught:
+        await call
+    return caught.value
+
+
+async def leave(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("name", ["gold", "silver"])
+async def test_the_class_that_served_is_in_the_answer(served: Served, name: str) -> None:
+    whole = await served.complete(2, extra_body={"service_tier": name})
+    assert whole.model_extra["service_tier"] == name
+    assert whole.usage.completion_tokens == 2
+    stream = await served.complete(3, stream=True, extra_body={"service_tier": name})
+    chunks = [chunk async for chunk in stream]
+    assert chunks[0].model_extra["service_tier"] == name
+    assert len([c for c in chunks if c.choices]) >= 3
+    headed = await served.complete(1, extra_headers={"x-llm-d-inference-objective": name})
+    assert headed.model_extra["service_tier"] == name
+
+
+async def test_who_names_no_class_gets_vllms_own_answer(served: Served) -> None:
+    answer = await served.complete()
+    assert answer.model_extra.get("service_tier") is None
+    assert served.gate.admission.counts.let_in == {"silver": 1}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_full_queue_is_a_429_with_a_time_to_come_again(
+    served: Served, stream: bool
+) -> None:
+    served.admit(max_waiting=2, shed_at=1.0)
+    tasks = await served.busy(SLOTS + 2)
+    error = await refused(served.complete(stream=stream))
+    assert isinstance(error, RateLimitError)
+    assert error.response.headers["x-brimful-reason"] == "queue_full"
+    assert float(error.response.headers["retry-after-ms"]) >= 500
+    assert int(error.response.headers["retry-after"]) >= 1
+    assert error.body["type"] == "rate_limit_error"
+    assert error.type == "rate_limit_error"
+    await leave(tasks)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_would_be_late_is_told_before_the_first_byte(
+    served: Served, stream: bool
+) -> None:
+    tasks = await served.busy(SLOTS + 1)
+    served.gate.admission.learn(EngineView(free_slots=-1, full=True, requests_per_s=1.0))
+    late = {"x-request-timeout-seconds": "0.5"}
+    error = await refused(served.complete(stream=stream, extra_headers=late))
+    assert error.status_code == 429
+    assert error.response.headers["x-brimful-reason"] == "deadline"
+    await leave(tasks)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_waited_too_long_gets_503_and_leaves_the_engine(
+    served: Served, stream: bool
+) -> None:
+    tasks = await served.busy(SLOTS)
+    error = await refused(served.complete(stream=stream, extra_body={"service_tier": "hasty"}))
+    assert error.status_code == 503
+    assert error.response.headers["x-brimful-reason"] == "queue_timeout"
+    assert served.gate.admission.waiting.requests == 0
+    await leave(tasks)
+
+
+async def test_the_client_comes_again_when_it_was_told_to_and_is_served(served: Served) -> None:
+    served.admit(max_waiting=1)
+    tasks = await served.busy(SLOTS + 1)
+    again = served.client.with_options(max_retries=2)
+    call = asyncio.create_task(again.completions.create(model="m", prompt="a", max_tokens=1))
+    await served.until(lambda: served.gate.admission.counts.refused)
+    await leave(tasks)
+    assert (await call).usage.completion_tokens == 1
+
+
+async def test_classes_are_served_in_their_order(served: Served) -> None:
+    tasks = await served.busy(SLOTS)
+    ended: list[str] = []
+
+    async def ask(name: str) -> None:
+        await served.complete(1, extra_body={"service_tier": name})
+        ended.append(name)
+
+    asks = []
+    for name in ("silver", "silver", "gold"):
+        before = served.inside()
+        asks.append(asyncio.create_task(ask(name)))
+        await served.until(lambda before=before: served.inside() == before + 1)
+    await leave(tasks[:1])
+    await asyncio.gather(*asks)
+    assert ended == ["gold", "silver", "silver"]
+    await leave(tasks)
+
+
+async def test_a_client_that_leaves_is_aborted_in_the_engine(served: Served) -> None:
+    tasks = await served.busy(SLOTS + 3)
+    await leave(tasks)
+    streams = [await served.complete(900, stream=True) for _ in range(SLOTS)]
+    for stream in streams:
+        await anext(aiter(stream))
+        await stream.close()
+    await served.idle()  # KV blocks and queue slots are back at zero
+
+
+async def test_several_prompts_of_one_request_are_let_in_or_none(served: Served) -> None:
+    served.admit(max_waiting=1, shed_at=1.0)
+    tasks = await served.busy(SLOTS)
+    error = await refused(
+        served.client.completions.create(model="m", prompt=["a", "b", "c"], max_tokens=1)
+    )
+    assert error.status_code == 429
+    assert served.inside() == SLOTS
+    await leave(tasks)
+    both = await served.client.completions.create(model="m", prompt=["a", "b"], max_tokens=1)
+    assert len(both.choices) == 2
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "param"),
+    [
+        ({}, {"service_tier": "platinum"}, 400, "service_tier"),
+        ({"x-llm-d-inference-objective": "?"}, {}, 400, "x-llm-d-inference-objective"),
+        ({"x-request-timeout-seconds": "-1"}, {}, 400, "x-request-timeout-seconds"),
+        ({"x-request-timeout-seconds": "1e12"}, {}, 400, "x-request-timeout-seconds"),
+        ({"x-vllm-priority": "99999999999999999999"}, {}, 400, "x-vllm-priority"),
+        ({}, {"priority": 2**63}, 400, "priority"),
+        ({"x-big": "y" * 30_000}, {}, 431, "x-big"),
+        ({}, {"prompt": "a" * 2_000_000}, 413, "body"),
+    ],
+)
+async def test_bad_input_is_a_4xx_that_names_the_field(
+    served: Served, headers: dict[str, str], body: dict[str, Any], status: int, param: str
+) -> None:
+    served.admit(max_body_mb=1)
+    error = await refused(served.complete(extra_headers=headers, extra_body=body))
+    assert (error.status_code, error.body["param"]) == (status, param)
+    assert error.response.headers["x-brimful-reason"] == "bad_request"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b'[{"priority"', b"[" * 100_000, b'"priority"', b"\xff"]
+)
+async def test_what_is_no_request_is_vllms_to_refuse(served: Served, body: bytes) -> None:
+    async with httpx.AsyncClient() as http:
+        answer = await http.post(
+            f"{served.url}/v1/completions",
+            content=body,
+            headers={"content-type": "application/json"},
+        )
+    assert 400 <= answer.status_code < 500
+
+
+async def test_other_paths_are_left_alone(served: Served) -> None:
+    async with httpx.AsyncClient() as http:
+        assert (await http.get(f"{served.url}/v1/models")).json()["data"][0]["id"] == "m"
+        answer = await http.post(f"{served.url}/tokenize", json={"model": "m", "prompt": "a river"})
+    assert answer.status_code == 200
+    assert json.loads(answer.content)["count"] > 0
