@@ -83,6 +83,14 @@ bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, I
 bench-overload: install ## up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes)
 	$(BIN)/python -m benchmarks.overload $(ARGS)
 
+.PHONY: bench-startup
+bench-startup: install ## serve deploy to first token by phases, and memory by process (about 6 minutes)
+	$(BIN)/python -m benchmarks.startup $(ARGS)
+
+.PHONY: bench-scale
+bench-scale: install ## The way of a request over 1, 2, 4, 8 emulated replicas: CPU by process (about 6 minutes)
+	$(BIN)/python -m benchmarks.scale $(ARGS)
+
 .PHONY: bench-gpu
 OUT ?= .cache/gpu
 bench-gpu: ## Step times and control on a GPU, with the Python and vLLM that are there (under 20 minutes)

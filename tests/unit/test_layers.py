@@ -27,6 +27,8 @@ LAYERS = (
     "benchmarks/routing",
     "benchmarks/path",
     "benchmarks/overload",
+    "benchmarks/startup",
+    "benchmarks/scale",
     "benchmarks/cost",
     "benchmarks/papers",
     "benchmarks/gpu",
