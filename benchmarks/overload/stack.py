@@ -18,6 +18,11 @@ from benchmarks.report.document import ROOT
 PORT, MODEL = 8126, "overload"
 URL = f"http://127.0.0.1:{PORT}/v1"
 PROFILE = "paper-fig3"
+# HAProxy's two others, fixed by default: another cluster on this machine may have them.
+ENVIRONMENT = {
+    "RAY_SERVE_HAPROXY_METRICS_PORT": "9126",
+    "RAY_SERVE_HAPROXY_STATS_PORT": "8426",
+}
 DEPLOY_TIMEOUT_S = 420
 REPLICAS, SLOTS = 2, 12
 ITL_MS = 150.0
@@ -104,7 +109,7 @@ def fleet() -> Iterator[Fleet]:
     """A cluster for a ``with`` block."""
     with (
         tempfile.TemporaryDirectory() as directory,
-        local_cluster(directory=ROOT, logs=Path(directory)) as cluster,
+        local_cluster(ENVIRONMENT, directory=ROOT, logs=Path(directory)) as cluster,
     ):
         yield Fleet(cluster, Path(directory))
 
