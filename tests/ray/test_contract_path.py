@@ -20,6 +20,7 @@ from ray.serve._private.replica import Replica, UserCallableWrapper
 from ray.serve.exceptions import RayServeException
 from ray.serve.llm import build_openai_app
 
+from serve_app import build
 from serve_app.build import build_app, serving_args
 from serve_app.config import ONE_LOOP
 
@@ -34,11 +35,17 @@ NAMED = {"request_router_class": "ray.serve._private.request_router:PowerOfTwoCh
 
 @pytest.fixture(autouse=True)
 def direct_streaming(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builder, "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING", True)
+    _stream_directly(monkeypatch, True)
     monkeypatch.setattr(serve_build, "RAY_SERVE_ENABLE_HA_PROXY", True)
     # Ray Serve LLM asks for the driver's runtime environment, which would start Ray.
     context = SimpleNamespace(runtime_env={})
     monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+
+
+def _stream_directly(monkeypatch: pytest.MonkeyPatch, directly: bool) -> None:
+    # Ray and this project read the variable once, each into a name of its own.
+    for module in (builder, build):
+        monkeypatch.setattr(module, "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING", directly)
 
 
 def deployments(app: Application) -> tuple[list[str], str | None]:
@@ -82,9 +89,9 @@ def test_ray_serve_llm_still_attaches_a_router_and_refuses_its_round_robin_witho
 def test_without_direct_streaming_there_is_an_ingress_deployment_and_no_router(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(builder, "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING", False)
+    _stream_directly(monkeypatch, False)
     names, router = deployments(build_app({"llm_configs": [ENTRY]}))
-    assert names == ["BrimfulServer:m", "OpenAiIngress"]
+    assert names == ["BrimfulServer:m", "AdmissionIngress"]
     assert router is None
 
 
