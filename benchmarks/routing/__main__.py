@@ -31,7 +31,7 @@ TARGET = 0.8
 OVER_HTTP = ("round_robin", "power_of_two", "least_load", "headroom")
 WARM_UP_S = 6.0
 LONGEST = 400  # tokens of an answer, nine tenths of them are shorter: or a run would not end
-VIRTUAL_RATE_PER_S, VIRTUAL_S = 20.0, 120.0  # 0.75 of what that fleet carries
+VIRTUAL_RATE_PER_S, VIRTUAL_S = 20.0, 60.0  # 0.75 of what that fleet carries
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def _table(figures: dict[str, Figures]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-routing ARGS=", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30.0, help="of the profile's time")
+    parser.add_argument("--seconds", type=float, default=24.0, help="of the profile's time")
     parser.add_argument("--time-scale", type=float, default=2.0, help="steps are so much slower")
     parser.add_argument("--load", type=float, default=0.75, help="share of what the fleet carries")
     parser.add_argument("--seed", type=int, default=1)
