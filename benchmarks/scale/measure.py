@@ -22,7 +22,12 @@ from benchmarks.report.document import ROOT
 from benchmarks.startup.processes import cpu_by_kind
 from controller.errors import BrimfulError
 
-PORT = 8126
+PORT = 8127
+# HAProxy's two others, fixed by default: another cluster on this machine may have them.
+ENVIRONMENT = {
+    "RAY_SERVE_HAPROXY_METRICS_PORT": "9127",
+    "RAY_SERVE_HAPROXY_STATS_PORT": "8427",
+}
 MODEL = "scaled"
 SERVER = "EmulatedServer:"
 PROFILE = "paper-fig3"  # 27 ms a step and 0.23 ms for each running request
@@ -84,7 +89,7 @@ def scales(replicas: Sequence[int]) -> Iterator[Scale]:
     """
     with (
         tempfile.TemporaryDirectory(prefix="brimful-scale-") as folder,
-        local_cluster(directory=ROOT, logs=Path(folder)) as cluster,
+        local_cluster(ENVIRONMENT, directory=ROOT, logs=Path(folder)) as cluster,
     ):
         for number in replicas:
             _deploy(cluster, number, Path(folder))
