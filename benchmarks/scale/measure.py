@@ -19,6 +19,7 @@ from benchmarks.live.load import Ask, send
 from benchmarks.live.machine import client_wait_s
 from benchmarks.live.tiny_model import make_tiny_model
 from benchmarks.report.document import ROOT
+from benchmarks.startup.measure import first_tokens
 from benchmarks.startup.processes import cpu_by_kind
 from controller.errors import BrimfulError
 
@@ -29,6 +30,7 @@ ENVIRONMENT = {
     "RAY_SERVE_HAPROXY_STATS_PORT": "8427",
 }
 MODEL = "scaled"
+URL = f"http://127.0.0.1:{PORT}/v1"
 SERVER = "EmulatedServer:"
 PROFILE = "paper-fig3"  # 27 ms a step and 0.23 ms for each running request
 STREAMS = 16  # per replica, of the load of long answers
@@ -93,6 +95,7 @@ def scales(replicas: Sequence[int]) -> Iterator[Scale]:
     ):
         for number in replicas:
             _deploy(cluster, number, Path(folder))
+            first_tokens(URL, MODEL, streams=2 * number)
             asyncio.run(_short(2.0))  # the first requests after a start are slow
             time.sleep(2.0)
             idle = _idle()
@@ -165,7 +168,7 @@ def _running(cluster: LocalCluster) -> int:
 def _long(replicas: int) -> Load:
     asks = [Ask([3 + i % 200] * 32, ANSWER_TOKENS) for i in range(STREAMS * replicas)]
     before = _Meter()
-    answers = asyncio.run(send(f"http://127.0.0.1:{PORT}/v1", MODEL, asks))
+    answers = asyncio.run(send(URL, MODEL, asks))
     whole = [answer for answer in answers if answer.whole]
     if len(whole) < len(asks):
         raise BrimfulError(f"{len(asks) - len(whole)} of {len(asks)} requests were not served")
@@ -180,7 +183,7 @@ async def _short(seconds: float) -> int:
     async def stream(session: aiohttp.ClientSession) -> None:
         nonlocal done
         while time.perf_counter() < until_s:
-            async with session.post(f"http://127.0.0.1:{PORT}/v1/completions", json=body) as answer:
+            async with session.post(f"{URL}/completions", json=body) as answer:
                 if answer.status != 200:
                     raise BrimfulError(f"a request got {answer.status}: {await answer.text()}")
                 await answer.read()

@@ -100,7 +100,7 @@ def _deploy(cluster: LocalCluster, config: dict[str, Any], logs: Path) -> dict[s
     clock.ends("application built")
     cluster.wait_running(TIMEOUT_S, lambda now: None)
     clock.ends("replicas running")
-    _first_tokens(config, streams=1)
+    first_tokens(_url(config), _model(config), streams=1)
     clock.ends("first token")
     time.sleep(SETTLE_S)
     return clock.phases
@@ -121,18 +121,29 @@ def _add(cluster: LocalCluster, config: dict[str, Any], logs: Path) -> dict[str,
         actor for replica_id, actor in replica_actors(cluster).items() if replica_id not in before
     )
     # In turn, so that each replica gets two.
-    _first_tokens(config, streams=2 * wanted)
+    first_tokens(_url(config), _model(config), streams=2 * wanted)
     token_s = time.time()
     own = _said(cluster, added)
     scheduled_s = running_s - added["start_time_s"] - sum(own.values())
     return {**own, "Ray, HTTP app, health": scheduled_s, "first token": token_s - running_s}
 
 
-def _first_tokens(config: dict[str, Any], streams: int) -> None:
-    """Return when as many requests, sent at once, have been answered."""
+def _url(config: dict[str, Any]) -> str:
     options = config["http_options"]
-    url = f"http://{options['host']}:{options['port']}/v1"
-    model = config["applications"][0]["args"]["llm_configs"][0]["model_loading_config"]["model_id"]
+    return f"http://{options['host']}:{options['port']}/v1"
+
+
+def _model(config: dict[str, Any]) -> str:
+    entry = config["applications"][0]["args"]["llm_configs"][0]
+    return str(entry["model_loading_config"]["model_id"])
+
+
+def first_tokens(url: str, model: str, streams: int) -> None:
+    """Return when as many requests, sent at once, have been answered; HAProxy may come last.
+
+    Raises:
+        BrimfulError: they were not within ``TIMEOUT_S``.
+    """
     until_s = time.monotonic() + TIMEOUT_S
     while time.monotonic() < until_s:
         with contextlib.suppress(aiohttp.ClientError):
