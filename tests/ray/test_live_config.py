@@ -97,7 +97,7 @@ async def test_a_rolling_update_under_load_cuts_no_stream(
     await asyncio.to_thread(deploy, changed)
     stop.set()
     await loading
-    # While Ray Serve replaces the router, HAProxy answers some with its 500, before any token.
+    # While Ray Serve replaces the router, HAProxy answers some with 503 or 500, before any token.
     assert {a.status for a in answers} <= {200, 500, 503}
     assert [a.error for a in answers if a.status == 200 and not a.whole] == []
     assert sum(a.whole for a in answers) > len(answers) / 2
