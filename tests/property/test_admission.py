@@ -149,7 +149,7 @@ def test_at_any_load_it_serves_at_its_rate_and_those_let_in_are_in_time(load: in
             heapq.heappush(queue, (entry.priority, n, entry))
         start_until(now_s)
     late = sum(made.counts.late.values())
-    assert late <= 0.03 * n  # 2% and less, but where one class alone asks for twice the capacity
+    assert late <= 0.03 * n  # a regression bound: 2% is the target, and is missed at 10x
     assert good >= (0.93 if load > 1 else 0.85) * seconds * SLOTS / SERVICE_S
     if load > 1:
         arrived = load * seconds * SLOTS / SERVICE_S
