@@ -1,7 +1,6 @@
-"""Engines of corners: every request waits for its grammar; layers that keep states.
+"""A corner's engine: every request waits for its grammar, in vLLM's second queue.
 
-Both run the production scheduler on vLLM's own, as every replay does: the first with requests in
-vLLM's second queue, the second with a group of state-space layers whose blocks prompts end at.
+It runs the production scheduler on vLLM's own, as every replay does.
 """
 
 from collections import deque
@@ -11,7 +10,6 @@ from typing import Any
 import torch
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.kv_cache_interface import KVCacheGroupSpec, MambaSpec
 from vllm.v1.request import Request as EngineRequest
 from vllm.v1.request import RequestStatus
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
@@ -66,17 +64,3 @@ class GrammarScheduler(VirtualScheduler):
             self._compiling.popleft()[1].set_result(Anything())
             idle = False
         return super().schedule(*args, **kwargs)
-
-
-def state_group(block_size: int) -> KVCacheGroupSpec:
-    """Layers that keep a state, cached where blocks end; it takes as much as a block of KV."""
-    kv_bytes = 2 * block_size * 64 * 2  # as the other group has: keys and values of one head
-    return KVCacheGroupSpec(
-        ["states"],
-        MambaSpec(
-            block_size=block_size,
-            shapes=((kv_bytes // 4,),),
-            dtypes=(torch.float32,),
-            mamba_cache_mode="align",
-        ),
-    )

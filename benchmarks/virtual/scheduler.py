@@ -27,6 +27,7 @@ from vllm.v1.request import Request as EngineRequest
 from vllm.v1.structured_output import StructuredOutputManager
 
 from benchmarks.virtual.plan import Plan, Speculation
+from benchmarks.virtual.state_layers import state_group
 from benchmarks.virtual.watch import TIMED, Watch, timed
 from benchmarks.workloads.requests import Request
 from controller.records import EngineState
@@ -187,8 +188,6 @@ def make_scheduler(
     groups = [KVCacheGroupSpec(["layer"], spec)]
     config.cache_config.mamba_cache_mode = plan.engine.mamba_cache_mode
     if plan.engine.mamba_cache_mode == "align":
-        from benchmarks.virtual.corner_engines import state_group
-
         groups.append(state_group(block_size))
     return cls(
         vllm_config=config,
