@@ -19,6 +19,7 @@ from controller.errors import BrimfulError
 
 NICENESS = 15  # of replicas and engines, below a client on the same machine; what Ray does, too
 AUTH_MODE = "RAY_AUTH_MODE"
+DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
 # What direct streaming needs in every Ray process, and what keeps an engine on CPU at home.
 ENVIRONMENT = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
@@ -34,6 +35,8 @@ ENVIRONMENT = {
     # Ray wants a token on every call as soon as the user has one, which a first ray.init() makes.
     # This cluster is gone in minutes and its REST interface is on loopback.
     AUTH_MODE: "disabled",
+    # Else the node drains for 30 s when it is ended, and Serve starts its replicas anew meanwhile.
+    DRAIN: "0",
 }
 POLL_S = 0.2
 START_TIMEOUT_S = 120
