@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 from typing import Any
 
@@ -29,11 +30,12 @@ with gc_paused():  # these import vLLM
     from vllm.utils.gc_utils import freeze_gc_heap
 
     from replicas.admission.gate import Gate
-    from replicas.admission.http import AdmissionMiddleware
+    from replicas.admission.http import AdmissionMiddleware, HeldMiddleware
     from replicas.control_link import ControlLink
     from replicas.engine import BrimfulEngine
 
 logger = logging.getLogger("ray.serve")
+LAST_WORDS_S = 0.5  # for the errors that streams end with, once the engine is dead
 
 
 class BrimfulServer(LLMServer):
@@ -64,7 +66,19 @@ class BrimfulServer(LLMServer):
             metrics=ReplicaMetrics(),
             on_report=self._reported,
         )
-        self._link_task = asyncio.create_task(self._link.run())
+        self._link_task = asyncio.create_task(self._until_the_engine_dies())
+
+    async def _until_the_engine_dies(self) -> None:
+        """Keep in touch with the batch controller; end with the engine.
+
+        Ray Serve asks for a replica's health every 10 s and believes the third answer. Until then a
+        replica without an engine would look empty, and be sent what others could serve.
+        """
+        await self._link.run()
+        logger.error("The engine is dead: this replica ends, and Ray Serve starts another.")
+        await asyncio.sleep(LAST_WORDS_S)
+        logging.shutdown()
+        os._exit(1)
 
     async def _start_engine(self) -> None:
         """As Ray Serve LLM does, but that nobody waits for its telemetry.
@@ -108,6 +122,8 @@ class BrimfulServer(LLMServer):
         app = await super().__serve_build_asgi_app__()
         if self._gate is not None:
             _add_middleware_to_built_app(app, AdmissionMiddleware, gate=self._gate)
+        else:
+            _add_middleware_to_built_app(app, HeldMiddleware, client=self.engine._engine_client)
         return app
 
     def _admit(self, settings: EngineSettings) -> Gate | None:

@@ -1,6 +1,7 @@
 """A Ray cluster of this machine's own, started, deployed to, and stopped by the demo and tests."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ import psutil
 import requests
 
 from controller.errors import BrimfulError
+from serve_app import haproxy
 
 NICENESS = 15  # of replicas and engines, below a client on the same machine; what Ray does, too
 AUTH_MODE = "RAY_AUTH_MODE"
@@ -27,6 +29,7 @@ ENVIRONMENT = {
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
     # Of Ray's four, on two cores, each wakes for a few chunks at a time.
     "RAY_SERVE_HAPROXY_NBTHREAD": "1",
+    **haproxy.ENVIRONMENT,
     "RAY_USAGE_STATS_ENABLED": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_TARGET_DEVICE": "cpu",
@@ -62,11 +65,14 @@ class LocalCluster:
         logs: Path,
         cpus: int,
         gpus: int | None = None,
+        resources: dict[str, float] | None = None,
     ) -> None:
         gcs_port, dashboard_port, client_port = _free_ports(3)
         self.gcs_address = f"127.0.0.1:{gcs_port}"
         self.dashboard_url = f"http://127.0.0.1:{dashboard_port}"
         self.environment = {**os.environ, **environment, "RAY_ADDRESS": self.gcs_address}
+        launcher = haproxy.write_launcher(logs / haproxy.COMMAND)
+        self.environment.setdefault(haproxy.OURS, str(launcher))
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
         self.log_path = logs / "ray.log"
         command = ["ray", "start", "--head", "--block", "--disable-usage-stats"]
@@ -74,6 +80,7 @@ class LocalCluster:
         command += [f"--ray-client-server-port={client_port}", "--include-dashboard=true"]
         command += ["--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}"]
         command += [] if gpus is None else [f"--num-gpus={gpus}"]
+        command += [f"--resources={json.dumps(resources or {})}"]
         # Ray refuses to start under another cluster's address.
         start_environment = {k: v for k, v in self.environment.items() if k != "RAY_ADDRESS"}
         self._log = self.log_path.open("w")
@@ -186,6 +193,7 @@ def local_cluster(
     logs: Path | None = None,
     cpus: int = 2,
     gpus: int | None = None,
+    resources: dict[str, float] | None = None,
 ) -> Iterator[LocalCluster]:
     """A cluster for a ``with`` block; everything it started is gone after it.
 
@@ -194,10 +202,11 @@ def local_cluster(
         directory: where Ray's processes run, so what a relative path starts from.
         cpus: what Ray believes the node has.
         gpus: likewise; None: those that it finds.
+        resources: likewise, of other kinds.
     """
     logs = logs or Path(tempfile.mkdtemp(prefix="brimful-"))
     cluster = LocalCluster(
-        {**ENVIRONMENT, **(environment or {})}, directory or Path.cwd(), logs, cpus, gpus
+        {**ENVIRONMENT, **(environment or {})}, directory or Path.cwd(), logs, cpus, gpus, resources
     )
     before = os.environ.get(AUTH_MODE)
     os.environ[AUTH_MODE] = ENVIRONMENT[AUTH_MODE]  # for ray.init() of this process

@@ -93,6 +93,16 @@ def refusal(reason: Reason, name: str, detail: str, retry_s: float | None, jitte
     return Answer(STATUS[reason], reason, message, retry_s=wait_s)
 
 
+def engine_failed(jitter: float) -> Answer:
+    """The answer to a request whose engine died before its first byte: another replica has one.
+
+    Args:
+        jitter: a draw from 0 to 1.
+    """
+    wait_s = LEAST_RETRY_S * (1 + JITTER * jitter)
+    return Answer(503, "engine_failed", f"Not served: {SAID['engine_failed']}.", retry_s=wait_s)
+
+
 def bad_request(param: str, message: str, status: int = 400) -> Answer:
     """The answer to a request that cannot be meant so."""
     return Answer(status, "bad_request", message, param=param)

@@ -5,12 +5,13 @@ a timeout or a dead engine is a status of its own, and never an error frame insi
 """
 
 import json
+import random
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
-from replicas.admission.answers import Answer, bad_request
+from replicas.admission.answers import Answer, bad_request, engine_failed
 from replicas.admission.asked import PRIORITY, TIER, BadRequestError, check_headers
-from replicas.admission.gate import Gate, Ticket, current
+from replicas.admission.gate import Gate, current
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -61,10 +62,63 @@ class AdmissionMiddleware:
             ticket.close()
 
 
+class HeldMiddleware:
+    """ASGI middleware for where nobody is refused: it holds an answer back until its first byte.
+
+    A request that waits for an engine that dies is told to come again, and one that waits in a
+    replica that is killed has got nothing, so that HAProxy sends it to another.
+    """
+
+    def __init__(self, app: App, client: Any) -> None:
+        self._app, self._client = app, client
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        held = _HeldAnswer(_LetIn(self._client), send, None)
+        await self._app(scope, receive, held.send)
+        await held.flush()
+
+
+class _Kept(Protocol):
+    """What is asked of a request's ticket before its first byte."""
+
+    @property
+    def answer(self) -> Answer | None: ...
+
+    @property
+    def predicted_s(self) -> float | None: ...
+
+    def engine_is_dead(self) -> bool: ...
+
+    def failed(self) -> Answer: ...
+
+
+class _LetIn:
+    """In place of a ticket, where nobody is refused.
+
+    Args:
+        client: vLLM's ``AsyncLLM``.
+    """
+
+    answer: Answer | None = None
+    predicted_s: float | None = None
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def engine_is_dead(self) -> bool:
+        return bool(self._client.errored)
+
+    def failed(self) -> Answer:
+        return engine_failed(random.random())
+
+
 class _HeldAnswer:
     """Sends an answer on, its start together with its first byte."""
 
-    def __init__(self, ticket: Ticket, send: Send, echo: str | None) -> None:
+    def __init__(self, ticket: _Kept, send: Send, echo: str | None) -> None:
         self._ticket, self._send, self._echo = ticket, send, echo
         self._start: Message | None = None
         self._whole: bytes | None = None  # of a JSON answer that is to be changed

@@ -69,7 +69,7 @@ async def _dead() -> AsyncIterator[str]:
     yield ""
 
 
-def app_of(engine: Engine, gate: Gate) -> AdmissionMiddleware:
+def app_of(engine: Engine) -> Starlette:
     """An app that answers as vLLM's: errors of a stream are frames, others are statuses."""
 
     async def answer(request: Request) -> Response:
@@ -98,8 +98,7 @@ def app_of(engine: Engine, gate: Gate) -> AdmissionMiddleware:
             yield f"data: {json.dumps(frame)}\n\n"
         yield "data: [DONE]\n\n"
 
-    app = Starlette(routes=[Route("/v1/completions", answer, methods=["POST"])])
-    return AdmissionMiddleware(app, gate)
+    return Starlette(routes=[Route("/v1/completions", answer, methods=["POST"])])
 
 
 @pytest.fixture
@@ -116,7 +115,7 @@ def gate(engine: Engine) -> Gate:
 
 @pytest.fixture
 async def client(engine: Engine, gate: Gate) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app_of(engine, gate))
+    transport = httpx.ASGITransport(AdmissionMiddleware(app_of(engine), gate))
     async with httpx.AsyncClient(transport=transport, base_url="http://r") as made:
         yield made
     waiting = gate.admission.waiting
@@ -257,7 +256,7 @@ async def test_without_classes_a_tier_is_what_vllm_makes_of_it() -> None:
     engine = Engine()
     gate = Gate(Admission(one_class(None), parse_admission(None), 10, 0.0), named_classes=False)
     gate.guard(engine)
-    transport = httpx.ASGITransport(app_of(engine, gate))
+    transport = httpx.ASGITransport(AdmissionMiddleware(app_of(engine), gate))
     async with httpx.AsyncClient(transport=transport, base_url="http://r") as client:
         answer = await ask(client, service_tier="flex")
     assert answer.json()["service_tier"] is None

@@ -1,0 +1,117 @@
+"""A HAProxy that is killed is started again at once, until Ray Serve has noticed.
+
+Ray asks its HAProxy every 10 s whether it is there, believes the third answer, and starts it anew:
+half a minute in which nobody is served on its node. A small process waits beside each HAProxy and
+takes that time over, with the same configuration but without the admin socket that Ray asks, so
+that Ray notices as before. Standard library alone.
+"""
+
+import ctypes
+import math
+import os
+import re
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+PID, AGAIN_PID = "brimful-haproxy.pid", "brimful-again.pid"
+LAST, AGAIN = "brimful-last.cfg", "brimful-again.cfg"
+SOCKET = re.compile(r"^( *stats socket )(\S+)", re.M)
+APPLICATION = "    use_backend "
+LONGEST_S = 90.0  # Ray takes 35 to 40 s
+AFTER_MANAGER_S = 20.0  # Ray ends the manager of a HAProxy that it gave up before the next one's
+POLL_S = 0.2
+PR_SET_PDEATHSIG = 1
+
+
+def take_over(config: Path, arguments: list[str]) -> list[str]:
+    """What HAProxy, which this process becomes, is started with.
+
+    Where another serves in its place, that one is told to end. Ray starts HAProxy before it knows
+    an application; it goes by the ones that were known until Ray names them.
+    """
+    folder = config.parent
+    (folder / PID).write_text(str(os.getpid()))
+    written = config.read_text()
+    if APPLICATION in written:
+        (folder / LAST).write_text(written)
+    serving = _read_pid(folder / AGAIN_PID)
+    if serving is None or "-sf" in arguments:
+        return arguments
+    (folder / AGAIN_PID).unlink(missing_ok=True)
+    if APPLICATION not in written and (folder / LAST).exists():
+        config.write_text((folder / LAST).read_text())
+    return [*arguments, "-sf", str(serving)]
+
+
+def watch(binary: str, config: Path) -> None:
+    """Leave a process behind that starts HAProxy again if it is killed."""
+    manager = os.getppid()
+    if os.fork():
+        return
+    os.setsid()
+    try:
+        _wait_and_serve(binary, config, manager)
+    finally:
+        os._exit(0)
+
+
+def _wait_and_serve(binary: str, config: Path, manager: int) -> None:
+    folder, haproxy = config.parent, os.getppid()
+    ended, manager_ended, node_ended = (_Ended(p) for p in (haproxy, manager, _parent(manager)))
+    ended.wait()
+    if _read_pid(folder / PID) != haproxy or manager_ended or node_ended:
+        return  # Ray started the next one, or everything ends
+    again = folder / AGAIN
+    again.write_text(SOCKET.sub(r"\1\2.again", config.read_text()))
+    serving = subprocess.Popen([binary, "-db", "-f", str(again)], preexec_fn=_end_with_parent)
+    (folder / AGAIN_PID).write_text(str(serving.pid))
+    manager_s = math.inf
+    until_s = time.monotonic() + LONGEST_S
+    while serving.poll() is None and not node_ended and time.monotonic() < until_s:
+        time.sleep(POLL_S)
+        if not manager_ended:
+            manager_s = time.monotonic() + AFTER_MANAGER_S
+        until_s = min(until_s, manager_s)
+        if _read_pid(folder / AGAIN_PID) != serving.pid:
+            until_s = math.inf  # it was told to end, and serves its open streams out
+    serving.kill()
+
+
+class _Ended:
+    """True once a process has ended."""
+
+    def __init__(self, pid: int) -> None:
+        self._poll: select.poll | None = select.poll()
+        try:
+            self._poll.register(os.pidfd_open(pid), select.POLLIN)
+        except ProcessLookupError:
+            self._poll = None
+
+    def wait(self) -> None:
+        if self._poll is not None:
+            self._poll.poll()
+
+    def __bool__(self) -> bool:
+        return self._poll is None or bool(self._poll.poll(0))
+
+
+def _read_pid(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _parent(pid: int) -> int:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return pid
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
