@@ -79,9 +79,14 @@ bench-routing: install ## HeadroomRouter beside others, one replica of four at h
 .PHONY: bench-path
 bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
 	$(BIN)/python -m benchmarks.path $(ARGS)
+
 .PHONY: bench-overload
 bench-overload: install ## up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes)
 	$(BIN)/python -m benchmarks.overload $(ARGS)
+
+.PHONY: bench-faults
+bench-faults: install ## What becomes of requests when processes are killed under them (under 15 minutes; ARGS='--only router')
+	$(BIN)/python -m benchmarks.faults $(ARGS)
 
 .PHONY: bench-startup
 bench-startup: install ## serve deploy to first token by phases, and memory by process (about 6 minutes)

@@ -27,6 +27,7 @@ LAYERS = (
     "benchmarks/routing",
     "benchmarks/path",
     "benchmarks/overload",
+    "benchmarks/faults",
     "benchmarks/startup",
     "benchmarks/scale",
     "benchmarks/cost",

@@ -1,0 +1,151 @@
+"""What becomes of requests when something fails under them (``make bench-faults``).
+
+A steady load from OpenAI's own client, retries on, over HTTP on an emulated fleet.
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.faults import soak
+from benchmarks.faults.client import MEANING
+from benchmarks.faults.faults import (
+    AFTER_S,
+    BEFORE_S,
+    DISCONNECT,
+    KILLS,
+    NODE,
+    RATE_PER_S,
+    WHAT,
+    Found,
+    disconnects,
+    node_removed,
+    run,
+)
+from benchmarks.faults.stack import REPLICAS, SLOTS, fleet
+from benchmarks.report.document import ROOT, markdown_table, write_page
+from benchmarks.report.rows import Row, Section, exactly
+
+KNOWN = ROOT / ".cache" / "faults"  # a file per fault, so that the bench can run in parts
+
+
+def measure(names: Sequence[str]) -> None:
+    """Do these faults, one after the other, and keep what was found."""
+    here = [name for name in names if name != NODE]
+    if here:
+        with fleet() as there:
+            for name in here:
+                print(name, file=sys.stderr)
+                found = disconnects(there) if name == DISCONNECT else run(there, KILLS[name][1])
+                keep(name, found)
+    if NODE in names:
+        print(NODE, file=sys.stderr)
+        keep(NODE, node_removed())
+
+
+def keep(name: str, found: Found) -> None:
+    """Write down what one fault did."""
+    KNOWN.mkdir(parents=True, exist_ok=True)
+    (KNOWN / f"{name}.json").write_text(json.dumps(found.to_json()))
+    print(json.dumps(found.to_json()), file=sys.stderr)
+
+
+def known(folder: Path = KNOWN) -> dict[str, Found]:
+    """What was found of each fault, by its last run."""
+    return {
+        name: Found.from_json(json.loads((folder / f"{name}.json").read_text()))
+        for name in WHAT
+        if (folder / f"{name}.json").exists()
+    }
+
+
+def section(found: dict[str, Found]) -> Section:
+    """The figures with their targets, and what they were made from."""
+    text = (
+        f"{REPLICAS} emulated replicas of {SLOTS} slots, steps of `paper-fig3` slept, one class,"
+        f" HeadroomRouter, HAProxy by `brimful-haproxy`. OpenAI's client with its two retries,"
+        f" {RATE_PER_S:g} requests/s, two thirds of them streams, {BEFORE_S:g} s before each fault"
+        f" and {AFTER_S:g} s after it. How a request can end: "
+        + "; ".join(f"*{end}*: {meaning}" for end, meaning in MEANING.items())
+        + ". Lost is *cut* and *silent*: accepted, and neither a status nor an error event."
+    )
+    return Section(
+        "Faults", "what becomes of requests when something fails under them", text,
+        tuple(row for name, one in found.items() for row in _rows(name, one)),
+        (_table(found), _errors(found)), max_tokens=None,
+    )  # fmt: skip
+
+
+def _rows(name: str, found: Found) -> tuple[Row, ...]:
+    failed = found.counts.ends["failed"]
+    rows = [
+        Row(f"fault_{name}_failed", f"{WHAT[name]}: failed before any byte", "",
+            exactly(failed), at_most=None if name == NODE else 0),
+        Row(f"fault_{name}_lost", "... lost", "", exactly(found.counts.lost), at_most=0),
+    ]  # fmt: skip
+    if found.left:
+        held = sum(found.left.values())
+        rows.append(Row(f"fault_{name}_left", "... held after it", "", exactly(held), at_most=0))
+    return tuple(rows)
+
+
+def _table(found: dict[str, Found]) -> str:
+    head = ("fault", "sent", *MEANING, "repeated", "longest to a first token, s", "whole after, s")
+    rows = [
+        (
+            WHAT[name],
+            str(one.counts.sent),
+            *(str(one.counts.ends[end]) for end in MEANING),
+            str(one.counts.retried),
+            f"{one.counts.worst_ttft_s:.1f}",
+            "" if math.isnan(one.whole_after_s) else f"{one.whole_after_s:.0f}",
+        )
+        for name, one in found.items()
+    ]
+    return markdown_table(head, rows)
+
+
+def _errors(found: dict[str, Found]) -> str:
+    lines = [
+        f"- {WHAT[name]}: {number} x {error}"
+        for name, one in found.items()
+        for error, number in one.counts.errors.items()
+    ]
+    return "\n".join(["What the client was told:", "", *(lines or ["- nothing"])])
+
+
+def run_soak(seconds: float, *, write: bool) -> None:
+    """Mixed load for so long; docs/results/soak.md as well where ``write`` is set."""
+    with fleet() as there:
+        samples, outcomes = soak.soak(there, seconds)
+    page = soak.section(samples, outcomes, seconds)
+    text = page.markdown(f"make bench-faults ARGS='--soak {seconds / 60:g} --write'")
+    print(text)
+    if write:
+        write_page("soak", text)
+    print(json.dumps({"bench": "soak", "rows": [row.to_json() for row in page.rows]}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench-faults ARGS=", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=WHAT, default=list(WHAT))
+    parser.add_argument("--write", action="store_true", help="docs/results/faults.md as well")
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="mixed load instead")
+    settings = parser.parse_args()
+    if settings.soak:
+        run_soak(settings.soak * 60, write=settings.write)
+        return
+    measure(settings.only)
+    page = section(known())
+    text = page.markdown("make bench-faults ARGS=--write")
+    print(text)
+    if settings.write:
+        write_page("faults", text)
+    print(json.dumps({"bench": "faults", "rows": [row.to_json() for row in page.rows]}))
+
+
+if __name__ == "__main__":
+    main()

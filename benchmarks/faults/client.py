@@ -1,0 +1,182 @@
+"""Steady load by OpenAI's own client, its retries on: how each request ended."""
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import httpx2
+from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI
+from openai.types import Completion
+
+TIMEOUT_S = 60.0
+ID = "x-bench-id"
+OUTPUT_TOKENS = (15, 60)
+REFUSALS = ("queue_full", "shed", "deadline", "queue_timeout")
+STREAMED = 2 / 3  # share of the requests that ask for a stream
+
+End = Literal["whole", "refused", "event", "failed", "cut", "silent"]
+MEANING: dict[End, str] = {
+    "whole": "answered whole",
+    "refused": "refused by admission with a status, after the client's retries",
+    "event": "ended with an error event inside the stream",
+    "failed": "failed at the client before any byte, after its retries",
+    "cut": "cut in the stream: an exception at the client, without an event",
+    "silent": "ended in the stream without a word",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one request ended.
+
+    Args:
+        at_s: when it was sent, from the load's start.
+        attempts: HTTP exchanges.
+        ttft_s: to the first token, over all attempts; None: none came.
+        error: of the last attempt.
+    """
+
+    at_s: float
+    end: End
+    attempts: int
+    ttft_s: float | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How the requests of a load ended.
+
+    Args:
+        retried: needed more than one attempt.
+        worst_ttft_s: the longest time to a first token, over all attempts.
+        errors: of those that were not whole, by how often.
+    """
+
+    sent: int
+    ends: dict[str, int]
+    retried: int
+    worst_ttft_s: float
+    errors: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> int:
+        """Accepted, and ended without a status or an error event."""
+        return self.ends["cut"] + self.ends["silent"]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a mapping."""
+        return asdict(self)
+
+
+def count(outcomes: Sequence[Outcome]) -> Counts:
+    """The counts of a load."""
+    ends = Counter(one.end for one in outcomes)
+    return Counts(
+        sent=len(outcomes),
+        ends={end: ends[end] for end in MEANING},
+        retried=sum(one.attempts > 1 for one in outcomes),
+        worst_ttft_s=max((one.ttft_s or 0.0 for one in outcomes), default=0.0),
+        errors=dict(Counter(f"{one.end}: {one.error}" for one in outcomes if one.error)),
+    )
+
+
+def ended(error: Exception | None, begun: bool, finished: bool) -> End:
+    """How a request ended.
+
+    Args:
+        error: what the client raised.
+        begun: a part of its answer had come.
+        finished: so had its end.
+    """
+    if error is None:
+        return "whole" if finished else "silent"
+    if isinstance(error, APIStatusError):
+        reason = error.response.headers.get("x-brimful-reason")
+        return "refused" if reason in REFUSALS else "failed"
+    if not begun:
+        return "failed"
+    return "cut" if isinstance(error, APIConnectionError | httpx2.HTTPError) else "event"
+
+
+class Load:
+    """Requests at a steady rate until ``stop``.
+
+    Attributes:
+        outcomes: of those that have ended.
+    """
+
+    def __init__(self, base_url: str, model: str, per_s: float, seed: int = 0) -> None:
+        self.outcomes: list[Outcome] = []
+        self._model, self._per_s, self._rng = model, per_s, random.Random(seed)
+        self._attempts: Counter[str] = Counter()
+        self._stopped = asyncio.Event()
+        self._begin_s = time.perf_counter()
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
+        hooks: dict[str, list[Any]] = {"request": [self._attempted]}
+        http = httpx2.AsyncClient(limits=limits, event_hooks=hooks, timeout=TIMEOUT_S)
+        self._client = AsyncOpenAI(
+            base_url=base_url, api_key="-", http_client=http, timeout=TIMEOUT_S
+        )
+
+    def stop(self) -> None:
+        """Send no more."""
+        self._stopped.set()
+
+    async def run(self) -> list[Outcome]:
+        """Send until ``stop``, and wait for all answers."""
+        self._begin_s = time.perf_counter()
+        sent: list[asyncio.Task[None]] = []
+        async with self._client:
+            while not self._stopped.is_set():
+                sent.append(asyncio.create_task(self._one(str(len(sent)))))
+                due_s = len(sent) / self._per_s - self._now_s()
+                await asyncio.sleep(max(due_s, 0))
+            await asyncio.gather(*sent)
+        return self.outcomes
+
+    def _now_s(self) -> float:
+        return time.perf_counter() - self._begin_s
+
+    async def _attempted(self, request: httpx2.Request) -> None:
+        self._attempts[request.headers[ID]] += 1
+
+    async def _one(self, number: str) -> None:
+        at_s, begun_s, finished = self._now_s(), None, False
+        error: Exception | None = None
+        stream = self._rng.random() < STREAMED
+        prompt = [self._rng.randrange(3, 500) for _ in range(self._rng.randint(20, 120))]
+        try:
+            answer = await self._client.completions.create(
+                model=self._model,
+                prompt=prompt,
+                max_tokens=self._rng.randint(*OUTPUT_TOKENS),
+                stream=stream,
+                extra_headers={ID: number},
+                extra_body={"ignore_eos": True},
+            )
+            if isinstance(answer, Completion):
+                begun_s, finished = self._now_s(), answer.choices[0].finish_reason is not None
+            else:
+                async for chunk in answer:
+                    begun_s = begun_s or self._now_s()
+                    finished |= any(choice.finish_reason for choice in chunk.choices)
+        except (APIError, httpx2.HTTPError) as raised:
+            error = raised
+        end = ended(error, begun_s is not None, finished)
+        ttft_s = None if begun_s is None else begun_s - at_s
+        said = "" if error is None else _said(error)
+        self.outcomes.append(Outcome(at_s, end, self._attempts[number], ttft_s, said))
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, APIStatusError):
+        reason = error.response.headers.get("x-brimful-reason", "")
+        return f"{error.status_code} {reason}".strip()
+    cause = error.__cause__ or error
+    return json.dumps(f"{type(cause).__name__}: {cause}"[:120])

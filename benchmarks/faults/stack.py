@@ -1,0 +1,171 @@
+"""The fleet that faults happen to: two emulated replicas behind a router and HAProxy."""
+
+import contextlib
+import csv
+import io
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+import requests
+import yaml
+from ray.exceptions import RayError
+
+from benchmarks.live.cluster import LocalCluster, local_cluster
+from benchmarks.live.emulated import emulated_application
+from benchmarks.report.document import ROOT
+from controller.errors import BrimfulError
+from controller.fleet.actor import find_controller
+from controller.records import ReplicaReport
+
+PORT, MODEL = 8128, "faulty"
+STATS_PORT = 8428
+URL = f"http://127.0.0.1:{PORT}/v1"
+# HAProxy's two others, fixed by default: another cluster on this machine may have them.
+ENVIRONMENT = {
+    "RAY_SERVE_HAPROXY_METRICS_PORT": "9128",
+    "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
+}
+REPLICAS, SLOTS = 2, 32
+TIMEOUT_S = 420.0
+REACHED_IN_A_ROW = 5
+SERVER, ROUTER = "EmulatedServer:", "LLMRouter"
+WAITING = "brimful_without_first_token"
+PER_NODE = "faulty_slot"  # a resource of which each node has one, and a replica takes one
+
+
+class FaultsError(BrimfulError):
+    """The fleet did not come to the state that a fault needs."""
+
+
+def application(slots: int = SLOTS, bundle: dict[str, float] | None = None) -> dict[str, Any]:
+    """The fleet; another ``slots`` is another version of it."""
+    return emulated_application(
+        MODEL,
+        engine={"max_num_seqs": slots, "max_num_batched_tokens": 512, "max_model_len": 1024},
+        deployment={"num_replicas": REPLICAS, "health_check_period_s": 5},
+        emulate={"profile": "paper-fig3", "kv_tokens": 40_000},
+        bundle=bundle,
+        batching={"policy": "static"},
+        classes={"standard": {"ttft_ms": 10_000, "default": True}},
+    )
+
+
+class Fleet:
+    """The deployed fleet, and where its processes are.
+
+    Attributes:
+        cluster: Ray's.
+    """
+
+    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
+        self.cluster, self._directory = cluster, directory
+
+    def deploy(self, app: dict[str, Any]) -> None:
+        """This application and nothing else; returns when Ray took it."""
+        config = {
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "127.0.0.1", "port": PORT},
+            "applications": [app],
+        }
+        path = self._directory / "serve.yaml"
+        path.write_text(yaml.safe_dump(config))
+        self.cluster.deploy(path)
+
+    def wait_whole(self, timeout_s: float = TIMEOUT_S) -> None:
+        """Return once all replicas and the router run, report, and are reached.
+
+        Raises:
+            FaultsError: within ``timeout_s`` they did not.
+        """
+        until_s, in_a_row = time.monotonic() + timeout_s, 0
+        while time.monotonic() < until_s:
+            with contextlib.suppress(requests.RequestException, KeyError):
+                in_a_row = in_a_row + 1 if self._whole() and reached() else 0
+            if in_a_row == REACHED_IN_A_ROW:
+                return
+            time.sleep(0.2)
+        raise FaultsError(f"the fleet was not whole within {timeout_s:.0f} s")
+
+    def _whole(self) -> bool:
+        app = self.cluster.applications()[MODEL]
+        running = len(self.replicas(SERVER)), len(self.replicas(ROUTER))
+        healthy = all(d["status"] == "HEALTHY" for d in app["deployments"].values())
+        return healthy and running == (REPLICAS, 1) and len(reports()) >= REPLICAS
+
+    def replicas(self, deployment: str) -> dict[str, int]:
+        """Process ids of a deployment's running replicas, by the replica's id."""
+        return {
+            replica["replica_id"]: replica["pid"]
+            for name, one in self.cluster.applications()[MODEL]["deployments"].items()
+            if name.startswith(deployment)
+            for replica in one["replicas"]
+            if replica["state"] == "RUNNING"
+        }
+
+    def processes(self, named: str) -> list[psutil.Process]:
+        """The cluster's processes with this in their command."""
+        found = []
+        for process in psutil.Process(self.cluster.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if named in " ".join([process.name(), *process.cmdline()]):
+                    found.append(process)
+        return found
+
+    def connections(self) -> int:
+        """Of clients, open at HAProxy."""
+        page = requests.get(f"http://127.0.0.1:{STATS_PORT}/stats;csv", timeout=10)
+        rows = csv.DictReader(io.StringIO(page.text.removeprefix("# ")))
+        return sum(
+            int(row["scur"])
+            for row in rows
+            if (row["pxname"], row["svname"]) == ("http_frontend", "FRONTEND")
+        )
+
+    def without_first_token(self) -> int:
+        """Requests that were let in and got no token yet, as Ray exports it (every 10 s or so)."""
+        (node,) = ray.nodes()
+        page = requests.get(f"http://127.0.0.1:{node['MetricsExportPort']}/metrics", timeout=10)
+        lines = [line for line in page.text.splitlines() if WAITING in line and line[0] != "#"]
+        return sum(int(float(line.rpartition(" ")[2])) for line in lines)
+
+
+def reports() -> list[ReplicaReport]:
+    """The last report of every replica."""
+    with contextlib.suppress(RayError, ValueError):
+        groups = ray.get(find_controller().snapshot.remote(), timeout=30)["groups"]
+        return [one["report"] for group in groups.values() for one in group["replicas"].values()]
+    return []
+
+
+def reached() -> bool:
+    """Whether the models are served."""
+    with contextlib.suppress(requests.RequestException):
+        return requests.get(f"{URL}/models", timeout=10).ok
+    return False
+
+
+@contextlib.contextmanager
+def fleet(
+    app: dict[str, Any] | None = None, resources: dict[str, float] | None = None
+) -> Iterator[Fleet]:
+    """A cluster for a ``with`` block, this process connected to it; nothing is deployed yet."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        local_cluster(
+            ENVIRONMENT, directory=ROOT, logs=Path(directory), cpus=4, resources=resources
+        ) as cluster,
+    ):
+        ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
+        try:
+            made = Fleet(cluster, Path(directory))
+            made.deploy(app or application())
+            print("deploying", file=sys.stderr)
+            yield made
+        finally:
+            ray.shutdown()
