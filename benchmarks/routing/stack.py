@@ -16,8 +16,9 @@ from tqdm import tqdm
 
 from benchmarks.live.client_view import Seen, of_answers
 from benchmarks.live.cluster import LocalCluster, local_cluster
+from benchmarks.live.emulated import emulated_application
 from benchmarks.live.load import Answer, Ask, send
-from benchmarks.live.tiny_model import VOCAB, make_tiny_model
+from benchmarks.live.tiny_model import VOCAB
 from benchmarks.report.document import ROOT
 from benchmarks.virtual.plan import engine_of
 from benchmarks.workloads.requests import Request
@@ -101,50 +102,27 @@ def application(
     """Emulated replicas, one of them at half speed, behind this router (None: the default)."""
     engine = engine_of(load_profile(profile))
     routed = {} if router is None else {"request_router_config": router}
-    entry = {
-        "model_loading_config": {
-            "model_id": MODEL,
-            "model_source": str(make_tiny_model(ROOT / ".cache" / "tiny-llama")),
-        },
-        "accelerator_config": {"kind": "cpu"},
-        "placement_group_config": {"bundle_per_worker": {"CPU": 0.25}},
-        "runtime_env": {
-            "env_vars": {
-                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-                "OMP_NUM_THREADS": "1",
-                "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
-            }
-        },
-        "engine_kwargs": {
+    return emulated_application(
+        MODEL,
+        engine={
             "max_num_seqs": engine.max_num_seqs,
             "max_num_batched_tokens": engine.max_num_batched_tokens,
             "max_model_len": MAX_MODEL_LEN,
-            "enable_prefix_caching": False,
         },
-        "deployment_config": {
-            "num_replicas": replicas,
-            "ray_actor_options": {"num_cpus": 0.1},
-            "max_ongoing_requests": 4096,
-            **routed,
-        },
-        "emulate": {
+        deployment={"num_replicas": replicas, **routed},
+        emulate={
             "profile": profile,
             "time_scale": time_scale,
             "slow_replicas": 1,
             "slow_factor": 2.0,
         },
-        "batching": {
+        env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"},
+        batching={
             "policy": "adaptive",
             "sla": {"itl_ms": sla.itl_ms, "ttft_ms": sla.ttft_ms},
             "step_aside": False,  # its order within a replica is another matter
         },
-    }
-    return {
-        "name": MODEL,
-        "route_prefix": "/",
-        "import_path": "serve_app:build_app",
-        "args": {"llm_configs": [entry]},
-    }
+    )
 
 
 @contextlib.contextmanager

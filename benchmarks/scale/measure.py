@@ -8,16 +8,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import psutil
 import yaml
 
 from benchmarks.live.cluster import LocalCluster, local_cluster
+from benchmarks.live.emulated import emulated_application
 from benchmarks.live.load import Ask, send
 from benchmarks.live.machine import client_wait_s
-from benchmarks.live.tiny_model import make_tiny_model
 from benchmarks.report.document import ROOT
 from benchmarks.startup.measure import first_tokens
 from benchmarks.startup.processes import cpu_by_kind
@@ -106,42 +105,20 @@ def scales(replicas: Sequence[int]) -> Iterator[Scale]:
 
 
 def _deploy(cluster: LocalCluster, replicas: int, folder: Path) -> None:
-    entry: dict[str, Any] = {
-        "model_loading_config": {
-            "model_id": MODEL,
-            "model_source": str(make_tiny_model(ROOT / ".cache" / "tiny-llama")),
-        },
-        "accelerator_config": {"kind": "cpu"},
-        "placement_group_config": {"bundle_per_worker": {"CPU": 0.1}},
-        "runtime_env": {
-            "env_vars": {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-        },
-        "engine_kwargs": {
-            "max_num_seqs": 256,
-            "max_num_batched_tokens": 2048,
-            "max_model_len": 2048,
-            "enable_prefix_caching": False,
-        },
-        "deployment_config": {
-            "ray_actor_options": {"num_cpus": 0.1},
-            "max_ongoing_requests": 4096,
-            "request_router_config": {"request_router_class": ROUTER},
-        },
-        "emulate": {"profile": PROFILE, "kv_tokens": 60_000},
-        "batching": {"policy": "adaptive", "sla": {"itl_ms": 50}},
-    }
+    app = emulated_application(
+        MODEL,
+        engine={"max_num_seqs": 256, "max_num_batched_tokens": 2048, "max_model_len": 2048},
+        deployment={"request_router_config": {"request_router_class": ROUTER}},
+        emulate={"profile": PROFILE, "kv_tokens": 60_000},
+        bundle={"CPU": 0.1},
+        batching={"policy": "adaptive", "sla": {"itl_ms": 50}},
+    )
     config = {
         "proxy_location": "HeadOnly",
         "http_options": {"host": "127.0.0.1", "port": PORT},
+        # Not in the arguments: other arguments would make all replicas anew.
         "applications": [
-            {
-                "name": MODEL,
-                "route_prefix": "/",
-                "import_path": "serve_app:build_app",
-                "args": {"llm_configs": [entry]},
-                # Not in the arguments: other arguments would make all replicas anew.
-                "deployments": [{"name": f"{SERVER}{MODEL}", "num_replicas": replicas}],
-            }
+            {**app, "deployments": [{"name": f"{SERVER}{MODEL}", "num_replicas": replicas}]}
         ],
     }
     path = folder / "serve.yaml"
