@@ -15,6 +15,7 @@ from benchmarks.faults.client import MEANING
 from benchmarks.faults.faults import (
     AFTER_S,
     BEFORE_S,
+    BURST_PER_S,
     DISCONNECT,
     KILLS,
     NODE,
@@ -67,8 +68,8 @@ def section(found: dict[str, Found]) -> Section:
     text = (
         f"{REPLICAS} emulated replicas of {SLOTS} slots, steps of `paper-fig3` slept, one class,"
         f" HeadroomRouter, HAProxy by `brimful-haproxy`. OpenAI's client with its two retries,"
-        f" {RATE_PER_S:g} requests/s, two thirds of them streams, {BEFORE_S:g} s before each fault"
-        f" and {AFTER_S:g} s after it. How a request can end: "
+        f" {RATE_PER_S:g} requests/s ({BURST_PER_S:g} in a burst), two thirds of them streams,"
+        f" {BEFORE_S:g} s before each fault and {AFTER_S:g} s after it. How a request can end: "
         + "; ".join(f"*{end}*: {meaning}" for end, meaning in MEANING.items())
         + ". Lost is *cut* and *silent*: accepted, and neither a status nor an error event."
     )
@@ -93,7 +94,7 @@ def _rows(name: str, found: Found) -> tuple[Row, ...]:
 
 
 def _table(found: dict[str, Found]) -> str:
-    head = ("fault", "sent", *MEANING, "repeated", "longest to a first token, s", "whole after, s")
+    head = ("fault", "sent", *MEANING, "repeated", "longest to a first token, s", "whole within, s")
     rows = [
         (
             WHAT[name],

@@ -30,7 +30,7 @@ from benchmarks.faults.stack import (
 )
 from controller.fleet.actor import find_controller
 
-RATE_PER_S = 8.0
+RATE_PER_S, BURST_PER_S = 8.0, 16.0
 BEFORE_S, AFTER_S = 4.0, 14.0  # of load, before and after a fault
 DISCONNECTS, TOGETHER = 10_000, 60
 STAYS_S = 0.25  # a client that leaves does so within this time, at random
@@ -107,7 +107,7 @@ KILLS: dict[str, tuple[str, Do]] = {
     "haproxy": ("HAProxy killed (-9)", haproxy),
     "router": ("the router's replica killed (-9)", router),
     "serve_controller": ("Ray Serve's controller killed", serve_controller),
-    "redeploy": ("all replicas and the router replaced by another version", redeploy),
+    "redeploy": ("all replaced by another version, during a burst", redeploy),
 }
 DISCONNECT, NODE = "disconnects", "node"
 WHAT = {name: what for name, (what, _) in KILLS.items()} | {
@@ -119,9 +119,10 @@ WHAT = {name: what for name, (what, _) in KILLS.items()} | {
 def run(there: Fleet, do: Do) -> Found:
     """What became of a steady load while ``do`` was done."""
     there.wait_whole()
+    per_s = BURST_PER_S if do is redeploy else RATE_PER_S
 
     async def under_load() -> tuple[Counts, float]:
-        load = Load(URL, MODEL, RATE_PER_S)
+        load = Load(URL, MODEL, per_s)
         running = asyncio.create_task(load.run())
         await asyncio.sleep(BEFORE_S)
         at_s = time.perf_counter()
@@ -188,7 +189,8 @@ def _left(there: Fleet) -> dict[str, int]:
 def second_node(there: Fleet) -> Iterator[psutil.Process]:
     """A second Ray node on this machine; its raylet's parent."""
     command = ["ray", "start", f"--address={there.cluster.gcs_address}", "--block", "--num-cpus=4"]
-    command += ["--disable-usage-stats", f'--resources={{"{PER_NODE}": 1}}']
+    command += ["--disable-usage-stats", "--dashboard-agent-listen-port=0"]
+    command += [f'--resources={{"{PER_NODE}": 1}}']
     environment = {k: v for k, v in there.cluster.environment.items() if k != "RAY_ADDRESS"}
     started = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
