@@ -132,7 +132,10 @@ def run_soak(seconds: float, *, write: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-faults ARGS=", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=WHAT, default=list(WHAT))
+    parser.add_argument(
+        "--only", nargs="*", choices=WHAT, default=list(WHAT),
+        help="these faults; none: the page of what is known",
+    )  # fmt: skip
     parser.add_argument("--write", action="store_true", help="docs/results/faults.md as well")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="mixed load instead")
     settings = parser.parse_args()
