@@ -72,6 +72,7 @@ def section(found: dict[str, Found]) -> Section:
         f" {BEFORE_S:g} s before each fault and {AFTER_S:g} s after it. How a request can end: "
         + "; ".join(f"*{end}*: {meaning}" for end, meaning in MEANING.items())
         + ". Lost is *cut* and *silent*: accepted, and neither a status nor an error event."
+        + "".join(f" Not run yet: {WHAT[name]}." for name in WHAT if name not in found)
     )
     return Section(
         "Faults", "what becomes of requests when something fails under them", text,
