@@ -145,6 +145,8 @@ class AdaptiveStep:
         whole = self._engine.whole_chunk_tokens
         least = _to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
         chunk = self._chunks.chunk(decodes, kv, first, least=least, most=most)
+        if decodes < self._b_min:  # as B_min asks for more, a prompt gets on in every step
+            chunk = max(chunk, min(least, most))
         if chunk < most and self._chunks.may_be_late(decodes):
             waiting = batch.waiting(ONCE)
             one = self._engine.long_prompt_tokens or most  # what vLLM takes of one prompt

@@ -26,6 +26,19 @@ def test_b_min_is_kept_to_where_the_sla_leaves_room_for_fewer() -> None:
     assert ask(half(50), decoding(8), prompts(*[1000] * 40)).reason == "sla"
 
 
+def test_below_b_min_a_prompt_gets_on_in_every_step() -> None:
+    # 145 decodes leave nothing of 50 ms: without B_min a prompt is computed once in 100 steps.
+    assert ask(half(50), decoding(145), prompts(100)).token_budget < 145 + 16
+    for b_min, tokens in ((145, 0), (146, 16), (200, 16)):
+        s = half(50, b_min=b_min)
+        budgets = [ask(s, decoding(145), prompts(100)).token_budget - 145 for _ in range(9)]
+        assert budgets == [tokens] * 9, b_min
+    # ... one that has begun, too, while those in prefill make up the rest of B_min.
+    s = half(50, b_min=150)
+    step = ask(s, decoding(145) + prompts(*[100] * 5), prompts(100))
+    assert (step.max_running, step.token_budget, step.longest_chunk_tokens) == (150, 161, 16)
+
+
 def test_b_min_changes_nothing_where_more_run_or_all_may_start() -> None:
     step = ask(half(b_min=32), decoding(8), prompts(*[10] * 40))
     assert (step.max_running, step.reason) == (48, "load")
