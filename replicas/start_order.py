@@ -16,7 +16,6 @@ from vllm.v1.request import Request, RequestStatus
 # By name: vLLM calls the first one WAITING_FOR_FSM before 0.25.
 GRAMMAR = getattr(RequestStatus, "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", None)
 REMOTE = getattr(RequestStatus, "WAITING_FOR_REMOTE_KVS", None)
-INPUT = getattr(RequestStatus, "WAITING_FOR_STREAMING_REQ", None)
 
 
 def may_start(scheduler: Any) -> Iterator[Request]:
