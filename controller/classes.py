@@ -9,7 +9,7 @@ from pydantic import Field
 
 from controller.config import Block
 from controller.errors import ConfigError
-from controller.validation import nearest, parse
+from controller.validation import nearest, parse, shown
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 AUTO = "auto"  # what OpenAI's clients send for: whichever the server takes
@@ -112,14 +112,14 @@ def parse_classes(data: Any, where: str = "classes") -> ServiceClasses:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
     if not isinstance(data, Mapping) or not data:
-        raise ConfigError([f"{where}: {data!r} is not allowed: a mapping of names to classes"])
+        raise ConfigError([f"{where}: {shown(data)} is not allowed: a mapping of names to classes"])
     found: list[str] = []
     parsed: dict[str, ServiceClass] = {}
     for name, settings in data.items():
         if not isinstance(name, str) or not NAME.fullmatch(name) or name == AUTO:
             found.append(
-                f"{where}: {name!r} is not allowed as a name: up to 64 of letters, digits, . _ -,"
-                f" and not {AUTO!r}, by which OpenAI's clients mean the default class"
+                f"{where}: {shown(name)} is not allowed as a name: up to 64 of letters, digits,"
+                f" . _ -, and not {AUTO!r}, by which OpenAI's clients mean the default class"
             )
             continue
         try:

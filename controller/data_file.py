@@ -65,6 +65,10 @@ def load_json(text: str, file: str, first_line: int) -> Any:
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise ConfigError([f"{file}:{line}: not JSON: {error.msg}, column {error.colno}"]) from None
+    except ConfigError:
+        raise
+    except ValueError:  # Python's own limit
+        raise ConfigError([f"{file}:{first_line}: a number has more than 4,300 digits"]) from None
     except RecursionError:
         raise ConfigError([f"{file}:{first_line}: nested too deeply to be read"]) from None
 
@@ -92,7 +96,10 @@ def _validated(data: Any, model: type[M], file: str, text: str) -> M:
 def _line_of(text: str, path: tuple[str | int, ...]) -> int:
     """The line on which the value at ``path`` starts, from 1; its parent's where it is missing."""
     # JSON is YAML, and only YAML's parser tells where a value stands.
-    node = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
+    try:
+        node = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError):  # but for some characters, and for depth
+        return 1
     for part in path:
         inner = _child(node, part)
         if inner is None:

@@ -11,6 +11,7 @@ from controller.errors import ConfigError
 M = TypeVar("M", bound=BaseModel)
 
 MOST_NAMES = 40  # what still reads as a list (vLLM has some 250 engine arguments)
+MOST_SHOWN = 120  # characters of a value that a line repeats
 
 
 def parse(model: type[M], data: Any, where: str) -> M:
@@ -37,13 +38,22 @@ def problems(error: ValidationError, model: type[BaseModel], where: str) -> list
             lines.append(f"{place}: required key is missing")
         else:
             message = found["msg"].removeprefix("Value error, ")
-            lines.append(f"{place}: {found['input']!r} is not allowed: {message}")
+            lines.append(f"{place}: {shown(found['input'])} is not allowed: {message}")
     return lines
 
 
 def unknown_key(place: str, key: str, allowed: Iterable[str]) -> str:
     """The line for a key nobody knows, with the nearest valid one where there is one."""
-    return f"{place or 'top level'}: unknown key {key!r}; {nearest(key, allowed)}"
+    return f"{place or 'top level'}: unknown key {shown(key)}; {nearest(key, allowed)}"
+
+
+def shown(value: Any) -> str:
+    """A value as a line repeats it: as Python writes it, cut where it is long."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply; a number of too many digits
+        return f"this {type(value).__name__}"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

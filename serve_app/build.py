@@ -10,7 +10,7 @@ from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
 from controller.errors import ConfigError
-from controller.validation import join, problems, unknown_key
+from controller.validation import join, problems, shown, unknown_key
 from replicas.startup import gc_paused
 from serve_app.config import ray_llm_config
 from serve_app.source import read_documents
@@ -72,7 +72,7 @@ def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
     if isinstance(args, LLMServingArgs):
         args = {key: getattr(args, key) for key in args.model_fields_set}
     if not isinstance(args, Mapping):
-        raise ConfigError([f"args: {args!r} is not allowed: a mapping or LLMServingArgs"])
+        raise ConfigError([f"args: {shown(args)} is not allowed: a mapping or LLMServingArgs"])
     unknown = [unknown_key("args", str(key), KEYS) for key in args if key not in KEYS]
     if unknown:
         raise ConfigError(unknown)
@@ -106,6 +106,6 @@ def _mapping(entry: Any, where: str) -> dict[str, Any]:
         entry = entry.model_dump(exclude_unset=True)
     if not isinstance(entry, Mapping):
         raise ConfigError(
-            [f"{where}: {entry!r} is not allowed: a mapping, the path of one, or LLMConfig"]
+            [f"{where}: {shown(entry)} is not allowed: a mapping, the path of one, or LLMConfig"]
         )
     return dict(entry)

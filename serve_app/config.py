@@ -9,7 +9,7 @@ from pydantic import Field
 from controller.classes import ServiceClasses, parse_admission, parse_classes
 from controller.config import BatchingConfig, Block, parse_batching
 from controller.errors import ConfigError
-from controller.validation import parse
+from controller.validation import parse, shown
 from replicas.executor import Executor, backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings, slowed
@@ -157,7 +157,7 @@ def _mapping(holder: dict[str, Any], key: str, where: str) -> dict[str, Any]:
     try:
         return dict({} if value is None else value)
     except (TypeError, ValueError):
-        problem = f"{where}.{key}: {value!r} is not allowed: it must be a mapping"
+        problem = f"{where}.{key}: {shown(value)} is not allowed: it must be a mapping"
         raise ConfigError([problem]) from None
 
 
@@ -179,7 +179,9 @@ def _check(
 ) -> None:
     found = []
     if entry.get("llm_engine", "vLLM") != "vLLM":
-        found.append(f"{where}.llm_engine: {entry['llm_engine']!r} is not allowed: only 'vLLM'")
+        found.append(
+            f"{where}.llm_engine: {shown(entry['llm_engine'])} is not allowed: only 'vLLM'"
+        )
     for place, key, ours in (
         (entry, "server_cls", SERVER),
         (engine_kwargs, "scheduler_cls", SCHEDULER),
@@ -187,8 +189,8 @@ def _check(
         if place.get(key) not in (None, ours):
             inner = "" if place is entry else ".engine_kwargs"
             found.append(
-                f"{where}{inner}.{key}: {place[key]!r} is not allowed: Brimful sets it to {ours!r};"
-                " leave the key out"
+                f"{where}{inner}.{key}: {shown(place[key])} is not allowed: Brimful sets it to"
+                f" {ours!r}; leave the key out"
             )
     size = engine_kwargs.get("max_num_seqs")
     if isinstance(size, int):

@@ -8,6 +8,7 @@ import yaml
 
 from controller.errors import ConfigError
 from controller.validation import join
+from controller.yaml_text import Loader, problem_of
 
 MOST_NODES = 100_000  # a large manifest has some thousand
 MERGE = "tag:yaml.org,2002:merge"
@@ -35,17 +36,15 @@ def parse_documents(text: str) -> list[Any]:
         ConfigError: as ``read_documents``; lines are counted from 1 in ``text``.
     """
     try:
-        trees = [tree for tree in yaml.compose_all(text, yaml.SafeLoader) if tree is not None]
+        trees = [tree for tree in yaml.compose_all(text, Loader) if tree is not None]
         wrong = [line for tree in trees for line in _loops(tree)]
         # Not of a tree with a loop: there is no end to it.
         wrong = wrong or [line for tree in trees for line in _repeated_keys(tree, "", set())]
         if wrong:
             raise ConfigError(wrong)
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
-    except yaml.MarkedYAMLError as error:
-        raise ConfigError([f"{_where(error)}not valid YAML: {error.problem}"]) from None
+        documents = [document for document in yaml.load_all(text, Loader) if document is not None]
     except yaml.YAMLError as error:
-        raise ConfigError([f"not valid YAML: {' '.join(str(error).split())}"]) from None
+        raise ConfigError([problem_of(error)]) from None
     except RecursionError:
         raise ConfigError(["nested too deeply to be read"]) from None
     if not documents:
@@ -80,11 +79,6 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
-
-
-def _where(error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark or error.context_mark
-    return f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
 
 
 def _repeated_keys(node: yaml.Node, place: str, seen_nodes: set[int]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from controller.config import BatchingConfig, Block, Sla, parse_batching
 from controller.errors import ConfigError
 from controller.policies.registry import POLICIES
 from controller.validation import parse, unknown_key
+from controller.yaml_text import Loader, problem_of
 from replicas.profile import StepProfile
 
 Kind = Literal["scheduler", "clairvoyant", "reserved", "request-level"]
@@ -142,7 +143,16 @@ def _settings(spec: str, rest: str) -> list[tuple[str, Any]]:
     wrong = [key for key, equals, value in pairs if not (key and equals and value)]
     if wrong:
         raise ConfigError([f"policy {spec}: {wrong[0]!r} is not allowed: key=value"])
-    return [(key.strip(), yaml.safe_load(value)) for key, _, value in pairs]
+    return [(key.strip(), _value(spec, key.strip(), value)) for key, _, value in pairs]
+
+
+def _value(spec: str, key: str, text: str) -> Any:
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError([f"policy {spec}: {key}: {problem_of(error)}"]) from None
+    except RecursionError:
+        raise ConfigError([f"policy {spec}: {key}: nested too deeply to be read"]) from None
 
 
 def _path(policy: str, key: str, spec: str) -> tuple[str, ...]:

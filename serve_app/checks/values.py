@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from controller.validation import join
+from controller.validation import join, shown
 
 # Reported with their nearest valid key by ``keys``.
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
@@ -33,7 +33,7 @@ def call_problems(validate: Callable[[], Any], data: Any, where: str) -> list[st
 def line(where: str, value: Any, message: str) -> str:
     """``place: value is not allowed: message``; without the value where it is a whole block."""
     scalar = value is None or isinstance(value, str | int | float)
-    return f"{where}: {value!r} is not allowed: {message}" if scalar else f"{where}: {message}"
+    return f"{where}: {shown(value)} is not allowed: {message}" if scalar else f"{where}: {message}"
 
 
 def _lines(error: ValidationError, data: Any, where: str) -> list[str]:

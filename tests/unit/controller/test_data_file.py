@@ -80,6 +80,18 @@ def test_what_is_not_json_is_named_where_it_stops_being_it() -> None:
     assert refused.value.problems == ["f.jsonl:11: not JSON: Expecting value, column 7"]
 
 
+def test_a_number_of_too_many_digits_is_refused() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_json("1" * 5000, "f.json", 3)
+    assert refused.value.problems == ["f.json:3: a number has more than 4,300 digits"]
+
+
+@pytest.mark.parametrize("name", ['"\x7f"', f'"a",\n"points": {"[" * 700}{"]" * 700}'])
+def test_a_fault_in_what_only_json_can_read_is_on_the_first_line(path: Path, name: str) -> None:
+    path.write_text(f'{{\n"other": 1, "name": {name}}}')
+    assert all(problem.startswith("FILE:1: ") for problem in problems(path))
+
+
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
 def test_numbers_that_json_does_not_have_are_refused(constant: str) -> None:
     with pytest.raises(ConfigError) as refused:

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from controller.errors import ConfigError
-from controller.validation import join, keys_at, nearest, parse, unknown_key
+from controller.validation import join, keys_at, nearest, parse, shown, unknown_key
 
 
 class Inner(BaseModel):
@@ -55,6 +55,24 @@ def test_an_unknown_key_is_named_at_its_place_with_its_neighbours(
 def test_a_wrong_value_deep_inside_is_named_at_its_place() -> None:
     found = problems({"host": "a", "many": [{"port": "x"}]})
     assert found[0].startswith("top.many[0].port: 'x' is not allowed: Input should be a valid int")
+
+
+def test_a_value_that_is_long_is_cut() -> None:
+    (problem,) = problems({"host": [1] * 1000})
+    assert problem == f"top.host: [{'1, ' * 39}1,... is not allowed: " + (
+        "Input should be a valid string"
+    )
+    (problem,) = problems({"host": "a", "z" * 1000: 1})
+    assert problem.startswith(f"top: unknown key '{'z' * 119}...; allowed: ")
+    assert shown("a" * 118) == f"'{'a' * 118}'"
+
+
+def test_a_value_that_python_does_not_write_is_its_type() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert shown(deep) == "this list"
+    assert shown(10**5000) == "this int"
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,22 @@ def test_a_character_that_yaml_forbids_is_an_error():
     assert problem.startswith("not valid YAML: unacceptable character #x0007")
 
 
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("2001-13-45", "'2001-13-45' is not allowed as timestamp"),  # no quotes: it is a date
+        ("0x_", "'0x_' is not allowed as int"),
+        ("1" * 5000, f"'{'1' * 119}... is not allowed as int"),
+        ("!!int abc", "'abc' is not allowed as int"),
+        ("!!bool x", "'x' is not allowed as bool"),
+        ("!!timestamp x", "'x' is not allowed as timestamp"),
+    ],
+)
+def test_a_value_that_is_none_of_its_type_has_its_place(value: str, told: str):
+    for text, column in ((f"a: {value}\n", 4), (f"a: [1, {{b: {value}}}]\n", 12)):
+        assert problems(f"# x\n{text}") == [f"line 2, column {column}: not valid YAML: {told}"]
+
+
 def test_a_tag_that_would_build_an_object_is_refused():
     (problem,) = problems("a: !!python/object:os.system {}\n")
 

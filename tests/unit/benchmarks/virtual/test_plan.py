@@ -55,6 +55,10 @@ def test_the_benchs_own_policies_run_on_a_static_engine() -> None:
         ("static:watermark=1", "watermark: 1 is not allowed"),
         ("static:max_num_batched_tokens=128", "at least max_num_seqs=256, or vLLM does not start"),
         ("static:policy=paper", "unknown key 'policy'"),
+        ("static:watermark=[1", "watermark: line 1, column 3: not valid YAML: expected ',' or ']'"),
+        ("static:watermark=*a", "watermark: line 1, column 1: not valid YAML: found undefined"),
+        ("static:watermark=0x_", "watermark: line 1, column 1: not valid YAML: '0x_' is not"),
+        (f"static:watermark={'[' * 2000}", "watermark: nested too deeply to be read"),
     ],
 )
 def test_a_wrong_spec_is_told_what_is_allowed(spec: str, says: str) -> None:

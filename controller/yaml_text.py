@@ -1,0 +1,32 @@
+"""YAML that people write: whatever is wrong with it is a ``yaml.YAMLError``, in one line."""
+
+from typing import Any
+
+import yaml
+
+from controller.validation import shown
+
+
+class Loader(yaml.SafeLoader):
+    """PyYAML's, whose own one raises whatever Python does for a value that is none of its type.
+
+    A month 13 in what looks like a date is such a value, or a number of 5,000 digits.
+    """
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{shown(node.value)} is not allowed as {kind}", node.start_mark
+            ) from None
+
+
+def problem_of(error: yaml.YAMLError) -> str:
+    """What is wrong, in one line, with its place where that is known."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return f"not valid YAML: {' '.join(str(error).split())}"
+    mark = error.problem_mark or error.context_mark
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return f"{place}not valid YAML: {error.problem}"
