@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Protocol
 
-SPREAD = 0.05  # weight of the newest step in the prefill rate: the last 20 steps
+NEWEST_WEIGHT = 0.05  # of a step in the prefill rate: the last 20 steps
 # One start in so many goes to the request that has waited longest, whatever its chances: late ones
 # are served in the end, at 5% of the rate at least.
 LATE_EVERY = 20
@@ -52,7 +52,7 @@ class StepAside:
         if prefill_tokens and duration_s > 0:
             rate = prefill_tokens / duration_s
             known = self._tokens_per_s
-            self._tokens_per_s = known + SPREAD * (rate - known) if known else rate
+            self._tokens_per_s = known + NEWEST_WEIGHT * (rate - known) if known else rate
 
     def late(self, request: Waiting) -> bool:
         """Whether its first token comes too late, with all that is left of its prompt."""

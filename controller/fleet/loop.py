@@ -24,7 +24,7 @@ GONE_LEASES = 3  # a replica without a report for three leases is gone, not late
 
 
 @dataclass(slots=True)
-class _Ruled:
+class _Subgroup:
     """The replicas of a group that bring one configuration, and the policy that decides for them.
 
     Their number is not 1 per group while a changed configuration reaches replica after replica.
@@ -40,39 +40,39 @@ class _Member:
     report: ReplicaReport
     counts: Floats  # of output lengths, as its report has them
     received_s: float
-    ruled: _Ruled
+    subgroup: _Subgroup
     joined_at_exchange: int
     limits: BatchLimits = field(init=False)  # decided from a pool that has this report in it
 
 
 @dataclass(slots=True)
 class _Group:
-    by_config: dict[BatchingConfig, _Ruled] = field(default_factory=dict)
+    by_config: dict[BatchingConfig, _Subgroup] = field(default_factory=dict)
     members: dict[str, _Member] = field(default_factory=dict)
     pool: Pool = field(default_factory=Pool)
     pooled_s: float = float("-inf")
     counts: Floats = field(default_factory=lambda: np.zeros(BINS))  # the sum over all members
     unlike: frozenset[str] = frozenset()
 
-    def ruled(self, replica_id: str, config: BatchingConfig) -> _Ruled:
+    def subgroup(self, replica_id: str, config: BatchingConfig) -> _Subgroup:
         """The replicas under ``config``, now with this one; it leaves those it was with."""
-        ruled = self.by_config.get(config)
-        if ruled is None:
-            ruled = self.by_config[config] = _Ruled(config, make_policy(config))
-        if replica_id not in ruled.replicas:
+        subgroup = self.by_config.get(config)
+        if subgroup is None:
+            subgroup = self.by_config[config] = _Subgroup(config, make_policy(config))
+        if replica_id not in subgroup.replicas:
             self.leave(replica_id)
-            ruled.replicas.add(replica_id)
-        return ruled
+            subgroup.replicas.add(replica_id)
+        return subgroup
 
     def leave(self, replica_id: str) -> None:
         """The replica is under no configuration any more; one without replicas is dropped."""
         if (member := self.members.get(replica_id)) is None:
             return
-        ruled = member.ruled
-        ruled.policy.forget(replica_id)
-        ruled.replicas.discard(replica_id)
-        if not ruled.replicas:
-            del self.by_config[ruled.config]
+        subgroup = member.subgroup
+        subgroup.policy.forget(replica_id)
+        subgroup.replicas.discard(replica_id)
+        if not subgroup.replicas:
+            del self.by_config[subgroup.config]
 
 
 class ControlLoop:
@@ -100,21 +100,21 @@ class ControlLoop:
             return self._with_switches(last.limits)
         counts = _counts(report)
         group.counts += counts - last.counts if last else counts
-        ruled = group.ruled(report.replica_id, config)
+        subgroup = group.subgroup(report.replica_id, config)
         if last and report.enforced and not last.report.enforced:
-            ruled.policy.forget(report.replica_id)  # what it saw was not of its making
+            subgroup.policy.forget(report.replica_id)  # what it saw was not of its making
         member = group.members[report.replica_id] = _Member(
             report,
             counts,
             now_s,
-            ruled,
+            subgroup,
             last.joined_at_exchange if last else self._exchanges,
         )
         joins_few = last is None and len(group.members) <= FEW
         if now_s >= group.pooled_s + POOL_PERIOD_S or joins_few:
             self._forget_gone(now_s)
             self._pool(group, now_s)
-        decision = ruled.policy.fleet(report, group.pool, now_s)
+        decision = subgroup.policy.fleet(report, group.pool, now_s)
         member.limits = self._limits(group, config, report, decision)
         return member.limits
 
@@ -145,7 +145,7 @@ class ControlLoop:
         # Over all groups: one whose application was taken down has nobody left to prune it.
         for name, group in list(self._groups.items()):
             for replica_id, member in list(group.members.items()):
-                if member.received_s < now_s - GONE_LEASES * member.ruled.config.lease_s:
+                if member.received_s < now_s - GONE_LEASES * member.subgroup.config.lease_s:
                     group.leave(replica_id)
                     group.counts -= group.members.pop(replica_id).counts
             if not group.members:
@@ -211,7 +211,7 @@ class ControlLoop:
                         replica_id: {
                             "age_s": now_s - member.received_s,
                             "joined_at_exchange": member.joined_at_exchange,
-                            "batching": member.ruled.config,
+                            "batching": member.subgroup.config,
                             "report": member.report,
                             "limits": member.limits,
                         }

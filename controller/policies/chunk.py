@@ -12,8 +12,9 @@ from controller.models.tail import Level, Tail
 from controller.records import StepSample
 
 AIMED_FRAC = 0.98  # a step predicted to take this much of the time it had was sized by the SLA
-# Of the room above one decode. A quarter keeps the SLA as well; half of it, under noise of 5%, not.
-LEFT = 0.1
+# Margin and stair leave at least this of what D has above the step of one decode. A quarter keeps
+# the SLA as well; half of it, under noise of 5%, does not.
+LEAST_ROOM_FRAC = 0.1
 # Step times are staircases, and chunks that follow each other stand on one stair: the last five
 # say how far the model is off there.
 STAIR = 0.2
@@ -63,7 +64,7 @@ class ChunkSizer:
         if out_of_reach(model, limit_s):
             return kept_itl_s(model, limit_s)
         alone_s = model.predict_s(1, 0, 0, 0)
-        least_s = alone_s + LEFT * (limit_s - alone_s)
+        least_s = alone_s + LEAST_ROOM_FRAC * (limit_s - alone_s)
         return max(limit_s - self._margin.seconds - self._stair_s, least_s)
 
     def receive(self, model: StepModel | None) -> None:
