@@ -78,7 +78,8 @@ def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
         raise ConfigError(unknown)
     entries = args.get("llm_configs")
     if not isinstance(entries, list | tuple) or not entries:
-        raise ConfigError([f"llm_configs: must be a list with at least one model, got {entries!r}"])
+        got = shown(entries)
+        raise ConfigError([f"llm_configs: must be a list with at least one model, got {got}"])
     configs = [_config(entry, f"llm_configs[{index}]") for index, entry in enumerate(entries)]
     try:
         return LLMServingArgs.model_validate({**args, "llm_configs": configs})

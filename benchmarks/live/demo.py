@@ -172,10 +172,17 @@ class Demo:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``brimful demo``."""
     parser.add_argument(
-        "--seconds", type=_seconds, default=28.0, help="of requests, without and again with control"
+        "--seconds",
+        type=_seconds,
+        default=28.0,
+        help="of requests, without and again with control (default: %(default)g)",
     )
     parser.add_argument(
-        "--plot", type=Path, default=Path(".cache/demo.png"), help="where the picture goes"
+        "--plot",
+        type=Path,
+        default=Path(".cache/demo.png"),
+        metavar="FILE",
+        help="where the picture goes (default: %(default)s)",
     )
     parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
 

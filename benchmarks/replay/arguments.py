@@ -1,6 +1,7 @@
 """The arguments of ``brimful replay``, and what they ask for together."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,12 +19,13 @@ from benchmarks.replay.values import (
     seed,
     share,
 )
-from benchmarks.virtual.plan import EngineOptions, Plan, Speculation, parse_policy
+from benchmarks.virtual.plan import BENCH_ONLY, EngineOptions, Plan, Speculation, parse_policy
 from benchmarks.workloads.catalog import load_workload
 from benchmarks.workloads.max_tokens import SPREAD
 from benchmarks.workloads.traffic import Phase, Rate, Workload
 from controller.config import Sla
 from controller.errors import ConfigError
+from controller.policies.registry import POLICIES
 from controller.validation import parse
 from replicas.profile import StepProfile
 from replicas.profile_file import load_profile
@@ -143,15 +145,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SPEC",
-        help="NAME[:key=value,...], once for each to compare (default: static)",
+        help=f"NAME[:key=value,...], once for each to compare: {', '.join(POLICIES)}; and those"
+        f" that only a bench can have: {', '.join(BENCH_ONLY)} (default: static)",
     )
     policies.add_argument("--sweep", action="store_true", help="add static settings on a grid")
-    policies.add_argument("--sweep-caps", nargs="+", type=count(), default=CAPS, metavar="N")
-    policies.add_argument("--sweep-chunks", nargs="+", type=count(), default=CHUNKS, metavar="N")
+    policies.add_argument(
+        "--sweep-caps",
+        nargs="+",
+        type=count(),
+        default=CAPS,
+        metavar="N",
+        help=f"the grid's max_num_seqs (default: {_listed(CAPS)})",
+    )
+    policies.add_argument(
+        "--sweep-chunks",
+        nargs="+",
+        type=count(),
+        default=CHUNKS,
+        metavar="N",
+        help=f"the grid's max_num_batched_tokens (default: {_listed(CHUNKS)})",
+    )
     sla = parser.add_argument_group("agreement")
     sla.add_argument("--sla-itl-ms", type=float, metavar="MS", help="time between tokens")
     sla.add_argument("--sla-ttft-ms", type=float, metavar="MS", help="time to first token")
-    sla.add_argument("--percentile", type=float, default=99.0, metavar="P", help="(default: 99)")
+    sla.add_argument(
+        "--percentile",
+        type=float,
+        default=99.0,
+        metavar="P",
+        help="share of the times between tokens to be inside it, %% (default: 99)",
+    )
     sla.add_argument(
         "--find-capacity", action="store_true", help="search the highest rate that holds it"
     )
@@ -179,6 +202,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="batch size of the timeline's static ways (default: 8)",
     )
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return " ".join(map(str, sizes))
 
 
 @dataclass(frozen=True, slots=True)

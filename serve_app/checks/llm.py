@@ -10,9 +10,9 @@ from ray.serve.config import AutoscalingConfig
 from controller.classes import parse_admission
 from controller.config import parse_batching
 from controller.errors import ConfigError
-from controller.validation import join
+from controller.validation import join, shown
 from replicas.engine_options import option_problems
-from serve_app.checks.deployment import deployment_problems
+from serve_app.checks.deployment import deployment_problems, live_problems
 from serve_app.checks.engine import engine_problems
 from serve_app.checks.findings import FORWARD_BODY, Findings, Target
 from serve_app.checks.model_files import missing_models
@@ -39,7 +39,7 @@ def check_entry(entry: dict[str, Any], where: str, target: Target, findings: Fin
     before = len(findings.problems)
     entry = {key: value for key, value in entry.items() if value is not None}
     shape = [
-        f"{where}.{key}: must be a mapping, got {entry[key]!r}"
+        f"{where}.{key}: must be a mapping, got {shown(entry[key])}"
         for key in TAKEN_APART
         if not isinstance(entry.get(key, {}), dict)
     ]
@@ -73,6 +73,7 @@ def _serve_problems(entry: dict[str, Any], where: str) -> list[str]:
     deployment = entry.get("deployment_config", {})
     place = f"{where}.deployment_config"
     found = deployment_problems({"name": "llm", **deployment}, place)
+    found += live_problems(deployment.get("user_config"), place)
     found += [
         f"{join(place, [key])}: Ray Serve LLM computes it; set placement_group_config instead"
         for key in COMPUTED
@@ -82,7 +83,8 @@ def _serve_problems(entry: dict[str, Any], where: str) -> list[str]:
         bundles = f"{where}.placement_group_config"
         found += value_problems(PlacementGroupConfig, entry["placement_group_config"], bundles)
     found += engine_problems(engine, f"{where}.engine_kwargs")
-    if "brimful" in (engine.get("additional_config") or {}):
+    additional = engine.get("additional_config")
+    if isinstance(additional, dict) and "brimful" in additional:
         found.append(
             f"{where}.engine_kwargs.additional_config.brimful: is made from the batching block;"
             " leave it out"

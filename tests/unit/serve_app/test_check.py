@@ -4,6 +4,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Target
@@ -178,6 +179,27 @@ def test_what_running_engines_would_refuse_of_a_user_config_is_found(check):
     assert problem.startswith(f"{place}: 0 is not allowed")
     live["user_config"]["batching"]["lease_s"] = 5
     assert check(put(config(), (*APP, "deployments"), [live])).problems == []
+
+
+@pytest.mark.parametrize(
+    ("user_config", "problem"),
+    [
+        ({"batching": {"lease_s": 0}}, "batching.lease_s: 0 is not allowed"),
+        ({"batching": 5}, "batching: 5 is not allowed"),
+        ({"any": 1}, "user_config: unknown key 'any'; allowed: batching"),
+    ],
+)
+def test_so_is_it_where_the_entrys_own_deployment_has_it(check, user_config, problem):
+    found = check(put(config(), (*ENTRY, "deployment_config", "user_config"), user_config))
+    (line,) = found.problems
+    assert line.startswith(f"{PLACE}.deployment_config.user_config")
+    assert problem in line
+
+
+@pytest.mark.parametrize("wrong", [5, "abc", [1], 2.5, b"x"])
+def test_an_additional_config_that_is_no_mapping_is_a_finding(check, wrong):
+    found = check(put(config(), (*ENTRY, "engine_kwargs", "additional_config"), wrong))
+    assert any("engine_kwargs.additional_config" in line for line in found.problems)
 
 
 def test_a_wrong_router_block_is_said_once(check):

@@ -86,7 +86,6 @@ def test_an_unknown_key_in_a_placement_group_is_an_error(check):
 FREE = [
     (*APP, "runtime_env", "env_vars", "ANY_NAME"),
     (*ENTRY, "runtime_env", "env_vars", "ANY_NAME"),
-    (*ENTRY, "deployment_config", "user_config", "any"),
     (*ENTRY, "deployment_config", "ray_actor_options", "resources", "any"),
     (*ENTRY, "engine_kwargs", "hf_overrides", "any"),
     (*ENTRY, "engine_kwargs", "additional_config", "any"),
