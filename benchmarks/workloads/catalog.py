@@ -1,10 +1,16 @@
 """Workloads by name, from files, or made up on the command line."""
 
-import math
 from pathlib import Path
 
 from benchmarks.workloads.files import QuantileEntry, read_requests, read_workloads
-from benchmarks.workloads.lengths import Exponential, Fixed, LogNormal, Quantiles
+from benchmarks.workloads.lengths import (
+    MOST_CV,
+    MOST_TOKENS,
+    Exponential,
+    Fixed,
+    LogNormal,
+    Quantiles,
+)
 from benchmarks.workloads.traffic import Drawn, Recorded, Workload
 from configs import shipped
 from controller.data_file import split_spec
@@ -13,9 +19,13 @@ from controller.validation import unknown_key
 
 # Made up on the spot: how many numbers, and which.
 SYNTHETIC = {
-    "fixed": (2, "IN,OUT, whole tokens from 1"),
-    "exponential": (2, "IN,OUT, mean tokens from 1"),
-    "lognormal": (3, "IN,OUT,CV, mean tokens from 1, CV of the outputs above 0"),
+    "fixed": (2, f"IN,OUT, whole tokens from 1 to {MOST_TOKENS:,}"),
+    "exponential": (2, f"IN,OUT, mean tokens from 1 to {MOST_TOKENS:,}"),
+    "lognormal": (
+        3,
+        f"IN,OUT,CV, mean tokens from 1 to {MOST_TOKENS:,}, CV of the outputs above 0 to"
+        f" {MOST_CV:g}",
+    ),
 }
 
 
@@ -61,14 +71,14 @@ def _synthetic(spec: str, kind: str, lengths: str) -> Workload:
     except ValueError:
         numbers = []
     shape, form = SYNTHETIC[kind]
-    wrong = len(numbers) != shape or min(numbers[:2]) < 1 or not all(map(math.isfinite, numbers))
-    if wrong or (kind == "fixed" and any(x % 1 for x in numbers)):
+    sound = len(numbers) == shape and all(1 <= tokens <= MOST_TOKENS for tokens in numbers[:2])
+    if not sound or (kind == "fixed" and any(x % 1 for x in numbers)):
         raise ConfigError([f"workload: {spec!r} is not allowed: {kind}:{form}"])
     if kind == "fixed":
         return Workload(spec, Drawn(Fixed(int(numbers[0])), Fixed(int(numbers[1]))))
     if kind == "lognormal":
         mean_in, mean_out, cv = numbers
-        if cv <= 0:
+        if not 0 < cv <= MOST_CV:
             raise ConfigError([f"workload: {spec!r} is not allowed: {kind}:{form}"])
         return Workload(spec, Drawn(LogNormal(mean_in, 1.0), LogNormal(mean_out, cv)))
     return Workload(spec, Drawn(Exponential(numbers[0]), Exponential(numbers[1])))

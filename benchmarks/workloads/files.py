@@ -3,12 +3,17 @@
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
+from benchmarks.workloads.lengths import MOST_TOKENS
 from benchmarks.workloads.requests import Request
 from controller.config import Block
 from controller.data_file import parse_json_line, read_json, read_text
 from controller.errors import ConfigError
+
+MOST_S = 1e7  # from the first arrival to the last: four months take minutes to replay
+Length = Annotated[float, Field(gt=0, le=MOST_TOKENS)]
+Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS)]
 
 
 class QuantileEntry(Block):
@@ -26,11 +31,11 @@ class QuantileEntry(Block):
     source: str = ""
     requests: PositiveInt | None = None
     quantiles: tuple[Annotated[float, Field(ge=0, le=100)], ...] = Field(min_length=2)
-    input_tokens: tuple[PositiveFloat, ...]
-    output_tokens: tuple[PositiveFloat, ...]
+    input_tokens: tuple[Length, ...]
+    output_tokens: tuple[Length, ...]
     spearman: float = Field(0.0, ge=-1, le=1)
-    mean_rate_per_s: PositiveFloat | None = None
-    gap_cv: NonNegativeFloat = 1.0
+    mean_rate_per_s: Annotated[float, Field(ge=1e-3, le=1e6)] | None = None
+    gap_cv: float = Field(1.0, ge=0, le=100)
     idc_60s: float | None = None
     rate_per_s_by_minute: tuple[NonNegativeFloat, ...] = ()
 
@@ -55,12 +60,12 @@ class WorkloadFile(Block):
 
 
 class RequestLine(Block):
-    """One line of a JSONL workload."""
+    """One line of a JSONL workload; ``arrival_s`` counts from any origin, Unix time too."""
 
     arrival_s: NonNegativeFloat
-    input_tokens: PositiveInt
-    output_tokens: PositiveInt
-    max_tokens: PositiveInt | None = None
+    input_tokens: Tokens
+    output_tokens: Tokens
+    max_tokens: Tokens | None = None
     priority: int = 0
 
     @model_validator(mode="after")
@@ -82,10 +87,10 @@ def read_workloads(path: Path) -> dict[str, QuantileEntry]:
 
 
 def read_requests(path: Path) -> tuple[Request, ...]:
-    """The requests of a JSONL file, in order of arrival; empty lines are left out.
+    """The requests of a JSONL file, in order of arrival, the first at 0; empty lines are left out.
 
     Raises:
-        ConfigError: naming the line and field that is wrong.
+        ConfigError: naming the line and field that is wrong, or they come over too long a time.
     """
     lines = [
         parse_json_line(text, RequestLine, str(path), number)
@@ -95,4 +100,10 @@ def read_requests(path: Path) -> tuple[Request, ...]:
     if not lines:
         raise ConfigError([f"{path}: no request in it: one JSON object a line"])
     lines.sort(key=lambda line: line.arrival_s)
-    return tuple(Request(**line.model_dump()) for line in lines)
+    first_s, last_s = lines[0].arrival_s, lines[-1].arrival_s
+    if last_s - first_s > MOST_S:
+        over = f"{last_s - first_s:,.0f} s, from arrival_s {first_s:g} to {last_s:g}"
+        raise ConfigError([f"{path}: its requests come over {over}; at most {MOST_S:,.0f} s"])
+    return tuple(
+        Request(**line.model_dump() | {"arrival_s": line.arrival_s - first_s}) for line in lines
+    )

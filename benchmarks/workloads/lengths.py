@@ -12,6 +12,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 LONGEST = 8192  # tokens of a lognormal draw: what a chat model's context leaves
+MOST_TOKENS = 10_000_000  # that a prompt or an output may be said to have: beyond any context
+MOST_CV = 100.0  # of lengths
 
 
 class Marginal(Protocol):

@@ -66,6 +66,17 @@ def test_it_moves_as_others_come_and_go(rig):
     assert known.shared(running) == [0]
 
 
+def test_it_is_seen_beside_sessions_that_hold_more_memory_than_is_shared(rig):
+    rig.add("session", prompt=4, output=100, resumable=True)
+    while not rig.scheduler.num_waiting_for_streaming_input:
+        rig.step()
+    for request_id in ("a", "b"):
+        waiting(rig, request_id, prompt=3 * BLOCK + 1)
+    rig.step()
+
+    assert rig.scheduler._read_batch().running.shared.tolist() == [3 * BLOCK, 3 * BLOCK]
+
+
 def test_what_only_the_cache_holds_need_not_be_computed_but_takes_memory(rig):
     waiting(rig, "a")
     rig.step()

@@ -71,6 +71,25 @@ def test_short_prompts_get_past_a_long_one_and_no_decode_loses_its_token(rig):
     assert 900 / 30 < first_tokens["long"] < 100
 
 
+def test_a_decode_listed_behind_a_long_prompt_gets_its_token(tiny_llama):
+    rig = Timed(engine_config(tiny_llama, additional_config=SLA))
+    names = [f"r{index}" for index in range(3)]
+    for name in names:
+        rig.add(name, prompt=8, output=200)
+    rig.step()
+    rig.step()
+    rig.add("long", prompt=900, output=5)
+    rig.step()
+    # As a prompt stands that went on no further than to an image, with others behind it.
+    rig.scheduler.running.insert(0, rig.scheduler.running.pop())
+    assert rig.scheduler.running[0].request_id == "long"
+
+    given = rig.step().num_scheduled_tokens
+
+    assert {name: given.get(name) for name in names} == dict.fromkeys(names, 1)
+    assert [r.request_id for r in rig.scheduler.running] == [*names, "long"]
+
+
 def test_a_long_prompt_alone_gets_all_that_it_may(rig):
     rig.add("long", prompt=900, output=5)
 

@@ -135,6 +135,19 @@ def test_idle_sessions_are_no_backlog_and_their_memory_is_held(tiny_llama):
     assert rig.exchange().waiting == 1
 
 
+def test_what_a_session_holds_is_not_computed_again_when_it_goes_on(tiny_llama):
+    rig = rig_of(tiny_llama, enable_prefix_caching=True)
+    session = rig.add("session", prompt=2 * BLOCK + 3, output=3, resumable=True)
+    for _ in range(4):
+        rig.step()
+    rig.add("session", prompt=5, output=3, resumable=True)
+    assert session.num_computed_tokens == 2 * BLOCK + 3 + 2
+
+    waiting = rig.scheduler._read_batch().waiting(9)
+
+    assert waiting.computed.tolist() == waiting.shared.tolist() == [2 * BLOCK + 3 + 2]
+
+
 @pytest.mark.parametrize("when", ["waiting", "running", "between steps"])
 def test_an_aborted_request_is_forgotten(tiny_llama, when):
     rig = Rig(

@@ -38,7 +38,7 @@ def test_jsonl_lines_become_requests_in_order_of_arrival(tmp_path: Path) -> None
         "",
         '{"arrival_s": 1, "input_tokens": 7, "output_tokens": 8, "max_tokens": 9, "priority": 1}',
     )
-    assert load_workload(spec).recorded == (Request(1, 7, 8, 9, 1), Request(2, 5, 6))
+    assert load_workload(spec).recorded == (Request(0, 7, 8, 9, 1), Request(1, 5, 6))
     assert load_workload(spec).rate_per_s == 1
 
 
@@ -50,6 +50,8 @@ GOOD = '{"arrival_s": 1, "input_tokens": 5, "output_tokens": 6}'
     [
         (GOOD.replace("5", "0"), "input_tokens: 0 is not allowed"),
         (GOOD.replace("6", "2.5"), "output_tokens: 2.5 is not allowed"),
+        (GOOD.replace("5", "10000001"), "input_tokens: 10000001 is not allowed"),
+        (GOOD[:-1] + f', "max_tokens": {10**25}}}', f"max_tokens: {10**25} is not allowed"),
         (GOOD.replace("1", "-1"), "arrival_s: -1 is not allowed"),
         (GOOD.replace("1", "NaN"), "NaN is not allowed: a finite number"),
         (GOOD.replace("1", '"soon"'), "arrival_s: 'soon' is not allowed"),
@@ -66,6 +68,19 @@ def test_a_wrong_line_is_told_its_number_and_field(tmp_path: Path, line: str, sa
         load_workload(spec)
     assert str(caught.value).startswith(f"{spec}:3: ")
     assert says in str(caught.value)
+
+
+def test_recorded_times_may_be_unix_time_and_not_further_apart_than_a_replay_bears(
+    tmp_path: Path,
+) -> None:
+    def at(arrival_s: float) -> str:
+        return GOOD.replace('"arrival_s": 1', f'"arrival_s": {arrival_s}')
+
+    unix = jsonl(tmp_path, at(1.79e9), at(1.79e9 + 7))
+    assert [r.arrival_s for r in load_workload(unix).recorded] == [0, 7]
+    with pytest.raises(ConfigError) as caught:
+        load_workload(jsonl(tmp_path, at(0), at(1.79e9)))
+    assert str(caught.value).endswith("at most 10,000,000 s")
 
 
 def test_a_jsonl_without_requests_is_refused(tmp_path: Path) -> None:
@@ -87,6 +102,9 @@ def test_a_file_with_one_workload_needs_no_name(tmp_path: Path) -> None:
         ({"input_tokens": [3, 2, 1]}, 3, "input_tokens must not descend"),
         ({"quantiles": [0, 50, 99]}, 3, "quantiles must go from 0 to 100"),
         ({"gap_cv": -1}, 20, "workloads.mine.gap_cv: -1 is not allowed"),
+        ({"gap_cv": 101}, 20, "workloads.mine.gap_cv: 101 is not allowed"),
+        ({"mean_rate_per_s": 1e-4}, 20, "workloads.mine.mean_rate_per_s: 0.0001 is not allowed"),
+        ({"input_tokens": [1, 2, 1e8]}, 12, "workloads.mine.input_tokens[2]: 100000000.0 is not"),
         ({"gapcv": 1}, 20, "did you mean 'gap_cv'?"),
     ],
 )
@@ -104,7 +122,12 @@ def test_a_wrong_workload_is_told_its_line_and_field(
     ("spec", "says"),
     [
         ("fixed:1", "fixed:IN,OUT, whole tokens from 1"),
+        ("fixed:10000001,1", "fixed:IN,OUT, whole tokens from 1 to 10,000,000"),
         ("exponential:0,5", "exponential:IN,OUT, mean tokens from 1"),
+        ("exponential:1e300,5", "exponential:IN,OUT, mean tokens from 1 to 10,000,000"),
+        ("exponential:nan,5", "exponential:IN,OUT"),
+        ("lognormal:1,1,1e300", "CV of the outputs above 0 to 100"),
+        ("lognormal:1,1,nan", "CV of the outputs above 0 to 100"),
         ("azure-2023-conversations", "did you mean 'azure-2023-conversation'?"),
         ("nowhere/w.jsonl", "nowhere/w.jsonl: cannot be read: No such file"),
     ],
