@@ -3,9 +3,16 @@
 Every default stands here once, with its reason.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from controller.errors import ConfigError
 from controller.validation import parse
@@ -19,6 +26,17 @@ class Block(BaseModel):
     """A configuration block in which a key nobody knows is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _yes_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # pydantic takes true for 1, and a cap of 1 is not what `max: yes` means.
+        if isinstance(value, bool):
+            annotation = cls.model_fields[info.field_name or ""].annotation
+            kinds = (annotation, *get_args(annotation))
+            if (int in kinds or float in kinds) and bool not in kinds:
+                raise ValueError("Input should be a number, not true or false")
+        return value
 
 
 class Sla(Block):

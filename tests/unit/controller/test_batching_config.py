@@ -50,6 +50,16 @@ def test_a_config_survives_its_own_dump() -> None:
             "batching.sla.itl_ms: 0 is not allowed: Input should be greater than 0",
         ),
         (
+            {"max_running": {"max": True}},
+            "batching.max_running.max: True is not allowed: Input should be a number, not true or"
+            " false",
+        ),
+        (
+            {"exchange_hz": True},
+            "batching.exchange_hz: True is not allowed: Input should be a number, not true or"
+            " false",
+        ),
+        (
             {"sla": {"ttft_ms": -5}},
             "batching.sla.ttft_ms: -5 is not allowed: Input should be greater than 0",
         ),
