@@ -13,7 +13,7 @@ from controller.models.requests import Requests
 from controller.models.step_time import StepModel
 
 
-class Admission:
+class MemoryAdmission:
     """Memory's part of ``adaptive``, for one engine.
 
     Args:

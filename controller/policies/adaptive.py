@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from controller.capacity import sla_batch
 from controller.config import BatchingConfig
 from controller.models import memory
-from controller.models.admission import Admission
+from controller.models.admission import MemoryAdmission
 from controller.models.lengths import LengthMoments
 from controller.models.lookahead import Ints
 from controller.models.online import OnlineStepModel, guess
@@ -62,7 +62,9 @@ class AdaptiveStep:
         self._applied = config.enforce  # what limits that are not applied cause teaches nothing
         self._prefilling = False  # whether a prompt may have to be computed that does not wait
         self._b_min = config.max_running.min
-        self._admission = Admission(engine.kv_tokens, engine.block_tokens, config.preempted_at_most)
+        self._admission = MemoryAdmission(
+            engine.kv_tokens, engine.block_tokens, config.preempted_at_most
+        )
         self._time = OnlineStepModel(guess(UNKNOWN_STEP_S))  # where no SLA asks for one
         limit_s = config.sla.itl_s
         self._chunks = None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.models.admission import Admission
+from controller.models.admission import MemoryAdmission
 from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.models.survival import OutputCounts
@@ -17,9 +17,11 @@ def requests(n: int, prompt: int = 100, outputs: int = 0, most: int = 4000) -> R
     return requests_of([computed] * n, [prompt] * n, [outputs] * n, [most] * n)
 
 
-def knowing(length: int, kv_tokens: int, n: int = 500, epsilon: float | None = 0.02) -> Admission:
+def knowing(
+    length: int, kv_tokens: int, n: int = 500, epsilon: float | None = 0.02
+) -> MemoryAdmission:
     """An engine that has seen n answers of one length from their beginning."""
-    admission = Admission(kv_tokens, 16, epsilon)
+    admission = MemoryAdmission(kv_tokens, 16, epsilon)
     for _ in range(n):
         admission.finished(length)
     return admission
@@ -45,7 +47,7 @@ def test_a_memory_that_holds_all_needs_no_forecast() -> None:
 
 def test_max_tokens_can_be_enough_to_know() -> None:
     # 74 requests of 100 tokens that may generate 20 more: 9,000 tokens and a block each, at most.
-    newcomer = Admission(11_000, 16, 0.02)
+    newcomer = MemoryAdmission(11_000, 16, 0.02)
     short = requests(10, outputs=1, most=21), requests(64, most=20)
     assert newcomer.fitting(*short, 1_010, MODEL) == (64, None)
     fitting, together = newcomer.fitting(requests(10, outputs=1), requests(64), 1_010, MODEL)
@@ -95,7 +97,7 @@ def test_where_an_empty_slot_costs_nothing_memory_hardly_ever_overflows() -> Non
 @pytest.mark.parametrize(("kv_tokens", "starts"), [(117, 1), (116, 0)])
 def test_a_prompt_and_a_block_have_to_leave_room(kv_tokens: int, starts: int) -> None:
     model = StepModel(0.02, 2e-4, 1e-7, 0.0, 0.0, 0.0)  # a preemption costs nothing
-    one = Admission(kv_tokens, 16, None)
+    one = MemoryAdmission(kv_tokens, 16, None)
     assert one.fitting(requests(0), requests(1), 0, model)[0] == starts
 
 
@@ -103,20 +105,20 @@ def test_a_prompt_and_a_block_have_to_leave_room(kv_tokens: int, starts: int) ->
 def test_what_cannot_overflow_starts_at_any_price(kv_tokens: int, starts: int) -> None:
     # 100, a block, and 16 at the last horizon.
     dear = StepModel(0.0, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
-    one = Admission(kv_tokens, 16, None)
+    one = MemoryAdmission(kv_tokens, 16, None)
     assert one.fitting(requests(0), requests(1, most=19), 0, dear)[0] == starts
 
 
 def test_each_that_starts_makes_the_next_ones_preemption_dearer() -> None:
     # r is B / 200. At the r of the first one alone 101 would start.
-    spread = Admission(11_800, 16, None)
+    spread = MemoryAdmission(11_800, 16, None)
     for k in range(500):
         spread.finished(1 + 37 * k % 256)
     assert spread.fitting(requests(0), requests(110), 0, MODEL)[0] == 92
 
 
 def test_the_dearer_a_preemption_the_fewer_start() -> None:
-    spread = Admission(11_800, 16, None)
+    spread = MemoryAdmission(11_800, 16, None)
     for k in range(500):
         spread.finished(1 + 37 * k % 256)
     counts = []
@@ -152,7 +154,7 @@ def test_what_is_held_elsewhere_is_taken_off_the_memory(
 @pytest.mark.parametrize(("elsewhere", "asked"), [(0, False), (1, True)])
 def test_what_is_held_elsewhere_counts_where_all_may_fit(elsewhere: int, asked: bool) -> None:
     # Ten of 100 tokens that may generate 20 more, and a block each.
-    one = Admission(10 * (120 + 16), 16, None)
+    one = MemoryAdmission(10 * (120 + 16), 16, None)
     _, together = one.fitting(requests(0), requests(10, most=20), elsewhere, MODEL, elsewhere)
     assert (together is not None) is asked
 
@@ -162,8 +164,8 @@ def test_the_groups_lengths_stand_in_for_a_newcomers() -> None:
     for _ in range(500):
         lengths.add(128)
     settled, _ = knowing(128, 11_800).fitting(requests(0), requests(64), 0, MODEL)
-    cold, _ = Admission(11_800, 16, 0.02).fitting(requests(0), requests(64), 0, MODEL)
-    newcomer = Admission(11_800, 16, 0.02)
+    cold, _ = MemoryAdmission(11_800, 16, 0.02).fitting(requests(0), requests(64), 0, MODEL)
+    newcomer = MemoryAdmission(11_800, 16, 0.02)
     newcomer.receive(tuple(map(float, lengths.counts)))
     newcomer.receive(None)  # nobody knows better now, so what was received stays
     warm, _ = newcomer.fitting(requests(0), requests(64), 0, MODEL)
@@ -172,7 +174,7 @@ def test_the_groups_lengths_stand_in_for_a_newcomers() -> None:
 
 
 def theta_after(applied: bool, epsilon: float = 0.1) -> float:
-    one = Admission(11_800, 16, epsilon)
+    one = MemoryAdmission(11_800, 16, epsilon)
     one.finished(10, applied=applied)
     assert one.theta is not None
     return one.theta.value
@@ -181,14 +183,14 @@ def theta_after(applied: bool, epsilon: float = 0.1) -> float:
 def test_an_end_moves_theta_where_admission_went_by_it() -> None:
     assert theta_after(applied=True) == pytest.approx(1 - 0.2 * 0.1)
     assert theta_after(applied=False) == 1.0
-    one = Admission(11_800, 16, 0.1)
+    one = MemoryAdmission(11_800, 16, 0.1)
     one.finished(10)  # it did unless something else is said
     assert one.theta is not None
     assert one.theta.value == pytest.approx(1 - 0.2 * 0.1)
 
 
 def test_preemptions_within_8_steps_move_theta_once() -> None:
-    one = Admission(11_800, 16, 0.02)
+    one = MemoryAdmission(11_800, 16, 0.02)
     assert one.theta is not None
     for _ in range(9):
         one.stepped()
@@ -207,7 +209,7 @@ def test_with_theta_at_its_highest_all_that_a_request_may_hold_has_to_fit(
     kv_tokens: int, starts: int
 ) -> None:
     # Of 19 tokens more the horizons have 1, 5, 10 and 16: 100, a block, and 16.
-    one = Admission(kv_tokens, 16, 0.02)
+    one = MemoryAdmission(kv_tokens, 16, 0.02)
     for _ in range(10):
         one.preempted()
         for _ in range(8):
@@ -219,19 +221,19 @@ def test_with_theta_at_its_highest_all_that_a_request_may_hold_has_to_fit(
 
 @pytest.mark.parametrize("candidates", [1, 3, 20])
 def test_where_the_first_does_not_pay_none_starts(candidates: int) -> None:
-    one = Admission(6_000, 16, None)
+    one = MemoryAdmission(6_000, 16, None)
     assert one.fitting(requests(50, outputs=20), requests(candidates), 6_000, MODEL)[0] == 0
 
 
 def test_without_a_bound_on_the_share_there_is_no_theta() -> None:
-    one = Admission(11_800, 16, None)
+    one = MemoryAdmission(11_800, 16, None)
     one.preempted()
     one.finished(10)
     assert one.theta is None
 
 
 def test_the_larger_theta_is_the_fewer_start() -> None:
-    spread = Admission(11_800, 16, 0.02)
+    spread = MemoryAdmission(11_800, 16, 0.02)
     for k in range(500):
         spread.finished(1 + 37 * k % 256, applied=False)
     counts = []

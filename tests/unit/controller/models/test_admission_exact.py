@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.models.admission import Admission
+from controller.models.admission import MemoryAdmission
 from controller.models.lookahead import Forecast
 from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
@@ -18,12 +18,12 @@ def rows(
     return requests_of([computed] * n, [prompt] * n, [outputs] * n, [most] * n, [shared] * n)
 
 
-def admission(kv_tokens: int = 10_000) -> Admission:
-    return Admission(kv_tokens, 16, 0.02)
+def admission(kv_tokens: int = 10_000) -> MemoryAdmission:
+    return MemoryAdmission(kv_tokens, 16, 0.02)
 
 
 def fit(
-    one: Admission, running: Requests, candidates: Requests, kv_used: int
+    one: MemoryAdmission, running: Requests, candidates: Requests, kv_used: int
 ) -> tuple[int, Forecast | None]:
     return one.fitting(running, candidates, kv_used, MODEL)
 
@@ -52,7 +52,7 @@ def test_a_request_of_a_token_or_two_starts_where_its_prompt_fits(allowed: int) 
     # 50 that hold 100 and go on for long; the first in the queue ends at once.
     running = rows(50)
     short = requests_of([0] * 3, [300] * 3, [0] * 3, [allowed] * 3, [0] * 3)
-    one = Admission(7_000, 16, None)
+    one = MemoryAdmission(7_000, 16, None)
     fitting, together = fit(one, running, short, 5_000)
     assert together is not None
     assert fitting == 3
