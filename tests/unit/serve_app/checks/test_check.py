@@ -10,7 +10,7 @@ import yaml
 from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Target
 from tests.serve_configs import APP, DIRECT, ENTRY, HERE, config, entry, put, refused, unknown
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 ARGS = "applications[0].args"
 PLACE = f"{ARGS}.llm_configs[0]"
 

@@ -10,7 +10,7 @@ import yaml
 from serve_app.cli import main
 from tests.serve_configs import DIRECT, ENTRY, config, put, unknown
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PLACE = "applications[0].args.llm_configs[0]"
 
 
