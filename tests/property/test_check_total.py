@@ -10,12 +10,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_app.checks.command import check_file
+from serve_app.config import BLOCKS
 from tests.property.strategies import examples
-from tests.serve_configs import DIRECT, HERE, put
+from tests.serve_configs import DIRECT, ENTRY, HERE, put
 
 ROOT = Path(__file__).parents[2]
 SERVE = yaml.safe_load((ROOT / "configs" / "h100.yaml").read_text())
 MANIFEST = yaml.safe_load((ROOT / "k8s" / "base" / "rayservice.yaml").read_text())
+
+# What the shipped file leaves out, and code looks into.
+ABSENT = [
+    (*ENTRY, *path)
+    for path in (
+        ("engine_kwargs", "additional_config"),
+        ("engine_kwargs", "kv_transfer_config"),
+        ("engine_kwargs", "speculative_config"),
+        ("deployment_config", "user_config"),
+        ("deployment_config", "request_router_config"),
+        ("callback_config",),
+        ("placement_group_config",),
+        ("runtime_env",),
+        *((block,) for block in BLOCKS),
+    )
+]
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
 values = st.recursive(
@@ -40,7 +57,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @examples(0.20)
 @given(
-    place=st.sampled_from(list(places(SERVE))), value=values, target=st.sampled_from([HERE, DIRECT])
+    place=st.sampled_from([*places(SERVE), *ABSENT]),
+    value=values,
+    target=st.sampled_from([HERE, DIRECT]),
 )
 def test_any_value_anywhere_in_a_serve_config_is_answered(path, place, value, target):
     path.write_text(yaml.safe_dump(put(SERVE, place, value)))
