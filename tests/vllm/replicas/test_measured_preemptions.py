@@ -86,6 +86,34 @@ def test_who_has_all_but_its_last_token_in_the_cache_has_a_gap_too(tiny_llama):
     assert rig.is_whole("r", 9)
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_gap_goes_to_the_token_that_comes_after_all_is_computed_again(tiny_llama, times):
+    # It takes two steps; preempted between them, it is the same gap still.
+    config = engine_config(
+        tiny_llama, additional_config=batching(), max_num_batched_tokens=64, max_num_seqs=4
+    )
+    rig = Rig(config)
+    rig.add("other", prompt=4, output=60)
+    request = rig.add("r", prompt=80, output=9)
+    while request.num_output_tokens < 2:
+        rig.step()
+    last_s = rig.now_s
+    for _ in range(times):
+        rig.scheduler.running.remove(request)
+        rig.scheduler._preempt_request(request, rig.now_s)
+        rig.now_s += 5
+        assert rig.step().num_scheduled_tokens["r"] == 63
+        assert rig.scheduler._lost
+    counted = rig.exchange().itl
+    rig.step()
+    gap_s = rig.now_s - last_s
+
+    assert not rig.scheduler._lost
+    found = rig.exchange().itl
+    assert found.n - counted.n == 2  # and the other one's token
+    assert found.total_s - counted.total_s == pytest.approx(gap_s + 0.01)
+
+
 @pytest.mark.parametrize("stop", [None, ["never"]])
 def test_who_leaves_without_its_blocks_is_forgotten(tiny_llama, stop):
     rig = Rig(engine_config(tiny_llama, blocks=1 + 8, additional_config=batching()))

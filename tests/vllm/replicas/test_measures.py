@@ -63,7 +63,14 @@ def test_time_between_tokens_counts_the_prefill_that_shares_the_step(rig):
     assert rig.exchange().recent.itl_s == pytest.approx(0.5)
 
 
-def test_the_time_an_engine_sat_idle_is_no_step_time(rig):
+def test_the_time_an_engine_sat_idle_is_no_step_time(rig, monkeypatch):
+    steps = []
+    after_step = rig.scheduler.governor.after_step
+    monkeypatch.setattr(
+        rig.scheduler.governor,
+        "after_step",
+        lambda sample, prefills: (steps.append(sample), after_step(sample, prefills)),
+    )
     rig.add("first", prompt=10, output=3)
     rig.run()
     rig.exchange()
@@ -75,6 +82,7 @@ def test_the_time_an_engine_sat_idle_is_no_step_time(rig):
     report = rig.exchange()
     assert report.recent.itl_s == pytest.approx(0.01)
     assert report.itl.total_s == pytest.approx(4 * 0.01)
+    assert [sample.duration_s for sample in steps] == pytest.approx([0.01] * 6)
 
 
 def test_the_time_an_engine_was_paused_is_no_step_time(rig):
@@ -152,6 +160,18 @@ def test_time_to_first_token_runs_from_arrival_through_queue_and_prefill(rig):
     # The second waits 2 steps and needs 3 chunks: 64 + 64 + 22.
     assert report.ttft.n == 2
     assert report.ttft.total_s == pytest.approx(0.01 + 0.05)
+
+
+def test_more_input_for_a_session_is_no_request_that_arrived(rig):
+    for _ in range(3):
+        rig.add("session", prompt=10, output=2, resumable=True)
+        for _ in range(4):
+            rig.step()
+
+    report = rig.exchange()
+
+    assert (report.arrivals, report.ttft.n) == (1, 1)
+    assert rig.scheduler._awaits_first_token == {}
 
 
 def test_speculative_steps_count_one_decode_and_its_drafts_each(tiny_llama):
