@@ -60,3 +60,17 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tiny_llama, block):
     with pytest.raises(ConfigError):
         rig.scheduler.configure(block)
     assert rig.scheduler.governor.config is before
+
+
+def test_a_block_that_needs_chunks_is_refused_where_the_engine_has_none(tiny_llama):
+    config = engine_config(
+        tiny_llama,
+        additional_config=batching(policy="static"),
+        enable_chunked_prefill=False,
+        max_num_batched_tokens=1024,
+    )
+    rig = Rig(config)
+    before = rig.scheduler.governor.config
+    with pytest.raises(ConfigError, match="enable_chunked_prefill"):
+        rig.scheduler.configure({"policy": "adaptive", "sla": {"itl_ms": 50}})
+    assert rig.scheduler.governor.config is before

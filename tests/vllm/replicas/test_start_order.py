@@ -3,6 +3,7 @@
 from concurrent.futures import Future
 
 import pytest
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.request import StructuredOutputRequest
@@ -61,6 +62,46 @@ def test_by_priority_the_two_queues_are_one(tiny_llama, ranks):
     started = [new.req_id for new in rig.scheduler.schedule().scheduled_new_reqs]
     assert started == expected
     assert sorted(expected) == ["a", "g"]
+
+
+@pytest.mark.parametrize(
+    ("grammar", "starts"), [(None, False), (ValueError("no such grammar"), False), (object(), True)]
+)
+def test_a_grammar_that_is_no_future_any_more_is_there_or_has_failed(tiny_llama, grammar, starts):
+    rig = rig_of(tiny_llama)
+    by_grammar(rig, "g")
+    (request,) = rig.scheduler.skipped_waiting
+    request.structured_output_request._grammar = grammar
+    assert order(rig) == (["g"] if starts else [])
+
+
+def test_a_preempted_request_whose_output_is_under_way_is_passed_over(tiny_llama):
+    rig = rig_of(tiny_llama)
+    request = rig.add("r", prompt=20, output=5)
+    request.status = RequestStatus.PREEMPTED
+    assert order(rig) == ["r"]
+    request.num_stale_output_tokens = 1
+    assert order(rig) == []
+    request.drop_stale_output = True
+    assert order(rig) == ["r"]
+
+
+def test_those_whose_adapter_has_no_slot_are_passed_over(tiny_llama):
+    rig = rig_of(tiny_llama, enable_lora=True, max_loras=2, max_lora_rank=8)
+
+    def add(request_id: str, adapter: int) -> None:
+        lora = LoRARequest(f"adapter{adapter}", adapter, "/nowhere") if adapter else None
+        rig.add(request_id, prompt=20, output=5, lora_request=lora)
+
+    add("runs", 1)
+    rig.step()
+    for request_id, adapter in (("a", 2), ("b", 3), ("c", 1), ("d", 0), ("e", 2), ("f", 3)):
+        add(request_id, adapter)
+
+    expected = order(rig)
+
+    assert expected == ["a", "c", "d", "e"]
+    assert [new.req_id for new in rig.step().scheduled_new_reqs] == expected
 
 
 def test_a_request_whose_kv_is_still_loaded_is_passed_over(tiny_llama):
@@ -133,6 +174,20 @@ def test_idle_sessions_are_no_backlog_and_their_memory_is_held(tiny_llama):
     assert rig.scheduler._read_batch().held_elsewhere_tokens == 3 * 3 * BLOCK
     rig.add("other", prompt=4, output=2)
     assert rig.exchange().waiting == 1
+    assert order(rig) == ["other"]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_of_layers_with_a_window_the_blocks_that_are_still_there_are_held(tiny_llama, cached):
+    config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=cached)
+    rig = Rig(config, window=2 * BLOCK)
+    rig.add("session", prompt=9 * BLOCK, output=2 * BLOCK, resumable=True)
+    while not rig.scheduler.num_waiting_for_streaming_input:
+        rig.step()
+    scheduler = rig.scheduler
+
+    assert scheduler._holders.elsewhere(scheduler.running) == scheduler._used_blocks()
+    assert scheduler._used_blocks() < 2 * 11
 
 
 def test_what_a_session_holds_is_not_computed_again_when_it_goes_on(tiny_llama):
