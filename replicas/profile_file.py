@@ -19,7 +19,9 @@ HOST_MS = 3.0  # input preparation, sampling and output of vLLM 0.29 in synchron
 HBM_EFFICIENCY = 0.75  # decode attention reads KV at 0.7 to 0.8 of the datasheet's bandwidth
 PREFILL_EFFICIENCY = 0.5  # FlashAttention-2 on A100 and H100, of the datasheet's bf16 rate
 
-Milliseconds = Annotated[float, Field(ge=0)]
+MOST_MS = 1e6  # of anything that a step is made of: far beyond any step, and sums stay finite
+MOST_KV_TOKENS = 100_000_000  # a replay keeps an object for each block
+Milliseconds = Annotated[float, Field(ge=0, le=MOST_MS)]
 
 
 class Entry(Block):
@@ -30,7 +32,7 @@ class Entry(Block):
 
     gpu: str = ""
     mem_gb: float = Field(0, ge=0)
-    kv_capacity_tokens: PositiveInt
+    kv_capacity_tokens: int = Field(gt=0, le=MOST_KV_TOKENS)
 
     def engine_defaults(self) -> tuple[int, int]:
         """vLLM 0.29's ``max_num_seqs`` and ``max_num_batched_tokens`` on this card.
@@ -48,7 +50,7 @@ class Entry(Block):
 class LineEntry(Entry):
     """A straight line (``LinearCost``), milliseconds."""
 
-    fixed_ms: PositiveFloat
+    fixed_ms: float = Field(gt=0, le=MOST_MS)
     ms_per_decode: Milliseconds
     ms_per_kv_token: Milliseconds = 0.0
     ms_per_prefill_token: Milliseconds = 0.0

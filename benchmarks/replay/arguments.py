@@ -9,7 +9,6 @@ from benchmarks.replay.sweep import CAPS, CHUNKS, sweep_plans
 from benchmarks.replay.values import (
     LEAST_RATE,
     MOST_DRAFTS,
-    MOST_KV_TOKENS,
     MOST_PHASE_S,
     MOST_RATE,
     count,
@@ -28,7 +27,7 @@ from controller.errors import ConfigError
 from controller.policies.registry import POLICIES
 from controller.validation import parse
 from replicas.profile import StepProfile
-from replicas.profile_file import load_profile
+from replicas.profile_file import MOST_KV_TOKENS, load_profile
 
 Arguments = argparse.Namespace
 

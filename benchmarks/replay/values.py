@@ -7,11 +7,9 @@ from collections.abc import Callable
 from benchmarks.workloads.max_tokens import MaxTokens
 from benchmarks.workloads.traffic import Rate
 
-# What takes no more than minutes: an engine without requests still exchanges twice a second, and
-# vLLM keeps an object for each block of KV memory.
+# What takes no more than minutes: an engine without requests still exchanges twice a second.
 LEAST_RATE, MOST_RATE = 1e-3, 1e6  # requests/s
 MOST_PHASE_S = 1e6
-MOST_KV_TOKENS = 100_000_000
 MOST_COUNT = 10_000_000
 MOST_DRAFTS = 64
 

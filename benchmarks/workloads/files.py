@@ -102,7 +102,7 @@ def read_requests(path: Path) -> tuple[Request, ...]:
     lines.sort(key=lambda line: line.arrival_s)
     first_s, last_s = lines[0].arrival_s, lines[-1].arrival_s
     if last_s - first_s > MOST_S:
-        over = f"{last_s - first_s:,.0f} s, from arrival_s {first_s:g} to {last_s:g}"
+        over = f"{last_s - first_s:g} s, from arrival_s {first_s:g} to {last_s:g}"
         raise ConfigError([f"{path}: its requests come over {over}; at most {MOST_S:,.0f} s"])
     return tuple(
         Request(**line.model_dump() | {"arrival_s": line.arrival_s - first_s}) for line in lines

@@ -109,6 +109,8 @@ def test_kv_memory_may_be_given_anew() -> None:
         ({"tokens": [1, 1, 2]}, 4, "tokens must ascend"),
         ({"linear_ms_per_layer": [1, 2]}, 4, "linear_ms_per_layer has 2 values for 3 tokens"),
         ({"linear_ms_per_layer": [1, -2, 3]}, 22, "linear_ms_per_layer[1]: -2 is not allowed"),
+        ({"linear_ms_per_layer": [1, 2e6, 3]}, 22, "linear_ms_per_layer[1]: 2000000.0 is not"),
+        ({"layers": True}, 6, "profiles.one.layers: True is not allowed: Input should be a number"),
     ],
 )
 def test_a_wrong_file_is_told_its_line_and_field(
