@@ -6,10 +6,7 @@ from pydantic import BaseModel
 from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import DeploymentSchema
 
-from controller.config import BatchingConfig
-from controller.errors import ConfigError
 from controller.validation import join
-from replicas.settings import parse_live
 from serve_app.checks.keys import choose, fields_of
 from serve_app.checks.values import value_problems
 
@@ -31,12 +28,3 @@ def deployment_problems(options: dict[str, Any], where: str) -> list[str]:
     reported = {line.split(": ", 1)[1] for line in nested}
     whole = value_problems(DeploymentSchema, options, where)
     return [line for line in whole if line.split(": ", 1)[1] not in reported] + nested
-
-
-def live_problems(user_config: Any, where: str) -> list[str]:
-    """What running engines of ours would refuse of a deployment's ``user_config``."""
-    try:
-        parse_live(user_config, BatchingConfig(), 1.0)
-    except ConfigError as error:
-        return [f"{where}.{line}" for line in error.problems]
-    return []

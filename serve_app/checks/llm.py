@@ -12,7 +12,7 @@ from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import join, shown
 from replicas.engine_options import option_problems
-from serve_app.checks.deployment import deployment_problems, live_problems
+from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.engine import engine_problems
 from serve_app.checks.findings import FORWARD_BODY, Findings, Target
 from serve_app.checks.model_files import missing_models
@@ -73,7 +73,6 @@ def _serve_problems(entry: dict[str, Any], where: str) -> list[str]:
     deployment = entry.get("deployment_config", {})
     place = f"{where}.deployment_config"
     found = deployment_problems({"name": "llm", **deployment}, place)
-    found += live_problems(deployment.get("user_config"), place)
     found += [
         f"{join(place, [key])}: Ray Serve LLM computes it; set placement_group_config instead"
         for key in COMPUTED

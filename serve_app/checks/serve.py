@@ -11,9 +11,11 @@ from ray.serve.schema import (
     _route_prefix_format,
 )
 
+from controller.config import BatchingConfig
 from controller.errors import ConfigError
 from controller.validation import join
-from serve_app.checks.deployment import deployment_problems, live_problems
+from replicas.settings import parse_live
+from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Findings, Target
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.llm import check_entry, describe
@@ -71,7 +73,7 @@ def _check_application(
             place = join(where, ["deployments", index])
             findings.add(deployment_problems(deployment, place))
             if application.get("import_path") == BUILDER:
-                findings.add(live_problems(deployment.get("user_config"), place))
+                findings.add(_live_problems(deployment.get("user_config"), place))
     route = application.get("route_prefix")
     if isinstance(route, str):
         findings.add(_route_problems(route, f"{where}.route_prefix"))
@@ -83,6 +85,15 @@ def _check_application(
         about = models or f"{application.get('import_path')}, checked by Ray Serve's schema only"
         name, route = (_given(application, key) for key in UNIQUE)
         findings.summary.append(f"{name} at {route}: {about}")
+
+
+def _live_problems(user_config: Any, where: str) -> list[str]:
+    """What running engines would refuse of a changed ``user_config``."""
+    try:
+        parse_live(user_config, BatchingConfig(), 1.0)
+    except ConfigError as error:
+        return [f"{where}.{line}" for line in error.problems]
+    return []
 
 
 def _check_args(args: Any, where: str, target: Target, findings: Findings) -> list[dict[str, Any]]:
@@ -107,6 +118,10 @@ def _check_args(args: Any, where: str, target: Target, findings: Findings) -> li
             findings.add([f"{inner}: must be a mapping or the path of one, got {_kind(entry)}"])
         if isinstance(entry, dict):
             check_entry(entry, inner, target, findings)
+            deployment = entry.get("deployment_config")
+            if isinstance(deployment, dict):
+                own = f"{inner}.deployment_config"
+                findings.add(_live_problems(deployment.get("user_config"), own))
             entries.append(entry)
     findings.add(_repeated_models(entries, place))
     _check_way_in(args, entries, where, target, findings)
