@@ -109,3 +109,7 @@ tables: install ## The papers' tables and studies, rebuilt, into docs/results (a
 .PHONY: results
 results: install ## How good the policy adaptive is, each figure with its target (about two hours on 2 idle cores)
 	$(BIN)/python -m benchmarks.results $(ARGS)
+
+.PHONY: rivals
+rivals: install ## The policy adaptive against named rivals tuned for each workload (hours; ARGS='--only R4')
+	$(BIN)/python -m benchmarks.rivals $(ARGS)

@@ -4,9 +4,10 @@ vLLM's two settings that matter here, ``max_num_seqs`` (cap) and ``max_num_batch
 are searched apart, by the capacity they reach.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeVar
 
 from benchmarks.workloads.requests import LengthStats
 from replicas.profile import StepProfile
@@ -14,6 +15,8 @@ from replicas.profile import StepProfile
 CAPS = (1.25, 1.0, 1.7, 2.5)  # times the decodes of the fluid limit's step: where to begin
 STEPS = (0.12, 0.04)  # of a search's rounds, share of cap and of chunk
 FINE = STEPS[-1:]
+
+S = TypeVar("S", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,30 @@ def starts(
     return tuple(dict.fromkeys([*along, Setting(min(chunk, profile.max_num_seqs), chunk)]))
 
 
+def around(setting: Setting, step: float) -> list[Setting]:
+    """The neighbours: one limit changed, then both."""
+    up, down = 1 + step, 1 / (1 + step)
+    one = (up, 1.0), (down, 1.0), (1.0, up), (1.0, down)
+    return [setting.scaled(*factors) for factors in (*one, *product((up, down), repeat=2))]
+
+
 def climb(
     better: Callable[[Setting], bool], first: Sequence[Setting], steps: Sequence[float] = STEPS
 ) -> Setting:
+    """``climb_by`` with the neighbours of a static setting."""
+    return climb_by(around, better, first, steps)
+
+
+def climb_by(
+    neighbours: Callable[[S, float], Sequence[S]],
+    better: Callable[[S], bool],
+    first: Sequence[S],
+    steps: Sequence[float] = STEPS,
+) -> S:
     """The best setting found by going to a better neighbour until there is none, step by step.
 
     Args:
+        neighbours: of a setting, a step (share) away.
         better: whether a setting is better than all that were asked for before.
         first: where to begin: the best of these.
         steps: how far neighbours are away, share; the next one is taken when none is better.
@@ -89,19 +110,12 @@ def climb(
         if better(setting):
             best = setting
     for step in steps:
-        tried = _around(best, step)
+        tried = list(neighbours(best, step))
         while tried:
             setting = tried.pop(0)
             if setting in seen:
                 continue
             seen.add(setting)
             if better(setting):
-                best, tried = setting, _around(setting, step)
+                best, tried = setting, list(neighbours(setting, step))
     return best
-
-
-def _around(setting: Setting, step: float) -> list[Setting]:
-    """The neighbours: one limit changed, then both."""
-    up, down = 1 + step, 1 / (1 + step)
-    one = (up, 1.0), (down, 1.0), (1.0, up), (1.0, down)
-    return [setting.scaled(*factors) for factors in (*one, *product((up, down), repeat=2))]

@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workload",
         default="azure-2023-conversation",
         metavar="SPEC",
-        help="NAME, FILE.json[:NAME], FILE.jsonl, fixed:IN,OUT, exponential:IN,OUT or"
-        " lognormal:IN,OUT,CV"
+        help="NAME, FILE.json[:NAME], FILE.jsonl, fixed:IN,OUT, exponential:IN,OUT,"
+        " lognormal:IN,OUT,CV, reasoning:IN,OUT,CV or long-prompts:IN,OUT"
         " (default: %(default)s)",
     )
     traffic.add_argument(

@@ -4,26 +4,17 @@ import gc
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
 
-from benchmarks.baselines.clairvoyant import ClairvoyantScheduler
 from benchmarks.baselines.request_level import replay_request_level
-from benchmarks.baselines.reserved import ReservedScheduler
-from benchmarks.virtual.corner_engines import GrammarScheduler
+from benchmarks.replay.schedulers import scheduler_of
 from benchmarks.virtual.ground import Ground
 from benchmarks.virtual.ledger import Ledger, ReplayError
 from benchmarks.virtual.link import VirtualLink
 from benchmarks.virtual.model_len import max_model_len, tokens_of
 from benchmarks.virtual.plan import Plan
-from benchmarks.virtual.scheduler import (
-    RequestMaker,
-    VirtualClock,
-    VirtualScheduler,
-    make_scheduler,
-    watched_scheduler,
-)
+from benchmarks.virtual.scheduler import RequestMaker, VirtualClock, make_scheduler
 from benchmarks.virtual.trace import Step, Trace, make_gaps
 from benchmarks.virtual.watch import Watch
 from benchmarks.workloads.requests import Request
@@ -115,31 +106,20 @@ class _Engine:
         self._profile = ground.profile
         self._noise = StepNoise(ground.noise_cv, ground.noise_seed)
         self._clock = VirtualClock()
-        self._watch: Watch | None = None
         self._charged_ns = 0
         block_size = plan.engine.block_size
         self._kv_tokens = ground.profile.kv_tokens // block_size * block_size
         self._context = max_model_len(all_requests, plan.engine, self._kv_tokens)
         self._make_request = RequestMaker(plan, self._context, ground.shared_prefix_tokens)
-        cls: type[VirtualScheduler] = VirtualScheduler
-        own: dict[str, Any] = {"clock": self._clock, "speculation": plan.speculation}
-        if plan.kind == "reserved":
-            cls = ReservedScheduler
-        elif plan.kind == "clairvoyant":
-            cls = ClairvoyantScheduler
-            own |= {"requests": counted, "profile": ground.profile, "itl_s": plan.itl_s}
-            own["preempts"] = not plan.spec.startswith("clairvoyant-never")
-        elif ground.grammar_s is not None:
-            cls, own["grammar_s"] = GrammarScheduler, ground.grammar_s
-        elif ground.charge_own_code and plan.batching.policy != "static":
-            cls = watched_scheduler()
-            self._watch = own["watch"] = Watch()
+        cls, own = scheduler_of(plan, ground, counted)
+        self._watch: Watch | None = own.get("watch")
         self._scheduler = make_scheduler(
             cls,
             plan,
             kv_tokens=self._kv_tokens,
             max_model_len=self._context,
             by_priority=any(r.priority for r in all_requests),
+            clock=self._clock,
             **own,
         )
         self._link = VirtualLink(self._scheduler, plan.batching)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from benchmarks.virtual.rival_options import RIVALS, RivalOptions
 from controller.config import BatchingConfig, Block, Sla, parse_batching
 from controller.errors import ConfigError
 from controller.policies.registry import POLICIES
@@ -13,16 +14,17 @@ from controller.validation import parse, unknown_key
 from controller.yaml_text import Loader, problem_of
 from replicas.profile import StepProfile
 
-Kind = Literal["scheduler", "clairvoyant", "reserved", "request-level"]
+Kind = Literal["scheduler", "clairvoyant", "reserved", "request-level", "rival"]
 
 # Of the bench alone: no server can know output lengths, and no vLLM reserves memory for the longest
-# answer or batches whole requests.
+# answer or batches whole requests. Rivals stand in benchmarks/baselines.
 BENCH_ONLY: dict[str, Kind] = {
     "clairvoyant": "clairvoyant",
     "clairvoyant-never-preempts": "clairvoyant",
     "reserved": "reserved",
     "request-level": "request-level",
     "sequential": "scheduler",
+    **dict.fromkeys(RIVALS, "rival"),
 }
 
 
@@ -72,6 +74,7 @@ class Plan:
         itl_s: the SLA's decode latency, which the clairvoyant holds too; None: no SLA.
         swept: it is a point of a sweep's grid.
         speculation: None: one token a step.
+        rival: the constants of a named rival; None: it is none.
     """
 
     spec: str
@@ -81,13 +84,20 @@ class Plan:
     itl_s: float | None = None
     swept: bool = False
     speculation: Speculation | None = None
+    rival: RivalOptions | None = None
+
+    @property
+    def name(self) -> str:
+        """The policy without its settings."""
+        return self.spec.partition(":")[0]
 
 
 def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:
     """``NAME[:key=value,...]`` as a plan.
 
-    A key is an engine option (``EngineOptions``), a path in the batching block
-    (``paper.memory``, ``overflow_probability``), or one in the policy's own block (``memory``).
+    A key is an engine option (``EngineOptions``), a constant of a named rival
+    (``benchmarks.virtual.rival_options``), a path in the batching block (``paper.memory``,
+    ``overflow_probability``), or one in the policy's own block (``memory``).
 
     Args:
         sla: the agreement of all policies of a comparison; a ``sla.`` key changes it for one.
@@ -106,9 +116,13 @@ def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:
         "policy": name if name in POLICIES else "static",
         "sla": sla.model_dump(),
     }
+    constants: dict[str, Any] = {}
+    own = RIVALS.get(name)
     for key, value in _settings(spec, rest):
         if key in EngineOptions.model_fields:
             options[key] = value
+        elif own is not None and key in own.model_fields:
+            constants[key] = value
         else:
             _set(block, _path(name, key, spec), value)
     where = f"policy {spec}"
@@ -119,6 +133,7 @@ def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:
         batching,
         check_engine(parse(EngineOptions, options, where), where),
         batching.sla.itl_s,
+        rival=None if own is None else parse(own, constants, where),
     )
 
 
@@ -158,7 +173,9 @@ def _value(spec: str, key: str, text: str) -> Any:
 def _path(policy: str, key: str, spec: str) -> tuple[str, ...]:
     """Where in the batching block a key stands; a policy's own block goes before the rest."""
     first, *rest = key.split(".")
-    own = getattr(BatchingConfig.model_fields.get(policy), "annotation", None)
+    own: Any = RIVALS.get(policy)
+    if own is None:
+        own = getattr(BatchingConfig.model_fields.get(policy), "annotation", None)
     own_keys = own.model_fields if isinstance(own, type) and issubclass(own, Block) else {}
     if first in own_keys:
         return (policy, first, *rest)

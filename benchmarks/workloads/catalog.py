@@ -10,6 +10,7 @@ from benchmarks.workloads.lengths import (
     Fixed,
     LogNormal,
     Quantiles,
+    SomeLong,
 )
 from benchmarks.workloads.traffic import Drawn, Recorded, Workload
 from configs import shipped
@@ -17,23 +18,29 @@ from controller.data_file import split_spec
 from controller.errors import ConfigError
 from controller.validation import unknown_key
 
+_MEANS = f"IN,OUT, mean tokens from 1 to {MOST_TOKENS:,}"
+_MEANS_AND_CV = (
+    f"IN,OUT,CV, mean tokens from 1 to {MOST_TOKENS:,}, CV of the outputs above 0 to {MOST_CV:g}"
+)
 # Made up on the spot: how many numbers, and which.
 SYNTHETIC = {
     "fixed": (2, f"IN,OUT, whole tokens from 1 to {MOST_TOKENS:,}"),
-    "exponential": (2, f"IN,OUT, mean tokens from 1 to {MOST_TOKENS:,}"),
-    "lognormal": (
-        3,
-        f"IN,OUT,CV, mean tokens from 1 to {MOST_TOKENS:,}, CV of the outputs above 0 to"
-        f" {MOST_CV:g}",
-    ),
+    "exponential": (2, _MEANS),
+    "lognormal": (3, _MEANS_AND_CV),
+    "reasoning": (3, _MEANS_AND_CV),
+    "long-prompts": (2, _MEANS),
 }
+REASONED = 30_000  # tokens of the longest answer that a context of 32,768 is taken to leave
+LONG_SHARE, LONG_FROM, LONG_TO = 0.05, 16_384, 32_000  # of prompts, in tokens
 
 
 def load_workload(spec: str) -> Workload:
     """The workload that a word on the command line names.
 
     ``NAME``, ``FILE[:NAME]`` (JSON), ``FILE`` (JSONL), ``fixed:IN,OUT``, ``exponential:IN,OUT``,
-    ``lognormal:IN,OUT,CV`` (mean tokens; prompts with CV 1, outputs with this CV).
+    ``lognormal:IN,OUT,CV`` (mean tokens; prompts with CV 1, outputs with this CV),
+    ``reasoning:IN,OUT,CV`` (the same with outputs of up to ``REASONED`` tokens),
+    ``long-prompts:IN,OUT`` (exponential, but 5% of the prompts have 16k to 32k tokens).
 
     Raises:
         ConfigError: nothing has that name, or the file is wrong at a line and field.
@@ -76,11 +83,17 @@ def _synthetic(spec: str, kind: str, lengths: str) -> Workload:
         raise ConfigError([f"workload: {spec!r} is not allowed: {kind}:{form}"])
     if kind == "fixed":
         return Workload(spec, Drawn(Fixed(int(numbers[0])), Fixed(int(numbers[1]))))
-    if kind == "lognormal":
+    if kind in ("lognormal", "reasoning"):
         mean_in, mean_out, cv = numbers
         if not 0 < cv <= MOST_CV:
             raise ConfigError([f"workload: {spec!r} is not allowed: {kind}:{form}"])
-        return Workload(spec, Drawn(LogNormal(mean_in, 1.0), LogNormal(mean_out, cv)))
+        outputs = LogNormal(mean_out, cv)
+        if kind == "reasoning":
+            outputs = LogNormal(mean_out, cv, REASONED)
+        return Workload(spec, Drawn(LogNormal(mean_in, 1.0), outputs))
+    if kind == "long-prompts":
+        prompts = SomeLong(Exponential(numbers[0], LONG_FROM), LONG_SHARE, LONG_FROM, LONG_TO)
+        return Workload(spec, Drawn(prompts, Exponential(numbers[1])))
     return Workload(spec, Drawn(Exponential(numbers[0]), Exponential(numbers[1])))
 
 

@@ -50,16 +50,33 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """Lognormal with this mean and coefficient of variation, cut at ``LONGEST``: a heavy tail."""
+    """Lognormal with this mean and coefficient of variation, cut at ``cut``: a heavy tail."""
 
     mean: float
     cv: float
+    cut: int = LONGEST
 
     def lengths(self, u: Floats) -> Ints:
         variance = math.log1p(self.cv**2)
         normal = NormalDist(math.log(self.mean) - variance / 2, math.sqrt(variance))
         tokens = np.exp([normal.inv_cdf(min(max(x, 1e-12), 1 - 1e-12)) for x in u.tolist()])
-        return np.clip(np.rint(tokens), 1, LONGEST).astype(np.int64)
+        return np.clip(np.rint(tokens), 1, self.cut).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class SomeLong:
+    """``base``, but a share of all is uniform from ``low`` to ``high`` tokens."""
+
+    base: Marginal
+    share: float
+    low: int
+    high: int
+
+    def lengths(self, u: Floats) -> Ints:
+        rest = 1 - self.share
+        long = self.low + (self.high - self.low) * (u - rest) / self.share
+        whole = np.rint(long).astype(np.int64)
+        return np.where(u < rest, self.base.lengths(np.minimum(u / rest, 1 - 1e-12)), whole)
 
 
 @dataclass(frozen=True, slots=True)

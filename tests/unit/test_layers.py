@@ -34,6 +34,7 @@ LAYERS = (
     "benchmarks/papers",
     "benchmarks/gpu",
     "benchmarks/results",
+    "benchmarks/rivals",
 )
 PACKAGES = sorted({layer.partition("/")[0] for layer in LAYERS})
 

@@ -136,3 +136,25 @@ def test_length_stats_weigh_a_request_by_its_decodes_and_a_prompt_by_its_tokens(
     assert stats.mean_held == pytest.approx((101 + 102 + 301) / 3)
     assert stats.mean_context == pytest.approx((100**2 + 300**2) / 2 / 400)
     assert length_stats([Request(0, 100, 1)]).mean_held == 100
+
+
+def test_some_prompts_are_long_and_the_others_as_they_were() -> None:
+    drawn = draw_traffic(load_workload("long-prompts:257,447"), 20_000, None, 1).requests
+    prompts = np.array([r.input_tokens for r in drawn])
+    long = prompts >= 16_384
+    assert long.mean() == pytest.approx(0.05, abs=0.005)
+    assert prompts.max() <= 32_000
+    assert prompts[long].mean() == pytest.approx((16_384 + 32_000) / 2, rel=0.02)
+    assert prompts[~long].mean() == pytest.approx(257, rel=0.03)
+    assert length_stats(drawn).mean_output == pytest.approx(447, rel=0.03)
+
+
+def test_reasoning_like_outputs_keep_their_mean_where_a_chat_models_are_cut() -> None:
+    spec = "257,3000,1.3"
+    drawn = draw_traffic(load_workload(f"reasoning:{spec}"), 20_000, None, 1).requests
+    outputs = np.array([r.output_tokens for r in drawn])
+    assert outputs.mean() == pytest.approx(3000, rel=0.04)
+    assert outputs.std() / outputs.mean() == pytest.approx(1.3, rel=0.1)
+    assert outputs.max() <= 30_000
+    cut = draw_traffic(load_workload(f"lognormal:{spec}"), 20_000, None, 1).requests
+    assert max(r.output_tokens for r in cut) == 8192

@@ -1,0 +1,39 @@
+"""The named rivals by their options: one line each."""
+
+from benchmarks.baselines.gradient2 import Gradient2
+from benchmarks.baselines.new_token_ratio import NewTokenRatio
+from benchmarks.baselines.past_future import PastFuture
+from benchmarks.baselines.ppas import Ppas
+from benchmarks.baselines.qoserve import Qoserve
+from benchmarks.baselines.refiner import Refiner
+from benchmarks.baselines.rival import Known, Rival
+from benchmarks.baselines.sarathi import Sarathi
+from benchmarks.virtual.rival_options import (
+    Gradient2Options,
+    NewTokenRatioOptions,
+    PastFutureOptions,
+    PpasOptions,
+    QoserveOptions,
+    RefinerOptions,
+    RivalOptions,
+    SarathiOptions,
+)
+
+
+def make_rival(options: RivalOptions, known: Known) -> Rival:
+    """The rival that these constants are of, with its own fresh state."""
+    match options:
+        case SarathiOptions():
+            return Sarathi()
+        case PpasOptions():
+            return Ppas(options)
+        case RefinerOptions():
+            return Refiner(options, known)
+        case QoserveOptions():
+            return Qoserve(options, known)
+        case PastFutureOptions():
+            return PastFuture(options)
+        case NewTokenRatioOptions():
+            return NewTokenRatio(options)
+        case Gradient2Options():
+            return Gradient2(options, known.engine.max_num_seqs)

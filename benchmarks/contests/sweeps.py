@@ -1,0 +1,175 @@
+"""The named rivals tuned as ``benchmarks.contests.tuning`` tunes a static engine: what is swept.
+
+A rival is given vLLM's two limits beside its own constants, all tuned for the very workload. Where
+a search begins is known: with the rival's published constants on vLLM's default engine, and with
+those on the static setting that is the best for this workload.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from benchmarks.contests.tuning import Setting
+from replicas.profile import StepProfile
+
+Value = int | float | str
+CAP, CHUNK = "max_num_seqs", "max_num_batched_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A rival with some of its constants set; the others are its published ones."""
+
+    rival: str
+    values: tuple[tuple[str, Value], ...] = ()
+
+    @property
+    def spec(self) -> str:
+        """As ``benchmarks.virtual.plan`` reads it."""
+        settings = ",".join(f"{key}={_told(value)}" for key, value in self.values)
+        return f"{self.rival}:{settings}" if settings else self.rival
+
+    def but(self, changed: Mapping[str, Value]) -> "Point":
+        """The same with these; a step of the engine has a token for each request at least."""
+        values = dict(self.values) | dict(changed)
+        cap, chunk = values.get(CAP), values.get(CHUNK)
+        if isinstance(cap, int) and isinstance(chunk, int):
+            values[CAP] = min(cap, chunk)
+        return Point(self.rival, tuple(values.items()))
+
+
+def _told(value: Value) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What is tuned of one rival.
+
+    Args:
+        scaled: constants that go up and down by a share, from where they are; whole ones by one
+            at least. The engine's limits are always among them.
+        choices: constants with few values that make sense.
+        begins: beside the published constants, where the search begins; with the best static
+            setting as the engine each.
+    """
+
+    scaled: tuple[str, ...] = ()
+    choices: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    begins: tuple[Mapping[str, Value], ...] = ({},)
+
+
+SWEEPS = {
+    "sarathi": Sweep(),
+    "ppas": Sweep(scaled=("budget_cap",), choices={"prefills": (1, 2, 4)}),
+    "refiner": Sweep(
+        scaled=("slo_frac",), begins=({"slo_frac": 1.0}, {"slo_frac": 0.9}, {"slo_frac": 1.1})
+    ),
+    "qoserve": Sweep(
+        scaled=("margin", "least_tokens"),
+        choices={
+            "slack": ("gaps", "paced"),
+            "token_step": (16, 64, 256),
+            "ms_per_token": (0.0, 1.0, 8.0),
+            "ttft_s": (2.0, 6.0),
+        },
+        begins=(
+            {"slack": "gaps", "margin": 1.0, "least_tokens": 32, "token_step": 16},
+            {"slack": "gaps", "margin": 1.2, "least_tokens": 128, "token_step": 256},
+        ),
+    ),
+    "past_future": Sweep(
+        choices={"reserved_frac": (0.0, 0.03, 0.05, 0.1), "lengths": ("distribution", "average")},
+        begins=({"lengths": "distribution"}, {"lengths": "average"}),
+    ),
+    "new_token_ratio": Sweep(
+        scaled=("first",), choices={"newcomers": ("whole", "ratio")}, begins=({"first": 0.7},)
+    ),
+    "gradient2": Sweep(
+        scaled=("tolerance", "most"),
+        choices={"queue": (1, 4, 16), "long_window": (60, 600)},
+        begins=({"tolerance": 1.5, "most": 200},),
+    ),
+}
+
+
+def published(rival: str) -> Point:
+    """The source's constants on vLLM's default engine."""
+    return Point(rival)
+
+
+def first_points(rival: str, static: Setting, profile: StepProfile) -> tuple[Point, ...]:
+    """Where the search begins.
+
+    Args:
+        static: the best static setting of this workload.
+        profile: whose default engine is tried as well.
+    """
+    sweep = SWEEPS[rival]
+    engines = [{CAP: static.cap, CHUNK: static.chunk}]
+    if rival in ("ppas", "refiner", "qoserve"):  # these make the chunk themselves
+        engines.append({CAP: profile.max_num_seqs, CHUNK: profile.max_num_batched_tokens})
+    bases = [dict(begin) for begin in sweep.begins]
+    if rival == "ppas":
+        bases = [{"budget_cap": static.chunk}]
+    if rival == "gradient2":
+        bases.append({"tolerance": 1.5, "most": static.cap, "first": min(20, static.cap)})
+    points = [Point(rival).but(engine | base) for engine, base in product(engines, bases)]
+    return tuple(dict.fromkeys([*points, published(rival)]))
+
+
+def around(point: Point, step: float) -> list[Point]:
+    """The neighbours: one constant changed, then both limits of the engine together."""
+    sweep, values = SWEEPS[point.rival], dict(point.values)
+    up, down = 1 + step, 1 / (1 + step)
+    near: list[Point] = []
+    for key in (CAP, CHUNK, *sweep.scaled):
+        value = values.get(key)
+        if isinstance(value, int | float):
+            near += (point.but({key: _scaled(value, factor)}) for factor in (up, down))
+    for key, choices in sweep.choices.items():
+        near += (point.but({key: one}) for one in choices if one != values.get(key))
+    cap, chunk = values.get(CAP), values.get(CHUNK)
+    if isinstance(cap, int) and isinstance(chunk, int):
+        both = [Setting(cap, chunk).scaled(f, f) for f in (up, down)]
+        near += (point.but({CAP: s.cap, CHUNK: s.chunk}) for s in both)
+    return [other for other in near if other != point]
+
+
+def _scaled(value: int | float, factor: float) -> int | float:
+    if isinstance(value, float):
+        return value * factor
+    scaled = round(value * factor)
+    return max(scaled if scaled != value else value + (1 if factor > 1 else -1), 1)
+
+
+# Without an SLA few constants matter; a grid of those, judged by tokens/s.
+OFFLINE: dict[str, tuple[Mapping[str, Value], ...]] = {
+    "static": (
+        *({CAP: cap} for cap in (64, 96, 128, 160, 192)),
+        *({"watermark": w} for w in (0.0, 0.02, 0.05, 0.1)),
+    ),
+    "sarathi": ({}, {CHUNK: 512}, {CHUNK: 512, CAP: 128}),
+    "ppas": ({}, {"budget_cap": 512}, {"budget_cap": 1024}),
+    "past_future": (
+        *({"lengths": "distribution", "reserved_frac": r} for r in (0.0, 0.02, 0.05, 0.1)),
+        *({"lengths": "average", "busy_frac": b} for b in (0.0, 0.85, 0.95, 1.0)),
+    ),
+    "new_token_ratio": tuple(
+        {"first": first, "newcomers": newcomers}
+        for first in (0.2, 0.4, 0.7, 1.0)
+        for newcomers in ("whole", "ratio")
+    ),
+    "gradient2": (
+        {},
+        {"most": 256, "first": 128},
+        {"most": 256, "first": 128, "tolerance": 2.0},
+        {"most": 128, "first": 64},
+    ),
+    "qoserve": ({}, {"ms_per_token": 0.0}, {"ms_per_token": 0.0, "low_memory_tokens": 0}),
+}
+
+
+def offline_points(rival: str) -> tuple[Point, ...]:
+    """What is tried of a rival where nothing but tokens/s counts; the published constants too."""
+    return tuple(dict.fromkeys([Point(rival), *(Point(rival).but(c) for c in OFFLINE[rival])]))

@@ -1,0 +1,62 @@
+"""``make rivals``: ``adaptive`` against named rivals, each on its own ground.
+
+Prints tables, puts its sections into docs/results/rivals.md, and ends with one line of JSON.
+``--only R1 R4`` takes whole grounds, ``--only R1:azure R4:heavy-tail`` some of their workloads,
+which are printed and not written.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from benchmarks.report.rows import Row, Section, rows_table
+from benchmarks.report.workers import FIRST_SEED, Bench, workers
+from benchmarks.rivals import page, r1_capacity, r4_offline
+
+PARTS: dict[str, tuple[Callable[[Bench, Sequence[str]], Section], tuple[str, ...]]] = {
+    "R1": (r1_capacity.run, tuple(c.name for c in r1_capacity.GROUNDS)),
+    "R4": (r4_offline.run, tuple(c.name for c in r4_offline.GROUNDS)),
+}
+
+
+def asked(only: Sequence[str]) -> dict[str, list[str]]:
+    """The workloads of each part that were asked for; none named: all of them."""
+    found: dict[str, list[str]] = {}
+    for word in only:
+        part, _, name = word.partition(":")
+        found.setdefault(part, [])
+        if name:
+            found[part].append(name)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    words = [*PARTS, *(f"{part}:{name}" for part, (_, names) in PARTS.items() for name in names)]
+    parser.add_argument("--only", nargs="+", choices=words, default=list(PARTS), metavar="PART")
+    parser.add_argument("--seeds", type=int, default=3, help="how many (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
+    args = parser.parse_args()
+    seeds = tuple(range(FIRST_SEED, FIRST_SEED + args.seeds))
+    rows: list[Row] = []
+    with workers(args.workers) as pool:
+        bench = Bench(pool, seeds, args.small)
+        for part, names in asked(args.only).items():
+            began_s = time.monotonic()
+            section = PARTS[part][0](bench, names)
+            rows += section.rows
+            took_s = time.monotonic() - began_s
+            print(f"\n{part}: {section.title} ({took_s:.0f} s)\n\n{rows_table(section.rows)}")
+            print(*section.tables, sep="\n\n", flush=True)
+            if not args.small and not names:
+                page.write(section, f"make rivals ARGS='--only {part} --seeds {args.seeds}'")
+    print(json.dumps({"bench": "rivals", "rows": [row.to_json() for row in rows]}))
+
+
+if __name__ == "__main__":
+    main()

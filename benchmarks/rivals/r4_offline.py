@@ -1,0 +1,116 @@
+"""R4: offline tokens/s where KV memory is tight, against the named rivals.
+
+The cases of G1 and one with outputs like a reasoning model's. Every rival is tuned for each case on
+the pilot's requests, from a grid of the constants that matter without an SLA.
+"""
+
+from collections.abc import Sequence
+
+from benchmarks.contests.sweeps import OFFLINE, offline_points
+from benchmarks.report.bootstrap import geometric_mean
+from benchmarks.report.document import markdown_table
+from benchmarks.report.rows import Row, Section, shown
+from benchmarks.report.workers import PILOT_SEED, Bench
+from benchmarks.results.g1_g2_memory import (
+    CASES,
+    PILOT_REQUESTS,
+    PROFILE,
+    Case,
+    Found,
+    Task,
+    offline,
+    seeds_of,
+)
+
+REASONING = Case("reasoning", 150_000, ("reasoning:257,3000,1.3",), 500)
+GROUNDS = (*CASES, REASONING)
+ADAPTIVE = "adaptive"
+LIVE = "paper:memory=live"  # has no constant that is swept
+AT_LEAST = 0.995
+
+
+def run(bench: Bench, names: Sequence[str] = ()) -> Section:
+    """Tune on the pilot's requests, then every case with every seed.
+
+    Args:
+        names: of the cases; none: all of them.
+    """
+    cases = [case for case in GROUNDS if not names or case.name in names]
+    cases = cases[:1] if bench.small and not names else cases
+    rivals = tuple(OFFLINE)[:3] if bench.small else tuple(OFFLINE)
+    counts = [min(case.requests, 60) if bench.small else case.requests for case in cases]
+    tuned = _tune(bench, cases, counts, rivals)
+    tasks = [
+        Task(case, seed, tuple(dict.fromkeys((ADAPTIVE, LIVE, *rivals, *of_case.values()))), n)
+        for case, n, of_case in zip(cases, counts, tuned, strict=True)
+        for seed in seeds_of(case, n, bench.seeds)
+    ]
+    done = bench.map(offline, tasks, "R4 replays")
+    by_case = [[f for t, f in zip(tasks, done, strict=True) if t.case is case] for case in cases]
+    return Section(
+        "R4",
+        "offline throughput where KV memory is tight, against named rivals",
+        f"Profile `{PROFILE}`, no SLA, all requests at t = 0, seeds"
+        f" {', '.join(map(str, bench.seeds))}; where nothing in the requests is random, one run."
+        " The cases of G1 and one with outputs of 3,000 tokens on average, CV 1.3. Output tokens/s"
+        " of `adaptive` over those of another on the same requests. Every rival, vLLM's own cap and"
+        f" watermark among them (`static`), is tuned on seed {PILOT_SEED} with"
+        f" {PILOT_REQUESTS} requests, for each case by itself, from a grid; the best rival is the"
+        " best on each draw of all tuned ones, all published ones and the paper's live rule.",
+        tuple(_rows(cases, by_case)),
+        (_table(cases, by_case, rivals, tuned),),
+    )
+
+
+def _tune(
+    bench: Bench, cases: Sequence[Case], counts: Sequence[int], rivals: Sequence[str]
+) -> list[dict[str, str]]:
+    """The best spec of each rival, by case."""
+    tasks = [
+        Task(case, PILOT_SEED, (point.spec,), min(n, PILOT_REQUESTS))
+        for case, n in zip(cases, counts, strict=True)
+        for rival in rivals
+        for point in offline_points(rival)[: 2 if bench.small else None]
+    ]
+    found = bench.map(offline, tasks, "R4 sweep")
+    tuned = []
+    for case in cases:
+        best: dict[str, tuple[float, str]] = {}
+        for task, one in zip(tasks, found, strict=True):
+            if task.case is case:
+                spec = task.specs[0]
+                rival, mark = spec.partition(":")[0], (one[spec][0], spec)
+                best[rival] = max(best.get(rival, (0.0, "")), mark)
+        tuned.append({rival: spec for rival, (_, spec) in best.items()})
+    return tuned
+
+
+def _rows(cases: Sequence[Case], by_case: Sequence[list[Found]]) -> list[Row]:
+    rows = []
+    ratios = [
+        [f[ADAPTIVE][0] / max(f[s][0] for s in f if s != ADAPTIVE) for f in found]
+        for found in by_case
+    ]
+    for case, of_case in zip(cases, ratios, strict=True):
+        ratio = geometric_mean([of_case])
+        what = f"over the best rival, {case.name}"
+        rows.append(Row(f"r4_{case.name}", what, "ratio", ratio, at_least=AT_LEAST))
+    what = "over the best rival of each, all cases"
+    return [*rows, Row("r4_all", what, "ratio", geometric_mean(ratios))]
+
+
+def _table(
+    cases: Sequence[Case],
+    by_case: Sequence[list[Found]],
+    rivals: Sequence[str],
+    tuned: Sequence[dict[str, str]],
+) -> str:
+    lines = []
+    for case, found, best in zip(cases, by_case, tuned, strict=True):
+        specs = dict.fromkeys((ADAPTIVE, LIVE, *(s for r in rivals for s in (r, best[r]))))
+        for spec in specs:
+            rate, preempted = (sum(f[spec][k] for f in found) / len(found) for k in (0, 1))
+            over = geometric_mean([[f[ADAPTIVE][0] / f[spec][0] for f in found]]).value
+            lines.append((case.name, f"`{spec}`", shown(rate), shown(over), shown(preempted)))
+    head = "case", "policy", "output tokens/s", "`adaptive` over it", "preemptions per request"
+    return markdown_table(head, lines)

@@ -1,0 +1,69 @@
+"""What is swept of the named rivals: every setting is one that the replay reads."""
+
+import pytest
+
+from benchmarks.contests.sweeps import (
+    OFFLINE,
+    SWEEPS,
+    Point,
+    around,
+    first_points,
+    offline_points,
+    published,
+)
+from benchmarks.contests.tuning import Setting, climb_by
+from benchmarks.virtual.plan import engine_of, parse_policy
+from benchmarks.virtual.rival_options import RIVALS
+from controller.config import Sla
+from replicas.profile_file import load_profile
+
+FIG3 = load_profile("paper-fig3")
+
+
+def test_every_rival_is_swept() -> None:
+    assert set(SWEEPS) == set(RIVALS)
+    assert set(OFFLINE) <= {*RIVALS, "static"}
+
+
+@pytest.mark.parametrize("rival", sorted(SWEEPS))
+def test_all_settings_of_a_search_are_allowed_and_none_is_tried_twice(rival: str) -> None:
+    first = first_points(rival, Setting(40, 155), FIG3)
+    assert published(rival) in first
+    near = [other for point in first for other in around(point, 0.12)]
+    for point in (*first, *near):
+        plan = parse_policy(point.spec, Sla(itl_ms=50), engine_of(FIG3))
+        assert plan.kind == "rival"
+    assert all(point not in around(point, 0.12) for point in first)
+
+
+@pytest.mark.parametrize("rival", sorted(OFFLINE))
+def test_the_offline_grids_are_allowed(rival: str) -> None:
+    points = offline_points(rival)
+    assert len(set(points)) == len(points) > 1
+    for point in points:
+        parse_policy(point.spec, Sla(), engine_of(FIG3))
+
+
+def test_a_cap_is_no_more_than_the_chunk() -> None:
+    point = Point("sarathi").but({"max_num_seqs": 40, "max_num_batched_tokens": 30})
+    assert point.spec == "sarathi:max_num_seqs=30,max_num_batched_tokens=30"
+
+
+def test_a_rivals_constants_are_climbed_like_a_static_setting() -> None:
+    best = Point("ppas").but({"budget_cap": 80})
+
+    def distance(point: Point) -> float:
+        return abs(int(dict(point.values)["budget_cap"]) - 150) + (
+            10 * (dict(point.values).get("prefills", 2) != 4)
+        )
+
+    def better(point: Point) -> bool:
+        nonlocal best
+        if distance(point) < distance(best):
+            best = point
+            return True
+        return False
+
+    found = climb_by(around, better, (best,), (0.12, 0.04))
+    assert dict(found.values)["prefills"] == 4
+    assert abs(int(dict(found.values)["budget_cap"]) - 150) <= 3
