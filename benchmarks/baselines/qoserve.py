@@ -68,8 +68,9 @@ class Qoserve(Unmoved):
         prompts = self._prompts(seen, waiting)
         if not prompts:
             return Moves(seen.engine.max_num_batched_tokens, 0, decodes)
-        budget = self._budget(seen, prompts[0].context)
-        shares = _shared(prompts, max(budget - len(decodes), 0), seen.room)
+        # Every decode has its token, whatever the budget that was found.
+        budget = max(self._budget(seen, prompts[0].context), len(decodes))
+        shares = _shared(prompts, budget - len(decodes), seen.room)
         order = [p.place for p in prompts if not p.runs]
         served = [(p, share) for p, share in zip(prompts, shares, strict=True) if share]
         starts = sum(not p.runs for p, _ in served)

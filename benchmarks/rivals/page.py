@@ -11,8 +11,8 @@ NAME = "rivals"
 HEAD = "# R: against named rivals"
 LEFT_OUT = (
     "Which rival was taken as what, and from which source, stands in `benchmarks/baselines`, one"
-    " file each, and in docs/decisions. Left out: SABER, of which neither code nor a formula to"
-    " compute a limit from could be had."
+    " file each, and in docs/decisions. Left out: SABER (arXiv 2506.19677), of which no"
+    " code was found."
 )
 
 

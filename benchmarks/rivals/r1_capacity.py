@@ -171,7 +171,6 @@ def _race(bench: Bench, raced: Raced) -> None:
     entries = []
     for contest in raced.contests:
         specs = [ADAPTIVE, *(raced.tuned[contest.name, rival].spec for rival in raced.rivals)]
-        specs += [published(rival).spec for rival in raced.rivals]
         if contest in raced.alike:
             specs += [raced.one[rival].spec for rival in raced.rivals]
         entries += [
@@ -214,7 +213,6 @@ def _capacities(raced: Raced) -> str:
             kinds = {"tuned": raced.tuned[contest.name, rival]}
             if contest in raced.alike:
                 kinds["one for all"] = raced.one[rival]
-            kinds["published"] = published(rival)
             for kind, point in kinds.items():
                 ratio = shown(geometric_mean([raced.over(contest, point.spec)]).value)
                 rates = _rates(raced.per_s[contest.name, point.spec])

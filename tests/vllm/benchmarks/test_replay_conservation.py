@@ -27,6 +27,8 @@ VARIANTS = (
     "paper:memory=live,async_scheduling=true",
     "clairvoyant:async_scheduling=true",
     "reserved:async_scheduling=true",
+    "qoserve:slack=gaps,token_step=16,least_tokens=16,async_scheduling=true",
+    "past_future:lengths=average,async_scheduling=true",
 )
 
 requests = st.lists(

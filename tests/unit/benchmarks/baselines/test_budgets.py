@@ -107,6 +107,12 @@ def test_qoserve_parks_a_running_prompt_that_its_step_has_nothing_for() -> None:
     assert (moves.running, moves.starts, moves.longest_chunk) == ([0], 1, None)
 
 
+def test_qoserve_has_a_token_for_every_decode_where_nothing_fits() -> None:
+    qoserve = Qoserve(QoserveOptions(slack="gaps", least_tokens=4), known(0.001))
+    moves = qoserve.decide(seen([decode()] * 9, [prefill(600)]))
+    assert (moves.budget, moves.starts, moves.running) == (9, 0, list(range(9)))
+
+
 def test_qoserve_relegates_who_cannot_be_in_time_for_good() -> None:
     qoserve = Qoserve(QoserveOptions(slack="gaps", ttft_s=1.0, ms_per_token=0.0), known(0.05))
     # 8,500 tokens/s: 17,000 take 2 s.
