@@ -143,23 +143,24 @@ def _scaled(value: int | float, factor: float) -> int | float:
     return max(scaled if scaled != value else value + (1 if factor > 1 else -1), 1)
 
 
+def _grid(choices: Mapping[str, Sequence[Value]]) -> tuple[Mapping[str, Value], ...]:
+    """Every choice of one with every choice of the others."""
+    return tuple(dict(zip(choices, one, strict=True)) for one in product(*choices.values()))
+
+
 # Without an SLA few constants matter; a grid of those, judged by tokens/s.
 OFFLINE: dict[str, tuple[Mapping[str, Value], ...]] = {
     "static": (
-        *({CAP: cap} for cap in (64, 96, 128, 160, 192)),
-        *({"watermark": w} for w in (0.0, 0.02, 0.05, 0.1)),
+        *_grid({CAP: (64, 96, 128, 160, 192)}),
+        *_grid({"watermark": (0.0, 0.02, 0.05, 0.1)}),
     ),
     "sarathi": ({}, {CHUNK: 512}, {CHUNK: 512, CAP: 128}),
     "ppas": ({}, {"budget_cap": 512}, {"budget_cap": 1024}),
     "past_future": (
-        *({"lengths": "distribution", "reserved_frac": r} for r in (0.0, 0.02, 0.05, 0.1)),
-        *({"lengths": "average", "busy_frac": b} for b in (0.0, 0.85, 0.95, 1.0)),
+        *_grid({"lengths": ("distribution",), "reserved_frac": (0.0, 0.02, 0.05, 0.1)}),
+        *_grid({"lengths": ("average",), "busy_frac": (0.0, 0.85, 0.95, 1.0)}),
     ),
-    "new_token_ratio": tuple(
-        {"first": first, "newcomers": newcomers}
-        for first in (0.2, 0.4, 0.7, 1.0)
-        for newcomers in ("whole", "ratio")
-    ),
+    "new_token_ratio": _grid({"first": (0.2, 0.4, 0.7, 1.0), "newcomers": ("whole", "ratio")}),
     "gradient2": (
         {},
         {"most": 256, "first": 128},
