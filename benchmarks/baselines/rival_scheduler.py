@@ -55,7 +55,10 @@ class RivalScheduler(VirtualScheduler):
         moves = kept(self._rival.decide(seen), seen)
         self.max_num_scheduled_tokens = moves.budget
         self._order(moves)
-        setattr(self, self._cap_name, max(len(self.running) + moves.starts, 1))
+        cap = seen.engine.max_num_seqs - len(self._parked)
+        if moves.starts < seen.room:
+            cap = len(self.running) + moves.starts
+        setattr(self, self._cap_name, max(cap, 1))
         threshold = self._threshold if moves.longest_chunk is None else moves.longest_chunk
         self.scheduler_config.long_prefill_token_threshold = threshold
 
