@@ -27,7 +27,7 @@ from collections import deque
 
 import numpy as np
 
-from benchmarks.baselines.rival import Columns, Ints, Moves, Seen, Unmoved
+from benchmarks.baselines.rival import Columns, Floats, Ints, Moves, Seen, Unmoved
 from benchmarks.virtual.rival_options import PastFutureOptions
 
 FIRST_AVERAGE, LEAST_OUTPUT = 2048, 64
@@ -130,9 +130,7 @@ class PastFuture(Unmoved):
         return np.minimum(some.allowed, np.maximum(some.generated, drawn))
 
 
-def draw_longer(
-    past: Ints, generated: Ints, allowed: Ints, u: "np.typing.NDArray[np.float64]"
-) -> Ints:
+def draw_longer(past: Ints, generated: Ints, allowed: Ints, u: Floats) -> Ints:
     """Outputs at the probabilities ``u`` among those of the past that are longer than generated.
 
     Straight lines between what is generated, the longer ones of the past (ascending) and what is

@@ -18,6 +18,7 @@ model of T is of one card and model; here T is the profile's. There token i is d
 """
 
 import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,22 +92,13 @@ class Qoserve(Unmoved):
 
     def _prompts(self, seen: Seen, waiting: Columns) -> list[_Prompt]:
         """All that are not computed, in the order of service."""
-        places = np.flatnonzero(~seen.running.decoding)
-        found = [
-            *_prompts_of(seen.running, self._due_s(seen.running), places.tolist(), runs=True),
-            *_prompts_of(waiting, self._due_s(waiting), range(len(waiting)), runs=False),
-        ]
         self._relegate(seen, waiting)
-        relegated = self._relegated
-        if relegated:
-            found = [
-                _Prompt(
-                    (waiting.ids[p.place] in relegated, p.key[1]), p.place, p.left, p.context, False
-                )
-                if not p.runs
-                else p
-                for p in found
-            ]
+        running = seen.running
+        places = np.flatnonzero(~running.decoding).tolist()
+        found = _prompts_of(running, self._due_s(running), places, runs=True)
+        found += _prompts_of(
+            waiting, self._due_s(waiting), range(len(waiting)), self._relegated, runs=False
+        )
         return sorted(found, key=lambda p: (*p.key, not p.runs))
 
     def _due_s(self, some: Columns) -> Floats:
@@ -149,14 +141,23 @@ class Qoserve(Unmoved):
         else:
             begin_s = np.fmax(running.arrival_s + self._ttft_s, running.first_token_s)
             due_s = begin_s + itl_s * running.generated
-        return float(np.min(due_s[mask])) - seen.now_s
+        # A step ahead, the token before may not be back yet: NaN, and the others count.
+        least_s = float(np.fmin.reduce(due_s[mask])) - seen.now_s
+        return math.inf if math.isnan(least_s) else least_s
 
 
 def _prompts_of(
-    some: Columns, due_s: Floats, places: "range | list[int]", *, runs: bool
+    some: Columns,
+    due_s: Floats,
+    places: Iterable[int],
+    relegated: Collection[str] = (),
+    *,
+    runs: bool,
 ) -> list[_Prompt]:
     due, left, computed = due_s.tolist(), some.left.tolist(), some.computed.tolist()
-    return [_Prompt((False, due[k]), k, left[k], computed[k], runs) for k in places]
+    return [
+        _Prompt((some.ids[k] in relegated, due[k]), k, left[k], computed[k], runs) for k in places
+    ]
 
 
 def _shared(prompts: list[_Prompt], tokens: int, room: int) -> list[int]:
