@@ -72,6 +72,7 @@ SWEEPS = {
             "token_step": (16, 64, 256),
             "ms_per_token": (0.0, 1.0, 8.0),
             "ttft_s": (2.0, 6.0),
+            "low_memory_tokens": (0, 32_000),
         },
         begins=(
             {"slack": "gaps", "margin": 1.0, "least_tokens": 32, "token_step": 16},

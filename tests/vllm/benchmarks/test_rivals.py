@@ -59,7 +59,7 @@ def test_the_refiners_steps_are_inside_the_slo() -> None:
 
 
 def test_qoserve_keeps_every_gap_or_lends_the_slack_as_it_is_told() -> None:
-    engine = "max_num_seqs=80,token_step=16,least_tokens=16"
+    engine = "max_num_seqs=80,token_step=16,least_tokens=16,low_memory_tokens=0"
     gaps = served(f"qoserve:slack=gaps,margin=1,{engine}", STREAM)
     assert gaps.gaps.length_s.max() <= 0.05
     paced = served(f"qoserve:{engine}", STREAM)
@@ -68,7 +68,7 @@ def test_qoserve_keeps_every_gap_or_lends_the_slack_as_it_is_told() -> None:
 
 def test_a_short_prompt_overtakes_a_long_one_that_is_half_computed_in_qoserve() -> None:
     requests = [Request(0.0, 20, 100), Request(0.1, 6000, 5), Request(0.4, 200, 5)]
-    spec = "slack=gaps,margin=1,token_step=16,least_tokens=16"
+    spec = "slack=gaps,margin=1,token_step=16,least_tokens=16,low_memory_tokens=0"
     long, short = served(f"qoserve:{spec}", requests).outcomes[1:]
     assert short.first_token_s is not None and long.first_token_s is not None
     assert long.scheduled_s is not None and long.scheduled_s < short.first_token_s
@@ -101,6 +101,6 @@ def test_new_token_ratio_lets_more_in_as_it_falls() -> None:
 def test_gradient2_starts_low_and_grows() -> None:
     trace = served("gradient2:first=10,least=10,window_s=0.2", BURST)
     running = [step.running for step in trace.steps]
-    assert running[0] == 10
+    assert max(running[:3]) == 10
     assert 10 < max(running) < 60
     assert all(step.running <= step.cap for step in trace.steps)
