@@ -128,7 +128,7 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
         "R1",
         "capacity at p99 of every gap, against named rivals",
         _text(bench, raced),
-        tuple(_rows(raced)),
+        tuple(rows_of(raced)),
         (_capacities(raced), _settings(raced)),
     )
 
@@ -182,7 +182,8 @@ def _race(bench: Bench, raced: Raced) -> None:
         raced.per_s.setdefault((entry.contest.name, entry.spec), []).append(per_s)
 
 
-def _rows(raced: Raced) -> list[Row]:
+def rows_of(raced: Raced) -> list[Row]:
+    """The figures with their targets."""
     best = [raced.best(c) for c in raced.contests]
     what = "over the best rival tuned for the workload"
     rows = [Row("r1_tuned", f"{what}, all", "ratio", geometric_mean(best), at_least=TUNED)]

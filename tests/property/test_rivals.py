@@ -69,7 +69,7 @@ def check(moves: Moves, view: Seen) -> None:
     assert served + moves.starts >= 1
 
 
-@pytest.mark.parametrize("options", ALL, ids=str)
+@pytest.mark.parametrize("options", ALL, ids=lambda options: type(options).__name__)
 @examples(0.2)
 @given(
     some=st.lists(views, min_size=1, max_size=4),

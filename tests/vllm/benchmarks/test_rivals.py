@@ -32,7 +32,7 @@ def preemptions(trace: Trace) -> int:
 
 @pytest.mark.parametrize("spec", sorted(RIVALS))
 def test_all_are_served_where_memory_is_short(spec: str) -> None:
-    trace = served(spec, BURST, 4000)
+    trace = served(spec, BURST[:25], 4000)
     assert all(outcome.finished_s is not None for outcome in trace.outcomes)
 
 

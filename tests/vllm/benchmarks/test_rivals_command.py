@@ -4,21 +4,55 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from benchmarks.contests.contest import Task
+from benchmarks.contests.sweeps import Point
+from benchmarks.contests.tuning import Setting
 from benchmarks.report.workers import Bench
-from benchmarks.rivals import r1_capacity, r4_offline
+from benchmarks.rivals import r4_offline
 from benchmarks.rivals.__main__ import asked
+from benchmarks.rivals.r1_capacity import (
+    GROUNDS,
+    Entry,
+    Raced,
+    Tuning,
+    capacity,
+    rows_of,
+    tune_rival,
+)
 
 
-def test_capacity_runs_and_holds_adaptive_against_the_best_of_the_rivals() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        section = r1_capacity.run(Bench(pool, (11,), small=True), ("257-62",))
-    values = {row.id: row for row in section.rows}
-    assert list(values) == ["r1_tuned", "r1_one", "r1_tuned_257-62", "r1_sarathi", "r1_ppas"]
-    best, one = values["r1_tuned"], values["r1_one"]
-    assert (best.at_least, one.at_least) == (0.99, 1.05)
-    least = min(values["r1_sarathi"].estimate.value, values["r1_ppas"].estimate.value)
-    assert best.estimate.value == pytest.approx(least)
-    assert "one for all" in section.markdown("make rivals")
+def raced() -> Raced:
+    """Two contests, two rivals, two seeds, made up."""
+    azure, table = (next(c for c in GROUNDS if c.name == name) for name in ("azure", "h100-70b"))
+    found = Raced((azure, table), ("sarathi", "ppas"))
+    for contest in found.contests:
+        found.per_s[contest.name, "adaptive"] = [2.0, 2.0]
+        for rival, per_s in (("sarathi", [1.0, 2.5]), ("ppas", [1.6, 1.6])):
+            found.tuned[contest.name, rival] = Point(rival)
+            found.per_s[contest.name, rival] = per_s
+    for rival in found.rivals:
+        found.one[rival] = Point(rival)
+    return found
+
+
+def test_adaptive_is_held_against_the_best_rival_of_each_draw() -> None:
+    rows = {row.id: row for row in rows_of(raced())}
+    # 2 / 1.6 on the first draw, 2 / 2.5 on the second.
+    assert rows["r1_tuned"].estimate.value == pytest.approx(1.0)
+    assert rows["r1_tuned_azure"].estimate.low == pytest.approx(0.8)
+    assert rows["r1_sarathi"].estimate.value == pytest.approx((2 * 0.8) ** 0.5)
+    # The best with one setting for all is the one that leaves the least.
+    assert rows["r1_one"].what.endswith("ppas")
+    assert rows["r1_one"].estimate.value == pytest.approx(1.25)
+    assert (rows["r1_tuned"].at_least, rows["r1_one"].at_least) == (0.99, 1.05)
+
+
+def test_a_rival_is_tuned_and_raced_on_a_draw() -> None:
+    contest = next(c for c in GROUNDS if c.name == "257-62")
+    point = tune_rival(Tuning(Task(contest, small=True), "refiner", Setting(40, 155)))
+    assert point.rival == "refiner"
+    per_s = capacity(Entry(contest, 100, True, point.spec, 0.9))
+    assert per_s > capacity(Entry(contest, 100, True, "static", 0.2))
 
 
 def test_offline_runs_and_counts_every_rival() -> None:
