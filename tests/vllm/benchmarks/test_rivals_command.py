@@ -4,21 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from benchmarks.contests.contest import Task
-from benchmarks.contests.sweeps import Point
+from benchmarks.contests.sweeps import Point, first_points
 from benchmarks.contests.tuning import Setting
 from benchmarks.report.workers import Bench
 from benchmarks.rivals import r4_offline
 from benchmarks.rivals.__main__ import asked
-from benchmarks.rivals.r1_capacity import (
-    GROUNDS,
-    Entry,
-    Raced,
-    Tuning,
-    capacity,
-    rows_of,
-    tune_rival,
-)
+from benchmarks.rivals.r1_capacity import GROUNDS, Entry, Raced, capacity, rows_of
+from replicas.profile_file import load_profile
 
 
 def raced() -> Raced:
@@ -47,12 +39,11 @@ def test_adaptive_is_held_against_the_best_rival_of_each_draw() -> None:
     assert (rows["r1_tuned"].at_least, rows["r1_one"].at_least) == (0.99, 1.05)
 
 
-def test_a_rival_is_tuned_and_raced_on_a_draw() -> None:
+def test_a_rival_is_raced_on_a_draw() -> None:
     contest = next(c for c in GROUNDS if c.name == "257-62")
-    point = tune_rival(Tuning(Task(contest, small=True), "refiner", Setting(40, 155)))
-    assert point.rival == "refiner"
-    per_s = capacity(Entry(contest, 100, True, point.spec, 0.9))
-    assert per_s > capacity(Entry(contest, 100, True, "static", 0.2))
+    spec = first_points("refiner", Setting(40, 155), load_profile(contest.profile))[0].spec
+    # The best static setting carries some 10 requests/s on longer runs, vLLM's default less than 1.
+    assert 5 < capacity(Entry(contest, 100, True, spec, 0.9)) < 15
 
 
 def test_offline_runs_and_counts_every_rival() -> None:
