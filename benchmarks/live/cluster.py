@@ -44,6 +44,7 @@ ENVIRONMENT = {
 POLL_S = 0.2
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
+REACHED_IN_A_ROW = 10
 
 
 class ClusterError(BrimfulError):
@@ -219,6 +220,26 @@ def local_cluster(
             os.environ.pop(AUTH_MODE, None)
         else:
             os.environ[AUTH_MODE] = before
+
+
+def wait_reached(base_url: str, timeout_s: float = 60.0) -> None:
+    """Return once HAProxy knows an application: Ray calls it running a moment before.
+
+    While HAProxy starts anew with its routes, the process before it may still accept connections.
+
+    Raises:
+        ClusterError: it does not within this time.
+    """
+    until_s, in_a_row = time.monotonic() + timeout_s, 0
+    while time.monotonic() < until_s:
+        reached = False
+        with contextlib.suppress(requests.RequestException):
+            reached = requests.get(f"{base_url}/models", timeout=30).ok
+        in_a_row = in_a_row + 1 if reached else 0
+        if in_a_row == REACHED_IN_A_ROW:
+            return
+        time.sleep(0.1)
+    raise ClusterError(f"HAProxy did not reach {base_url} within {timeout_s:.0f} s")
 
 
 def _settled(app: dict[str, Any]) -> bool:

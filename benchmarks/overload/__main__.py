@@ -1,107 +1,60 @@
 """1x, 2x, 5x and 10x of what an emulated fleet carries, then 1x again (``make bench-overload``).
 
 Three classes, open-loop arrivals, OpenAI's own client with its retries over HTTP. Beside it, on the
-same requests: Ray Serve LLM as shipped, and vLLM's own limit.
+same requests: Ray Serve LLM as shipped, and vLLM's own limit. In virtual time: the same shape and
+others, with draws of their own.
 """
 
 import argparse
-import asyncio
 import json
 import math
-import random
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from benchmarks.overload.client import Outcome, plan, send
-from benchmarks.overload.figures import Figures, Promise, figures, phases_of
-from benchmarks.overload.stack import (
+import numpy as np
+
+from benchmarks.overload.measure import GRACE_S, Kept, Measured, Settings, measure
+from benchmarks.overload.shapes import (
     CLASSES,
     ITL_MS,
-    MODEL,
+    LOADS,
+    ONE,
+    OUTPUT_TOKENS,
+    PROFILE,
+    PROMPT_TOKENS,
     REPLICAS,
     SHARES,
     SLOTS,
-    URL,
-    VARIANTS,
-    Fleet,
-    answers,
-    fleet,
+    benched,
+    others,
 )
-from benchmarks.report.document import markdown_table, write_page
+from benchmarks.overload.simulated import Seen, Simulation
+from benchmarks.overload.stack import VARIANTS
+from benchmarks.report.document import ROOT, markdown_table, write_page
 from benchmarks.report.rows import Row, Section, exactly, shown
 
-LOADS = (1.0, 2.0, 5.0, 10.0, 1.0)
-PROMPT_TOKENS, OUTPUT_TOKENS = (20, 120), (40, 120)
-ONE = 0.9  # 1x: of what the fleet served while it was asked for more than it could
-WARM_UP_S, SETTLE_S = 5.0, 20.0
+KEPT = ROOT / ".cache" / "overload.json"
 
 
-def lengths(rng: random.Random) -> tuple[int, int]:
-    """Prompt and output tokens of one request."""
-    return rng.randint(*PROMPT_TOKENS), rng.randint(*OUTPUT_TOKENS)
-
-
-def slots_per_s(time_scale: float) -> float:
-    """Requests a second if every slot is always taken, by the paper's figure 3 line."""
-    step_s = (0.0269 + 0.0002308 * SLOTS) * time_scale
-    return REPLICAS * SLOTS / (sum(OUTPUT_TOKENS) / 2 * step_s)
-
-
-def promise(time_scale: float) -> Promise:
-    """What clients are promised, in the time that passes for them."""
-    ttft_s = {name: one["ttft_ms"] / 1000 * time_scale for name, one in CLASSES.items()}
-    return Promise(ttft_s, ITL_MS / 1000 * time_scale)
-
-
-def capacity_per_s(seconds: float, time_scale: float) -> float:
-    """What the fleet serves while twice its slots are asked for; by the second half of the run."""
-    asked = plan([(2 * slots_per_s(time_scale), seconds)], SHARES, 0, lengths)
-    found = asyncio.run(send(URL, MODEL, asked))
-    return sum(seconds / 2 <= o.ended_s < seconds and o.whole for o in found) / (seconds / 2)
-
-
-def run(
-    deployed: Fleet, variant: str, per_s: float, settings: argparse.Namespace
-) -> tuple[Figures, float]:
-    """One variant under all loads; its figures, and what the largest growth of a process is, MB."""
-    phases = phases_of(LOADS, settings.seconds)
-    asked = plan(
-        [(load * per_s, settings.seconds) for load in LOADS], SHARES, settings.seed, lengths
-    )
-    before = deployed.memory_mb()
-    print(f"{variant}: {len(asked)} requests", file=sys.stderr)
-    outcomes: Sequence[Outcome] = asyncio.run(send(URL, MODEL, asked))
-    after = deployed.memory_mb()
-    growth_mb = max((after[pid] - mb for pid, mb in before.items() if pid in after), default=0.0)
-    return figures(outcomes, phases, promise(settings.time_scale)), growth_mb
-
-
-def measure(settings: argparse.Namespace) -> tuple[float, dict[str, tuple[Figures, float]]]:
-    """Capacity, and every variant's figures, one after the other on one cluster."""
-    found: dict[str, tuple[Figures, float]] = {}
-    per_s = 0.0
-    with fleet() as deployed:
-        for variant in settings.only:
-            deployed.deploy(variant, settings.time_scale)
-            while not answers():  # HAProxy hears of it a moment later
-                time.sleep(1)
-            warm = plan([(slots_per_s(settings.time_scale) / 2, WARM_UP_S)], SHARES, 1, lengths)
-            asyncio.run(send(URL, MODEL, warm))
-            if not per_s:
-                per_s = ONE * capacity_per_s(max(settings.seconds / 2, 10.0), settings.time_scale)
-                time.sleep(SETTLE_S)
-            found[variant] = run(deployed, variant, per_s, settings)
-    return per_s, found
+def in_virtual_time(seeds: Sequence[int]) -> dict[str, list[Seen]]:
+    """The bench's shape and others, a run per seed."""
+    shapes = {"the bench's": benched(), **others()}
+    return {name: [Simulation(s, seed).run() for seed in seeds] for name, s in shapes.items()}
 
 
 def section(
-    per_s: float, found: dict[str, tuple[Figures, float]], settings: argparse.Namespace
+    per_s: float,
+    found: Mapping[str, Measured],
+    virtual: Mapping[str, Sequence[Seen]],
+    settings: Settings,
 ) -> Section:
     """The figures with their targets, and the tables they were made from."""
-    rows = _rows(*found["brimful"]) if "brimful" in found else ()
+    rows = _rows(found["brimful"]) if "brimful" in found else ()
+    if virtual:
+        late = [np.mean([one.late_frac for one in runs]) for runs in virtual.values()]
+        what = "... in virtual time, the worst shape's mean"
+        rows += (Row("overload_late_virtual", what, "", exactly(float(max(late))), at_most=0.02),)
     text = (
-        f"{REPLICAS} emulated replicas of {SLOTS} slots, steps of `paper-fig3` slept"
+        f"{REPLICAS} emulated replicas of {SLOTS} slots, steps of `{PROFILE}` slept"
         f" {settings.time_scale:g} times slower, prompts of {PROMPT_TOKENS[0]} to"
         f" {PROMPT_TOKENS[1]} tokens, answers of {OUTPUT_TOKENS[0]} to {OUTPUT_TOKENS[1]}. OpenAI's"
         " client, streaming, two retries, over HAProxy. Poisson arrivals of"
@@ -110,21 +63,28 @@ def section(
         f" {settings.seconds:g} s. Goodput: requests that ended in the phase, whole, inside their"
         " class's time to first token (from the attempt that was served) and"
         f" {ITL_MS * settings.time_scale:g} ms between tokens on average. Attainment: of all"
-        " requests of the class that were first sent in the phase."
+        " requests of the class that were first sent in the phase. Late: of the requests that were"
+        " let in, those without a token by their deadline, answers of 503 among them. What is under"
+        f" way {GRACE_S:g} s after the last load is ended and counted (unfinished). Growth: of a"
+        " process's resident memory from the end of the first load to that of the last."
     )
     return Section(
         "Overload", "goodput when more is asked for than the fleet carries", text, rows,
-        tuple(_tables(found)), max_tokens=None,
+        (*_tables(found), *_virtual_tables(virtual)), max_tokens=None,
     )  # fmt: skip
 
 
-def _rows(ours: Figures, growth_mb: float) -> tuple[Row, ...]:
+def _rows(measured: Measured) -> tuple[Row, ...]:
+    ours = measured.figures
     one, ten = ours.goodput_per_s[0], ours.goodput_per_s[-2]
+    over = {load: g / one for load, g in zip(LOADS[1:-1], ours.goodput_per_s[1:-1], strict=True)}
     inside = {name: shares[-2] for name, shares in ours.attainment.items()}
     top, *_, last = CLASSES
     after, late = "goodput from 10 s after the load's end on", "let in that missed their deadline"
     known: list[tuple[str, str, str, float, float | None, float | None]] = [
         ("goodput_10x_over_1x", "goodput at 10x over that at 1x", "", ten / one, 0.9, None),
+        ("overload_goodput_least", "... the least of 2x, 5x, 10x", "", min(over.values()), 0.9,
+         None),
         ("overload_recovered", f"{after}, over 1x", "", ours.recovered_frac, 0.95, None),
         ("overload_refused_p99", "time to a refusal", "ms", ours.refused_s * 1000, None, 50),
         ("overload_attempts", "attempts per request", "", ours.attempts, None, 3),
@@ -135,8 +95,8 @@ def _rows(ours: Figures, growth_mb: float) -> tuple[Row, ...]:
         ("overload_broken", "errors inside a 200", "", ours.broken, None, 0),
         ("overload_wait_error", "|predicted - real| wait, p50", "s", ours.wait_error_s, None, None),
         ("overload_late", f"share of those {late}", "", ours.accepted_late, None, 0.02),
-        ("overload_memory", "largest growth of a process", "MB", growth_mb, None, None),
-    ]
+        ("overload_memory", "largest growth of a process", "MB", measured.growth_mb, None, None),
+    ]  # fmt: skip
     return tuple(
         Row(id_, what, unit, exactly(float(value)), at_least=low, at_most=high)
         for id_, what, unit, value, low, high in known
@@ -144,26 +104,52 @@ def _rows(ours: Figures, growth_mb: float) -> tuple[Row, ...]:
     )
 
 
-def _tables(found: dict[str, tuple[Figures, float]]) -> list[str]:
+def _tables(found: Mapping[str, Measured]) -> list[str]:
     loads = [f"{load:g}x" for load in LOADS]
-    goodput = [(f"`{n}`", *map(shown, f.goodput_per_s)) for n, (f, _) in found.items()]
+    goodput = [(f"`{n}`", *map(shown, m.figures.goodput_per_s)) for n, m in found.items()]
     attained = [
         (f"`{variant}`, {name}", *map(shown, shares))
-        for variant, (f, _) in found.items()
-        for name, shares in f.attainment.items()
+        for variant, m in found.items()
+        for name, shares in m.figures.attainment.items()
     ]
     rest = [
         (f"`{n}`", shown(f.refused_s * 1000), shown(f.attempts), str(f.errors), str(f.unavailable),
-         str(f.broken), shown(f.accepted_late), shown(growth))
-        for n, (f, growth) in found.items()
+         str(f.unfinished), str(f.broken), shown(f.accepted_late), shown(m.growth_mb))
+        for n, m in found.items() for f in [m.figures]
     ]  # fmt: skip
-    head = ("", "refusal p99, ms", "attempts", "5xx", "503", "broken", "late", "growth, MB")
+    head = ("", "refusal p99, ms", "attempts", "5xx", "503", "unfinished", "broken", "late",
+            "growth, MB")  # fmt: skip
+    notes = [
+        f"- `{name}`: {VARIANTS[name]}. The client waited for a core"
+        f" {'?' if m.waited_frac is None else f'{m.waited_frac:.1%}'} of the time; other programs"
+        f" took {m.others_cores:.2f} cores."
+        for name, m in found.items()
+    ]
     return [
         "Goodput, requests/s:\n\n" + markdown_table(("", *loads), goodput),
         "Attainment:\n\n" + markdown_table(("", *loads), attained),
         markdown_table(head, rest),
-        "\n".join(f"- `{name}`: {VARIANTS[name]}" for name in found),
+        "\n".join(notes),
     ]
+
+
+def _virtual_tables(virtual: Mapping[str, Sequence[Seen]]) -> list[str]:
+    lines = []
+    for name, runs in virtual.items():
+        late = [one.late_frac for one in runs]
+        error_s = float(np.median(np.concatenate([one.errors_s for one in runs])))
+        kept = [one.goodput_at_peak() for one in runs]
+        mean = float(np.mean(late)), max(late), float(np.mean(kept)), error_s
+        lines.append((name, *map(shown, mean)))
+    if not lines:
+        return []
+    head = ("shape", "late", "worst draw", "goodput at the highest load", "wait's error, s")
+    said = (
+        f"In virtual time, {len(next(iter(virtual.values())))} draws of each shape"
+        " (`benchmarks/overload/shapes.py`); goodput at the highest load as a share of the most"
+        " that any load brought:\n\n"
+    )
+    return [said + markdown_table(head, lines)]
 
 
 def main() -> None:
@@ -171,13 +157,25 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each of the five loads")
     parser.add_argument("--time-scale", type=float, default=2.0, help="steps are so much slower")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--only", nargs="*", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--draws", type=int, default=3, help="in virtual time, of each shape")
+    parser.add_argument(
+        "--again", action="store_true", help="forget what was kept of a run with these settings"
+    )
     parser.add_argument("--write", action="store_true", help="docs/results/overload.md as well")
-    settings = parser.parse_args()
-    page = section(*measure(settings), settings)
-    text = page.markdown("make bench-overload ARGS=--write")
+    asked = parser.parse_args()
+    settings = Settings(asked.seconds, asked.time_scale, asked.seed)
+    if asked.again:
+        KEPT.unlink(missing_ok=True)
+    kept = Kept(KEPT, settings)
+    measure(asked.only, settings, kept)
+    found = {name: kept.by_variant[name] for name in VARIANTS if name in kept.by_variant}
+    virtual = in_virtual_time(range(100, 100 + asked.draws))
+    page = section(kept.per_s or math.nan, found, virtual, settings)
+    short = "" if asked.seconds == parser.get_default("seconds") else f"--seconds {asked.seconds:g}"
+    text = page.markdown(f"make bench-overload ARGS='{f'{short} --write'.strip()}'")
     print(text)
-    if settings.write:
+    if asked.write:
         write_page("overload", text)
     print(json.dumps({"bench": "overload", "rows": [row.to_json() for row in page.rows]}))
 

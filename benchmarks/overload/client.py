@@ -4,6 +4,7 @@ A request is sent when it is due, however many are still under way.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,12 +44,14 @@ class Outcome:
     Attributes:
         status: of the last attempt; None: no answer.
         broken: an error after a 200.
+        unfinished: it was under way when the run was ended.
     """
 
     planned: Planned
     attempts: list[Attempt] = field(default_factory=list)
     status: int | None = None
     broken: bool = False
+    unfinished: bool = False
     tokens: int = 0
     first_s: float | None = None
     ended_s: float = 0.0
@@ -98,8 +101,14 @@ def plan(
     return made
 
 
-async def send(base_url: str, model: str, planned: Sequence[Planned]) -> list[Outcome]:
-    """Send each request when it is due; what became of them, in their order."""
+async def send(
+    base_url: str, model: str, planned: Sequence[Planned], end_s: float = math.inf
+) -> list[Outcome]:
+    """Send each request when it is due; what became of them, in their order.
+
+    Args:
+        end_s: those that are under way then are ended.
+    """
     by_id: dict[str, Outcome] = {}
     begin_s = time.perf_counter()
 
@@ -123,7 +132,12 @@ async def send(base_url: str, model: str, planned: Sequence[Planned]) -> list[Ou
         async def one(number: int, request: Planned) -> Outcome:
             await asyncio.sleep(max(request.at_s - now_s(), 0))
             outcome = by_id[str(number)] = Outcome(request)
-            await _ask(client, model, outcome, str(number), now_s)
+            left_s = None if end_s == math.inf else end_s - now_s()
+            try:
+                async with asyncio.timeout(left_s):
+                    await _ask(client, model, outcome, str(number), now_s)
+            except TimeoutError:
+                outcome.unfinished = True
             outcome.ended_s = now_s()
             return outcome
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.overload.client import Outcome
+from benchmarks.overload.client import Attempt, Outcome
 
+SERVER_ERROR, UNAVAILABLE = 500, 503
 SETTLED_S = 10.0  # after the load's end, goodput is to be back
 
 
@@ -58,12 +59,16 @@ class Figures:
 
     Attributes:
         goodput_per_s: of each phase.
+        recovered_frac: goodput of the last phase from ``SETTLED_S`` on, over that of the first; NaN
+            where the phase is not longer than that.
         attainment: share of the requests of each class that got their promise, of each phase.
         refused_s: 99th percentile from an attempt to its 429, seconds; NaN without any.
         errors: answers of 500 and above but 503, and of no status at all.
         unavailable: answers of 503.
+        unfinished: requests that had no end when the run was ended.
         wait_error_s: median of |predicted - real| wait; NaN where nothing was predicted.
-        accepted_late: share of the requests that were let in and missed their deadline.
+        accepted_late: share of the requests that were let in and had no token by their deadline:
+            late ones, those answered 503, those that still waited past it when the run was ended.
     """
 
     goodput_per_s: tuple[float, ...]
@@ -73,6 +78,7 @@ class Figures:
     attempts: float
     errors: int
     unavailable: int
+    unfinished: int
     broken: int
     wait_error_s: float
     accepted_late: float
@@ -92,22 +98,40 @@ def figures(outcomes: Sequence[Outcome], phases: Sequence[Phase], promise: Promi
     ]
     let_in = [o for o in outcomes if o.ttft_s is not None]
     late = sum((o.ttft_s or 0.0) > promise.ttft_s[o.planned.name] for o in let_in)
-    timed_out = sum(a.status == 503 for a in attempts)
+    timed_out = sum(a.status == UNAVAILABLE for a in attempts)
+    unfinished = [o for o in outcomes if o.unfinished]
+    waits_still = sum(
+        o.ttft_s is None and o.ended_s - o.attempts[-1].sent_s > promise.ttft_s[o.planned.name]
+        for o in unfinished
+        if o.attempts and o.attempts[-1].status is None
+    )
+    missed = late + timed_out + waits_still
+    last = phases[-1]
+    settled = last.end_s - last.start_s > SETTLED_S
     return Figures(
         goodput,
-        phases[-1].goodput_per_s(outcomes, promise, SETTLED_S) / max(goodput[0], 1e-9),
+        last.goodput_per_s(outcomes, promise, SETTLED_S) / max(goodput[0], 1e-9)
+        if settled
+        else float("nan"),
         {
             name: tuple(_share(phase.of(outcomes, name), promise) for phase in phases)
             for name in promise.ttft_s
         },
         float(np.percentile(refused, 99)) if refused else float("nan"),
         float(np.mean([len(o.attempts) for o in outcomes])),
-        sum(a.status is None or (a.status >= 500 and a.status != 503) for a in attempts),
+        sum(_failed(a, o) for o in outcomes for a in o.attempts),
         timed_out,
+        len(unfinished),
         sum(o.broken for o in outcomes),
         float(np.median(waits)) if waits else float("nan"),
-        (late + timed_out) / max(len(let_in) + timed_out, 1),
+        missed / max(len(let_in) + timed_out + waits_still, 1),
     )
+
+
+def _failed(attempt: Attempt, outcome: Outcome) -> bool:
+    if attempt.status is None:
+        return not (outcome.unfinished and attempt is outcome.attempts[-1])
+    return attempt.status >= SERVER_ERROR and attempt.status != UNAVAILABLE
 
 
 def _share(outcomes: Sequence[Outcome], promise: Promise) -> float:

@@ -8,30 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import requests
 import yaml
 
 from benchmarks.live.cluster import LocalCluster, local_cluster
 from benchmarks.live.tiny_model import make_tiny_model
+from benchmarks.overload.shapes import CLASSES, PROFILE, REPLICAS, SLOTS, STEP_TOKENS
 from benchmarks.report.document import ROOT
 
 PORT, MODEL = 8126, "overload"
 URL = f"http://127.0.0.1:{PORT}/v1"
-PROFILE = "paper-fig3"
 # HAProxy's two others, fixed by default: another cluster on this machine may have them.
 ENVIRONMENT = {
     "RAY_SERVE_HAPROXY_METRICS_PORT": "9126",
     "RAY_SERVE_HAPROXY_STATS_PORT": "8426",
 }
 DEPLOY_TIMEOUT_S = 420
-REPLICAS, SLOTS = 2, 12
-ITL_MS = 150.0
-CLASSES: dict[str, dict[str, Any]] = {
-    "interactive": {"ttft_ms": 2000, "priority": 0},
-    "standard": {"ttft_ms": 5000, "priority": 10, "sheddable": True, "default": True},
-    "batch": {"ttft_ms": 20_000, "priority": 20, "sheddable": True},
-}
-SHARES = {"interactive": 0.08, "standard": 0.46, "batch": 0.46}  # 0.8 of capacity at 10x
 VARIANTS = {
     "brimful": "classes and admission",
     "defaults": "Ray Serve LLM as shipped: no limit on what waits",
@@ -43,7 +34,7 @@ def application(variant: str, time_scale: float) -> dict[str, Any]:
     """The fleet under one of ``VARIANTS``; its clients send the same."""
     engine: dict[str, Any] = {
         "max_num_seqs": SLOTS,
-        "max_num_batched_tokens": 512,
+        "max_num_batched_tokens": STEP_TOKENS,
         "max_model_len": 1024,
         "enable_prefix_caching": False,
     }
@@ -95,6 +86,11 @@ class Fleet:
         self._cluster.deploy(path)
         self._cluster.wait_running(DEPLOY_TIMEOUT_S, lambda state: print(state, file=sys.stderr))
 
+    @property
+    def pid(self) -> int:
+        """Of the process that all others of the cluster descend from."""
+        return self._cluster.pid
+
     def memory_mb(self) -> dict[int, float]:
         """Resident memory of each process of the cluster, by its id."""
         found = {}
@@ -112,10 +108,3 @@ def fleet() -> Iterator[Fleet]:
         local_cluster(ENVIRONMENT, directory=ROOT, logs=Path(directory)) as cluster,
     ):
         yield Fleet(cluster, Path(directory))
-
-
-def answers() -> bool:
-    """Whether the models are served."""
-    with contextlib.suppress(requests.RequestException):
-        return requests.get(f"{URL}/models", timeout=10).ok
-    return False

@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 from tqdm import tqdm
 
 from benchmarks.live.client_view import Seen, of_answers
-from benchmarks.live.cluster import LocalCluster, local_cluster
+from benchmarks.live.cluster import LocalCluster, local_cluster, wait_reached
 from benchmarks.live.emulated import emulated_application
 from benchmarks.live.load import Answer, Ask, send
 from benchmarks.live.tiny_model import VOCAB
@@ -28,11 +28,15 @@ from controller.records import ReplicaReport
 from replicas.profile_file import load_profile
 
 PORT = 8124
+URL = f"http://127.0.0.1:{PORT}/v1"
 MODEL = "routed"
 MAX_MODEL_LEN = 17_000  # the longest of the Azure trace
 DEPLOY_TIMEOUT_S = 420
 IDLE_TIMEOUT_S = 120
 ENVIRONMENT = {
+    # HAProxy's two others, fixed by default: another cluster on this machine may have them.
+    "RAY_SERVE_HAPROXY_METRICS_PORT": "9124",
+    "RAY_SERVE_HAPROXY_STATS_PORT": "8424",
     # Routers that go by prompts have to see them; the longest here has 80 KB.
     "RAY_SERVE_INGRESS_REQUEST_ROUTER_FORWARD_BODY": "1",
     "RAY_SERVE_HAPROXY_INGRESS_REQUEST_ROUTER_BUFSIZE": str(256 * 1024),
@@ -60,7 +64,7 @@ class Fleet:
 
             answers = asyncio.run(
                 send(
-                    f"http://127.0.0.1:{PORT}/v1",
+                    URL,
                     MODEL,
                     asks,
                     done=one_done,
@@ -155,3 +159,4 @@ def _deploy(cluster: LocalCluster, app: dict[str, object], directory: Path, repl
         if time.monotonic() > until_s:
             raise RuntimeError("the controller got no report of some replica")
         time.sleep(1)
+    wait_reached(URL)

@@ -20,6 +20,9 @@ from replicas.admission.drain import ArrivalRate, EngineView
 from replicas.admission.waiting import BACK, Entry, Waiting
 
 QUEUE_PER_SLOT = 2  # requests that may wait for each that may run, where nothing else is said
+# Who waits behind others is let in only if it is in time even when those above come three times as
+# often: demand rises within a wait, and a low class that waits then is served last.
+SURGE = 3.0
 LATE_FRAC = 0.005  # of those let in, that may be late in the long run: 2% with those of bursts
 STEP = 0.2  # of the correction, for one that was late
 MOST_CORRECTION = 8.0
@@ -48,7 +51,7 @@ class Admission:
     def __init__(
         self, classes: ServiceClasses, config: AdmissionConfig, slots: int, now_s: float
     ) -> None:
-        self.waiting = Waiting(now_s)
+        self.waiting = Waiting(now_s, slots)
         self.counts = Counts()
         self.draining = False
         self._slots = slots
@@ -82,7 +85,7 @@ class Admission:
         if self.draining:
             return self._refuse("draining", asked, "", now_s, 1.0, jitter)
         predicted_s = self._predicted_s(asked.priority, prompt_tokens, now_s)
-        left_s = asked.deadline_s - (now_s - asked.arrived_s)
+        left_s = min(asked.deadline_s, asked.timeout_s) - (now_s - asked.arrived_s)
         full = self._full(asked.priority)
         over_s = self._over_s(predicted_s, left_s, now_s)
         if full >= 1:
@@ -91,6 +94,9 @@ class Admission:
         if predicted_s is not None and predicted_s > left_s:
             detail = f"in {predicted_s:.1f} s, its deadline is in {left_s:.1f} s"
             return self._refuse("deadline", asked, detail, now_s, over_s, jitter)
+        if asked.sheddable and self.waiting.turns_unknown(asked.priority, now_s):
+            detail = "how long it would wait is not known yet"
+            return self._refuse("shed", asked, detail, now_s, over_s, jitter)
         if asked.sheddable:
             used = max(full, 0.0 if predicted_s is None else predicted_s / max(left_s, 1e-9))
             if used >= self._shed_at.get(asked.name, 1.0):
@@ -152,7 +158,8 @@ class Admission:
         return max(before / most, self.waiting.requests / (2 * most))
 
     def _predicted_s(self, priority: int, prompt_tokens: int, now_s: float) -> float | None:
-        wait_s = self.waiting.wait_s(priority, prompt_tokens, now_s)
+        """The wait it is judged by, longer than the one that is expected."""
+        wait_s = self.waiting.wait_s(priority, prompt_tokens, now_s, SURGE)
         return None if wait_s is None else wait_s * self._correction(priority)
 
     def _correction(self, priority: int) -> float:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from replicas.admission.drain import LEAST_SHARE, ArrivalRate, DrainRate, EngineView
+from replicas.admission.drain import LEAST_SHARE, LEAST_STARTS, ArrivalRate, DrainRate, EngineView
 
 BACK = 2**63  # a priority after all others: the back of the whole queue
+SURGE_SHARE = 0.05  # of the drain, that is counted on for a class whatever comes above it
 
 
 @dataclass(slots=True, eq=False)
@@ -14,6 +15,7 @@ class Entry:
     Args:
         predicted_s: how long it was to wait from ``let_in_s`` on; None where nobody could say.
         due_s: when its first token is late, on the replica's clock.
+        queued: no slot was free for it.
     """
 
     name: str
@@ -23,6 +25,7 @@ class Entry:
     let_in_s: float
     due_s: float
     predicted_s: float | None
+    queued: bool = False
     started: bool = False
     ended: bool = False
 
@@ -36,16 +39,22 @@ class _Rank:
 class Waiting:
     """Counts by priority, fresh with every event; what the engine says comes with its reports.
 
+    Args:
+        slots: requests that the engine runs at once, at most; until its first report says more.
+
     Attributes:
         running: requests with a first token that have not ended.
         engine: the last report, as far as waiting depends on it.
-        drain: how fast those that wait start.
+        drain: how fast prompts of those that wait are computed.
+        turns: how fast those start for which no slot was free. How fast free slots fill says
+            nothing of how fast taken ones come free.
     """
 
-    def __init__(self, now_s: float) -> None:
+    def __init__(self, now_s: float, slots: int) -> None:
         self.running = 0
-        self.engine = EngineView()
-        self.drain = DrainRate(now_s)
+        self.engine = EngineView(free_slots=slots)
+        self.drain, self.turns = DrainRate(now_s), DrainRate(now_s)
+        self._queued = 0
         self._ends = ArrivalRate(now_s)
         self._ranks: dict[int, _Rank] = {}
         self._arrivals: dict[int, ArrivalRate] = {}
@@ -73,6 +82,8 @@ class Waiting:
     def add(self, entry: Entry, now_s: float) -> None:
         """One more waits."""
         self._pass_time(now_s)
+        entry.queued = self._free_slots() <= 0
+        self._queued += entry.queued
         rank = self._ranks.setdefault(entry.priority, _Rank())
         rank.requests += 1
         rank.tokens += entry.prompt_tokens
@@ -91,6 +102,8 @@ class Waiting:
         entry.started = True
         self.running += 1
         self.drain.started(entry.prompt_tokens)
+        if entry.queued:
+            self.turns.started(entry.prompt_tokens)
 
     def end(self, entry: Entry, now_s: float) -> None:
         """One is gone: finished, aborted, or never begun."""
@@ -104,12 +117,17 @@ class Waiting:
         else:
             self._leave(entry)
 
-    def wait_s(self, priority: int, prompt_tokens: int, now_s: float) -> float | None:
+    def wait_s(
+        self, priority: int, prompt_tokens: int, now_s: float, surge: float = 1.0
+    ) -> float | None:
         """How long one more request would wait for its first token, seconds.
 
         Those of its priority and above go first. It waits for its turn and for its prompt tokens
         behind all others', whichever takes longer; those above that are still to come take their
         share of the drain.
+
+        Args:
+            surge: those above come so many times as often as of late; from 1.
 
         Returns:
             None where neither a measurement nor a step model says anything.
@@ -125,7 +143,10 @@ class Waiting:
         left_frac = 1.0
         if per_s and priority != BACK:
             above = (rate.per_s(now_s) for p, rate in self._arrivals.items() if p < priority)
-            left_frac = max(1 - sum(above) / per_s, LEAST_SHARE)
+            above_frac = sum(above) / per_s
+            left_frac = max(1 - above_frac, LEAST_SHARE)
+            if surge > 1:
+                left_frac = min(left_frac, max(1 - surge * above_frac, SURGE_SHARE))
         turns = min(requests + 1, max(1 - self._free_slots(), 0))
         turn_s = turns / (per_s * left_frac) if per_s else 0.0
         prompt_s = (tokens + prompt_tokens) / tokens_per_s if tokens_per_s else 0.0
@@ -133,13 +154,18 @@ class Waiting:
 
     def per_s(self, now_s: float) -> float | None:
         """Requests that start a second, as measured or as the report says; None where unknown."""
-        starts_per_s = self.drain.requests_per_s
+        starts_per_s = self.turns.requests_per_s
         if starts_per_s is None or not self.engine.full:
             return starts_per_s or self.engine.requests_per_s
         # What started while the slots filled says nothing of how fast they come free.
         if self._ends.known(now_s):
             return min(starts_per_s, self._ends.per_s(now_s))
         return min(starts_per_s, self.engine.requests_per_s or starts_per_s)
+
+    def turns_unknown(self, priority: int, now_s: float) -> bool:
+        """Whether nobody can say how soon one more gets a slot, and enough wait to learn it."""
+        ahead = min(self.requests_before(priority), -self._free_slots())
+        return ahead >= LEAST_STARTS and not self.per_s(now_s)
 
     def _free_slots(self) -> int:
         """As of the last report and what came and went since; negative: so many have none."""
@@ -151,8 +177,10 @@ class Waiting:
         rank = self._ranks[entry.priority]
         rank.requests -= 1
         rank.tokens -= entry.prompt_tokens
+        self._queued -= entry.queued
         if not rank.requests:
             del self._ranks[entry.priority]
 
     def _pass_time(self, now_s: float) -> None:
         self.drain.pass_time(now_s, waiting=bool(self._ranks))
+        self.turns.pass_time(now_s, waiting=self._queued > 0)

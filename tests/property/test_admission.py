@@ -149,10 +149,12 @@ def test_at_any_load_it_serves_at_its_rate_and_those_let_in_are_in_time(load: in
             heapq.heappush(queue, (entry.priority, n, entry))
         start_until(now_s)
     late = sum(made.counts.late.values())
-    assert late <= 0.03 * n  # a regression bound: 2% is the target, and is missed at 10x
+    assert late <= 0.02 * n
     assert good >= (0.93 if load > 1 else 0.85) * seconds * SLOTS / SERVICE_S
     if load > 1:
         arrived = load * seconds * SLOTS / SERVICE_S
         share = {c: made.counts.let_in[c] / (shares[c] * arrived) for c in shares}
-        assert share["gold"] >= share["silver"] >= share["batch"]
+        # Of the two lower ones, few get in where gold alone is more than is carried: into slots
+        # that are free just then, in the order they come.
+        assert share["gold"] >= share["silver"] >= share["batch"] - 0.01
         assert share["gold"] >= min(0.95, 0.8 * 5 / load)

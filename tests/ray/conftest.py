@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 import ray
-import requests
 import yaml
 from ray.exceptions import RayError
 
-from benchmarks.live.cluster import LocalCluster, local_cluster
+from benchmarks.live.cluster import LocalCluster, local_cluster, wait_reached
 from benchmarks.live.tiny_model import make_tiny_model
 from tests.ray.control import replicas
 
 REPO = Path(__file__).parents[2]
 DEPLOY_TIMEOUT_S = 900
-REACHED_IN_A_ROW = 10
 SLA_ITL_MS = 4.0  # below what two shared cores manage, so that Algorithm 2 has to act
 
 
@@ -85,25 +83,10 @@ def deploy(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> D
         cluster.deploy(path)
         cluster.wait_running(DEPLOY_TIMEOUT_S, print)
         for one in applications:
-            _wait_reached(one["name"])
+            wait_reached(base_url(one["name"]))
         running[:] = applications
 
     return run
-
-
-def _wait_reached(name: str, tries: int = 600) -> None:
-    """Return once HAProxy knows an application: Ray calls it running a moment before.
-
-    While HAProxy starts anew with its routes, the process before it may still accept connections.
-    """
-    in_a_row = 0
-    for _ in range(tries):
-        reached = requests.get(f"{base_url(name)}/models", timeout=30).status_code == 200
-        in_a_row = in_a_row + 1 if reached else 0
-        if in_a_row == REACHED_IN_A_ROW:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"HAProxy never knew {name}")
 
 
 def application(

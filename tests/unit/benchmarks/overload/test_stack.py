@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.overload import stack
+from benchmarks.overload import shapes, stack
 from serve_app.config import ray_llm_config
 
 
@@ -14,12 +14,12 @@ def test_only_ours_has_classes(variant: str, monkeypatch: pytest.MonkeyPatch) ->
     ours = made["engine_kwargs"]["additional_config"]["brimful"]
     assert (ours["classes"] is not None) == (variant == "brimful")
     limit = made["engine_kwargs"].get("max_num_queued_reqs")
-    assert limit == (3 * stack.SLOTS if variant == "vllm_limits" else None)
+    assert limit == (3 * shapes.SLOTS if variant == "vllm_limits" else None)
     if variant == "brimful":
         assert ours["classes"]["interactive"]["ttft_ms"] == 4000
         assert made["engine_kwargs"]["scheduling_policy"] == "priority"
 
 
 def test_the_top_class_alone_is_within_capacity_at_ten_times() -> None:
-    assert sum(stack.SHARES.values()) == pytest.approx(1)
-    assert 10 * stack.SHARES["interactive"] < 0.9
+    assert sum(shapes.SHARES.values()) == pytest.approx(1)
+    assert 10 * shapes.SHARES["interactive"] < 0.9
