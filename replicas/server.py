@@ -9,8 +9,6 @@ from typing import Any
 from ray import serve
 from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_stats_enabled
 
-from controller.classes import ServiceClasses, one_class
-from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.records import ReplicaReport
 from replicas.admission.admission import Admission
@@ -95,21 +93,26 @@ class BrimfulServer(LLMServer):
             record_extra_usage_tag(TagKey.LLM_SERVE_DIRECT_STREAMING_ENABLED, "1")
 
     async def reconfigure(self, user_config: Any, rank: Any = None) -> None:
-        """Go by the ``batching`` of the deployment's ``user_config``; the engine serves on.
+        """Go by the blocks of the deployment's ``user_config``; the engine serves on.
 
         Ray Serve calls it at the start, for a changed ``user_config``, and, as it takes a rank, for
-        one that was removed. It would restart an engine over an error here, so what is wrong with
-        the block is logged, and what held before holds on.
+        one that was removed. It would restart an engine over an error here, so what is wrong with a
+        block is logged, and what held before holds on, all of it.
         """
-        settings = self._llm_config.engine_kwargs["additional_config"]["brimful"]
-        time_scale = (settings["emulate"] or {}).get("time_scale", 1.0)
-        entrys = parse_batching(settings["batching"])
+        settings = self._llm_config.engine_kwargs["additional_config"]
+        time_scale = (settings["brimful"]["emulate"] or {}).get("time_scale", 1.0)
+        ordered = self.engine._engine_client.vllm_config.scheduler_config.policy == "priority"
         try:
-            config = parse_live(user_config, entrys, time_scale)
-            await self._link.configure(config)
-            self._sla = config.sla
+            entrys = parse_settings(settings).live
+            live = parse_live(user_config, entrys, time_scale, ordered=ordered)
+            await self._link.configure(live.batching)
         except ConfigError as error:
             logger.error("The user_config is refused; what held before holds on: %s", error)
+            return
+        self._sla = live.batching.sla
+        if self._gate is not None and live.admission is not None:
+            named = live.classes is not None
+            self._gate.configure(live.known_classes(), live.admission, named_classes=named)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What ``serve_app.autoscaling`` scales by: read by Ray Serve, replica by replica."""
@@ -131,15 +134,10 @@ class BrimfulServer(LLMServer):
         if settings.admission is None:
             return None
         client = self.engine._engine_client
-        named = settings.classes is not None
-        classes = (
-            one_class(self._sla.ttft_ms)
-            if settings.classes is None
-            else ServiceClasses(settings.classes)
-        )
         slots = client.vllm_config.scheduler_config.max_num_seqs
-        admission = Admission(classes, settings.admission, slots, time.monotonic())
-        gate = self.engine.gate = Gate(admission, named_classes=named)
+        live = settings.live
+        admission = Admission(live.known_classes(), settings.admission, slots, time.monotonic())
+        gate = self.engine.gate = Gate(admission, named_classes=live.classes is not None)
         gate.guard(client)
         return gate
 

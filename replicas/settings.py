@@ -1,11 +1,20 @@
 """What an engine is told about Brimful: ``additional_config["brimful"]`` of its configuration."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
 
-from controller.classes import AdmissionConfig, ServiceClass
+from controller.classes import (
+    AdmissionConfig,
+    ServiceClass,
+    ServiceClasses,
+    one_class,
+    parse_admission,
+    parse_classes,
+)
 from controller.config import BatchingConfig, Block, parse_batching
+from controller.errors import ConfigError
 from controller.validation import parse
 from replicas.executor import Executor
 
@@ -41,6 +50,12 @@ class EngineSettings(Block):
         None, description="where the model runs; None: as the engine was started"
     )
 
+    @property
+    def live(self) -> "Live":
+        """What of it a ``user_config`` may change."""
+        classes = None if self.classes is None else ServiceClasses(self.classes)
+        return Live(self.batching, classes, self.admission)
+
 
 def parse_settings(additional_config: Any) -> EngineSettings:
     """The settings in vLLM's ``additional_config``, which holds other projects' keys too.
@@ -57,22 +72,64 @@ class LiveSettings(Block):
     """A deployment's ``user_config``: what reaches running engines without a restart."""
 
     batching: dict[str, Any] | None = Field(None, description="in place of the entry's own block")
+    classes: dict[str, Any] | None = Field(None, description="in place of the entry's own block")
+    admission: dict[str, Any] | None = Field(None, description="in place of the entry's own block")
 
 
-def parse_live(user_config: Any, entrys: BatchingConfig, time_scale: float) -> BatchingConfig:
-    """The batching block that a ``user_config`` asks for; the entry's own where it has none.
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The blocks that may change while an engine runs, as they hold.
+
+    Args:
+        classes: None where none were configured.
+        admission: None where nobody is refused, which is settled when the replica starts.
+    """
+
+    batching: BatchingConfig
+    classes: ServiceClasses | None = None
+    admission: AdmissionConfig | None = None
+
+    def known_classes(self) -> ServiceClasses:
+        """Those that admission goes by: without any, one with the SLA's time to first token."""
+        return self.classes or one_class(self.batching.sla.ttft_ms)
+
+
+def parse_live(user_config: Any, entrys: Live, time_scale: float, *, ordered: bool = True) -> Live:
+    """The blocks that a ``user_config`` asks for; the entry's own where it has none.
 
     Args:
         entrys: as the replica was deployed with.
-        time_scale: of an emulated accelerator, by which the SLA is stretched; 1: a real one.
+        time_scale: of an emulated accelerator, by which latencies are stretched; 1: a real one.
+        ordered: whether the engine serves by priority, which is settled when it starts.
 
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
-    live = parse(LiveSettings, {} if user_config is None else user_config, "user_config")
-    if live.batching is None:
-        return entrys
-    return slowed(parse_batching(live.batching, "user_config.batching"), time_scale)
+    where = "user_config"
+    asked = parse(LiveSettings, {} if user_config is None else user_config, where)
+    batching, classes, admission = entrys.batching, entrys.classes, entrys.admission
+    if asked.batching is not None:
+        batching = slowed(parse_batching(asked.batching, f"{where}.batching"), time_scale)
+    if asked.classes is not None:
+        classes = parse_classes(asked.classes, f"{where}.classes").slowed(time_scale)
+        if not ordered and len({one.priority for one in classes.by_name.values()}) > 1:
+            raise ConfigError(
+                [
+                    f"{where}.classes: several priorities are not allowed: the engine was started"
+                    " with classes of one priority, and serves in the order of arrival"
+                ]
+            )
+    if asked.admission is not None:
+        admission = parse_admission(asked.admission, f"{where}.admission")
+    if entrys.admission is None and (asked.classes, asked.admission) != (None, None):
+        key = "classes" if asked.classes is not None else "admission"
+        raise ConfigError(
+            [
+                f"{where}.{key}: is not allowed where the entry has neither classes nor admission:"
+                " the replica was started without them"
+            ]
+        )
+    return Live(batching, classes, admission)
 
 
 def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:

@@ -16,6 +16,7 @@ from typing import Any
 from vllm.exceptions import GenerationError, GracefulHTTPError
 from vllm.v1.engine.exceptions import EngineDeadError
 
+from controller.classes import AdmissionConfig, ServiceClasses
 from controller.config import Sla
 from controller.records import ReplicaReport
 from replicas.admission.admission import Admission
@@ -139,6 +140,13 @@ class Gate:
     def learn(self, report: ReplicaReport, sla: Sla) -> None:
         """The engine reported."""
         self.admission.learn(engine_view(report, sla))
+
+    def configure(
+        self, classes: ServiceClasses, config: AdmissionConfig, *, named_classes: bool
+    ) -> None:
+        """Go by these from now on; who waits keeps the class and deadline it came with."""
+        self.named_classes = named_classes
+        self.admission.configure(classes, config)
 
     def guard(self, client: Any) -> None:
         """From now on every ``generate`` of this ``AsyncLLM`` passes admission."""

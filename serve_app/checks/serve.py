@@ -11,10 +11,11 @@ from ray.serve.schema import (
     _route_prefix_format,
 )
 
+from controller.classes import AdmissionConfig
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
 from controller.validation import join
-from replicas.settings import parse_live
+from replicas.settings import Live, parse_live
 from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Findings, Target
 from serve_app.checks.keys import unknown_keys, without
@@ -90,7 +91,7 @@ def _check_application(
 def _live_problems(user_config: Any, where: str) -> list[str]:
     """What running engines would refuse of a changed ``user_config``."""
     try:
-        parse_live(user_config, BatchingConfig(), 1.0)
+        parse_live(user_config, Live(BatchingConfig(), None, AdmissionConfig()), 1.0)
     except ConfigError as error:
         return [f"{where}.{line}" for line in error.problems]
     return []

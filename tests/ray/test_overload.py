@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from openai import APIStatusError, AsyncOpenAI, RateLimitError
 
+from benchmarks.live.cluster import LocalCluster
 from controller.records import ReplicaReport
 from tests.ray.conftest import Deploy, application, base_url, wait_reported
 from tests.ray.control import replicas, until
@@ -15,16 +16,16 @@ from tests.ray.control import replicas, until
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("overload")]
 
 SLOTS, WAITING = 4, 4
+SERVER = "EmulatedServer:tiny-overload"
 CLASSES = {
     "gold": {"ttft_ms": 60_000, "priority": 0},
     "silver": {"ttft_ms": 60_000, "priority": 10, "sheddable": True, "default": True},
-    # Its deadline is beyond any wait that can be predicted, so that it is let in and times out.
-    "hasty": {"ttft_ms": 36_000_000, "priority": 20, "queue_timeout_s": 0.5},
+    # The first in the queue behind four that take 25 s: its forecast is by what ended before them.
+    "hasty": {"priority": -10, "queue_timeout_s": 6},
 }
 
 
-@pytest.fixture
-def overload(deploy: Deploy, model_path: Path) -> None:
+def overloaded(model_path: Path, **user_config: Any) -> dict[str, Any]:
     """One replica on an emulated accelerator, with three classes and a short queue."""
     app = application(
         "overload",
@@ -41,7 +42,15 @@ def overload(deploy: Deploy, model_path: Path) -> None:
         "max_model_len": 1024,
         "enable_prefix_caching": False,
     }
-    deploy(app)
+    if user_config:
+        app["deployments"] = [{"name": SERVER, "user_config": user_config}]
+    return app
+
+
+@pytest.fixture
+def overload(deploy: Deploy, model_path: Path) -> None:
+    """It is deployed, without a ``user_config``."""
+    deploy(overloaded(model_path))
     wait_reported("overload", 1)
 
 
@@ -73,9 +82,9 @@ async def refused(call: Any) -> APIStatusError:
     return caught.value
 
 
-async def busy(client: AsyncOpenAI, count: int) -> list[asyncio.Task[Any]]:
-    """So many requests that take for ever, and are in the engine."""
-    for_ever = {"extra_body": {"ignore_eos": True}}
+async def busy(client: AsyncOpenAI, count: int, name: str = "gold") -> list[asyncio.Task[Any]]:
+    """So many requests that take for ever, of a class that is not shed, and are in the engine."""
+    for_ever = {"extra_body": {"ignore_eos": True, "service_tier": name}}
     tasks = [asyncio.create_task(complete(client, 900, **for_ever)) for _ in range(count)]
     await until(f"{count} requests inside", lambda: inside() == count)
     return tasks
@@ -149,3 +158,33 @@ async def test_headers_of_64_kb_are_the_clients_fault(client: AsyncOpenAI) -> No
 
 async def test_clients_that_leave_are_aborted_in_the_engine(client: AsyncOpenAI) -> None:
     await leave(await busy(client, SLOTS + WAITING))  # the fixture waits until nothing is held
+
+
+async def test_other_classes_and_limits_come_without_a_restart(
+    cluster: LocalCluster, deploy: Deploy, model_path: Path, client: AsyncOpenAI
+) -> None:
+    before = engines(cluster)
+    classes = {"platinum": {"priority": -5}, "silver": CLASSES["silver"]}
+    deploy(overloaded(model_path, classes=classes, admission={"max_waiting": 1, "shed_at": 1.0}))
+    whole = await complete(client, extra_body={"service_tier": "platinum"})
+    assert whole.model_extra["service_tier"] == "platinum"
+    error = await refused(complete(client, extra_body={"service_tier": "gold"}))
+    assert "known: platinum, silver" in error.body["message"]
+    tasks = await busy(client, SLOTS + 1, "platinum")
+    error = await refused(complete(client))
+    assert error.response.headers["x-brimful-reason"] == "queue_full"
+    await leave(tasks)
+
+    # What is wrong with one block changes none.
+    wrong = {"platinum": {"priority": -5}}, {"shed_at": 7}
+    deploy(overloaded(model_path, classes=wrong[0], admission=wrong[1]))
+    assert (await complete(client, extra_body={"service_tier": "silver"})).usage is not None
+    deploy(overloaded(model_path))
+    assert (await complete(client, extra_body={"service_tier": "gold"})).usage is not None
+    assert engines(cluster) == before
+
+
+def engines(cluster: LocalCluster) -> set[int]:
+    """The processes of the running replicas."""
+    server = cluster.applications()["overload"]["deployments"][SERVER]
+    return {one["pid"] for one in server["replicas"] if one["state"] == "RUNNING"}

@@ -4,23 +4,24 @@ from typing import Any
 
 import pytest
 
+from controller.classes import parse_admission, parse_classes
 from controller.errors import ConfigError
-from replicas.settings import parse_live, slowed
+from replicas.settings import Live, parse_live, parse_settings, slowed
 from tests.builders import batching, engine, governor, limits, sample, state
 
-ENTRYS = batching(policy="adaptive", sla={"itl_ms": 50})
+ENTRYS = Live(batching(policy="adaptive", sla={"itl_ms": 50}))
 
 
 def test_the_block_takes_the_place_of_the_entrys_own_and_is_stretched_as_that_was() -> None:
     changed = {"batching": {"policy": "adaptive", "sla": {"itl_ms": 80}}}
-    assert parse_live(changed, ENTRYS, 1.0).sla.itl_ms == 80
-    assert parse_live(changed, ENTRYS, 4.0).sla.itl_ms == 320
-    assert parse_live({"batching": {}}, ENTRYS, 1.0) == batching(policy="adaptive")
+    assert parse_live(changed, ENTRYS, 1.0).batching.sla.itl_ms == 80
+    assert parse_live(changed, ENTRYS, 4.0).batching.sla.itl_ms == 320
+    assert parse_live({"batching": {}}, ENTRYS, 1.0).batching == batching(policy="adaptive")
 
 
 @pytest.mark.parametrize("nothing", [None, {}, {"batching": None}])
 def test_without_a_block_the_entrys_own_holds(nothing: Any) -> None:
-    assert parse_live(nothing, slowed(ENTRYS, 4.0), 4.0).sla.itl_ms == 200
+    assert parse_live(nothing, Live(slowed(ENTRYS.batching, 4.0)), 4.0).batching.sla.itl_ms == 200
 
 
 @pytest.mark.parametrize(
@@ -31,12 +32,62 @@ def test_without_a_block_the_entrys_own_holds(nothing: Any) -> None:
         ({"batching": {"lease_s": 0}}, "user_config.batching.lease_s: 0 is not allowed"),
         ({"batching": 3}, "user_config.batching: 3 is not allowed"),
         ("batching", "user_config: 'batching' is not allowed"),
+        (
+            {"classes": {"gold": {"ttft_ms": -1}}},
+            "user_config.classes.gold.ttft_ms: -1 is not allowed",
+        ),
+        ({"admission": {"shed_at": 2}}, "user_config.admission.shed_at: 2 is not allowed"),
+        (
+            {"classes": {"gold": {}}},
+            "user_config.classes: is not allowed where the entry has neither classes nor admission",
+        ),
+        (
+            {"admission": {}},
+            "user_config.admission: is not allowed where the entry has neither classes nor",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(wrong: Any, said: str) -> None:
     with pytest.raises(ConfigError) as refused:
         parse_live(wrong, ENTRYS, 1.0)
     assert str(refused.value).startswith(said)
+
+
+CLASSES = parse_classes({"gold": {"ttft_ms": 1000}, "batch": {"priority": 9, "default": True}})
+ADMITTING = Live(ENTRYS.batching, CLASSES, parse_admission({"shed_at": 0.5}))
+
+
+def test_classes_and_admission_take_the_place_of_the_entrys_own_each_for_itself() -> None:
+    live = parse_live({"classes": {"gold": {"ttft_ms": 300}}}, ADMITTING, 2.0)
+    assert live.classes is not None
+    assert live.classes.by_name.keys() == {"gold"}
+    assert live.classes.by_name["gold"].deadline_s == 0.6
+    assert (live.batching, live.admission) == (ADMITTING.batching, ADMITTING.admission)
+    live = parse_live({"admission": {"max_waiting": 3}}, ADMITTING, 2.0)
+    assert live.admission == parse_admission({"max_waiting": 3})
+    assert live.classes == CLASSES
+    assert parse_live(None, ADMITTING, 2.0) == ADMITTING
+
+
+def test_an_engine_that_serves_in_order_of_arrival_gets_no_priorities() -> None:
+    several = {"a": {"priority": 1}, "b": {"priority": 2, "default": True}}
+    with pytest.raises(ConfigError, match=r"user_config.classes: several priorities are not"):
+        parse_live({"classes": several}, ADMITTING, 1.0, ordered=False)
+    alike = {"a": {"priority": 1}, "b": {"priority": 1, "default": True}}
+    assert parse_live({"classes": alike}, ADMITTING, 1.0, ordered=False).classes is not None
+
+
+def test_without_classes_admission_goes_by_the_slas_time_to_first_token() -> None:
+    live = Live(batching(sla={"itl_ms": 50, "ttft_ms": 700}), None, parse_admission(None))
+    assert live.known_classes().by_name["default"].deadline_s == 0.7
+    assert ADMITTING.known_classes() == CLASSES
+
+
+def test_the_entrys_own_are_those_of_the_engines_settings() -> None:
+    wire = {"classes": CLASSES.to_wire(), "admission": {"shed_at": 0.5}}
+    made = parse_settings({"brimful": wire}).live
+    assert (made.known_classes(), made.admission) == (CLASSES, ADMITTING.admission)
+    assert parse_settings({}).live.admission is None
 
 
 def test_a_governor_under_another_block_keeps_what_it_measured() -> None:
