@@ -15,13 +15,14 @@ from typing import Any
 from controller.errors import BrimfulError
 from controller.records import from_wire
 from controller.switch import Switch
-from serve_app.outcome import Outcome, Replica, lines_of
+from serve_app.outcome import Outcome, Refused, Replica, lines_of
 from serve_app.snapshot import add_address, first_line
 from serve_app.snapshot import connect as join_cluster
 
 WAIT_S = 10.0
 POLL_S = 0.2
 ANSWER_S = 5.0
+REFUSED_S = 10.0  # a replica reports every second at least: one refused before that is gone
 SETTLED_S = 5.0  # until then a controller that has just started may lack a replica's report
 
 ABOUT = (
@@ -147,6 +148,7 @@ def switch(
     made: dict[str, Switch] = {}
     may_act: set[str] = set()
     seen: dict[tuple[str, str], Replica] = {}
+    refused: dict[str, tuple[Refused, ...]] = {}  # by version
     while True:
         unanswered: dict[str, str] = {}
         settled = True
@@ -161,8 +163,12 @@ def switch(
                 continue
             settled = settled and known["up_s"] >= SETTLED_S
             seen |= {(r.group, r.replica): r for r in _replicas(known, made[version])}
+            refused[version] = tuple(_refused(known, group))
+        untaken = tuple(one for some in refused.values() for one in some)
+        for one in untaken:  # it may have been taken before
+            seen.pop((one.group, one.replica), None)
         replicas = tuple(seen[key] for key in sorted(seen))
-        outcome = Outcome(enforce, group, replicas, unanswered)
+        outcome = Outcome(enforce, group, replicas, unanswered, untaken)
         if outcome.confirmed and settled:
             return outcome
         if clock() >= until_s:
@@ -205,6 +211,13 @@ def _replicas(known: dict[str, Any], made: Switch) -> Iterator[Replica]:
             )
 
 
+def _refused(known: dict[str, Any], group: str | None) -> Iterator[Refused]:
+    """Those whose last report was refused a moment ago; controllers of old versions name none."""
+    for one in known.get("refused", ()):
+        if group in (None, one["group"]) and one["refused_s_ago"] <= REFUSED_S:
+            yield Refused(one["group"], one["replica"], one["reason"])
+
+
 def _check_group(controllers: Mapping[str, Call], group: str | None) -> None:
     if group is None:
         return
@@ -216,7 +229,8 @@ def _check_group(controllers: Mapping[str, Call], group: str | None) -> None:
         except UnansweredError as error:
             unanswered[version] = str(error)
             continue
-        groups |= {one["group"] for one in (*known["replicas"], *known["switches"])} - {None}
+        listed = (*known["replicas"], *known["switches"], *known.get("refused", ()))
+        groups |= {one["group"] for one in listed} - {None}
     if group in groups:
         return
     if len(unanswered) == len(controllers):

@@ -27,32 +27,43 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """One replica whose reports the controller refuses: it gets no switch."""
+
+    group: str
+    replica: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What came of a switch.
 
     Args:
-        replicas: those that it is for.
+        replicas: those that it is for, and whose reports are taken.
         unanswered: controllers that were not reached, by version, and why.
+        refused: those that it is for, and whose reports are not taken.
     """
 
     enforce: bool
     group: str | None
     replicas: tuple[Replica, ...]
     unanswered: dict[str, str]
+    refused: tuple[Refused, ...] = ()
 
     @property
     def confirmed(self) -> bool:
         """Whether all replicas of all controllers go by it."""
-        return not self.unanswered and all(r.confirmed for r in self.replicas)
+        return not (self.unanswered or self.refused) and all(r.confirmed for r in self.replicas)
 
 
 def lines_of(outcome: Outcome, wait_s: float) -> Iterator[str]:
     """What came of it, in lines."""
     where = "all groups, and those that come later" if outcome.group is None else outcome.group
     yield f"Control is {'on' if outcome.enforce else 'off'} for {where}."
-    if not outcome.replicas:
+    if not outcome.replicas and not outcome.refused:
         yield "No replica is there now."
-    by_group = Counter(r.group for r in outcome.replicas)
+    by_group = Counter(r.group for r in (*outcome.replicas, *outcome.refused))
     for group, count in sorted(by_group.items()):
         ours = [r for r in outcome.replicas if r.group == group]
         yield f"  {group}: {sum(r.confirmed for r in ours)} of {count} replicas confirmed"
@@ -65,6 +76,12 @@ def lines_of(outcome: Outcome, wait_s: float) -> Iterator[str]:
         if len(late) > MOST_NAMED:
             yield f"  and {len(late) - MOST_NAMED} more"
         yield "Each of them takes the switch over as soon as it reaches the controller."
+    if outcome.refused:
+        yield "Not switched, since the controller refuses their reports; they decide by themselves:"
+        for one in outcome.refused[:MOST_NAMED]:
+            yield f"  {one.replica} of {one.group}: {one.reason}"
+        if len(outcome.refused) > MOST_NAMED:
+            yield f"  and {len(outcome.refused) - MOST_NAMED} more"
     for version, why in outcome.unanswered.items():
         yield f"Not reached: the batch controller {version} and its replicas ({why})."
     if outcome.unanswered:

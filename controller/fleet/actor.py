@@ -105,17 +105,20 @@ class BatchController:
             ``up_s`` since this life began; ``switches``, the oldest first, in wire form; and
             ``replicas``, each with ``group``, ``replica``, ``age_s`` since its last report,
             ``epoch_ms`` of the switch that it goes by (0: none), ``enforced`` (whether its limits
-            are applied) and ``configured`` (whether they are while control is on).
+            are applied) and ``configured`` (whether they are while control is on); and those whose
+            last report was ``refused`` (``Refusals.snapshot``), to whom nothing is handed back.
         """
-        known = self._loop.snapshot(time.monotonic())
+        now_s = time.monotonic()
+        known = self._loop.snapshot(now_s)
         return {
-            "up_s": time.monotonic() - self._started_s,
+            "up_s": now_s - self._started_s,
             "switches": [to_wire(switch) for switch in known["switches"]],
             "replicas": [
                 _taken_over(group, replica_id, replica)
                 for group, members in known["groups"].items()
                 for replica_id, replica in members["replicas"].items()
             ],
+            "refused": self._refusals.snapshot(now_s),
         }
 
     def _config(self, batching: dict[str, Any]) -> BatchingConfig:

@@ -1,6 +1,6 @@
 """What ``brimful enforce`` prints."""
 
-from serve_app.outcome import Outcome, Replica, lines_of
+from serve_app.outcome import Outcome, Refused, Replica, lines_of
 
 
 def test_of_many_that_did_not_confirm_twenty_are_named() -> None:
@@ -25,3 +25,14 @@ def test_a_replica_that_confirmed_is_counted_and_one_that_did_not_is_named() -> 
         "Not reached: the batch controller v0 and its replicas (it is gone).",
         "Run the command again.",
     ]
+
+
+def test_of_many_whose_reports_are_refused_twenty_are_named_and_all_counted() -> None:
+    refused = tuple(Refused("g", f"r{n:02}", "it is of another version") for n in range(23))
+    outcome = Outcome(True, None, (), {}, refused)
+    text = list(lines_of(outcome, 10.0))
+    assert not outcome.confirmed
+    assert text[1] == "  g: 0 of 23 replicas confirmed"
+    assert text[3] == "  r00 of g: it is of another version"
+    assert text[-1] == "  and 3 more"
+    assert len(text) == 3 + 20 + 1

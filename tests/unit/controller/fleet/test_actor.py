@@ -102,6 +102,11 @@ def test_what_replicas_took_over_of_a_switch_is_told_in_primitives() -> None:
             "configured": True,
         },
     ]
+    assert told["refused"] == []
+    with pytest.raises(ReportError):
+        controller.exchange(wire(replica_id="c") | {"version": "older"}, block())
+    (refused,) = controller.switches()["refused"]
+    assert (refused["group"], refused["replica"]) == ("g", "c")
 
 
 def test_one_that_does_not_answer_hides_no_switch_of_the_others() -> None:
