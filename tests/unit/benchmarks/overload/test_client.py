@@ -28,6 +28,9 @@ async def answer(request: Request) -> Response:
     if name == "late":
         return JSONResponse(error, 503, again)
 
+    if name == "slow":
+        await asyncio.sleep(60)
+
     async def frames() -> AsyncIterator[str]:
         for _ in range(1 if name == "broken" else asked["max_tokens"]):
             chunk = {"id": "1", "object": "text_completion", "created": 1, "model": "m"}
@@ -83,3 +86,11 @@ async def test_nobody_there_is_no_status() -> None:
         (outcome,) = await send(gone, "m", [Planned(0.0, "a", 1, 1)])
     assert outcome.status is None
     assert [a.status for a in outcome.attempts] == [None, None, None]
+
+
+async def test_what_is_under_way_at_the_end_is_ended_and_said_to_be(url: str) -> None:
+    planned = [Planned(0.0, "slow", 5, 4), Planned(0.0, "served", 5, 4)]
+    slow, served = await send(url, "m", planned, end_s=1.0)
+    assert (slow.unfinished, slow.whole, slow.status) == (True, False, None)
+    assert slow.ended_s >= 1.0
+    assert (served.unfinished, served.whole) == (False, True)

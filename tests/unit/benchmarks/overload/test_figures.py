@@ -78,6 +78,23 @@ def test_what_is_no_answer_and_what_timed_out_is_counted() -> None:
     assert found.accepted_late == 0.5
 
 
+def test_what_still_waits_past_its_deadline_when_the_run_ends_is_late_and_no_error() -> None:
+    waiting = Outcome(Planned(0, "gold", 1, 1), [Attempt(0.0)], None, unfinished=True, ended_s=9.0)
+    just_sent = Outcome(
+        Planned(8, "batch", 1, 1), [Attempt(8.0)], None, unfinished=True, ended_s=9.0
+    )
+    told_to_wait = Outcome(
+        Planned(0, "gold", 1, 1), [Attempt(0.0, 429, 0.1)], None, unfinished=True, ended_s=9.0
+    )
+    found = figures([waiting, just_sent, told_to_wait, served(1)], phases_of((1, 1), 5.0), PROMISE)
+    assert (found.unfinished, found.errors) == (3, 0)
+    assert found.accepted_late == 0.5
+
+
+def test_recovery_is_not_told_where_the_last_phase_is_too_short_for_it() -> None:
+    assert math.isnan(figures([served(1)], phases_of((1, 1), 10.0), PROMISE).recovered_frac)
+
+
 def test_arrivals_follow_the_loads_and_the_shares() -> None:
     asked = plan([(50, 20), (500, 20)], {"gold": 0.25, "batch": 0.75}, 1, _ten)
     first = [p for p in asked if p.at_s < 20]
