@@ -53,7 +53,6 @@ class Admission:
     ) -> None:
         self.waiting = Waiting(now_s, slots)
         self.counts = Counts()
-        self.draining = False
         self._slots = slots
         self._corrections: dict[str, float] = {}
         self._refusals = ArrivalRate(now_s)
@@ -82,8 +81,6 @@ class Admission:
 
         Asked with 0 prompt tokens, it says what can be said before the prompt is read.
         """
-        if self.draining:
-            return self._refuse("draining", asked, "", now_s, 1.0, jitter)
         predicted_s = self._predicted_s(asked.priority, prompt_tokens, now_s)
         left_s = min(asked.deadline_s, asked.timeout_s) - (now_s - asked.arrived_s)
         full = self._full(asked.priority)
@@ -198,7 +195,7 @@ class Admission:
         if reason != "queue_timeout":  # it was counted when it came
             self.waiting.asked(asked.priority, now_s)
         per_s = self.waiting.per_s(now_s)
-        if per_s and reason not in ("draining", "engine_failed"):
+        if per_s and reason != "engine_failed":
             # Those refused before come first: told one after the other, they come back no faster
             # than the replica can take them beside new ones.
             self._comeback_s = max(self._comeback_s, now_s)

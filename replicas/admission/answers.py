@@ -10,15 +10,12 @@ from typing import Any, Literal
 
 from controller.errors import BrimfulError
 
-Reason = Literal[
-    "queue_full", "shed", "deadline", "queue_timeout", "draining", "engine_failed", "bad_request"
-]
+Reason = Literal["queue_full", "shed", "deadline", "queue_timeout", "engine_failed", "bad_request"]
 STATUS: dict[Reason, int] = {
     "queue_full": 429,
     "shed": 429,
     "deadline": 429,
     "queue_timeout": 503,
-    "draining": 503,
     "engine_failed": 503,
     "bad_request": 400,
 }
@@ -27,7 +24,6 @@ SAID: dict[Reason, str] = {
     "shed": "close to its capacity, this replica refuses requests of this class first",
     "deadline": "its first token would come too late",
     "queue_timeout": "it waited too long for its first token",
-    "draining": "this replica takes no more requests",
     "engine_failed": "the engine failed before the first token",
     "bad_request": "",
 }

@@ -24,7 +24,6 @@ by the draw, where nothing tells them apart."""
 
 FLIGHT_S = 0.05  # from the decision to the engine: HAProxy, HTTP, tokenizer, the engine's socket
 ALIKE, ALIKE_S = 0.05, 0.001  # waits closer than this are the same, as far as can be known
-REDRAWS = 3  # where all that were drawn are draining
 MOST_PREFIXES = 16_384
 LEAST_SHARE = 0.05  # of the traffic: more routers than 20 are not told apart
 ENOUGH, FADE_AT = 20, 200  # arrivals from which a share is computed; at which old ones fade
@@ -182,8 +181,7 @@ class HeadroomChooser(Generic[K]):
             if seen is not None and seen in among and seen != best:
                 at = self._at(seen, now_s)
                 there = self._forecast(at, asked, self._fresh(at, now_s))
-                draining = at.room is not None and at.room.draining
-                if not draining and there.wait_s - there.prompt_s <= its.wait_s:
+                if there.wait_s - there.prompt_s <= its.wait_s:
                     ordered.insert(0, (seen, there))
                     best, its, outcome = seen, there, "prefix"
             self._remember(prefix, best)
@@ -205,18 +203,9 @@ class HeadroomChooser(Generic[K]):
         sent.requests, sent.tokens = 0, 0.0
 
     def _draw(self, candidates: Sequence[K]) -> list[K]:
-        """A few at random, those that are draining only where no draw found others."""
+        """A few at random."""
         count = min(self._choices, len(candidates))
-        for _ in range(REDRAWS):
-            drawn = [candidates[i] for i in self._random.sample(range(len(candidates)), count)]
-            staying = [key for key in drawn if not self._draining(key)]
-            if staying:
-                return staying
-        return drawn
-
-    def _draining(self, key: K) -> bool:
-        known = self._known.get(key)
-        return known is not None and known.room is not None and known.room.draining
+        return [candidates[i] for i in self._random.sample(range(len(candidates)), count)]
 
     def _at(self, key: K, now_s: float) -> _Known:
         known = self._known.get(key)

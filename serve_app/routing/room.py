@@ -31,7 +31,6 @@ class Room:
         drain_per_s: requests/s that end while it is full; None: not known.
         mean_prompt_tokens, mean_output_tokens: of the last finished requests; None: none finished.
         led: it goes by the batch controller's limits, not by its local fallback.
-        draining: it finishes what it holds, and is to get nothing more.
     """
 
     taken_unix_s: float
@@ -46,7 +45,6 @@ class Room:
     mean_prompt_tokens: float | None = None
     mean_output_tokens: float | None = None
     led: bool = True
-    draining: bool = False
 
 
 _ALLOWED = frozenset(field.name for field in fields(Room))

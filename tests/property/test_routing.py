@@ -28,7 +28,6 @@ rooms = st.builds(
     mean_prompt_tokens=rates,
     mean_output_tokens=rates,
     led=st.booleans(),
-    draining=st.booleans(),
 )
 asks = st.builds(Asked, st.floats(0, 1e6), st.none() | st.integers(1, 10**6))
 seeds = st.integers(0, 2**32)
@@ -78,7 +77,7 @@ def test_a_forecast_is_finite_and_more_load_never_shortens_it(room, asked, sent,
 
 @given(rooms, counts, st.integers(0, 10**6), asks, seeds)
 def test_the_emptier_of_two_is_chosen(room, more, more_tokens, asked, seed):
-    room = replace(room, taken_unix_s=NOW_S, draining=False)
+    room = replace(room, taken_unix_s=NOW_S)
     fuller = replace(
         room,
         running=room.running + more + 1,
@@ -103,7 +102,6 @@ def test_no_replica_that_stays_is_left_without_requests_for_ever(known, seed):
             replace(
                 room,
                 taken_unix_s=NOW_S,
-                draining=False,
                 max_running=max(room.max_running, 1),
                 prompt_backlog_tokens=room.prompt_backlog_tokens % 10_000,
                 running=room.running % 50,

@@ -165,9 +165,9 @@ async def test_an_engine_that_serves_in_order_gets_no_priorities(
 async def test_a_refusal_takes_the_place_of_the_apps_answer(
     client: httpx.AsyncClient, gate: Gate, stream: bool
 ) -> None:
-    gate.admission.draining = True
+    gate.admission.learn(EngineView(free_slots=0, requests_per_s=0.001))
     answer = await ask(client, stream=stream)
-    assert (answer.status_code, answer.headers["x-brimful-reason"]) == (503, "draining")
+    assert (answer.status_code, answer.headers["x-brimful-reason"]) == (429, "deadline")
     assert answer.headers["content-type"] == "application/json"
 
 

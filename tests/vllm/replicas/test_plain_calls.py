@@ -19,6 +19,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from controller.classes import parse_admission
 from replicas.admission.admission import Admission
 from replicas.admission.answers import HEADERS
+from replicas.admission.drain import EngineView
 from replicas.admission.gate import Gate, current
 from replicas.plain_calls import AdmittingEngine
 from serve_app.ingress import AdmissionIngress
@@ -81,11 +82,11 @@ async def test_the_class_that_served_is_in_the_answer(admitting, behind) -> None
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_refusal_is_an_error_with_its_headers(admitting, stream: bool) -> None:
-    admitting.gate.admission.draining = True
+    admitting.gate.admission.learn(EngineView(free_slots=0, requests_per_s=0.001))
     (error,) = await call(admitting, stream=stream)
     assert isinstance(error, ErrorResponse)
-    assert error.error.code == 503
-    assert error.error.model_extra[HEADERS]["x-brimful-reason"] == "draining"
+    assert error.error.code == 429
+    assert error.error.model_extra[HEADERS]["x-brimful-reason"] == "deadline"
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -133,7 +134,7 @@ def test_a_chat_request_keeps_its_tier_on_the_way() -> None:
 async def test_the_ingress_sends_the_headers_on(
     admitting, monkeypatch: pytest.MonkeyPatch, batched: bool
 ) -> None:
-    admitting.gate.admission.draining = True
+    admitting.gate.admission.learn(EngineView(free_slots=0, requests_per_s=0.001))
 
     async def from_replica(_: Any, **__: Any) -> AsyncIterator[Any]:
         for item in await call(admitting):
@@ -142,6 +143,6 @@ async def test_the_ingress_sends_the_headers_on(
     monkeypatch.setattr(OpenAiIngress, "_get_response", from_replica)
     ingress = object.__new__(AdmissionIngress)
     answer = await ingress._process_llm_request(None, call_method="completions", raw_request=None)
-    assert answer.status_code == 503
+    assert answer.status_code == 429
     assert answer.headers["retry-after"]
-    assert json.loads(answer.body)["error"]["type"] == "service_unavailable"
+    assert json.loads(answer.body)["error"]["type"] == "rate_limit_error"

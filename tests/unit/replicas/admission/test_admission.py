@@ -172,13 +172,6 @@ def test_who_would_be_sent_away_while_it_waits_is_refused_at_once() -> None:
     assert reason(made, "gold", priority=10, deadline_s=60.0, timeout_s=0.9) == "deadline"
 
 
-def test_a_drained_replica_takes_nobody() -> None:
-    made = admission()
-    made.draining = True
-    answer = made.check(asked("gold"), 1, 0.0, 0.0)
-    assert (answer.status, answer.reason) == (503, "draining")
-
-
 def test_one_that_waited_too_long_gets_503() -> None:
     made = admission()
     (entry,) = fill(made, 1)

@@ -40,7 +40,7 @@ def test_above_two_minutes_nobody_is_to_come_again() -> None:
     assert refusal("shed", "a", "", 120.0, 0.1).headers["x-should-retry"] == "false"
 
 
-@pytest.mark.parametrize("reason", ["queue_timeout", "draining", "engine_failed"])
+@pytest.mark.parametrize("reason", ["queue_timeout", "engine_failed"])
 def test_what_another_replica_may_serve_is_503(reason) -> None:
     answer = refusal(reason, "a", "", None, 0.0)
     assert answer.status == 503

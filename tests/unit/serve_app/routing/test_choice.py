@@ -117,12 +117,6 @@ def test_a_new_replica_is_used_at_once_and_not_flooded() -> None:
     assert 8 <= taken["n"] <= 16
 
 
-def test_a_draining_replica_gets_nothing_unless_all_drain() -> None:
-    made = chooser({"a": room(draining=True), "b": room(waiting=50), "c": room(waiting=50)})
-    assert "a" not in choices(made, "abc")
-    assert choices(made, "a", n=1) == {"a": 1}
-
-
 @pytest.mark.parametrize("slow", [{"prefill_tokens_per_s": 500.0}, {"led": False}])
 def test_a_replica_that_is_slow_or_on_its_own_gets_less(slow: dict[str, Any]) -> None:
     made = chooser({"a": room(**slow), "b": room(), "c": room()})
