@@ -85,11 +85,14 @@ class Admission:
         left_s = min(asked.deadline_s, asked.timeout_s) - (now_s - asked.arrived_s)
         full = self._full(asked.priority)
         over_s = self._over_s(predicted_s, left_s, now_s)
+        if predicted_s:  # what waits shrinks as it is expected to, not as it might
+            expected_s = self.waiting.wait_s(asked.priority, prompt_tokens, now_s) or 0.0
+            over_s *= expected_s / predicted_s
         if full >= 1:
             detail = f"{self.waiting.requests} wait"
             return self._refuse("queue_full", asked, detail, now_s, over_s, jitter)
         if predicted_s is not None and predicted_s > left_s:
-            detail = f"in {predicted_s:.1f} s, its deadline is in {left_s:.1f} s"
+            detail = f"in up to {predicted_s:.1f} s, its deadline is in {left_s:.1f} s"
             return self._refuse("deadline", asked, detail, now_s, over_s, jitter)
         if asked.sheddable and self.waiting.turns_unknown(asked.priority, now_s):
             detail = "how long it would wait is not known yet"

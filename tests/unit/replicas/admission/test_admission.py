@@ -164,6 +164,20 @@ def test_who_waits_behind_others_is_in_time_even_if_they_come_three_times_as_oft
     assert entry.predicted_s == pytest.approx(expected_s, rel=0.05)
 
 
+def test_when_to_come_again_goes_by_how_soon_what_waits_is_expected_to_shrink() -> None:
+    made = admission(slots=100)
+    made.learn(FULL)
+    for i in range(60):  # 2 a second of the 10
+        now_s = i / 2
+        made.ended(made.let_in(asked("gold", now_s), 100, now_s), now_s)
+    fill(made, 30, now_s=29.5)
+    late = asked(arrived_s=29.5, deadline_s=2.0, sheddable=False)
+    answer = made.check(late, 100, 29.5, 0.0)
+    assert answer is not None
+    # Judged by 31 at 4 a second; what is beyond 2 s of that, 23 requests, goes at 8 a second.
+    assert answer.retry_s == pytest.approx(23 / 8, rel=0.15)
+
+
 def test_who_would_be_sent_away_while_it_waits_is_refused_at_once() -> None:
     made = admission(slots=100)
     made.learn(FULL)
