@@ -81,7 +81,7 @@ bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, I
 	$(BIN)/python -m benchmarks.path $(ARGS)
 
 .PHONY: bench-overload
-bench-overload: install ## up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes)
+bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it)
 	$(BIN)/python -m benchmarks.overload $(ARGS)
 
 .PHONY: bench-faults
