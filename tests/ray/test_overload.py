@@ -174,6 +174,7 @@ async def test_other_classes_and_limits_come_without_a_restart(
     error = await refused(complete(client))
     assert error.response.headers["x-brimful-reason"] == "queue_full"
     await leave(tasks)
+    await until("an idle replica", lambda: inside() == 0)
 
     # What is wrong with one block changes none.
     wrong = {"platinum": {"priority": -5}}, {"shed_at": 7}
