@@ -63,7 +63,8 @@ def lines_of(outcome: Outcome, wait_s: float) -> Iterator[str]:
     yield f"Control is {'on' if outcome.enforce else 'off'} for {where}."
     if not outcome.replicas and not outcome.refused:
         yield "No replica is there now."
-    by_group = Counter(r.group for r in (*outcome.replicas, *outcome.refused))
+    by_group = Counter(r.group for r in outcome.replicas)
+    by_group.update(r.group for r in outcome.refused)
     for group, count in sorted(by_group.items()):
         ours = [r for r in outcome.replicas if r.group == group]
         yield f"  {group}: {sum(r.confirmed for r in ours)} of {count} replicas confirmed"
