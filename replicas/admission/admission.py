@@ -56,7 +56,7 @@ class Admission:
         self._slots = slots
         self._corrections: dict[str, float] = {}
         self._refusals = ArrivalRate(now_s)
-        self._comeback_s = now_s  # until when those who were refused have been told to come
+        self._comeback_s: dict[int, float] = {}  # by priority: until when those refused are to come
         self.configure(classes, config)
 
     def configure(self, classes: ServiceClasses, config: AdmissionConfig) -> None:
@@ -199,10 +199,12 @@ class Admission:
             self.waiting.asked(asked.priority, now_s)
         per_s = self.waiting.per_s(now_s)
         if per_s and reason != "engine_failed":
-            # Those refused before come first: told one after the other, they come back no faster
-            # than the replica can take them beside new ones.
-            self._comeback_s = max(self._comeback_s, now_s)
-            retry_s = max(retry_s, self._comeback_s - now_s)
+            # Those of its priority and above that were refused before come first: told one after
+            # the other, they come back no faster than the replica can take them beside new ones.
+            told = {p: until_s for p, until_s in self._comeback_s.items() if until_s > now_s}
+            first_s = max((s for p, s in told.items() if p <= asked.priority), default=now_s)
+            retry_s = max(retry_s, first_s - now_s)
             if retry_s <= LONGEST_RETRY_S:
-                self._comeback_s += 1 / (COMEBACK_FRAC * per_s)
+                told[asked.priority] = first_s + 1 / (COMEBACK_FRAC * per_s)
+            self._comeback_s = told
         return refusal(reason, asked.name, detail, retry_s, jitter)

@@ -1,5 +1,6 @@
 """Who waits for a first token in this replica, and how long one more would. Pure."""
 
+import math
 from dataclasses import dataclass
 
 from replicas.admission.drain import LEAST_SHARE, LEAST_STARTS, ArrivalRate, DrainRate, EngineView
@@ -147,7 +148,9 @@ class Waiting:
             left_frac = max(1 - above_frac, LEAST_SHARE)
             if surge > 1:
                 left_frac = min(left_frac, max(1 - surge * above_frac, SURGE_SHARE))
-        turns = min(requests + 1, max(1 - self._free_slots(), 0))
+        turns: float = min(requests + 1, max(1 - self._free_slots(), 0))
+        if surge > 1:
+            turns += math.sqrt(turns)  # slots come free at random: of Poisson's, 5 times in 6
         turn_s = turns / (per_s * left_frac) if per_s else 0.0
         prompt_s = (tokens + prompt_tokens) / tokens_per_s if tokens_per_s else 0.0
         return max(turn_s, prompt_s / (left_frac if turn_s else 1.0)) + self.engine.step_s
