@@ -186,7 +186,7 @@ def test_what_running_engines_would_refuse_of_a_user_config_is_found(check):
     [
         ({"batching": {"lease_s": 0}}, "batching.lease_s: 0 is not allowed"),
         ({"batching": 5}, "batching: 5 is not allowed"),
-        ({"any": 1}, "user_config: unknown key 'any'; allowed: batching"),
+        ({"any": 1}, "user_config: unknown key 'any'; allowed: admission, batching"),
     ],
 )
 def test_so_is_it_where_the_entrys_own_deployment_has_it(check, user_config, problem):
