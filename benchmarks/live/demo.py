@@ -188,7 +188,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
     if not 1 <= seconds <= 3600:  # said now, not when two engines have been started for it
         raise argparse.ArgumentTypeError(f"{text} is not allowed: a number from 1 to 3600")
     return seconds

@@ -247,7 +247,10 @@ def read_order(args: Arguments) -> Order:
     specs = args.policy or ([] if args.sweep else ["static"])
     plans = [parse_policy(spec, sla, engine) for spec in specs]
     if args.sweep:
-        plans += sweep_plans(args.sweep_caps, args.sweep_chunks, sla, engine)
+        swept = list(sweep_plans(args.sweep_caps, args.sweep_chunks, sla, engine))
+        if not swept:
+            raise ConfigError(["sweep: no chunk of the grid is as large as a cap of it"])
+        plans += swept
     if args.speculate:
         drafts = Speculation(tokens=args.speculate, acceptance=args.acceptance)
         plans = [replace(plan, speculation=drafts) for plan in plans]

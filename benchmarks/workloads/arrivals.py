@@ -17,6 +17,8 @@ def unit_arrivals(n: int, gap_cv: float, rng: np.random.Generator) -> Floats:
         return np.arange(1, n + 1, dtype=float)
     shape = 1 / gap_cv**2
     times: Floats = np.cumsum(rng.gamma(shape, 1 / shape, n))
+    if not times[-1]:  # bursts so rare that these few all come in one
+        return np.full(n, float(n))
     return times * (n / times[-1])
 
 

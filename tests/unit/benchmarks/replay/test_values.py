@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.replay import arguments
 from benchmarks.replay.values import MOST_DRAFTS, count, max_tokens, number, rate, seed, share
+from controller.errors import ConfigError
 
 
 def parsed(*argv: str) -> argparse.Namespace:
@@ -82,3 +83,8 @@ def test_what_would_take_hours_or_all_memory_is_one_clear_error(
     assert ended.value.code == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.endswith(f"error: argument {argument}: {value} is not allowed: {allowed}")
+
+
+def test_a_sweep_over_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="sweep: no chunk of the grid is as large as a cap"):
+        arguments.read_order(parsed("--sweep", "--sweep-caps", "512", "--sweep-chunks", "128"))

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.workloads.arrivals import unit_arrivals
 from benchmarks.workloads.catalog import load_workload
 from benchmarks.workloads.lengths import Exponential, Fixed, Quantiles
 from benchmarks.workloads.requests import Request, length_stats
@@ -158,3 +159,8 @@ def test_reasoning_like_outputs_keep_their_mean_where_a_chat_models_are_cut() ->
     assert outputs.max() <= 30_000
     cut = draw_traffic(load_workload(f"lognormal:{spec}"), 20_000, None, 1).requests
     assert max(r.output_tokens for r in cut) == 8192
+
+
+def test_a_few_requests_of_very_rare_bursts_come_at_once() -> None:
+    found = unit_arrivals(5, 100.0, np.random.default_rng(0))
+    assert found.tolist() == [5.0] * 5
