@@ -80,11 +80,17 @@ SWEEPS = {
         ),
     ),
     "past_future": Sweep(
-        choices={"reserved_frac": (0.0, 0.03, 0.05, 0.1), "lengths": ("distribution", "average")},
+        choices={
+            "reserved_frac": (0.0, 0.03, 0.05, 0.1),
+            "first_guess": (128, 1024),
+            "lengths": ("distribution", "average"),
+        },
         begins=({"lengths": "distribution"}, {"lengths": "average"}),
     ),
     "new_token_ratio": Sweep(
-        scaled=("first",), choices={"newcomers": ("whole", "ratio")}, begins=({"first": 0.7},)
+        scaled=("first",),
+        choices={"newcomers": ("whole", "ratio"), "most_new_tokens": (512, 4096)},
+        begins=({"first": 0.7},),
     ),
     "gradient2": Sweep(
         scaled=("tolerance", "most"),
@@ -158,10 +164,16 @@ OFFLINE: dict[str, tuple[Mapping[str, Value], ...]] = {
     "sarathi": ({}, {CHUNK: 512}, {CHUNK: 512, CAP: 128}),
     "ppas": ({}, {"budget_cap": 512}, {"budget_cap": 1024}),
     "past_future": (
-        *_grid({"lengths": ("distribution",), "reserved_frac": (0.0, 0.02, 0.05, 0.1)}),
+        *_grid({"reserved_frac": (0.0, 0.02, 0.05, 0.1), "first_guess": (128, 1024)}),
         *_grid({"lengths": ("average",), "busy_frac": (0.0, 0.85, 0.95, 1.0)}),
     ),
-    "new_token_ratio": _grid({"first": (0.2, 0.4, 0.7, 1.0), "newcomers": ("whole", "ratio")}),
+    "new_token_ratio": _grid(
+        {
+            "first": (0.2, 0.4, 0.7, 1.0),
+            "newcomers": ("whole", "ratio"),
+            "most_new_tokens": (512, 4096),
+        }
+    ),
     "gradient2": (
         {},
         {"most": 256, "first": 128},
