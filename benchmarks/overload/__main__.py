@@ -81,6 +81,7 @@ def _rows(measured: Measured) -> tuple[Row, ...]:
     inside = {name: shares[-2] for name, shares in ours.attainment.items()}
     top, *_, last = CLASSES
     after, late = "goodput from 10 s after the load's end on", "let in that missed their deadline"
+    error = "predicted wait against the real one, p50 of the difference"
     known: list[tuple[str, str, str, float, float | None, float | None]] = [
         ("goodput_10x_over_1x", "goodput at 10x over that at 1x", "", ten / one, 0.9, None),
         ("overload_goodput_least", "... the least of 2x, 5x, 10x", "", min(over.values()), 0.9,
@@ -93,7 +94,7 @@ def _rows(measured: Measured) -> tuple[Row, ...]:
         ("overload_5xx", "answers of 500 and above, without 503", "", ours.errors, None, 0),
         ("overload_503", "answers of 503: timeouts", "", ours.unavailable, None, None),
         ("overload_broken", "errors inside a 200", "", ours.broken, None, 0),
-        ("overload_wait_error", "|predicted - real| wait, p50", "s", ours.wait_error_s, None, None),
+        ("overload_wait_error", error, "s", ours.wait_error_s, None, None),
         ("overload_late", f"share of those {late}", "", ours.accepted_late, None, 0.02),
         ("overload_memory", "largest growth of a process", "MB", measured.growth_mb, None, 20),
     ]  # fmt: skip
