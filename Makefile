@@ -16,7 +16,7 @@ install: .venv/.installed ## Make .venv with everything pinned in requirements.l
 .venv/.installed: requirements.lock pyproject.toml tools/install.py tools/bytecode.py
 	@$(PYTHON) -c '$(SERVED)' || { \
 	  echo "error: Brimful needs Python 3.11, 3.12 or 3.13: make install PYTHON=python3.12"; exit 1; }
-	@echo "Installing into .venv (3.3 GB; 30 to 70 s, longer over a slow network) ..."
+	@echo "Installing into .venv (3 GB; 30 to 70 s, longer over a slow network) ..."
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv 2>/dev/null \
 	  || $(PYTHON) -m venv --clear .venv || { rm -rf .venv; exit 1; }
 	@$(BIN)/python -c '$(SERVED)' || { \
