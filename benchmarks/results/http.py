@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import ray
@@ -23,8 +24,9 @@ from tqdm import tqdm
 from benchmarks.contests.race import highest
 from benchmarks.live.client_view import DELAY_S, NOISE, Seen, of_answers, of_trace, together
 from benchmarks.live.cluster import LocalCluster, local_cluster
+from benchmarks.live.emulated import emulated_application
 from benchmarks.live.load import Answer, Ask, send
-from benchmarks.live.tiny_model import VOCAB, make_tiny_model
+from benchmarks.live.tiny_model import VOCAB
 from benchmarks.replay.engine import Ground, replay
 from benchmarks.replay.fluid import fluid_limit_per_s
 from benchmarks.report.bootstrap import Estimate
@@ -97,11 +99,10 @@ class Stack:
 
     def deploy(self, directory: Path) -> None:
         """Returns when the controller has a report of every replica."""
-        model = make_tiny_model(ROOT / ".cache" / "tiny-llama")
         config = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": "127.0.0.1", "port": PORT},
-            "applications": [_application(policy, model) for policy in POLICIES],
+            "applications": [_application(policy) for policy in POLICIES],
         }
         path = directory / "serve.yaml"
         path.write_text(yaml.safe_dump(config))
@@ -144,39 +145,21 @@ def _heard() -> int:
     return 0
 
 
-def _application(policy: str, model: Path) -> dict[str, object]:
+def _application(policy: str) -> dict[str, Any]:
     engine = engine_of(load_profile(PROFILE))
-    entry = {
-        "model_loading_config": {"model_id": policy, "model_source": str(model)},
-        "accelerator_config": {"kind": "cpu"},
-        "placement_group_config": {"bundle_per_worker": {"CPU": 0.25}},
-        "runtime_env": {
-            "env_vars": {
-                "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-                "OMP_NUM_THREADS": "1",
-                "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
-            }
-        },
-        "engine_kwargs": {
+    app = emulated_application(
+        policy,
+        engine={
             "max_num_seqs": engine.max_num_seqs,
             "max_num_batched_tokens": engine.max_num_batched_tokens,
             "max_model_len": MAX_MODEL_LEN,
-            "enable_prefix_caching": False,
         },
-        "deployment_config": {
-            "num_replicas": REPLICAS,
-            "ray_actor_options": {"num_cpus": 0.25},
-            "max_ongoing_requests": 4096,
-        },
-        "emulate": {"profile": PROFILE, "time_scale": SCALE},
-        "batching": {"policy": policy, "sla": {"itl_ms": SLA.itl_ms, "ttft_ms": SLA.ttft_ms}},
-    }
-    return {
-        "name": policy,
-        "route_prefix": f"/{policy}",
-        "import_path": "serve_app:build_app",
-        "args": {"llm_configs": [entry]},
-    }
+        deployment={"num_replicas": REPLICAS, "ray_actor_options": {"num_cpus": 0.25}},
+        emulate={"profile": PROFILE, "time_scale": SCALE},
+        env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"},
+        batching={"policy": policy, "sla": {"itl_ms": SLA.itl_ms, "ttft_ms": SLA.ttft_ms}},
+    )
+    return {**app, "route_prefix": f"/{policy}"}
 
 
 @contextlib.contextmanager
