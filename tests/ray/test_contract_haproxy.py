@@ -25,7 +25,7 @@ from serve_app.haproxy import (
     ROUTES,
     write_launcher,
 )
-from serve_app.haproxy_watch import PID
+from serve_app.haproxy_watch import AGAIN_PID, PID
 from tests.ray.conftest import free_ports
 
 BUFSIZE = int(ENVIRONMENT["RAY_SERVE_HAPROXY_TUNE_BUFSIZE"])
@@ -83,7 +83,7 @@ class Stack:
     def __init__(
         self, api: haproxy.HAProxyApi, replicas: list[Server], router: Server, folder: Path
     ) -> None:
-        self.api, self.replicas, self.router, self._folder = api, replicas, router, folder
+        self.api, self.replicas, self.router, self.folder = api, replicas, router, folder
         self.url = f"http://127.0.0.1:{api.cfg.http_options.port}"
 
     async def start_anew(self) -> None:
@@ -95,7 +95,7 @@ class Stack:
 
     @property
     def configuration(self) -> str:
-        return (self._folder / "haproxy.cfg").read_text()
+        return (self.folder / "haproxy.cfg").read_text()
 
     async def post(self, size: int = 10) -> tuple[int, aiohttp.typedefs.LooseHeaders]:
         body = b"x" * size
@@ -245,6 +245,16 @@ async def test_a_haproxy_that_is_killed_serves_again_before_ray_notices(start: S
     await stack.start_anew()
     assert (await stack.post())[0] == 200
     assert await stack.api.is_running()
+
+
+async def test_a_reload_starts_nothing_in_the_place_of_the_one_that_ends(start: Start) -> None:
+    stack = await start("answers", "answers", router="dies")
+    first = stack.api._proc
+    await stack.api.reload()
+    await first.wait()
+    assert stack.api._proc is not first
+    assert [(await stack.post())[0] for _ in range(4)] == [200] * 4
+    assert not (stack.folder / AGAIN_PID).exists()
 
 
 async def test_a_stream_whose_replica_is_killed_is_an_error_at_a_stock_client(
