@@ -58,8 +58,7 @@ def section(found: Sequence[Scale]) -> Section:
         "scale",
         "the way of a request over more replicas",
         "Emulated accelerators (the paper's figure 3: 27 ms a step and 0.23 ms for each running"
-        " request), everything else real: HAProxy, one LLMRouter with Ray Serve's round robin (as"
-        " it is where a request router is named; else HAProxy chooses by itself), replicas,"
+        " request), everything else real: HAProxy, one LLMRouter with HeadroomRouter, replicas,"
         " engines, both controllers and the client share this machine's cores. Long"
         f" answers: {STREAMS} streams of {ANSWER_TOKENS} tokens on each replica. Short ones:"
         f" {SHORT_STREAMS} clients that ask for one token again and again. Where all cores are"

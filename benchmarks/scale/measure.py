@@ -38,7 +38,6 @@ SHORT_STREAMS = 32  # of the load of answers of one token, over all replicas
 SHORT_S = 8.0
 IDLE_S = 6.0
 DEPLOY_TIMEOUT_S = 420
-ROUTER = "ray.serve.experimental.round_robin_router:RoundRobinRouter"
 CLIENT = "client"
 
 
@@ -108,7 +107,8 @@ def _deploy(cluster: LocalCluster, replicas: int, folder: Path) -> None:
     app = emulated_application(
         MODEL,
         engine={"max_num_seqs": 256, "max_num_batched_tokens": 2048, "max_model_len": 2048},
-        deployment={"request_router_config": {"request_router_class": ROUTER}},
+        deployment={},
+        router={},  # also with one replica, where HAProxy would choose by itself
         emulate={"profile": PROFILE, "kv_tokens": 60_000},
         bundle={"CPU": 0.1},
         batching={"policy": "adaptive", "sla": {"itl_ms": 50}},
