@@ -51,8 +51,8 @@ class EngineLimits:
     Args:
         tokens_per_decode: 1, or 1 + speculative tokens: what one decode takes of the budget.
         long_prompt_tokens: of a longer prompt, no more than this is computed in one step; 0: any.
-        whole_chunk_tokens: a prompt is computed in multiples of this, but for its end; 0: in any
-            part.
+        whole_chunk_tokens: prompts are computed in multiples of this, but for their ends; 0: any.
+        max_model_len: tokens of the longest request; None: not known.
     """
 
     max_num_seqs: int
@@ -62,6 +62,7 @@ class EngineLimits:
     tokens_per_decode: int = 1
     long_prompt_tokens: int = 0
     whole_chunk_tokens: int = 0
+    max_model_len: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

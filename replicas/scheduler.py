@@ -108,6 +108,7 @@ class DynamicBatchScheduler(AsyncScheduler):
                 tokens_per_decode=1 + self.num_spec_tokens,
                 long_prompt_tokens=self._chunks.threshold,
                 whole_chunk_tokens=self._chunks.whole,
+                max_model_len=self.max_model_len,
             ),
             leased=settings.leased,
             now_s=self.now_s(),
@@ -191,9 +192,8 @@ class DynamicBatchScheduler(AsyncScheduler):
         self._aside = step_aside(self, self._aside, config)
 
     def _kv_tokens(self) -> int:
-        # Several groups of layers (sliding windows, state spaces) draw on one pool, and a token
-        # takes a block of each: vLLM's own count knows. It leaves the null block in, so that with
-        # one group the product is the exact number.
+        # Groups of layers (sliding windows, state spaces) share one pool, and a token takes a block
+        # of each: vLLM's own count knows. It has the null block in; of one group, take the product.
         counted = self.cache_config.kv_cache_size_tokens
         if len(self.kv_cache_config.kv_cache_groups) > 1 and counted is not None:
             return counted

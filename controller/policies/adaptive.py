@@ -114,6 +114,8 @@ class AdaptiveStep:
         if not prompts or not (state.running or state.waiting):
             self._prefilling = False
             return StepLimits(self._b_max, most, reason="load")
+        if self._fits_whatever_comes(state):
+            return StepLimits(self._b_max, most, reason="load")
         batch = read_batch()
         running = batch.running
         left = running.tokens - running.computed
@@ -136,6 +138,18 @@ class AdaptiveStep:
             reason=reason,
             longest_chunk_tokens=longest,
         )
+
+    def _fits_whatever_comes(self, state: EngineState) -> bool:
+        """Whether nothing can bind, were each request as long as any may be.
+
+        Then nobody needs to be looked at one by one, which takes longer than all the rest.
+        """
+        engine, here = self._engine, state.running + state.waiting
+        if self._chunks or engine.max_model_len is None or engine.long_prompt_tokens:
+            return False
+        most = here * (engine.max_model_len + engine.block_tokens)
+        memory_holds = state.kv_used_tokens + most <= engine.kv_tokens
+        return memory_holds and here <= self._b_max and state.waiting <= ONCE
 
     def _chunk(self, batch: Batch, prefilling: Bools, decodes: int, most: int) -> int:
         """Prompt tokens of the step."""
