@@ -1,6 +1,8 @@
 """What a replica says of its start, and who can read it."""
 
 import gc
+import importlib
+import json
 import pickle
 
 import pytest
@@ -54,7 +56,26 @@ def test_collection_is_as_it_was_after_a_pause(was_on: bool) -> None:
 def test_nothing_is_collected_from_when_enginecores_function_is_unpickled() -> None:
     sent = pickle.dumps(RunEngineCore())
     try:
-        assert isinstance(pickle.loads(sent), RunEngineCore)
+        run = pickle.loads(sent)
         assert not gc.isenabled()
+        run.ends()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 0
     finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+def test_what_is_absent_is_not_found_before_enginecore_runs_and_found_then() -> None:
+    there, absent = "json", "wsgiref.validate"  # a module that is imported stays what it is
+    sent = pickle.dumps(RunEngineCore((there, absent)))
+    try:
+        run = pickle.loads(sent)
+        with pytest.raises(ImportError):
+            importlib.import_module(absent)
+        assert importlib.import_module(there) is json
+        run.ends()
+        assert importlib.import_module(absent).__name__ == absent
+    finally:
+        gc.unfreeze()
         gc.enable()

@@ -3,13 +3,14 @@
 import inspect
 from dataclasses import fields
 
-from vllm import envs
+from vllm import _aiter_ops, envs
 from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms import current_platform
 from vllm.utils.gc_utils import freeze_gc_heap
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import CoreEngineProcManager
 
-from replicas.core_process import RunEngineCore, quick_imports
+from replicas.core_process import PANDAS, RunEngineCore, quick_imports
 
 
 def test_enginecore_is_still_spawned_with_this_function_as_its_target() -> None:
@@ -24,6 +25,13 @@ def test_the_function_is_another_one_only_while_engines_are_started() -> None:
     with quick_imports():
         assert isinstance(EngineCoreProc.run_engine_core, RunEngineCore)
     assert EngineCoreProc.run_engine_core is theirs
+
+
+def test_vllm_still_imports_pandas_for_amds_kernels_and_does_without_it() -> None:
+    # In EngineCore it is absent while vLLM is imported (``replicas.core_process``).
+    source = inspect.getsource(_aiter_ops)
+    assert f"try:\n    import {PANDAS} as pd\nexcept ImportError:" in source
+    assert not current_platform.is_rocm()
 
 
 def test_vllm_still_freezes_what_lives_when_its_own_server_is_up() -> None:
