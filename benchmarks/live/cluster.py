@@ -22,6 +22,17 @@ from serve_app import haproxy
 NICENESS = 15  # of replicas and engines, below a client on the same machine; what Ray does, too
 AUTH_MODE = "RAY_AUTH_MODE"
 DRAIN = "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"
+# How often Ray looks after itself: as shipped, a cluster at rest takes an eighth of two cores.
+SELDOM = {
+    "REPORTER_UPDATE_INTERVAL_MS": "30000",  # the dashboard's figures of each process; 5 s
+    "EVENT_AGENT_REPORT_INTERVAL_SECONDS": "2",  # 0.1
+    "RAY_DASHBOARD_AGGREGATOR_AGENT_CHECK_MAIN_THREAD_LIVENESS_INTERVAL_SECONDS": "1",  # 0.1
+    "RAY_raylet_report_resources_period_milliseconds": "1000",  # to the GCS; 100
+    "RAY_raylet_check_gc_period_milliseconds": "1000",  # 100
+    "RAY_memory_monitor_refresh_ms": "1000",  # 250
+    "RAY_task_events_report_interval_ms": "10000",  # for `ray list tasks`; 1,000
+    "RAY_io_context_monitor_probe_interval_ms": "10000",  # 1,000
+}
 # What direct streaming needs in every Ray process, and what keeps an engine on CPU at home.
 ENVIRONMENT = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
@@ -40,6 +51,7 @@ ENVIRONMENT = {
     AUTH_MODE: "disabled",
     # Else the node drains for 30 s when it is ended, and Serve starts its replicas anew meanwhile.
     DRAIN: "0",
+    **SELDOM,
 }
 POLL_S = 0.2
 START_TIMEOUT_S = 120
@@ -80,6 +92,8 @@ class LocalCluster:
         command += [f"--port={gcs_port}", f"--num-cpus={cpus}"]
         command += [f"--ray-client-server-port={client_port}", "--include-dashboard=true"]
         command += ["--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}"]
+        # It would read every process's log ten times a second, for drivers that want it printed.
+        command += ["--include-log-monitor=false"]
         command += [] if gpus is None else [f"--num-gpus={gpus}"]
         command += [f"--resources={json.dumps(resources or {})}"]
         # Ray refuses to start under another cluster's address.

@@ -36,7 +36,18 @@ START_TIMEOUT_S = 600
 AS_SHIPPED = {
     "RAY_SERVE_HAPROXY_NBTHREAD": "4",
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "10",
+    "REPORTER_UPDATE_INTERVAL_MS": "5000",
+    "EVENT_AGENT_REPORT_INTERVAL_SECONDS": "0.1",
+    "RAY_DASHBOARD_AGGREGATOR_AGENT_CHECK_MAIN_THREAD_LIVENESS_INTERVAL_SECONDS": "0.1",
+    "RAY_raylet_report_resources_period_milliseconds": "100",
+    "RAY_raylet_check_gc_period_milliseconds": "100",
+    "RAY_memory_monitor_refresh_ms": "250",
+    "RAY_task_events_report_interval_ms": "1000",
+    "RAY_io_context_monitor_probe_interval_ms": "1000",
 }
+# For ours, where cores are few: a replica's end, a new one, a scaling decision are seen by Serve's
+# controller up to half a second later (0.1 s as shipped). A start takes a second or two longer.
+FEW_CORES = {"RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5"}
 PLAIN = AS_SHIPPED | {
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
     "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "0",
@@ -82,8 +93,18 @@ STACKS = (
     Stack(IN_PROCESS, "the same, the model in EngineCore's process", module="benchmarks.path.bare"),
     Stack(RAY_DEFAULT, "Ray Serve LLM, its own ingress", None, RAYS, {}, PLAIN),
     Stack(RAY_DIRECT, "Ray Serve LLM, direct streaming", None, RAYS, {}, AS_SHIPPED),
-    Stack(STATIC, "ours, `static`", blocks={"batching": {"policy": "static"}}),
-    Stack(ADAPTIVE, "ours, `adaptive`", blocks={"batching": {"policy": "adaptive"}}),
+    Stack(
+        STATIC,
+        "ours, `static`",
+        blocks={"batching": {"policy": "static"}},
+        environment=FEW_CORES,
+    ),
+    Stack(
+        ADAPTIVE,
+        "ours, `adaptive`",
+        blocks={"batching": {"policy": "adaptive"}},
+        environment=FEW_CORES,
+    ),
 )
 
 
