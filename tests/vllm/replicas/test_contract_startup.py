@@ -2,10 +2,12 @@
 
 import inspect
 from dataclasses import fields
+from types import ModuleType
 
+import pytest
+from ray.serve._private import utils
 from vllm import _aiter_ops, envs
 from vllm.engine.arg_utils import EngineArgs
-from vllm.platforms import current_platform
 from vllm.utils.gc_utils import freeze_gc_heap
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import CoreEngineProcManager
@@ -27,11 +29,10 @@ def test_the_function_is_another_one_only_while_engines_are_started() -> None:
     assert EngineCoreProc.run_engine_core is theirs
 
 
-def test_vllm_still_imports_pandas_for_amds_kernels_and_does_without_it() -> None:
-    # In EngineCore it is absent while vLLM is imported (``replicas.core_process``).
-    source = inspect.getsource(_aiter_ops)
-    assert f"try:\n    import {PANDAS} as pd\nexcept ImportError:" in source
-    assert not current_platform.is_rocm()
+@pytest.mark.parametrize("module", [_aiter_ops, utils])
+def test_vllm_and_ray_serve_still_import_pandas_and_do_without_it(module: ModuleType) -> None:
+    # It is not installed for the CPU; where it is, EngineCore does not find it at first.
+    assert f"try:\n    import {PANDAS} as pd\nexcept ImportError:" in inspect.getsource(module)
 
 
 def test_vllm_still_freezes_what_lives_when_its_own_server_is_up() -> None:
