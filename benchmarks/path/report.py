@@ -129,7 +129,8 @@ def _text(streams: Sequence[int], rounds: int) -> str:
         f"{rounds} rounds of {counts} streams at a time, each of {MAX_TOKENS} tokens after a prompt"
         " of about as many; the servers in turn, who begins alternates. A server that has not its"
         " turn is stopped (SIGSTOP), so each has the machine for itself, with one client process."
-        f" All in one session, at niceness 0. The tiny model on one thread: `{options}`. Figures"
+        " All in one session, at niceness 0. Ours has what a machine of few cores sets (decision"
+        f" 17), Ray's own is as shipped. The tiny model on one thread: `{options}`. Figures"
         " are medians over rounds, ratios of tokens/s geometric means of the rounds' ratios. The"
         " engine's ITL is that of the replica's report, 12% wide bins, interpolated."
     )
