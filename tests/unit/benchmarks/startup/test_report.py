@@ -70,6 +70,7 @@ def test_starts_side_by_side() -> None:
     assert {row.id: row.target for row in found.rows if row.target} == {
         "startup_cold_s": "<= 53",
         "startup_warm_s": "<= 35",
+        "replica_in_process_mb": "<= 925.333",
         "replica_memory_ratio": "<= 0.666667",
     }
     assert "| **decision to first token** | 10.0 |" in found.markdown("make bench-startup")
