@@ -107,7 +107,8 @@ def _deploy(cluster: LocalCluster, replicas: int, folder: Path) -> None:
     app = emulated_application(
         MODEL,
         engine={"max_num_seqs": 256, "max_num_batched_tokens": 2048, "max_model_len": 2048},
-        deployment={},
+        # Without a number Ray Serve LLM has one replica scale by itself, and keeps it at one.
+        deployment={"num_replicas": 1},
         router={},  # also with one replica, where HAProxy would choose by itself
         emulate={"profile": PROFILE, "kv_tokens": 60_000},
         bundle={"CPU": 0.1},
