@@ -90,7 +90,7 @@ def _long_prompts(rng: random.Random) -> tuple[int, int]:
 
 
 def others() -> dict[str, Shape]:
-    """Shapes that no constant of admission was chosen on, by what is special about them."""
+    """Other shapes, by what is special about each. Admission's constants were set with them known."""
     three = {
         "gold": {"ttft_ms": 2000, "priority": 0},
         "silver": {"ttft_ms": 8000, "priority": 5, "sheddable": True, "default": True},
