@@ -90,7 +90,7 @@ def _long_prompts(rng: random.Random) -> tuple[int, int]:
 
 
 def others() -> dict[str, Shape]:
-    """Other shapes, by what is special about each. Admission's constants were set with them known."""
+    """Other shapes, known when admission's constants were set, by what is special about each."""
     three = {
         "gold": {"ttft_ms": 2000, "priority": 0},
         "silver": {"ttft_ms": 8000, "priority": 5, "sheddable": True, "default": True},
