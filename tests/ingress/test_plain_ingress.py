@@ -41,11 +41,11 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(tmp_path: 
     assert [a.error or a.status for a in answers["a"] + answers["b"] if not a.whole] == []
     assert [a.tokens for a in answers["b"]] == [12] * 12
     assert [a.text for a in answers["a"]] == [a.text for a in answers["b"]]
-    assert refusals == ["gold", "gold", 400, 400, 503, 503]
+    assert refusals == ["gold", "gold", 400, 400, 429, 429]
 
 
 async def classes_through_the_ingress() -> list[Any]:
-    """What OpenAI's client makes of classes, unknown ones and timeouts, streamed and not."""
+    """What OpenAI's client makes of classes, unknown ones and late ones, streamed and not."""
     found: list[Any] = []
     client = AsyncOpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key="-", max_retries=0)
     for tier in ("gold", "platinum", "late"):
@@ -62,7 +62,7 @@ async def classes_through_the_ingress() -> list[Any]:
                 found.append(first.service_tier)
             except APIStatusError as error:
                 found.append(error.status_code)
-                if error.status_code == 503:
+                if error.status_code == 429:
                     assert float(error.response.headers["retry-after-ms"]) >= 500
-                    assert error.response.headers["x-brimful-reason"] == "queue_timeout"
+                    assert error.response.headers["x-brimful-reason"] == "deadline"
     return found
