@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from controller.classes import ServiceClasses, parse_admission, parse_classes
 from controller.config import BatchingConfig, Block, parse_batching
@@ -90,7 +90,7 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
     }
     deployment = _mapping(rest, "deployment_config", where)
     if deployment.get("autoscaling_config") or deployment.get("num_replicas") == "auto":
-        autoscaling = _mapping(deployment, "autoscaling_config", f"{where}.deployment_config")
+        autoscaling = _autoscaling(deployment, f"{where}.deployment_config")
         autoscaling.setdefault(
             "policy",
             {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": scaling.model_dump()},
@@ -150,6 +150,17 @@ def _ordered_by(
             ]
         )
     return {"scheduling_policy": "priority"}
+
+
+def _autoscaling(deployment: dict[str, Any], where: str) -> dict[str, Any]:
+    """``autoscaling_config`` as given; of Ray's own object only what was set.
+
+    Its unset fields are Ray's defaults, and among them is Ray's default policy.
+    """
+    given = deployment.get("autoscaling_config")
+    if isinstance(given, BaseModel):
+        return given.model_dump(exclude_unset=True)
+    return _mapping(deployment, "autoscaling_config", where)
 
 
 def _mapping(holder: dict[str, Any], key: str, where: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Findings, Target
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.llm import check_entry, describe
+from serve_app.checks.scaling import override_problems, scaling_notes
 from serve_app.checks.shapes import ENTRY, REFINEMENTS
 from serve_app.checks.values import line, value_problems
 from serve_app.source import read_documents
@@ -81,11 +82,28 @@ def _check_application(
     entries: list[dict[str, Any]] = []
     if application.get("import_path") == BUILDER:
         entries = _check_args(application.get("args"), f"{where}.args", target, findings)
+        _check_scaling(application, entries, where, findings)
     if len(findings.problems) == before:
         models = "; ".join(describe(entry) for entry in entries)
         about = models or f"{application.get('import_path')}, checked by Ray Serve's schema only"
         name, route = (_given(application, key) for key in UNIQUE)
         findings.summary.append(f"{name} at {route}: {about}")
+
+
+def _check_scaling(
+    application: dict[str, Any], entries: list[dict[str, Any]], where: str, findings: Findings
+) -> None:
+    overrides, place = application.get("deployments"), f"{where}.deployments"
+    overrides = overrides if isinstance(overrides, list) else []
+    findings.add(override_problems(overrides, entries, place))
+    for index, entry in enumerate(entries):
+        at = join(f"{where}.args.llm_configs", [index])
+        findings.notes.extend(scaling_notes(entry, overrides, at, place))
+    if application.get("autoscaling_policy") is not None and entries:
+        findings.notes.append(
+            f"{where}.autoscaling_policy: decides in the place of each model's; scaling has no"
+            " effect"
+        )
 
 
 def _live_problems(user_config: Any, where: str) -> list[str]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from ray.serve.config import AutoscalingConfig
 
 from controller.classes import parse_classes
 from controller.config import parse_batching
@@ -92,6 +93,21 @@ def test_autoscaling_is_by_capacity_with_the_scaling_block(deployment: dict[str,
     assert autoscaling["policy"]["policy_function"] == AUTOSCALING_POLICY
     assert autoscaling["policy"]["policy_kwargs"] == parse_scaling({"drain_s": 5}).model_dump()
     CapacityPolicy(**autoscaling["policy"]["policy_kwargs"])
+
+
+def test_of_rays_own_object_only_what_was_set_counts() -> None:
+    given = AutoscalingConfig(min_replicas=1, max_replicas=3)
+    made = ray_llm_config(entry(deployment_config={"autoscaling_config": given}))
+    autoscaling = made["deployment_config"]["autoscaling_config"]
+    assert autoscaling.pop("policy")["policy_function"] == AUTOSCALING_POLICY
+    assert autoscaling == {"min_replicas": 1, "max_replicas": 3}
+
+
+def test_a_policy_in_rays_own_object_stays() -> None:
+    mine = {"policy_function": "serve_app.autoscaling:CapacityPolicy", "policy_kwargs": {"a": 1}}
+    given = AutoscalingConfig(policy=mine)
+    made = ray_llm_config(entry(deployment_config={"autoscaling_config": given}))
+    assert made["deployment_config"]["autoscaling_config"]["policy"] == mine
 
 
 def test_an_autoscaling_policy_of_the_users_own_stays() -> None:

@@ -1,0 +1,99 @@
+"""What Ray Serve would leave out of account, or take in the policy's place, without a word."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from controller.validation import join
+from serve_app.config import AUTOSCALING_POLICY
+
+ITS_DEFAULT = "Ray Serve goes by its own policy then, for a target of 2 ongoing requests"
+
+
+def override_problems(
+    deployments: Sequence[Any], entries: Sequence[dict[str, Any]], where: str
+) -> list[str]:
+    """Overrides of a model's ``autoscaling_config`` that name no policy.
+
+    Ray Serve puts the override in the place of the whole block, not over its keys.
+
+    Args:
+        deployments: the application's ``deployments``.
+        where: their place.
+    """
+    names = {_deployment_name(entry) for entry in entries}
+    found = []
+    for index, override in enumerate(deployments):
+        if not isinstance(override, dict) or _model_part(override.get("name")) not in names:
+            continue
+        block = override.get("autoscaling_config")
+        if isinstance(block, dict) and block.get("policy") is None:
+            place = join(where, [index, "autoscaling_config"])
+            found.append(
+                f"{place}: takes the place of the entry's whole block and names no policy;"
+                f" {ITS_DEFAULT}. Put these keys into the entry's deployment_config, or add"
+                f" policy: {{policy_function: '{AUTOSCALING_POLICY}', policy_kwargs: {{...}}}} with"
+                " every key of scaling"
+            )
+    return found
+
+
+def scaling_notes(
+    entry: dict[str, Any], deployments: Sequence[Any], where: str, overrides_at: str
+) -> Iterator[str]:
+    """What is accepted and does less than its name says.
+
+    Args:
+        deployments: the application's ``deployments``, the place of which is ``overrides_at``.
+    """
+    deployment = _block(entry, "deployment_config")
+    autoscaling = _block(deployment, "autoscaling_config")
+    if "target_ongoing_requests" in autoscaling and autoscaling.get("policy") is None:
+        yield (
+            f"{where}.deployment_config.autoscaling_config.target_ongoing_requests: has no effect;"
+            " replicas follow scaling.target_utilization, of the capacity that is measured"
+        )
+    held = [(f"{where}.deployment_config", deployment)]
+    name = _deployment_name(entry)
+    held += [
+        (join(overrides_at, [index]), override)
+        for index, override in enumerate(deployments)
+        if isinstance(override, dict) and _model_part(override.get("name")) == name
+    ]
+    for place, options in held:
+        yield from _outside(entry, options.get("max_ongoing_requests"), place)
+
+
+def _outside(entry: dict[str, Any], ongoing: Any, where: str) -> Iterator[str]:
+    """Where Ray Serve holds requests back that the engine would take."""
+    sizes = {
+        "batching.max_running.max": _block(_block(entry, "batching"), "max_running").get("max"),
+        "engine_kwargs.max_num_seqs": _block(entry, "engine_kwargs").get("max_num_seqs"),
+    }
+    known = {name: size for name, size in sizes.items() if isinstance(size, int)}
+    if not known or not isinstance(ongoing, int):
+        return
+    name = min(known, key=lambda one: known[one])
+    if ongoing < known[name]:
+        yield (
+            f"{where}.max_ongoing_requests: {ongoing} is below {name} ({known[name]}): no more"
+            " requests reach the engine, and the rest wait outside it, in no order of priorities."
+            " Capacity and autoscaling go by it"
+        )
+
+
+def _block(holder: dict[str, Any], key: str) -> dict[str, Any]:
+    """A mapping; an empty one where something else stands, which is reported elsewhere."""
+    value = holder.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _deployment_name(entry: dict[str, Any]) -> str | None:
+    loading = entry.get("model_loading_config")
+    model = loading.get("model_id") if isinstance(loading, dict) else None
+    # As Ray Serve LLM makes it.
+    return model.replace("/", "--").replace(".", "_") if isinstance(model, str) else None
+
+
+def _model_part(name: Any) -> str:
+    """What follows the class in ``BrimfulServer:model``."""
+    return name.partition(":")[2] if isinstance(name, str) else ""

@@ -1,0 +1,72 @@
+"""``brimful check`` on what Ray Serve would leave out of account without a word."""
+
+from typing import Any
+
+import pytest
+from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
+from ray.llm._internal.serve.core.server.builder import _get_deployment_name
+
+from serve_app.checks.scaling import _deployment_name
+from tests.serve_configs import APP, DIRECT, ENTRY, config, entry, put
+
+PLACE = "applications[0].args.llm_configs[0]"
+OVERRIDE = "applications[0].deployments[0]"
+BLOCK = {"min_replicas": 1, "max_replicas": 5}
+
+
+def override(**options: Any) -> dict[str, Any]:
+    return put(config(), (*APP, "deployments"), [{"name": "BrimfulServer:m", **options}])
+
+
+def test_an_override_without_a_policy_would_bring_rays_own_back(check):
+    (found,) = check(override(autoscaling_config=BLOCK)).problems
+    assert found.startswith(f"{OVERRIDE}.autoscaling_config: takes the place of the entry's whole")
+    assert "a target of 2 ongoing requests" in found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_ongoing_requests": 4096},
+        {"name": "LLMRouter", "autoscaling_config": BLOCK},
+        {"autoscaling_config": BLOCK | {"policy": {"policy_function": "math:floor"}}},
+    ],
+)
+def test_other_overrides_stay(check, options):
+    assert check(override(**options), DIRECT).problems == []
+
+
+def test_a_policy_for_the_whole_application_is_told(check):
+    policy = {"policy_function": "math:floor"}
+    assert check(put(config(), (*APP, "autoscaling_policy"), policy), DIRECT).notes == [
+        "applications[0].autoscaling_policy: decides in the place of each model's; scaling has no"
+        " effect"
+    ]
+
+
+def test_a_target_of_ongoing_requests_is_told_to_have_no_effect(check):
+    target = (*ENTRY, "deployment_config", "autoscaling_config", "target_ongoing_requests")
+    assert check(put(config(), target, 40), DIRECT).notes == [
+        f"{PLACE}.deployment_config.autoscaling_config.target_ongoing_requests: has no effect;"
+        " replicas follow scaling.target_utilization, of the capacity that is measured"
+    ]
+    theirs = put(config(), (*target[:-1], "policy"), {"policy_function": "math:floor"})
+    assert not [n for n in check(put(theirs, target, 40), DIRECT).notes if "target_" in n]
+
+
+def test_requests_that_ray_serve_holds_back_from_the_engine_are_told(check):
+    few = put(config(), (*ENTRY, "deployment_config", "max_ongoing_requests"), 32)
+    assert check(few, DIRECT).notes == [
+        f"{PLACE}.deployment_config.max_ongoing_requests: 32 is below batching.max_running.max"
+        " (64): no more requests reach the engine, and the rest wait outside it, in no order of"
+        " priorities. Capacity and autoscaling go by it"
+    ]
+    assert check(override(max_ongoing_requests=64), DIRECT).notes == []
+    (note,) = check(override(max_ongoing_requests=63), DIRECT).notes
+    assert note.startswith(f"{OVERRIDE}.max_ongoing_requests: 63 is below")
+
+
+def test_a_deployment_is_named_as_ray_serve_llm_names_it():
+    loading = {"model_id": "org/m-0.5", "model_source": "x"}
+    named = _get_deployment_name(LLMConfig(model_loading_config=loading))
+    assert _deployment_name(entry() | {"model_loading_config": loading}) == named
