@@ -12,6 +12,7 @@ from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_st
 from controller.errors import ConfigError
 from controller.records import ReplicaReport
 from replicas.admission.admission import Admission
+from replicas.door.door import Door
 from replicas.metrics import AdmissionMetrics, ReplicaMetrics
 from replicas.settings import EngineSettings, parse_live, parse_settings
 from replicas.startup import REPLICA, gc_paused
@@ -30,6 +31,7 @@ with gc_paused():  # these import vLLM
     from replicas.admission.gate import Gate
     from replicas.admission.http import AdmissionMiddleware, HeldMiddleware
     from replicas.control_link import ControlLink
+    from replicas.door.http import DoorMiddleware
     from replicas.engine import BrimfulEngine
 
 logger = logging.getLogger("ray.serve")
@@ -56,6 +58,7 @@ class BrimfulServer(LLMServer):
         self._sla = settings.batching.sla
         self._admission_metrics = AdmissionMetrics()
         self._gate = self._admit(settings)
+        self._door = Door(settings.security)
         self._link = ControlLink(
             self.engine._engine_client,
             settings.batching,
@@ -110,6 +113,7 @@ class BrimfulServer(LLMServer):
             logger.error("The user_config is refused; what held before holds on: %s", error)
             return
         self._sla = live.batching.sla
+        self._door.configure(live.security)
         if self._gate is not None and live.admission is not None:
             named = live.classes is not None
             self._gate.configure(live.known_classes(), live.admission, named_classes=named)
@@ -127,6 +131,7 @@ class BrimfulServer(LLMServer):
             _add_middleware_to_built_app(app, AdmissionMiddleware, gate=self._gate)
         else:
             _add_middleware_to_built_app(app, HeldMiddleware, client=self.engine._engine_client)
+        _add_middleware_to_built_app(app, DoorMiddleware, door=self._door)  # outside of all others
         return app
 
     def _admit(self, settings: EngineSettings) -> Gate | None:

@@ -1,6 +1,6 @@
 """What an engine is told about Brimful: ``additional_config["brimful"]`` of its configuration."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import Field
@@ -16,6 +16,7 @@ from controller.classes import (
 from controller.config import BatchingConfig, Block, parse_batching
 from controller.errors import ConfigError
 from controller.validation import parse
+from replicas.door.settings import Security, parse_security
 from replicas.executor import Executor
 
 PLACE = "additional_config.brimful"
@@ -45,6 +46,7 @@ class EngineSettings(Block):
         None, description="who is served first; None, and no admission: nobody is refused"
     )
     admission: AdmissionConfig | None = None
+    security: Security = Field(Security(), description="what the replica's HTTP door lets in")
     emulate: EmulateSettings | None = None
     executor: Executor | None = Field(
         None, description="where the model runs; None: as the engine was started"
@@ -54,7 +56,7 @@ class EngineSettings(Block):
     def live(self) -> "Live":
         """What of it a ``user_config`` may change."""
         classes = None if self.classes is None else ServiceClasses(self.classes)
-        return Live(self.batching, classes, self.admission)
+        return Live(self.batching, classes, self.admission, self.security)
 
 
 def parse_settings(additional_config: Any) -> EngineSettings:
@@ -74,6 +76,9 @@ class LiveSettings(Block):
     batching: dict[str, Any] | None = Field(None, description="in place of the entry's own block")
     classes: dict[str, Any] | None = Field(None, description="in place of the entry's own block")
     admission: dict[str, Any] | None = Field(None, description="in place of the entry's own block")
+    security: dict[str, Any] | None = Field(
+        None, description="in place of the application's own block"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ class Live:
     batching: BatchingConfig
     classes: ServiceClasses | None = None
     admission: AdmissionConfig | None = None
+    security: Security = field(default_factory=Security)
 
     def known_classes(self) -> ServiceClasses:
         """Those that admission goes by: without any, one with the SLA's time to first token."""
@@ -121,6 +127,7 @@ def parse_live(user_config: Any, entrys: Live, time_scale: float, *, ordered: bo
             )
     if asked.admission is not None:
         admission = parse_admission(asked.admission, f"{where}.admission")
+    security = live_security(user_config, entrys.security)
     if entrys.admission is None and (asked.classes, asked.admission) != (None, None):
         key = "classes" if asked.classes is not None else "admission"
         raise ConfigError(
@@ -129,7 +136,20 @@ def parse_live(user_config: Any, entrys: Live, time_scale: float, *, ordered: bo
                 " the replica was started without them"
             ]
         )
-    return Live(batching, classes, admission)
+    return Live(batching, classes, admission, security)
+
+
+def live_security(user_config: Any, applications: Security) -> Security:
+    """The ``security`` block that a ``user_config`` asks for; the application's where it has none.
+
+    Raises:
+        ConfigError: see ``parse_live``.
+    """
+    where = "user_config"
+    asked = parse(LiveSettings, {} if user_config is None else user_config, where)
+    if asked.security is None:
+        return applications
+    return parse_security(asked.security, f"{where}.security")
 
 
 def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:

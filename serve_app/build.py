@@ -11,17 +11,19 @@ from ray.serve.config import RequestRouterConfig
 
 from controller.errors import ConfigError
 from controller.validation import join, problems, shown, unknown_key
+from replicas.door.settings import Security, parse_security
 from replicas.startup import gc_paused
-from serve_app.config import ray_llm_config
+from serve_app.config import SECURITY, ray_llm_config
 from serve_app.source import read_documents
 
 with gc_paused():  # it imports vLLM
+    from ray.llm._internal.serve.core.ingress.builder import IngressClsConfig
     from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
     from ray.serve.llm import LLMConfig, LLMServingArgs, build_openai_app
 
     from serve_app.ingress import AdmissionIngress
 
-KEYS = tuple(LLMServingArgs.model_fields)
+KEYS = (*LLMServingArgs.model_fields, SECURITY)
 
 
 def build_app(args: Mapping[str, Any] | LLMServingArgs) -> Application:
@@ -30,15 +32,15 @@ def build_app(args: Mapping[str, Any] | LLMServingArgs) -> Application:
     Args:
         args: what ``ray.serve.llm:build_openai_app`` takes; each entry of ``llm_configs`` (a
             mapping, or the path of a YAML file with one) may hold ``batching`` and ``scaling``. An
-            ``LLMConfig`` has no room for these: its replicas go by their defaults.
+            ``LLMConfig`` has no room for these: its replicas go by their defaults. Beside
+            ``llm_configs`` there may be ``security``.
 
     Raises:
         ConfigError: naming the key, its value and what is allowed.
     """
     checked = serving_args(args)
-    ingress = checked.ingress_cls_config
-    if not RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING and ingress.ingress_cls is OpenAiIngress:
-        ingress.ingress_cls = AdmissionIngress
+    if not RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
+        _guard(checked.ingress_cls_config, _security(args))
     try:
         app = build_openai_app(checked)
     except ValueError as error:  # Ray's own rules, as that direct streaming takes one model
@@ -46,6 +48,22 @@ def build_app(args: Mapping[str, Any] | LLMServingArgs) -> Application:
     if app._ingress_request_router and not any(map(needs_llm_router, checked.llm_configs)):
         _leave_it_to_haproxy(app)
     return app
+
+
+def _guard(ingress: IngressClsConfig, security: Security) -> None:
+    """Put our door on Ray Serve LLM's own ingress, which is what answers HTTP then."""
+    if ingress.ingress_cls is OpenAiIngress:
+        ingress.ingress_cls = AdmissionIngress
+    if issubclass(ingress.ingress_cls, AdmissionIngress):
+        kwargs = ingress.ingress_extra_kwargs or {}
+        ingress.ingress_extra_kwargs = {SECURITY: security.model_dump(), **kwargs}
+    elif security != Security():
+        raise ConfigError(
+            [
+                f"args.{SECURITY}: has no effect with an ingress_cls of your own; derive it from"
+                " serve_app.ingress:AdmissionIngress"
+            ]
+        )
 
 
 def _leave_it_to_haproxy(app: Application) -> None:
@@ -80,16 +98,24 @@ def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
     if not isinstance(entries, list | tuple) or not entries:
         got = shown(entries)
         raise ConfigError([f"llm_configs: must be a list with at least one model, got {got}"])
-    configs = [_config(entry, f"llm_configs[{index}]") for index, entry in enumerate(entries)]
+    security = _security(args)
+    configs = [
+        _config(entry, f"llm_configs[{index}]", security) for index, entry in enumerate(entries)
+    ]
+    theirs = {key: value for key, value in args.items() if key != SECURITY}
     try:
-        return LLMServingArgs.model_validate({**args, "llm_configs": configs})
+        return LLMServingArgs.model_validate({**theirs, "llm_configs": configs})
     except ValidationError as error:
         found = [f"{join('args', e['loc'])}: {e['msg']}" for e in error.errors()]
         raise ConfigError(found) from None
 
 
-def _config(entry: Any, where: str) -> LLMConfig:
-    ours = ray_llm_config(_mapping(entry, where), where)
+def _security(args: Mapping[str, Any] | LLMServingArgs) -> Security:
+    return parse_security(args.get(SECURITY) if isinstance(args, Mapping) else None)
+
+
+def _config(entry: Any, where: str, security: Security) -> LLMConfig:
+    ours = ray_llm_config(_mapping(entry, where), where, security)
     try:
         return LLMConfig.model_validate(ours)
     except ValidationError as error:

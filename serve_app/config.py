@@ -10,6 +10,7 @@ from controller.classes import ServiceClasses, parse_admission, parse_classes
 from controller.config import BatchingConfig, Block, parse_batching
 from controller.errors import ConfigError
 from controller.validation import parse, shown
+from replicas.door.settings import Security
 from replicas.executor import Executor, backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings, slowed
@@ -22,6 +23,7 @@ EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
 DRAIN_TIMEOUT_S = 120.0  # a replica being removed ends its streams; Ray Serve gives it 20 s
 AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
 EMULATED_SERVER = "replicas.emulated_server:EmulatedServer"
+SECURITY = "security"  # beside llm_configs: it is the whole application's
 BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine")
 # The replica's two event loops become one: each token would be handed from one to the other.
 ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
@@ -49,8 +51,13 @@ def parse_scaling(data: Any, where: str = "scaling") -> ScalingConfig:
     return parse(ScalingConfig, {} if data is None else data, where)
 
 
-def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict[str, Any]:
+def ray_llm_config(
+    entry: dict[str, Any], where: str = "llm_configs[0]", security: Security | None = None
+) -> dict[str, Any]:
     """An entry of ``llm_configs`` as Ray Serve LLM takes it: our blocks turned into its settings.
+
+    Args:
+        security: the application's block; None: all defaults.
 
     Raises:
         ConfigError: a block is wrong, or the entry sets what Brimful has to set.
@@ -85,6 +92,7 @@ def ray_llm_config(entry: dict[str, Any], where: str = "llm_configs[0]") -> dict
         "group": group_name(entry, batching, executor),
         "classes": classes and classes.to_wire(),
         "admission": admitting.model_dump() if admission else None,
+        "security": (security or Security()).model_dump(),
         "emulate": emulate and emulate.model_dump(),
         "executor": None if emulate else executor,
     }

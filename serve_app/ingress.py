@@ -1,5 +1,9 @@
-"""Ray Serve LLM's own ingress, with the headers of a refusal: when to come again, and why."""
+"""Ray Serve LLM's own ingress behind our door, with the headers of a refusal.
 
+Those say when to come again, and why.
+"""
+
+import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -7,7 +11,14 @@ from ray.llm._internal.serve.core.configs.openai_api_models import ErrorResponse
 from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
 from starlette.responses import JSONResponse, Response
 
+from controller.errors import ConfigError
 from replicas.admission.answers import HEADERS
+from replicas.door.door import Door
+from replicas.door.http import DoorMiddleware
+from replicas.door.settings import parse_security
+from replicas.settings import live_security
+
+logger = logging.getLogger("ray.serve")
 
 
 class RefusalError(Exception):
@@ -19,7 +30,28 @@ class RefusalError(Exception):
 
 
 class AdmissionIngress(OpenAiIngress):
-    """Answers a refusal as the replica said it: Ray's own keeps status and message alone."""
+    """Answers a refusal as the replica said it: Ray's own keeps status and message alone.
+
+    Args:
+        security: the application's block, as plain data.
+    """
+
+    def __init__(self, *args: Any, security: dict[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._security = parse_security(security)
+        self._door = Door(self._security)
+
+    async def __serve_build_asgi_app__(self) -> Any:
+        """Ray Serve asks for it once the app that the class was decorated with is there."""
+        self.app.add_middleware(DoorMiddleware, door=self._door)  # outside of all others
+        return self.app
+
+    def reconfigure(self, user_config: Any, rank: Any = None) -> None:
+        """Go by the ``security`` block of the deployment's ``user_config``, as replicas do."""
+        try:
+            self._door.configure(live_security(user_config, self._security))
+        except ConfigError as error:
+            logger.error("The user_config is refused; what held before holds on: %s", error)
 
     async def _get_response(self, **call: Any) -> AsyncGenerator[Any, None]:
         async for response in super()._get_response(**call):

@@ -10,7 +10,16 @@ from typing import Any, Literal
 
 from controller.errors import BrimfulError
 
-Reason = Literal["queue_full", "shed", "deadline", "queue_timeout", "engine_failed", "bad_request"]
+Reason = Literal[
+    "queue_full",
+    "shed",
+    "deadline",
+    "queue_timeout",
+    "engine_failed",
+    "bad_request",
+    "no_such_path",
+    "no_such_method",
+]
 STATUS: dict[Reason, int] = {
     "queue_full": 429,
     "shed": 429,
@@ -27,7 +36,12 @@ SAID: dict[Reason, str] = {
     "engine_failed": "the engine failed before the first token",
     "bad_request": "",
 }
-TYPES = {400: "invalid_request_error", 429: "rate_limit_error", 503: "service_unavailable"}
+TYPES = {
+    400: "invalid_request_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    503: "service_unavailable",
+}
 LONGEST_RETRY_S = 120.0  # what OpenAI's client waits at most
 LEAST_RETRY_S = 0.5
 HEADERS = "brimful_headers"  # of Ray Serve LLM's ErrorInfo: those of the answer that it carries
@@ -36,18 +50,23 @@ JITTER = 0.5  # of the time to wait, on top of it
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer that ends a request before its first byte."""
+    """An HTTP answer that ends a request before its first byte.
+
+    Args:
+        more: headers beside those that follow from the rest.
+    """
 
     status: int
     reason: Reason
     message: str
     param: str | None = None
     retry_s: float | None = None
+    more: tuple[tuple[str, str], ...] = ()
 
     @property
     def headers(self) -> dict[str, str]:
         """By their names in lower case."""
-        headers: dict[str, str] = {"x-brimful-reason": self.reason}
+        headers: dict[str, str] = {"x-brimful-reason": self.reason, **dict(self.more)}
         if self.retry_s is not None:
             headers["retry-after"] = str(math.ceil(self.retry_s))
             headers["retry-after-ms"] = str(math.ceil(self.retry_s * 1000))

@@ -6,17 +6,12 @@ a timeout or a dead engine is a status of its own, and never an error frame insi
 
 import json
 import random
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
 from replicas.admission.answers import Answer, bad_request, engine_failed
+from replicas.admission.asgi import App, Message, Receive, Send, replayed, send_answer
 from replicas.admission.asked import PRIORITY, TIER, BadRequestError, check_headers
 from replicas.admission.gate import Gate, current
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Any, Receive, Send], Awaitable[None]]
 
 # Whose requests wait for the engine's first token.
 GENERATES = ("/completions", "/responses", "/messages", "/generate", "/invocations")
@@ -45,12 +40,12 @@ class AdmissionMiddleware:
             body, receive = await _read(receive, headers, self._gate.most_body_bytes)
             ticket = self._gate.ticket(headers, _fields(body))
         except BadRequestError as error:
-            await _send(bad_request(error.param, str(error), error.status), send)
+            await send_answer(bad_request(error.param, str(error), error.status), send)
             return
         path = scope["path"].rstrip("/")
         if path.endswith(GENERATES) and ticket.refused_early():
             assert ticket.answer is not None
-            await _send(ticket.answer, send)
+            await send_answer(ticket.answer, send)
             return
         echo = ticket.asked.name if ticket.asked.named and path.endswith(ECHOES) else None
         held = _HeldAnswer(ticket, send, echo)
@@ -137,7 +132,7 @@ class _HeldAnswer:
         instead = self._instead(self._start["status"], body)
         if instead is not None:
             self._over = True
-            await _send(instead, self._send)
+            await send_answer(instead, self._send)
             return
         if not body and message.get("more_body"):
             return  # nothing to send yet
@@ -220,7 +215,7 @@ async def _read(
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return b"", _replayed([message], receive)
+            return b"", replayed([message], receive)
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         more = message.get("more_body", False)
@@ -228,18 +223,11 @@ async def _read(
             raise _too_long(most_bytes)
     body = b"".join(parts)
     whole = {"type": "http.request", "body": body, "more_body": False}
-    return body, _replayed([whole], receive)
+    return body, replayed([whole], receive)
 
 
 def _too_long(most_bytes: int) -> BadRequestError:
     return BadRequestError("body", f"longer than the {most_bytes} bytes that are allowed", 413)
-
-
-def _replayed(messages: list[Message], receive: Receive) -> Receive:
-    async def read() -> Message:
-        return messages.pop(0) if messages else await receive()
-
-    return read
 
 
 def _fields(body: bytes) -> dict[str, Any]:
@@ -251,20 +239,3 @@ def _fields(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}
-
-
-async def _send(answer: Answer, send: Send) -> None:
-    body = json.dumps(answer.body).encode()
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        **answer.headers,
-    }
-    await send(
-        {
-            "type": "http.response.start",
-            "status": answer.status,
-            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
-        }
-    )
-    await send({"type": "http.response.body", "body": body})

@@ -11,6 +11,7 @@ from controller.classes import parse_admission
 from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import join, shown
+from replicas.door.settings import Security
 from replicas.engine_options import option_problems
 from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.engine import engine_problems
@@ -34,7 +35,13 @@ INNER = (("engine_kwargs", "additional_config"), ("deployment_config", "autoscal
 COMPUTED = ("placement_group_bundles", "placement_group_strategy")
 
 
-def check_entry(entry: dict[str, Any], where: str, target: Target, findings: Findings) -> None:
+def check_entry(
+    entry: dict[str, Any],
+    where: str,
+    target: Target,
+    findings: Findings,
+    security: Security,
+) -> None:
     """Report what is wrong with ``entry``, which holds known keys only."""
     before = len(findings.problems)
     entry = {key: value for key, value in entry.items() if value is not None}
@@ -62,7 +69,7 @@ def check_entry(entry: dict[str, Any], where: str, target: Target, findings: Fin
     if not all(isinstance(entry.get(a, {}).get(b) or {}, dict) for a, b in INNER):
         return
     with findings.collecting():
-        ours = ray_llm_config(entry, where)
+        ours = ray_llm_config(entry, where, security)
         if len(findings.problems) == before:
             findings.add(_build_problems(ours, where))
     findings.notes.extend(_unused(entry, where, target))

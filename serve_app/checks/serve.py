@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ray.llm._internal.serve.core.ingress.builder import LLMServingArgs
 from ray.serve.schema import (
     ServeApplicationSchema,
     ServeDeploySchema,
@@ -15,14 +14,16 @@ from controller.classes import AdmissionConfig
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
 from controller.validation import join
+from replicas.door.settings import Security, parse_security
 from replicas.settings import Live, parse_live
 from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Findings, Target
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.llm import check_entry, describe
 from serve_app.checks.scaling import override_problems, scaling_notes
-from serve_app.checks.shapes import ENTRY, REFINEMENTS
+from serve_app.checks.shapes import ARGS, ENTRY, REFINEMENTS
 from serve_app.checks.values import line, value_problems
+from serve_app.config import SECURITY
 from serve_app.source import read_documents
 
 BUILDER = "serve_app:build_app"
@@ -120,9 +121,12 @@ def _check_args(args: Any, where: str, target: Target, findings: Findings) -> li
     if not isinstance(args, dict):
         findings.add([f"{where}.llm_configs: required key is missing"])
         return []
-    unknown = unknown_keys(args, LLMServingArgs, REFINEMENTS)
+    unknown = unknown_keys(args, ARGS, REFINEMENTS)
     findings.add([key.line(where) for key in unknown])
     args = without(args, unknown)
+    security = Security()
+    with findings.collecting():
+        security = parse_security(args.get(SECURITY), f"{where}.{SECURITY}")
     listed = args.get("llm_configs")
     place = f"{where}.llm_configs"
     if not isinstance(listed, list) or not listed:
@@ -136,7 +140,7 @@ def _check_args(args: Any, where: str, target: Target, findings: Findings) -> li
         elif not isinstance(entry, dict):
             findings.add([f"{inner}: must be a mapping or the path of one, got {_kind(entry)}"])
         if isinstance(entry, dict):
-            check_entry(entry, inner, target, findings)
+            check_entry(entry, inner, target, findings, security)
             deployment = entry.get("deployment_config")
             if isinstance(deployment, dict):
                 own = f"{inner}.deployment_config"

@@ -20,7 +20,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.cli_args import FrontendArgs
 
 from serve_app.checks.keys import Fields, Refinements, fields_of
-from serve_app.config import BLOCKS
+from serve_app.config import BLOCKS, SECURITY
 
 
 def _runtime_env() -> Fields:
@@ -57,11 +57,17 @@ ENTRY = Fields(
         **dict.fromkeys(BLOCKS, Any),  # they name their own unknown keys
     }
 )
+ARGS = Fields(
+    {
+        **(fields_of(LLMServingArgs) or {}),
+        "llm_configs": GenericAlias(list, (ENTRY,)),
+        "ingress_deployment_config": DEPLOYMENT,
+        SECURITY: Any,
+    }
+)
 REFINEMENTS: Refinements = {
     (ServeApplicationSchema, "runtime_env"): RUNTIME_ENV,
     (ServeApplicationSchema, "autoscaling_policy"): AutoscalingPolicy,
     (ControllerOptions, "runtime_env"): RUNTIME_ENV,
     (RayActorOptionsSchema, "runtime_env"): RUNTIME_ENV,
-    (LLMServingArgs, "llm_configs"): GenericAlias(list, (ENTRY,)),
-    (LLMServingArgs, "ingress_deployment_config"): DEPLOYMENT,
 }

@@ -16,6 +16,7 @@ PURE = sorted(
 )
 LIGHT = [
     "replicas.admission.admission",
+    "replicas.door.http",
     "replicas.autoscaling_stats",
     "replicas.routing_stats",
     "replicas.governor",

@@ -13,6 +13,7 @@ LAYERS = (
     "controller/policies",
     "controller/fleet",
     "replicas/admission",
+    "replicas/door",
     "replicas",
     "serve_app/routing",
     "serve_app",

@@ -6,6 +6,7 @@ import pytest
 
 from controller.classes import parse_admission, parse_classes
 from controller.errors import ConfigError
+from replicas.door.settings import parse_security
 from replicas.settings import Live, parse_live, parse_settings, slowed
 from tests.builders import batching, engine, governor, limits, sample, state
 
@@ -123,3 +124,12 @@ def test_a_switch_outlasts_another_block() -> None:
     g.apply(limits(switches=(next_switch((), enforce=False, group=None, unix_s=1.0),)), 0.0)
     g.configure(batching(policy="static", max_running={"max": 4}))
     assert not g.enforced
+
+
+def test_what_the_door_lets_in_may_change_too() -> None:
+    entrys = Live(ENTRYS.batching, security=parse_security({"extra_paths": ["/tokenize"]}))
+    assert parse_live({"batching": {}}, entrys, 1.0).security == entrys.security
+    live = parse_live({"security": {"extra_paths": ["/load"]}}, entrys, 1.0)
+    assert live.security.extra_paths == ["/load"]
+    with pytest.raises(ConfigError, match=r"^user_config.security.extra_paths: \['load'\] is not"):
+        parse_live({"security": {"extra_paths": ["load"]}}, entrys, 1.0)

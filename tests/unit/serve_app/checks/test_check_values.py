@@ -12,7 +12,25 @@ ARGS = "applications[0].args"
 PLACE = f"{ARGS}.llm_configs[0]"
 DEPLOYMENT = f"{PLACE}.deployment_config"
 ENGINE = f"{PLACE}.engine_kwargs"
+SECURITY = (*APP, "args", "security")
 VALUES = [
+    (
+        SECURITY,
+        {"extra_paths": ["tokenize"]},
+        f"{ARGS}.security.extra_paths: ['tokenize'] is not allowed: 'tokenize': a path"
+        " ('/tokenize'), with a method before it ('POST /tokenize') or with all below it"
+        " ('/v1/audio/*'); methods: DELETE, GET, HEAD, PATCH, POST, PUT",
+    ),
+    (
+        SECURITY,
+        {"extra_path": []},
+        f"{ARGS}.security: unknown key 'extra_path'; did you mean 'extra_paths'?",
+    ),
+    (
+        (*APP, "args", "secrity"),
+        {},
+        f"{ARGS}: unknown key 'secrity'; did you mean 'security'?",
+    ),
     (
         (*ENTRY, "batching", "sla", "itl_ms"),
         0,

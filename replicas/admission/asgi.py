@@ -1,0 +1,39 @@
+"""What admission and the door share of ASGI: messages read again, an answer sent whole."""
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from replicas.admission.answers import Answer
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Any, Receive, Send], Awaitable[None]]
+
+
+async def send_answer(answer: Answer, send: Send) -> None:
+    """Send it as a whole HTTP answer."""
+    body = json.dumps(answer.body).encode()
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        **answer.headers,
+    }
+    await send(
+        {
+            "type": "http.response.start",
+            "status": answer.status,
+            "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+def replayed(messages: list[Message], receive: Receive) -> Receive:
+    """What reads these messages first, and then what comes."""
+
+    async def read() -> Message:
+        return messages.pop(0) if messages else await receive()
+
+    return read

@@ -1,0 +1,66 @@
+"""Which paths are served, by which methods, and what may be opened beside them."""
+
+import pytest
+
+from controller.errors import ConfigError
+from replicas.door.paths import METHODS, Paths
+from replicas.door.settings import parse_security
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/health", {"GET"}),
+        ("/v1/models", {"GET"}),
+        ("/v1/models/meta-llama/Llama-3", {"GET"}),
+        ("/v1/chat/completions", {"POST"}),
+        ("/v1/completions", {"POST"}),
+        ("/v1/embeddings", {"POST"}),
+        ("/v1/responses", {"POST"}),
+        ("/v1/responses/resp_1", set()),
+        ("/v1/chat/completions/render", set()),
+        ("/v1/modelsx", set()),
+        ("/v1/completions/", set()),
+        ("/V1/completions", set()),
+        ("//v1/completions", set()),
+        ("/", set()),
+        ("", set()),
+        ("/invocations", set()),
+        ("/tokenize", set()),
+        ("/scale_elastic_ep", set()),
+        ("/docs", set()),
+        ("/metrics", set()),
+        ("/version", set()),
+        ("/load", set()),
+    ],
+)
+def test_what_a_client_of_openais_api_needs_is_served_and_nothing_else(path, methods) -> None:
+    assert Paths().methods(path) == methods
+
+
+def test_more_is_served_where_it_was_asked_for() -> None:
+    paths = Paths(["/tokenize", "GET /metrics", "POST /v1/audio/*", "DELETE /v1/models"])
+    assert paths.methods("/tokenize") == set(METHODS)
+    assert paths.methods("/tokenize/x") == set()
+    assert paths.methods("/metrics") == {"GET"}
+    assert paths.methods("/v1/audio/transcriptions") == {"POST"}
+    assert paths.methods("/v1/audio") == set()
+    assert paths.methods("/v1/models") == {"GET", "DELETE"}
+    assert Paths(["/*"]).methods("/anything") == set(METHODS)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "tokenize", "post /tokenize", "POST  /x", "FETCH /x", "/a*", "/*/a", "/a b", "/ä"]
+)
+def test_what_is_no_path_is_named(wrong: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_security({"extra_paths": ["/tokenize", wrong]}, "args.security")
+    (line,) = refused.value.problems
+    assert line.startswith("args.security.extra_paths: ['/tokenize', ")
+    assert f"is not allowed: {wrong!r}: a path ('/tokenize'), with a method" in line
+
+
+def test_an_unknown_key_is_named_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="security: unknown key 'extra_path'; did you mean 'ext"):
+        parse_security({"extra_path": []})
+    assert parse_security(None) == parse_security({})
