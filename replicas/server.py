@@ -12,7 +12,8 @@ from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_st
 from controller.errors import ConfigError
 from controller.records import ReplicaReport
 from replicas.admission.admission import Admission
-from replicas.door.door import Door
+from replicas.door.door import Door, Rules
+from replicas.door_metrics import DoorMetrics
 from replicas.metrics import AdmissionMetrics, ReplicaMetrics
 from replicas.settings import EngineSettings, parse_live, parse_settings
 from replicas.startup import REPLICA, gc_paused
@@ -58,7 +59,7 @@ class BrimfulServer(LLMServer):
         self._sla = settings.batching.sla
         self._admission_metrics = AdmissionMetrics()
         self._gate = self._admit(settings)
-        self._door = Door(settings.security)
+        self._door = Door(Rules(settings.security), DoorMetrics().count)
         self._link = ControlLink(
             self.engine._engine_client,
             settings.batching,
@@ -108,12 +109,13 @@ class BrimfulServer(LLMServer):
         try:
             entrys = parse_settings(settings).live
             live = parse_live(user_config, entrys, time_scale, ordered=ordered)
+            rules = Rules(live.security)
             await self._link.configure(live.batching)
         except ConfigError as error:
             logger.error("The user_config is refused; what held before holds on: %s", error)
             return
         self._sla = live.batching.sla
-        self._door.configure(live.security)
+        self._door.rules = rules
         if self._gate is not None and live.admission is not None:
             named = live.classes is not None
             self._gate.configure(live.known_classes(), live.admission, named_classes=named)

@@ -13,9 +13,10 @@ from starlette.responses import JSONResponse, Response
 
 from controller.errors import ConfigError
 from replicas.admission.answers import HEADERS
-from replicas.door.door import Door
+from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.settings import parse_security
+from replicas.door_metrics import DoorMetrics
 from replicas.settings import live_security
 
 logger = logging.getLogger("ray.serve")
@@ -39,7 +40,7 @@ class AdmissionIngress(OpenAiIngress):
     def __init__(self, *args: Any, security: dict[str, Any] | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._security = parse_security(security)
-        self._door = Door(self._security)
+        self._door = Door(Rules(self._security), DoorMetrics().count)
 
     async def __serve_build_asgi_app__(self) -> Any:
         """Ray Serve asks for it once the app that the class was decorated with is there."""
@@ -49,7 +50,7 @@ class AdmissionIngress(OpenAiIngress):
     def reconfigure(self, user_config: Any, rank: Any = None) -> None:
         """Go by the ``security`` block of the deployment's ``user_config``, as replicas do."""
         try:
-            self._door.configure(live_security(user_config, self._security))
+            self._door.rules = Rules(live_security(user_config, self._security))
         except ConfigError as error:
             logger.error("The user_config is refused; what held before holds on: %s", error)
 

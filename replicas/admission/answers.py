@@ -19,6 +19,9 @@ Reason = Literal[
     "bad_request",
     "no_such_path",
     "no_such_method",
+    "no_key",
+    "wrong_key",
+    "key_busy",
 ]
 STATUS: dict[Reason, int] = {
     "queue_full": 429,
@@ -38,6 +41,8 @@ SAID: dict[Reason, str] = {
 }
 TYPES = {
     400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     429: "rate_limit_error",
     503: "service_unavailable",

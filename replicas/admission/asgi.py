@@ -1,15 +1,29 @@
 """What admission and the door share of ASGI: messages read again, an answer sent whole."""
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 from replicas.admission.answers import Answer
 
+BODY = "brimful.body"  # where an ASGI scope has the ``Body`` that the door has read
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A request's body, read and parsed once for the door and for admission.
+
+    Args:
+        fields: of the JSON object; empty where it is none, which the app refuses.
+    """
+
+    fields: Mapping[str, Any]
+    size_bytes: int
 
 
 async def send_answer(answer: Answer, send: Send) -> None:

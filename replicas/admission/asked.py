@@ -9,13 +9,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.classes import LONGEST_TIMEOUT_S, MOST_PRIORITY, ServiceClasses, unknown_class
+from controller.classes import (
+    AUTO,
+    LONGEST_TIMEOUT_S,
+    MOST_PRIORITY,
+    UNNAMED,
+    ServiceClasses,
+    unknown_class,
+)
 from controller.errors import BrimfulError
 
 TIER = "service_tier"
 OBJECTIVE = "x-llm-d-inference-objective"
 TIMEOUT = "x-request-timeout-seconds"
 PRIORITY = "priority"
+# From the door: the classes that the client's key may name, the first of which is its own.
+KEYS_CLASSES = "x-brimful-classes"
 PRIORITY_HEADER = "x-vllm-priority"
 HEADER_BYTES = 16 * 1024  # of all headers together; what HAProxy takes is about the same
 SHOWN = 64  # characters of a client's value that are shown to it again
@@ -83,16 +92,17 @@ def read_request(
     param = OBJECTIVE if said is not None else TIER
     if said is None:
         said = body.get(TIER)
-    name: str | None = classes.default
+    name = classes.default
+    of_key = headers[KEYS_CLASSES].split(",") if named_classes and KEYS_CLASSES in headers else []
     if named_classes:
         if said is not None and not isinstance(said, str):
             raise BadRequestError(param, f"{_shown(said)} is not allowed: the name of a class")
-        name = classes.named(said)
-        if name is None:
-            raise BadRequestError(param, unknown_class(str(said), classes))
-    assert name is not None
+        name = _class_of(said, param, classes, of_key)
     one = classes.by_name[name]
     priority = _priority(headers, body)
+    if priority is not None and of_key:
+        param = PRIORITY_HEADER if PRIORITY_HEADER in headers else PRIORITY
+        raise BadRequestError(param, "this API key may not choose one; its class has one", 403)
     timeout_s = _timeout_s(headers)
     return Asked(
         name,
@@ -104,6 +114,34 @@ def read_request(
         sheddable=one.sheddable,
         arrived_s=arrived_s,
     )
+
+
+def _class_of(said: str | None, param: str, classes: ServiceClasses, of_key: list[str]) -> str:
+    """The class that a request named, or that one which names none has.
+
+    Args:
+        of_key: those that its key may name, the key's own first; empty: any.
+    """
+    own = said in (None, AUTO) or (said == UNNAMED and UNNAMED not in classes.by_name)
+    name = of_key[0] if of_key and own else classes.named(said)
+    if name is None:
+        raise BadRequestError(param, unknown_class(str(said), classes))
+    if of_key and name not in of_key:
+        may = ", ".join(of_key)
+        raise BadRequestError(
+            param, f"{name!r} is not for this API key, which may name: {may}", 403
+        )
+    if name not in classes.by_name:
+        known = ", ".join(classes.by_name)
+        raise BadRequestError(
+            param, f"this API key is for class {name!r}, this model has: {known}", 403
+        )
+    return name
+
+
+def too_long(most_bytes: int) -> BadRequestError:
+    """The error for a body over the limit."""
+    return BadRequestError("body", f"longer than the {most_bytes} bytes that are allowed", 413)
 
 
 def check_headers(headers: Mapping[str, str]) -> None:

@@ -6,11 +6,12 @@ a timeout or a dead engine is a status of its own, and never an error frame insi
 
 import json
 import random
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from replicas.admission.answers import Answer, bad_request, engine_failed
-from replicas.admission.asgi import App, Message, Receive, Send, replayed, send_answer
-from replicas.admission.asked import PRIORITY, TIER, BadRequestError, check_headers
+from replicas.admission.asgi import BODY, App, Body, Message, Receive, Send, replayed, send_answer
+from replicas.admission.asked import PRIORITY, TIER, BadRequestError, check_headers, too_long
 from replicas.admission.gate import Gate, current
 
 # Whose requests wait for the engine's first token.
@@ -37,8 +38,16 @@ class AdmissionMiddleware:
             if scope["method"] != "POST":
                 await self._app(scope, receive, send)
                 return
-            body, receive = await _read(receive, headers, self._gate.most_body_bytes)
-            ticket = self._gate.ticket(headers, _fields(body))
+            most_bytes = self._gate.most_body_bytes
+            known: Body | None = scope.get(BODY)
+            if known is None:
+                body, receive = await _read(receive, headers, most_bytes)
+                fields: Mapping[str, Any] = _fields(body)
+            elif known.size_bytes > most_bytes:
+                raise too_long(most_bytes)
+            else:
+                fields = known.fields
+            ticket = self._gate.ticket(headers, fields)
         except BadRequestError as error:
             await send_answer(bad_request(error.param, str(error), error.status), send)
             return
@@ -208,7 +217,7 @@ async def _read(
     """
     length = headers.get("content-length", "0")
     if length.isascii() and length.isdigit() and int(length[:20]) > most_bytes:
-        raise _too_long(most_bytes)
+        raise too_long(most_bytes)
     if "json" not in headers.get("content-type", "json"):
         return b"", receive
     parts, size, more = [], 0, True
@@ -220,14 +229,10 @@ async def _read(
         size += len(parts[-1])
         more = message.get("more_body", False)
         if size > most_bytes:
-            raise _too_long(most_bytes)
+            raise too_long(most_bytes)
     body = b"".join(parts)
     whole = {"type": "http.request", "body": body, "more_body": False}
     return body, replayed([whole], receive)
-
-
-def _too_long(most_bytes: int) -> BadRequestError:
-    return BadRequestError("body", f"longer than the {most_bytes} bytes that are allowed", 413)
 
 
 def _fields(body: bytes) -> dict[str, Any]:

@@ -1,52 +1,139 @@
-"""Who and what an application lets in, before anything of it is read."""
+"""Who and what an application lets in, before anything of a request's body is read."""
 
-from collections.abc import MutableMapping
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from starlette._utils import get_route_path  # by which the app's router matches, too
 
-from replicas.admission.answers import Answer, RefusedError
-from replicas.door.paths import Paths
+from replicas.admission.answers import JITTER, LEAST_RETRY_S, Answer, RefusedError
+from replicas.admission.asked import KEYS_CLASSES
+from replicas.door.key_source import KeySource
+from replicas.door.keys import Key
+from replicas.door.paths import HEALTH, Paths
 from replicas.door.settings import Security
 
 # Of a browser that shows another site's page: without it the app's CORS middleware, which allows
 # all origins in vLLM and in Ray Serve LLM, does nothing. And what only we may say to a replica.
-CLIENTS_MAY_NOT_SEND = (b"origin", b"access-control-")
-OURS = b"x-brimful-"
+CLIENTS_MAY_NOT_SEND = (b"origin", b"access-control-", b"x-brimful-")
+AUTHORIZATION = b"authorization"
+SCHEME = b"bearer"
+LET_IN = "let_in"
+NOBODY = "none"  # in place of a key's name
+
+Scope = MutableMapping[str, Any]
+Count = Callable[[str, str], None]
+"""What is told of each request: the name of its key, and ``LET_IN`` or why it was refused."""
+
+
+class Rules:
+    """A ``security`` block, ready to go by.
+
+    Raises:
+        ConfigError: the keys that it names cannot be read.
+    """
+
+    def __init__(self, security: Security, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = security.limits
+        self.paths = Paths(security.extra_paths)
+        self.keys = KeySource(security.keys, clock) if security.keys else None
+
+    @property
+    def most_body_bytes(self) -> int:
+        """A request's body, at most."""
+        return int(self.limits.max_body_mb * 1e6)
 
 
 class Door:
-    """One process's door; what it goes by may change while requests are inside."""
+    """One process's door.
 
-    def __init__(self, security: Security) -> None:
-        self.configure(security)
+    Args:
+        count: is told of each request.
 
-    def configure(self, security: Security) -> None:
-        """Go by this from now on."""
-        self._paths = Paths(security.extra_paths)
+    Attributes:
+        rules: what it goes by; may be changed while requests are inside.
+    """
 
-    def enter(self, scope: MutableMapping[str, Any]) -> None:
+    def __init__(self, rules: Rules, count: Count = lambda key, outcome: None) -> None:
+        self.rules = rules
+        self.count = count
+        self._inside: Counter[str] = Counter()  # requests, by the name of their key
+
+    def enter(self, scope: Scope) -> Key | None:
         """Let an ASGI request or websocket in; its headers are then those that the app may see.
+
+        Returns:
+            Its key, for ``leave``; None where none was asked for.
 
         Raises:
             RefusedError: it may not come in; ``answer`` says why.
         """
         path = get_route_path(scope)
         self._check_path(path, scope.get("method", "GET"))
-        scope["headers"] = [pair for pair in scope["headers"] if not _hidden(pair[0])]
+        rules = self.rules
+        if rules.keys is None:
+            scope["headers"] = [h for h in scope["headers"] if not _hidden(h[0])]
+            return None
+        key = None if path == HEALTH else self._key(scope, rules.keys)
+        headers = [h for h in scope["headers"] if not _hidden(h[0], AUTHORIZATION)]
+        if key is not None and key.classes:
+            headers.append((KEYS_CLASSES.encode(), ",".join(key.classes).encode()))
+        scope["headers"] = headers
+        if key is not None:
+            self._take_place(key)
+        return key
+
+    def leave(self, key: Key | None) -> None:
+        """A request that was let in is over."""
+        if key is not None:
+            self._inside[key.name] -= 1
+            if not self._inside[key.name]:
+                del self._inside[key.name]
 
     def _check_path(self, path: str, method: str) -> None:
-        methods = self._paths.methods(path)
+        methods = self.rules.paths.methods(path)
         if not methods:
             said = "nothing is served at this path"
-            raise RefusedError(Answer(404, "no_such_path", f"{said}: {path[:200]!r}", param="path"))
+            answer = Answer(404, "no_such_path", f"{said}: {path[:200]!r}", param="path")
+            raise self._refused(answer)
         if method not in methods:
             allowed = ", ".join(sorted(methods))
             said = f"this path is served by {allowed}, not by {method[:20]!r}"
             more = (("allow", allowed),)
-            raise RefusedError(Answer(405, "no_such_method", said, param="method", more=more))
+            raise self._refused(Answer(405, "no_such_method", said, param="method", more=more))
+
+    def _key(self, scope: Scope, keys: KeySource) -> Key:
+        shown = [value for name, value in scope["headers"] if name.lower() == AUTHORIZATION]
+        scheme, _, token = (shown[0] if len(shown) == 1 else b"").partition(b" ")
+        if scheme.lower() != SCHEME or not token.strip():
+            said = "no API key was given: send one as `Authorization: Bearer KEY`"
+            raise self._refused(_unauthorized("no_key", said, "Bearer"))
+        key = keys.ring().find(token.strip())
+        if key is None:
+            said = "this API key is not known here"
+            challenge = 'Bearer error="invalid_token"'
+            raise self._refused(_unauthorized("wrong_key", said, challenge))
+        return key
+
+    def _take_place(self, key: Key) -> None:
+        most = key.max_in_flight
+        if most is not None and self._inside[key.name] >= most:
+            said = f"{most} requests with the API key {key.name!r} are being served; more may not"
+            retry_s = LEAST_RETRY_S * (1 + JITTER * random.random())
+            raise self._refused(Answer(429, "key_busy", said, retry_s=retry_s), key.name)
+        self._inside[key.name] += 1
+
+    def _refused(self, answer: Answer, key: str = NOBODY) -> RefusedError:
+        self.count(key, answer.reason)
+        return RefusedError(answer)
 
 
-def _hidden(name: bytes) -> bool:
-    lower = name.lower()
-    return lower.startswith(CLIENTS_MAY_NOT_SEND) or lower.startswith(OURS)
+def _unauthorized(reason: Any, said: str, challenge: str) -> Answer:
+    more = (("www-authenticate", challenge),)
+    return Answer(401, reason, said, param="authorization", more=more)
+
+
+def _hidden(name: bytes, *others: bytes) -> bool:
+    return name.lower().startswith((*CLIENTS_MAY_NOT_SEND, *others))

@@ -2,16 +2,56 @@
 
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from controller.config import Block
 from controller.validation import parse
 from replicas.door.paths import problem_of
 
 
+class KeysFrom(Block):
+    """Where the keys are: never in the configuration itself, which Ray shows to whoever asks."""
+
+    file: str | None = Field(
+        None, min_length=1, description="read again when it changes, on every node the same"
+    )
+    env: str | None = Field(
+        None, min_length=1, description="an environment variable of Ray's processes"
+    )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> "KeysFrom":
+        if (self.file is None) == (self.env is None):
+            raise ValueError("either file or env")
+        return self
+
+
+class Limits(Block):
+    """What one request may ask for; vLLM's own bounds hold beside these."""
+
+    max_body_mb: float = Field(32.0, gt=0, le=1024, description="a request's body, MB")
+    max_n: int = Field(128, ge=1, description="n: answers to a prompt; as OpenAI has it")
+    max_prompts: int = Field(
+        2048, ge=1, description="prompts, or texts to embed, in one request; as OpenAI has it"
+    )
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="max_tokens, max_completion_tokens, max_output_tokens, and what requests get"
+        " that would otherwise go on to the model's length; None: that length",
+    )
+    max_logprobs: int | None = Field(
+        None,
+        ge=0,
+        description="logprobs, top_logprobs, prompt_logprobs; None: vLLM's max_logprobs",
+    )
+
+
 class Security(Block):
     """What an application's door lets in; all of it may be left out."""
 
+    keys: KeysFrom | None = Field(None, description="who may ask; None: everybody")
+    limits: Limits = Limits()
     extra_paths: list[str] = Field(
         [],
         description="paths that are served beside those that always are: '/tokenize', with a"

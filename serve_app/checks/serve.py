@@ -21,6 +21,7 @@ from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, 
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.llm import check_entry, describe
 from serve_app.checks.scaling import override_problems, scaling_notes
+from serve_app.checks.security import check_security
 from serve_app.checks.shapes import ARGS, ENTRY, REFINEMENTS
 from serve_app.checks.values import line, value_problems
 from serve_app.config import SECURITY
@@ -147,8 +148,14 @@ def _check_args(args: Any, where: str, target: Target, findings: Findings) -> li
                 findings.add(_live_problems(deployment.get("user_config"), own))
             entries.append(entry)
     findings.add(_repeated_models(entries, place))
+    check_security(security, _classes(entries), f"{where}.{SECURITY}", target, findings)
     _check_way_in(args, entries, where, target, findings)
     return entries
+
+
+def _classes(entries: list[dict[str, Any]]) -> list[list[str]]:
+    blocks = [entry.get("classes") for entry in entries]
+    return [list(block) for block in blocks if isinstance(block, dict)]
 
 
 def _read_entry(path: str, where: str, target: Target, findings: Findings) -> Any:

@@ -45,6 +45,7 @@ MAY_IMPORT_RAY = {
     "replicas/server.py",
     "replicas/emulated_server.py",
     "replicas/metrics.py",
+    "replicas/door_metrics.py",
 }
 MAY_IMPORT_VLLM = ("replicas/", "benchmarks/", "serve_app/checks/")
 

@@ -16,7 +16,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.app import build_app
 from vllm.entrypoints.launchers.cli_args import FrontendArgs
 
-from replicas.door.door import Door
+from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.paths import ALWAYS
 from replicas.door.settings import parse_security
@@ -68,7 +68,7 @@ async def served(app: Any, door_refuses: Any = ("no_such_path", "no_such_method"
 
 
 def with_door(app: Any, **block: Any) -> Any:
-    _add_middleware_to_built_app(app, DoorMiddleware, door=Door(parse_security(block)))
+    _add_middleware_to_built_app(app, DoorMiddleware, door=Door(Rules(parse_security(block))))
     return app
 
 

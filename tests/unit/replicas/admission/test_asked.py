@@ -106,3 +106,48 @@ def test_it_survives_the_way_between_processes() -> None:
     error = BadRequestError("priority", "no", 431)
     again = pickle.loads(pickle.dumps(error))
     assert (again.param, again.status, str(again)) == ("priority", 431, "priority: no")
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "name", "named"),
+    [
+        ({}, {}, "batch", False),
+        ({}, {"service_tier": "auto"}, "batch", True),
+        ({}, {"service_tier": "default"}, "batch", True),
+        ({}, {"service_tier": "silver"}, "silver", True),
+        ({"x-llm-d-inference-objective": "silver"}, {"service_tier": "gold"}, "silver", True),
+    ],
+)
+def test_a_keys_first_class_is_that_of_its_requests(
+    headers: Any, body: Any, name: str, named: bool
+) -> None:
+    known = {"x-brimful-classes": "batch,silver", **headers}
+    one = read_request(known, body, CLASSES, 0.0)
+    assert (one.name, one.named) == (name, named)
+    assert one.priority == CLASSES.by_name[name].priority
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "param", "said"),
+    [
+        ({}, {"service_tier": "gold"}, 403, "service_tier", "'gold' is not for this API key"),
+        ({"x-llm-d-inference-objective": "gold"}, {}, 403, "x-llm-d-inference-objective", "'gold'"),
+        ({}, {"service_tier": "glod"}, 400, "service_tier", "'glod' is not a class"),
+        ({}, {"priority": -9}, 403, "priority", "this API key may not choose one"),
+        ({"x-vllm-priority": "-9"}, {}, 403, "x-vllm-priority", "this API key may not choose one"),
+        ({"x-brimful-classes": "other"}, {}, 403, "service_tier", "this API key is for class"),
+    ],
+)
+def test_what_a_key_may_not_ask_for_is_a_403(
+    headers: Any, body: Any, status: int, param: str, said: str
+) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        read_request({"x-brimful-classes": "batch,silver", **headers}, body, CLASSES, 0.0)
+    assert (refused.value.status, refused.value.param) == (status, param)
+    assert str(refused.value).startswith(f"{param}: {said}")
+
+
+def test_without_classes_a_keys_classes_mean_nothing() -> None:
+    known = {"x-brimful-classes": "batch"}
+    one = read_request(known, {"priority": 3}, CLASSES, 0.0, named_classes=False)
+    assert (one.name, one.priority) == (CLASSES.default, 3)

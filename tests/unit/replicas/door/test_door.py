@@ -13,7 +13,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from replicas.door.door import Door
+from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.settings import parse_security
 
@@ -47,7 +47,7 @@ def client_of(door: Door, prefix: str = "") -> httpx.AsyncClient:
 
 
 def door_of(**block: Any) -> Door:
-    return Door(parse_security(block))
+    return Door(Rules(parse_security(block)))
 
 
 async def test_what_is_served_comes_through() -> None:
@@ -79,7 +79,7 @@ async def test_a_path_that_was_opened_while_it_runs_is_served() -> None:
     door = door_of()
     async with client_of(door) as client:
         assert (await client.get("/version")).status_code == 404
-        door.configure(parse_security({"extra_paths": ["GET /version"]}))
+        door.rules = Rules(parse_security({"extra_paths": ["GET /version"]}))
         assert (await client.get("/version")).status_code == 200
         assert (await client.post("/version")).status_code == 405
 

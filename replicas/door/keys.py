@@ -1,0 +1,152 @@
+"""Who may ask: bearer keys by name. Pure. No message of this module repeats what a file holds."""
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import yaml
+
+from controller.classes import NAME
+from controller.errors import ConfigError
+from controller.yaml_text import Loader
+
+LEAST_LENGTH = 16  # of a key; a shorter one can be guessed
+# What RFC 6750 lets stand after "Bearer".
+KEY = re.compile(rf"[A-Za-z0-9._~+/-]{{{LEAST_LENGTH},512}}={{0,2}}")
+HASHED = "sha256:"
+DIGEST = re.compile(r"[0-9a-fA-F]{64}")
+MOST_KEYS = 10_000
+OPTIONS = ("classes", "max_in_flight")
+LINE = "NAME KEY [classes=A,B] [max_in_flight=N]"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One client's key, of which only its digest is kept.
+
+    Args:
+        classes: the classes it may name, the first of which its requests have where they name none;
+            empty: any, and the default one.
+        max_in_flight: requests of it that a process serves at once, at most; None: any number.
+    """
+
+    name: str
+    digest: bytes = field(repr=False)
+    classes: tuple[str, ...] = ()
+    max_in_flight: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """All keys that are good now."""
+
+    keys: tuple[Key, ...]
+
+    def find(self, token: bytes) -> Key | None:
+        """The key that a client showed; compared with all of them, for the same time each."""
+        shown = sha256(token).digest()
+        found = None
+        for key in self.keys:
+            if secrets.compare_digest(key.digest, shown):
+                found = key
+        return found
+
+
+def parse_keys(text: str, where: str) -> KeyRing:
+    """The keys in a file's or variable's text: YAML (``keys: [{name, key | sha256, ...}]``), or a
+    line for each (``LINE``; semicolons end a line, too; ``#`` begins a comment).
+
+    Raises:
+        ConfigError: each problem with its place, and nothing of what stands there.
+    """
+    try:
+        data = yaml.load(text, Loader)
+    except (yaml.YAMLError, RecursionError):
+        data = None  # lines, or said below to be neither
+    entries = _of_yaml(data, where) if isinstance(data, dict | list) else _of_lines(text)
+    found: list[str] = []
+    keys: list[Key] = []
+    for place, entry in entries:
+        try:
+            keys.append(_key(entry, f"{where}: {place}"))
+        except ConfigError as error:
+            found += error.problems
+    if not entries:
+        found.append(f"{where}: holds no key; a line for each: {LINE}")
+    if len(entries) > MOST_KEYS:
+        found.append(f"{where}: {len(entries)} keys; at most {MOST_KEYS} are allowed")
+    for what, values in (("name", [k.name for k in keys]), ("key", [k.digest for k in keys])):
+        if len(set(values)) < len(values):
+            found.append(f"{where}: a {what} stands there twice")
+    if found:
+        raise ConfigError(found)
+    return KeyRing(tuple(keys))
+
+
+def _of_yaml(data: Any, where: str) -> list[tuple[str, Mapping[str, Any]]]:
+    listed = data.get("keys") if isinstance(data, dict) and len(data) == 1 else None
+    if not isinstance(listed, list):
+        raise ConfigError([f"{where}: as YAML, it must hold one key, `keys`, with a list"])
+    return [(f"keys[{index}]", entry) for index, entry in enumerate(listed)]
+
+
+def _of_lines(text: str) -> list[tuple[str, Mapping[str, Any]]]:
+    entries: list[tuple[str, Mapping[str, Any]]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        for part in line.partition("#")[0].split(";"):
+            words = part.split()
+            if words:
+                entries.append((f"line {number}", _of_words(words)))
+    return entries
+
+
+def _of_words(words: list[str]) -> Mapping[str, Any]:
+    name, *rest = words
+    entry: dict[str, Any] = {"name": name}
+    if rest:
+        hashed = rest[0].startswith(HASHED)
+        entry["sha256" if hashed else "key"] = rest[0].removeprefix(HASHED)
+    for word in rest[1:]:
+        option, _, value = word.partition("=")
+        if option == "classes":
+            entry[option] = value.split(",")
+        elif option == "max_in_flight" and value.isascii() and value.isdigit():
+            entry[option] = int(value[:9])
+        else:
+            entry[""] = None
+    return entry
+
+
+def _key(entry: Any, place: str) -> Key:
+    if not isinstance(entry, Mapping):
+        raise ConfigError([f"{place}: must be a mapping with `name` and `key` or `sha256`"])
+    found = []
+    if set(entry) - {"name", "key", "sha256", *OPTIONS}:
+        found.append(f"{place}: has a key that is not known")
+    name, key, digest = entry.get("name"), entry.get("key"), entry.get("sha256")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        found.append(f"{place}: name: must be up to 64 letters, digits, . _ -")
+    if (key is None) == (digest is None):
+        found.append(f"{place}: needs either the key or its sha256")
+    elif digest is not None and not (isinstance(digest, str) and DIGEST.fullmatch(digest)):
+        found.append(f"{place}: sha256: must be 64 hexadecimal digits")
+    elif key is not None and not (isinstance(key, str) and KEY.fullmatch(key)):
+        found.append(
+            f"{place}: key: must be text of {LEAST_LENGTH} to 512 letters, digits, - . _ ~ + /"
+        )
+    classes = entry.get("classes") or []
+    if not isinstance(classes, list) or not all(
+        isinstance(c, str) and NAME.fullmatch(c) for c in classes
+    ):
+        found.append(f"{place}: classes: must be a list of names of classes")
+    most = entry.get("max_in_flight")
+    if most is not None and (type(most) is not int or most < 1):
+        found.append(f"{place}: max_in_flight: must be a whole number from 1")
+    if found:
+        raise ConfigError(found)
+    assert isinstance(name, str)
+    hashed = sha256(key.encode()).digest() if key is not None else bytes.fromhex(str(digest))
+    return Key(name, hashed, tuple(classes), most)

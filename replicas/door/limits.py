@@ -1,0 +1,93 @@
+"""What one request may ask for: of its fields, those that multiply what it costs. Pure.
+
+vLLM's own bounds hold beside these: the model's length, ``max_logprobs``.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controller.validation import shown
+from replicas.admission.asked import BadRequestError
+from replicas.door.settings import Limits
+
+TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+LOGPROBS = ("logprobs", "top_logprobs", "prompt_logprobs")
+PROMPTS = ("prompt", "prompt_embeds", "input")
+# By which field a request says how many tokens it wants, where vLLM would otherwise go on to the
+# model's length; the first is written where none is there.
+UNBOUNDED = {
+    "/v1/chat/completions": ("max_completion_tokens", "max_tokens"),
+    "/v1/responses": ("max_output_tokens",),
+}
+
+
+def check_fields(fields: Mapping[str, Any], limits: Limits) -> None:
+    """Refuse a request that asks for more than it may.
+
+    Raises:
+        BadRequestError: naming the field, its value and the limit.
+    """
+    for name, asked, most, key in _asked(fields, limits):
+        if most is not None and asked > most:
+            raise BadRequestError(
+                name,
+                f"{shown(fields[name])} is not allowed: at most {most}"
+                f" (security.limits.{key} of this server)",
+            )
+
+
+def _asked(
+    fields: Mapping[str, Any], limits: Limits
+) -> Iterator[tuple[str, float, int | None, str]]:
+    yield "n", _number(fields.get("n")), limits.max_n, "max_n"
+    for name in TOKENS:
+        yield name, _number(fields.get(name)), limits.max_tokens, "max_tokens"
+    for name in LOGPROBS:
+        number = _number(fields.get(name))
+        asked = math.inf if number == -1 else number  # vLLM's word for the whole vocabulary
+        yield name, asked, limits.max_logprobs, "max_logprobs"
+    for name in PROMPTS:
+        yield name, _prompts(fields.get(name)), limits.max_prompts, "max_prompts"
+
+
+def _number(value: Any) -> float:
+    """As vLLM's models would read it, text too; 0 for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return 0.0
+    try:
+        number = float(value)
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        return 0.0
+    return 0.0 if math.isnan(number) else number
+
+
+def _prompts(value: Any) -> int:
+    """How many prompts a field holds: a list of token ids is one."""
+    if not isinstance(value, list):
+        return 0
+    several = any(isinstance(item, str | list | dict) for item in value)
+    return len(value) if several else 1
+
+
+def bounded(path: str, fields: Mapping[str, Any], limits: Limits) -> bytes | None:
+    """The body with the limit on tokens written into it; None where it says how many it wants.
+
+    Args:
+        path: without the application's prefix.
+    """
+    if limits.max_tokens is None:
+        return None
+    if path == "/v1/completions":
+        # Without the field vLLM generates 16 tokens; with null as many as fit.
+        wanted = None if "max_tokens" in fields and fields["max_tokens"] is None else True
+        names: tuple[str, ...] = ("max_tokens",)
+    else:
+        names = UNBOUNDED.get(path, ())
+        wanted = next((True for name in names if fields.get(name) is not None), None)
+    if wanted or not names:
+        return None
+    return json.dumps({**fields, names[0]: limits.max_tokens}).encode()

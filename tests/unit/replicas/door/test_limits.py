@@ -1,0 +1,92 @@
+"""What one request may ask for."""
+
+import json
+from typing import Any
+
+import pytest
+
+from replicas.admission.asked import BadRequestError
+from replicas.door.limits import bounded, check_fields
+from replicas.door.settings import Limits
+
+TIGHT = Limits(max_n=4, max_prompts=3, max_tokens=100, max_logprobs=5)
+BIG = 10**400
+
+
+@pytest.mark.parametrize(
+    ("fields", "key"),
+    [
+        ({"n": 5}, "max_n"),
+        ({"n": 5.0}, "max_n"),
+        ({"n": "5"}, "max_n"),
+        ({"n": " 5.0 "}, "max_n"),
+        ({"n": "5_0"}, "max_n"),
+        ({"n": BIG}, "max_n"),
+        ({"n": 1e308}, "max_n"),
+        ({"n": float("inf")}, "max_n"),
+        ({"max_tokens": 101}, "max_tokens"),
+        ({"max_completion_tokens": 101}, "max_tokens"),
+        ({"max_output_tokens": 101}, "max_tokens"),
+        ({"logprobs": 6}, "max_logprobs"),
+        ({"logprobs": True, "top_logprobs": 6}, "max_logprobs"),
+        ({"prompt_logprobs": -1}, "max_logprobs"),
+        ({"prompt": ["a"] * 4}, "max_prompts"),
+        ({"prompt": [[1], [2], [3], [4]]}, "max_prompts"),
+        ({"prompt": [1, 2, 3, "a"]}, "max_prompts"),
+        ({"input": ["a"] * 4}, "max_prompts"),
+        ({"prompt_embeds": ["a"] * 4}, "max_prompts"),
+    ],
+)
+def test_more_than_it_may_is_refused_with_field_value_and_limit(fields: Any, key: str) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        check_fields(fields, TIGHT)
+    name = list(fields)[-1]
+    most = getattr(TIGHT, key)
+    assert (refused.value.param, refused.value.status) == (name, 400)
+    assert str(refused.value).startswith(f"{name}: ")
+    assert f"at most {most} (security.limits.{key} of this server)" in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"n": 4, "max_tokens": 100, "logprobs": 5, "prompt": ["a", "b", "c"]},
+        {"n": None, "max_tokens": None, "logprobs": None, "prompt": None},
+        {"n": "x", "max_tokens": [], "logprobs": True, "prompt": {}},  # vLLM refuses these
+        {"n": float("nan")},
+        {"n": -5},
+        {"prompt": list(range(5000))},  # one prompt, as token ids
+        {"prompt": "a" * 5000},
+        {"messages": [{}] * 100},
+    ],
+)
+def test_anything_else_is_for_vllm_to_judge(fields: dict[str, Any]) -> None:
+    check_fields(fields, TIGHT)
+
+
+def test_the_defaults_are_those_of_openai() -> None:
+    check_fields({"n": 128, "max_tokens": 10**6, "logprobs": 50, "prompt": ["a"] * 2048}, Limits())
+    for fields in ({"n": 129}, {"prompt": ["a"] * 2049}, {"input": ["a"] * 2049}):
+        with pytest.raises(BadRequestError):
+            check_fields(fields, Limits())
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "written"),
+    [
+        ("/v1/chat/completions", {"messages": []}, {"max_completion_tokens": 100}),
+        ("/v1/chat/completions", {"max_tokens": None}, {"max_completion_tokens": 100}),
+        ("/v1/chat/completions", {"max_tokens": 7}, None),
+        ("/v1/chat/completions", {"max_completion_tokens": 7}, None),
+        ("/v1/responses", {"input": "a"}, {"max_output_tokens": 100}),
+        ("/v1/completions", {"prompt": "a"}, None),  # vLLM generates 16 tokens then
+        ("/v1/completions", {"max_tokens": None}, {"max_tokens": 100}),
+        ("/v1/embeddings", {"input": "a"}, None),
+    ],
+)
+def test_who_says_no_number_of_tokens_gets_the_limit(path: str, fields: Any, written: Any) -> None:
+    body = bounded(path, fields, TIGHT)
+    assert (body and json.loads(body)) == (written and {**fields, **written})
+    assert bounded(path, fields, Limits()) is None
