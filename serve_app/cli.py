@@ -25,12 +25,16 @@ COMMANDS = {
         "benchmarks.replay.command",
         "what a policy would make of a workload; needs no accelerator",
     ),
+    "fleet": (
+        "benchmarks.fleet.command",
+        "what an autoscaling policy would make of a day; needs no accelerator",
+    ),
     "tiny-model": ("benchmarks.live.tiny_model", "a small random-weight model to try things with"),
 }
 # Packages that some commands need: the extra of ours that brings each.
 EXTRAS = {
     "matplotlib": "plot",
-    **dict.fromkeys(("vllm", "torch", "transformers", "tokenizers"), "cpu` or `gpu"),
+    **dict.fromkeys(("vllm", "torch", "transformers", "tokenizers", "numba"), "cpu` or `gpu"),
 }
 FAILED, INTERRUPTED, PIPE_CLOSED = 2, 130, 141  # the last two as a shell reports the signals
 

@@ -23,6 +23,8 @@ LAYERS = (
     "benchmarks/virtual",
     "benchmarks/baselines",
     "benchmarks/replay",
+    "benchmarks/fleet/rivals",
+    "benchmarks/fleet",
     "benchmarks/contests",
     "benchmarks/live",
     "benchmarks/routing",

@@ -1,0 +1,154 @@
+"""``brimful fleet``: a fleet that follows a day of demand, by policies, in virtual time."""
+
+import argparse
+import json
+import logging
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from benchmarks.fleet.days import CONVERSATION, PEAK_REPLICAS, Day, find_days
+from benchmarks.fleet.outcome import SHARE
+from benchmarks.replay.values import count, number, seed
+from controller.config import Sla
+from controller.errors import ConfigError
+from controller.validation import parse
+from replicas.profile_file import load_profile
+from serve_app.tables import console_for, new_table
+
+if TYPE_CHECKING:
+    from benchmarks.fleet.contest import Course, Result
+    from benchmarks.fleet.outcome import Outcome
+
+MOST_REPLICAS = 200
+PROFILE, ITL_MS, TTFT_MS = "paper-fig3", 100.0, 2000.0
+POLICIES = ("brimful", "ray:target_ongoing_requests=20", "oracle")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument(
+        "--day",
+        nargs="+",
+        default=["day-1"],
+        metavar="DAY",
+        help="day-1 to day-14 (of a real service), azure, bursts, step, flash, all, or FILE.json"
+        " (the format of configs/traffic/days.json) (default: day-1)",
+    )
+    parser.add_argument(
+        "--policy",
+        nargs="+",
+        default=list(POLICIES),
+        metavar="SPEC",
+        help="NAME[:key=value,...]: brimful (keys of the scaling block), ray, queue-depth, wva,"
+        " dynamo-throughput, dynamo-load, and oracle, which knows the future; keys of Ray Serve's"
+        f" autoscaling_config for all (default: {' '.join(POLICIES)})",
+    )
+    parser.add_argument(
+        "--workload",
+        default=CONVERSATION,
+        metavar="SPEC",
+        help="lengths for days of a file, as `brimful replay` takes them (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--peak",
+        type=number(0.1, MOST_REPLICAS),
+        default=PEAK_REPLICAS,
+        metavar="REPLICAS",
+        help="how many replicas' capacity the highest step of a file's day asks for (default: 20)",
+    )
+    parser.add_argument(
+        "--profile", default=PROFILE, metavar="SPEC", help="step times (default: %(default)s)"
+    )
+    parser.add_argument("--itl", type=number(0.1, 1e5), default=ITL_MS, metavar="MS")
+    parser.add_argument("--ttft", type=number(1, 1e6), default=TTFT_MS, metavar="MS")
+    parser.add_argument(
+        "--startup", type=number(0, 3600), default=100.0, metavar="S", help="of a replica"
+    )
+    parser.add_argument("--min-replicas", type=int, default=1, metavar="N")
+    parser.add_argument("--max-replicas", type=int, default=40, metavar="N")
+    parser.add_argument("--tick", type=number(1, 60), default=10.0, metavar="S", help="of decisions")
+    parser.add_argument("--seed", type=seed, default=0, help="of all that is random")
+    parser.add_argument("--json", action="store_true", help="a JSON object a line instead")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="demand, replicas and attainment, of one day"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate, print, draw.
+
+    Raises:
+        ConfigError: naming what is wrong with the arguments or the files.
+    """
+    days = find_days(args.day, args.workload, args.peak)
+    if args.plot and len(days) > 1:
+        raise ConfigError([f"--plot {args.plot}: is not allowed with {len(days)} days: one"])
+    quiet()
+    from benchmarks.fleet.contest import Course, result
+    from benchmarks.fleet.policies import ORACLE, check_bounds, parse_policy
+    from benchmarks.fleet.simulate import Ground
+
+    bounds = {"min_replicas": args.min_replicas, "max_replicas": args.max_replicas}
+    check_bounds(bounds, "bounds")
+    if args.max_replicas > MOST_REPLICAS:
+        problem = f"--max-replicas {args.max_replicas}: is not allowed: at most {MOST_REPLICAS}"
+        raise ConfigError([problem])
+    sla = parse(Sla, {"itl_ms": args.itl, "ttft_ms": args.ttft}, "sla")
+    ground = Ground(load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed)
+    for spec in args.policy:  # all of them before the first takes its time
+        if spec != ORACLE:
+            parse_policy(spec, ground, bounds)
+    for day in days:
+        course = Course(day, ground, bounds)
+        outcomes = [(spec, _outcome(course, spec)) for spec in args.policy]
+        results = [result(day, spec, outcome) for spec, outcome in outcomes]
+        if args.json:
+            for one in results:
+                print(json.dumps(one.to_json()), flush=True)
+        else:
+            _table(day, course, results)
+        if args.plot:
+            from benchmarks.fleet.plots import plot
+
+            plot(course, outcomes, args.plot)
+            print(f"plot: {args.plot}", file=sys.stderr)
+    return 0
+
+
+def quiet() -> None:
+    """Keep what Ray Serve says of every policy it loads, and every decision, off the screen."""
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="ray.*")
+    from ray.serve._private.constants import SERVE_LOGGER_NAME
+
+    logging.getLogger(SERVE_LOGGER_NAME).setLevel(logging.ERROR)
+
+
+def _outcome(course: "Course", spec: str) -> "Outcome":
+    seconds = int(course.day.seconds)
+    text = f"{course.day.name} {spec.partition(':')[0]}"
+    with tqdm(total=seconds, desc=text, unit=" s", leave=False, disable=None) as bar:
+        return course.outcome(spec, lambda passed: bar.update(int(passed)))
+
+
+def _table(day: Day, course: "Course", results: "list[Result]") -> None:
+    table = new_table(
+        ("policy",), ["in SLA", "replica-\nhours", "reversals\n/h", "back inside\ns"]
+    )
+    table.title = (
+        f"{day.name}: {len(course.requests.arrival_s):,} requests, one replica carries"
+        f" {course.capacity_per_s:.2f}/s; hours count from {SHARE:.0%} inside the SLA"
+    )
+    for one in results:
+        cells: list[Any] = [
+            f"{one.attainment:.2%}",
+            f"{one.replica_hours:.1f}" if one.keeps else f"({one.replica_hours:.1f})",
+            f"{one.reversals_per_h:.2f}",
+            "" if one.back_s is None else f"{one.back_s:.0f}",
+        ]
+        table.add_row(one.spec, *cells)
+    console_for(table, wide=False).print(table)

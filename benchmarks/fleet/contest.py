@@ -1,0 +1,172 @@
+"""Each policy on each day at its best constants, which are searched for that very day."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any
+
+from benchmarks.fleet.days import Day
+from benchmarks.fleet.outcome import SHARE, Outcome
+from benchmarks.fleet.plan import capacity_per_s, plan
+from benchmarks.fleet.policies import ORACLE, OURS, RAY, parse_policy
+from benchmarks.fleet.simulate import Ground, Progress, simulate
+from benchmarks.fleet.traffic import Requests, draw
+from benchmarks.workloads.catalog import load_workload
+
+BOUNDS = {"min_replicas": 1, "max_replicas": 40}
+FIRST_SHARE = 0.8  # of their capacity: what the replicas are asked for that stand at the beginning
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What is tried of a policy.
+
+    Args:
+        key, values: the constant that sets how tight it is, the most generous value first.
+        sides: other settings; each is combined with each.
+    """
+
+    key: str
+    values: tuple[float, ...]
+    sides: Mapping[str, tuple[Any, ...]]
+
+
+_DELAYS = {"upscale_delay_s": (0,), "downscale_delay_s": (60, 180, 600)}
+GRIDS = {
+    OURS: Grid(
+        "target_utilization", (0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0), _DELAYS
+    ),
+    RAY: Grid(
+        "target_ongoing_requests", (6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 55, 60), _DELAYS
+    ),
+    "queue-depth": Grid(
+        "target", (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0),
+        {**_DELAYS, "step_down": (0.05, 0.2)},
+    ),
+    "wva": Grid(
+        "kv_threshold", (0.05, 0.08, 0.11, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.65, 0.8),
+        _DELAYS,
+    ),
+    "dynamo-throughput": Grid(
+        "engine", (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1),
+        {
+            "upscale_delay_s": (0,), "downscale_delay_s": (0, 300), "interval_s": (60, 180),
+            "predictor": ("constant", "trend"),
+        },
+    ),
+    "dynamo-load": Grid(
+        "itl_s", (0.03, 0.035, 0.04, 0.045, 0.05, 0.055, 0.06, 0.07, 0.08, 0.09, 0.1),
+        {"upscale_delay_s": (0,), "downscale_delay_s": (0, 120), "sensitivity": (0.8, 0.9)},
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One policy's day in figures; ``spec`` has the constants.
+
+    Args:
+        back_s: until arrivals were inside the SLA again after what the day brought suddenly; None:
+            it brought nothing sudden; infinite: never.
+    """
+
+    day: str
+    policy: str
+    spec: str
+    attainment: float
+    replica_hours: float
+    reversals_per_h: float
+    back_s: float | None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether enough requests were inside the SLA for the hours to count."""
+        return self.attainment >= SHARE
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Course:
+    """One day drawn once, for all policies alike."""
+
+    def __init__(self, day: Day, ground: Ground, bounds: Mapping[str, int] = BOUNDS) -> None:
+        workload = load_workload(day.workload)
+        self.day, self.ground, self.bounds = day, ground, dict(bounds)
+        self.capacity_per_s = capacity_per_s(workload, ground)
+        rates = day.scaled(self.capacity_per_s)
+        self.requests: Requests = draw(rates, workload, ground.seed)
+        self.rates = rates
+        first = rates.rate_per_s[0] / self.capacity_per_s / FIRST_SHARE
+        least, most = bounds["min_replicas"], bounds["max_replicas"]
+        self.replicas = min(max(round(first), least, 1), most)
+
+    def outcome(self, spec: str, progress: Progress = lambda seconds: None) -> Outcome:
+        """What a policy makes of it.
+
+        Raises:
+            ConfigError: there is no such policy, or a setting of it is wrong.
+        """
+        if spec == ORACLE:
+            return plan(
+                self.requests,
+                self.capacity_per_s,
+                self.ground,
+                seconds=self.day.seconds,
+                replicas=self.replicas,
+                bounds=self.bounds,
+            ).outcome
+        policy = parse_policy(spec, self.ground, self.bounds)
+        return simulate(
+            self.requests,
+            policy.autoscaling,
+            self.ground,
+            seconds=self.day.seconds,
+            replicas=self.replicas,
+            reads=policy.reads,
+            progress=progress,
+        )
+
+    def result(self, spec: str) -> Result:
+        """The same in figures."""
+        return result(self.day, spec, self.outcome(spec))
+
+
+def result(day: Day, spec: str, outcome: Outcome) -> Result:
+    """An outcome in figures."""
+    back_s = None if day.event_s is None else outcome.back_inside_s(day.event_s)
+    return Result(
+        day.name, spec.partition(":")[0], spec, outcome.attainment, outcome.replica_hours,
+        outcome.reversals_per_h, back_s,
+    )  # fmt: skip
+
+
+def tune(name: str, grid: Grid, run: Callable[[str], Result]) -> Result:
+    """The cheapest setting that keeps the SLA for enough requests; else the one that keeps most.
+
+    For each combination of the sides the tightest value that still keeps it is found by halving, as
+    hours fall and attainment with them from one value to the next.
+    """
+    tried: list[Result] = []
+    for sides in product(*grid.sides.values()):
+        settings = dict(zip(grid.sides, sides, strict=True))
+        low, high = -1, len(grid.values)
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = run(spec_of(name, {grid.key: grid.values[middle], **settings}))
+            tried.append(found)
+            low, high = (middle, high) if found.keeps else (low, middle)
+    return best(tried)
+
+
+def best(tried: Sequence[Result]) -> Result:
+    """The cheapest of those that keep the SLA; where none does, the one that keeps most."""
+    keeping = [r for r in tried if r.keeps]
+    if keeping:
+        return min(keeping, key=lambda r: r.replica_hours)
+    return max(tried, key=lambda r: r.attainment)
+
+
+def spec_of(name: str, settings: Mapping[str, Any]) -> str:
+    """As ``--policy`` takes it."""
+    return f"{name}:{','.join(f'{key}={value}' for key, value in settings.items())}"

@@ -1,0 +1,145 @@
+"""Ray Serve's own autoscaling in virtual time: the installed class, on a clock of ours.
+
+``DeploymentAutoscalingState`` aggregates what replicas publish, calls the policy with its
+``AutoscalingContext`` and applies factors, delays and bounds; nothing of it is done again here. It
+reads the time from the module ``time``, in whose place a clock is put while it is called.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ray.serve._private.autoscaling_state as autoscaling_state
+import ray.serve.autoscaling_policy as autoscaling_policy
+from ray.serve._private.common import (
+    RUNNING_REQUESTS_KEY,
+    DeploymentHandleSource,
+    DeploymentID,
+    HandleMetricReport,
+    ReplicaID,
+    ReplicaMetricReport,
+    TimeStampedValue,
+)
+from ray.serve._private.config import DeploymentConfig
+from ray.serve._private.deployment_info import DeploymentInfo
+from ray.serve.config import AutoscalingConfig
+
+Sample = Mapping[str, float]
+READ_IN = (autoscaling_state, autoscaling_policy)  # modules of Ray Serve that read the time
+
+
+class Clock:
+    """Stands in for the module ``time``: both of its clocks are the virtual one."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def time(self) -> float:
+        return self.now_s
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@contextmanager
+def on(clock: Clock) -> Iterator[None]:
+    """Let Ray Serve's autoscaling read this clock."""
+    real: list[Any] = [module.time for module in READ_IN]
+    for module in READ_IN:
+        module.time = clock
+    try:
+        yield
+    finally:
+        for module, time in zip(READ_IN, real, strict=True):
+            module.time = time
+
+
+class RayAutoscaler:
+    """Decides the number of replicas of one deployment, as Ray Serve's controller would.
+
+    Args:
+        autoscaling: Ray Serve's ``autoscaling_config``, with the policy in it.
+        replicas: to begin with.
+    """
+
+    def __init__(self, autoscaling: Mapping[str, Any], replicas: int, clock: Clock) -> None:
+        self._clock = clock
+        self._deployment = DeploymentID("fleet", "fleet")
+        self.config = AutoscalingConfig.model_validate(dict(autoscaling))
+        self._state = autoscaling_state.DeploymentAutoscalingState(self._deployment)
+        info = DeploymentInfo(
+            deployment_config=DeploymentConfig(autoscaling_config=self.config),
+            replica_config=None,
+            start_time_ms=0,
+            deployer_job_id="",
+        )
+        with on(clock):
+            self.target = self._state.register(info, replicas)
+        self._samples: dict[str, deque[tuple[float, Sample]]] = {}
+        self._queued: deque[tuple[float, float]] = deque()
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the policy keeps between two decisions."""
+        return dict(self._state._policy_state or {})
+
+    def observe(self, samples: Mapping[str, Sample], queued: float) -> None:
+        """What each running replica publishes now; ``RUNNING_REQUESTS_KEY`` is Ray's own.
+
+        Args:
+            queued: requests that no replica has taken yet.
+        """
+        now_s, since_s = self._clock.now_s, self._clock.now_s - self.config.look_back_period_s
+        self._samples = {
+            name: _recent(self._samples.get(name, deque()), (now_s, sample), since_s)
+            for name, sample in samples.items()
+        }
+        ids = {name: ReplicaID(name, self._deployment) for name in samples}
+        self._state.update_running_replica_ids(list(ids.values()))
+        for name, kept in self._samples.items():
+            newest = kept[-1][1]
+            series = {
+                key: [TimeStampedValue(at, s[key]) for at, s in kept if key in s] for key in newest
+            }
+            self._state.record_request_metrics_for_replica(
+                ReplicaMetricReport(ids[name], series, now_s)
+            )
+        self._queued = _recent(self._queued, (now_s, queued), since_s)
+        self._state.record_request_metrics_for_handle(
+            HandleMetricReport(
+                deployment_id=self._deployment,
+                handle_id="router",
+                actor_id="",
+                handle_source=DeploymentHandleSource.UNKNOWN,
+                queued_requests=[TimeStampedValue(at, value) for at, value in self._queued],
+                metrics={},
+                timestamp=now_s,
+            )
+        )
+
+    def decide(self) -> int:
+        """The new target; the one before it was ``target``."""
+        with on(self._clock):
+            decided = int(self._state.get_decision_num_replicas(self.target))
+            if decided > self.target:
+                self._state.record_scale_up()
+            elif decided < self.target:
+                self._state.record_scale_down()
+        self.target = decided
+        return decided
+
+
+def _recent(kept: deque[Any], newest: Any, since_s: float) -> deque[Any]:
+    kept.append(newest)
+    while kept[0][0] < since_s:
+        kept.popleft()
+    return kept
+
+
+ONGOING: str = RUNNING_REQUESTS_KEY
+
+
+def names(slots: Sequence[int], lives: Mapping[int, int]) -> list[str]:
+    """A replica's name: its slot, and which of those that stood there it is."""
+    return [f"r{slot}.{lives[slot]}" for slot in slots]

@@ -1,0 +1,59 @@
+import pytest
+
+from benchmarks.fleet.policies import NAMES, ORACLE, RIVALS, known, parse_policy
+from controller.errors import ConfigError
+from serve_app.config import AUTOSCALING_POLICY, parse_scaling
+from tests.unit.benchmarks.fleet.fleets import GROUND
+
+BOUNDS = {"min_replicas": 1, "max_replicas": 9}
+
+
+def test_ours_is_built_as_serve_app_builds_it() -> None:
+    policy = parse_policy("brimful:target_utilization=0.7,upscale_delay_s=5", GROUND, BOUNDS)
+    built = policy.autoscaling["policy"]
+    assert built["policy_function"] == AUTOSCALING_POLICY
+    expected = parse_scaling({"target_utilization": 0.7}).model_dump()
+    assert expected.items() <= built["policy_kwargs"].items()
+    assert policy.autoscaling["upscale_delay_s"] == 5 and policy.reads is None
+    assert policy.name == "brimful"
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_a_rival_gets_its_constants_and_what_it_knows_beforehand(name: str) -> None:
+    keys = [k for k in RIVALS[name].keys if k != "predictor"]
+    spec = ",".join(f"{key}=2" for key in keys)
+    policy = parse_policy(f"{name}:{spec}", GROUND, BOUNDS)
+    kwargs = policy.autoscaling["policy"]["policy_kwargs"]
+    assert kwargs == {**known(name, GROUND), **dict.fromkeys(keys, 2)}
+    assert policy.autoscaling["max_replicas"] == 9
+
+
+def test_dynamo_load_knows_the_line_of_the_steps() -> None:
+    line = known("dynamo-load", GROUND)
+    assert line == pytest.approx(
+        {"fixed_s": 0.02, "per_decode_s": 0.0005, "per_prefill_s": 0.0001}
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("rays", "policy: unknown"),
+        ("ray:target=3", "policy ray:target=3"),
+        ("ray:min_replicas", "'min_replicas' is not allowed: key=value"),
+        ("ray:target_ongoing_requests=many", "target_ongoing_requests='many' is not allowed"),
+        ("ray:min_replicas=10", "min_replicas=10 is not allowed: at most max_replicas=9"),
+        ("brimful:target_utilisation=0.7", "target_utilisation"),
+        ("brimful:target_utilization=1.7", "target_utilization"),
+        (f"{ORACLE}:step_s=3", "it plans for the day"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(spec: str, says: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_policy(spec, GROUND, BOUNDS)
+    (problem,) = raised.value.problems
+    assert says in problem
+
+
+def test_every_name_is_known() -> None:
+    assert set(NAMES) == {"brimful", "oracle", *RIVALS}
