@@ -88,6 +88,10 @@ bench-overload: install ## Up to ten times what a fleet carries, three classes, 
 bench-faults: install ## What becomes of requests when processes are killed under them (under 15 minutes; ARGS='--only router')
 	$(BIN)/python -m benchmarks.faults $(ARGS)
 
+.PHONY: bench-elastic
+bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 18 days (hours; ARGS='--day step' makes a part, and keeps it)
+	$(BIN)/python -m benchmarks.fleet $(ARGS)
+
 .PHONY: bench-startup
 bench-startup: install ## serve deploy to first token by phases, and memory by process (about 6 minutes)
 	$(BIN)/python -m benchmarks.startup $(ARGS)

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from benchmarks.fleet.days import CONVERSATION, PEAK_REPLICAS, Day, find_days
 from benchmarks.fleet.outcome import SHARE
-from benchmarks.replay.values import count, number, seed
+from benchmarks.replay.values import number, seed
 from controller.config import Sla
 from controller.errors import ConfigError
 from controller.validation import parse
@@ -70,7 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--min-replicas", type=int, default=1, metavar="N")
     parser.add_argument("--max-replicas", type=int, default=40, metavar="N")
-    parser.add_argument("--tick", type=number(1, 60), default=10.0, metavar="S", help="of decisions")
+    parser.add_argument(
+        "--tick", type=number(1, 60), default=10.0, metavar="S", help="of decisions"
+    )
     parser.add_argument("--seed", type=seed, default=0, help="of all that is random")
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead")
     parser.add_argument(
@@ -136,9 +138,7 @@ def _outcome(course: "Course", spec: str) -> "Outcome":
 
 
 def _table(day: Day, course: "Course", results: "list[Result]") -> None:
-    table = new_table(
-        ("policy",), ["in SLA", "replica-\nhours", "reversals\n/h", "back inside\ns"]
-    )
+    table = new_table(("policy",), ["in SLA", "replica-\nhours", "reversals\n/h", "back inside\ns"])
     table.title = (
         f"{day.name}: {len(course.requests.arrival_s):,} requests, one replica carries"
         f" {course.capacity_per_s:.2f}/s; hours count from {SHARE:.0%} inside the SLA"

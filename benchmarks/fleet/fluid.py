@@ -33,7 +33,7 @@ LATE_EVERY = 20  # one start in so many goes to a late one (replicas.queue_order
 def dense_s(engine: Engine, tokens: float) -> float:
     """Seconds of everything but attention at so many tokens."""
     knots, knot_s = engine.knots, engine.knot_s
-    right = min(max(np.searchsorted(knots, tokens), 1), len(knots) - 1)
+    right = min(max(int(np.searchsorted(knots, tokens)), 1), len(knots) - 1)
     t0, t1, s0, s1 = knots[right - 1], knots[right], knot_s[right - 1], knot_s[right]
     return s0 + (s1 - s0) * (max(tokens, knots[0]) - t0) / (t1 - t0)
 
@@ -44,7 +44,7 @@ def _tokens_in(engine: Engine, seconds: float) -> float:
     knots, knot_s = engine.knots, engine.knot_s
     if seconds <= knot_s[0]:
         return 0.0
-    right = min(max(np.searchsorted(knot_s, seconds), 1), len(knots) - 1)
+    right = min(max(int(np.searchsorted(knot_s, seconds)), 1), len(knots) - 1)
     t0, t1, s0, s1 = knots[right - 1], knots[right], knot_s[right - 1], knot_s[right]
     return t0 + (t1 - t0) * (seconds - s0) / (s1 - s0)
 
@@ -147,9 +147,8 @@ def _start(fleet: Fleet, slot: int, engine: Engine) -> None:
             break
         _append(fleet, slot, LATE, _take(fleet, slot, IN_TIME))
     lane = IN_TIME
-    if fleet.head[slot, IN_TIME] == NOBODY:
-        lane = LATE
-    elif fleet.head[slot, LATE] != NOBODY and fleet.starts[slot] % LATE_EVERY == LATE_EVERY - 1:
+    turn = fleet.starts[slot] % LATE_EVERY == LATE_EVERY - 1
+    if fleet.head[slot, LATE] != NOBODY and (turn or fleet.head[slot, IN_TIME] == NOBODY):
         lane = LATE
     request = fleet.head[slot, lane]
     wanted = held + fleet.input[request] + engine.mean_growth * (decodes + 1)
@@ -297,6 +296,4 @@ def run_until(fleet: Fleet, engine: Engine, until_s: float) -> None:
 @njit(cache=True)
 def is_empty(fleet: Fleet, slot: int) -> bool:
     """Whether a replica has nothing left to do."""
-    return (
-        fleet.decodes[slot] == 0 and fleet.waiting[slot] == 0 and fleet.prompt[slot] == NOBODY
-    )
+    return fleet.decodes[slot] == 0 and fleet.waiting[slot] == 0 and fleet.prompt[slot] == NOBODY

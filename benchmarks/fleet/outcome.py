@@ -53,9 +53,7 @@ class Outcome:
     def inside(self) -> NDArray[np.bool_]:
         """Whether each request met the SLA (``inside_sla``)."""
         requests = self.requests
-        return inside_sla(
-            requests.arrival_s, self.first_s, self.end_s, requests.output, self.sla
-        )
+        return inside_sla(requests.arrival_s, self.first_s, self.end_s, requests.output, self.sla)
 
     @property
     def attainment(self) -> float:
@@ -89,7 +87,9 @@ class Outcome:
         came = np.bincount(at, minlength=bins)
         good = np.bincount(at, weights=self.inside, minlength=bins)
         with np.errstate(invalid="ignore"):
-            return np.arange(bins) * window_s, np.where(came > 0, good / came, np.nan)
+            share = np.asarray(np.where(came > 0, good / came, np.nan), dtype=np.float64)
+        starts_s = np.arange(bins, dtype=np.float64) * window_s
+        return starts_s, share
 
     def back_inside_s(self, since_s: float, share: float = SHARE) -> float:
         """Seconds from ``since_s`` until ``share`` of arrivals is inside for ``QUIET_S`` on end.

@@ -52,9 +52,7 @@ def _attained(workload: Workload, ground: Ground, rate_per_s: float) -> float:
     for slot in range(TRIAL_REPLICAS):
         occupy(fleet, slot, 0.0)
     fluid.run_until(fleet, engine, 2 * TRIAL_S)
-    met = inside_sla(
-        requests.arrival_s, fleet.first_s, fleet.end_s, requests.output, ground.sla
-    )
+    met = inside_sla(requests.arrival_s, fleet.first_s, fleet.end_s, requests.output, ground.sla)
     return float(met.mean())
 
 

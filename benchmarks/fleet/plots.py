@@ -20,7 +20,7 @@ def plot(course: Course, outcomes: Sequence[tuple[str, Outcome]], path: Path) ->
     """
     drawn, (demand, replicas, attained) = figure(3, path)
     seconds = course.day.seconds
-    edges = np.arange(0.0, seconds + 60, 60.0)
+    edges = np.arange(0.0, seconds + 60, 60.0, dtype=np.float64)
     came, _ = np.histogram(course.requests.arrival_s, edges)
     demand.plot(edges[:-1] / 3600, came / 60, "grey", linewidth=0.6)
     demand.plot(edges / 3600, course.rates.at(edges), "black", linewidth=0.8)

@@ -163,7 +163,7 @@ def check_bounds(ray: Mapping[str, Any], where: str) -> None:
         ConfigError: naming both.
     """
     least, most = ray.get("min_replicas", 1), ray.get("max_replicas", 1)
-    if not (isinstance(least, int) and isinstance(most, int) and 0 <= least):
+    if not (isinstance(least, int) and isinstance(most, int) and least >= 0):
         raise ConfigError([f"{where}: min_replicas and max_replicas must be whole numbers from 0"])
     if least > most:
         raise ConfigError(

@@ -100,7 +100,8 @@ class Publisher:
         marks.append((now_s, arrivals))
         while len(marks) > 2 and marks[1][0] <= now_s - RATE_WINDOW_S:
             marks.pop(0)
-        (then_s, then), span_s = marks[0], now_s - marks[0][0]
+        (since_s, then) = marks[0]
+        span_s = now_s - since_s
         return (arrivals - then) / span_s if span_s > 0 else arrivals / RATE_WINDOW_S
 
     def _learn(self, now_s: float) -> None:
@@ -125,10 +126,10 @@ class Publisher:
         ready = max(int((fleet.status == READY).sum()), 1)
         last = fleet.done[max(done - ready * REQUESTS_KEPT, 0) : done]
         self._lengths = moments(fleet.input[last], fleet.output[last])
-        self._template = replace(self._template, **self._limits())
+        self._template = self._limits()
 
-    def _limits(self) -> dict[str, object]:
-        """Cap, capacity and reach as ``controller.fleet`` decides them for ``adaptive``."""
+    def _limits(self) -> ReplicaReport:
+        """A report with cap, capacity and reach as the controller decides them for `adaptive`."""
         engine, lengths, model = self._engine, self._lengths, self._model
         itl_s = self._sla.itl_s
         unreachable = itl_s is not None and out_of_reach(model, itl_s)
@@ -143,12 +144,14 @@ class Publisher:
                 cap = min(cap, sla_batch(model, lengths, itl_s))
         running = max(int(cap), 1)
         carried = capacity_per_s(model, lengths, running, itl_s)
-        return {
-            "max_running": running,
-            "lengths": lengths,
-            "sla_out_of_reach": unreachable,
-            "capacity_per_s": carried,
-        }
+        return replace(
+            self._template,
+            max_running=running,
+            lengths=lengths,
+            sla_out_of_reach=unreachable,
+            capacity_per_s=carried,
+            model=model,
+        )
 
 
 def moments(inputs: np.ndarray, outputs: np.ndarray) -> LengthMoments:

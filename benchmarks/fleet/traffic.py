@@ -60,9 +60,7 @@ class Rates:
         """Arrival times: Gamma gaps in what the rate has summed up to, a CV of each step's."""
         fine_s = np.linspace(0.0, self.seconds, 10 * len(self.rate_per_s) + 1)
         rate = self.at(fine_s)
-        summed = np.concatenate(
-            [[0.0], np.cumsum((rate[1:] + rate[:-1]) / 2 * np.diff(fine_s))]
-        )
+        summed = np.concatenate([[0.0], np.cumsum((rate[1:] + rate[:-1]) / 2 * np.diff(fine_s))])
         parts, at = [], 0.0
         for step, cv in enumerate(self.gap_cv):
             until = summed[10 * (step + 1)]

@@ -7,17 +7,17 @@ def made(spec: str, attainment: float, hours: float) -> Result:
     return Result("d", spec.partition(":")[0], spec, attainment, hours, 0.0, None)
 
 
-def test_the_tightest_value_that_keeps_the_sla_is_found_for_each_side() -> None:
+def test_the_tightest_value_that_keeps_the_sla_is_found_then_each_other_setting() -> None:
     asked: list[str] = []
 
     def run(spec: str) -> Result:
         asked.append(spec)
         value, delay = (float(part.partition("=")[2]) for part in spec.split(":")[1].split(","))
-        return made(spec, 1.0 if value <= (6 if delay else 4) else 0.5, 100 - value + delay)
+        return made(spec, 1.0 if value <= (6 if delay else 4) else 0.5, 100 - 3 * value + delay)
 
     grid = Grid("x", tuple(range(1, 11)), {"y": (0, 1)})
     assert tune("p", grid, run).spec == "p:x=6,y=1"
-    assert len(asked) == len(set(asked)) <= 8
+    assert len(asked) <= 8
     assert tune("p", Grid("x", (7, 8), {"y": (0,)}), run).attainment == 0.5
 
 

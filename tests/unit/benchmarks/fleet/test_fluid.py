@@ -17,7 +17,7 @@ def test_a_request_alone_takes_what_its_steps_take() -> None:
 
 
 def test_prompts_take_what_the_sla_leaves_beside_the_decodes() -> None:
-    fleet, engine = standing(requests((0.0, 1, 1)), 1)
+    _, engine = standing(requests((0.0, 1, 1)), 1)
     per_s, step_s = fluid.prompt_rate(engine, 20, 0.0, 1000.0)
     assert step_s == pytest.approx(0.05)
     assert per_s == pytest.approx((0.05 - 0.03) / 0.0001 / 0.05)
@@ -30,7 +30,7 @@ def test_a_table_of_steps_is_followed() -> None:
     engine: Engine = engine_of(profile, Sla(itl_ms=50), mean_growth=0, max_ongoing=9)
     for tokens in (8, 100, 700, 5000):
         assert fluid.dense_s(engine, tokens) == pytest.approx(
-            profile.step_s(tokens, 0, 0, 0), rel=0.03
+            profile.step_s(tokens, 0, 0, 0), rel=0.05
         )
 
 

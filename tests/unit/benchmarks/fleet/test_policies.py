@@ -30,9 +30,7 @@ def test_a_rival_gets_its_constants_and_what_it_knows_beforehand(name: str) -> N
 
 def test_dynamo_load_knows_the_line_of_the_steps() -> None:
     line = known("dynamo-load", GROUND)
-    assert line == pytest.approx(
-        {"fixed_s": 0.02, "per_decode_s": 0.0005, "per_prefill_s": 0.0001}
-    )
+    assert line == pytest.approx({"fixed_s": 0.02, "per_decode_s": 0.0005, "per_prefill_s": 0.0001})
 
 
 @pytest.mark.parametrize(

@@ -36,10 +36,10 @@ def scripted(*steps: tuple[float, int]) -> dict[str, Any]:
     }
 
 
-def run(asked: Any, *steps: tuple[float, int], seconds: float = 100.0, replicas: int = 1) -> Outcome:
-    return simulate(
-        asked, scripted(*steps), GROUND, seconds=seconds, replicas=replicas, reads=()
-    )
+def run(
+    asked: Any, *steps: tuple[float, int], seconds: float = 100.0, replicas: int = 1
+) -> Outcome:
+    return simulate(asked, scripted(*steps), GROUND, seconds=seconds, replicas=replicas, reads=())
 
 
 def test_a_replica_takes_requests_a_start_up_after_the_decision() -> None:

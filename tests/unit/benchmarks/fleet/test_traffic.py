@@ -29,9 +29,7 @@ def file_of(tmp_path: Path, **entry: Any) -> Path:
         ({"rate_per_s": [1, 2], "step_s": 0}, "step_s"),
     ],
 )
-def test_a_wrong_file_gets_one_clear_line(
-    tmp_path: Path, entry: dict[str, Any], says: str
-) -> None:
+def test_a_wrong_file_gets_one_clear_line(tmp_path: Path, entry: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError) as raised:
         read_rates(file_of(tmp_path, **entry))
     (problem,) = raised.value.problems

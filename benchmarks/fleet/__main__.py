@@ -1,0 +1,110 @@
+"""Ours beside the best rival and the oracle, day by day: ``make bench-elastic``.
+
+Every run is kept in ``.cache/elastic.json``, so a bench that was stopped goes on where it was.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+
+from tqdm import tqdm
+
+from benchmarks.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
+from benchmarks.fleet.contest import GRIDS, Course, Result, result, tune
+from benchmarks.fleet.days import Day, find_days
+from benchmarks.fleet.page import OURS_SPEC, elastic_page
+from benchmarks.fleet.plots import plot
+from benchmarks.fleet.policies import ORACLE, OURS
+from benchmarks.fleet.simulate import Ground
+from benchmarks.report.document import PAGES, ROOT, write_page
+from benchmarks.report.workers import FIRST_SEED
+from controller.config import Sla
+from controller.version import VERSION, digest
+from replicas.profile_file import load_profile
+
+KEPT = ROOT / ".cache" / "elastic.json"
+DEFAULT_DAYS = ("all",)
+OUR_CODE = f"{VERSION} {digest(ROOT / 'serve_app')}"  # what is kept of ours holds for it alone
+
+
+class Bench:
+    """One day's runs, each made once.
+
+    Args:
+        kept: results of earlier benches by day, seed and policy.
+    """
+
+    def __init__(self, day: Day, ground: Ground, kept: dict[str, Result]) -> None:
+        self.day, self._ground, self._kept = day, ground, kept
+        self._course: Course | None = None
+        self._bar = tqdm(desc=day.name, unit=" runs", file=sys.stderr, mininterval=2)
+
+    @property
+    def course(self) -> Course:
+        if self._course is None:
+            self._course = Course(self.day, self._ground)
+        return self._course
+
+    def run(self, spec: str) -> Result:
+        """What a policy made of the day, kept or made now."""
+        code = f" {OUR_CODE}" if spec.startswith(OURS) else ""
+        key = f"{self.day.name} {self._ground.seed} {self._ground.startup_s:g} {spec}{code}"
+        if key not in self._kept:
+            self._bar.set_postfix_str(spec, refresh=False)
+            self._kept[key] = result(self.day, spec, self.course.outcome(spec))
+            self._bar.update()
+            KEPT.parent.mkdir(parents=True, exist_ok=True)
+            KEPT.write_text(json.dumps({k: asdict(r) for k, r in self._kept.items()}, indent=1))
+        return self._kept[key]
+
+    def all(self, names: list[str]) -> dict[str, Result]:
+        """The oracle, ours with one setting for all days, and each policy at its best here."""
+        found = {ORACLE: self.run(ORACLE), OURS: self.run(OURS_SPEC)}
+        for name in names:
+            found[f"{name} tuned"] = tune(name, GRIDS[name], self.run)
+        self._bar.close()
+        return found
+
+
+def _kept(again: bool) -> dict[str, Result]:
+    if again or not KEPT.exists():
+        return {}
+    return {key: Result(**value) for key, value in json.loads(KEPT.read_text()).items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench-elastic ARGS=", description=__doc__)
+    parser.add_argument("--day", nargs="+", default=list(DEFAULT_DAYS), help="all by default")
+    parser.add_argument("--policy", nargs="+", choices=GRIDS, default=list(GRIDS))
+    parser.add_argument("--startup", type=float, default=100.0, help="seconds of a replica's")
+    parser.add_argument("--seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--again", action="store_true", help="forget what was kept")
+    parser.add_argument("--plot-day", default="day-1")
+    parser.add_argument("--write", action="store_true", help="docs/results/elastic.md as well")
+    asked = parser.parse_args()
+    quiet()
+    sla = Sla(itl_ms=ITL_MS, ttft_ms=TTFT_MS)
+    ground = Ground(load_profile(PROFILE), sla, asked.startup, tick_s=10.0, seed=asked.seed)
+    kept = _kept(asked.again)
+    benches = [Bench(day, ground, kept) for day in find_days(asked.day, "", 1.0)]
+    found = {bench.day.name: bench.all(asked.policy) for bench in benches}
+    by_name = {bench.day.name: bench for bench in benches}
+    drawn = by_name.get(asked.plot_day)
+    if drawn is not None and asked.write:
+        specs = [ORACLE, OURS_SPEC, found[asked.plot_day][f"{asked.policy[-1]} tuned"].spec]
+        rivals = [r for name, r in found[asked.plot_day].items() if name not in (ORACLE, OURS)]
+        specs[2] = min(rivals, key=lambda r: (not r.keeps, r.replica_hours)).spec
+        outcomes = [(spec, drawn.course.outcome(spec)) for spec in specs]
+        plot(drawn.course, outcomes, PAGES / "elastic.png")
+    page = elastic_page(found, {b.day.name: b.day.seconds for b in benches}, ground)
+    days = "" if asked.day == list(DEFAULT_DAYS) else f"--day {' '.join(asked.day)} "
+    text = page.markdown(f"make bench-elastic ARGS='{days}--write'")
+    print(text)
+    if asked.write:
+        write_page("elastic", text)
+    print(json.dumps({"bench": "elastic", "rows": [row.to_json() for row in page.rows]}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""docs/results/elastic.md: the figures of ``make bench-elastic`` and the tables under them."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from benchmarks.fleet.contest import Result
+from benchmarks.fleet.outcome import SHARE
+from benchmarks.fleet.policies import ORACLE, OURS
+from benchmarks.fleet.simulate import Ground
+from benchmarks.report.document import PAGES, markdown_table
+from benchmarks.report.rows import Row, Section, exactly, shown
+
+# Ours on every day alike: the defaults of the `scaling` block, and Ray Serve's delays.
+OURS_SPEC = f"{OURS}:upscale_delay_s=0,downscale_delay_s=300"
+OVER_ORACLE, OVER_RIVAL = 1.10, 0.85
+
+Found = Mapping[str, Result]  # by policy: `oracle`, `brimful`, `NAME tuned`
+
+
+def best_rival(found: Found) -> Result | None:
+    """The cheapest rival that keeps the SLA, each at its best; None where none does."""
+    rivals = [
+        r for name, r in found.items() if name.endswith(" tuned") and r.policy != OURS and r.keeps
+    ]
+    return min(rivals, key=lambda r: r.replica_hours, default=None)
+
+
+def elastic_page(
+    by_day: Mapping[str, Found], seconds: Mapping[str, float], ground: Ground
+) -> Section:
+    """The figures with their targets, and the tables they were made from."""
+    rows = [row for day, found in by_day.items() for row in _rows(day, found)]
+    text = (
+        f"A fleet in virtual time (`brimful fleet`, decision 23): fluid replicas with the steps of"
+        f" `{ground.profile.name}`, SLA {ground.sla.itl_ms:g} ms between tokens on average and"
+        f" {ground.sla.ttft_ms:g} ms to the first token, a start-up of {ground.startup_s:g} s, 1 to"
+        " 40 replicas, a decision every 10 s through Ray Serve's own installed autoscaling. Days"
+        " are scaled so that their highest step asks for the capacity of 20 replicas. Replica-hours"
+        " count from the decision to start until the replica is empty, and only where"
+        f" {SHARE:.0%} of all requests were inside the SLA. Each rival's constants and delays were"
+        " searched for each day with the day known; `brimful` has one setting for all days"
+        f" (`{OURS_SPEC}`), and is shown tuned for the day as well. The oracle knows the future;"
+        " its plan was found by search, so it is a mark and no bound. One draw of each day"
+        f" (seed {ground.seed})."
+    )
+    plot = PAGES / "elastic.png"
+    return Section(
+        "Elastic", "replicas that follow demand", text, tuple(rows),
+        (*(_table(day, found) for day, found in by_day.items()),),
+        plot if plot.exists() else None, max_tokens=None,
+    )  # fmt: skip
+
+
+def _rows(day: str, found: Found) -> Sequence[Row]:
+    ours, oracle, rival = found[OURS], found[ORACLE], best_rival(found)
+    at = f"elastic_{day.replace('-', '_')}"
+    rows = [
+        Row(f"{at}_inside", f"{day}: inside the SLA", "", exactly(ours.attainment), at_least=SHARE)
+    ]
+    if oracle.keeps:
+        over = ours.replica_hours / oracle.replica_hours
+        what = f"{day}: replica-hours over the oracle's"
+        rows.append(Row(f"{at}_over_oracle", what, "", exactly(over), at_most=OVER_ORACLE))
+    if rival is not None:
+        over = ours.replica_hours / rival.replica_hours
+        what = f"{day}: over the best rival's ({rival.policy})"
+        rows.append(Row(f"{at}_over_rival", what, "", exactly(over), at_most=OVER_RIVAL))
+    others = [r.reversals_per_h for n, r in found.items() if n.endswith(" tuned") and r.keeps]
+    least = min(others) if others else None
+    what = f"{day}: reversals per hour"
+    rows.append(Row(f"{at}_reversals", what, "/h", exactly(ours.reversals_per_h), at_most=least))
+    if ours.back_s is not None:
+        back = exactly(min(ours.back_s, 1e6))
+        rows.append(Row(f"{at}_back", f"{day}: back inside the SLA after the rise", "s", back))
+    return rows
+
+
+def _table(day: str, found: Found) -> str:
+    with_event = any(r.back_s is not None for r in found.values())
+    head = ["policy", "setting", "inside", "replica-hours", "reversals/h"]
+    lines = []
+    for name, one in found.items():
+        hours = f"{one.replica_hours:.1f}"
+        line = [
+            name,
+            f"`{one.spec.partition(':')[2]}`" if ":" in one.spec else "",
+            f"{one.attainment:.2%}",
+            hours if one.keeps else f"({hours})",
+            shown(one.reversals_per_h),
+        ]
+        if with_event:
+            line.append(_seconds(one.back_s))
+        lines.append(tuple(line))
+    if with_event:
+        head.append("back inside, s")
+    missed = [name for name, one in found.items() if not one.keeps]
+    note = ""
+    if missed:
+        note = f"\n\nUnder {SHARE:.0%} at every setting that was tried: {', '.join(missed)}."
+        note += " Their hours, in brackets, do not count."
+    return f"{day}:\n\n" + markdown_table(tuple(head), lines) + note
+
+
+def _seconds(back_s: float | None) -> str:
+    if back_s is None:
+        return ""
+    return "never" if math.isinf(back_s) else f"{back_s:.0f}"
