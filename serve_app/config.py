@@ -71,7 +71,9 @@ def ray_llm_config(
     engine_kwargs = _mapping(rest, "engine_kwargs", where)
     if classes:
         engine_kwargs |= _ordered_by(classes, engine_kwargs, where)
+    security = security or Security()
     _check(rest, engine_kwargs, batching, where)
+    _check_trust(rest, engine_kwargs, security, where)
     executor = executor_of({**entry, "engine_kwargs": engine_kwargs}, where)
     if found := backend_problems(engine_kwargs, executor, where):
         raise ConfigError(found)
@@ -92,7 +94,7 @@ def ray_llm_config(
         "group": group_name(entry, batching, executor),
         "classes": classes and classes.to_wire(),
         "admission": admitting.model_dump() if admission else None,
-        "security": (security or Security()).model_dump(),
+        "security": security.model_dump(),
         "emulate": emulate and emulate.model_dump(),
         "executor": None if emulate else executor,
     }
@@ -221,15 +223,38 @@ def _check(
         raise ConfigError(found)
 
 
+def _check_trust(
+    entry: dict[str, Any], engine_kwargs: dict[str, Any], security: Security, where: str
+) -> None:
+    found = []
+    model = _model_id(entry)
+    if engine_kwargs.get("trust_remote_code") and model not in security.trust_remote_code:
+        found.append(
+            f"{where}.engine_kwargs.trust_remote_code: runs code that comes with the model; where"
+            f" that is meant, name it beside llm_configs: {SECURITY}: {{trust_remote_code:"
+            f" [{model}]}}"
+        )
+    if engine_kwargs.get("api_key") is not None:  # which is not repeated
+        found.append(
+            f"{where}.engine_kwargs.api_key: is not allowed: Ray shows the configuration to whoever"
+            f" asks; use {SECURITY}.keys beside llm_configs"
+        )
+    if found:
+        raise ConfigError(found)
+
+
+def _model_id(entry: dict[str, Any]) -> str:
+    loading = entry.get("model_loading_config") or {}
+    return str(loading.get("model_id", "model") if isinstance(loading, dict) else loading.model_id)
+
+
 def group_name(entry: dict[str, Any], batching: BatchingConfig, executor: Executor) -> str:
     """Replicas share what they learn where model, accelerator, engine and batching agree.
 
     The model's source counts, not its name alone: two versions may be served under one name.
     """
-    loading = entry.get("model_loading_config") or {}
-    model_id = loading.get("model_id", "model") if isinstance(loading, dict) else loading.model_id
     same = (
-        loading,
+        entry.get("model_loading_config") or {},
         entry.get("engine_kwargs"),
         entry.get("accelerator_type"),
         entry.get("emulate"),
@@ -237,4 +262,4 @@ def group_name(entry: dict[str, Any], batching: BatchingConfig, executor: Execut
         batching.model_dump(),
     )
     digest = hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()
-    return f"{model_id}-{digest[:8]}"
+    return f"{_model_id(entry)}-{digest[:8]}"

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from controller.config import Block
+from controller.errors import ConfigError
 from controller.validation import parse
 from replicas.door.paths import problem_of
 
@@ -52,6 +53,9 @@ class Security(Block):
 
     keys: KeysFrom | None = Field(None, description="who may ask; None: everybody")
     limits: Limits = Limits()
+    trust_remote_code: list[str] = Field(
+        [], description="models (model_id) whose own code may run: engine_kwargs.trust_remote_code"
+    )
     extra_paths: list[str] = Field(
         [],
         description="paths that are served beside those that always are: '/tokenize', with a"
@@ -73,4 +77,13 @@ def parse_security(data: Any, where: str = "security") -> Security:
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
     """
+    keys = data.get("keys") if isinstance(data, dict) else None
+    if keys is not None and not (isinstance(keys, dict) and set(keys) <= {"file", "env"}):
+        # What stands there may be a key, so it is not repeated.
+        raise ConfigError(
+            [
+                f"{where}.keys: must be a mapping with `file` or `env`, which name where the keys"
+                " are; a key never stands in the configuration, which Ray shows"
+            ]
+        )
     return parse(Security, {} if data is None else data, where)

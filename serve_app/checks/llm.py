@@ -31,6 +31,8 @@ PARSERS: dict[str, Callable[[dict[str, Any], str], Any]] = {
 # Blocks whose contents are taken apart here and by the app builder.
 TAKEN_APART = ("model_loading_config", "engine_kwargs", "deployment_config")
 INNER = (("engine_kwargs", "additional_config"), ("deployment_config", "autoscaling_config"))
+LOGGING = ("enable_log_requests", "enable_log_outputs")
+DEBUG_ANSWERS = "VLLM_DEBUG_LOG_API_SERVER_RESPONSE"
 # LLMServer computes these from placement_group_config.
 COMPUTED = ("placement_group_bundles", "placement_group_strategy")
 
@@ -123,6 +125,7 @@ def _unused(entry: dict[str, Any], where: str, target: Target) -> list[str]:
         )
     if entry.get("scaling") and _scaling(entry) is None:
         notes.append(f"{where}.scaling: has no effect without deployment_config.autoscaling_config")
+    notes += _logged_prompts(entry, where)
     bounds = parse_batching(entry.get("batching")).max_running
     if (bounds.max or bounds.min > 1) and "max_num_seqs" not in entry.get("engine_kwargs", {}):
         notes.append(
@@ -130,6 +133,17 @@ def _unused(entry: dict[str, Any], where: str, target: Target) -> list[str]:
             " 1024), and a bound of max_running above it stops the replica from starting"
         )
     return notes
+
+
+def _logged_prompts(entry: dict[str, Any], where: str) -> list[str]:
+    engine = entry.get("engine_kwargs") or {}
+    variables = (entry.get("runtime_env") or {}).get("env_vars") or {}
+    keys = [f"engine_kwargs.{key}" for key in LOGGING if engine.get(key)]
+    if DEBUG_ANSWERS in variables:
+        keys.append(f"runtime_env.env_vars.{DEBUG_ANSWERS}")
+    return [
+        f"{where}.{key}: what clients ask or are answered is written to the log" for key in keys
+    ]
 
 
 def _scaling(entry: dict[str, Any]) -> dict[str, Any] | None:
