@@ -111,10 +111,8 @@ class RecentSteps:
 
 @dataclass(frozen=True, slots=True)
 class BoundSteps:
-    """How many steps were bound by what: what the waiting requests waited for.
-
-    ``load``: no request had to wait; ``pushed``: the cap that the fleet half decided.
-    """
+    """Steps by what the waiting requests waited for; ``load``: none had to wait; ``pushed``: the
+    cap that the fleet half decided."""
 
     memory: int = 0
     sla: int = 0
@@ -146,6 +144,7 @@ class ReplicaReport:
         switches: all that the replica knows of control being switched.
         version: the code of who reports.
         prompt_backlog_tokens: prompts not computed yet, of running and waiting requests.
+        late_itl, late_ttft: how many of those in ``itl`` and ``ttft`` took longer than the SLA.
     """
 
     replica_id: str
@@ -180,6 +179,8 @@ class ReplicaReport:
     switches: Switches = ()
     version: str = VERSION
     prompt_backlog_tokens: int = 0
+    late_itl: int = 0
+    late_ttft: int = 0
 
     @property
     def kv_frac(self) -> float:
@@ -265,8 +266,7 @@ def check_version(wire: dict[str, Any]) -> None:
     Raises:
         ReportError: naming both versions.
     """
-    theirs = wire.get("version")
-    if theirs != VERSION:
+    if (theirs := wire.get("version")) != VERSION:
         raise ReportError(f"report.version: {theirs!r} is not allowed: only {VERSION!r}")
 
 

@@ -90,6 +90,7 @@ class Governor:
         self._fit = StepFit()
         self._itl = HistogramCounter()
         self._ttft = HistogramCounter()
+        self._late_itl = self._late_ttft = 0
 
     def configure(self, config: BatchingConfig) -> None:
         """Go by another configuration from the next step on; what was measured stays.
@@ -165,7 +166,17 @@ class Governor:
         self._step_half.observe(sample)
         if sample.decodes:
             self._sums = self._sums.plus(sample, self.engine.tokens_per_decode)
-            self._itl.add(sample.duration_s, sample.decodes)
+            self._took(sample.duration_s, sample.decodes)
+
+    def _took(self, itl_s: float, tokens: int) -> None:
+        """Count tokens that came so long after the one before.
+
+        Those past the SLA are counted one by one: steps are held just below it, where a bin of the
+        histogram would put every other one on the wrong side.
+        """
+        self._itl.add(itl_s, tokens)
+        if self.config.sla.itl_s is not None and itl_s > self.config.sla.itl_s:
+            self._late_itl += tokens
 
     def arrived(self) -> None:
         """Count a request that came in."""
@@ -178,12 +189,14 @@ class Governor:
 
     def resumed(self, gap_s: float) -> None:
         """Count the time between two tokens of a request that was preempted between them."""
-        self._itl.add(max(gap_s, 0.0), 1)
+        self._took(max(gap_s, 0.0), 1)
         self._step_half.resumed(gap_s)
 
     def first_token(self, ttft_s: float) -> None:
         """Count a request's time to first token, seconds."""
         self._ttft.add(max(ttft_s, 0.0))
+        sla_ms = self.config.sla.ttft_ms
+        self._late_ttft += sla_ms is not None and ttft_s > sla_ms / 1000
 
     def finished(self, input_tokens: int, output_tokens: int) -> None:
         """Count a request that ran to its end, with its lengths in tokens."""
@@ -271,6 +284,8 @@ class Governor:
             sla_out_of_reach=self._limits.sla_out_of_reach,
             enforced=self.enforced,
             switches=self._switches,
+            late_itl=self._late_itl,
+            late_ttft=self._late_ttft,
         )
 
     def _arrival_rate(self, now_s: float) -> float:

@@ -18,6 +18,7 @@ from ray.util import list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from controller.config import BatchingConfig, parse_batching
+from controller.fleet.glance import glance_of
 from controller.fleet.loop import ControlLoop
 from controller.fleet.refusals import Refusals
 from controller.records import ReplicaReport, check_version, from_wire, to_wire
@@ -81,6 +82,10 @@ class BatchController:
             **self._loop.snapshot(now_s),
             "refused": self._refusals.snapshot(now_s),
         }
+
+    def glance(self) -> dict[str, Any]:
+        """``snapshot`` as plain tuples, for who looks all the time (``glance.opened``)."""
+        return glance_of(self.snapshot())
 
     def switch(self, enforce: bool, group: str | None) -> dict[str, Any]:
         """Switch control off or on, for one group or all (None); replicas get it as they report.

@@ -13,7 +13,7 @@ from ray.serve.schema import (
 from controller.classes import AdmissionConfig
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
-from controller.validation import join
+from controller.validation import join, shown
 from replicas.door.settings import Security, parse_security
 from replicas.settings import Live, parse_live
 from serve_app.checks.deployment import deployment_problems
@@ -28,6 +28,7 @@ from serve_app.config import SECURITY
 from serve_app.source import read_documents
 
 BUILDER = "serve_app:build_app"
+CONSOLE = "serve_app.console:build"
 INGRESS = ("ingress_cls_config", "ingress_deployment_config")
 UNIQUE = ("name", "route_prefix")
 
@@ -82,12 +83,16 @@ def _check_application(
     if isinstance(route, str):
         findings.add(_route_problems(route, f"{where}.route_prefix"))
     entries: list[dict[str, Any]] = []
+    about = f"{application.get('import_path')}, checked by Ray Serve's schema only"
     if application.get("import_path") == BUILDER:
         entries = _check_args(application.get("args"), f"{where}.args", target, findings)
         _check_scaling(application, entries, where, findings)
+    if application.get("import_path") == CONSOLE:
+        if args := application.get("args"):
+            findings.add([f"{where}.args: {shown(args)} is not allowed: the console takes none"])
+        about = "the console, which shows the fleet to whoever reaches it"
     if len(findings.problems) == before:
-        models = "; ".join(describe(entry) for entry in entries)
-        about = models or f"{application.get('import_path')}, checked by Ray Serve's schema only"
+        about = "; ".join(describe(entry) for entry in entries) or about
         name, route = (_given(application, key) for key in UNIQUE)
         findings.summary.append(f"{name} at {route}: {about}")
 

@@ -10,7 +10,8 @@ from openai import APIStatusError, AsyncOpenAI
 from benchmarks.live.cluster import local_cluster
 from benchmarks.live.load import Ask, prompts, send
 from benchmarks.live.tiny_model import make_tiny_model
-from tests.ray.conftest import DEPLOY_TIMEOUT_S, REPO, application
+from tests.ray.applications import application
+from tests.ray.conftest import DEPLOY_TIMEOUT_S, REPO
 
 pytestmark = pytest.mark.cluster
 

@@ -14,7 +14,9 @@ from ray.exceptions import RayError
 
 from benchmarks.live.cluster import LocalCluster, local_cluster, wait_reached
 from benchmarks.live.tiny_model import make_tiny_model
+from tests.ray.applications import application
 from tests.ray.control import replicas
+from tests.ray.emulated import emulated_applications
 
 REPO = Path(__file__).parents[2]
 DEPLOY_TIMEOUT_S = 900
@@ -83,46 +85,11 @@ def deploy(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> D
         cluster.deploy(path)
         cluster.wait_running(DEPLOY_TIMEOUT_S, print)
         for one in applications:
-            wait_reached(base_url(one["name"]))
+            if one["import_path"] == "serve_app:build_app":
+                wait_reached(base_url(one["name"]))
         running[:] = applications
 
     return run
-
-
-def application(
-    name: str, model_path: Path, *, deployment: dict[str, Any], **blocks: Any
-) -> dict[str, Any]:
-    """One application of the tiny model at ``/name``; ``blocks`` are batching and scaling."""
-    entry = {
-        "model_loading_config": {"model_id": f"tiny-{name}", "model_source": str(model_path)},
-        "accelerator_config": {"kind": "cpu"},
-        "placement_group_config": {"bundle_per_worker": {"CPU": 0.5}},
-        "runtime_env": {
-            "env_vars": {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-        },
-        "engine_kwargs": {
-            "max_num_seqs": 64,
-            "max_num_batched_tokens": 1024,
-            "max_model_len": 512,
-            "block_size": 32,
-            "kv_cache_memory_bytes": 32 << 20,
-            "enforce_eager": True,
-            "dtype": "float32",  # so that a greedy answer does not depend on its batch
-        },
-        "deployment_config": {
-            "ray_actor_options": {"num_cpus": 0.5},
-            "max_ongoing_requests": 512,
-            "health_check_period_s": 2,
-            **deployment,
-        },
-        **blocks,
-    }
-    return {
-        "name": name,
-        "route_prefix": f"/{name}",
-        "import_path": "serve_app:build_app",
-        "args": {"llm_configs": [entry]},
-    }
 
 
 def base_url(name: str) -> str:
@@ -165,3 +132,9 @@ def two_apps(deploy: Deploy, model_path: Path) -> None:
     )
     wait_reported("paper", 2)
     wait_reported("static", 1)
+
+
+@pytest.fixture
+def emulated(deploy: Deploy, model_path: Path) -> None:
+    """One replica on an emulated accelerator, and the console."""
+    deploy(*emulated_applications(model_path))

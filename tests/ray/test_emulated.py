@@ -13,43 +13,21 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from benchmarks.live.load import Answer, Ask, prompts, send
 from benchmarks.replay.engine import Ground, replay
-from benchmarks.virtual.plan import EngineOptions, parse_policy
+from benchmarks.virtual.plan import parse_policy
 from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.records import ReplicaReport
 from replicas.profile_file import load_profile
-from tests.ray.conftest import Deploy, application, base_url
+from tests.ray.conftest import base_url
 from tests.ray.control import replicas, until
+from tests.ray.emulated import ENGINE, KV_TOKENS, PROFILE, SCALE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("emulated")]
 
-# A step takes 80 to 150 ms, in which one core can do what the stack has to do beside it.
-SCALE = 3
-PROFILE = "paper-fig3"
-ENGINE = EngineOptions(max_num_seqs=48, max_num_batched_tokens=512, block_size=32)
-KV_TOKENS = 5120  # about 40 requests of the burst: memory binds there
 WARM_UP = [Ask("a river", 4)] * 4  # the first is cold
 # All at once, all as long, and each of its own length.
 BURST = [Ask(p, 70) for p in prompts(110, (40, 40), seed=11)]
 MIXED = [Ask(p, 30 + 7 * i % 60) for i, p in enumerate(prompts(100, (20, 90), seed=7))]
-
-
-@pytest.fixture
-def emulated(deploy: Deploy, model_path: Path) -> None:
-    """One replica on an emulated accelerator."""
-    app = application(
-        "emulated",
-        model_path,
-        deployment={"num_replicas": 1},
-        # An exchange is not slowed, so it is as much rarer; the replay has it at its own rate.
-        batching={"policy": "adaptive", "exchange_hz": 1},
-        emulate={"profile": PROFILE, "kv_tokens": KV_TOKENS, "time_scale": SCALE},
-    )
-    app["args"]["llm_configs"][0]["engine_kwargs"] = {
-        **ENGINE.model_dump(exclude_none=True),
-        "max_model_len": 512,
-    }
-    deploy(app)
 
 
 async def report(finished: int) -> ReplicaReport:

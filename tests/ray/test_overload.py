@@ -10,7 +10,8 @@ from openai import APIStatusError, AsyncOpenAI, RateLimitError
 
 from benchmarks.live.cluster import LocalCluster
 from controller.records import ReplicaReport
-from tests.ray.conftest import Deploy, application, base_url, wait_reported
+from tests.ray.applications import application
+from tests.ray.conftest import Deploy, base_url, wait_reported
 from tests.ray.control import replicas, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("overload")]

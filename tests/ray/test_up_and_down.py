@@ -7,7 +7,8 @@ import pytest
 
 from benchmarks.live.cluster import LocalCluster
 from benchmarks.live.load import Answer, Ask, prompts, send
-from tests.ray.conftest import Deploy, application, base_url
+from tests.ray.applications import application
+from tests.ray.conftest import Deploy, base_url
 from tests.ray.control import replica_actors, until
 
 pytestmark = pytest.mark.cluster

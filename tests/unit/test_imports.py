@@ -35,6 +35,8 @@ LIGHT = [
     "serve_app.enforce",
     "serve_app.status",
     "serve_app.explain",
+    "serve_app.console",
+    "serve_app.console.app",
 ]
 MAY_IMPORT_RAY = {
     "replicas/engine.py",

@@ -17,6 +17,7 @@ LAYERS = (
     "replicas",
     "serve_app/routing",
     "serve_app",
+    "serve_app/console",
     "serve_app/checks",
     "benchmarks/workloads",
     "benchmarks/report",

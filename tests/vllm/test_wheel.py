@@ -97,6 +97,11 @@ def test_a_tiny_model_is_made_and_the_shipped_configs_hold(installed: Path, fold
     assert finish([brimful, "check", *files], folder).splitlines()[-1] == "ok"
 
 
+def test_the_console_has_its_page(installed: Path, folder: Path) -> None:
+    script = "from serve_app.console.page import Page; print('uPlot' in Page.shipped().html)"
+    assert finish([str(installed / "python"), "-c", script], folder) == "True\n"
+
+
 @pytest.mark.parametrize("command", ["status", "explain"])
 def test_where_no_cluster_runs_that_is_said_in_a_line(
     command: str, installed: Path, folder: Path

@@ -181,3 +181,25 @@ def test_the_gap_of_a_preempted_request_is_one_gap_between_tokens(
     g.resumed(gap_s)
     now = said(g)
     assert (now.itl.n, now.itl.total_s, now.recent.steps) == (1, counted_s, 0)
+
+
+def test_what_took_longer_than_the_sla_is_counted_one_by_one() -> None:
+    g = governor(batching(sla={"itl_ms": 50, "ttft_ms": 1000}))
+    g.after_step(sample(decodes=8, duration_s=0.05), prefills=0)
+    g.after_step(sample(decodes=7, duration_s=0.0501), prefills=0)
+    g.after_step(sample(decodes=0, duration_s=3.0), prefills=1)
+    g.resumed(0.06)
+    g.resumed(0.01)
+    for ttft_s in (1.0, 1.001, 5.0):
+        g.first_token(ttft_s)
+    now = said(g)
+    assert (now.late_itl, now.itl.n) == (8, 17)
+    assert (now.late_ttft, now.ttft.n) == (2, 3)
+
+
+def test_without_an_sla_nothing_is_late() -> None:
+    g = governor(batching())
+    g.after_step(sample(duration_s=50.0), prefills=0)
+    g.first_token(500.0)
+    now = said(g)
+    assert (now.late_itl, now.late_ttft) == (0, 0)

@@ -1,0 +1,105 @@
+"""The console over HTTP: one page, and the JSON behind it. Read-only: it answers GET alone."""
+
+import asyncio
+import contextlib
+import json
+import math
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serve_app.console.page import Page
+from serve_app.console.view import View
+from serve_app.console.watch import Watch
+
+JSON = "application/json"
+LONGEST_NAME = 1000  # characters of a group or replica; longer ones are nobody's
+
+
+class Headers:
+    """Nothing of the console is kept, framed, sniffed, or fetched from elsewhere."""
+
+    def __init__(self, app: ASGIApp, policy: str) -> None:
+        self._app = app
+        self._headers = [
+            (b"content-security-policy", policy.encode()),
+            (b"cache-control", b"no-store"),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"no-referrer"),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *self._headers]}
+            await send(message)
+
+        # Where it is asked for without a slash at its end, Ray Serve leaves no path at all.
+        if scope["type"] == "http" and scope["path"] == scope.get("root_path"):
+            scope = {**scope, "path": f"{scope['path']}/"}
+        await self._app(scope, receive, with_headers)
+
+
+def console_app(watch: Watch) -> Starlette:
+    """The application; it looks at the fleet from its start to its end."""
+    page = Page.shipped()
+
+    @contextlib.asynccontextmanager
+    async def watching(_: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(watch.run())
+        yield
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    async def index(_: Request) -> Response:
+        return Response(page.html, media_type="text/html")
+
+    async def fleet(_: Request) -> Response:
+        return Response(watch.fleet, media_type=JSON)
+
+    async def series(request: Request) -> Response:
+        status, known = series_of(watch.view, request.query_params)
+        return Response(json.dumps(known, allow_nan=False), status, media_type=JSON)
+
+    return Starlette(
+        routes=[
+            Route("/", index),
+            Route("/api/fleet", fleet),
+            Route("/api/series", series),
+        ],
+        middleware=[Middleware(Headers, policy=page.policy)],
+        lifespan=watching,
+    )
+
+
+def series_of(view: View, query: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+    """Status and JSON of ``?group=...``, of one replica of it with ``&replica=...``.
+
+    ``&after=``: points after this Unix time, seconds; all of them where it is missing.
+    """
+    group, replica = (query.get(name, "") for name in ("group", "replica"))
+    after_unix_s = _number(query.get("after", "0"))
+    if not group or len(group) > LONGEST_NAME or len(replica) > LONGEST_NAME:
+        return 400, {"error": "group: it is missing or too long, or replica is"}
+    if after_unix_s is None:
+        return 400, {"error": "after: must be a Unix time, seconds"}
+    if replica:
+        known = view.replica(group, replica, after_unix_s)
+    else:
+        known = view.model(group, after_unix_s)
+    return (404, {"error": "there is none of that name now"}) if known is None else (200, known)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,93 @@
+"""The console as a Ray Serve application of its own."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.context import _get_global_client
+from starlette.applications import Starlette
+
+from controller.errors import BrimfulError, ConfigError
+from controller.fleet.actor import find_controller
+from controller.fleet.glance import opened
+from controller.validation import shown
+from serve_app.console.app import console_app
+from serve_app.console.deployments import Deployment, deployments_of
+from serve_app.console.watch import Watch
+from serve_app.snapshot import first_line
+
+ANSWER_S = 5.0
+SERVE_EVERY = 5  # looks: Ray Serve's own controller has more to do than to be asked every second
+
+
+class Cluster:
+    """Asks the batch controller, and now and then Ray Serve's."""
+
+    def __init__(self) -> None:
+        self._controller: Any = None  # an actor handle; None: to be found
+        self._deployments: Sequence[Deployment] = ()
+        self._looks = 0
+
+    async def read(self) -> tuple[dict[str, Any], Sequence[Deployment]]:
+        """What ``Watch`` shows.
+
+        Raises:
+            BrimfulError: there is no controller of this version, or it does not answer.
+        """
+        try:
+            if self._controller is None:
+                self._controller = await asyncio.to_thread(find_controller)
+            glance = await asyncio.wait_for(self._controller.glance.remote(), ANSWER_S)
+        except TimeoutError:
+            raise BrimfulError(
+                f"the batch controller did not answer within {ANSWER_S:g} s; replicas go on by"
+                " themselves meanwhile"
+            ) from None
+        except ValueError as error:
+            problem = f"no batch controller: {first_line(error)}; the first replica starts one"
+            raise BrimfulError(problem) from None
+        except (RayError, RuntimeError, OSError) as error:
+            self._controller = None
+            raise BrimfulError(
+                f"the batch controller is gone for the moment ({type(error).__name__}); replicas go"
+                " on by themselves, and Ray starts it again"
+            ) from None
+        if self._looks % SERVE_EVERY == 0:
+            self._deployments = await self._serves()
+        self._looks += 1
+        return opened(glance), self._deployments
+
+    async def _serves(self) -> Sequence[Deployment]:
+        """What Ray Serve has; what was known before where it does not answer."""
+        asked = _get_global_client()._controller.get_serve_instance_details.remote()
+        try:
+            return deployments_of(await asyncio.wait_for(asked, ANSWER_S))
+        except (TimeoutError, RayError):
+            return self._deployments
+
+
+def build(args: Mapping[str, Any]) -> serve.Application:
+    """The console, to be mounted wherever a config says, ``/console`` by custom.
+
+    Args:
+        args: none; whoever has something to say about the replica says it in the application's
+            ``deployments: [{name: Console, ...}]``.
+
+    Raises:
+        ConfigError: there are arguments.
+    """
+    if args:
+        raise ConfigError([f"args: {shown(dict(args))} is not allowed: the console takes none"])
+    deployment = serve.deployment(
+        serve.ingress(_app)(),
+        name="Console",
+        num_replicas=1,
+        ray_actor_options={"num_cpus": 0},
+    )
+    return deployment.bind()
+
+
+def _app() -> Starlette:
+    return console_app(Watch(Cluster().read))

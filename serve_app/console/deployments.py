@@ -1,0 +1,54 @@
+"""Which deployment a replica belongs to, and how many replicas Ray Serve wants of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from serve_app.config import EMULATED_SERVER, SERVER
+
+PLAIN, EMULATED = (f"{path.rpartition(':')[2]}:" for path in (SERVER, EMULATED_SERVER))
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One deployment of ours, as Ray Serve has it.
+
+    Args:
+        model: the model's name, as Ray Serve spells it in the name of a deployment.
+        emulated: its accelerator is emulated.
+        running, wanted: replicas; those that run, and how many there are to be.
+        replica_ids: all that it has now, those that start or stop among them.
+    """
+
+    application: str
+    name: str
+    model: str
+    emulated: bool
+    status: str
+    running: int
+    wanted: int
+    replica_ids: tuple[str, ...]
+
+
+def deployments_of(details: Mapping[str, Any]) -> list[Deployment]:
+    """The deployments of ours in what Ray Serve's REST interface says of itself, in its order."""
+    return [
+        _deployment(application, one)
+        for application, known in details["applications"].items()
+        for one in known["deployments"].values()
+        if one["name"].startswith((PLAIN, EMULATED))
+    ]
+
+
+def _deployment(application: str, details: Mapping[str, Any]) -> Deployment:
+    name, replicas = details["name"], details["replicas"]
+    return Deployment(
+        application=application,
+        name=name,
+        model=name.partition(":")[2],
+        emulated=name.startswith(EMULATED),
+        status=str.__str__(details["status"]),  # of an enum: its value
+        running=sum(one["state"] == "RUNNING" for one in replicas),
+        wanted=details["target_num_replicas"],
+        replica_ids=tuple(one["replica_id"] for one in replicas),
+    )

@@ -1,0 +1,73 @@
+"""Looks at the fleet: once a second while a page is open, more seldom while none is."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from controller.errors import BrimfulError
+from serve_app.console.deployments import Deployment
+from serve_app.console.view import View
+
+PERIOD_S, UNSEEN_PERIOD_S = 1.0, 5.0
+OPEN_FOR_S = 10.0  # after its last question a page counts as closed
+
+Read = Callable[[], Awaitable[tuple[dict[str, Any], Sequence[Deployment]]]]
+
+
+class Watch:
+    """The one reader of however many pages are open.
+
+    Args:
+        read: the controller's snapshot and Ray Serve's deployments; raises BrimfulError where there
+            is no answer.
+        unix_s: the clock.
+    """
+
+    def __init__(self, read: Read, unix_s: Callable[[], float] = time.time) -> None:
+        self.view = View()
+        self._read, self._unix_s = read, unix_s
+        self._error: str | None = None
+        self._asked_s = float("-inf")
+        self._wanted = asyncio.Event()
+        self._fleet = self._packed()
+
+    @property
+    def fleet(self) -> bytes:
+        """``View.fleet`` as JSON, with ``error`` where the last look failed; made once a look."""
+        now_s = self._unix_s()
+        if now_s >= self._asked_s + OPEN_FOR_S:  # the first page that is opened waits for no period
+            self._wanted.set()
+        self._asked_s = now_s
+        return self._fleet
+
+    def period_s(self) -> float:
+        """Until the next look, from the last one."""
+        is_open = self._unix_s() < self._asked_s + OPEN_FOR_S
+        return PERIOD_S if is_open else UNSEEN_PERIOD_S
+
+    async def run(self) -> None:
+        """Look, for ever."""
+        while True:
+            await self.look()
+            await asyncio.sleep(PERIOD_S)
+            if (rest_s := self.period_s() - PERIOD_S) > 0:
+                self._wanted.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wanted.wait(), rest_s)
+
+    async def look(self) -> None:
+        """Take one look; what was seen before stands where nobody answers."""
+        try:
+            snapshot, deployments = await self._read()
+        except BrimfulError as error:
+            self._error = str(error)
+        else:
+            self._error = None
+            self.view.look(snapshot, deployments, self._unix_s())
+        self._fleet = self._packed()
+
+    def _packed(self) -> bytes:
+        return json.dumps({**self.view.fleet, "error": self._error}, allow_nan=False).encode()

@@ -1,0 +1,140 @@
+"""One replica over time."""
+
+from typing import Any
+
+import pytest
+
+from controller.config import Sla
+from controller.records import ReplicaReport
+from serve_app.console.series import COLUMNS, POINTS, Series, attained, chunk_tokens
+from tests.builders import engine, histogram_of, report
+
+SLA = Sla(itl_ms=50, ttft_ms=1000)
+
+
+def at(seq: int, **changes: Any) -> ReplicaReport:
+    return report(seq=seq, **changes)
+
+
+def test_a_point_has_every_column() -> None:
+    series = Series()
+    series.add(
+        at(
+            1,
+            max_running=64,
+            token_budget=300,
+            decoding=20,
+            running=21,
+            waiting=5,
+            kv_used_tokens=5000,
+            itl=histogram_of([0.02] * 10),
+            ttft=histogram_of([0.5]),
+        ),
+        1000.0,
+    )
+    series.add(
+        at(
+            2,
+            max_running=65,
+            token_budget=300,
+            decoding=20,
+            running=21,
+            waiting=5,
+            kv_used_tokens=5000,
+            itl=histogram_of([0.02] * 10 + [0.1] * 99 + [1.0] * 2),
+            ttft=histogram_of([0.5, 2.0]),
+        ),
+        1001.0,
+    )
+
+    first, second = (dict(zip(COLUMNS, point, strict=True)) for point in series.points)
+    assert first == {
+        "unix_s": 1000.0,
+        "cap": 64,
+        "chunk_tokens": 280,
+        "running": 21,
+        "waiting": 5,
+        "kv_frac": 0.25,
+        "itl_p50_ms": None,  # nothing before to count from
+        "itl_p99_ms": None,
+        "ttft_p50_ms": None,
+        "ttft_p99_ms": None,
+    }
+    assert second["cap"] == 65
+    assert second["itl_p50_ms"] == pytest.approx(100, rel=0.06)
+    assert second["itl_p99_ms"] == pytest.approx(1000, rel=0.06)
+    assert second["ttft_p50_ms"] == second["ttft_p99_ms"] == pytest.approx(2000, rel=0.06)
+    assert series.row() == {k: v for k, v in second.items() if k != "unix_s"}
+
+
+def test_a_report_that_is_known_adds_no_point() -> None:
+    series = Series()
+    series.add(at(5), 1.0)
+    series.add(at(5), 2.0)
+    assert [point[0] for point in series.points] == [1.0]
+
+
+def test_percentiles_are_over_the_last_ten_seconds() -> None:
+    series = Series()
+    for second in range(30):
+        slow = [0.5] * (10 if second == 5 else 0) + [0.5] * (10 if second > 5 else 0)
+        series.add(at(second + 1, itl=histogram_of(slow + [0.02] * 10 * second)), float(second))
+    p99 = {point[0]: point[COLUMNS.index("itl_p99_ms")] for point in series.points}
+    assert p99[6.0] == pytest.approx(500, rel=0.06)
+    assert p99[29.0] == pytest.approx(20, rel=0.06)
+
+
+def test_an_engine_that_started_anew_counts_from_its_own_start() -> None:
+    series = Series()
+    series.add(at(900, itl=histogram_of([0.1] * 100)), 1.0)
+    series.add(at(1, itl=histogram_of([0.02] * 3)), 2.0)
+    series.add(at(2, itl=histogram_of([0.02] * 4)), 3.0)
+    assert series.points[-1][COLUMNS.index("itl_p50_ms")] == pytest.approx(20, rel=0.06)
+
+
+def test_five_minutes_are_kept_and_handed_out_from_any_time_on() -> None:
+    series = Series()
+    for second in range(POINTS + 50):
+        series.add(at(second + 1, running=second), float(second))
+    assert len(series.points) == POINTS
+    after = series.after(POINTS + 47.0)
+    assert list(after) == list(COLUMNS)
+    assert after["unix_s"] == [POINTS + 48.0, POINTS + 49.0]
+    assert after["running"] == [POINTS + 48, POINTS + 49]
+
+
+def test_what_is_inside_the_sla_is_counted_over_the_last_minute_and_exactly() -> None:
+    series, reports = Series(), []
+    for second in range(100):
+        tokens = [0.0499] * (10 * second + 1)
+        reports.append(
+            at(second + 1, itl=histogram_of(tokens), late_itl=9 if second > 10 else 0, late_ttft=0)
+        )
+        series.add(reports[-1], float(second))
+    # Those of the first seconds were late and are over a minute ago.
+    assert attained([series.attained(reports[-1], 99.0)], SLA) == {"itl": 1.0, "ttft": None}
+
+    late = at(
+        101,
+        itl=histogram_of([0.05] * 1091),
+        late_itl=9 + 60,
+        ttft=histogram_of([2.0] * 4),
+        late_ttft=1,
+    )
+    series.add(late, 100.0)
+    seen = series.attained(late, 100.0)
+    assert attained([seen], SLA) == {"itl": round(1 - 60 / 690, 5), "ttft": 0.75}
+    assert attained([seen, seen], SLA)["ttft"] == 0.75
+
+
+def test_without_an_sla_nothing_is_attained() -> None:
+    series = Series()
+    series.add(at(1), 1.0)
+    assert attained([series.attained(at(1), 1.0)], Sla()) == {"itl": None, "ttft": None}
+
+
+def test_a_speculating_decode_takes_several_tokens_of_the_budget() -> None:
+    assert (
+        chunk_tokens(at(1, token_budget=100, decoding=20, engine=engine(tokens_per_decode=4))) == 20
+    )
+    assert chunk_tokens(at(1, token_budget=10, decoding=20)) == 0
