@@ -1,128 +1,96 @@
-"""How many replicas: Ray Serve's autoscaling policy, by queue depth and SLA capacity.
+"""How many replicas: Ray Serve's autoscaling policy, by demand and SLA capacity.
 
 Ray Serve runs it inside its own controller about ten times a second and pickles this module by
-value: it imports the standard library alone, never blocks, and reads replica metrics only.
+value, to a process that may not have this project. What it decides by is pickled by value as well,
+and needs the standard library alone. It never blocks and never raises there.
 """
 
 import logging
-import math
-from collections.abc import Mapping
 from typing import Any
 
-DEEP_SINCE = "brimful_queue_deep_since_s"
-UNSCALED = "brimful_unscaled_because"  # in the policy's state: why nothing is scaled
-OUT_OF_REACH = "sla_out_of_reach"
+from ray import cloudpickle
+
+from serve_app.scaling import decide, demand, reading, recent, starts
+from serve_app.scaling.decide import Decision, Scaler
+from serve_app.scaling.reading import Ages, number, read_fleet
+
+for _module in (decide, demand, reading, recent, starts):
+    cloudpickle.register_pickle_by_value(_module)
+
+REASON, WORDS = "brimful_reason", "brimful_words"  # in the policy's state, with ...
+DESIRED = "brimful_desired"
+PERIOD_S = 1.0  # figures come every second or two, and Ray Serve computes them when they are read
 
 logger = logging.getLogger("ray.serve")
-
-
-def replicas_needed(
-    arrival_rate_per_s: float,
-    backlog: float,
-    capacity_per_s: float,
-    *,
-    drain_s: float,
-    target_utilization: float,
-) -> int:
-    """N = ceil((arrival rate + backlog / T_drain) / (rho x capacity of one replica)), from 1.
-
-    Args:
-        backlog: requests waiting now, to be gone within ``drain_s``.
-        capacity_per_s: requests/s one replica carries inside the SLA; above 0.
-        target_utilization: rho, the share of its capacity a replica should carry.
-    """
-    demand = arrival_rate_per_s + backlog / drain_s
-    return max(1, math.ceil(demand / (target_utilization * capacity_per_s)))
-
-
-def replicas_for_queue(in_engine: float, max_running: float, target_utilization: float) -> int:
-    """N for which what is running and waiting now fills rho of every replica's cap, from 1.
-
-    Args:
-        max_running: the cap of one replica; one that is really kept to.
-    """
-    return max(1, math.ceil(in_engine / (target_utilization * max_running)))
 
 
 class CapacityPolicy:
     """Ray Serve instantiates it once with the ``scaling`` block and calls it with its context.
 
-    Capacity decides where the step-time model is known, queue depth alone where it is not; a queue
-    above ``queue_factor`` caps for ``queue_for_s`` asks for one replica more whatever the model
-    says. Ray Serve then applies its delays (up 30 s, down 600 s by default), factors and bounds.
-
-    A cap that does not bind says nothing of how many replicas are needed: where none waits, queue
-    depth asks for none more, and a cap counts as at least what runs. Replicas whose SLA is out of
-    reach count for nothing, as no number of them keeps it; where all are, the number of replicas
-    stays, which the log tells once and ``UNSCALED`` in the policy's state.
+    ``serve_app.scaling.decide`` decides, once a second. Ray Serve then applies its delays, factors
+    and bounds. Whatever goes wrong here leaves the number of replicas as it is, and is logged once.
     """
 
     def __init__(
-        self, target_utilization: float, drain_s: float, queue_factor: float, queue_for_s: float
+        self,
+        target_utilization: float,
+        drain_s: float,
+        queue_factor: float,
+        queue_for_s: float,
+        peak_s: float = 300.0,
+        start_s: float = 60.0,
     ) -> None:
-        self._rho = target_utilization
-        self._drain_s = drain_s
-        self._queue_factor = queue_factor
-        self._queue_for_s = queue_for_s
+        self._scaler = Scaler(
+            target_utilization, drain_s, queue_factor, queue_for_s, peak_s, start_s
+        )
+        self._ages = Ages()
+        self._last: tuple[float, tuple[Any, Any], Decision] | None = None
+        self._complaint: str | None = None
 
     def __call__(self, ctx: Any) -> tuple[int, dict[str, Any]]:
         """``(desired replicas, state)`` from an ``AutoscalingContext``."""
-        metrics: Mapping[str, Mapping[Any, float]] = ctx.aggregated_metrics or {}
-        unreachable = _sla_out_of_reach(metrics)
-        running_by = metrics.get("running", {})
-        caps = [
-            max(cap, running_by.get(replica, cap))
-            for replica, cap in metrics.get("max_running", {}).items()
-            if cap > 0 and replica not in unreachable
-        ]
-        if not caps:
-            return ctx.target_num_replicas, _unscaled(ctx, unreachable)
-        if UNSCALED in ctx.policy_state:
+        try:
+            decision = self._decide(ctx)
+        except Exception as error:
+            self._complain(error)
+            return _as_it_is(ctx), {}
+        state = {DESIRED: decision.desired, REASON: decision.reason, WORDS: decision.words}
+        return decision.desired, state
+
+    def _decide(self, ctx: Any) -> Decision:
+        now_s = number(ctx.current_time) or 0.0
+        replicas = ctx.current_num_replicas, ctx.target_num_replicas
+        if self._last is not None:
+            decided_s, of, decision = self._last
+            if of == replicas and 0 <= now_s - decided_s < PERIOD_S:
+                return decision
+        before = self._last[2] if self._last else None
+        decision = self._scaler.decide(read_fleet(ctx, self._ages))
+        self._last = now_s, replicas, decision
+        self._log(before, decision)
+        return decision
+
+    def _log(self, before: Decision | None, now: Decision) -> None:
+        out = "out_of_reach"
+        was_out, is_out = before is not None and before.reason == out, now.reason == out
+        if is_out and not was_out:
+            logger.warning("Autoscaling stays at %d replicas: %s.", now.desired, now.words)
+        elif was_out and not is_out:
             logger.info("The SLA is in reach again; replicas follow the load again.")
-        waiting = sum(metrics.get("waiting", {}).values())
-        running = sum(running_by.values())
-        arrivals = sum(metrics.get("arrival_rate_per_s", {}).values())
-        capacities = metrics.get("capacity_per_s", {})
-        known = [c for replica, c in capacities.items() if replica not in unreachable]
-        if known:
-            desired = replicas_needed(
-                arrivals,
-                waiting,
-                sum(known) / len(known),
-                drain_s=self._drain_s,
-                target_utilization=self._rho,
-            )
-        else:
-            desired = replicas_for_queue(running + waiting, sum(caps) / len(caps), self._rho)
-            if not waiting:
-                desired = min(desired, ctx.target_num_replicas)
-        state: dict[str, Any] = {}
-        if waiting > self._queue_factor * sum(caps):
-            since_s = ctx.policy_state.get(DEEP_SINCE, ctx.current_time)
-            state[DEEP_SINCE] = since_s
-            if ctx.current_time - since_s >= self._queue_for_s:
-                desired = max(desired, ctx.current_num_replicas + 1)
-        # Those out of reach stand in Ray Serve's total and carry nothing inside the SLA.
-        return desired + len(unreachable), state
+        elif before is None or now.desired != before.desired:
+            logger.info("Autoscaling to %d replicas: %s.", now.desired, now.words)
+
+    def _complain(self, error: Exception) -> None:
+        complaint = type(error).__name__
+        if complaint != self._complaint:
+            logger.exception("Autoscaling leaves the number of replicas as it is.")
+        self._complaint = complaint
 
 
-def _sla_out_of_reach(metrics: Mapping[str, Mapping[Any, float]]) -> set[Any]:
-    """The replicas whose SLA is out of reach for most of the time that Ray Serve looks back on."""
-    flagged = {r for r, share in metrics.get("sla_out_of_reach", {}).items() if share >= 0.5}
-    # A replica of an earlier version says it by a capacity of 0.
-    return flagged | {
-        r for r, capacity in metrics.get("capacity_per_s", {}).items() if not capacity
-    }
-
-
-def _unscaled(ctx: Any, unreachable: set[Any]) -> dict[str, Any]:
-    """The policy's state while nothing is scaled; the reason is logged when it begins."""
-    if not unreachable:  # nothing reported yet
-        return {}
-    if UNSCALED not in ctx.policy_state:
-        logger.warning(
-            "The SLA is out of reach: one decode alone takes longer, or nearly. No number of"
-            " replicas keeps it, so the number stays at %d.",
-            ctx.target_num_replicas,
-        )
-    return {UNSCALED: OUT_OF_REACH}
+def _as_it_is(ctx: Any) -> int:
+    """The number of replicas there is to be, wherever it can be read."""
+    for name in ("target_num_replicas", "current_num_replicas", "capacity_adjusted_min_replicas"):
+        known = number(getattr(ctx, name, None))
+        if known is not None:
+            return int(known)
+    return 1

@@ -35,11 +35,22 @@ class ScalingConfig(Block):
     target_utilization: float = Field(
         0.85, gt=0, le=1, description="rho: share of its capacity a replica should carry"
     )
-    drain_s: float = Field(20.0, gt=0, description="T_drain: how fast a backlog should be gone")
+    drain_s: float = Field(
+        20.0,
+        gt=0,
+        description="T_drain: how fast a backlog should be gone, though not faster than a start",
+    )
     queue_factor: float = Field(
         2.0, gt=0, description="a queue above this many times the cap asks for one replica more"
     )
     queue_for_s: float = Field(30.0, ge=0, description="... once it lasted this long")
+    peak_s: float = Field(
+        300.0,
+        ge=0,
+        description="replicas that the highest load of so long, or of three starts, had use for"
+        " are kept",
+    )
+    start_s: float = Field(60.0, ge=0, description="a replica's start, until one was seen")
 
 
 def parse_scaling(data: Any, where: str = "scaling") -> ScalingConfig:

@@ -28,7 +28,7 @@ LIGHT = [
     "replicas.profile_file",
     "serve_app",
     "serve_app.cli",
-    "serve_app.autoscaling",
+    "serve_app.scaling.decide",
     "serve_app.config",
     "serve_app.routing.settings",
     "serve_app.checks.command",
@@ -73,9 +73,19 @@ def test_it_starts_without_anything_heavy(module: str) -> None:
     assert loaded(module) == set()
 
 
-def test_the_autoscaling_policy_needs_nothing_but_the_standard_library() -> None:
-    names = {name.split(".")[0] for name in imports(REPO / "serve_app" / "autoscaling.py")}
-    assert names <= set(sys.stdlib_module_names)
+def test_the_autoscaling_policy_needs_nothing_but_ray_and_what_it_decides_by() -> None:
+    names = {n.split(".")[0] for n in outside(REPO / "serve_app" / "autoscaling.py", "scaling")}
+    assert names - {"ray"} <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("path", sorted((REPO / "serve_app" / "scaling").glob("*.py")))
+def test_what_it_decides_by_needs_nothing_but_the_standard_library(path: Path) -> None:
+    assert {n.split(".")[0] for n in outside(path, "scaling")} <= set(sys.stdlib_module_names)
+
+
+def outside(path: Path, folder: str) -> set[str]:
+    """What a module imports from elsewhere than this folder of ``serve_app``."""
+    return {n for n in imports(path) if not n.startswith(f"serve_app.{folder}")}
 
 
 @pytest.mark.parametrize("module", ["choice", "prompt", "room"])

@@ -16,6 +16,7 @@ LAYERS = (
     "replicas/door",
     "replicas",
     "serve_app/routing",
+    "serve_app/scaling",
     "serve_app",
     "serve_app/console",
     "serve_app/checks",

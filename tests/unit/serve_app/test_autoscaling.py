@@ -2,31 +2,43 @@
 
 import logging
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.serve._private.autoscaling_state import _apply_autoscaling_config
+from ray.serve.config import AutoscalingConfig
 
-from serve_app.autoscaling import CapacityPolicy, replicas_for_queue, replicas_needed
+from serve_app.autoscaling import DESIRED, REASON, WORDS, CapacityPolicy
+from serve_app.config import parse_scaling
+
+Metrics = dict[str, dict[str, float]]
 
 
 @dataclass
 class Context:
     """The part of Ray Serve's AutoscalingContext that the policy reads."""
 
-    aggregated_metrics: dict[str, dict[str, float]] | None
+    aggregated_metrics: Metrics | None
     current_num_replicas: int = 1
     target_num_replicas: int = 1
     current_time: float = 0.0
     policy_state: dict[str, Any] = field(default_factory=dict)
+    total_queued_requests: float = 0.0
+    total_num_requests: float = 0.0
+    capacity_adjusted_min_replicas: int = 1
+    capacity_adjusted_max_replicas: int = 50
+    raw_metrics: dict[str, dict[str, Any]] | None = None
+    config: AutoscalingConfig | None = None
 
 
-def policy() -> CapacityPolicy:
-    return CapacityPolicy(target_utilization=0.85, drain_s=20.0, queue_factor=2.0, queue_for_s=30.0)
+def policy(**scaling: float) -> CapacityPolicy:
+    return CapacityPolicy(**parse_scaling({"start_s": 10} | scaling).model_dump())
 
 
-def metrics(*replicas: dict[str, float]) -> dict[str, dict[str, float]]:
+def metrics(*replicas: dict[str, float]) -> Metrics:
     """What Ray Serve makes of each replica's numbers: by metric, then by replica."""
-    by_name: dict[str, dict[str, float]] = {}
+    by_name: Metrics = {}
     for index, numbers in enumerate(replicas):
         for name, value in numbers.items():
             by_name.setdefault(name, {})[f"r{index}"] = value
@@ -38,49 +50,96 @@ def replica(arrivals: float = 0.0, waiting: float = 0.0, **numbers: float) -> di
     return plain | {"arrival_rate_per_s": arrivals, "waiting": waiting} | numbers
 
 
-def unknown(waiting: float, running: float = 64.0, max_running: float = 64.0) -> dict[str, float]:
-    return {"running": running, "waiting": waiting, "max_running": max_running}
+IDLE = replica(running=0.0)
 
 
-@pytest.mark.parametrize(
-    ("arrivals", "backlog", "replicas"),
-    [(0, 0, 1), (6.8, 0, 1), (6.9, 0, 2), (13.7, 0, 3), (0, 272, 2), (6.0, 40, 2)],
-)
-def test_replicas_needed_is_the_formula(arrivals: float, backlog: float, replicas: int) -> None:
-    # rho x capacity = 6.8/s; a backlog of 20 is 1/s of demand.
-    needed = replicas_needed(arrivals, backlog, 8.0, drain_s=20.0, target_utilization=0.85)
-    assert needed == replicas
-
-
-@pytest.mark.parametrize(("in_engine", "replicas"), [(0, 1), (54, 1), (55, 2), (109, 3)])
-def test_replicas_for_queue_fills_rho_of_every_cap(in_engine: float, replicas: int) -> None:
-    assert replicas_for_queue(in_engine, 64, 0.85) == replicas  # 54.4 each
+def desired(scale: CapacityPolicy, context: Context) -> int:
+    return scale(context)[0]
 
 
 def test_traffic_takes_the_fleet_from_one_to_two_and_back() -> None:
-    scale = policy()
-    low = Context(metrics(replica(arrivals=3.0)))
-    assert scale(low)[0] == 1
-    high = Context(metrics(replica(arrivals=10.0, waiting=30.0)))
-    assert scale(high)[0] == 2
-    shared = Context(metrics(replica(arrivals=5.0), replica(arrivals=5.0)), 2, 2)
-    assert scale(shared)[0] == 2
-    gone = Context(metrics(replica(arrivals=1.5), replica(arrivals=1.5)), 2, 2)
-    assert scale(gone)[0] == 1
+    scale = policy(peak_s=300)
+    assert desired(scale, Context(metrics(replica(arrivals=3.0)))) == 1
+    high = metrics(replica(arrivals=10.0, waiting=30.0))
+    assert desired(scale, Context(high, current_time=10.0)) == 2
+    shared = metrics(replica(arrivals=1.5), replica(arrivals=1.5))
+    stays = [desired(scale, Context(shared, 2, 2, float(t))) for t in range(20, 310, 10)]
+    assert set(stays) == {2}
+    assert desired(scale, Context(shared, 2, 2, 320.0)) == 1
+
+
+def test_what_waits_outside_the_engines_counts() -> None:
+    # 128 at a time, 20/s, 10/s come, and 5,000 wait for Ray Serve to let them in.
+    held = metrics(replica(arrivals=10.0, capacity_per_s=20.0, running=128.0, max_running=128.0))
+    assert desired(policy(), Context(held)) == 1
+    # (10 + (5,000 - 10/s x 10 s) / 20 s) / 17
+    assert desired(policy(), Context(held, total_queued_requests=5000.0)) == 15
+
+
+def test_without_requests_the_fleet_goes_to_its_minimum_and_no_further() -> None:
+    def after(seconds: float, minimum: int, **context: float) -> int:
+        scale = policy(peak_s=300)
+        at = {"capacity_adjusted_min_replicas": minimum} | context
+        first = Context(metrics(IDLE), **at)
+        assert desired(scale, first) == 1
+        return desired(scale, Context(metrics(IDLE), current_time=seconds, **at))
+
+    assert after(299.0, minimum=0) == 1
+    assert after(300.0, minimum=0) == 0
+    assert after(300.0, minimum=1) == 1
+    assert after(300.0, minimum=0, total_num_requests=0.1) == 1
+    assert after(300.0, minimum=0, total_queued_requests=0.1) == 1
+
+
+def test_at_zero_the_first_request_is_held_and_brings_a_replica() -> None:
+    config = AutoscalingConfig(min_replicas=0, max_replicas=3, upscale_delay_s=30)
+    staged = _apply_autoscaling_config(policy())
+
+    def at_zero(target: int, ongoing: float) -> int:
+        context = Context(None, 0, target, capacity_adjusted_min_replicas=0, config=config)
+        context.total_num_requests = context.total_queued_requests = ongoing
+        return staged(context)[0]
+
+    assert at_zero(0, 0.0) == 0
+    assert at_zero(0, 1.0) == 1  # at once, in spite of the delay
+    assert at_zero(1, 1.0) == 1
+    assert at_zero(1, 0.0) == 1  # its client went: the replica comes all the same
 
 
 @pytest.mark.parametrize(
     "published", [None, {}, {"waiting": {"r0": 100.0}}, {"max_running": {"r0": 0.0}}]
 )
-def test_while_nothing_is_published_the_fleet_stays(
-    published: dict[str, dict[str, float]] | None,
-) -> None:
-    assert policy()(Context(published, 3, target_num_replicas=4)) == (4, {})
+def test_while_nothing_is_published_the_fleet_stays(published: Metrics | None) -> None:
+    number, state = policy()(Context(published, 3, target_num_replicas=4))
+    assert (number, state[REASON]) == (4, "unknown")
 
 
-def test_where_no_model_is_known_the_queue_alone_decides() -> None:
-    assert policy()(Context(metrics(unknown(waiting=0, running=10))))[0] == 1
-    assert policy()(Context(metrics(unknown(waiting=60))))[0] == 3  # 124 / 54.4
+def sampled(*newest_s: float) -> dict[str, dict[str, Any]]:
+    """Ray Serve's samples of each replica: the newest of this time."""
+    point = [[SimpleNamespace(timestamp=at_s, value=0.0)] for at_s in newest_s]
+    return {"running": {f"r{i}": series for i, series in enumerate(point)}}
+
+
+def test_the_last_numbers_of_a_hung_replica_do_not_count_for_ever() -> None:
+    # One of two hangs with 8/s arriving. Two pushes and a sample are 26 s by Ray Serve's defaults.
+    scale = policy()
+    both = metrics(replica(arrivals=8.0), replica(arrivals=8.0))
+    at: dict[str, Any] = {"current_num_replicas": 2, "target_num_replicas": 2}
+    assert desired(scale, Context(both, **at, raw_metrics=sampled(0.0, 0.0))) == 3
+    for now_s, number in ((10.0, 3), (26.0, 3), (27.0, 2)):
+        context = Context(both, **at, current_time=now_s, raw_metrics=sampled(now_s, 0.0))
+        assert desired(scale, context) == number, now_s
+
+
+def test_a_clock_that_is_off_makes_no_replica_old() -> None:
+    scale = policy()
+    for now_s in (0.0, 20.0, 40.0):
+        context = Context(
+            metrics(replica(arrivals=10.0)),
+            current_time=1e9 + now_s,
+            raw_metrics=sampled(now_s),
+        )
+        assert desired(scale, context) == 2
 
 
 def out_of_reach(waiting: float = 0.0, flag: float = 1.0) -> dict[str, float]:
@@ -92,118 +151,83 @@ def out_of_reach(waiting: float = 0.0, flag: float = 1.0) -> dict[str, float]:
 
 @pytest.mark.parametrize("waiting", [0.0, 500.0])
 def test_an_sla_out_of_reach_leaves_the_replicas_as_they_are(waiting: float) -> None:
-    desired, state = policy()(Context(metrics(out_of_reach(waiting)), 2, target_num_replicas=3))
-    assert (desired, state) == (3, {"brimful_unscaled_because": "sla_out_of_reach"})
+    number, state = policy()(Context(metrics(out_of_reach(waiting)), 2, target_num_replicas=3))
+    assert (number, state[REASON]) == (3, "out_of_reach")
 
 
-def test_a_capacity_of_zero_from_an_earlier_version_is_an_sla_out_of_reach() -> None:
-    broken = replica(running=40.0, max_running=1.0, capacity_per_s=0.0)
-    desired, state = policy()(Context(metrics(broken)))
-    assert (desired, state) == (1, {"brimful_unscaled_because": "sla_out_of_reach"})
+def test_an_sla_out_of_reach_for_most_replicas_leaves_them_as_they_are() -> None:
+    # The two others would have to be seven for all that comes.
+    fleet = metrics(*[out_of_reach()] * 5, *[replica(arrivals=3.0)] * 2)
+    number, state = policy()(Context(fleet, 7, 7))
+    assert (number, state[REASON]) == (7, "out_of_reach")
 
 
-def test_why_nothing_is_scaled_is_logged_when_it_begins_and_when_it_ends(
+def test_a_reach_that_flaps_asks_for_nothing() -> None:
+    # At the edge a replica carries a tenth; by that 30 would be asked for.
+    scale, edge = policy(), replica(arrivals=3.6, capacity_per_s=1.0)
+    out, edges = metrics(*[out_of_reach()] * 7), metrics(*[edge] * 7)
+    numbers = [
+        desired(scale, Context(out if t % 40 < 20 else edges, 7, 7, float(t)))
+        for t in range(0, 400, 10)
+    ]
+    assert set(numbers) == {7}
+
+
+def test_an_sla_in_reach_for_a_minute_is_scaled_by_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO", "ray.serve")
     for name in ("ray", "ray.serve"):  # where Ray was imported, it keeps its log to itself
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
-    scale, state, logged = policy(), dict[str, Any](), list[int]()
-    fine = replica(arrivals=10.0, sla_out_of_reach=0.0)
-    for said in (fine, out_of_reach(), out_of_reach(), fine, fine, out_of_reach()):
-        _, state = scale(Context(metrics(said), 1, 2, policy_state=state))
+    scale, fine, logged = policy(), metrics(replica(arrivals=10.0)), list[int]()
+    said = [fine, metrics(out_of_reach()), metrics(out_of_reach()), fine, fine]
+    numbers = []
+    for published, now_s in zip(said, (0, 10, 20, 79, 80), strict=True):
+        numbers.append(desired(scale, Context(published, 1, 1, float(now_s))))
         logged.append(len(caplog.records))
-    assert logged == [0, 1, 1, 2, 2, 3]
-    assert caplog.messages[0].endswith("so the number stays at 2.")
-    assert "in reach again" in caplog.messages[1]
+    assert numbers == [2, 1, 1, 1, 2]
+    assert logged == [1, 2, 2, 2, 3]
+    assert caplog.messages[1].startswith("Autoscaling stays at 1 replicas: the SLA is out of reach")
+    assert "in reach again" in caplog.messages[2]
 
 
-def test_an_sla_out_of_reach_for_less_than_half_of_the_time_counts_as_in_reach() -> None:
-    mixed = replica(arrivals=10.0)
-    assert policy()(Context(metrics(mixed | {"sla_out_of_reach": 0.49})))[0] == 2
-    assert policy()(Context(metrics(mixed | {"sla_out_of_reach": 0.5})))[0] == 1
+def test_it_decides_once_a_second_and_at_once_for_another_number_of_replicas() -> None:
+    class Counted(Context):
+        reads = 0
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "aggregated_metrics":
+                Counted.reads += 1
+            return super().__getattribute__(name)
+
+    scale, reads = policy(), []
+    for now_s, target in ((0.0, 1), (0.1, 1), (0.9, 1), (1.0, 1), (1.1, 2), (0.5, 2)):
+        scale(Counted(metrics(replica()), 1, target, now_s))
+        reads.append(Counted.reads)
+    assert reads == [1, 1, 1, 2, 3, 4]
 
 
-def test_replicas_whose_sla_is_in_reach_decide_for_those_whose_is_not() -> None:
-    # 19/s at 6.8 each; neither 1/s nor its cap of 1 counts.
-    odd = out_of_reach() | {"capacity_per_s": 1.0, "max_running": 1.0}
-    desired, state = policy()(Context(metrics(odd, replica(arrivals=10.0)), 2, 2))
-    assert (desired, state) == (4, {})  # three, and the one that does not count
-    unmodelled = unknown(waiting=60, running=64)
-    assert policy()(Context(metrics(odd, unmodelled), 2, 2))[0] == 5  # 164 / 54.4, and one
+def test_the_reason_is_in_the_policys_state() -> None:
+    _, state = policy()(Context(metrics(replica(arrivals=10.0, capacity_error_frac=0.04))))
+    assert state == {
+        DESIRED: 2,
+        REASON: "capacity",
+        WORDS: "10.0 requests/s come, a replica carries 8.0 (+-4%) inside the SLA and should carry"
+        " 85% of that",
+    }
 
 
-def test_a_cap_at_which_no_request_waits_asks_for_no_more() -> None:
-    assert policy()(Context(metrics(unknown(waiting=0, running=40, max_running=1))))[0] == 1
-    assert policy()(Context(metrics(unknown(waiting=0, running=64)), 1, 1))[0] == 1
-    assert policy()(Context(metrics(unknown(waiting=0, running=64)), 1, 2))[0] == 2
-
-
-def test_where_no_request_waits_queue_depth_takes_replicas_away_all_the_same() -> None:
-    assert policy()(Context(metrics(unknown(waiting=0, running=10)), 3, 3))[0] == 1
-
-
-def test_queue_depth_goes_by_the_mean_cap() -> None:
-    fleet = metrics(unknown(60, running=40, max_running=50), unknown(60, 70, max_running=78))
-    assert policy()(Context(fleet, 2, 2))[0] == 5  # 230 / 54.4
-
-
-def test_a_cap_below_what_runs_counts_as_what_runs() -> None:
-    # 45 requests at 0.85 x 40, not at 0.85 x 1.
-    assert policy()(Context(metrics(unknown(waiting=5, running=40, max_running=1))))[0] == 2
-
-
-def test_a_new_replica_without_a_model_does_not_hide_the_others() -> None:
-    fleet = metrics(replica(arrivals=10.0), unknown(waiting=0, running=0))
-    assert policy()(Context(fleet, 2, 2))[0] == 2
-
-
-def test_capacities_of_several_replicas_are_averaged() -> None:
-    fleet = metrics(
-        replica(arrivals=10.0, capacity_per_s=4.0), replica(arrivals=10.0, capacity_per_s=12.0)
-    )
-    assert policy()(Context(fleet, 2, 2))[0] == 3  # 20 / (0.85 x 8)
-
-
-def deep(at_s: float, state: dict[str, Any], waiting: float = 129.0) -> Context:
-    # 129 waiting is more than twice the cap; the capacity seems ample all the same.
-    return Context(
-        metrics(replica(waiting=waiting, capacity_per_s=1000.0)),
-        current_time=at_s,
-        policy_state=state,
-    )
-
-
-def test_a_queue_deep_for_30_s_asks_for_one_more_whatever_the_model_says() -> None:
+def test_an_error_leaves_the_number_as_it_is_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ray", "ray.serve"):
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     scale = policy()
-    desired, state = scale(deep(100.0, {}))
-    assert desired == 1
-    desired, state = scale(deep(129.9, state))
-    assert desired == 1
-    desired, state = scale(deep(130.0, state))
-    assert desired == 2
-
-
-def test_a_queue_that_was_short_once_starts_the_30_s_anew() -> None:
-    scale = policy()
-    _, state = scale(deep(100.0, {}))
-    _, state = scale(deep(120.0, state, waiting=128.0))  # exactly twice the cap is not above it
-    assert state == {}
-    _, state = scale(deep(121.0, state))
-    assert scale(deep(150.9, state))[0] == 1
-    assert scale(deep(151.0, state))[0] == 2
-
-
-def test_a_deep_queue_never_asks_for_fewer_than_the_model_does() -> None:
-    context = Context(
-        metrics(replica(arrivals=100.0, waiting=500.0)),
-        current_time=60.0,
-        policy_state={"brimful_queue_deep_since_s": 0.0},
-    )
-    assert policy()(context)[0] == 19  # (100 + 500 / 20) / 6.8
+    monkeypatch.setattr(scale._scaler, "decide", lambda _: 1 / 0)
+    assert [scale(Context(metrics(replica()), 2, 3)) for _ in range(3)] == [(3, {})] * 3
+    assert len(caplog.records) == 1
 
 
 def test_the_policy_is_made_from_the_scaling_block() -> None:
-    from serve_app.config import parse_scaling
-
-    assert CapacityPolicy(**parse_scaling(None).model_dump())(Context(None)) == (1, {})
+    scale = CapacityPolicy(**parse_scaling(None).model_dump())
+    assert desired(scale, Context(None)) == 1

@@ -1,0 +1,254 @@
+"""From one look at a fleet to a number of replicas, with the reason in words.
+
+Too few replicas cost every client, one too many costs its rent. So more are asked for at once, as
+many as what waits will be worth when they run; fewer only where those that remain carry the highest
+load of the recent past, which is at least three starts long: whatever is given up takes one start
+to come back.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from serve_app.scaling.demand import (
+    Load,
+    idle,
+    load_of,
+    replicas_for_queue,
+    replicas_needed,
+    whole,
+)
+from serve_app.scaling.reading import FleetReading
+from serve_app.scaling.recent import Recent
+from serve_app.scaling.starts import Starts
+
+Reason = Literal["capacity", "queue", "deep_queue", "peak", "idle", "out_of_reach", "unknown"]
+"""What set the number: capacity inside the SLA; the queue, where no capacity is known; a queue that
+stays deep; the load of the recent past; no request at all; an SLA that no replica keeps; nothing,
+as no replica says enough."""
+
+REASONS: tuple[Reason, ...] = (
+    "capacity",
+    "queue",
+    "deep_queue",
+    "peak",
+    "idle",
+    "out_of_reach",
+    "unknown",
+)
+STARTS_PER_PEAK = 3.0  # the recent past is at least this many starts long
+SUSTAINED_S = 15.0  # load that lasted so long is taken to last until a replica has started
+REACH_FOR_S = 60.0  # an SLA in reach for so long is scaled by again; before, it may flap
+SPARE = 0.15  # of a replica, free at the highest recent load, before one is given up
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How many replicas, and why.
+
+    Args:
+        desired: replicas, within the bounds.
+        words: the reason, with its numbers, for people.
+        capacity_per_s: requests/s of one replica inside the SLA; None where unknown.
+        start_s: what a replica's start is taken to last.
+    """
+
+    desired: int
+    reason: Reason
+    words: str
+    demand_per_s: float
+    capacity_per_s: float | None
+    capacity_error_frac: float
+    start_s: float
+
+
+class Scaler:
+    """Decides for one deployment; remembers its recent past. ``ScalingConfig`` has the units."""
+
+    def __init__(
+        self,
+        target_utilization: float,
+        drain_s: float,
+        queue_factor: float,
+        queue_for_s: float,
+        peak_s: float,
+        start_s: float,
+    ) -> None:
+        self._rho = target_utilization
+        self._drain_s = drain_s
+        self._queue_factor = queue_factor
+        self._queue_for_s = queue_for_s
+        self._peak_s = peak_s
+        self._starts = Starts(start_s)
+        self._arriving = Recent()  # replicas worth what comes
+        self._wanted = Recent()  # ... and what waits
+        self._excess_per_s = Recent()  # what comes above what the fleet carries
+        self._since_s: float | None = None  # of the past that is known
+        self._deep_since_s: float | None = None
+        self._out_s: float | None = None  # when the SLA was last out of reach
+
+    def decide(self, reading: FleetReading) -> Decision:
+        """The number of replicas for what ``reading`` says; never raises."""
+        now_s = reading.now_s
+        self._starts.observe(now_s, reading.current, reading.target)
+        if self._since_s is None or now_s < self._since_s:
+            self._since_s = now_s
+        load = load_of(reading)
+        if idle(reading):
+            return self._when_idle(reading, load)
+        if not load.caps and load.capacity_per_s is None:
+            return self._when_unknown(reading, load)
+        if self._unreachable(load, now_s):
+            return self._stay(reading, load, "out_of_reach", OUT_OF_REACH)
+        return self._by_load(reading, load)
+
+    def _by_load(self, reading: FleetReading, load: Load) -> Decision:
+        now_s = reading.now_s
+        arriving, wanted, words, reason = self._worth(reading, load)
+        keep_s = self._past_s()
+        self._arriving.add(now_s, arriving, keep_s)
+        self._wanted.add(now_s, wanted, keep_s)
+        # Those out of reach stand in Ray Serve's total and carry nothing inside the SLA.
+        up = max(whole(wanted), 1) + load.out_of_reach
+        if self._stays_deep(load, now_s) and up <= reading.current:
+            up, reason = reading.current + 1, "deep_queue"
+            words = (
+                f"{load.waiting:.0f} requests wait, more than {self._queue_factor:g} times what"
+                f" may run, for {self._queue_for_s:g} s: one replica more than run"
+            )
+        if up >= reading.target:
+            return self._decision(reading, load, up, reason, words)
+        down, about = self._fewest(reading, load, now_s)
+        if down >= reading.target:
+            return self._decision(reading, load, reading.target, "peak", f"{words}; {about}")
+        if down > up:
+            reason, words = "peak", f"{words}; {about}"
+        return self._decision(reading, load, down, reason, words)
+
+    def _worth(self, reading: FleetReading, load: Load) -> tuple[float, float, str, Reason]:
+        """Replicas for what comes, for what waits besides, and that in words."""
+        capacity = load.capacity_per_s
+        if capacity is None:
+            in_system = load.running + load.waiting
+            worth = replicas_for_queue(in_system, load.mean_cap, self._rho)
+            if not load.waiting:  # a cap that does not bind does not ask for more
+                worth = min(worth, float(reading.target))
+            words = f"{in_system:.0f} requests, {load.mean_cap:.0f} may run on a replica"
+            return worth, worth, words, "queue"
+        start_s, next_s = self._starts.takes_s, self._starts.next_s(reading.now_s)
+        drain_s = max(self._drain_s, start_s)
+        grows_per_s = self._grows_per_s(load.queueing_per_s - load.carrying * capacity, reading)
+        # What waits when the next replica runs; more if more comes than is carried till then.
+        backlog = max(load.waiting + grows_per_s * next_s, 0.0)
+        arriving, wanted = (
+            replicas_needed(
+                load.demand_per_s,
+                waiting,
+                capacity,
+                drain_s=drain_s,
+                target_utilization=self._rho,
+            )
+            for waiting in (0.0, backlog)
+        )
+        words = (
+            f"{load.demand_per_s:.1f} requests/s come, a replica carries {capacity:.1f}"
+            f" (+-{load.error_frac:.0%}) inside the SLA and should carry {self._rho:.0%} of that"
+        )
+        if load.waiting >= 1:
+            words += (
+                f"; {load.waiting:.0f} wait, {backlog:.0f} when the next replica runs"
+                f" ({next_s:.0f} s)"
+            )
+        return arriving, wanted, words, "capacity"
+
+    def _grows_per_s(self, excess_per_s: float, reading: FleetReading) -> float:
+        """By how much what waits grows until the next replica runs; below 0: shrinks."""
+        since_s = reading.now_s - SUSTAINED_S
+        self._excess_per_s.add(reading.now_s, excess_per_s, 2 * SUSTAINED_S)
+        lowest = self._excess_per_s.lowest(since_s)
+        return lowest if self._excess_per_s.spans(since_s) else min(lowest, 0.0)
+
+    def _fewest(
+        self, reading: FleetReading, load: Load, now_s: float, least: int = 1
+    ) -> tuple[int, str]:
+        """The replicas that carry the highest load of the recent past, and that in words."""
+        past_s = self._past_s()
+        assert self._since_s is not None
+        if now_s - self._since_s < past_s:
+            known_s = now_s - self._since_s
+            return reading.target, f"{known_s:.0f} s are known of the last {past_s:.0f}"
+        peak = max(
+            self._arriving.highest(now_s - past_s),
+            self._wanted.highest(now_s - max(self._starts.takes_s, SUSTAINED_S)),
+        )
+        # Those that say nothing are taken to have as much to do as the others, and a capacity
+        # that is not sure to be as low as it may be.
+        said = max(len(reading.replicas), 1)
+        peak *= (said + reading.silent) / said * (1 + load.error_frac)
+        fewest = max(whole(peak + SPARE), 1) + load.out_of_reach if peak else least
+        return fewest, f"the last {past_s:.0f} s had use for {peak:.1f} replicas"
+
+    def _past_s(self) -> float:
+        return max(self._peak_s, STARTS_PER_PEAK * self._starts.takes_s)
+
+    def _stays_deep(self, load: Load, now_s: float) -> bool:
+        if load.waiting <= self._queue_factor * load.caps:
+            self._deep_since_s = None
+            return False
+        if self._deep_since_s is None or now_s < self._deep_since_s:
+            self._deep_since_s = now_s
+        return now_s - self._deep_since_s >= self._queue_for_s
+
+    def _unreachable(self, load: Load, now_s: float) -> bool:
+        """Whether most say so, or did in the last ``REACH_FOR_S``."""
+        if load.out_of_reach > load.carrying:
+            self._out_s = now_s
+        if self._out_s is not None and not 0 <= now_s - self._out_s < REACH_FOR_S:
+            self._out_s = None
+        return self._out_s is not None
+
+    def _when_unknown(self, reading: FleetReading, load: Load) -> Decision:
+        if load.out_of_reach:
+            self._out_s = reading.now_s
+            return self._stay(reading, load, "out_of_reach", OUT_OF_REACH)
+        if not reading.current and not reading.target and load.waiting:
+            words = f"{load.waiting:.0f} requests wait for a first replica"
+            return self._decision(reading, load, 1, "queue", words)
+        return self._stay(reading, load, "unknown", f"no replica of {reading.current} says enough")
+
+    def _when_idle(self, reading: FleetReading, load: Load) -> Decision:
+        now_s, past_s = reading.now_s, self._past_s()
+        self._arriving.add(now_s, 0.0, past_s)
+        self._wanted.add(now_s, 0.0, past_s)
+        self._deep_since_s = None
+        if not reading.current:
+            return self._decision(reading, load, reading.target, "idle", "no request comes")
+        fewest, about = self._fewest(reading, load, now_s, least=0)
+        if fewest >= reading.target:
+            words = f"no request comes; {about}"
+            return self._decision(reading, load, reading.target, "peak", words)
+        words = f"no request comes; {about}"
+        return self._decision(reading, load, fewest, "idle", words)
+
+    def _stay(self, reading: FleetReading, load: Load, reason: Reason, words: str) -> Decision:
+        """The number stays, and the past has to be known anew before any is given up."""
+        self._since_s = None
+        return self._decision(reading, load, reading.target, reason, words)
+
+    def _decision(
+        self, reading: FleetReading, load: Load, desired: int, reason: Reason, words: str
+    ) -> Decision:
+        return Decision(
+            desired=min(max(desired, reading.minimum), reading.maximum),
+            reason=reason,
+            words=words,
+            demand_per_s=load.demand_per_s,
+            capacity_per_s=load.capacity_per_s,
+            capacity_error_frac=load.error_frac,
+            start_s=self._starts.takes_s,
+        )
+
+
+OUT_OF_REACH = (
+    "the SLA is out of reach: one decode alone takes longer, or nearly, and no number of replicas"
+    " keeps it; the number stays"
+)

@@ -1,0 +1,100 @@
+"""How many replicas a load is worth, as a number with a fraction."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from serve_app.scaling.reading import FleetReading
+
+
+def replicas_needed(
+    demand_per_s: float,
+    backlog: float,
+    capacity_per_s: float,
+    *,
+    drain_s: float,
+    target_utilization: float,
+) -> float:
+    """N = (arrival rate + backlog / T_drain) / (rho x capacity of one replica).
+
+    Args:
+        backlog: requests that wait, to be gone within ``drain_s``.
+        capacity_per_s: requests/s one replica carries inside the SLA; above 0.
+        target_utilization: rho, the share of its capacity a replica should carry.
+    """
+    return (demand_per_s + backlog / drain_s) / (target_utilization * capacity_per_s)
+
+
+def replicas_for_queue(in_system: float, max_running: float, target_utilization: float) -> float:
+    """N for which all that run and wait now fill rho of every replica's cap.
+
+    Args:
+        max_running: the cap of one replica; one that is really kept to.
+    """
+    return in_system / (target_utilization * max_running)
+
+
+def whole(replicas: float) -> int:
+    """The next whole number of replicas; a hair above one is that one."""
+    return math.ceil(min(replicas, 1e9) * (1 - 1e-12))
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a fleet is asked for, and what one of its replicas carries.
+
+    Args:
+        demand_per_s: requests/s that come, in the size that ``capacity_per_s`` counts.
+        queueing_per_s: of these, those that wait where they are not served at once.
+        waiting, running: requests; ``waiting`` has those outside the engines in.
+        capacity_per_s: of an average replica whose SLA is in reach; None: unknown.
+        error_frac: how far off that may be (standard error, share of it).
+        caps: sum over the replicas that have one, each at least what runs there.
+        mean_cap: of these; 0: there is none.
+        carrying: replicas whose SLA is in reach.
+        out_of_reach: replicas whose SLA is not.
+    """
+
+    demand_per_s: float
+    queueing_per_s: float
+    waiting: float
+    running: float
+    capacity_per_s: float | None
+    error_frac: float
+    caps: float
+    mean_cap: float
+    carrying: int
+    out_of_reach: int
+
+
+def load_of(reading: FleetReading) -> Load:
+    """The sums and means over the replicas that said something."""
+    replicas = reading.replicas
+    good = [r for r in replicas if not r.out_of_reach]
+    caps = [max(r.max_running, r.running) for r in good if r.max_running]
+    known = [r for r in good if r.capacity_per_s]
+    demand = sum(r.demand_per_s for r in replicas)
+    refused = sum(r.refused_per_s for r in replicas)
+    return Load(
+        demand_per_s=demand,
+        queueing_per_s=max(demand - refused, 0.0),
+        waiting=sum(r.waiting for r in replicas) + reading.queued,
+        running=sum(r.running for r in replicas),
+        capacity_per_s=_mean([r.capacity_per_s or 0.0 for r in known]) if known else None,
+        error_frac=_mean([r.capacity_error_frac for r in known]) if known else 0.0,
+        caps=sum(caps),
+        mean_cap=_mean(caps) if caps else 0.0,
+        carrying=len(good),
+        out_of_reach=len(replicas) - len(good),
+    )
+
+
+def idle(reading: FleetReading) -> bool:
+    """Whether every replica says that nothing runs, waits or comes, and none waits outside."""
+    if reading.silent or reading.queued or reading.ongoing:
+        return False
+    return not any(r.running or r.waiting or r.arrivals_per_s for r in reading.replicas)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

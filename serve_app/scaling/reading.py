@@ -1,0 +1,199 @@
+"""What Ray Serve's context says of a fleet, with everything left out that cannot be true.
+
+Nothing here raises for what it is given: a replica whose numbers are missing, old or impossible is
+``silent``, and what stands in its place is decided in ``decide``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+AGE_OF = "running"  # published with every report, so its age is the report's
+UNLIMITED = 10**9
+LARGEST = 1e12  # what is above cannot be true, and sums of it would not be numbers
+SMALLEST = 1e-6  # a capacity or cap below is none
+
+
+@dataclass(frozen=True)
+class ReplicaLoad:
+    """One replica's numbers, as Ray Serve averages them over its look-back period.
+
+    Args:
+        running, waiting: requests in the engine.
+        arrivals_per_s: requests/s that came, those included that were refused.
+        demand_per_s: the same in requests of the size that ``capacity_per_s`` counts.
+        refused_per_s: of ``arrivals_per_s``, those that do not wait here.
+        max_running: a cap that holds; None: none is known.
+        capacity_per_s: requests/s inside the SLA; None where unknown.
+        capacity_error_frac: the standard error of ``capacity_per_s``, share of it.
+        out_of_reach: no batch keeps the SLA.
+    """
+
+    running: float
+    waiting: float
+    arrivals_per_s: float
+    demand_per_s: float
+    refused_per_s: float
+    max_running: float | None
+    capacity_per_s: float | None
+    capacity_error_frac: float
+    out_of_reach: bool
+
+
+@dataclass(frozen=True)
+class FleetReading:
+    """One look at a deployment.
+
+    Args:
+        now_s: Unix time of Serve's controller.
+        current, target: replicas that run, and that Ray Serve is to have.
+        minimum, maximum: the bounds on ``target``.
+        queued: requests that wait outside the engines, in Ray Serve.
+        ongoing: requests that Ray Serve knows of, in replicas and queued; None: not known.
+        replicas: those that said something true and recent.
+    """
+
+    now_s: float
+    current: int
+    target: int
+    minimum: int
+    maximum: int
+    queued: float
+    ongoing: float | None
+    replicas: tuple[ReplicaLoad, ...]
+
+    @property
+    def silent(self) -> int:
+        """Running replicas of which nothing is known: too new, hung, or with impossible numbers."""
+        return max(self.current - len(self.replicas), 0)
+
+
+def read_fleet(ctx: Any, ages: "Ages") -> FleetReading:
+    """A Ray Serve ``AutoscalingContext`` as far as it makes sense."""
+    now_s = number(_get(ctx, "current_time")) or 0.0
+    current = _count(_get(ctx, "current_num_replicas"), 0)
+    target = _count(_get(ctx, "target_num_replicas"), current)
+    minimum = _count(_get(ctx, "capacity_adjusted_min_replicas"), 1)
+    old = ages.old(_get(ctx, "raw_metrics"), now_s, _patience_s(_get(ctx, "config")))
+    return FleetReading(
+        now_s=now_s,
+        current=current,
+        target=target,
+        minimum=minimum,
+        maximum=max(_count(_get(ctx, "capacity_adjusted_max_replicas"), UNLIMITED), minimum),
+        queued=number(_get(ctx, "total_queued_requests")) or 0.0,
+        ongoing=number(_get(ctx, "total_num_requests")),
+        replicas=_replicas(_get(ctx, "aggregated_metrics"), old),
+    )
+
+
+def number(value: Any) -> float | None:
+    """A number from 0 to ``LARGEST``, or None."""
+    if isinstance(value, bool):
+        return float(value)
+    try:
+        known = float(value)
+    except Exception:  # whatever it is, it is no number
+        return None
+    return known if 0 <= known <= LARGEST else None
+
+
+class Ages:
+    """Tells whose statistics no longer change, by the reader's clock alone: others may be off."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, tuple[Any, float]] = {}
+
+    def old(self, raw: Any, now_s: float, patience_s: float) -> set[Any]:
+        """The replicas whose newest sample has been the same for longer than ``patience_s``.
+
+        Args:
+            raw: ``raw_metrics`` of the context; where there are none, nothing is known to be old.
+        """
+        series = _mapping(_mapping(raw).get(AGE_OF))
+        newest = {replica: _newest(samples) for replica, samples in series.items()}
+        known = {}
+        for replica, at in newest.items():
+            before, since_s = self._seen.get(replica, (None, now_s))
+            known[replica] = (at, since_s if at == before and since_s <= now_s else now_s)
+        self._seen = known
+        return {r for r, (_, since_s) in known.items() if now_s - since_s > patience_s}
+
+
+def _patience_s(config: Any) -> float:
+    """How long statistics may stay the same: two pushes, and the longest between two samples."""
+    push_s = number(_get(config, "metrics_interval_s")) or 10.0
+    look_back_s = number(_get(config, "look_back_period_s")) or 30.0
+    return 2 * max(push_s, 10.0) + 0.2 * look_back_s
+
+
+def _replicas(metrics: Any, old: set[Any]) -> tuple[ReplicaLoad, ...]:
+    named = {str(name): _mapping(of) for name, of in _mapping(metrics).items()}
+    loads = []
+    for replica in named.get("running", {}):
+        values = {name: number(of[replica]) for name, of in named.items() if replica in of}
+        load = _load(values)
+        if load is not None and replica not in old:
+            loads.append(load)
+    return tuple(loads)
+
+
+def _load(values: Mapping[str, float | None]) -> ReplicaLoad | None:
+    """None where a number is impossible, or what every replica publishes is missing."""
+    ours = {name: values[name] for name in PUBLISHED if name in values}
+    known = {name: value for name, value in ours.items() if value is not None}
+    if len(known) < len(ours) or not {"running", "waiting"} <= known.keys():
+        return None
+    capacity, cap = known.get("capacity_per_s"), known.get("max_running", 0.0)
+    arrivals = known.get("arrival_rate_per_s", 0.0)
+    # A replica of an earlier version says by a capacity of 0 that the SLA is out of reach.
+    out = known.get("sla_out_of_reach", 0.0) >= 0.5 or (
+        capacity is not None and capacity < SMALLEST
+    )
+    return ReplicaLoad(
+        running=known["running"],
+        waiting=known["waiting"],
+        arrivals_per_s=arrivals,
+        demand_per_s=known.get("demand_per_s", arrivals),
+        refused_per_s=min(known.get("refused_per_s", 0.0), arrivals),
+        max_running=cap if cap >= SMALLEST and not out else None,
+        capacity_per_s=capacity if not out else None,
+        capacity_error_frac=min(known.get("capacity_error_frac", 0.0), 1.0),
+        out_of_reach=out,
+    )
+
+
+PUBLISHED = (
+    "running",
+    "waiting",
+    "arrival_rate_per_s",
+    "demand_per_s",
+    "refused_per_s",
+    "max_running",
+    "capacity_per_s",
+    "capacity_error_frac",
+    "sla_out_of_reach",
+)
+
+
+def _get(holder: Any, name: str) -> Any:
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # Ray Serve computes some when they are read
+        return None
+
+
+def _mapping(value: Any) -> Mapping[Any, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _count(value: Any, otherwise: int) -> int:
+    known = number(value)
+    return otherwise if known is None else int(min(known, UNLIMITED))
+
+
+def _newest(samples: Any) -> Any:
+    try:
+        return samples[-1].timestamp
+    except Exception:  # none, or no series
+        return None

@@ -1,0 +1,223 @@
+"""From one look at a fleet to a number of replicas."""
+
+from dataclasses import replace
+
+import pytest
+
+from serve_app.scaling.decide import Decision, Scaler
+from serve_app.scaling.reading import FleetReading, ReplicaLoad
+
+LOAD = ReplicaLoad(
+    running=10.0,
+    waiting=0.0,
+    arrivals_per_s=0.0,
+    demand_per_s=0.0,
+    refused_per_s=0.0,
+    max_running=64.0,
+    capacity_per_s=8.0,
+    capacity_error_frac=0.0,
+    out_of_reach=False,
+)
+UNMODELLED = replace(LOAD, capacity_per_s=None, running=64.0)
+
+
+def scaler(start_s: float = 10.0, peak_s: float = 300.0, queue_for_s: float = 30.0) -> Scaler:
+    return Scaler(0.85, 20.0, 2.0, queue_for_s, peak_s, start_s)
+
+
+def one(arrivals: float = 0.0, **numbers: float) -> ReplicaLoad:
+    return replace(LOAD, arrivals_per_s=arrivals, demand_per_s=arrivals, **numbers)
+
+
+def reading(
+    *replicas: ReplicaLoad, now_s: float = 0.0, target: int | None = None, **more: float
+) -> FleetReading:
+    current = len(replicas)
+    known = FleetReading(
+        now_s=now_s,
+        current=current,
+        target=current if target is None else target,
+        minimum=1,
+        maximum=50,
+        queued=0.0,
+        ongoing=None,
+        replicas=replicas,
+    )
+    return replace(known, **more)  # type: ignore[arg-type]
+
+
+def desired(*replicas: ReplicaLoad, **more: float) -> int:
+    return scaler().decide(reading(*replicas, **more)).desired  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("arrivals", "replicas"), [(6.8, 1), (6.9, 2), (13.7, 3), (1e12, 50)])
+def test_more_are_asked_for_at_once_within_the_bounds(arrivals: float, replicas: int) -> None:
+    assert desired(one(arrivals)) == replicas
+
+
+def test_demand_is_counted_in_requests_of_the_size_that_capacity_is() -> None:
+    longer = replace(one(6.0), demand_per_s=12.0)
+    assert (desired(one(6.0)), desired(longer)) == (1, 2)
+
+
+def test_capacities_of_several_replicas_are_averaged() -> None:
+    assert desired(one(10.0, capacity_per_s=4.0), one(10.0, capacity_per_s=12.0)) == 3
+
+
+def test_a_new_replica_without_a_model_does_not_hide_the_others() -> None:
+    assert desired(one(10.0), replace(UNMODELLED, running=0.0)) == 2
+
+
+def test_a_backlog_that_is_gone_before_a_replica_starts_asks_for_none() -> None:
+    # 200 wait, 8/s are served and 2/s come: 60 s of start leave none, 10 s leave 140.
+    def after(start_s: float) -> int:
+        fleet = reading(one(1.0, waiting=100.0), one(1.0, waiting=100.0))
+        return scaler(start_s).decide(fleet).desired
+
+    assert after(60.0) == 2
+    assert after(2.0) == 2  # (2 + 172 / 20) / 6.8 = 1.6
+    fleet = reading(one(2.0, waiting=200.0))
+    assert scaler(20.0).decide(fleet).desired == 1  # (2 + 80 / 20) / 6.8
+    assert scaler(2.0).decide(fleet).desired == 2  # (2 + 188 / 20) / 6.8
+
+
+def test_load_above_what_runs_is_asked_for_with_what_will_wait_once_it_lasted() -> None:
+    # 16/s at one of 8/s: 8/s more wait with every second, for 100 s, to be gone in 100 s.
+    scale = scaler(start_s=100.0)
+    assert scale.decide(reading(one(7.0))).desired == 2
+    first = scale.decide(reading(one(16.0), now_s=10.0, target=2))
+    assert first.desired == 3  # 16 / 6.8
+    lasting = scale.decide(reading(one(16.0), now_s=26.0, target=3))
+    assert lasting.desired == 4  # (16 + 8 x 84 / 100) / 6.8: a replica is coming since 10 s
+
+
+def test_who_is_refused_asks_for_replicas_and_will_not_wait() -> None:
+    scale = scaler(start_s=100.0)
+    refused = one(16.0, refused_per_s=10.0)
+    for now_s in (0.0, 20.0, 40.0):
+        assert scale.decide(reading(refused, now_s=now_s)).desired == 3
+
+
+def held(scale: Scaler, arrivals: float, number: int, since_s: int, until_s: int) -> Decision:
+    """``arrivals`` for each of ``number`` replicas from ``since_s`` on, every 10 s."""
+    for now_s in range(since_s, until_s + 1, 10):
+        decision = scale.decide(reading(*[one(arrivals)] * number, now_s=float(now_s)))
+    return decision
+
+
+def test_fewer_are_asked_for_where_they_carry_the_peak_of_the_recent_past() -> None:
+    scale = scaler(peak_s=300.0)
+    assert held(scale, 6.8, 4, 0, 0).desired == 4  # a peak of 4.0
+    stays = held(scale, 3.0, 4, 10, 300)
+    assert (stays.desired, stays.reason) == (4, "peak")
+    falls = held(scale, 3.0, 4, 310, 310)
+    assert (falls.desired, falls.reason) == (2, "capacity")
+
+
+def test_nothing_is_given_up_before_the_past_is_known() -> None:
+    scale = scaler(peak_s=300.0)
+    assert held(scale, 3.0, 4, 0, 290).desired == 4
+    assert held(scale, 3.0, 4, 300, 300).desired == 2
+
+
+def test_the_past_is_at_least_three_starts_long() -> None:
+    scale = scaler(peak_s=30.0, start_s=100.0)
+    assert held(scale, 3.0, 4, 0, 290).desired == 4
+    assert held(scale, 3.0, 4, 300, 300).desired == 2
+
+
+def test_a_load_at_the_edge_of_a_replica_does_not_flap() -> None:
+    scale, numbers, running = scaler(peak_s=60.0), [], 2
+    for now_s in range(0, 1200, 10):
+        arrivals = 13.4 if now_s // 150 % 2 else 13.8  # 1.97 and 2.03 replicas
+        fleet = reading(*[one(arrivals / running)] * running, now_s=float(now_s))
+        running = scale.decide(fleet).desired
+        numbers.append(running)
+    assert set(numbers) == {3}
+
+
+def test_a_capacity_that_is_not_sure_gives_up_fewer() -> None:
+    def left(error_frac: float) -> int:
+        scale = scaler(peak_s=30.0)
+        for now_s in (0.0, 40.0):
+            fleet = [one(3.0, capacity_error_frac=error_frac)] * 4
+            decision = scale.decide(reading(*fleet, now_s=now_s))
+        return decision.desired
+
+    assert (left(0.0), left(0.3)) == (2, 3)  # 1.76 and 2.29
+
+
+def test_silent_replicas_are_taken_to_be_as_busy_when_fewer_would_do() -> None:
+    scale = scaler(peak_s=30.0)
+    for now_s in (0.0, 40.0):
+        decision = scale.decide(reading(*[one(3.0)] * 2, now_s=now_s, current=4, target=4))
+    assert decision.desired == 2  # 0.88 x 4 / 2
+    assert desired(*[one(3.0)] * 2, current=4, target=4) == 4
+
+
+def test_where_no_capacity_is_known_the_queue_alone_decides() -> None:
+    assert desired(replace(UNMODELLED, running=10.0)) == 1
+    assert desired(replace(UNMODELLED, waiting=60.0)) == 3  # 124 / 54.4
+    assert desired(replace(UNMODELLED, waiting=30.0), queued=30.0) == 3
+
+
+def test_a_cap_at_which_no_request_waits_asks_for_no_more() -> None:
+    assert desired(replace(UNMODELLED, running=40.0, max_running=1.0)) == 1
+    assert desired(UNMODELLED) == 1
+    assert desired(UNMODELLED, target=2) == 2
+
+
+def test_queue_depth_goes_by_the_mean_cap() -> None:
+    fleet = (
+        replace(UNMODELLED, waiting=60.0, running=40.0, max_running=50.0),
+        replace(UNMODELLED, waiting=60.0, running=70.0, max_running=78.0),
+    )
+    assert desired(*fleet) == 5  # 230 / 54.4
+
+
+def test_a_cap_below_what_runs_counts_as_what_runs() -> None:
+    # 45 requests at 0.85 x 40, not at 0.85 x 1.
+    assert desired(replace(UNMODELLED, waiting=5.0, running=40.0, max_running=1.0)) == 2
+
+
+def test_a_queue_that_stays_deep_asks_for_one_more_whatever_the_model_says() -> None:
+    # 129 waiting is more than twice the cap; the capacity seems ample all the same.
+    scale = scaler()
+
+    def at(now_s: float, waiting: float = 129.0) -> int:
+        deep = one(waiting=waiting, capacity_per_s=1000.0)
+        return scale.decide(reading(deep, now_s=now_s)).desired
+
+    assert [at(100.0), at(129.9), at(130.0)] == [1, 1, 2]
+    assert [at(131.0, waiting=128.0), at(132.0), at(161.9), at(162.0)] == [1, 1, 1, 2]
+
+
+def test_a_deep_queue_never_asks_for_fewer_than_the_model_does() -> None:
+    scale = scaler(start_s=0.0, queue_for_s=0.0)
+    assert scale.decide(reading(one(100.0, waiting=500.0))).desired == 19  # (100 + 500/20) / 6.8
+
+
+OUT = replace(LOAD, out_of_reach=True, max_running=None, capacity_per_s=None, arrivals_per_s=9.0)
+
+
+def test_a_few_out_of_reach_stand_beside_those_that_decide() -> None:
+    # 19/s at 6.8 each are three, and the one that does not count.
+    odd = replace(OUT, demand_per_s=9.0)
+    assert desired(odd, one(10.0)) == 4
+
+
+def test_out_of_reach_and_without_requests_a_fleet_shrinks_once_the_past_is_known() -> None:
+    scale = scaler(peak_s=60.0)
+    empty = replace(OUT, running=0.0, arrivals_per_s=0.0)
+    assert scale.decide(reading(OUT, OUT)).reason == "out_of_reach"
+    numbers = [
+        scale.decide(reading(empty, empty, now_s=float(now_s), minimum=0)).desired
+        for now_s in range(10, 80, 10)
+    ]
+    assert numbers == [2] * 6 + [0]
+
+
+def test_a_first_replica_is_asked_for_by_what_waits_outside() -> None:
+    assert scaler().decide(reading(target=0, minimum=0, queued=3.0)).desired == 1
+    assert scaler().decide(reading(target=0, minimum=0)).desired == 0
+    assert scaler().decide(reading(target=1, minimum=0)).desired == 1

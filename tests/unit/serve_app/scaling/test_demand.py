@@ -1,0 +1,24 @@
+"""How many replicas a load is worth."""
+
+import pytest
+
+from serve_app.scaling.demand import replicas_for_queue, replicas_needed, whole
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "backlog", "replicas"),
+    [(0, 0, 0), (6.8, 0, 1), (6.9, 0, 2), (13.7, 0, 3), (0, 272, 2), (6.0, 40, 2)],
+)
+def test_replicas_needed_is_the_formula(arrivals: float, backlog: float, replicas: int) -> None:
+    # rho x capacity = 6.8/s; a backlog of 20 is 1/s of demand.
+    needed = replicas_needed(arrivals, backlog, 8.0, drain_s=20.0, target_utilization=0.85)
+    assert whole(needed) == replicas
+
+
+@pytest.mark.parametrize(("in_system", "replicas"), [(0, 0), (54, 1), (55, 2), (109, 3)])
+def test_replicas_for_queue_fills_rho_of_every_cap(in_system: float, replicas: int) -> None:
+    assert whole(replicas_for_queue(in_system, 64, 0.85)) == replicas  # 54.4 each
+
+
+def test_more_than_can_be_is_a_number_all_the_same() -> None:
+    assert whole(float("inf")) == 10**9

@@ -1,0 +1,85 @@
+"""What is believed of Ray Serve's context."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from serve_app.scaling.reading import Ages, FleetReading, number, read_fleet
+
+FINE = {"running": 3.0, "waiting": 1.0, "max_running": 8.0, "capacity_per_s": 2.0}
+
+
+def read(*replicas: dict[str, Any], **context: Any) -> FleetReading:
+    by_name: dict[str, dict[int, Any]] = {}
+    for index, numbers in enumerate(replicas):
+        for name, value in numbers.items():
+            by_name.setdefault(name, {})[index] = value
+    known = {"current_num_replicas": len(replicas), "aggregated_metrics": by_name}
+    return read_fleet(SimpleNamespace(**known | context), Ages())
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [
+        (2, 2.0),
+        (True, 1.0),
+        ("3", 3.0),
+        (-1, None),
+        (float("nan"), None),
+        (float("inf"), None),
+        (None, None),
+        ([], None),
+        (10**400, None),
+        (1e13, None),
+    ],
+)
+def test_a_number_is_from_0_to_what_can_be(said: Any, taken: float | None) -> None:
+    assert number(said) == taken
+
+
+def test_what_a_replica_says_is_taken() -> None:
+    (load,) = read(FINE | {"arrival_rate_per_s": 5.0, "refused_per_s": 9.0}).replicas
+    assert (load.running, load.waiting, load.capacity_per_s) == (3.0, 1.0, 2.0)
+    assert (load.demand_per_s, load.refused_per_s) == (5.0, 5.0)
+    assert (load.capacity_error_frac, load.out_of_reach) == (0.0, False)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"running": -1.0}, {"capacity_per_s": float("nan")}, {"waiting": "many"}]
+)
+def test_a_replica_with_an_impossible_number_is_silent(wrong: dict[str, Any]) -> None:
+    assert read(FINE | wrong, FINE).silent == 1
+
+
+def test_a_replica_that_does_not_say_what_all_say_is_silent() -> None:
+    assert read({"running": 1.0}, {"waiting": 1.0}, {}, FINE).silent == 3
+
+
+@pytest.mark.parametrize(("share", "out"), [(0.49, False), (0.5, True)])
+def test_out_of_reach_is_half_of_the_look_back(share: float, out: bool) -> None:
+    (load,) = read(FINE | {"sla_out_of_reach": share}).replicas
+    assert (load.out_of_reach, load.capacity_per_s) == (out, None if out else 2.0)
+
+
+def test_a_capacity_of_nothing_is_an_sla_out_of_reach() -> None:
+    (load,) = read(FINE | {"capacity_per_s": 0.0}).replicas
+    assert load.out_of_reach
+
+
+def test_what_the_context_does_not_have_is_left_as_it_is() -> None:
+    class Broken:
+        current_num_replicas = 3
+
+        @property
+        def aggregated_metrics(self) -> None:
+            raise OSError("no metrics")
+
+    seen = read_fleet(Broken(), Ages())
+    assert (seen.current, seen.target, seen.minimum, seen.replicas) == (3, 3, 1, ())
+    assert (seen.queued, seen.ongoing, seen.silent) == (0.0, None, 3)
+
+
+def test_bounds_that_contradict_are_the_lower_one() -> None:
+    seen = read(capacity_adjusted_min_replicas=4, capacity_adjusted_max_replicas=2)
+    assert (seen.minimum, seen.maximum) == (4, 4)

@@ -1,0 +1,57 @@
+"""How long a replica's start takes, by watching."""
+
+import pytest
+
+from serve_app.scaling.starts import LONGEST_S, Starts
+
+
+def watched(*looks: tuple[float, int, int], assumed_s: float = 60.0) -> Starts:
+    """Starts that were shown (time, current, target)."""
+    starts = Starts(assumed_s)
+    for look in looks:
+        starts.observe(*look)
+    return starts
+
+
+def test_until_one_was_seen_a_start_takes_what_is_assumed() -> None:
+    assert watched((0, 1, 1), (10, 1, 3)).takes_s == 60
+
+
+def test_a_start_lasts_from_the_ask_to_the_replica() -> None:
+    starts = watched((0, 1, 1), (10, 1, 2), (50, 1, 2), (110, 2, 2))
+    assert starts.takes_s == 100
+
+
+def test_the_oldest_ask_gets_the_first_replica() -> None:
+    looks = [(0, 1, 1), (10, 1, 2), (30, 1, 3), (110, 2, 3)]
+    assert watched(*looks).takes_s == 100
+    assert watched(*looks, (170, 3, 3)).takes_s == 120  # the median of 100 and 140
+
+
+def test_an_ask_that_was_taken_back_is_forgotten() -> None:
+    starts = watched((0, 1, 1), (10, 1, 3), (20, 1, 1), (30, 1, 2), (80, 2, 2))
+    assert starts.takes_s == 50
+
+
+def test_a_replica_that_died_is_asked_for_when_it_is_missed() -> None:
+    assert watched((0, 3, 3), (50, 2, 3), (90, 3, 3)).takes_s == 40
+
+
+def test_one_that_waited_for_a_machine_is_not_the_rule() -> None:
+    looks = [(0.0, 0, 0)]
+    for took_s in (100.0, 90.0, 4000.0, 110.0):
+        at_s, up, _ = looks[-1]
+        looks += [(at_s, up, up + 1), (at_s + took_s, up + 1, up + 1)]
+    assert watched(*looks).takes_s == pytest.approx(105)
+
+
+def test_no_start_is_planned_for_longer_than_ten_minutes() -> None:
+    assert watched((0, 1, 2), (5000, 2, 2)).takes_s == LONGEST_S
+
+
+def test_the_next_replica_is_as_near_as_the_oldest_ask() -> None:
+    starts = watched((0, 1, 1), (10, 1, 2), (40, 1, 3))
+    assert starts.next_s(40) == 30
+    assert starts.next_s(100) == 0
+    assert watched((0, 1, 1)).next_s(0) == 60
+    assert starts.next_s(-100) == 60  # a clock that went back
