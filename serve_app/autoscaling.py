@@ -38,10 +38,17 @@ class CapacityPolicy:
         queue_factor: float,
         queue_for_s: float,
         peak_s: float = 300.0,
+        peak_starts: float = 3.0,
         start_s: float = 60.0,
     ) -> None:
         self._scaler = Scaler(
-            target_utilization, drain_s, queue_factor, queue_for_s, peak_s, start_s
+            target_utilization,
+            drain_s,
+            queue_factor,
+            queue_for_s,
+            peak_s,
+            peak_starts,
+            start_s,
         )
         self._ages = Ages()
         self._last: tuple[float, tuple[Any, Any], Decision] | None = None

@@ -47,9 +47,9 @@ class ScalingConfig(Block):
     peak_s: float = Field(
         300.0,
         ge=0,
-        description="replicas that the highest load of so long, or of three starts, had use for"
-        " are kept",
+        description="replicas that the highest load of so long had use for are kept",
     )
+    peak_starts: float = Field(3.0, ge=0, description="... and of so many starts of a replica")
     start_s: float = Field(60.0, ge=0, description="a replica's start, until one was seen")
 
 

@@ -2,8 +2,7 @@
 
 Too few replicas cost every client, one too many costs its rent. So more are asked for at once, as
 many as what waits will be worth when they run; fewer only where those that remain carry the highest
-load of the recent past, which is at least three starts long: whatever is given up takes one start
-to come back.
+load of the recent past, which is several starts long: whatever is given up takes one to come back.
 """
 
 from dataclasses import dataclass
@@ -35,7 +34,6 @@ REASONS: tuple[Reason, ...] = (
     "out_of_reach",
     "unknown",
 )
-STARTS_PER_PEAK = 3.0  # the recent past is at least this many starts long
 SUSTAINED_S = 15.0  # load that lasted so long is taken to last until a replica has started
 REACH_FOR_S = 60.0  # an SLA in reach for so long is scaled by again; before, it may flap
 SPARE = 0.15  # of a replica, free at the highest recent load, before one is given up
@@ -71,13 +69,14 @@ class Scaler:
         queue_factor: float,
         queue_for_s: float,
         peak_s: float,
+        peak_starts: float,
         start_s: float,
     ) -> None:
         self._rho = target_utilization
         self._drain_s = drain_s
         self._queue_factor = queue_factor
         self._queue_for_s = queue_for_s
-        self._peak_s = peak_s
+        self._peak_s, self._peak_starts = peak_s, peak_starts
         self._starts = Starts(start_s)
         self._arriving = Recent()  # replicas worth what comes
         self._wanted = Recent()  # ... and what waits
@@ -188,7 +187,7 @@ class Scaler:
         return fewest, f"the last {past_s:.0f} s had use for {peak:.1f} replicas"
 
     def _past_s(self) -> float:
-        return max(self._peak_s, STARTS_PER_PEAK * self._starts.takes_s)
+        return max(self._peak_s, self._peak_starts * self._starts.takes_s)
 
     def _stays_deep(self, load: Load, now_s: float) -> bool:
         if load.waiting <= self._queue_factor * load.caps:

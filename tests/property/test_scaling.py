@@ -48,6 +48,7 @@ settings = st.fixed_dictionaries(
         "queue_factor": st.floats(0.01, 10),
         "queue_for_s": st.floats(0, 100),
         "peak_s": st.floats(0, 1e3),
+        "peak_starts": st.floats(0, 10),
         "start_s": st.floats(0, 1e3),
     }
 )

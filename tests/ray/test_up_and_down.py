@@ -1,4 +1,4 @@
-"""One replica, two under load, one again: our policy in Ray Serve's own autoscaler."""
+"""One replica, two under load, one again, none, one: our policy in Ray Serve's autoscaler."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,8 @@ async def test_replicas_follow_the_load_up_and_down(
             model_path,
             deployment={
                 "autoscaling_config": {
-                    "min_replicas": 1,
+                    "min_replicas": 0,
+                    "initial_replicas": 1,
                     "max_replicas": 2,
                     "upscale_delay_s": 1,
                     "downscale_delay_s": 5,
@@ -33,7 +34,7 @@ async def test_replicas_follow_the_load_up_and_down(
             },
             # A cap of 4 makes a replica's capacity small enough for a test to pass it.
             batching={"policy": "static", "max_running": {"max": 4}},
-            scaling={"drain_s": 5},
+            scaling={"drain_s": 5, "start_s": 5, "peak_s": 10, "peak_starts": 0},
         )
     )
 
@@ -53,6 +54,10 @@ async def test_replicas_follow_the_load_up_and_down(
     await asyncio.gather(*streams)
     assert len(answers) > 10
     assert [a.error or a.status for a in answers if not a.whole] == []
+    await until("no replica", lambda: running() == 0, tries=600)
+    held = await send(base_url("scaled"), "tiny-scaled", asks[:1])  # while a replica starts
+    assert [a.error or a.status for a in held if not a.whole] == []
+    assert running() == 1
 
 
 async def _stream(ask: Ask, stop: asyncio.Event, answers: list[Answer]) -> None:

@@ -22,7 +22,7 @@ UNMODELLED = replace(LOAD, capacity_per_s=None, running=64.0)
 
 
 def scaler(start_s: float = 10.0, peak_s: float = 300.0, queue_for_s: float = 30.0) -> Scaler:
-    return Scaler(0.85, 20.0, 2.0, queue_for_s, peak_s, start_s)
+    return Scaler(0.85, 20.0, 2.0, queue_for_s, peak_s, 3.0, start_s)
 
 
 def one(arrivals: float = 0.0, **numbers: float) -> ReplicaLoad:
