@@ -62,8 +62,7 @@ def capacity_per_s(
     """
     if not lengths.n or not lengths.output:
         return None
-    per_decode = model.c1 + model.c2 * lengths.mean_held
-    work_s = model.c3 * lengths.mean_input + per_decode * lengths.mean_output
+    work_s = _work_s(model, lengths)
     by_batch_s = work_s + lengths.mean_output * model.c0 / max_running
     if by_batch_s <= 0:
         return None
@@ -75,3 +74,42 @@ def capacity_per_s(
     step_s = typical_itl_s(model, itl_s)
     by_sla = (step_s - model.c0) / (step_s * work_s) if work_s > 0 else math.inf
     return min(by_sla, by_batch)
+
+
+def capacity_error_frac(model: StepModel, lengths: LengthMoments) -> float:
+    """How far off ``capacity_per_s`` may be for the requests that happened to end, share of it.
+
+    The standard error of the mean work of n requests, c3 l_in + (c1 + c2 m) l_out each, over that
+    mean; 1 where one alone ended, as nothing is known of how they spread.
+    """
+    work_s = _work_s(model, lengths)
+    if work_s <= 0:
+        return 1.0
+    n, per_decode = lengths.n, _per_decode(model, lengths)
+    var_in = max(lengths.input_sq / n - lengths.mean_input**2, 0.0)
+    var_out = max(lengths.output_sq / n - lengths.mean_output**2, 0.0)
+    cov = lengths.cross / n - lengths.mean_input * lengths.mean_output
+    variance = model.c3**2 * var_in + per_decode**2 * var_out + 2 * model.c3 * per_decode * cov
+    return min(math.sqrt((max(variance, 0.0) / work_s**2 + 1 / n) / n), 1.0)
+
+
+def relative_work(model: StepModel, lengths: LengthMoments, prompt_tokens: float) -> float:
+    """Work of a request with such a prompt, over that of the requests that ``lengths`` counts.
+
+    Its output is taken to be as long as theirs, since nothing is known of it yet.
+    """
+    work_s = _work_s(model, lengths)
+    if work_s <= 0:
+        return 1.0
+    longer = prompt_tokens - lengths.mean_input
+    # It costs its prefill, and is held in memory while each of its tokens is decoded.
+    return max(1 + longer * (model.c3 + model.c2 * lengths.mean_output) / work_s, 0.0)
+
+
+def _per_decode(model: StepModel, lengths: LengthMoments) -> float:
+    return model.c1 + model.c2 * lengths.mean_held
+
+
+def _work_s(model: StepModel, lengths: LengthMoments) -> float:
+    """Seconds of the engine that a request takes, without its share of empty steps."""
+    return model.c3 * lengths.mean_input + _per_decode(model, lengths) * lengths.mean_output

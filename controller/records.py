@@ -1,13 +1,12 @@
 """What passes between the parts: frozen records of numbers, with units in the names.
 
 A report is the replica's whole recent memory, not a difference to the last one: one that is lost,
-late or sent twice changes nothing, and a controller that starts anew knows everything again after
-the next report of each replica (soft state).
+late or sent twice changes nothing, and a controller that starts anew soon knows all (soft state).
 """
 
 import functools
 import math
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from controller.errors import ReportError
@@ -80,8 +79,7 @@ class StepLimits:
 
     Args:
         may_pause_prefill: the budget may leave no block for prompts while others decode.
-        reason: what bound the step, where the step half of the policy decided it; None: what
-            bound the cap that was pushed.
+        reason: what bound the step, if the step half decided it; None: what bound the pushed cap.
         longest_chunk_tokens: of one prompt, at most; None: as the engine was started.
     """
 
@@ -134,17 +132,16 @@ class ReplicaReport:
         steps: sufficient statistics of the step-time fit, forgotten exponentially.
         itl, ttft: histograms since the engine started, seconds.
         overruled: steps in which the cap could not hold because more were still running.
-        outputs: how many of the last finished requests ended in each bin of ``survival.EDGES``;
-            empty where the policy keeps none.
-        model: the step-time model of the last steps, by which the step half goes; None where it
-            has none, or too few steps yet.
+        outputs: ends of the last finished requests by ``survival.EDGES``; empty: none are kept.
+        model: the step-time model that the step half goes by; None where it has none yet.
         bound_steps: what bound the steps since the engine started.
-        capacity_per_s, sla_out_of_reach: as the limits that hold have them.
+        capacity_per_s, capacity_error_frac, sla_out_of_reach: as the limits that hold have them.
         enforced: whether limits are applied to the engine; else they are only reported.
         switches: all that the replica knows of control being switched.
         version: the code of who reports.
         prompt_backlog_tokens: prompts not computed yet, of running and waiting requests.
         late_itl, late_ttft: how many of those in ``itl`` and ``ttft`` took longer than the SLA.
+        prompts: moments of the last prompts that arrived, tokens; outputs are counted as 0.
     """
 
     replica_id: str
@@ -181,6 +178,8 @@ class ReplicaReport:
     prompt_backlog_tokens: int = 0
     late_itl: int = 0
     late_ttft: int = 0
+    capacity_error_frac: float = 0.0
+    prompts: LengthMoments = field(default_factory=LengthMoments)
 
     @property
     def kv_frac(self) -> float:
@@ -197,8 +196,8 @@ class BatchLimits:
         token_budget: None where the policy leaves it at the engine's start value.
         enforce: whether they are to be applied, by the configuration; ``switches`` may say no.
         capacity_per_s: requests/s one replica carries inside the SLA; None where unknown.
-        sla_out_of_reach: one decode alone takes more than the SLA at its percentile, or nearly; no
-            batch keeps it.
+        capacity_error_frac: how far off it may be (standard error), share of it.
+        sla_out_of_reach: no batch keeps the SLA; one decode alone takes longer, or nearly.
         model: the group's pooled step-time model, or its own for a replica that is unlike the
             group; None where not identified yet.
         replicas: how many replicas of the group report to the controller.
@@ -218,6 +217,7 @@ class BatchLimits:
     outputs: tuple[float, ...] | None = None
     sla_out_of_reach: bool = False
     switches: Switches = ()
+    capacity_error_frac: float = 0.0
 
 
 R = TypeVar("R")

@@ -183,10 +183,13 @@ class ControlLink:
                 self._replica_id,
             )
 
-    def autoscaling_stats(self) -> dict[str, float]:
+    def autoscaling_stats(
+        self, *, most_ongoing: int | None = None, refused_per_s: float = 0.0
+    ) -> dict[str, float]:
         """Queue depth, cap and capacity of this replica; nothing without a report of this lease."""
-        report = self.recent_report()
-        return {} if report is None else autoscaling_stats(report)
+        if (report := self.recent_report()) is None:
+            return {}
+        return autoscaling_stats(report, most_ongoing=most_ongoing, refused_per_s=refused_per_s)
 
     def routing_stats(self) -> dict[str, Any]:
         """The room that is left here; nothing without a report of this lease."""

@@ -31,6 +31,7 @@ from controller.switch import Switches, is_on, merged
 from replicas.step_sums import StepSums
 
 RATE_WINDOW_S = 10.0  # arrivals are averaged over this: Ray Serve's own metrics interval
+PROMPTS_KEPT = 256  # a mean to 6% where lengths spread as much as they are long
 LOCAL = "local"  # the group and replica of an engine that has no controller
 
 
@@ -86,6 +87,7 @@ class Governor:
         # Two readers, the controller and the local fallback, each with its own window.
         self._read = {True: StepSums(), False: StepSums()}
         self._lengths = LengthRing()
+        self._prompts = LengthRing(PROMPTS_KEPT)
         self._outputs = OutputCounts()
         self._fit = StepFit()
         self._itl = HistogramCounter()
@@ -178,9 +180,11 @@ class Governor:
         if self.config.sla.itl_s is not None and itl_s > self.config.sla.itl_s:
             self._late_itl += tokens
 
-    def arrived(self) -> None:
-        """Count a request that came in."""
+    def arrived(self, prompt_tokens: int | None = None) -> None:
+        """Count a request that came in, with its prompt where that is known."""
         self._arrivals += 1
+        if prompt_tokens is not None:
+            self._prompts.add(prompt_tokens, 0)
 
     def preempted(self) -> None:
         """Count a request that lost its KV blocks."""
@@ -281,6 +285,8 @@ class Governor:
             model=self._step_half.model,
             bound_steps=BoundSteps(**self._bound),
             capacity_per_s=self._limits.capacity_per_s,
+            capacity_error_frac=self._limits.capacity_error_frac,
+            prompts=self._prompts.moments(),
             sla_out_of_reach=self._limits.sla_out_of_reach,
             enforced=self.enforced,
             switches=self._switches,

@@ -147,7 +147,7 @@ class DynamicBatchScheduler(AsyncScheduler):
 
     def add_request(self, request: Request) -> None:
         if request.request_id not in self.requests:  # else: more input for one that is here
-            self.governor.arrived()
+            self.governor.arrived(request.num_prompt_tokens)
             self._awaits_first_token[request.request_id] = request.arrival_time
         super().add_request(request)
 

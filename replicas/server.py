@@ -12,6 +12,7 @@ from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_st
 from controller.errors import ConfigError
 from controller.records import ReplicaReport
 from replicas.admission.admission import Admission
+from replicas.autoscaling_stats import scaled_by_another
 from replicas.door.door import Door, Rules
 from replicas.door_metrics import DoorMetrics
 from replicas.metrics import AdmissionMetrics, ReplicaMetrics
@@ -68,6 +69,9 @@ class BrimfulServer(LLMServer):
             metrics=ReplicaMetrics(),
             on_report=self._reported,
         )
+        options = serve.get_replica_context()._deployment_config
+        if complaint := scaled_by_another(options.autoscaling_config):
+            logger.warning("%s", complaint)
         self._link_task = asyncio.create_task(self._until_the_engine_dies())
 
     async def _until_the_engine_dies(self) -> None:
@@ -122,10 +126,11 @@ class BrimfulServer(LLMServer):
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What ``serve_app.autoscaling`` scales by: read by Ray Serve, replica by replica."""
-        stats = self._link.autoscaling_stats()
-        if stats and self._gate is not None:  # who was refused wants to be served, too
-            stats["arrival_rate_per_s"] += self._gate.refused_per_s()
-        return stats
+        options = serve.get_replica_context()._deployment_config
+        return self._link.autoscaling_stats(
+            most_ongoing=options.max_ongoing_requests,
+            refused_per_s=0.0 if self._gate is None else self._gate.refused_per_s(),
+        )
 
     async def __serve_build_asgi_app__(self) -> Any:
         app = await super().__serve_build_asgi_app__()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from controller.capacity import capacity_per_s, out_of_reach
+from controller.capacity import capacity_error_frac, capacity_per_s, out_of_reach
 from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepStats, fit
@@ -167,12 +167,14 @@ class ControlLoop:
         self, group: _Group, config: BatchingConfig, report: ReplicaReport, decision: Decision
     ) -> BatchLimits:
         pool, itl_s = group.pool, config.sla.itl_s
-        capacity = None
+        capacity, error_frac = None, 0.0
         if pool.model is not None:
             together = decision.max_running
             if not (config.enforce and is_on(self._switches, report.group)):  # it is not kept to
                 together = _held_uncapped(report.engine, pool.lengths)
             capacity = capacity_per_s(pool.model, pool.lengths, together, itl_s)
+        if pool.model is not None and capacity is not None:
+            error_frac = capacity_error_frac(pool.model, pool.lengths)
         return BatchLimits(
             lease_s=config.lease_s,
             max_running=decision.max_running,
@@ -180,6 +182,7 @@ class ControlLoop:
             reason=decision.reason,
             enforce=config.enforce,
             capacity_per_s=capacity,
+            capacity_error_frac=error_frac,
             model=fit(report.steps) if report.replica_id in group.unlike else pool.model,
             replicas=pool.replicas,
             outputs=_for_a_newcomer(group, report),

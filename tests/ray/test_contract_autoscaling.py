@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 from ray.serve._private.autoscaling_state import DeploymentAutoscalingState
@@ -13,8 +14,11 @@ from ray.serve._private.common import (
     ReplicaMetricReport,
     TimeStampedValue,
 )
+from ray.serve._private.config import DeploymentConfig
 from ray.serve._private.metrics_utils import InMemoryMetricsStore
+from ray.serve._private.replica import Replica
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
+from ray.serve.context import ReplicaContext
 
 from replicas.server import BrimfulServer
 from serve_app.config import AUTOSCALING_POLICY, ScalingConfig
@@ -80,3 +84,10 @@ def test_the_policy_travels_by_value_to_a_process_without_this_project(tmp_path:
         [sys.executable, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_replica_still_knows_the_options_that_its_deployment_has_now() -> None:
+    assert "_deployment_config" in {field.name for field in fields(ReplicaContext)}
+    assert DeploymentConfig().autoscaling_config is None
+    assert DeploymentConfig(max_ongoing_requests=7).max_ongoing_requests == 7
+    assert "_deployment_config=self._deployment_config" in inspect.getsource(Replica)

@@ -1,10 +1,18 @@
 """Requests per second inside the SLA, against arithmetic done by hand."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from controller.capacity import capacity_per_s, kept_itl_s, out_of_reach, sla_batch
+from controller.capacity import (
+    capacity_error_frac,
+    capacity_per_s,
+    kept_itl_s,
+    out_of_reach,
+    relative_work,
+    sla_batch,
+)
 from controller.models.step_time import StepModel
 from tests.builders import moments_of
 
@@ -96,3 +104,33 @@ def test_batch_and_capacity_leave_room_for_the_percentile() -> None:
 
 def test_an_sla_of_a_tenth_above_one_decode_is_in_reach() -> None:
     assert kept_itl_s(StepModel(10.0, 0.0, 0.0, 0.0, 0.0, 0.0), 11.0) == 11.0
+
+
+WORKED = StepModel(0.01, 2e-4, 0.0, 1e-4, 0.0, 0.0)  # 1e-4 s a prompt token, 2e-4 s an output
+
+
+def test_a_capacity_is_as_sure_as_the_mean_work_of_those_that_ended() -> None:
+    # Works of 0.02 and 0.04 s: a standard deviation of a third of the mean.
+    two = moments_of([(0, 100), (0, 200)])
+    assert capacity_error_frac(WORKED, two) == pytest.approx(math.sqrt((1 / 9 + 1 / 2) / 2))
+    many = moments_of([(0, 100), (0, 200)] * 500)
+    assert capacity_error_frac(WORKED, many) == pytest.approx(math.sqrt((1 / 9 + 1e-3) / 1000))
+
+
+def test_prompts_that_spread_against_outputs_leave_the_work_as_it_is() -> None:
+    against = moments_of([(200, 100), (0, 200)] * 500)
+    assert capacity_error_frac(WORKED, against) == pytest.approx(1e-3)
+
+
+def test_of_one_request_or_none_nothing_is_sure() -> None:
+    assert capacity_error_frac(WORKED, moments_of([(100, 100)])) == 1
+    assert capacity_error_frac(WORKED, moments_of([])) == 1
+
+
+def test_the_work_of_a_longer_prompt_is_its_prefill_and_what_it_holds() -> None:
+    ended = moments_of([(100, 100)] * 4)  # 0.01 s of prefill, 0.02 s of decode
+    assert relative_work(WORKED, ended, 100) == 1
+    assert relative_work(WORKED, ended, 400) == pytest.approx(2)
+    held = StepModel(0.01, 0.0, 1e-6, 1e-4, 0.0, 0.0)  # 150 tokens held, for 100 steps
+    assert relative_work(held, ended, 200) == pytest.approx((0.02 + 0.025) / (0.01 + 0.015))
+    assert relative_work(WORKED, moments_of([]), 400) == 1

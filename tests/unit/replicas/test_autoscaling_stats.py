@@ -1,21 +1,43 @@
 """What a replica publishes for autoscaling: only what it keeps to."""
 
+from typing import Any
+
+import pytest
+from ray.serve.config import AutoscalingConfig
+
+from controller.capacity import capacity_per_s
 from controller.fleet.loop import ControlLoop
-from replicas.autoscaling_stats import autoscaling_stats
+from controller.models.step_time import StepModel
+from replicas.autoscaling_stats import autoscaling_stats, scaled_by_another
 from serve_app.autoscaling import CapacityPolicy
+from serve_app.config import AUTOSCALING_POLICY
 from tests.builders import batching, governor, limits, moments_of, report, state, stats_of
 from tests.builders import linear_steps as steps
 from tests.unit.serve_app.test_autoscaling import Context, metrics
 
-ALWAYS = {"running": 10.0, "waiting": 5.0, "arrival_rate_per_s": 2.0}
+ALWAYS = {
+    "running": 10.0,
+    "waiting": 5.0,
+    "arrival_rate_per_s": 2.0,
+    "refused_per_s": 0.0,
+    "demand_per_s": 2.0,
+}
+# A request of 100 + 100 tokens: 0.02 s of prefill and 0.02 s of decode.
+MODEL = StepModel(0.02, 2e-4, 0.0, 2e-4, 0.0, 0.0)
+
+
+def scaling(context: Context) -> tuple[int, Any]:
+    """What a policy that has seen nothing yet makes of it."""
+    return CapacityPolicy(0.85, drain_s=20.0, queue_factor=2.0, queue_for_s=30.0)(context)
 
 
 def test_a_cap_that_is_applied_and_the_capacity_are_published() -> None:
-    held = report(max_running=64, capacity_per_s=8.0)
+    held = report(max_running=64, capacity_per_s=8.0, capacity_error_frac=0.1)
     assert autoscaling_stats(held) == ALWAYS | {
         "sla_out_of_reach": 0.0,
         "max_running": 64.0,
         "capacity_per_s": 8.0,
+        "capacity_error_frac": 0.1,
     }
 
 
@@ -25,6 +47,62 @@ def test_an_unknown_capacity_is_left_out() -> None:
 
 def test_where_the_cap_is_not_applied_the_engines_own_size_is_published() -> None:
     assert autoscaling_stats(report(max_running=1, enforced=False))["max_running"] == 256.0
+
+
+def test_who_was_refused_is_demand_that_does_not_wait() -> None:
+    stats = autoscaling_stats(report(), refused_per_s=3.0)
+    assert (stats["arrival_rate_per_s"], stats["demand_per_s"], stats["refused_per_s"]) == (5, 5, 3)
+
+
+def test_no_more_run_and_no_more_is_carried_than_ray_serve_lets_in() -> None:
+    # 100 + 100 tokens: 0.04 s of work and 2 s of empty steps over the batch.
+    held = report(
+        max_running=64,
+        capacity_per_s=capacity_per_s(MODEL, moments_of([(100, 100)]), 64, None),
+        lengths=moments_of([(100, 100)]),
+        model=MODEL,
+    )
+    stats = autoscaling_stats(held, most_ongoing=16)
+    assert stats["max_running"] == 16
+    assert stats["capacity_per_s"] == pytest.approx(1 / (0.04 + 2 / 16))
+    unmodelled = autoscaling_stats(report(max_running=64, capacity_per_s=8.0), most_ongoing=16)
+    assert unmodelled["capacity_per_s"] == 2.0
+    assert autoscaling_stats(held, most_ongoing=64) == autoscaling_stats(held)
+
+
+@pytest.mark.parametrize(
+    ("arriving", "size"),
+    [
+        ([100] * 9, 1.0),
+        ([200] * 9, 1.5),
+        ([50] * 9, 0.75),
+        ([9000] * 9, 4.0),
+        ([200], 1.0),
+        ([20, 380] * 40, 1.5),
+        ([20, 380] * 2, 1.0),
+    ],
+)
+def test_longer_prompts_are_more_demand_once_that_is_sure(arriving: list[int], size: float) -> None:
+    ended = moments_of([(100, 100)] * 9)
+    prompts = moments_of((tokens, 0) for tokens in arriving)
+    stats = autoscaling_stats(report(lengths=ended, model=MODEL, prompts=prompts))
+    assert stats["demand_per_s"] == pytest.approx(2.0 * size)
+
+
+def test_a_report_has_the_prompts_that_arrived_last() -> None:
+    g = governor()
+    for tokens in (9, *[5] * 255, None, 7):
+        g.arrived(tokens)
+    prompts = g.report(state(), 1.0, "r", "g").prompts
+    assert (prompts.n, prompts.input) == (256, 255 * 5 + 7)
+
+
+def test_who_scales_in_our_place_is_named() -> None:
+    assert scaled_by_another(None) is None
+    ours = AutoscalingConfig(policy={"policy_function": AUTOSCALING_POLICY})
+    assert scaled_by_another(ours) is None
+    complaint = scaled_by_another(AutoscalingConfig(max_replicas=5))
+    assert complaint is not None and "for 2 ongoing requests per replica" in complaint
 
 
 def test_while_control_is_off_nothing_is_scaled_by_its_caps() -> None:
@@ -38,8 +116,7 @@ def test_while_control_is_off_nothing_is_scaled_by_its_caps() -> None:
             held = g.report(state(running=4 if on else 30, waiting=50), seq * 1.0, "r", "g")
             g.apply(loop.exchange(held, capped, seq * 1.0), seq * 1.0)
         published = autoscaling_stats(g.report(state(running=30, waiting=24), seq * 1.0, "r", "g"))
-        scale = CapacityPolicy(0.85, drain_s=20.0, queue_factor=2.0, queue_for_s=0.0)
-        desired.append(scale(Context(metrics(published)))[0])
+        desired.append(scaling(Context(metrics(published)))[0])
     assert desired == [3, 1, 3]
 
 
@@ -67,5 +144,4 @@ def test_forty_running_under_an_sla_out_of_reach_stay_one_replica() -> None:
     g = governor(config)
     g.apply(decided, 0.0)
     published = autoscaling_stats(g.report(state(running=40), 0.5, "r", "g"))
-    scale = CapacityPolicy(0.85, drain_s=20.0, queue_factor=2.0, queue_for_s=30.0)
-    assert scale(Context(metrics(published)))[0] == 1
+    assert scaling(Context(metrics(published)))[0] == 1
