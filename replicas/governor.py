@@ -75,14 +75,9 @@ class Governor:
             enforce=config.enforce,
         )
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
-        self._decoding = 0
-        self._in_prefill = 0
-        self._seq = 0
-        self._arrivals = 0
+        self._decoding = self._in_prefill = self._seq = self._arrivals = 0
         self._arrival_marks: deque[tuple[float, int]] = deque([(now_s, 0)])
-        self._finished = 0
-        self._preemptions = 0
-        self._overruled = 0
+        self._finished = self._preemptions = self._overruled = 0
         self._sums = StepSums()
         # Two readers, the controller and the local fallback, each with its own window.
         self._read = {True: StepSums(), False: StepSums()}
