@@ -17,8 +17,10 @@ from replicas.door.settings import Security
 
 # Of a browser that shows another site's page: without it the app's CORS middleware, which allows
 # all origins in vLLM and in Ray Serve LLM, does nothing. And what only we may say to a replica.
-CLIENTS_MAY_NOT_SEND = (b"origin", b"access-control-", b"x-brimful-")
+# ASGI's names of headers are in lower case.
+HIDDEN = (b"origin", b"access-control-", b"x-brimful-")
 AUTHORIZATION = b"authorization"
+HIDDEN_WITH_KEY = (*HIDDEN, AUTHORIZATION)
 SCHEME = b"bearer"
 LET_IN = "let_in"
 NOBODY = "none"  # in place of a key's name
@@ -74,10 +76,10 @@ class Door:
         self._check_path(path, scope.get("method", "GET"))
         rules = self.rules
         if rules.keys is None:
-            scope["headers"] = [h for h in scope["headers"] if not _hidden(h[0])]
+            scope["headers"] = [h for h in scope["headers"] if not h[0].startswith(HIDDEN)]
             return None
         key = None if path == HEALTH else self._key(scope, rules.keys)
-        headers = [h for h in scope["headers"] if not _hidden(h[0], AUTHORIZATION)]
+        headers = [h for h in scope["headers"] if not h[0].startswith(HIDDEN_WITH_KEY)]
         if key is not None and key.classes:
             headers.append((KEYS_CLASSES.encode(), ",".join(key.classes).encode()))
         scope["headers"] = headers
@@ -105,7 +107,7 @@ class Door:
             raise self._refused(Answer(405, "no_such_method", said, param="method", more=more))
 
     def _key(self, scope: Scope, keys: KeySource) -> Key:
-        shown = [value for name, value in scope["headers"] if name.lower() == AUTHORIZATION]
+        shown = [value for name, value in scope["headers"] if name == AUTHORIZATION]
         scheme, _, token = (shown[0] if len(shown) == 1 else b"").partition(b" ")
         if scheme.lower() != SCHEME or not token.strip():
             said = "no API key was given: send one as `Authorization: Bearer KEY`"
@@ -133,7 +135,3 @@ class Door:
 def _unauthorized(reason: Any, said: str, challenge: str) -> Answer:
     more = (("www-authenticate", challenge),)
     return Answer(401, reason, said, param="authorization", more=more)
-
-
-def _hidden(name: bytes, *others: bytes) -> bool:
-    return name.lower().startswith((*CLIENTS_MAY_NOT_SEND, *others))

@@ -61,7 +61,7 @@ class DoorMiddleware:
             BadRequestError: it is too long, or asks for too much.
         """
         rules = self._door.rules
-        headers = {name.lower(): value for name, value in scope["headers"]}
+        headers = dict(scope["headers"])
         body, over = await _whole(receive, _length(headers), rules.most_body_bytes)
         if over is not None:
             return replayed([over], receive)

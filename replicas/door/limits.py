@@ -5,16 +5,26 @@ vLLM's own bounds hold beside these: the model's length, ``max_logprobs``.
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from controller.validation import shown
 from replicas.admission.asked import BadRequestError
 from replicas.door.settings import Limits
 
-TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-LOGPROBS = ("logprobs", "top_logprobs", "prompt_logprobs")
-PROMPTS = ("prompt", "prompt_embeds", "input")
+# The key of ``Limits`` that bounds a field.
+BOUNDED = {
+    "n": "max_n",
+    "max_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "logprobs": "max_logprobs",
+    "top_logprobs": "max_logprobs",
+    "prompt_logprobs": "max_logprobs",
+    "prompt": "max_prompts",
+    "prompt_embeds": "max_prompts",
+    "input": "max_prompts",
+}
 # By which field a request says how many tokens it wants, where vLLM would otherwise go on to the
 # model's length; the first is written where none is there.
 UNBOUNDED = {
@@ -29,27 +39,23 @@ def check_fields(fields: Mapping[str, Any], limits: Limits) -> None:
     Raises:
         BadRequestError: naming the field, its value and the limit.
     """
-    for name, asked, most, key in _asked(fields, limits):
-        if most is not None and asked > most:
+    for name in fields.keys() & BOUNDED.keys():
+        key, value = BOUNDED[name], fields[name]
+        most = getattr(limits, key)
+        if most is not None and _asked(key, value) > most:
             raise BadRequestError(
                 name,
-                f"{shown(fields[name])} is not allowed: at most {most}"
+                f"{shown(value)} is not allowed: at most {most}"
                 f" (security.limits.{key} of this server)",
             )
 
 
-def _asked(
-    fields: Mapping[str, Any], limits: Limits
-) -> Iterator[tuple[str, float, int | None, str]]:
-    yield "n", _number(fields.get("n")), limits.max_n, "max_n"
-    for name in TOKENS:
-        yield name, _number(fields.get(name)), limits.max_tokens, "max_tokens"
-    for name in LOGPROBS:
-        number = _number(fields.get(name))
-        asked = math.inf if number == -1 else number  # vLLM's word for the whole vocabulary
-        yield name, asked, limits.max_logprobs, "max_logprobs"
-    for name in PROMPTS:
-        yield name, _prompts(fields.get(name)), limits.max_prompts, "max_prompts"
+def _asked(key: str, value: Any) -> float:
+    if key == "max_prompts":
+        return _prompts(value)
+    number = _number(value)
+    everything = key == "max_logprobs" and number == -1  # vLLM's word for the whole vocabulary
+    return math.inf if everything else number
 
 
 def _number(value: Any) -> float:

@@ -21,6 +21,7 @@ ALWAYS = (
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 ENTRY = re.compile(rf"(?:({'|'.join(METHODS)}) )?(/[!-~]*)")
 BELOW = "/*"
+NONE: frozenset[str] = frozenset()
 
 
 def problem_of(entry: str) -> str | None:
@@ -42,23 +43,23 @@ class Paths:
     """
 
     def __init__(self, extra: Iterable[str] = ()) -> None:
-        self._exact: dict[str, set[str]] = {}
-        self._below: dict[str, set[str]] = {}
+        self._exact: dict[str, frozenset[str]] = {}
+        self._below: dict[str, frozenset[str]] = {}
         for entry in (*ALWAYS, *extra):
             method, _, path = entry.rpartition(" ")
             below = path.endswith(BELOW)
             held = self._below if below else self._exact
-            methods = held.setdefault(path.removesuffix("*"), set())
-            methods |= {method} if method else set(METHODS)
+            place = path.removesuffix("*")
+            held[place] = held.get(place, NONE) | ({method} if method else set(METHODS))
 
-    def methods(self, path: str) -> set[str]:
+    def methods(self, path: str) -> frozenset[str]:
         """Those by which a path is served; none where it is not.
 
         Args:
             path: as the app's own router sees it: decoded, and without the application's prefix.
         """
-        known = self._exact.get(path, set())
+        known = self._exact.get(path, NONE)
         for prefix, methods in self._below.items():
             if path.startswith(prefix):
-                known = known | methods
+                known = known | methods  # of a path that is opened in two ways
         return known
