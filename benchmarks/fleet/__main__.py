@@ -5,6 +5,7 @@ Every run is kept in ``.cache/elastic.json``, so a bench that was stopped goes o
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import asdict
 
@@ -12,18 +13,20 @@ from tqdm import tqdm
 
 from benchmarks.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
 from benchmarks.fleet.contest import GRIDS, Course, Result, result, tune
-from benchmarks.fleet.days import Day, find_days
+from benchmarks.fleet.days import CONVERSATION, Day, find_days
 from benchmarks.fleet.page import OURS_SPEC, elastic_page
 from benchmarks.fleet.plots import plot
 from benchmarks.fleet.policies import ORACLE, OURS
 from benchmarks.fleet.simulate import Ground
 from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.workers import FIRST_SEED
+from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
 from controller.version import VERSION, digest
 from replicas.profile_file import load_profile
 
 KEPT = ROOT / ".cache" / "elastic.json"
+FIDELITY = ROOT / ".cache" / "elastic-fidelity.md"
 DEFAULT_DAYS = ("all",)
 OUR_CODE = f"{VERSION} {digest(ROOT / 'serve_app')}"  # what is kept of ours holds for it alone
 
@@ -68,9 +71,24 @@ class Bench:
 
 
 def _kept(again: bool) -> dict[str, Result]:
-    if again or not KEPT.exists():
+    if again:
+        FIDELITY.unlink(missing_ok=True)
+        return {}
+    if not KEPT.exists():
         return {}
     return {key: Result(**value) for key, value in json.loads(KEPT.read_text()).items()}
+
+
+def _fidelity(ground: Ground) -> str:
+    """The fluid beside the real scheduler; measured once."""
+    if not FIDELITY.exists():
+        os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        from benchmarks.fleet.against import table
+
+        FIDELITY.parent.mkdir(parents=True, exist_ok=True)
+        FIDELITY.write_text(table(ground, load_workload(CONVERSATION), ground.seed))
+    return FIDELITY.read_text()
 
 
 def main() -> None:
@@ -97,7 +115,7 @@ def main() -> None:
         specs[2] = min(rivals, key=lambda r: (not r.keeps, r.replica_hours)).spec
         outcomes = [(spec, drawn.course.outcome(spec)) for spec in specs]
         plot(drawn.course, outcomes, PAGES / "elastic.png")
-    page = elastic_page(found, {b.day.name: b.day.seconds for b in benches}, ground)
+    page = elastic_page(found, ground, _fidelity(ground))
     days = "" if asked.day == list(DEFAULT_DAYS) else f"--day {' '.join(asked.day)} "
     text = page.markdown(f"make bench-elastic ARGS='{days}--write'")
     print(text)

@@ -1,6 +1,6 @@
 """The fluid replica beside the real vLLM scheduler with the Governor, on the same requests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from benchmarks.fleet.state import make_fleet, occupy
 from benchmarks.fleet.traffic import Requests
 from benchmarks.replay.engine import Ground as ReplayGround
 from benchmarks.replay.engine import replay
+from benchmarks.report.document import markdown_table
 from benchmarks.virtual.plan import engine_of, parse_policy
 from benchmarks.workloads.lengths import Floats
 from benchmarks.workloads.requests import Request
@@ -86,3 +87,31 @@ def _seen(drawn: Sequence[Request], first: Floats, end: Floats, sla: Sla) -> See
         float(np.nanmean(itl)),
         float(np.nansum(stays) / last_s),
     )
+
+
+RATES_PER_S = (1.5, 2.5, 3.0, 3.5, 4.2)  # of one replica: light, to beyond what it carries
+REQUESTS = 1000
+
+
+def table(ground: Ground, workload: Workload, seed: int) -> str:
+    """Both at each rate, as Markdown."""
+    lines = []
+    for rate_per_s in RATES_PER_S:
+        real_one, fluid_one = both(workload, rate_per_s, REQUESTS, ground, seed)
+        pairs = zip(
+            (f(real_one) for f in _COLUMNS.values()),
+            (f(fluid_one) for f in _COLUMNS.values()),
+            strict=True,
+        )
+        lines.append((f"{rate_per_s:g}", *(f"{a} / {b}" for a, b in pairs)))
+    return markdown_table(("requests/s", *_COLUMNS), lines)
+
+
+_COLUMNS: dict[str, Callable[[Seen], str]] = {
+    "finished/s": lambda s: f"{s.finished_per_s:.2f}",
+    "inside the SLA": lambda s: f"{s.inside:.1%}",
+    "TTFT mean, s": lambda s: f"{s.ttft_s:.2f}",
+    "TTFT p99, s": lambda s: f"{s.ttft_p99_s:.2f}",
+    "between tokens, ms": lambda s: f"{s.itl_s * 1000:.1f}",
+    "waiting and running": lambda s: f"{s.present:.1f}",
+}

@@ -38,7 +38,9 @@ GRIDS = {
         "target_utilization", (0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0), _DELAYS
     ),
     RAY: Grid(
-        "target_ongoing_requests", (6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 55, 60), _DELAYS
+        "target_ongoing_requests",
+        (4, 6, 8, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 55, 60),
+        _DELAYS,
     ),
     "queue-depth": Grid(
         "target", (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0),

@@ -75,7 +75,7 @@ def _bursts() -> Day:
 
 
 def _sudden(name: str, base: float, times: float, minutes: int, hours: float) -> Day:
-    """A quiet fleet, an hour in so many times as much for some minutes, and quiet again."""
+    """A quiet fleet; after an hour so many times as much for some minutes; quiet again."""
     step_s = 5.0  # the rise takes no longer
     steps, begin = int(hours * 3600 / step_s), int(3600 / step_s)
     last = begin + int(minutes * 60 / step_s)
@@ -84,7 +84,8 @@ def _sudden(name: str, base: float, times: float, minutes: int, hours: float) ->
 
 
 def _step() -> Day:
-    return _sudden("step", PEAK_REPLICAS / 4, 4, minutes=120, hours=4)
+    """So long that what no policy can serve, as replicas take a start-up, is under 1% of all."""
+    return _sudden("step", PEAK_REPLICAS / 4, 4, minutes=240, hours=8)
 
 
 def _flash() -> Day:

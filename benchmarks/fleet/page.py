@@ -14,6 +14,11 @@ from benchmarks.report.rows import Row, Section, exactly, shown
 OURS_SPEC = f"{OURS}:upscale_delay_s=0,downscale_delay_s=300"
 OVER_ORACLE, OVER_RIVAL = 1.10, 0.85
 
+FIDELITY = (
+    "One fluid replica beside vLLM's own scheduler with the Governor and `adaptive`, in virtual"
+    " time, on the same 1,000 requests; the real one / the fluid:"
+)
+
 Found = Mapping[str, Result]  # by policy: `oracle`, `brimful`, `NAME tuned`
 
 
@@ -25,10 +30,14 @@ def best_rival(found: Found) -> Result | None:
     return min(rivals, key=lambda r: r.replica_hours, default=None)
 
 
-def elastic_page(
-    by_day: Mapping[str, Found], seconds: Mapping[str, float], ground: Ground
-) -> Section:
-    """The figures with their targets, and the tables they were made from."""
+def elastic_page(by_day: Mapping[str, Found], ground: Ground, fidelity: str = "") -> Section:
+    """The figures with their targets, and the tables they were made from.
+
+    Args:
+        fidelity: the fluid beside the real scheduler (``benchmarks.fleet.against``); Markdown.
+    """
+    if fidelity:
+        fidelity = f"{FIDELITY}\n\n{fidelity}"
     rows = [row for day, found in by_day.items() for row in _rows(day, found)]
     text = (
         f"A fleet in virtual time (`brimful fleet`, decision 23): fluid replicas with the steps of"
@@ -46,7 +55,7 @@ def elastic_page(
     plot = PAGES / "elastic.png"
     return Section(
         "Elastic", "replicas that follow demand", text, tuple(rows),
-        (*(_table(day, found) for day, found in by_day.items()),),
+        (*(_table(day, found) for day, found in by_day.items()), *([fidelity] if fidelity else [])),
         plot if plot.exists() else None, max_tokens=None,
     )  # fmt: skip
 

@@ -1,0 +1,39 @@
+import math
+
+from benchmarks.fleet.contest import Result
+from benchmarks.fleet.page import best_rival, elastic_page
+from tests.unit.benchmarks.fleet.fleets import GROUND
+
+
+def result(policy: str, attainment: float, hours: float, back_s: float | None = None) -> Result:
+    return Result("step", policy, f"{policy}:x=1", attainment, hours, 2.0, back_s)
+
+
+FOUND = {
+    "oracle": result("oracle", 0.99, 100.0, 0.0),
+    "brimful": result("brimful", 0.992, 108.0, 140.0),
+    "brimful tuned": result("brimful", 0.99, 90.0, 130.0),
+    "ray tuned": result("ray", 0.995, 150.0, 200.0),
+    "wva tuned": result("wva", 0.97, 80.0, math.inf),
+}
+
+
+def test_the_best_rival_keeps_the_sla_and_is_not_ours() -> None:
+    rival = best_rival(FOUND)
+    assert rival is not None and rival.policy == "ray"
+    assert best_rival({k: v for k, v in FOUND.items() if k != "ray tuned"}) is None
+
+
+def test_the_rows_compare_with_the_oracle_and_the_best_rival() -> None:
+    rows = {row.id: row for row in elastic_page({"step": FOUND}, GROUND).rows}
+    assert rows["elastic_step_over_oracle"].estimate.value == 1.08
+    assert rows["elastic_step_over_oracle"].met is True
+    assert rows["elastic_step_over_rival"].estimate.value == 108 / 150
+    assert rows["elastic_step_back"].estimate.value == 140
+    assert rows["elastic_step_inside"].met is True
+
+
+def test_who_cannot_keep_the_sla_is_named_and_its_hours_do_not_count() -> None:
+    page = elastic_page({"step": FOUND}, GROUND).markdown("make bench-elastic")
+    assert "Under 99% at every setting that was tried: wva tuned." in page
+    assert "(80.0)" in page and "never" in page

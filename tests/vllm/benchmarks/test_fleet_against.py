@@ -1,0 +1,21 @@
+"""The fluid replica beside the real scheduler and Governor, on the same requests."""
+
+import pytest
+
+from benchmarks.fleet.against import both
+from benchmarks.fleet.simulate import Ground
+from benchmarks.workloads.catalog import load_workload
+from controller.config import Sla
+from replicas.profile_file import load_profile
+
+
+@pytest.mark.parametrize("rate_per_s", [2.0, 3.5])
+def test_a_fluid_replica_serves_as_the_real_one_does(rate_per_s: float) -> None:
+    ground = Ground(load_profile("paper-fig3"), Sla(itl_ms=100, ttft_ms=2000))
+    workload = load_workload("azure-2023-conversation")
+    real, fluid = both(workload, rate_per_s, 400, ground, 3)
+    assert fluid.finished_per_s == pytest.approx(real.finished_per_s, rel=0.03)
+    assert fluid.present == pytest.approx(real.present, rel=0.05)
+    assert fluid.itl_s == pytest.approx(real.itl_s, rel=0.04)
+    assert fluid.ttft_s == pytest.approx(real.ttft_s, rel=0.2)
+    assert fluid.inside == pytest.approx(real.inside, abs=0.03)
