@@ -40,7 +40,7 @@ GRIDS = {
     RAY: Grid(
         "target_ongoing_requests",
         (4, 6, 8, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 55, 60),
-        _DELAYS,
+        {**_DELAYS, "upscale_delay_s": (0, 30)},
     ),
     "queue-depth": Grid(
         "target", (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0),

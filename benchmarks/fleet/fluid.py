@@ -30,10 +30,18 @@ LATE_EVERY = 20  # one start in so many goes to a late one (replicas.queue_order
 
 
 @njit(cache=True)
+def _right(values: np.ndarray, at: float) -> int:
+    """The knot that ends the stretch ``at`` is on, the last one beyond all."""
+    if len(values) == 2:  # a line
+        return 1
+    return min(max(int(np.searchsorted(values, at)), 1), len(values) - 1)
+
+
+@njit(cache=True)
 def dense_s(engine: Engine, tokens: float) -> float:
     """Seconds of everything but attention at so many tokens."""
     knots, knot_s = engine.knots, engine.knot_s
-    right = min(max(int(np.searchsorted(knots, tokens)), 1), len(knots) - 1)
+    right = _right(knots, tokens)
     t0, t1, s0, s1 = knots[right - 1], knots[right], knot_s[right - 1], knot_s[right]
     return s0 + (s1 - s0) * (max(tokens, knots[0]) - t0) / (t1 - t0)
 
@@ -44,7 +52,7 @@ def _tokens_in(engine: Engine, seconds: float) -> float:
     knots, knot_s = engine.knots, engine.knot_s
     if seconds <= knot_s[0]:
         return 0.0
-    right = min(max(int(np.searchsorted(knot_s, seconds)), 1), len(knots) - 1)
+    right = _right(knot_s, seconds)
     t0, t1, s0, s1 = knots[right - 1], knots[right], knot_s[right - 1], knot_s[right]
     return t0 + (t1 - t0) * (seconds - s0) / (s1 - s0)
 
