@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.fleet.ray_stages import ONGOING
 from benchmarks.fleet.state import NOBODY, READY, Engine, Fleet
-from controller.capacity import capacity_per_s, out_of_reach, sla_batch
+from controller.capacity import capacity_error_frac, capacity_per_s, out_of_reach, sla_batch
 from controller.config import Sla
 from controller.models import memory
 from controller.models.histogram import LogHistogram
@@ -20,6 +20,7 @@ from controller.models.lengths import REQUESTS_KEPT, LengthMoments
 from controller.models.step_time import StepModel, StepStats
 from controller.records import EngineLimits, RecentSteps, ReplicaReport
 from replicas.autoscaling_stats import autoscaling_stats
+from replicas.governor import PROMPTS_KEPT
 from replicas.profile import StepProfile
 
 RATE_WINDOW_S = 10.0  # arrivals are averaged over this, as the Governor does
@@ -86,7 +87,7 @@ class Publisher:
             arrival_rate_per_s=rate,
             prompt_backlog_tokens=int(backlog),
         )
-        stats = autoscaling_stats(report)
+        stats = autoscaling_stats(report, most_ongoing=engine.max_ongoing)
         stats |= self._recent
         stats["kv_used_frac"] = float(fleet.held[slot]) / engine.kv_tokens
         stats["decoding"] = float(report.decoding)
@@ -150,8 +151,17 @@ class Publisher:
             lengths=lengths,
             sla_out_of_reach=unreachable,
             capacity_per_s=carried,
+            capacity_error_frac=0.0 if carried is None else capacity_error_frac(model, lengths),
+            prompts=self._prompts(),
             model=model,
         )
+
+    def _prompts(self) -> LengthMoments:
+        """Of the prompts that came last, as many as the replicas remember together."""
+        fleet = self._fleet
+        came, ready = int(fleet.counts[1]), max(int((fleet.status == READY).sum()), 1)
+        last = fleet.input[max(came - ready * PROMPTS_KEPT, 0) : came]
+        return moments(last, np.zeros_like(last))
 
 
 def moments(inputs: np.ndarray, outputs: np.ndarray) -> LengthMoments:
