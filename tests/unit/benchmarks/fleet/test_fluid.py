@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.fleet import fluid
+from benchmarks.fleet import fluid, steps
 from benchmarks.fleet.state import ABSENT, DRAINING, Engine, engine_of
 from controller.config import Sla
 from replicas.profile_file import load_profile
@@ -18,10 +18,10 @@ def test_a_request_alone_takes_what_its_steps_take() -> None:
 
 def test_prompts_take_what_the_sla_leaves_beside_the_decodes() -> None:
     _, engine = standing(requests((0.0, 1, 1)), 1)
-    per_s, step_s = fluid.prompt_rate(engine, 20, 0.0, 1000.0)
+    per_s, step_s = steps.prompt_rate(engine, 20, 0.0, 1000.0)
     assert step_s == pytest.approx(0.05)
     assert per_s == pytest.approx((0.05 - 0.03) / 0.0001 / 0.05)
-    floored, slow_s = fluid.prompt_rate(engine, 64, 0.0, 1000.0)  # 52 ms without a prompt
+    floored, slow_s = steps.prompt_rate(engine, 64, 0.0, 1000.0)  # 52 ms without a prompt
     assert floored == pytest.approx(0.01 * (1000 - 64) / slow_s)
 
 
@@ -29,7 +29,7 @@ def test_a_table_of_steps_is_followed() -> None:
     profile = load_profile("h100-Llama-2-70b-hf-tp4")
     engine: Engine = engine_of(profile, Sla(itl_ms=50), mean_growth=0, max_ongoing=9)
     for tokens in (8, 100, 700, 5000):
-        assert fluid.dense_s(engine, tokens) == pytest.approx(
+        assert steps.dense_s(engine, tokens) == pytest.approx(
             profile.step_s(tokens, 0, 0, 0), rel=0.05
         )
 
