@@ -12,6 +12,7 @@ from serve_app.scaling.demand import (
     Load,
     idle,
     load_of,
+    replicas_behind,
     replicas_for_queue,
     replicas_needed,
     whole,
@@ -80,6 +81,7 @@ class Scaler:
         self._starts = Starts(start_s)
         self._arriving = Recent()  # replicas worth what comes
         self._wanted = Recent()  # ... and what waits
+        self._waiting = Recent()  # in the engines
         self._excess_per_s = Recent()  # what comes above what the fleet carries
         self._since_s: float | None = None  # of the past that is known
         self._deep_since_s: float | None = None
@@ -133,20 +135,16 @@ class Scaler:
                 worth = min(worth, float(reading.target))
             words = f"{in_system:.0f} requests, {load.mean_cap:.0f} may run on a replica"
             return worth, worth, words, "queue"
-        start_s, next_s = self._starts.takes_s, self._starts.next_s(reading.now_s)
-        drain_s = max(self._drain_s, start_s)
+        next_s = self._starts.next_s(reading.now_s)
+        arriving = replicas_needed(load.demand_per_s, capacity, target_utilization=self._rho)
         grows_per_s = self._grows_per_s(load.queueing_per_s - load.carrying * capacity, reading)
-        # What waits when the next replica runs; more if more comes than is carried till then.
-        backlog = max(load.waiting + grows_per_s * next_s, 0.0)
-        arriving, wanted = (
-            replicas_needed(
-                load.demand_per_s,
-                waiting,
-                capacity,
-                drain_s=drain_s,
-                target_utilization=self._rho,
-            )
-            for waiting in (0.0, backlog)
+        behind = self._behind(load, capacity, grows_per_s * next_s, reading.now_s)
+        wanted = behind + replicas_needed(
+            load.demand_per_s,
+            capacity,
+            target_utilization=self._rho,
+            outside=max(reading.queued + min(grows_per_s * next_s, 0.0), 0.0),
+            drain_s=max(self._drain_s, self._starts.takes_s),
         )
         words = (
             f"{load.demand_per_s:.1f} requests/s come, a replica carries {capacity:.1f}"
@@ -154,10 +152,26 @@ class Scaler:
         )
         if load.waiting >= 1:
             words += (
-                f"; {load.waiting:.0f} wait, {backlog:.0f} when the next replica runs"
-                f" ({next_s:.0f} s)"
+                f"; {load.waiting:.0f} wait, and in {next_s:.0f} s, when the next replica runs,"
+                f" {behind:.1f} replicas are still busy with that"
             )
         return arriving, wanted, words, "capacity"
+
+    def _behind(self, load: Load, capacity: float, grows: float, now_s: float) -> float:
+        """Replicas still busy with what waits in the engines, when the next one runs.
+
+        Args:
+            grows: by how much that grows until then, requests; below 0: shrinks.
+        """
+        start_s, waiting = self._starts.takes_s, sum(load.behind)
+        self._waiting.add(now_s, waiting, 2 * max(start_s, SUSTAINED_S))
+        # What did not shrink in the time of a start will not in the next, whatever capacity says.
+        since_s = now_s - max(start_s, SUSTAINED_S)
+        known = bool(waiting) and self._waiting.spans(since_s)
+        stays = self._waiting.lowest(since_s) / waiting if known else 0.0
+        more = grows / max(load.carrying, 1)
+        left = [max(each + more, each * stays) for each in load.behind]
+        return replicas_behind(left, capacity, self._drain_s)
 
     def _grows_per_s(self, excess_per_s: float, reading: FleetReading) -> float:
         """By how much what waits grows until the next replica runs; below 0: shrinks."""

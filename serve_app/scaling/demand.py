@@ -9,20 +9,29 @@ from serve_app.scaling.reading import FleetReading
 
 def replicas_needed(
     demand_per_s: float,
-    backlog: float,
     capacity_per_s: float,
     *,
-    drain_s: float,
     target_utilization: float,
+    outside: float = 0.0,
+    drain_s: float = 1.0,
 ) -> float:
-    """N = (arrival rate + backlog / T_drain) / (rho x capacity of one replica).
+    """N = (arrival rate + what waits outside / T_drain) / (rho x capacity of one replica).
 
     Args:
-        backlog: requests that wait, to be gone within ``drain_s``.
         capacity_per_s: requests/s one replica carries inside the SLA; above 0.
         target_utilization: rho, the share of its capacity a replica should carry.
+        outside: requests that wait for any replica, to be gone within ``drain_s``.
     """
-    return (demand_per_s + backlog / drain_s) / (target_utilization * capacity_per_s)
+    return (demand_per_s + outside / drain_s) / (target_utilization * capacity_per_s)
+
+
+def replicas_behind(waiting: Sequence[float], capacity_per_s: float, drain_s: float) -> float:
+    """Replicas that are busy with what waits in them: sum of min(waiting / (capacity x T), 1).
+
+    What waits in an engine stays there: another replica takes none of it, only what comes instead
+    of the engine that is behind. So each is worth one replica at most.
+    """
+    return sum(min(each / (capacity_per_s * drain_s), 1.0) for each in waiting)
 
 
 def replicas_for_queue(in_system: float, max_running: float, target_utilization: float) -> float:
@@ -47,6 +56,7 @@ class Load:
         demand_per_s: requests/s that come, in the size that ``capacity_per_s`` counts.
         queueing_per_s: of these, those that wait where they are not served at once.
         waiting, running: requests; ``waiting`` has those outside the engines in.
+        behind: requests that wait in each replica whose SLA is in reach.
         capacity_per_s: of an average replica whose SLA is in reach; None: unknown.
         error_frac: how far off that may be (standard error, share of it).
         caps: sum over the replicas that have one, each at least what runs there.
@@ -59,6 +69,7 @@ class Load:
     queueing_per_s: float
     waiting: float
     running: float
+    behind: tuple[float, ...]
     capacity_per_s: float | None
     error_frac: float
     caps: float
@@ -80,6 +91,7 @@ def load_of(reading: FleetReading) -> Load:
         queueing_per_s=max(demand - refused, 0.0),
         waiting=sum(r.waiting for r in replicas) + reading.queued,
         running=sum(r.running for r in replicas),
+        behind=tuple(r.waiting for r in good),
         capacity_per_s=_mean([r.capacity_per_s or 0.0 for r in known]) if known else None,
         error_frac=_mean([r.capacity_error_frac for r in known]) if known else 0.0,
         caps=sum(caps),

@@ -172,7 +172,8 @@ def test_the_capacity_is_the_largest_rate_that_batch_and_sla_hold(
 def test_the_replicas_needed_carry_the_demand_and_one_fewer_would_not(
     arrivals: float, backlog: float, capacity: float, drain_s: float, rho: float
 ) -> None:
-    n = whole(replicas_needed(arrivals, backlog, capacity, drain_s=drain_s, target_utilization=rho))
+    asked = {"outside": backlog, "drain_s": drain_s, "target_utilization": rho}
+    n = whole(replicas_needed(arrivals, capacity, **asked))
     demand, each = arrivals + backlog / drain_s, rho * capacity
     assert n * each >= demand * (1 - 1e-9)
     assert n == 0 or (n - 1) * each < demand * (1 + 1e-9)

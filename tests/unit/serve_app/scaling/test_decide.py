@@ -68,27 +68,47 @@ def test_a_new_replica_without_a_model_does_not_hide_the_others() -> None:
     assert desired(one(10.0), replace(UNMODELLED, running=0.0)) == 2
 
 
-def test_a_backlog_that_is_gone_before_a_replica_starts_asks_for_none() -> None:
-    # 200 wait, 8/s are served and 2/s come: 60 s of start leave none, 10 s leave 140.
+def test_what_waits_outside_counts_as_far_as_it_waits_when_a_replica_has_started() -> None:
     def after(start_s: float) -> int:
-        fleet = reading(one(1.0, waiting=100.0), one(1.0, waiting=100.0))
-        return scaler(start_s).decide(fleet).desired
+        return scaler(start_s).decide(reading(one(2.0), queued=400.0)).desired
 
-    assert after(60.0) == 2
-    assert after(2.0) == 2  # (2 + 172 / 20) / 6.8 = 1.6
-    fleet = reading(one(2.0, waiting=200.0))
-    assert scaler(20.0).decide(fleet).desired == 1  # (2 + 80 / 20) / 6.8
-    assert scaler(2.0).decide(fleet).desired == 2  # (2 + 188 / 20) / 6.8
+    assert after(60.0) == 1  # 40 are left, as 6/s are free: (2 + 40 / 60) / 6.8
+    assert after(20.0) == 3  # (2 + 280 / 20) / 6.8
+    assert after(2.0) == 4  # (2 + 388 / 20) / 6.8
+
+
+def test_what_waits_in_an_engine_is_worth_a_replica_at_most() -> None:
+    # 160 is what a replica carries in 20 s; nothing is free to work it off.
+    def more(*waiting: float) -> int:
+        return desired(*[one(6.8, waiting=each) for each in waiting]) - len(waiting)
+
+    assert (more(0.0, 0.0), more(0.0, 120.0), more(0.0, 9000.0), more(900.0, 900.0)) == (0, 1, 1, 2)
+
+
+def test_what_waits_and_will_be_gone_when_a_replica_has_started_asks_for_none() -> None:
+    def after(start_s: float) -> int:
+        return scaler(start_s).decide(reading(one(6.0, waiting=60.0))).desired
+
+    assert (after(20.0), after(2.0)) == (2, 2)  # 20 left: 0.88 + 0.13; 56 left: 0.88 + 0.35
+    assert after(30.0) == 1  # none left
+
+
+def test_what_does_not_shrink_in_spite_of_its_capacity_asks_for_more() -> None:
+    # 100 wait on, though 5/s seem to be free: they would be gone in 20 s.
+    scale, fleet = scaler(start_s=30.0), reading(one(3.0, waiting=100.0))
+    looks = [replace(fleet, now_s=float(now_s)) for now_s in range(0, 60, 10)]
+    numbers = [scale.decide(look).desired for look in looks]
+    assert numbers == [1, 1, 1, 2, 2, 2]  # 0.44 + 100 / 160
 
 
 def test_load_above_what_runs_is_asked_for_with_what_will_wait_once_it_lasted() -> None:
-    # 16/s at one of 8/s: 8/s more wait with every second, for 100 s, to be gone in 100 s.
+    # 16/s at one of 8/s: 8/s more wait with every second of the start, behind which it is then.
     scale = scaler(start_s=100.0)
     assert scale.decide(reading(one(7.0))).desired == 2
     first = scale.decide(reading(one(16.0), now_s=10.0, target=2))
     assert first.desired == 3  # 16 / 6.8
     lasting = scale.decide(reading(one(16.0), now_s=26.0, target=3))
-    assert lasting.desired == 4  # (16 + 8 x 84 / 100) / 6.8: a replica is coming since 10 s
+    assert lasting.desired == 4
 
 
 def test_who_is_refused_asks_for_replicas_and_will_not_wait() -> None:
@@ -194,7 +214,7 @@ def test_a_queue_that_stays_deep_asks_for_one_more_whatever_the_model_says() -> 
 
 def test_a_deep_queue_never_asks_for_fewer_than_the_model_does() -> None:
     scale = scaler(start_s=0.0, queue_for_s=0.0)
-    assert scale.decide(reading(one(100.0, waiting=500.0))).desired == 19  # (100 + 500/20) / 6.8
+    assert scale.decide(reading(one(100.0, waiting=500.0))).desired == 16  # 100 / 6.8 + 1
 
 
 OUT = replace(LOAD, out_of_reach=True, max_running=None, capacity_per_s=None, arrivals_per_s=9.0)

@@ -2,7 +2,12 @@
 
 import pytest
 
-from serve_app.scaling.demand import replicas_for_queue, replicas_needed, whole
+from serve_app.scaling.demand import (
+    replicas_behind,
+    replicas_for_queue,
+    replicas_needed,
+    whole,
+)
 
 
 @pytest.mark.parametrize(
@@ -11,7 +16,7 @@ from serve_app.scaling.demand import replicas_for_queue, replicas_needed, whole
 )
 def test_replicas_needed_is_the_formula(arrivals: float, backlog: float, replicas: int) -> None:
     # rho x capacity = 6.8/s; a backlog of 20 is 1/s of demand.
-    needed = replicas_needed(arrivals, backlog, 8.0, drain_s=20.0, target_utilization=0.85)
+    needed = replicas_needed(arrivals, 8.0, outside=backlog, drain_s=20.0, target_utilization=0.85)
     assert whole(needed) == replicas
 
 
@@ -22,3 +27,8 @@ def test_replicas_for_queue_fills_rho_of_every_cap(in_system: float, replicas: i
 
 def test_more_than_can_be_is_a_number_all_the_same() -> None:
     assert whole(float("inf")) == 10**9
+
+
+def test_a_replica_that_is_behind_is_busy_with_that_and_no_other_with_it() -> None:
+    # 160 is what a replica carries in 20 s.
+    assert replicas_behind([80.0, 160.0, 9000.0, 0.0], 8.0, 20.0) == 2.5
