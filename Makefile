@@ -89,7 +89,7 @@ bench-faults: install ## What becomes of requests when processes are killed unde
 	$(BIN)/python -m benchmarks.faults $(ARGS)
 
 .PHONY: bench-elastic
-bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 18 days (hours; ARGS='--day step' makes a part, and keeps it)
+bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--day step' makes a part, and keeps it)
 	$(BIN)/python -m benchmarks.fleet $(ARGS)
 
 .PHONY: bench-startup

@@ -1,7 +1,7 @@
 """The days that the bench runs: what each asks of a fleet whose peak is about twenty replicas."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.fleet.traffic import DAY_S, Rates, by_day, read_rates, shipped_rates
@@ -57,7 +57,7 @@ def shipped_days() -> list[Day]:
     found: list[Day] = []
     for name, rates in read_rates(shipped_rates()).items():
         found += real_days(rates, "day" if name.startswith("servegen") else name)
-    return [*found, _azure(), _bursts(), _step(), _flash()]
+    return [*found, _azure(), *_bursts(), _step(), _flash()]
 
 
 def _azure() -> Day:
@@ -68,10 +68,15 @@ def _azure() -> Day:
     return Day("azure", rates.times(PEAK_REPLICAS / max(minutes)))
 
 
-def _bursts() -> Day:
-    """Four hours at half of the peak, in the bursts of code completion."""
+def _bursts() -> list[Day]:
+    """Four hours at half of the peak with gaps as uneven as those of code completion.
+
+    ``bursts``: runs of hundreds of requests at twice the mean rate, and pauses as long.
+    ``clumps``: Gamma gaps of the same CV, hundreds of requests in one moment.
+    """
     steps = 24
-    return Day("bursts", Rates(600.0, (PEAK_REPLICAS / 2,) * steps, (CODE_CV,) * steps), CODE)
+    rates = Rates(600.0, (PEAK_REPLICAS / 2,) * steps, (CODE_CV,) * steps)
+    return [Day("bursts", replace(rates, two_phases=True), CODE), Day("clumps", rates, CODE)]
 
 
 def _sudden(name: str, base: float, times: float, minutes: int, hours: float) -> Day:

@@ -159,7 +159,7 @@ def advance(fleet: Fleet, slot: int, engine: Engine, until_s: float) -> None:
                 _end(fleet, prompt, now_s + step_s / 2)
             else:
                 fleet.held[slot] += fleet.input[prompt] + 1
-                _push(fleet, slot, fleet.steps[slot] + fleet.output[prompt], prompt)
+                _push(fleet, slot, fleet.steps[slot] + fleet.output[prompt] - 0.5, prompt)
 
 
 @njit(cache=True)

@@ -21,9 +21,9 @@ from benchmarks.fleet.traffic import Rates, Requests, draw
 from benchmarks.workloads.traffic import Workload
 
 STEP_S = 10.0  # of the plan
-WINDOWS_S = (60.0, 180.0, 600.0)  # over which work is averaged
-HALVINGS = 4
-LOWEST, HIGHEST = 0.6, 1.3  # shares of capacity that are tried
+WINDOWS_S = (60.0, 300.0)  # over which work is averaged
+HALVINGS = 5
+LOWEST, HIGHEST = 0.3, 1.3  # shares of capacity that are tried
 TRIAL_REPLICAS, TRIAL_S = 10, 1200.0
 
 

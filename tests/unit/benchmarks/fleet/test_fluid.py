@@ -13,7 +13,7 @@ def test_a_request_alone_takes_what_its_steps_take() -> None:
     fluid.run_until(fleet, engine, 10.0)
     prompt_s = 0.02 + 500 * 0.0001  # one step: 500 tokens fit it
     assert fleet.first_s[0] - 1 == pytest.approx(1.5 * prompt_s)  # and half a step more
-    assert fleet.end_s[0] - (1 + prompt_s) == pytest.approx(100 * 0.0205, rel=0.02)
+    assert fleet.end_s[0] - fleet.first_s[0] == pytest.approx(100 * 0.0205, rel=0.02)
 
 
 def test_prompts_take_what_the_sla_leaves_beside_the_decodes() -> None:
@@ -103,6 +103,14 @@ def test_the_router_spreads_evenly() -> None:
     fleet, engine = standing(steadily(40.0, 60.0, 200, 20), 4)
     fluid.run_until(fleet, engine, 200.0)
     assert fleet.arrivals[:4].max() - fleet.arrivals[:4].min() < 0.1 * 600
+
+
+def test_an_engine_that_is_full_keeps_the_sla_between_tokens() -> None:
+    asked = steadily(100.0, 20.0, 400, 5)
+    fleet, engine = standing(asked, 1)
+    fluid.run_until(fleet, engine, 2000.0)
+    gaps_s = (fleet.end_s - fleet.first_s) / 4
+    assert gaps_s[100:].max() <= 0.05 * (1 + 1e-6)
 
 
 def test_capacity_is_what_the_formula_gives() -> None:

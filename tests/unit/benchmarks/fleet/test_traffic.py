@@ -43,9 +43,10 @@ def test_rates_go_straight_between_the_middles_of_steps() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("two_phases", [False, True])
 @pytest.mark.parametrize("cv", [1.0, 5.0])
-def test_arrivals_come_at_the_rate_and_as_bursty(cv: float) -> None:
-    rates = Rates(600.0, (20.0,) * 200, (cv,) * 200)
+def test_arrivals_come_at_the_rate_and_as_bursty(cv: float, two_phases: bool) -> None:
+    rates = Rates(600.0, (20.0,) * 200, (cv,) * 200, two_phases)
     times = rates.arrivals_s(np.random.default_rng(3))
     assert (np.diff(times) >= 0).all() and times[-1] <= rates.seconds
     assert len(times) / rates.seconds == pytest.approx(20, rel=0.02 * cv)
@@ -75,7 +76,7 @@ def test_days_are_cut_and_scaled_to_their_peak() -> None:
 
 def test_the_shipped_days_have_a_step_and_a_crowd() -> None:
     by_name = {day.name: day for day in shipped_days()}
-    assert len(by_name) == 18
+    assert len(by_name) == 19
     for name, times in (("step", 4), ("flash", 10)):
         day = by_name[name]
         assert day.event_s is not None
