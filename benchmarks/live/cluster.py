@@ -248,7 +248,8 @@ def wait_reached(base_url: str, timeout_s: float = 60.0) -> None:
     while time.monotonic() < until_s:
         reached = False
         with contextlib.suppress(requests.RequestException):
-            reached = requests.get(f"{base_url}/models", timeout=30).ok
+            answer = requests.get(f"{base_url}/models", timeout=30)
+            reached = answer.ok or answer.status_code == 401  # its door asks for a key
         in_a_row = in_a_row + 1 if reached else 0
         if in_a_row == REACHED_IN_A_ROW:
             return

@@ -71,6 +71,7 @@ async def send(
     stream: bool = True,
     done: Callable[[Answer], None] = lambda answer: None,
     extra: dict[str, Any] | None = None,
+    api_key: str | None = None,
 ) -> list[Answer]:
     """Send all of ``asks``, greedy and to their full length; answers in the same order.
 
@@ -78,10 +79,14 @@ async def send(
         base_url: such as ``http://127.0.0.1:8000/v1``.
         done: told each answer as it ends.
         extra: fields of every request's body.
+        api_key: sent with every request, where the server asks for one.
     """
     timeout = aiohttp.ClientTimeout(total=None)
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+    async with aiohttp.ClientSession(
+        timeout=timeout, connector=connector, headers=headers
+    ) as session:
         begin_s = time.perf_counter()
 
         async def one(ask: Ask) -> Answer:

@@ -9,6 +9,7 @@ from starlette._utils import get_route_path
 from replicas.admission.answers import RefusedError, bad_request
 from replicas.admission.asgi import BODY, App, Body, Message, Receive, Send, replayed, send_answer
 from replicas.admission.asked import BadRequestError, too_long
+from replicas.door import responses
 from replicas.door.door import LET_IN, NOBODY, Door
 from replicas.door.keys import Key
 from replicas.door.limits import bounded, check_fields
@@ -66,8 +67,11 @@ class DoorMiddleware:
         if over is not None:
             return replayed([over], receive)
         fields = _fields(body, headers.get(b"content-type", b""))
+        path = get_route_path(scope)
         check_fields(fields, rules.limits)
-        body = bounded(get_route_path(scope), fields, rules.limits) or body
+        if path == responses.PATH:
+            responses.check_input(fields)
+        body = bounded(path, fields, rules.limits) or body
         scope[BODY] = Body(fields, len(body))
         return replayed([{"type": "http.request", "body": body, "more_body": False}], receive)
 

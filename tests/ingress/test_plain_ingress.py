@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from openai import APIStatusError, AsyncOpenAI
@@ -16,6 +17,7 @@ from tests.ray.conftest import DEPLOY_TIMEOUT_S, REPO
 pytestmark = pytest.mark.cluster
 
 PORT = 18001
+ALL, LATE = "sk-all-0123456789", "sk-late-0123456789"
 PLAIN = {"RAY_SERVE_ENABLE_HA_PROXY": "0", "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "0"}
 
 
@@ -28,6 +30,9 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(tmp_path: 
     }
     both["args"]["llm_configs"] += other["args"]["llm_configs"]
     both["route_prefix"] = "/"
+    keys = tmp_path / "keys"
+    keys.write_text(f"all {ALL}\nlate {LATE} classes=late\n")
+    both["args"]["security"] = {"keys": {"file": str(keys)}, "limits": {"max_n": 2}}
     config = {"http_options": {"host": "127.0.0.1", "port": PORT}, "applications": [both]}
     path = tmp_path / "serve.yaml"
     path.write_text(yaml.safe_dump(config))
@@ -36,19 +41,44 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(tmp_path: 
         cluster.deploy(path)
         cluster.wait_running(DEPLOY_TIMEOUT_S, print)
         answers = {
-            name: await send(f"http://127.0.0.1:{PORT}/v1", f"tiny-{name}", asks) for name in "ab"
+            name: await send(f"http://127.0.0.1:{PORT}/v1", f"tiny-{name}", asks, api_key=ALL)
+            for name in "ab"
         }
         refusals = await classes_through_the_ingress()
+        turned_away = await turned_away_by_the_ingress()
     assert [a.error or a.status for a in answers["a"] + answers["b"] if not a.whole] == []
     assert [a.tokens for a in answers["b"]] == [12] * 12
     assert [a.text for a in answers["a"]] == [a.text for a in answers["b"]]
     assert refusals == ["gold", "gold", 400, 400, 429, 429]
+    assert turned_away == [401, 401, 200, 404, 405, 403, 400]
+
+
+async def turned_away_by_the_ingress() -> list[int]:
+    """No key, a wrong one, a right one; closed paths, methods, classes; too many answers."""
+    root = f"http://127.0.0.1:{PORT}"
+    ask = {"model": "tiny-b", "prompt": "a", "max_tokens": 1}
+    late = {"authorization": f"Bearer {LATE}"}
+    async with httpx.AsyncClient(base_url=root, timeout=60) as client:
+        answers = [
+            await client.get("/v1/models"),
+            await client.get("/v1/models", headers={"authorization": f"Bearer {ALL}x"}),
+            await client.get("/v1/models", headers=late),
+            await client.post("/tokenize", headers=late, json=ask),
+            await client.put("/v1/completions", headers=late, json=ask),
+            await client.post(
+                "/v1/completions", headers=late, json={**ask, "service_tier": "gold"}
+            ),
+            await client.post("/v1/completions", headers=late, json={**ask, "n": 3}),
+        ]
+    for answer in answers[3:] + answers[:2]:
+        assert answer.json()["error"]["code"] == answer.status_code
+    return [answer.status_code for answer in answers]
 
 
 async def classes_through_the_ingress() -> list[Any]:
     """What OpenAI's client makes of classes, unknown ones and late ones, streamed and not."""
     found: list[Any] = []
-    client = AsyncOpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key="-", max_retries=0)
+    client = AsyncOpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key=ALL, max_retries=0)
     for tier in ("gold", "platinum", "late"):
         for stream in (False, True):
             try:

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from serve_app.checks.command import check_file
 from serve_app.config import BLOCKS
 from tests.property.strategies import examples
-from tests.serve_configs import DIRECT, ENTRY, HERE, put
+from tests.serve_configs import APP, DIRECT, ENTRY, HERE, put
 
 ROOT = Path(__file__).parents[2]
 SERVE = yaml.safe_load((ROOT / "configs" / "h100.yaml").read_text())
 MANIFEST = yaml.safe_load((ROOT / "k8s" / "base" / "rayservice.yaml").read_text())
 
 # What the shipped file leaves out, and code looks into.
+SECURITY = (*APP, "args", "security")
 ABSENT = [
     (*ENTRY, *path)
     for path in (
@@ -31,6 +32,16 @@ ABSENT = [
         ("placement_group_config",),
         ("runtime_env",),
         *((block,) for block in BLOCKS),
+    )
+] + [
+    (*SECURITY, *path)
+    for path in (
+        (),
+        ("keys",),
+        ("keys", "file"),
+        ("extra_paths",),
+        ("limits",),
+        ("limits", "max_n"),
     )
 ]
 

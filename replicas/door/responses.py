@@ -1,0 +1,42 @@
+"""What ``/v1/responses`` may be given, where vLLM would fail over it. Pure.
+
+vLLM 0.29 turns input items into chat messages and answers 500 for those that it does not know
+(docs/upstream/vllm-responses-input.md). They are the client's to mend, so they are a 400 here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from controller.validation import shown
+from replicas.admission.asked import BadRequestError
+
+PATH = "/v1/responses"
+MESSAGE = "message"
+# Those that vLLM makes messages of; an item without a type is a message.
+TYPES = (MESSAGE, "function_call", "function_call_output", "reasoning")
+
+
+def check_input(fields: Mapping[str, Any]) -> None:
+    """Refuse input that vLLM has no words for.
+
+    Raises:
+        BadRequestError: naming the item, what is wrong with it and what is allowed.
+    """
+    items = fields.get("input")
+    if not isinstance(items, list):
+        return
+    for index, item in enumerate(items):
+        name = f"input[{index}]"
+        if not isinstance(item, dict):
+            continue  # vLLM's own 400
+        kind = item.get("type") or MESSAGE
+        if kind not in TYPES:
+            allowed = ", ".join(TYPES)
+            said = f"an item of type {shown(kind)} is not served here; allowed: {allowed}"
+            raise BadRequestError(name, said)
+        if kind != MESSAGE:
+            continue
+        if not isinstance(item.get("role"), str):
+            raise BadRequestError(name, "a message needs a role")
+        if item.get("content") == []:
+            raise BadRequestError(name, "a message needs content")
