@@ -41,6 +41,15 @@ test-fast: install ## The tests that start neither an engine nor Ray (about a mi
 test-thorough: install ## The property tests with ten times the examples: 3,000 each (minutes)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests/property
 
+.PHONY: fuzz
+fuzz: install .venv-fuzz/.installed ## schemathesis against a replica's API: no 5xx, no hang (10 minutes; ARGS='--seconds 60')
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+.venv-fuzz/.installed: tests/fuzz/requirements.txt
+	@$(BIN)/python -m venv .venv-fuzz
+	@.venv-fuzz/bin/python -m pip install --quiet -r tests/fuzz/requirements.txt
+	@touch $@
+
 .PHONY: mutants
 mutants: install ## Share of small changes to the controller that tests notice (an hour; ARGS='--sample 200')
 	$(BIN)/python -m tests.mutants $(ARGS)
