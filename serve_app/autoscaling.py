@@ -13,6 +13,7 @@ from ray import cloudpickle
 from serve_app.scaling import decide, demand, reading, recent, starts
 from serve_app.scaling.decide import Decision, Scaler
 from serve_app.scaling.reading import Ages, number, read_fleet
+from serve_app.scaling_export import ScalingExport
 
 for _module in (decide, demand, reading, recent, starts):
     cloudpickle.register_pickle_by_value(_module)
@@ -51,6 +52,7 @@ class CapacityPolicy:
             start_s,
         )
         self._ages = Ages()
+        self._export = ScalingExport()
         self._last: tuple[float, tuple[Any, Any], Decision] | None = None
         self._complaint: str | None = None
 
@@ -59,7 +61,7 @@ class CapacityPolicy:
         try:
             decision = self._decide(ctx)
         except Exception as error:
-            self._complain(error)
+            self._complain(error, "Autoscaling leaves the number of replicas as it is.")
             return _as_it_is(ctx), {}
         state = {DESIRED: decision.desired, REASON: decision.reason, WORDS: decision.words}
         return decision.desired, state
@@ -75,6 +77,10 @@ class CapacityPolicy:
         decision = self._scaler.decide(read_fleet(ctx, self._ages))
         self._last = now_s, replicas, decision
         self._log(before, decision)
+        try:
+            self._export.tell(ctx, decision, now_s)
+        except Exception as error:  # what is decided holds all the same
+            self._complain(error, "Autoscaling decides, and cannot tell others what.")
         return decision
 
     def _log(self, before: Decision | None, now: Decision) -> None:
@@ -87,10 +93,10 @@ class CapacityPolicy:
         elif before is None or now.desired != before.desired:
             logger.info("Autoscaling to %d replicas: %s.", now.desired, now.words)
 
-    def _complain(self, error: Exception) -> None:
-        complaint = type(error).__name__
+    def _complain(self, error: Exception, line: str) -> None:
+        complaint = f"{line} {type(error).__name__}"
         if complaint != self._complaint:
-            logger.exception("Autoscaling leaves the number of replicas as it is.")
+            logger.error(line, exc_info=error)
         self._complaint = complaint
 
 

@@ -66,13 +66,18 @@ def run(args: argparse.Namespace) -> int:
     explained = list(explanations(snapshot))
     if args.json:
         replicas = [asdict(one) for one in explained]
-        print(json.dumps({"replicas": replicas, "refused": snapshot["refused"]}))
+        scaling = [asdict(told) for told in snapshot["scaling"]]
+        print(
+            json.dumps({"replicas": replicas, "refused": snapshot["refused"], "scaling": scaling})
+        )
         return 0
     width = min(shutil.get_terminal_size().columns, WIDEST)
     if off := switched_off(snapshot):
         print(textwrap.fill(off, width))
     for line in lines(explained, refused_lines(snapshot), width):
         print(line)
+    for told in snapshot["scaling"]:
+        print(f"\n{textwrap.fill(told.sentence(), width)}")
     return 0
 
 

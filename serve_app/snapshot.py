@@ -167,7 +167,8 @@ def _probe(address: str) -> None:
 
 
 def read_snapshot() -> dict[str, Any]:
-    """``BatchController.snapshot`` of the cluster that ``connect`` joined.
+    """``BatchController.snapshot`` of the cluster that ``connect`` joined, with ``scaling``: the
+    last decision of every deployment that scales (``serve_app.scaling_export.Told``).
 
     Raises:
         BrimfulError: there is no controller of this version, or it does not answer.
@@ -176,6 +177,7 @@ def read_snapshot() -> dict[str, Any]:
     from ray.exceptions import GetTimeoutError, RayError
 
     from controller.fleet.actor import find_controller
+    from serve_app.scaling_export import read_told
 
     try:
         snapshot: dict[str, Any] = ray.get(find_controller().snapshot.remote(), timeout=ANSWER_S)
@@ -193,7 +195,7 @@ def read_snapshot() -> dict[str, Any]:
             f"the batch controller is gone for the moment ({type(error).__name__}); replicas go on"
             " by themselves, and Ray starts it again"
         ) from None
-    return snapshot
+    return {**snapshot, "scaling": read_told()}
 
 
 def first_line(error: BaseException) -> str:

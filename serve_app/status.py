@@ -102,14 +102,15 @@ def watch(
 
 
 def to_json(snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Version, start of the controller (Unix time), a flat object per replica, and one for each
-    whose report was refused."""
+    """Version, start of the controller (Unix time), a flat object per replica, one for each whose
+    report was refused, and one for each deployment that scales."""
     replicas = [asdict(replica) for replica in replicas_of(snapshot)]
     return {
         "version": snapshot["version"],
         "started_unix_s": snapshot["started_unix_s"],
         "replicas": replicas,
         "refused": snapshot["refused"],
+        "scaling": [asdict(told) for told in snapshot["scaling"]],
     }
 
 
@@ -132,9 +133,10 @@ def print_status(snapshot: dict[str, Any], *, wide: bool) -> None:
             if replica.late:
                 late = f"{replica.replica}: no report for {replica.reported_s_ago:.0f} s"
                 plain.print(Text(late, overflow="fold"))
-    if refused:
+    told = [one.sentence() for one in snapshot["scaling"]]
+    if refused or told:
         plain.print()
-    for line in refused:
+    for line in (*told, *refused):
         plain.print(Text(line, overflow="fold"))
 
 

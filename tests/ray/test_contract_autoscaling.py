@@ -7,6 +7,7 @@ import time
 from dataclasses import fields
 from pathlib import Path
 
+from ray.experimental import internal_kv
 from ray.serve._private.autoscaling_state import DeploymentAutoscalingState
 from ray.serve._private.common import (
     DeploymentID,
@@ -91,3 +92,10 @@ def test_a_replica_still_knows_the_options_that_its_deployment_has_now() -> None
     assert DeploymentConfig().autoscaling_config is None
     assert DeploymentConfig(max_ongoing_requests=7).max_ongoing_requests == 7
     assert "_deployment_config=self._deployment_config" in inspect.getsource(Replica)
+
+
+def test_the_clusters_store_still_takes_a_line_under_a_name() -> None:
+    for name, first in (("put", ["key", "value"]), ("get", ["key"]), ("list", ["prefix"])):
+        call = getattr(internal_kv, f"_internal_kv_{name}")
+        parameters = list(inspect.signature(call).parameters)
+        assert parameters[: len(first)] == first and "namespace" in parameters

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.live.cluster import LocalCluster
 from benchmarks.live.load import Answer, Ask, prompts, send
+from serve_app.scaling_export import read_told
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url
 from tests.ray.control import replica_actors, until
@@ -46,6 +47,8 @@ async def test_replicas_follow_the_load_up_and_down(
     asks = [Ask(p, 200) for p in prompts(64, (8, 40), seed=9)]
     loading = asyncio.create_task(_keep_loaded(asks))
     await until("two replicas under load", lambda: running() == 2, tries=1200)
+    told = {one.application: one for one in read_told()}["scaled"]
+    assert (told.deployment, told.desired) == ("BrimfulServer:tiny-scaled", 2)
     loading.cancel()
     # Less than one replica carries, and always something under way: on both, until one goes.
     stop, answers = asyncio.Event(), list[Answer]()

@@ -6,6 +6,7 @@ from typing import Any
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
 from controller.records import BoundSteps, ReplicaReport
+from serve_app.scaling_export import Told
 from tests.builders import (
     batching,
     engine,
@@ -19,18 +20,35 @@ from tests.builders import (
 LONG_GROUP = "meta-llama/Llama-3.3-70B-Instruct-FP8-dynamic-0a1b2c3d"
 LONG_REPLICA = "a-replica-with-a-very-long-name-of-more-than-forty-characters"
 
+SCALED = Told(
+    application="llm",
+    deployment="BrimfulServer:m",
+    running=2,
+    target=2,
+    desired=3,
+    reason="capacity",
+    words="20.0 requests/s come, a replica carries 8.0 (+-4%) inside the SLA",
+    demand_per_s=20.0,
+    capacity_per_s=8.0,
+    capacity_error_frac=0.04,
+    start_s=100.0,
+    unix_s=1.0,
+)
+
 
 def snapshot_of(
     *exchanges: tuple[ReplicaReport, BatchingConfig],
     later_s: float = 2.5,
     switched: str | None = None,
     refused: Sequence[dict[str, Any]] = (),
+    scaling: Sequence[Told] = (),
 ) -> dict[str, Any]:
     """What the actor hands out ``later_s`` after these exchanges.
 
     Args:
         switched: the group for which control was switched off then.
         refused: replicas whose reports were refused.
+        scaling: what autoscaling decided last, by deployment.
     """
     loop = ControlLoop()
     for report_, config in exchanges:
@@ -38,7 +56,12 @@ def snapshot_of(
     if switched is not None:
         loop.switch(enforce=False, group=switched, unix_s=1.0)
     known = loop.snapshot(10.0 + later_s)
-    told = {"version": "0.1.0+0a1b2c3d", "started_unix_s": 1.0, "refused": list(refused)}
+    told = {
+        "version": "0.1.0+0a1b2c3d",
+        "started_unix_s": 1.0,
+        "refused": list(refused),
+        "scaling": list(scaling),
+    }
     return {**told, **known}
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -12,7 +13,14 @@ from serve_app import explain
 from serve_app.advice import advice_on
 from serve_app.explain import explanations, facts, lines
 from tests.builders import batching, engine, limits, moments_of, report
-from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, busy, fleet, snapshot_of
+from tests.unit.serve_app.snapshots import (
+    LONG_GROUP,
+    LONG_REPLICA,
+    SCALED,
+    busy,
+    fleet,
+    snapshot_of,
+)
 
 MODEL = StepModel(0.02, 2e-4, 1e-8, 1e-4, 0.0, 0.0)
 SLA = batching(policy="adaptive", sla={"itl_ms": 30})
@@ -140,7 +148,9 @@ def explained(
 def test_for_scripts_all_is_one_json_object(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    known = snapshot_of((busy(), SLA), refused=[REFUSED])
+    known = snapshot_of((busy(), SLA), refused=[REFUSED], scaling=[SCALED])
+    in_words = explained(known, monkeypatch=monkeypatch, capsys=capsys)
+    assert SCALED.sentence() in " ".join(in_words.split())
     told = json.loads(explained(known, "--json", monkeypatch=monkeypatch, capsys=capsys))
     (one,) = explanations(known)
     assert told == {
@@ -156,6 +166,7 @@ def test_for_scripts_all_is_one_json_object(
             }
         ],
         "refused": [REFUSED],
+        "scaling": [asdict(SCALED)],
     }
     assert len(one.facts) > 3
     assert one.advice
@@ -168,5 +179,5 @@ def test_json_has_every_replica_of_a_fleet_and_of_none_it_is_empty(
     assert len(told["replicas"]) == 9
     assert {one["control"] for one in told["replicas"]} == {"on", "fallback", "off", "advice"}
     none = explained(snapshot_of(), "--json", monkeypatch=monkeypatch, capsys=capsys)
-    assert json.loads(none) == {"replicas": [], "refused": []}
+    assert json.loads(none) == {"replicas": [], "refused": [], "scaling": []}
     assert "No replica" in explained(snapshot_of(), monkeypatch=monkeypatch, capsys=capsys)

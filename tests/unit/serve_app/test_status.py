@@ -10,7 +10,13 @@ from controller.fleet.loop import ControlLoop
 from serve_app.snapshot import replicas_of, switched_off
 from serve_app.status import print_status, table_of, to_json, watch
 from tests.builders import batching, histogram_of, limits, report
-from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, fleet, snapshot_of
+from tests.unit.serve_app.snapshots import (
+    LONG_GROUP,
+    LONG_REPLICA,
+    SCALED,
+    fleet,
+    snapshot_of,
+)
 
 HEARD = (report(itl=histogram_of([0.02])), batching())
 
@@ -122,6 +128,18 @@ def test_a_replica_whose_report_is_refused_is_named_with_the_reason(
         assert "unknown key 'x'" in text
         assert "No replica has reported yet." not in text
         assert to_json(known)["refused"] == [refused]
+
+
+def test_what_autoscaling_decided_is_a_line_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for exchanges in ((), (HEARD,)):
+        known = snapshot_of(*exchanges, scaling=[SCALED])
+        text = shown(capsys, known, wide=False)
+        assert max(map(len, text.splitlines())) <= 80
+        assert SCALED.sentence() in " ".join(text.split())
+        assert to_json(known)["scaling"][0]["desired"] == 3
 
 
 def test_scripts_get_a_flat_object_per_replica() -> None:

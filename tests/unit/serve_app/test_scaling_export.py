@@ -1,0 +1,47 @@
+"""What autoscaling tells others."""
+
+import gc
+import threading
+from types import SimpleNamespace
+
+import ray
+
+from serve_app.autoscaling import CapacityPolicy
+from serve_app.scaling_export import ScalingExport
+from tests.unit.serve_app.snapshots import SCALED
+from tests.unit.serve_app.test_autoscaling import Context, metrics, policy, replica
+
+
+def test_the_decision_in_a_line() -> None:
+    assert SCALED.sentence() == (
+        "Autoscaling of BrimfulServer:m of llm: 3 replicas wanted, 2 running: 20.0 requests/s come,"
+        " a replica carries 8.0 (+-4%) inside the SLA."
+    )
+
+
+def writers() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "brimful-scaling"]
+
+
+def test_where_ray_does_not_run_nothing_is_told() -> None:
+    assert not ray.is_initialized()
+    assert policy()(Context(metrics(replica(arrivals=10.0))))[0] == 2
+    assert writers() == []
+
+
+def test_its_thread_ends_with_the_policy() -> None:
+    export = ScalingExport()
+    export._start()
+    (thread,) = writers()
+    del export
+    gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_who_cannot_tell_decides_all_the_same(monkeypatch) -> None:
+    scale: CapacityPolicy = policy()
+    monkeypatch.setattr(scale._export, "tell", lambda *_: 1 / 0)
+    busy = Context(metrics(replica(arrivals=10.0)))
+    assert scale(busy)[0] == 2
+    assert scale(SimpleNamespace(current_num_replicas=4))[0] == 4
