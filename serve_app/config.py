@@ -24,6 +24,13 @@ DRAIN_TIMEOUT_S = 120.0  # a replica being removed ends its streams; Ray Serve g
 AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
 EMULATED_SERVER = "replicas.emulated_server:EmulatedServer"
 SECURITY = "security"  # beside llm_configs: it is the whole application's
+# Our policy waits by itself, and differently for more and for fewer (decision 22).
+AUTOSCALING_DEFAULTS = {
+    "upscale_delay_s": 0.0,
+    "downscale_delay_s": 60.0,
+    "metrics_interval_s": 2.0,
+    "look_back_period_s": 10.0,
+}
 BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine")
 # The replica's two event loops become one: each token would be handed from one to the other.
 ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
@@ -112,10 +119,9 @@ def ray_llm_config(
     deployment = _mapping(rest, "deployment_config", where)
     if deployment.get("autoscaling_config") or deployment.get("num_replicas") == "auto":
         autoscaling = _autoscaling(deployment, f"{where}.deployment_config")
-        autoscaling.setdefault(
-            "policy",
-            {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": scaling.model_dump()},
-        )
+        if autoscaling.get("policy") is None:
+            ours = {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": scaling.model_dump()}
+            autoscaling = {**AUTOSCALING_DEFAULTS, **autoscaling, "policy": ours}
         deployment["autoscaling_config"] = autoscaling
     _route(entry, deployment, where)
     runtime_env = _mapping(rest, "runtime_env", where)

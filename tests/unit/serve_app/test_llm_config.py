@@ -10,6 +10,7 @@ from controller.config import parse_batching
 from controller.errors import ConfigError
 from serve_app.autoscaling import CapacityPolicy
 from serve_app.config import (
+    AUTOSCALING_DEFAULTS,
     AUTOSCALING_POLICY,
     EMULATED_SERVER,
     MODEL_FILES,
@@ -100,7 +101,19 @@ def test_of_rays_own_object_only_what_was_set_counts() -> None:
     made = ray_llm_config(entry(deployment_config={"autoscaling_config": given}))
     autoscaling = made["deployment_config"]["autoscaling_config"]
     assert autoscaling.pop("policy")["policy_function"] == AUTOSCALING_POLICY
-    assert autoscaling == {"min_replicas": 1, "max_replicas": 3}
+    assert autoscaling == AUTOSCALING_DEFAULTS | {"min_replicas": 1, "max_replicas": 3}
+
+
+def test_with_our_policy_ray_serve_waits_no_longer_than_it_is_told_to() -> None:
+    def block(**given: Any) -> dict[str, Any]:
+        made = ray_llm_config(entry(deployment_config={"autoscaling_config": given}))
+        known: dict[str, Any] = made["deployment_config"]["autoscaling_config"]
+        return known
+
+    assert block(max_replicas=3)["upscale_delay_s"] == 0
+    assert block(max_replicas=3, upscale_delay_s=7)["upscale_delay_s"] == 7
+    assert "upscale_delay_s" not in block(policy={"policy_function": "math:floor"})
+    assert block(max_replicas=3, policy=None)["policy"]["policy_function"] == AUTOSCALING_POLICY
 
 
 def test_a_policy_in_rays_own_object_stays() -> None:
