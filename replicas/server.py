@@ -33,6 +33,7 @@ with gc_paused():  # these import vLLM
     from replicas.admission.gate import Gate
     from replicas.admission.http import AdmissionMiddleware, HeldMiddleware
     from replicas.control_link import ControlLink
+    from replicas.disconnects import DisconnectMiddleware
     from replicas.door.http import DoorMiddleware
     from replicas.engine import BrimfulEngine
 
@@ -138,7 +139,8 @@ class BrimfulServer(LLMServer):
             _add_middleware_to_built_app(app, AdmissionMiddleware, gate=self._gate)
         else:
             _add_middleware_to_built_app(app, HeldMiddleware, client=self.engine._engine_client)
-        _add_middleware_to_built_app(app, DoorMiddleware, door=self._door)  # outside of all others
+        _add_middleware_to_built_app(app, DoorMiddleware, door=self._door)
+        _add_middleware_to_built_app(app, DisconnectMiddleware)  # outside of all others
         return app
 
     def _admit(self, settings: EngineSettings) -> Gate | None:

@@ -46,13 +46,17 @@ class Ticket:
         self.answer: Answer | None = None
         self._gate = gate
         self._entries: list[Entry] = []
+        self._closed = False
 
     def enter(self, prompt_tokens: int) -> Entry:
         """Let one prompt of it in.
 
         Raises:
             NotLetInError: it is refused; ``answer`` says why.
+            CancelledError: it is over, its client has left.
         """
+        if self._closed:  # its handler runs on, and nobody would say when this prompt is gone
+            raise asyncio.CancelledError
         if refused := self._gate.check(self.asked, prompt_tokens):
             self.answer = refused
             raise NotLetInError(refused.message, HTTPStatus(refused.status))
@@ -82,6 +86,7 @@ class Ticket:
 
     def close(self) -> None:
         """It is over: what was let in and never begun makes room."""
+        self._closed = True
         for entry in self._entries:
             self._gate.admission.ended(entry, self._gate.clock())
 

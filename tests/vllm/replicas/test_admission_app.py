@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import random
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -23,6 +24,7 @@ from replicas.admission.admission import Admission
 from replicas.admission.drain import EngineView
 from replicas.admission.gate import Gate
 from replicas.admission.http import AdmissionMiddleware
+from replicas.disconnects import DisconnectMiddleware
 from replicas.emulator import EmulatedExecutor
 from tests.vllm.harness import batching
 
@@ -35,6 +37,31 @@ CLASSES = {
 }
 STEP_S = 0.05
 SLOTS = 4
+
+
+def cancels(app: Any) -> Any:
+    """The app as Ray Serve calls it (tests/ray/test_overload.py).
+
+    The request's task is cancelled when the client leaves.
+    """
+
+    async def called(scope: Any, receive: Any, send: Any) -> None:
+        messages: asyncio.Queue[Any] = asyncio.Queue()
+
+        async def until_gone() -> None:
+            message = None
+            while message is None or message["type"] != "http.disconnect":
+                message = await receive()
+                messages.put_nowait(message)
+
+        gone = asyncio.create_task(until_gone())
+        request = asyncio.create_task(app(scope, messages.get, send))
+        await asyncio.wait((gone, request), return_when=asyncio.FIRST_COMPLETED)
+        for task in (gone, request):
+            task.cancel()
+        await asyncio.gather(gone, request, return_exceptions=True)
+
+    return called
 
 
 class Served:
@@ -77,11 +104,13 @@ class Served:
         await self.until(lambda: self.inside() == 0)
         await self.until(lambda: not self.llm.output_processor.request_states)
         while True:
-            report = await self.llm.engine_core.call_utility_async(
-                "brimful_exchange", None, "r", "g"
-            )
+            report = await self.report()
             if not report["running"] + report["waiting"] + report["kv_used_tokens"]:
                 return
+
+    async def report(self) -> Any:
+        """The engine's, as the control link gets it."""
+        return await self.llm.engine_core.call_utility_async("brimful_exchange", None, "r", "g")
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +144,10 @@ async def served(tiny_llama) -> AsyncIterator[Served]:
     gate.guard(llm)
     app.middleware_stack = None
     app.add_middleware(AdmissionMiddleware, gate=gate)
+    app.add_middleware(DisconnectMiddleware)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        server = uvicorn.Server(uvicorn.Config(cancels(app), log_level="error", lifespan="off"))
         task = asyncio.create_task(server.serve(sockets=[listener]))
         port = listener.getsockname()[1]
         yield Served(llm, gate, f"http://127.0.0.1:{port}")
@@ -298,3 +328,29 @@ async def test_other_paths_are_left_alone(served: Served) -> None:
         answer = await http.post(f"{served.url}/tokenize", json={"model": "m", "prompt": "a river"})
     assert answer.status_code == 200
     assert json.loads(answer.content)["count"] > 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_of_clients_that_leave_at_any_moment_nothing_is_left(
+    served: Served, stream: bool
+) -> None:
+    asked = {"model": "m", "prompt": "a river", "max_tokens": 900, "stream": stream}
+    body = json.dumps(asked | {"ignore_eos": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n"
+    message = head.encode() + b"Content-Type: application/json\r\n\r\n" + body
+    room, rng = asyncio.Semaphore(20), random.Random(0)
+    port = int(served.url.rpartition(":")[2])
+    finished = (await served.report())["finished"]
+
+    async def one() -> None:
+        async with room:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(message)
+            await asyncio.sleep(rng.random() * 0.1)
+            writer.transport.abort()
+
+    await asyncio.gather(*(one() for _ in range(100)))
+    await served.idle()
+    assert (await served.report())["finished"] == finished  # none was computed to its end
+    whole = await served.complete(2)
+    assert whole.usage.completion_tokens > 0
