@@ -1,0 +1,151 @@
+"""vLLM's own app behind admission, over HTTP, on an emulated accelerator."""
+
+import argparse
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from openai import AsyncOpenAI
+from starlette.datastructures import State
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.app import build_app
+from vllm.entrypoints.launchers.cli_args import FrontendArgs
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from controller.classes import parse_admission, parse_classes
+from replicas.admission.admission import Admission
+from replicas.admission.gate import Gate
+from replicas.admission.http import AdmissionMiddleware
+from replicas.disconnects import DisconnectMiddleware
+from replicas.emulator import EmulatedExecutor
+from tests.vllm.harness import batching
+
+CLASSES = {
+    "gold": {"ttft_ms": 60_000, "priority": 0},
+    "silver": {"ttft_ms": 60_000, "priority": 10, "sheddable": True, "default": True},
+    "hasty": {"ttft_ms": 60_000, "priority": 20, "queue_timeout_s": 0.3},
+}
+SLOTS = 4
+
+
+def cancels(app: Any) -> Any:
+    """The app as Ray Serve calls it (tests/ray/test_overload.py).
+
+    The request's task is cancelled when the client leaves.
+    """
+
+    async def called(scope: Any, receive: Any, send: Any) -> None:
+        messages: asyncio.Queue[Any] = asyncio.Queue()
+
+        async def until_gone() -> None:
+            message = None
+            while message is None or message["type"] != "http.disconnect":
+                message = await receive()
+                messages.put_nowait(message)
+
+        gone = asyncio.create_task(until_gone())
+        request = asyncio.create_task(app(scope, messages.get, send))
+        await asyncio.wait((gone, request), return_when=asyncio.FIRST_COMPLETED)
+        for task in (gone, request):
+            task.cancel()
+        await asyncio.gather(gone, request, return_exceptions=True)
+
+    return called
+
+
+class Served:
+    """An engine behind vLLM's app and our admission, and a client of it."""
+
+    def __init__(self, llm: AsyncLLM, gate: Gate, url: str) -> None:
+        self.llm, self.gate, self.url = llm, gate, url
+        self.client = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
+
+    def admit(self, **config: Any) -> None:
+        """Forget all that was; admit by this block from now on."""
+        made = Admission(parse_classes(CLASSES), parse_admission(config), SLOTS, self.gate.clock())
+        self.gate.admission = made
+
+    async def complete(self, tokens: int = 1, stream: bool = False, **other: Any) -> Any:
+        return await self.client.completions.create(
+            model="m", prompt="a river", max_tokens=tokens, stream=stream, **other
+        )
+
+    async def busy(self, count: int) -> list[asyncio.Task[Any]]:
+        """So many requests that take for ever; returns when all that can run do."""
+        for_ever = {"extra_body": {"ignore_eos": True}}
+        tasks = [asyncio.create_task(self.complete(900, **for_ever)) for _ in range(count)]
+        running = min(count, SLOTS)
+        waiting = self.gate.admission.waiting
+        await self.until(lambda: (waiting.running, waiting.requests) == (running, count - running))
+        return tasks
+
+    def inside(self) -> int:
+        waiting = self.gate.admission.waiting
+        return waiting.running + waiting.requests
+
+    async def until(self, found: Any) -> None:
+        """The test's own time limit ends the wait."""
+        while not found():  # noqa: ASYNC110 - counts of the product, which tells nobody
+            await asyncio.sleep(0.01)
+
+    async def idle(self) -> None:
+        """Nothing is left: in admission, in the frontend, in the engine's KV memory."""
+        await self.until(lambda: self.inside() == 0)
+        await self.until(lambda: not self.llm.output_processor.request_states)
+        while True:
+            report = await self.report()
+            if not report["running"] + report["waiting"] + report["kv_used_tokens"]:
+                return
+
+    async def report(self) -> Any:
+        """The engine's, as the control link gets it."""
+        return await self.llm.engine_core.call_utility_async("brimful_exchange", None, "r", "g")
+
+
+@contextlib.asynccontextmanager
+async def serving(tiny_llama: Path) -> AsyncIterator[Served]:
+    """A server for an ``async with`` block."""
+    settings = batching()
+    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 1.0}
+    args = AsyncEngineArgs(
+        model=str(tiny_llama),
+        served_model_name=["m"],
+        max_num_seqs=SLOTS,
+        max_num_batched_tokens=512,
+        max_model_len=1024,
+        block_size=32,
+        num_gpu_blocks_override=256,
+        enable_prefix_caching=False,
+        distributed_executor_backend=EmulatedExecutor,
+        scheduler_cls="replicas.scheduler.DynamicBatchScheduler",
+        scheduling_policy="priority",
+        additional_config=settings,
+        load_format="dummy",
+        enforce_eager=True,
+    )
+    llm = AsyncLLM.from_engine_args(args)
+    space = argparse.Namespace(**(vars(FrontendArgs()) | vars(args)))
+    state = State()
+    await init_app_state(llm, state, space, await llm.get_supported_tasks())
+    app = build_app(space, ("generate",), llm.model_config)
+    app.state._state.update(state._state)
+    admission = Admission(parse_classes(CLASSES), parse_admission({}), SLOTS, 0.0)
+    gate = Gate(admission, named_classes=True)
+    gate.guard(llm)
+    app.middleware_stack = None
+    app.add_middleware(AdmissionMiddleware, gate=gate)
+    app.add_middleware(DisconnectMiddleware)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(cancels(app), log_level="error", lifespan="off"))
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        port = listener.getsockname()[1]
+        yield Served(llm, gate, f"http://127.0.0.1:{port}")
+        server.should_exit = server.force_exit = True
+        await task
+    llm.shutdown()
