@@ -68,16 +68,30 @@ def _wait_and_serve(binary: str, config: Path, manager: int) -> None:
     again.write_text(SOCKET.sub(r"\1\2.again", config.read_text()))
     serving = subprocess.Popen([binary, "-db", "-f", str(again)], preexec_fn=_end_with_parent)
     (folder / AGAIN_PID).write_text(str(serving.pid))
-    manager_s = math.inf
-    until_s = time.monotonic() + LONGEST_S
-    while serving.poll() is None and not node_ended and time.monotonic() < until_s:
+    began_s, told = time.monotonic(), False
+    manager_ended_s: float | None = None
+    while serving.poll() is None and not node_ended:
+        if time.monotonic() > serves_until_s(began_s, manager_ended_s, told_to_end=told):
+            break
         time.sleep(POLL_S)
-        if not manager_ended:
-            manager_s = time.monotonic() + AFTER_MANAGER_S
-        until_s = min(until_s, manager_s)
-        if _read_pid(folder / AGAIN_PID) != serving.pid:
-            until_s = math.inf  # it was told to end, and serves its open streams out
+        if manager_ended_s is None and manager_ended:
+            manager_ended_s = time.monotonic()
+        told = told or _read_pid(folder / AGAIN_PID) != serving.pid
     serving.kill()
+
+
+def serves_until_s(began_s: float, manager_ended_s: float | None, *, told_to_end: bool) -> float:
+    """When a HAProxy that took over is ended at the latest, on the clock of its arguments.
+
+    Args:
+        began_s: when it took over.
+        manager_ended_s: when Ray ended the manager of the HAProxy that was killed; None: not yet.
+        told_to_end: another has taken the port over; it serves its open streams out.
+    """
+    if told_to_end:
+        return math.inf
+    latest_s = began_s + LONGEST_S
+    return latest_s if manager_ended_s is None else min(latest_s, manager_ended_s + AFTER_MANAGER_S)
 
 
 class _Ended:

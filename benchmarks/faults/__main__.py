@@ -20,6 +20,7 @@ from benchmarks.faults.faults import (
     KILLS,
     NODE,
     RATE_PER_S,
+    UNTIL_RAY_NOTICES_S,
     WHAT,
     Found,
     disconnects,
@@ -69,7 +70,9 @@ def section(found: dict[str, Found]) -> Section:
         f"{REPLICAS} emulated replicas of {SLOTS} slots, steps of `paper-fig3` slept, one class,"
         f" HeadroomRouter, HAProxy by `brimful-haproxy`. OpenAI's client with its two retries,"
         f" {RATE_PER_S:g} requests/s ({BURST_PER_S:g} in a burst), two thirds of them streams,"
-        f" {BEFORE_S:g} s before each fault and {AFTER_S:g} s after it. How a request can end: "
+        f" {BEFORE_S:g} s before each fault and {AFTER_S:g} s after it"
+        f" ({UNTIL_RAY_NOTICES_S:g} s for HAProxy, which Ray replaces meanwhile). How a request"
+        " can end: "
         + "; ".join(f"*{end}*: {meaning}" for end, meaning in MEANING.items())
         + ". Lost is *cut* and *silent*: accepted, and neither a status nor an error event."
         + "".join(f" Not run yet: {WHAT[name]}." for name in WHAT if name not in found)

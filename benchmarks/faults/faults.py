@@ -32,6 +32,7 @@ from controller.fleet.actor import find_controller
 
 RATE_PER_S, BURST_PER_S = 8.0, 16.0
 BEFORE_S, AFTER_S = 4.0, 14.0  # of load, before and after a fault
+UNTIL_RAY_NOTICES_S = 70.0  # half a minute after HAProxy went, Ray puts another in its place
 DISCONNECTS, TOGETHER = 10_000, 60
 STAYS_S = 0.25  # a client that leaves does so within this time, at random
 IDLE_S = 60.0
@@ -127,7 +128,7 @@ def run(there: Fleet, do: Do) -> Found:
         await asyncio.sleep(BEFORE_S)
         at_s = time.perf_counter()
         await asyncio.to_thread(do, there)
-        await asyncio.sleep(AFTER_S)
+        await asyncio.sleep(UNTIL_RAY_NOTICES_S if do is haproxy else AFTER_S)
         load.stop()
         return count(await running), at_s
 
@@ -147,7 +148,7 @@ def disconnects(there: Fleet, number: int = DISCONNECTS) -> Found:
 
         async def one() -> None:
             async with room:
-                await asked_and_gone(rng.random() * STAYS_S)
+                await asked_and_gone(rng.random() * STAYS_S, stream=rng.random() < 0.5)
 
         await asyncio.gather(*(one() for _ in range(number)))
         load.stop()
@@ -162,9 +163,9 @@ def disconnects(there: Fleet, number: int = DISCONNECTS) -> Found:
     return Found(counts, time.perf_counter() - at_s, left)
 
 
-async def asked_and_gone(stays_s: float) -> None:
-    """A client that asks for a long stream and leaves."""
-    asked = {"model": MODEL, "prompt": "a river", "max_tokens": 900, "stream": True}
+async def asked_and_gone(stays_s: float, *, stream: bool) -> None:
+    """A client that asks for a long answer and leaves."""
+    asked = {"model": MODEL, "prompt": "a river", "max_tokens": 900, "stream": stream}
     body = json.dumps(asked)
     head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}"
     with contextlib.suppress(OSError):

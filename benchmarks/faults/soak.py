@@ -49,7 +49,7 @@ def soak(there: Fleet, seconds: float) -> tuple[list[Sample], list[Outcome]]:
             if now_s >= next_s:
                 samples.append(await asyncio.to_thread(sample, there, now_s))
                 next_s += SAMPLE_S
-            task = asyncio.create_task(asked_and_gone(STAYS_S))
+            task = asyncio.create_task(asked_and_gone(STAYS_S, stream=len(samples) % 2 == 0))
             leaving.add(task)
             task.add_done_callback(leaving.discard)
             await asyncio.sleep(1 / LEAVING_PER_S)

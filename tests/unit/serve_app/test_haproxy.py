@@ -1,12 +1,14 @@
 """What ``brimful-haproxy`` writes; what HAProxy makes of it is in tests/ray."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 import yaml
 
 from serve_app import haproxy
+from serve_app.haproxy_watch import AFTER_MANAGER_S, LONGEST_S, serves_until_s
 
 WRITTEN = """defaults
     errorfile 502 /ray/500.http
@@ -52,3 +54,18 @@ def test_the_manifest_sets_what_the_local_cluster_sets() -> None:
     env = {one["name"]: one.get("value") for one in head["env"]}
     assert haproxy.ENVIRONMENT.items() <= env.items()
     assert Path(env[haproxy.OURS]).name == haproxy.COMMAND
+
+
+@pytest.mark.parametrize(
+    ("manager_ended_s", "told_to_end", "until_s"),
+    [
+        (None, False, 5 + LONGEST_S),
+        (30.0, False, 30 + AFTER_MANAGER_S),
+        (5 + LONGEST_S, False, 5 + LONGEST_S),
+        (30.0, True, math.inf),
+    ],
+)
+def test_a_haproxy_that_took_over_serves_until_ray_has_another(
+    manager_ended_s: float | None, told_to_end: bool, until_s: float
+) -> None:
+    assert serves_until_s(5.0, manager_ended_s, told_to_end=told_to_end) == until_s
