@@ -1,7 +1,7 @@
 """``make fuzz``: schemathesis asks the live API what its schema allows, and what it does not.
 
 It fails for a status from 500 up, a request without an answer in ``ANSWER_S``, or a server that no
-longer serves a plain request at the end. 503 with ``Retry-After`` is a refusal and no failure.
+longer serves a plain request at the end.
 """
 
 import argparse
