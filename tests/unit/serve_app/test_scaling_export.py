@@ -1,13 +1,16 @@
 """What autoscaling tells others."""
 
 import gc
+import json
 import threading
+from dataclasses import asdict
 from types import SimpleNamespace
 
+import pytest
 import ray
 
 from serve_app.autoscaling import CapacityPolicy
-from serve_app.scaling_export import ScalingExport
+from serve_app.scaling_export import ScalingExport, Told
 from tests.unit.serve_app.snapshots import SCALED
 from tests.unit.serve_app.test_autoscaling import Context, metrics, policy, replica
 
@@ -45,3 +48,21 @@ def test_who_cannot_tell_decides_all_the_same(monkeypatch) -> None:
     busy = Context(metrics(replica(arrivals=10.0)))
     assert scale(busy)[0] == 2
     assert scale(SimpleNamespace(current_num_replicas=4))[0] == 4
+
+
+def test_what_is_told_is_the_decision_with_its_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ScalingExport, "_start", lambda self: None)  # there is no store
+    scale = policy()
+    for now_s in (0.0, 4.0, 5.0):
+        context = Context(metrics(replica(arrivals=10.0)), current_time=now_s)
+        context.app_name, context.deployment_name = "llm", "d"  # type: ignore[attr-defined]
+        assert scale(context)[0] == 2
+    lines = scale._export._lines
+    first, second = lines.get_nowait(), lines.get_nowait()
+    assert lines.empty()  # every 5 s at most
+    assert first is not None and second is not None
+    assert (first.application, first.deployment, first.desired, first.target) == ("llm", "d", 2, 1)
+    assert (first.reason, first.capacity_per_s, first.unix_s) == ("capacity", 8.0, 0.0)
+    assert second.unix_s == 5.0
+    assert Told(**json.loads(json.dumps(asdict(first)))) == first
