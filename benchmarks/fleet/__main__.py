@@ -12,9 +12,9 @@ from dataclasses import asdict
 from tqdm import tqdm
 
 from benchmarks.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
-from benchmarks.fleet.contest import GRIDS, Course, Result, result, tune
+from benchmarks.fleet.contest import GRIDS, Course, Result, best, result, tune
 from benchmarks.fleet.days import CONVERSATION, Day, find_days
-from benchmarks.fleet.page import OURS_SPEC, elastic_page
+from benchmarks.fleet.page import OURS_SPEC, best_rival, elastic_page
 from benchmarks.fleet.plots import plot
 from benchmarks.fleet.policies import ORACLE, OURS
 from benchmarks.fleet.simulate import Ground
@@ -28,7 +28,7 @@ from replicas.profile_file import load_profile
 KEPT = ROOT / ".cache" / "elastic.json"
 FIDELITY = ROOT / ".cache" / "elastic-fidelity.md"
 DEFAULT_DAYS = ("all",)
-OUR_CODE = f"{VERSION} {digest(ROOT / 'serve_app')}"  # what is kept of ours holds for it alone
+OUR_CODE = f"{VERSION} {digest(ROOT / 'serve_app' / 'scaling')}"  # for it alone ours is kept
 
 
 class Bench:
@@ -61,6 +61,22 @@ class Bench:
             KEPT.write_text(json.dumps({k: asdict(r) for k, r in self._kept.items()}, indent=1))
         return self._kept[key]
 
+    def kept(self) -> dict[str, Result]:
+        """The same of what was kept, and nothing run: of each policy the best that was tried."""
+        at = f"{self.day.name} {self._ground.seed} {self._ground.startup_s:g} "
+        here = [
+            r
+            for key, r in self._kept.items()
+            if key.startswith(at) and (r.policy != OURS or key.endswith(OUR_CODE))
+        ]
+        found = {r.policy: r for r in here if r.spec in (ORACLE, OURS_SPEC)}
+        for name in GRIDS:
+            tried = [r for r in here if r.policy == name and r.spec != OURS_SPEC]
+            if tried:
+                found[f"{name} tuned"] = best(tried)
+        self._bar.close()
+        return found
+
     def all(self, names: list[str]) -> dict[str, Result]:
         """The oracle, ours with one setting for all days, and each policy at its best here."""
         found = {ORACLE: self.run(ORACLE), OURS: self.run(OURS_SPEC)}
@@ -70,13 +86,20 @@ class Bench:
         return found
 
 
-def _kept(again: bool) -> dict[str, Result]:
+def _read_kept(again: bool) -> dict[str, Result]:
     if again:
         FIDELITY.unlink(missing_ok=True)
         return {}
     if not KEPT.exists():
         return {}
     return {key: Result(**value) for key, value in json.loads(KEPT.read_text()).items()}
+
+
+def _draw(bench: Bench, found: dict[str, Result]) -> None:
+    """The oracle, ours and the best rival over the day."""
+    rival = best_rival(found)
+    specs = [ORACLE, OURS_SPEC, *([rival.spec] if rival else [])]
+    plot(bench.course, [(s, bench.course.outcome(s)) for s in specs], PAGES / "elastic.png")
 
 
 def _fidelity(ground: Ground) -> str:
@@ -98,25 +121,25 @@ def main() -> None:
     parser.add_argument("--startup", type=float, default=100.0, help="seconds of a replica's")
     parser.add_argument("--seed", type=int, default=FIRST_SEED)
     parser.add_argument("--again", action="store_true", help="forget what was kept")
+    parser.add_argument(
+        "--kept", action="store_true", help="run nothing: show what was kept of these days"
+    )
     parser.add_argument("--plot-day", default="day-1")
     parser.add_argument("--write", action="store_true", help="docs/results/elastic.md as well")
     asked = parser.parse_args()
     quiet()
     sla = Sla(itl_ms=ITL_MS, ttft_ms=TTFT_MS)
     ground = Ground(load_profile(PROFILE), sla, asked.startup, tick_s=10.0, seed=asked.seed)
-    kept = _kept(asked.again)
+    kept = _read_kept(asked.again)
     benches = [Bench(day, ground, kept) for day in find_days(asked.day, "", 1.0)]
-    found = {bench.day.name: bench.all(asked.policy) for bench in benches}
+    found = {b.day.name: b.kept() if asked.kept else b.all(asked.policy) for b in benches}
+    found = {day: results for day, results in found.items() if {ORACLE, OURS} <= results.keys()}
     by_name = {bench.day.name: bench for bench in benches}
-    drawn = by_name.get(asked.plot_day)
-    if drawn is not None and asked.write:
-        specs = [ORACLE, OURS_SPEC, found[asked.plot_day][f"{asked.policy[-1]} tuned"].spec]
-        rivals = [r for name, r in found[asked.plot_day].items() if name not in (ORACLE, OURS)]
-        specs[2] = min(rivals, key=lambda r: (not r.keeps, r.replica_hours)).spec
-        outcomes = [(spec, drawn.course.outcome(spec)) for spec in specs]
-        plot(drawn.course, outcomes, PAGES / "elastic.png")
+    if asked.plot_day in found and asked.write:
+        _draw(by_name[asked.plot_day], found[asked.plot_day])
     page = elastic_page(found, ground, _fidelity(ground))
     days = "" if asked.day == list(DEFAULT_DAYS) else f"--day {' '.join(asked.day)} "
+    days += "--kept " if asked.kept else ""
     text = page.markdown(f"make bench-elastic ARGS='{days}--write'")
     print(text)
     if asked.write:

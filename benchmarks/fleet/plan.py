@@ -22,8 +22,8 @@ from benchmarks.workloads.traffic import Workload
 
 STEP_S = 10.0  # of the plan
 WINDOWS_S = (60.0, 300.0)  # over which work is averaged
-HALVINGS = 5
-LOWEST, HIGHEST = 0.3, 1.3  # shares of capacity that are tried
+LOWEST, HIGHEST, HALVINGS = 0.3, 1.3, 5  # shares of capacity that are tried, for one window
+NEAR, NEAR_HALVINGS = 0.13, 3  # ... and around what was found there, for the others
 TRIAL_REPLICAS, TRIAL_S = 10, 1200.0
 
 
@@ -76,10 +76,10 @@ def plan(
 ) -> Planned:
     """The cheapest plan found that keeps ``SHARE``; the best share where none does."""
     tried: list[Planned] = []
+    low, high, halvings = LOWEST, HIGHEST, HALVINGS
     for window_s in windows_s:
         work = _work(requests, ground, seconds, window_s) / capacity
-        low, high = LOWEST, HIGHEST
-        for _ in range(HALVINGS):
+        for _ in range(halvings):
             share = (low + high) / 2
             found = _try(work / share, requests, ground, seconds, replicas, bounds)
             tried.append(found)
@@ -87,6 +87,7 @@ def plan(
                 low = share
             else:
                 high = share
+        low, high, halvings = max(low - NEAR, LOWEST), low + NEAR, NEAR_HALVINGS
     kept = [p for p in tried if p.outcome.attainment >= SHARE]
     if kept:
         return min(kept, key=lambda p: p.outcome.replica_hours)
