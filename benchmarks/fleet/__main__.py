@@ -61,8 +61,12 @@ class Bench:
             KEPT.write_text(json.dumps({k: asdict(r) for k, r in self._kept.items()}, indent=1))
         return self._kept[key]
 
-    def kept(self) -> dict[str, Result]:
-        """The same of what was kept, and nothing run: of each policy the best that was tried."""
+    def kept(self) -> tuple[dict[str, Result], dict[str, int]]:
+        """The same of what was kept, and nothing run: of each policy the best that was tried.
+
+        Returns:
+            The results, and how many settings of each policy were tried.
+        """
         at = f"{self.day.name} {self._ground.seed} {self._ground.startup_s:g} "
         here = [
             r
@@ -70,12 +74,13 @@ class Bench:
             if key.startswith(at) and (r.policy != OURS or key.endswith(OUR_CODE))
         ]
         found = {r.policy: r for r in here if r.spec in (ORACLE, OURS_SPEC)}
+        counts = {}
         for name in GRIDS:
-            tried = [r for r in here if r.policy == name and r.spec != OURS_SPEC]
+            tried = [r for r in here if r.policy == name]
             if tried:
-                found[f"{name} tuned"] = best(tried)
+                found[f"{name} tuned"], counts[name] = best(tried), len(tried)
         self._bar.close()
-        return found
+        return found, counts
 
     def all(self, names: list[str]) -> dict[str, Result]:
         """The oracle, ours with one setting for all days, and each policy at its best here."""
@@ -132,12 +137,19 @@ def main() -> None:
     ground = Ground(load_profile(PROFILE), sla, asked.startup, tick_s=10.0, seed=asked.seed)
     kept = _read_kept(asked.again)
     benches = [Bench(day, ground, kept) for day in find_days(asked.day, "", 1.0)]
-    found = {b.day.name: b.kept() if asked.kept else b.all(asked.policy) for b in benches}
-    found = {day: results for day, results in found.items() if {ORACLE, OURS} <= results.keys()}
+    tried: dict[str, dict[str, int]] = {}
+    found: dict[str, dict[str, Result]] = {}
+    for bench in benches:
+        if not asked.kept:
+            found[bench.day.name] = bench.all(asked.policy)
+            continue
+        results, counts = bench.kept()
+        if {ORACLE, OURS} <= results.keys():
+            found[bench.day.name], tried[bench.day.name] = results, counts
     by_name = {bench.day.name: bench for bench in benches}
     if asked.plot_day in found and asked.write:
         _draw(by_name[asked.plot_day], found[asked.plot_day])
-    page = elastic_page(found, ground, _fidelity(ground))
+    page = elastic_page(found, ground, _fidelity(ground), tried)
     days = "" if asked.day == list(DEFAULT_DAYS) else f"--day {' '.join(asked.day)} "
     days += "--kept " if asked.kept else ""
     text = page.markdown(f"make bench-elastic ARGS='{days}--write'")

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.fleet.contest import Result
 from benchmarks.fleet.outcome import SHARE
-from benchmarks.fleet.policies import ORACLE, OURS
+from benchmarks.fleet.policies import ORACLE, OURS, RIVALS
 from benchmarks.fleet.simulate import Ground
 from benchmarks.report.document import PAGES, markdown_table
 from benchmarks.report.rows import Row, Section, exactly, shown
 
-# Ours on every day alike: the defaults of the `scaling` block, and Ray Serve's delays.
-OURS_SPEC = f"{OURS}:upscale_delay_s=0,downscale_delay_s=300"
+# Ours on every day alike: as shipped, with the delays that our policy brings.
+OURS_SPEC = OURS
 OVER_ORACLE, OVER_RIVAL = 1.10, 0.85
 
 FIDELITY = (
@@ -30,11 +30,17 @@ def best_rival(found: Found) -> Result | None:
     return min(rivals, key=lambda r: r.replica_hours, default=None)
 
 
-def elastic_page(by_day: Mapping[str, Found], ground: Ground, fidelity: str = "") -> Section:
+def elastic_page(
+    by_day: Mapping[str, Found],
+    ground: Ground,
+    fidelity: str = "",
+    tried: Mapping[str, Mapping[str, int]] | None = None,
+) -> Section:
     """The figures with their targets, and the tables they were made from.
 
     Args:
         fidelity: the fluid beside the real scheduler (``benchmarks.fleet.against``); Markdown.
+        tried: settings by day and policy where searches were cut short; None: none was.
     """
     if fidelity:
         fidelity = f"{FIDELITY}\n\n{fidelity}"
@@ -47,15 +53,16 @@ def elastic_page(by_day: Mapping[str, Found], ground: Ground, fidelity: str = ""
         " are scaled so that their highest step asks for the capacity of 20 replicas. Replica-hours"
         " count from the decision to start until the replica is empty, and only where"
         f" {SHARE:.0%} of all requests were inside the SLA. Each rival's constants and delays were"
-        " searched for each day with the day known; `brimful` has one setting for all days"
-        f" (`{OURS_SPEC}`), and is shown tuned for the day as well. The oracle knows the future;"
+        " searched for each day with the day known; `brimful` is as shipped on all days, and is"
+        " shown tuned for the day as well. The oracle knows the future;"
         " its plan was found by search, so it is a mark and no bound. One draw of each day"
         f" (seed {ground.seed})."
     )
+    tables = [_table(day, found, (tried or {}).get(day)) for day, found in by_day.items()]
     plot = PAGES / "elastic.png"
     return Section(
         "Elastic", "replicas that follow demand", text, tuple(rows),
-        (*(_table(day, found) for day, found in by_day.items()), *([fidelity] if fidelity else [])),
+        (*tables, *filter(None, [fidelity])),
         plot if plot.exists() else None, max_tokens=None,
     )  # fmt: skip
 
@@ -84,7 +91,7 @@ def _rows(day: str, found: Found) -> Sequence[Row]:
     return rows
 
 
-def _table(day: str, found: Found) -> str:
+def _table(day: str, found: Found, tried: Mapping[str, int] | None) -> str:
     with_event = any(r.back_s is not None for r in found.values())
     head = ["policy", "setting", "inside", "replica-hours", "reversals/h"]
     lines = []
@@ -107,6 +114,11 @@ def _table(day: str, found: Found) -> str:
     if missed:
         note = f"\n\nUnder {SHARE:.0%} at every setting that was tried: {', '.join(missed)}."
         note += " Their hours, in brackets, do not count."
+    if tried:
+        counts = ", ".join(f"{count} of {name}" for name, count in tried.items())
+        note += f"\n\nThe searches of this day were cut short; settings tried: {counts}."
+        absent = [name for name in (*RIVALS,) if name not in tried]
+        note += f" Not tried: {', '.join(absent)}." if absent else ""
     return f"{day}:\n\n" + markdown_table(tuple(head), lines) + note
 
 
