@@ -100,10 +100,10 @@ def _read_kept(again: bool) -> dict[str, Result]:
     return {key: Result(**value) for key, value in json.loads(KEPT.read_text()).items()}
 
 
-def _draw(bench: Bench, found: dict[str, Result]) -> None:
-    """The oracle, ours and the best rival over the day."""
+def _draw(bench: Bench, found: dict[str, Result], *, oracle: bool) -> None:
+    """Ours and the best rival over the day; with the oracle, whose search takes eight runs."""
     rival = best_rival(found)
-    specs = [ORACLE, OURS_SPEC, *([rival.spec] if rival else [])]
+    specs = [*([ORACLE] if oracle else []), OURS_SPEC, *([rival.spec] if rival else [])]
     plot(bench.course, [(s, bench.course.outcome(s)) for s in specs], PAGES / "elastic.png")
 
 
@@ -148,10 +148,12 @@ def main() -> None:
             found[bench.day.name], tried[bench.day.name] = results, counts
     by_name = {bench.day.name: bench for bench in benches}
     if asked.plot_day in found and asked.write:
-        _draw(by_name[asked.plot_day], found[asked.plot_day])
+        _draw(by_name[asked.plot_day], found[asked.plot_day], oracle=not asked.kept)
     page = elastic_page(found, ground, _fidelity(ground), tried)
     days = "" if asked.day == list(DEFAULT_DAYS) else f"--day {' '.join(asked.day)} "
     days += "--kept " if asked.kept else ""
+    plot_day = asked.plot_day
+    days += "" if plot_day == parser.get_default("plot_day") else f"--plot-day {plot_day} "
     text = page.markdown(f"make bench-elastic ARGS='{days}--write'")
     print(text)
     if asked.write:
