@@ -36,7 +36,13 @@ async def test_replicas_follow_the_load_up_and_down(
             },
             # A cap of 4 makes a replica's capacity small enough for a test to pass it.
             batching={"policy": "static", "max_running": {"max": 4}},
-            scaling={"drain_s": 5, "start_s": 5, "peak_s": 10, "peak_starts": 0},
+            scaling={
+                "target_utilization": 1,
+                "drain_s": 5,
+                "start_s": 5,
+                "peak_s": 10,
+                "peak_starts": 0,
+            },
         )
     )
 
@@ -50,9 +56,9 @@ async def test_replicas_follow_the_load_up_and_down(
     told = {one.application: one for one in read_told()}["scaled"]
     assert (told.deployment, told.desired) == ("BrimfulServer:tiny-scaled", 2)
     loading.cancel()
-    # Less than one replica carries, and always something under way: on both, until one goes.
+    # Half of what one replica carries, and always something under way: on both, until one goes.
     stop, answers = asyncio.Event(), list[Answer]()
-    streams = [asyncio.create_task(_stream(one, stop, answers)) for one in asks[:3]]
+    streams = [asyncio.create_task(_stream(one, stop, answers)) for one in asks[:2]]
     await until("one replica again", lambda: running() == 1, tries=1200)
     stop.set()
     await asyncio.gather(*streams)
