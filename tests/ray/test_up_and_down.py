@@ -62,7 +62,7 @@ async def test_replicas_follow_the_load_up_and_down(
     await until("one replica again", lambda: running() == 1, tries=1200)
     stop.set()
     await asyncio.gather(*streams)
-    assert len(answers) > 10
+    assert len(answers) > 6
     assert [a.error or a.status for a in answers if not a.whole] == []
     await until("no replica, none that drains", lambda: not _actors(cluster), tries=600)
     held = await send(base_url("scaled"), "tiny-scaled", asks[:1])  # while a replica starts
