@@ -51,6 +51,7 @@ class ControlLink:
         self._finding: asyncio.Task[Any] | None = None  # a search for it that still runs
         self._report: ReplicaReport | None = None
         self._reported_s = asyncio.get_running_loop().time()  # when it came
+        self._answered_s = self._reported_s  # when the controller last did
         self._complaint: str | None = None  # the last one that was logged
 
     async def run(self) -> None:
@@ -67,6 +68,7 @@ class ControlLink:
                 )
                 self._note(from_wire(ReplicaReport, report), clock())
                 answer = await self._ask(report)
+                self._metrics.publish_controller_age(clock() - self._answered_s)
                 if answer is not None and list(answer["switches"]) != list(report["switches"]):
                     next_s = clock()  # control was switched: apply that now, not in half a second
             except EngineDeadError:
@@ -111,6 +113,7 @@ class ControlLink:
             self._controller = None
         else:
             self._complaint = None
+            self._answered_s = asyncio.get_running_loop().time()
             return answer
         return None
 
@@ -146,7 +149,7 @@ class ControlLink:
         if report.enforced != applied:
             self._say_switched(on=report.enforced)
         self._report, self._reported_s = report, now_s
-        self._metrics.publish(report)
+        self._metrics.publish(report, self._config)
         self._on_report(report)
 
     def _say(self, mode: Mode) -> None:

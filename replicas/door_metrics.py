@@ -2,16 +2,14 @@
 
 from ray.serve.metrics import Counter
 
+from controller.metrics import DOOR
+
 
 class DoorMetrics:
     """One counter, told of each request."""
 
     def __init__(self) -> None:
-        self._requests = Counter(
-            "brimful_door_requests",
-            "Requests at the door, by the name of their key and by what became of them there.",
-            ("key", "outcome"),
-        )
+        self._requests = Counter(*DOOR.args)
 
     def count(self, key: str, outcome: str) -> None:
         """One request more."""

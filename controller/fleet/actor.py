@@ -15,8 +15,10 @@ from typing import Any
 import ray
 from ray.actor import ActorHandle
 from ray.util import list_named_actors
+from ray.util.metrics import Counter, Gauge
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from controller import metrics
 from controller.config import BatchingConfig, parse_batching
 from controller.fleet.glance import glance_of
 from controller.fleet.loop import ControlLoop
@@ -29,6 +31,7 @@ PREFIX = "brimful-controller-"
 NAME = PREFIX + VERSION
 NAMESPACE = "brimful"
 OTHERS_S = 5.0  # to answer; a controller starts up in less
+COUNT_S = 5.0  # between two counts of the replicas
 UNUSED_S = 600.0  # ten longest leases; a replica that comes later starts a new one
 
 logger = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ class BatchController:
         self._loop = ControlLoop()
         self._refusals = Refusals()
         self._configs: dict[str, BatchingConfig] = {}
+        self._metrics = _Metrics()
         self._started_unix_s = time.time()
         self._reported_s = self._started_s = time.monotonic()
         if ends_after_s is not None:
@@ -68,8 +72,10 @@ class BatchController:
             answer = self._loop.exchange(taken, self._config(batching), now_s)
         except Exception as error:
             self._refusals.refused(report, error, now_s)
+            self._metrics.refused.inc()
             raise
         self._refusals.accepted(taken.group, taken.replica_id)
+        self._metrics.exchanged(self._loop, now_s)
         return to_wire(answer)
 
     def snapshot(self) -> dict[str, Any]:
@@ -145,6 +151,27 @@ class BatchController:
             except Exception:  # the cluster's store is away for a moment
                 logger.exception("The batch controller could not end, and tries again.")
             time.sleep(after_s)
+
+
+class _Metrics:
+    """What of the controller goes to Prometheus."""
+
+    def __init__(self) -> None:
+        self.refused = Counter(*metrics.REFUSED_REPORTS.args)
+        self._exchanges = Counter(*metrics.EXCHANGES.args)
+        self._replicas = Gauge(*metrics.CONTROLLER_REPLICAS.args)
+        self._counted_s = float("-inf")
+        self._groups: set[str] = set()
+
+    def exchanged(self, loop: ControlLoop, now_s: float) -> None:
+        """A report was answered; now and then the replicas are counted."""
+        self._exchanges.inc()
+        if now_s < self._counted_s + COUNT_S:
+            return
+        sizes, self._counted_s = loop.sizes(), now_s
+        for group in self._groups | sizes.keys():  # one that is gone has 0 from now on
+            self._replicas.set(sizes.get(group, 0), {"group": group})
+        self._groups |= sizes.keys()
 
 
 def _taken_over(group: str, replica_id: str, replica: dict[str, Any]) -> dict[str, Any]:

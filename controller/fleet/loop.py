@@ -192,6 +192,10 @@ class ControlLoop:
             switches=self._switches,
         )
 
+    def sizes(self) -> dict[str, int]:
+        """How many replicas each group has."""
+        return {name: len(group.members) for name, group in self._groups.items()}
+
     def snapshot(self, now_s: float) -> dict[str, Any]:
         """Everything the loop knows, for people: groups, their pool, each replica and its limits.
 

@@ -52,7 +52,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self.outcomes: dict[str, int] = {}
         self._blind = False
         self._routed = Counter(
-            "brimful_routed",
+            "brimful_routed_total",
             "Requests routed, by how that was decided.",
             ("outcome", "application"),
         )

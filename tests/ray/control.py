@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import ray
+import requests
 from ray.exceptions import RayError
 
 from controller.fleet.actor import find_controller
@@ -53,3 +54,9 @@ async def until(what: str, found: Callable[[], bool], tries: int = 600) -> None:
             pass
         await asyncio.sleep(0.2)
     raise AssertionError(f"never saw: {what}")
+
+
+def metrics_text() -> str:
+    """What Prometheus would scrape of this node now."""
+    port = ray.nodes()[0]["MetricsExportPort"]
+    return requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text

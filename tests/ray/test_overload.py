@@ -12,7 +12,8 @@ from benchmarks.live.cluster import LocalCluster
 from controller.records import ReplicaReport
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url, wait_reported
-from tests.ray.control import replicas, until
+from tests.ray.control import metrics_text, replicas, until
+from tests.scrapes import ADMISSION, missing, wrong
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("overload")]
 
@@ -195,3 +196,8 @@ def engines(cluster: LocalCluster) -> set[int]:
     """The processes of the running replicas."""
     server = cluster.applications()["overload"]["deployments"][SERVER]
     return {one["pid"] for one in server["replicas"] if one["state"] == "RUNNING"}
+
+
+async def test_what_admission_did_is_exported() -> None:
+    await until(f"metrics {ADMISSION}", lambda: not missing(metrics_text(), ADMISSION))
+    assert wrong(metrics_text()) == []

@@ -10,9 +10,11 @@ import requests
 
 from benchmarks.live.cluster import LocalCluster
 from benchmarks.live.load import Ask, prompts, send
+from controller.metrics import MAX_RUNNING
 from replicas.engine import gpus_of
 from tests.ray.conftest import base_url
-from tests.ray.control import replicas, until
+from tests.ray.control import metrics_text, replicas, until
+from tests.scrapes import ALWAYS, ROUTED, missing, scraped, wrong
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("two_apps")]
 
@@ -97,20 +99,12 @@ def test_static_keeps_the_cap_of_the_start() -> None:
     assert [(one.max_running, one.reason) for one in limits] == [(64, "static")]
 
 
-async def test_the_prometheus_export_has_each_replicas_cap_and_what_set_it() -> None:
-    port = ray.nodes()[0]["MetricsExportPort"]
-    wanted = ("max_running", "limit_reason", "running", "waiting", "kv_usage_ratio", "itl_seconds")
-    wanted += ("enforced",)
-    text = ""
-
-    def exported() -> bool:
-        nonlocal text
-        text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
-        return all(f"ray_brimful_{name}{{" in text for name in wanted)
-
-    await until(f"metrics {wanted}", exported)
-    caps = [line for line in text.splitlines() if line.startswith("ray_brimful_max_running{")]
-    assert len({line for line in caps if 'application="paper"' in line}) == 2, caps
+async def test_the_prometheus_export_is_what_the_docs_list() -> None:
+    await until(f"metrics {ALWAYS | ROUTED}", lambda: not missing(metrics_text(), ALWAYS | ROUTED))
+    text = metrics_text()
+    assert wrong(text) == []
+    caps = [one for one in scraped(text)[MAX_RUNNING.exported] if one["application"] == "paper"]
+    assert len({one["replica"] for one in caps}) == 2, caps
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.config import parse_batching
+from controller.config import BatchingConfig, parse_batching
 from controller.fleet.actor import BatchController
 from controller.records import ReplicaReport
 from replicas import control_link
@@ -24,12 +24,16 @@ class Published:
     def __init__(self) -> None:
         self.reports: list[ReplicaReport] = []
         self.ages_s: list[float] = []
+        self.controller_ages_s: list[float] = []
 
-    def publish(self, report: ReplicaReport) -> None:
+    def publish(self, report: ReplicaReport, config: BatchingConfig) -> None:
         self.reports.append(report)
 
     def publish_age(self, age_s: float) -> None:
         self.ages_s.append(age_s)
+
+    def publish_controller_age(self, age_s: float) -> None:
+        self.controller_ages_s.append(age_s)
 
 
 def over_the_wire(value: Any) -> Any:

@@ -1,0 +1,142 @@
+"""Every metric of ours: name, kind, unit, labels. Pure; whoever exports one makes it from here.
+
+Names, units and suffixes are by Prometheus' rules. Ray puts ``ray_`` before each name, and Ray
+Serve ``application``, ``deployment`` and ``replica`` on each that a replica exports.
+``docs/metrics.md`` has the same list, and a test holds the two together.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["gauge", "counter"]
+Exporter = Literal["replica", "router", "controller"]
+
+# What Ray puts on a metric, by who exports it.
+LABELS: dict[Exporter, tuple[str, ...]] = {
+    "replica": ("application", "deployment", "replica"),
+    "router": ("application",),
+    "controller": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Args:
+    name: as Ray is given it.
+    unit: of its value.
+    labels: of ours, besides ``LABELS``; each has few values.
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    about: str
+    labels: tuple[str, ...] = ()
+    by: Exporter = "replica"
+
+    @property
+    def exported(self) -> str:
+        """Its name in Prometheus."""
+        return f"ray_{self.name}"
+
+    @property
+    def args(self) -> tuple[str, str, tuple[str, ...]]:
+        """What Ray's classes of metrics take."""
+        return self.name, self.about, self.labels
+
+
+def _gauge(name: str, unit: str, about: str, *labels: str, by: Exporter = "replica") -> Metric:
+    return Metric(f"brimful_{name}", "gauge", unit, about, labels, by)
+
+
+def _counter(name: str, unit: str, about: str, *labels: str, by: Exporter = "replica") -> Metric:
+    return Metric(f"brimful_{name}_total", "counter", unit, about, labels, by)
+
+
+MAX_RUNNING = _gauge("max_running", "requests", "The cap on running requests.")
+MIN_RUNNING = _gauge("min_running", "requests", "B_min: the cap goes no lower.")
+LIMIT_REASON = _gauge("limit_reason", "0 or 1", "1 for what set the cap, 0 for the rest.", "reason")
+TOKEN_BUDGET = _gauge("token_budget", "tokens", "Token budget of the last step.")
+RUNNING = _gauge("running", "requests", "Requests running in the engine.")
+WAITING = _gauge("waiting", "requests", "Requests waiting in the engine.")
+KV_USAGE = _gauge("kv_usage_ratio", "0 to 1", "Share of KV memory in use.")
+STEP = _gauge(
+    "step_seconds", "seconds", "Steps as they were: mean over the decodes since the last report."
+)
+PREDICTED_STEP = _gauge(
+    "step_predicted_seconds",
+    "seconds",
+    "The same steps by the step-time model, at their mean.",
+)
+STEP_ERROR = _gauge(
+    "step_error_seconds",
+    "seconds",
+    "What the step-time model leaves unexplained, root mean square.",
+)
+CAPACITY = _gauge(
+    "capacity_requests_per_second", "requests/s", "What the replica carries inside the SLA."
+)
+ARRIVAL_RATE = _gauge(
+    "arrival_requests_per_second", "requests/s", "Arrivals over the last ten seconds."
+)
+OUT_OF_REACH = _gauge(
+    "sla_out_of_reach", "0 or 1", "1 where no batch keeps the SLA, whatever its size."
+)
+SLA = _gauge("sla_seconds", "seconds", "The SLA that is configured.", "latency")
+SLA_TARGET = _gauge("sla_target_ratio", "0 to 1", "Share of tokens that are to be inside the SLA.")
+MODE = _gauge(
+    "control_mode", "0 or 1", "1 for who decides, 0 for the rest: leased, fallback, local.", "mode"
+)
+ENFORCED = _gauge("enforced", "0 or 1", "1 where limits are applied, not only computed.")
+REPORT_AGE = _gauge(
+    "report_age_seconds", "seconds", "Since the engine last reported; 0 where it just did."
+)
+CONTROLLER_AGE = _gauge(
+    "controller_age_seconds", "seconds", "Since the batch controller last answered this replica."
+)
+TOKENS = _counter("tokens", "tokens", "Generated tokens after a request's first.")
+LATE_TOKENS = _counter("late_tokens", "tokens", "... that came later than the SLA.")
+FIRST_TOKENS = _counter("first_tokens", "requests", "Requests that got a first token.")
+LATE_FIRST_TOKENS = _counter("late_first_tokens", "requests", "... later than the SLA.")
+ITL = _counter(
+    "itl_seconds_bucket", "tokens", "Tokens by the time since the one before, cumulative.", "le"
+)
+TTFT = _counter("ttft_seconds_bucket", "requests", "First tokens by their time, cumulative.", "le")
+ARRIVALS = _counter("arrivals", "requests", "Requests that came to the engine.")
+FINISHED = _counter("finished", "requests", "Requests that ran to their end.")
+PREEMPTIONS = _counter("preemptions", "requests", "Requests that lost their KV blocks.")
+STEPS = _counter("steps", "steps", "Steps by what the waiting requests waited for.", "bound_by")
+LET_IN = _counter("let_in", "requests", "Requests that admission let in.", "class")
+STARTED = _counter("started", "requests", "... that got a first token.", "class")
+LATE = _counter("late", "requests", "... after their deadline, or never in time.", "class")
+REFUSED = _counter("refused", "requests", "Requests that admission refused.", "class", "reason")
+QUEUED = _gauge("without_first_token", "requests", "Requests let in and without a first token.")
+WAIT_ERROR = _counter(
+    "wait_error_seconds_bucket",
+    "requests",
+    "Requests by the error of their predicted wait, cumulative.",
+    "le",
+)
+DOOR = _counter(
+    "door_requests",
+    "requests",
+    "Requests at the door, by the name of their key and by what became of them there.",
+    "key",
+    "outcome",
+)
+ROUTED = _counter(
+    "routed", "requests", "Requests routed, by how that was decided.", "outcome", by="router"
+)
+EXCHANGES = _counter(
+    "controller_exchanges", "reports", "Reports that were answered.", by="controller"
+)
+REFUSED_REPORTS = _counter(
+    "controller_refused_reports", "reports", "Reports that were refused.", by="controller"
+)
+CONTROLLER_REPLICAS = _gauge(
+    "controller_replicas", "replicas", "Replicas that report, by group.", "group", by="controller"
+)
+
+METRICS: tuple[Metric, ...] = tuple(
+    value for value in list(globals().values()) if isinstance(value, Metric)
+)
