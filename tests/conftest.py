@@ -8,9 +8,9 @@ from tests.browser.chromium import executable
 
 NEEDS = {
     "browser": ("Chromium", lambda: executable() is not None, "apt-get install chromium"),
-    "promtool": (
-        "Prometheus' promtool",
-        lambda: shutil.which("promtool") is not None,
+    "prometheus": (
+        "Prometheus and its promtool",
+        lambda: None not in (shutil.which("prometheus"), shutil.which("promtool")),
         "apt-get install prometheus",
     ),
 }

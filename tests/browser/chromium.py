@@ -114,7 +114,9 @@ def chromium() -> Iterator[Page]:
             command, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL
         )
         try:
-            with connect(_address(process), max_size=None, compression=None) as connection:
+            # A page that says much while nobody reads would leave pings unanswered.
+            known = {"max_size": None, "compression": None, "ping_interval": None}
+            with connect(_address(process), **known) as connection:
                 yield _tab(connection)
         finally:
             process.terminate()

@@ -1,6 +1,7 @@
 """The main job through the real stack: HTTP, HAProxy, Ray Serve, vLLM, the controller."""
 
 import asyncio
+from pathlib import Path
 
 import aiohttp
 import psutil
@@ -10,10 +11,12 @@ import requests
 
 from benchmarks.live.cluster import LocalCluster
 from benchmarks.live.load import Ask, prompts, send
-from controller.metrics import MAX_RUNNING
+from controller.metrics import MAX_RUNNING, TOKENS
 from replicas.engine import gpus_of
+from tests.monitoring.test_dashboard import plain, queries
 from tests.ray.conftest import base_url
 from tests.ray.control import metrics_text, replicas, until
+from tests.ray.prometheus import answer, prometheus, rule_health
 from tests.scrapes import ALWAYS, ROUTED, missing, scraped, wrong
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("two_apps")]
@@ -105,6 +108,22 @@ async def test_the_prometheus_export_is_what_the_docs_list() -> None:
     assert wrong(text) == []
     caps = [one for one in scraped(text)[MAX_RUNNING.exported] if one["application"] == "paper"]
     assert len({one["replica"] for one in caps}) == 2, caps
+
+
+@pytest.mark.prometheus
+async def test_a_real_prometheus_answers_every_panel_and_evaluates_every_alert(
+    tmp_path: Path,
+) -> None:
+    with prometheus(tmp_path, ray.nodes()[0]["MetricsExportPort"]) as url:
+
+        def scraped_twice() -> bool:
+            return bool(answer(url, f"rate({TOKENS.exported}[1m])"))
+
+        await until("two scrapes", scraped_twice)
+        shown = {query for query in queries() if answer(url, plain(query, ".*"))}
+        # Nothing here scales, refuses, or has classes or an SLA of the first token.
+        assert len(shown) >= 0.6 * len(queries()), set(queries()) - shown
+        await until("the alerts evaluated", lambda: set(rule_health(url)) == {"ok"})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""The Grafana dashboard: it is what tools/dashboard.py makes, of metrics that exist."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.metrics import LABELS, METRICS
+from tools.dashboard import PATH, dashboard, text
+from tools.panels import CHOSEN, DESIRED
+
+KNOWN = {one.exported: {*one.labels, *LABELS[one.by]} for one in METRICS}
+# A metric and, in braces, the labels by which its series are chosen.
+SELECTOR = re.compile(r"(ray_\w+)(?:\{([^}]*)\})?")
+
+
+def panels() -> list[dict[str, Any]]:
+    return [one for one in dashboard()["panels"] if one["type"] != "row"]
+
+
+def queries() -> list[str]:
+    return [target["expr"] for panel in panels() for target in panel["targets"]]
+
+
+def test_the_dashboard_that_is_shipped_is_the_one_that_is_made() -> None:
+    assert PATH.read_text() == text(), "python -m tools.dashboard"
+    assert json.loads(PATH.read_text()) == dashboard()
+
+
+def test_panels_have_places_and_numbers_of_their_own() -> None:
+    every = dashboard()["panels"]
+    assert len({one["id"] for one in every}) == len(every)
+    cells = [
+        (x, y)
+        for one in every
+        for x in range(one["gridPos"]["x"], one["gridPos"]["x"] + one["gridPos"]["w"])
+        for y in range(one["gridPos"]["y"], one["gridPos"]["y"] + one["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert all(0 <= x < 24 for x, _ in cells)
+    assert all(panel["title"] and panel["targets"] for panel in panels())
+
+
+@pytest.mark.parametrize("query", queries())
+def test_a_query_names_only_metrics_and_labels_that_exist(query: str) -> None:
+    found = SELECTOR.findall(query)
+    assert found
+    for name, chosen in found:
+        if name == DESIRED:
+            continue
+        assert name in KNOWN
+        assert set(re.findall(r"(\w+)=", chosen)) <= KNOWN[name]
+
+
+def test_every_metric_is_shown() -> None:
+    shown = {name for query in queries() for name, _ in SELECTOR.findall(query)}
+    assert shown - {DESIRED} == set(KNOWN)
+
+
+def test_whatever_a_replica_exports_goes_by_what_is_chosen_at_the_top() -> None:
+    by_replicas = {one.exported for one in METRICS if one.by == "replica"}
+    for query in queries():
+        for name, chosen in SELECTOR.findall(query):
+            assert (name not in by_replicas) or chosen.startswith(CHOSEN)
+
+
+@pytest.mark.prometheus
+def test_prometheus_reads_every_query(tmp_path: Path) -> None:
+    rules = [
+        {"record": f"panel:query:{number}", "expr": plain(query)}
+        for number, query in enumerate(queries())
+    ]
+    path = tmp_path / "queries.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    done = subprocess.run(
+        ["promtool", "check", "rules", path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def plain(query: str, chosen: str = "a|b") -> str:
+    """The query as Grafana sends it, with these applications and deployments chosen."""
+    values = {"$application": chosen, "$deployment": chosen, "$__rate_interval": "1m"}
+    for name, value in values.items():
+        query = query.replace(name, value)
+    assert "$" not in query
+    return query

@@ -1,0 +1,219 @@
+"""What the Grafana dashboard shows: panels in rows, each query made of ``controller.metrics``."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from controller import metrics
+from controller.metrics import Metric
+
+# What is chosen at the top of the page.
+CHOSEN = 'application=~"$application", deployment=~"$deployment"'
+MODEL, REPLICA = "application, deployment", "application, deployment, replica"
+DESIRED = "ray_serve_autoscaling_desired_replicas"  # Ray Serve's own, where it scales
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Args:
+    queries: the text of each, and what its lines are called.
+    unit: as Grafana names it.
+    """
+
+    title: str
+    queries: tuple[tuple[str, str], ...]
+    unit: str = "short"
+    most: float | None = None
+    about: str = ""
+
+
+def of(metric: Metric, *labels: str) -> str:
+    """The chosen series of a metric."""
+    return f"{metric.exported}{{{', '.join([CHOSEN, *labels])}}}"
+
+
+def rate(metric: Metric, by: str, *labels: str) -> str:
+    """Its increase a second, summed over all but ``by``."""
+    return f"sum by ({by}) (rate({of(metric, *labels)}[$__rate_interval]))"
+
+
+def share(part: Metric, whole: Metric, by: str) -> str:
+    return f"{rate(part, by)} / {rate(whole, by)}"
+
+
+def quantile(q: float, buckets: Metric) -> str:
+    return f"histogram_quantile({q}, {rate(buckets, f'{MODEL}, le')})"
+
+
+def sla(latency: str) -> tuple[str, str]:
+    chosen = of(metrics.SLA, f'latency="{latency}"')
+    return f"max by ({MODEL}) ({chosen})", "SLA {{deployment}}"
+
+
+def _percentiles(title: str, buckets: Metric, latency: str) -> Panel:
+    lines = [(quantile(q, buckets), f"p{q * 100:g} {{{{deployment}}}}") for q in (0.5, 0.99)]
+    return Panel(title, (*lines, sla(latency)), "s")
+
+
+def _each(title: str, *lines: tuple[Metric, str], unit: str = "short", **more: Any) -> Panel:
+    """One line for each replica and metric."""
+    queries = ((of(metric), f"{name} {{{{replica}}}}".strip()) for metric, name in lines)
+    return Panel(title, tuple(queries), unit, **more)
+
+
+def _inside(late: Metric, counted: Metric, name: str) -> tuple[str, str]:
+    return f"1 - {share(late, counted, MODEL)}", f"{name} {{{{deployment}}}}"
+
+
+ROWS: dict[str, tuple[Panel, ...]] = {
+    "Models": (
+        Panel(
+            "Inside the SLA",
+            (
+                _inside(metrics.LATE_TOKENS, metrics.TOKENS, "between tokens"),
+                _inside(metrics.LATE_FIRST_TOKENS, metrics.FIRST_TOKENS, "first token"),
+                (f"min by ({MODEL}) ({of(metrics.SLA_TARGET)})", "wanted {{deployment}}"),
+            ),
+            "percentunit",
+            1,
+        ),
+        Panel(
+            "Demand and capacity",
+            (
+                (f"sum by ({MODEL}) ({of(metrics.ARRIVAL_RATE)})", "demand {{deployment}}"),
+                (f"sum by ({MODEL}) ({of(metrics.CAPACITY)})", "capacity {{deployment}}"),
+            ),
+            "reqps",
+        ),
+        Panel(
+            "Replicas",
+            (
+                (f"count by ({MODEL}) ({of(metrics.RUNNING)})", "{{deployment}}"),
+                (f"max by ({MODEL}) ({DESIRED}{{{CHOSEN}}})", "wanted {{deployment}}"),
+            ),
+            about="Wanted: Ray Serve's own figure, where autoscaling is configured.",
+        ),
+        _percentiles("Time between tokens", metrics.ITL, "itl"),
+        _percentiles("Time to first token", metrics.TTFT, "ttft"),
+        Panel(
+            "Violations against what the percentile allows",
+            (
+                (
+                    f"{share(metrics.LATE_TOKENS, metrics.TOKENS, MODEL)}"
+                    f" / (1 - max by ({MODEL}) ({of(metrics.SLA_TARGET)}))",
+                    "{{deployment}}",
+                ),
+            ),
+            about="Above 1 the SLA is not kept at its percentile.",
+        ),
+        Panel("Tokens", ((rate(metrics.TOKENS, MODEL), "{{deployment}}"),), "ops"),
+        Panel(
+            "Requests",
+            (
+                (rate(metrics.ARRIVALS, MODEL), "came {{deployment}}"),
+                (rate(metrics.FINISHED, MODEL), "finished {{deployment}}"),
+            ),
+            "reqps",
+        ),
+        _each("SLA out of reach", (metrics.OUT_OF_REACH, ""), most=1),
+    ),
+    "Replicas": (
+        _each(
+            "Cap and running",
+            (metrics.MAX_RUNNING, "cap"),
+            (metrics.MIN_RUNNING, "min"),
+            (metrics.RUNNING, "running"),
+        ),
+        _each("Waiting", (metrics.WAITING, "")),
+        _each("KV memory in use", (metrics.KV_USAGE, ""), unit="percentunit", most=1),
+        Panel(
+            "What set the cap",
+            ((f"sum by (reason) ({of(metrics.LIMIT_REASON)})", "{{reason}}"),),
+            about="Replicas by what set their cap.",
+        ),
+        Panel(
+            "What waiting requests waited for",
+            ((rate(metrics.STEPS, f"{MODEL}, bound_by"), "{{bound_by}} {{deployment}}"),),
+            "ops",
+            about="Steps a second; load: nobody waited.",
+        ),
+        _each("Token budget of a step", (metrics.TOKEN_BUDGET, "")),
+        _each(
+            "Steps",
+            (metrics.STEP, "as they were"),
+            (metrics.PREDICTED_STEP, "by the model"),
+            (metrics.STEP_ERROR, "unexplained"),
+            unit="s",
+        ),
+        Panel("Preemptions", ((rate(metrics.PREEMPTIONS, REPLICA), "{{replica}}"),), "reqps"),
+    ),
+    "Admission": (
+        Panel(
+            "Refused",
+            ((rate(metrics.REFUSED, "application, class, reason"), "{{class}} {{reason}}"),),
+            "reqps",
+        ),
+        Panel(
+            "First token before the deadline",
+            (
+                (
+                    f"1 - {share(metrics.LATE, metrics.STARTED, 'application, class')}",
+                    "{{application}} {{class}}",
+                ),
+            ),
+            "percentunit",
+            1,
+        ),
+        Panel("Let in", ((rate(metrics.LET_IN, "application, class"), "{{class}}"),), "reqps"),
+        _each("Waiting for a first token", (metrics.QUEUED, "")),
+        Panel(
+            "Error of the predicted wait",
+            tuple(
+                (quantile(q, metrics.WAIT_ERROR), f"p{q * 100:g} {{{{deployment}}}}")
+                for q in (0.5, 0.99)
+            ),
+            "s",
+        ),
+        Panel(
+            "At the door",
+            ((rate(metrics.DOOR, "application, outcome"), "{{application}} {{outcome}}"),),
+            "reqps",
+        ),
+    ),
+    "Control": (
+        Panel(
+            "Who decides",
+            ((f"sum by (mode) ({of(metrics.MODE)})", "{{mode}}"),),
+            about="Replicas by whose limits they go.",
+        ),
+        _each("Limits applied", (metrics.ENFORCED, ""), most=1),
+        _each(
+            "Ages",
+            (metrics.CONTROLLER_AGE, "answer of the controller"),
+            (metrics.REPORT_AGE, "report of the engine"),
+            unit="s",
+        ),
+        Panel(
+            "Reports",
+            (
+                (f"sum(rate({metrics.EXCHANGES.exported}[$__rate_interval]))", "answered"),
+                (f"sum(rate({metrics.REFUSED_REPORTS.exported}[$__rate_interval]))", "refused"),
+            ),
+            "ops",
+        ),
+        Panel(
+            "Replicas known to the controller",
+            ((metrics.CONTROLLER_REPLICAS.exported, "{{group}}"),),
+        ),
+        Panel(
+            "Routed by",
+            (
+                (
+                    "sum by (application, outcome) (rate("
+                    f'{metrics.ROUTED.exported}{{application=~"$application"}}[$__rate_interval]))',
+                    "{{application}} {{outcome}}",
+                ),
+            ),
+            "reqps",
+        ),
+    ),
+}
