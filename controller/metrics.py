@@ -1,7 +1,8 @@
 """Every metric of ours: name, kind, unit, labels. Pure; whoever exports one makes it from here.
 
 Names, units and suffixes are by Prometheus' rules. Ray puts ``ray_`` before each name, and Ray
-Serve ``application``, ``deployment`` and ``replica`` on each that a replica exports.
+Serve ``application``, ``deployment`` and ``replica`` on each that a replica exports. The router and
+autoscaling travel to processes of Ray's by value, alone, so they name theirs once more.
 ``docs/metrics.md`` has the same list, and a test holds the two together.
 """
 
@@ -9,13 +10,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["gauge", "counter"]
-Exporter = Literal["replica", "router", "controller"]
+Exporter = Literal["replica", "router", "controller", "autoscaling"]
 
 # What Ray puts on a metric, by who exports it.
 LABELS: dict[Exporter, tuple[str, ...]] = {
     "replica": ("application", "deployment", "replica"),
     "router": ("application",),
     "controller": (),
+    "autoscaling": ("application", "deployment"),
 }
 
 
@@ -135,6 +137,37 @@ REFUSED_REPORTS = _counter(
 )
 CONTROLLER_REPLICAS = _gauge(
     "controller_replicas", "replicas", "Replicas that report, by group.", "group", by="controller"
+)
+DESIRED = _gauge(
+    "desired_replicas",
+    "replicas",
+    "Replicas that autoscaling wants, within the bounds.",
+    by="autoscaling",
+)
+SCALING_DEMAND = _gauge(
+    "scaling_demand_requests_per_second",
+    "requests/s",
+    "What comes, in requests as capacity has them.",
+    by="autoscaling",
+)
+SCALING_CAPACITY = _gauge(
+    "scaling_capacity_requests_per_second",
+    "requests/s",
+    "What a replica carries in its SLA.",
+    by="autoscaling",
+)
+REPLICA_START = _gauge(
+    "replica_start_seconds",
+    "seconds",
+    "What a replica's start is taken to last.",
+    by="autoscaling",
+)
+SCALING_REASON = _gauge(
+    "scaling_reason",
+    "0 or 1",
+    "1 for what set the number of replicas, 0 for the rest.",
+    "reason",
+    by="autoscaling",
 )
 
 METRICS: tuple[Metric, ...] = tuple(

@@ -96,8 +96,8 @@ class ScalingExport:
         tags = {"application": told.application, "deployment": told.deployment}
         values = {
             "brimful_desired_replicas": float(told.desired),
-            "brimful_demand_per_s": told.demand_per_s,
-            "brimful_capacity_per_s": told.capacity_per_s,
+            "brimful_scaling_demand_requests_per_second": told.demand_per_s,
+            "brimful_scaling_capacity_requests_per_second": told.capacity_per_s,
             "brimful_replica_start_seconds": told.start_s,
         }
         for name, value in values.items():
@@ -144,8 +144,8 @@ def read_told(now_unix_s: float | None = None) -> list[Told]:
 
 ABOUT = {
     "brimful_desired_replicas": "Replicas that autoscaling wants, within the bounds.",
-    "brimful_demand_per_s": "Requests/s that come, in the size that capacity counts.",
-    "brimful_capacity_per_s": "Requests/s that a replica carries inside the SLA.",
+    "brimful_scaling_demand_requests_per_second": "What comes, in requests as capacity has them.",
+    "brimful_scaling_capacity_requests_per_second": "What a replica carries in its SLA.",
     "brimful_replica_start_seconds": "What a replica's start is taken to last.",
     "brimful_scaling_reason": "1 for what set the number of replicas, 0 for the rest.",
 }

@@ -21,7 +21,8 @@ SELDOM = {
     metrics.LATE_FIRST_TOKENS,
     metrics.REFUSED_REPORTS,
 }
-ALWAYS = set(METRICS) - ADMISSION - MODEL - ROUTED - SELDOM
+SCALING = {one for one in METRICS if one.by == "autoscaling"}
+ALWAYS = set(METRICS) - ADMISSION - MODEL - ROUTED - SELDOM - SCALING
 
 
 def scraped(text: str) -> dict[str, list[dict[str, str]]]:
@@ -48,7 +49,11 @@ def wrong(text: str) -> list[str]:
             if name not in known:
                 problems.append(name)
                 continue
-            ours = {label for label in labels if label == label.lower()}  # Ray's own are CamelCase
-            if ours != {*known[name].labels, *LABELS[known[name].by]}:
-                problems.append(f"{name}: {sorted(ours)}")
+            if of_ours(labels) != {*known[name].labels, *LABELS[known[name].by]}:
+                problems.append(f"{name}: {sorted(of_ours(labels))}")
     return sorted(set(problems))
+
+
+def of_ours(labels: dict[str, str]) -> set[str]:
+    """The labels but for those that Ray puts on every metric: in capitals, or its exporter's."""
+    return {one for one in labels if one == one.lower() and not one.startswith("otel_")}

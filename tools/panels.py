@@ -9,7 +9,6 @@ from controller.metrics import Metric
 # What is chosen at the top of the page.
 CHOSEN = 'application=~"$application", deployment=~"$deployment"'
 MODEL, REPLICA = "application, deployment", "application, deployment, replica"
-DESIRED = "ray_serve_autoscaling_desired_replicas"  # Ray Serve's own, where it scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +87,9 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Replicas",
             (
                 (f"count by ({MODEL}) ({of(metrics.RUNNING)})", "{{deployment}}"),
-                (f"max by ({MODEL}) ({DESIRED}{{{CHOSEN}}})", "wanted {{deployment}}"),
+                (f"max by ({MODEL}) ({of(metrics.DESIRED)})", "wanted {{deployment}}"),
             ),
-            about="Wanted: Ray Serve's own figure, where autoscaling is configured.",
+            about="Wanted: by autoscaling, where it is configured.",
         ),
         _percentiles("Time between tokens", metrics.ITL, "itl"),
         _percentiles("Time to first token", metrics.TTFT, "ttft"),
@@ -115,6 +114,28 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "reqps",
         ),
         _each("SLA out of reach", (metrics.OUT_OF_REACH, ""), most=1),
+    ),
+    "Autoscaling": (
+        Panel(
+            "Demand and a replica's capacity",
+            (
+                (of(metrics.SCALING_DEMAND), "demand {{deployment}}"),
+                (of(metrics.SCALING_CAPACITY), "a replica of {{deployment}}"),
+            ),
+            "reqps",
+            about="As autoscaling counts them, in requests of the size that capacity counts.",
+        ),
+        Panel(
+            "What set the number of replicas",
+            (
+                (
+                    f"max by ({MODEL}, reason) ({of(metrics.SCALING_REASON)})",
+                    "{{reason}} {{deployment}}",
+                ),
+            ),
+            most=1,
+        ),
+        Panel("Start of a replica", ((of(metrics.REPLICA_START), "{{deployment}}"),), "s"),
     ),
     "Replicas": (
         _each(

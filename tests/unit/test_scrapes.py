@@ -6,7 +6,7 @@ from tests import scrapes
 TEXT = """\
 # HELP ray_brimful_max_running The cap on running requests.
 # TYPE ray_brimful_max_running gauge
-ray_brimful_max_running{application="a",deployment="d",replica="r",WorkerId="w"} 4.0
+ray_brimful_max_running{application="a",deployment="d",replica="r",WorkerId="w",otel_scope=""} 4.0
 # TYPE ray_brimful_routed_total counter
 ray_brimful_routed_total{application="a",outcome="room"} 7.0
 ray_other{x="y"} 1.0
@@ -32,5 +32,6 @@ def test_what_nobody_listed_is_wrong_and_so_are_other_labels() -> None:
 
 def test_some_test_with_a_cluster_looks_for_each_but_those_that_seldom_happen() -> None:
     groups = (scrapes.ALWAYS, scrapes.ADMISSION, scrapes.MODEL, scrapes.ROUTED, scrapes.SELDOM)
+    groups += (scrapes.SCALING,)
     assert set().union(*groups) == set(METRICS)
     assert sum(map(len, groups)) == len(METRICS)

@@ -67,10 +67,10 @@ function facts(model) {
   return [
     attained("time between tokens", model.attained.itl, sla.itl_ms, sla.percentile),
     attained("first token", model.attained.ttft, sla.ttft_ms, sla.percentile),
-    ["demand / capacity", `${rate(model.demand_per_s)} / ${rate(model.capacity_per_s)}`, over ? "bad" : ""],
+    ["arrivals / capacity", `${rate(model.demand_per_s)} / ${rate(model.capacity_per_s)}`, over ? "bad" : ""],
     ["replicas", `${model.replicas}${wanted}`, short ? "bad" : ""],
     ["running, waiting", `${number(model.running)}, ${number(model.waiting)}`, ""],
-    model.out_of_reach ? ["SLA out of reach for", `${model.out_of_reach} replicas`, "bad"] : null,
+    model.out_of_reach ? ["replicas whose SLA is out of reach", number(model.out_of_reach), "bad"] : null,
   ].filter(Boolean);
 }
 
@@ -99,7 +99,7 @@ function updateCard(card, model) {
   if (known) {
     const load = model.demand_per_s / model.capacity_per_s;
     Object.assign(meter, { min: 0, max: 1, low: 0.85, high: 0.99, optimum: 0, value: Math.min(load, 1) });
-    meter.setAttribute("aria-label", `demand is ${percent(load)} of capacity`);
+    meter.setAttribute("aria-label", `arrivals are ${percent(load)} of capacity`);
     meter.title = `${percent(load)} of capacity`;
   }
 }
@@ -180,7 +180,7 @@ const REPLICA = [
   ["Time to first token", [line("p50", "--one", "ttft_p50_ms"), line("p99", "--two", "ttft_p99_ms"), line("SLA", "--limit", "ttft_ms", true)], ms],
 ];
 const MODEL = [
-  ["Requests per second", [line("demand", "--two", "demand_per_s"), line("capacity", "--one", "capacity_per_s", true)], rate],
+  ["Requests per second", [line("arrivals", "--two", "demand_per_s"), line("capacity", "--one", "capacity_per_s", true)], rate],
   ["Replicas", [line("reporting", "--one", "replicas"), line("wanted", "--cap", "wanted", true)], whole],
   ["Inside the SLA", [line("between tokens", "--one", "itl"), line("first token", "--two", "ttft")], percent, 1],
 ];

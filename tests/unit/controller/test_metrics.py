@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from controller.metrics import LABELS, METRICS, Metric
+from serve_app import scaling_export
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(ray_\w+)` \| (\w+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 # What Ray makes metrics of, and the modules of ours that do.
 CLASSES = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram"}
-ROUTER = "serve_app/routing/router.py"  # travels to other processes by value, alone
+ROUTER = "serve_app/routing/router.py"
+BY_VALUE = {ROUTER, "serve_app/scaling_export.py"}  # they travel to other processes, alone
 
 
 def test_the_docs_list_what_the_code_exports_and_nothing_else() -> None:
@@ -64,9 +66,9 @@ def test_whatever_is_exported_is_made_from_the_list() -> None:
         "controller/fleet/actor.py",
         "replicas/door_metrics.py",
         "replicas/metrics.py",
-        ROUTER,
+        *BY_VALUE,
     }
-    for path in set(calls) - {ROUTER}:
+    for path in set(calls) - BY_VALUE:
         for call in calls[path]:
             (argument,) = call.args
             assert isinstance(argument, ast.Starred)
@@ -79,3 +81,9 @@ def test_the_router_exports_what_the_list_says() -> None:
     (metric,) = (one for one in METRICS if one.by == "router")
     assert (name, about) == (metric.name, metric.about)
     assert labels == (*metric.labels, *LABELS["router"])
+
+
+def test_autoscaling_exports_what_the_list_says() -> None:
+    ours = {one.name: one.about for one in METRICS if one.by == "autoscaling"}
+    assert ours == scaling_export.ABOUT
+    assert LABELS["autoscaling"] == scaling_export.TAGS
