@@ -73,7 +73,7 @@ class Bench:
             for key, r in self._kept.items()
             if key.startswith(at) and (r.policy != OURS or key.endswith(OUR_CODE))
         ]
-        found = {r.policy: r for r in here if r.spec in (ORACLE, OURS_SPEC)}
+        found = {s: r for s in (ORACLE, OURS_SPEC) for r in here if r.spec == s}
         counts = {}
         for name in GRIDS:
             tried = [r for r in here if r.policy == name]
