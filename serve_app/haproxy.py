@@ -1,13 +1,14 @@
 """Ray Serve's HAProxy with a second chance: what ``RAY_SERVE_HAPROXY_BINARY_PATH`` may name.
 
 Ray writes HAProxy's configuration and starts this command in HAProxy's place, at its start and at
-every reload. It changes what Ray wrote in four places and becomes HAProxy:
+every reload. It changes what Ray wrote in some places and becomes HAProxy:
 
 - a request whose router does not answer goes to the replica with the fewest requests open;
 - a router that was not reached is left alone for ``LEFT_ALONE_S``: HAProxy takes 3 s to see it;
 - a request's body is waited for as far as it fits into the buffer: only what HAProxy holds whole
   can it send to a second replica;
-- an answer of HAProxy's own is one that OpenAI's clients understand, and repeat where that helps.
+- an answer of HAProxy's own is one that OpenAI's clients understand, and repeat where that helps;
+- its statistics and metrics are for this machine alone, and its admin socket for this user.
 
 And it leaves a process behind that starts HAProxy again if it is killed (``haproxy_watch``).
 Standard library alone, and no other part of the project.
@@ -25,6 +26,10 @@ from serve_app.haproxy_watch import take_over, watch
 COMMAND = "brimful-haproxy"
 OURS = "RAY_SERVE_HAPROXY_BINARY_PATH"
 BINARY = "BRIMFUL_HAPROXY_BINARY"  # where HAProxy itself is; otherwise where Ray looks for it
+# The address at which HAProxy's own statistics and metrics are served; Ray would take every one.
+STATUS_HOST = "BRIMFUL_HAPROXY_STATUS_HOST"
+STATUS_BIND = re.compile(r"^(frontend prometheus|listen stats)\n( *bind )\*?:", re.M)
+ADMIN_MODE = re.compile(r"^( *stats socket .*) mode 666 ", re.M)
 # Where bodies are forwarded, the router may have headers to add (LoRA's), so it has to be reached.
 FORWARD_BODY = "RAY_SERVE_INGRESS_REQUEST_ROUTER_FORWARD_BODY"
 ROUTER_FAILED = re.compile(
@@ -32,6 +37,7 @@ ROUTER_FAILED = re.compile(
 )
 ROUTES = "    # Static routing based on path prefixes"
 WAIT = "    http-request wait-for-body time 60s if METH_POST\n"
+DEFAULTS = re.compile(r"^defaults\n    mode http\n", re.M)
 ERROR_FILE = re.compile(r"^( *)errorfile (502|503|504) .*\n", re.M)
 # In the Lua script that asks the router: by whom it is called, and what stands before it.
 ASKED = "response = call_router(router, "
@@ -57,8 +63,43 @@ local function ask_router(router, ...)
 end
 
 """
+ANSWER = "brimful-{}.http"  # the name of the file
 RETRY_MS = 1000
-MESSAGE = "no replica answered this request; it can be sent again"
+
+
+def whole_answer(
+    status: str, kind: str, message: str, reason: str, more: dict[str, int] | None = None
+) -> str:
+    """A whole HTTP answer in OpenAI's shape; ``more``: headers beside those that each one has."""
+    error = {"message": message, "type": kind, "param": None, "code": int(status[:3])}
+    body = json.dumps({"error": error})
+    headers = {
+        "Content-Type": "application/json",
+        "Content-Length": len(body),
+        "x-brimful-reason": reason,
+        **(more or {}),
+    }
+    head = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*head, "", body])
+
+
+# What HAProxy answers by itself: a request that did not come to its end, one that no replica
+# answered. A head that is beyond its buffer gets a 400 of its own, whatever is configured.
+ANSWERS = {
+    408: whole_answer(
+        "408 Request Timeout",
+        "invalid_request_error",
+        "this request did not come to its end in time",
+        "bad_request",
+    ),
+    503: whole_answer(
+        "503 Service Unavailable",
+        "service_unavailable",
+        "no replica answered this request; it can be sent again",
+        "no_replica",
+        {"Retry-After": RETRY_MS // 1000, "retry-after-ms": RETRY_MS},
+    ),
+}
 # What Ray itself has settings for, for every Ray process. A request that got no byte of an answer
 # is sent to another replica as long as it fits into the buffer, and headers that are too long reach
 # a replica, which says so.
@@ -82,24 +123,33 @@ def main() -> None:
 def change(path: Path) -> None:
     """Change a configuration that Ray wrote, and put the answers that it names beside it."""
     written = path.read_text()
-    answer = path.with_name("brimful-503.http")
-    answer.write_text(no_replica())
+    for status, text in ANSWERS.items():
+        (path.parent / ANSWER.format(status)).write_text(text)
     forwarded = os.environ.get(FORWARD_BODY, "0") == "1"
-    path.write_text(changed(written, answer, router_needed=forwarded))
+    host = os.environ.get(STATUS_HOST, "127.0.0.1")
+    path.write_text(changed(written, path.parent, router_needed=forwarded, status_host=host))
     script = path.parent / "ingress_request_router.lua"
     if script.exists():
         script.write_text(changed_script(script.read_text()))
 
 
-def changed(written: str, answer: Path, *, router_needed: bool) -> str:
-    """Ray's configuration with our answer, and with a way past a router that does not answer.
+def changed(
+    written: str, answers: Path, *, router_needed: bool, status_host: str = "127.0.0.1"
+) -> str:
+    """Ray's configuration with our answers, and with a way past a router that does not answer.
 
     Args:
         written: as Ray wrote it.
-        answer: the file with what ``no_replica`` returns.
+        answers: the folder with the files of ``ANSWERS``.
         router_needed: whether a request may not go to a replica that no router chose.
+        status_host: the address of HAProxy's statistics and metrics.
     """
-    ours = ERROR_FILE.sub(rf"\1errorfile \2 {answer}\n", written)
+    files = {status: answers / ANSWER.format(status) for status in ANSWERS}
+    ours = ERROR_FILE.sub(rf"\1errorfile \2 {files[503]}\n", written)
+    own = f"    errorfile 408 {files[408]}\n"
+    ours = DEFAULTS.sub(lambda found: found[0] + own, ours, count=1)
+    ours = STATUS_BIND.sub(rf"\1\n\g<2>{status_host}:", ours)
+    ours = ADMIN_MODE.sub(r"\1 mode 600 ", ours)
     ours = ours.replace(ROUTES, WAIT + ROUTES, 1)
     # Without this rule the request goes to the replica with the fewest open, as without a router.
     return ours if router_needed else ROUTER_FAILED.sub("", ours)
@@ -111,21 +161,6 @@ def changed_script(written: str) -> str:
         return written
     asking = written.replace(ASKED, ASKED.replace("call_router", "ask_router"), 1)
     return asking.replace(BEFORE, LUA + BEFORE, 1)
-
-
-def no_replica() -> str:
-    """A whole HTTP answer, 503 in OpenAI's shape, that says when to come again."""
-    error = {"message": MESSAGE, "type": "service_unavailable", "param": None, "code": 503}
-    body = json.dumps({"error": error})
-    headers = {
-        "Content-Type": "application/json",
-        "Content-Length": len(body),
-        "Retry-After": RETRY_MS // 1000,
-        "retry-after-ms": RETRY_MS,
-        "x-brimful-reason": "no_replica",
-    }
-    head = ["HTTP/1.1 503 Service Unavailable", *(f"{k}: {v}" for k, v in headers.items())]
-    return "\r\n".join([*head, "", body])
 
 
 def haproxy_binary() -> str:

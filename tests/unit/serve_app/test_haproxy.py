@@ -10,19 +10,29 @@ import yaml
 from serve_app import haproxy
 from serve_app.haproxy_watch import AFTER_MANAGER_S, LONGEST_S, serves_until_s
 
-WRITTEN = """defaults
+WRITTEN = """global
+    stats socket /tmp/admin.sock mode 666 level admin expose-fd listeners
+defaults
+    mode http
     errorfile 502 /ray/500.http
     errorfile 503 /ray/500.http
     errorfile 504 /ray/500.http
+frontend prometheus
+    bind :9101
+    mode http
 frontend http_frontend
+    bind *:8000
     http-request return status 503 lf-string "Ingress request router failed: x"
     # Static routing based on path prefixes in decreasing length
     use_backend app
+listen stats
+  bind *:8404
+  stats enable
 """
 
 
 def test_what_haproxy_answers_by_itself_is_a_whole_answer_to_repeat() -> None:
-    head, _, body = haproxy.no_replica().partition("\r\n\r\n")
+    head, _, body = haproxy.ANSWERS[503].partition("\r\n\r\n")
     status, *lines = head.split("\r\n")
     headers = dict(line.split(": ") for line in lines)
     assert status == "HTTP/1.1 503 Service Unavailable"
@@ -33,11 +43,29 @@ def test_what_haproxy_answers_by_itself_is_a_whole_answer_to_repeat() -> None:
 
 @pytest.mark.parametrize("needed", [False, True])
 def test_a_router_is_passed_by_unless_it_is_needed(needed: bool) -> None:
-    ours = haproxy.changed(WRITTEN, Path("/b/503.http"), router_needed=needed)
-    assert ours.count("/b/503.http") == 3
+    ours = haproxy.changed(WRITTEN, Path("/b"), router_needed=needed)
+    assert ours.count("/b/brimful-503.http") == 3
     assert ("Ingress request router failed" in ours) == needed
-    lines = ours.splitlines()
-    assert lines[-3:-1] == [haproxy.WAIT.rstrip("\n"), WRITTEN.splitlines()[-2]]
+    assert haproxy.WAIT + haproxy.ROUTES in ours
+
+
+def test_statistics_metrics_and_admin_are_for_this_machine_and_user_alone() -> None:
+    ours = haproxy.changed(WRITTEN, Path("/b"), router_needed=False)
+    assert "frontend prometheus\n    bind 127.0.0.1:9101\n" in ours
+    assert "listen stats\n  bind 127.0.0.1:8404\n" in ours
+    assert "frontend http_frontend\n    bind *:8000\n" in ours
+    assert "stats socket /tmp/admin.sock mode 600 level admin" in ours
+    opened = haproxy.changed(WRITTEN, Path("/b"), router_needed=False, status_host="*")
+    assert "    bind *:9101\n" in opened
+    assert "  bind *:8404\n" in opened
+
+
+def test_a_request_that_does_not_end_is_told_so_in_openais_shape() -> None:
+    ours = haproxy.changed(WRITTEN, Path("/b"), router_needed=False)
+    assert "    errorfile 408 /b/brimful-408.http\n" in ours
+    head, _, body = haproxy.ANSWERS[408].partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 408 ")
+    assert json.loads(body)["error"]["code"] == 408
 
 
 def test_a_script_is_changed_once() -> None:
