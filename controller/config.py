@@ -39,12 +39,23 @@ class Block(BaseModel):
         return value
 
 
+Delivery = Literal["gaps", "paced"]
+"""What ``itl_ms`` is held against: every gap between two tokens of a request; or when each token
+is due, as ``Sla`` says."""
+
+
 class Sla(Block):
     """The latency agreement. Without ``itl_ms`` only memory and bounds limit the batch."""
 
     itl_ms: float | None = Field(None, gt=0, description="D_SLA: time between tokens, ms")
     ttft_ms: float | None = Field(None, gt=0, description="time to first token, ms")
     percentile: float = Field(99.0, ge=50, lt=100, description="share of tokens inside it, %")
+    delivery: Delivery = Field(
+        "gaps",
+        description="gaps: the time between any two tokens is to be within itl_ms; paced: token i"
+        " is due at max(arrival + ttft_ms, first token) + i x itl_ms, for readers who take tokens"
+        " at a steady pace: a request that is ahead lends its time to the next prompt",
+    )
 
     @property
     def itl_s(self) -> float | None:

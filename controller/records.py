@@ -30,10 +30,11 @@ class StepSample:
 
     Args:
         decodes: requests that decoded.
-        kv_tokens: tokens in KV memory that those decodes attended to, summed.
+        kv_tokens: tokens in KV memory that these attended to, summed.
         prefill_tokens: prompt tokens computed, over all prefill chunks of the step.
         prefill_context: sum over chunks of chunk x (context before it + chunk / 2), tokens^2.
         duration_s: from the previous output to this one while busy, else from the scheduling.
+        late: tokens of decodes that came after they were due; None where delivery is not paced.
     """
 
     decodes: int
@@ -41,6 +42,7 @@ class StepSample:
     prefill_tokens: int
     prefill_context: int
     duration_s: float
+    late: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +139,10 @@ class ReplicaReport:
         bound_steps: what bound the steps since the engine started.
         capacity_per_s, capacity_error_frac, sla_out_of_reach: as the limits that hold have them.
         enforced: whether limits are applied to the engine; else they are only reported.
-        switches: all that the replica knows of control being switched.
+        switches: all it knows of control being switched.
         version: the code of who reports.
         prompt_backlog_tokens: prompts not computed yet, of running and waiting requests.
-        late_itl, late_ttft: how many of those in ``itl`` and ``ttft`` took longer than the SLA.
+        late_itl, late_ttft: how many of those in ``itl`` and ``ttft`` are late by the SLA.
         prompts: moments of the last prompts that arrived, tokens; outputs are counted as 0.
     """
 
@@ -198,11 +200,9 @@ class BatchLimits:
         capacity_per_s: requests/s one replica carries inside the SLA; None where unknown.
         capacity_error_frac: how far off it may be (standard error), share of it.
         sla_out_of_reach: no batch keeps the SLA; one decode alone takes longer, or nearly.
-        model: the group's pooled step-time model, or its own for a replica that is unlike the
-            group; None where not identified yet.
+        model: the group's step-time model, or a replica's own that is unlike it; None: not known.
         replicas: how many replicas of the group report to the controller.
-        outputs: the group's counts of output lengths (``survival.EDGES``); only to a replica that
-            has seen too few end to know for itself.
+        outputs: the group's output lengths by ``survival.EDGES``, for who has seen too few end.
         switches: all that the controller knows of control being switched.
     """
 

@@ -146,10 +146,7 @@ class Governor:
         return replace(asked, max_running=cap, token_budget=budget)
 
     def after_step(self, sample: StepSample, prefills: int) -> None:
-        """Count one finished step; ``prefills`` requests of it were in prefill.
-
-        A duration that cannot be (a clock that jumped) is left out.
-        """
+        """Count a step with ``prefills`` requests in prefill, unless the clock jumped in it."""
         if not 0 <= sample.duration_s < math.inf:
             return
         self._decoding, self._in_prefill = sample.decodes, prefills
@@ -163,16 +160,18 @@ class Governor:
         self._step_half.observe(sample)
         if sample.decodes:
             self._sums = self._sums.plus(sample, self.engine.tokens_per_decode)
-            self._took(sample.duration_s, sample.decodes)
+            self._took(sample.duration_s, sample.decodes, sample.late)
 
-    def _took(self, itl_s: float, tokens: int) -> None:
-        """Count tokens that came so long after the one before.
+    def _took(self, itl_s: float, tokens: int, late: int | None = None) -> None:
+        """Count tokens that came so long after the one before; ``late``: where delivery is paced.
 
         Those past the SLA are counted one by one: steps are held just below it, where a bin of the
         histogram would put every other one on the wrong side.
         """
         self._itl.add(itl_s, tokens)
-        if self.config.sla.itl_s is not None and itl_s > self.config.sla.itl_s:
+        if (sla := self.config.sla).delivery == "paced":
+            self._late_itl += late or 0
+        elif sla.itl_s is not None and itl_s > sla.itl_s:
             self._late_itl += tokens
 
     def arrived(self, prompt_tokens: int | None = None) -> None:

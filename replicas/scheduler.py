@@ -9,7 +9,7 @@ prompts in the running list, and lets late requests step aside in the queue.
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -20,51 +20,22 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from controller.config import parse_batching
-from controller.models.requests import Requests, requests_of
+from controller.models.pace import Leads
+from controller.models.requests import Requests
 from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from replicas import channel
 from replicas.engine_options import check_options
 from replicas.governor import LOCAL, Governor
 from replicas.kv_holders import KvHolders
+from replicas.pacing import pacing_of
 from replicas.prefix_sharing import PrefixSharing
 from replicas.prompt_chunks import PromptChunks, decodes_first
+from replicas.request_facts import RAN_TO_ITS_END, numbers, ran_to_its_end
 from replicas.settings import parse_settings
 from replicas.start_order import may_start, prompt_backlog_tokens
 from replicas.step_sample import step_sample
 from replicas.waiting_queues import order_waiting, step_aside
-
-# By name: not every vLLM from 0.25 on has each of them.
-RAN_TO_ITS_END = tuple(
-    status
-    for status in RequestStatus
-    if status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED", "FINISHED_REPETITION")
-)
-
-
-def _numbers(
-    requests: Sequence[Request], computed: Sequence[int], shared: Sequence[int] | None
-) -> Requests:
-    """Numbers of requests, in order. For hundreds, every step: vLLM's properties cost too much."""
-    return requests_of(
-        computed,
-        [r.num_prompt_tokens for r in requests],
-        [len(r._output_token_ids) for r in requests],
-        [r.max_tokens for r in requests],
-        shared,
-    )
-
-
-def ran_to_its_end(request: Request) -> bool:
-    """Whether a request that is done generated all its tokens.
-
-    Stop strings are looked for outside the engine core, which is then told to abort. A request
-    with some that is aborted while it decodes is taken to have met one.
-    """
-    if request.status == RequestStatus.FINISHED_ABORTED:
-        params = request.sampling_params
-        return bool(params and params.stop and request.num_output_tokens)
-    return request.status in RAN_TO_ITS_END
 
 
 def cap_name(scheduler: AsyncScheduler) -> str:
@@ -121,6 +92,8 @@ class DynamicBatchScheduler(AsyncScheduler):
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
         self._resetting = False
+        self._pacing = pacing_of(settings.batching, None)
+        self._last_step_s = 0.0  # how long it took
 
     def now_s(self) -> float:
         """The engine's clock; a replay in virtual time has its own."""
@@ -157,6 +130,8 @@ class DynamicBatchScheduler(AsyncScheduler):
             if request.num_output_tokens:  # of one that was preempted twice, the token before both
                 before = self._last_output_s, request.num_output_tokens
                 self._lost.setdefault(request.request_id, before)
+        if self._pacing:
+            self._pacing.leave(request.request_id)
         super()._preempt_request(request, *args, **kwargs)
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
@@ -175,6 +150,8 @@ class DynamicBatchScheduler(AsyncScheduler):
             self._awaits_first_token.pop(request.request_id, None)
         if request.status not in RAN_TO_ITS_END:  # else its last token is yet to be measured
             self._lost.pop(request.request_id, None)
+        if self._pacing:
+            self._pacing.gone(request.request_id)
         return super()._free_request(request, *args, **kwargs)
 
     def exchange(self, limits: dict[str, Any] | None, replica_id: str, group: str) -> Any:
@@ -190,6 +167,7 @@ class DynamicBatchScheduler(AsyncScheduler):
         check_options(config := parse_batching(batching), self, leased=True)
         self.governor.configure(config)
         self._aside = step_aside(self, self._aside, config)
+        self._pacing = pacing_of(config, self._pacing)
 
     def _kv_tokens(self) -> int:
         # Groups of layers (sliding windows, state spaces) share one pool, and a token takes a block
@@ -218,8 +196,16 @@ class DynamicBatchScheduler(AsyncScheduler):
         used = self._used_blocks() - elsewhere
         if self._prefixes.enabled and used * self.block_size < sum(computed):
             shared = self._prefixes.shared(self.running)
-        self._batch = _numbers(self.running, computed, shared)
-        return Batch(self._batch, self._first_waiting, self._in_tokens(elsewhere))
+        self._batch = numbers(self.running, computed, shared)
+        return Batch(
+            self._batch, self._first_waiting, self._in_tokens(elsewhere), self._read_leads()
+        )
+
+    def _read_leads(self) -> Leads | None:
+        if self._pacing is None:
+            return None
+        ahead = sum(output.total_num_scheduled_tokens > 0 for output, _ in self._scheduled)
+        return self._pacing.leads(self.now_s() + ahead * self._last_step_s, ahead)
 
     def _first_waiting(self, n: int) -> Requests:
         first = list(islice(may_start(self), n))
@@ -230,7 +216,7 @@ class DynamicBatchScheduler(AsyncScheduler):
             for index, request in enumerate(first):
                 if not computed[index]:
                     computed[index], shared[index] = self._prefixes.found(request)
-        return _numbers(first, computed, shared)
+        return numbers(first, computed, shared)
 
     def _set_limits(self) -> None:
         limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)
@@ -253,7 +239,11 @@ class DynamicBatchScheduler(AsyncScheduler):
             return
         # Between outputs while busy: that gap is what a client sees as time between tokens.
         since_s = self._last_output_s if self._was_busy else scheduled_s
-        sample, prefilled = step_sample(done, now_s - since_s)
+        self._last_step_s = now_s - since_s
+        sample, prefilled = step_sample(done, self._last_step_s)
+        if self._pacing:
+            sample = replace(sample, late=self._pacing.stepped(now_s))
+            self._pacing.check(self.running, always=self.num_spec_tokens > 0)
         self.governor.after_step(sample, len(prefilled))
         if self._aside:
             starts = len(done.scheduled_new_reqs)
@@ -281,6 +271,8 @@ class DynamicBatchScheduler(AsyncScheduler):
                 arrival_s = self._awaits_first_token.pop(req_id, None)
                 if arrival_s is not None:
                     self.governor.first_token(wall_s - arrival_s)
+                    if self._pacing and request is not None:
+                        self._pacing.first_token(req_id, wall_s - arrival_s, self._last_output_s)
 
     def _note_resumed(self, done: SchedulerOutput, now_s: float) -> None:
         """Count the gap between the last token before a preemption and the first one after it."""
@@ -295,6 +287,8 @@ class DynamicBatchScheduler(AsyncScheduler):
                 continue
             del self._lost[req_id]
             self.governor.resumed(now_s - since_s)
+            if self._pacing and request is not None:
+                self._pacing.enter(req_id, request.num_output_tokens)
 
 
 channel.install()

@@ -14,6 +14,7 @@ from vllm.v1.core.sched.request_queue import (
 from vllm.v1.request import Request
 
 from controller.config import BatchingConfig
+from controller.models.pace import LATE_FRAC
 from replicas.queue_order import Lane, SortedLane, StepAside
 from replicas.start_order import blocked
 
@@ -155,6 +156,8 @@ def step_aside(
     ttft_ms = batching.sla.ttft_ms
     wanted = batching.steps_aside and batching.enforce and ttft_ms
     ttft_s = ttft_ms / 1000 if wanted and ttft_ms else math.inf
+    if batching.sla.delivery == "paced":
+        ttft_s *= LATE_FRAC  # one that starts any later brings no lead along to lend
     if aside is not None:
         scheduler.waiting.restore()
         aside.ttft_s = ttft_s

@@ -14,7 +14,7 @@ from benchmarks.baselines.rival import Columns, Known, Moves, Seen, kept
 from benchmarks.virtual.rival_options import RivalOptions
 from benchmarks.virtual.scheduler import VirtualScheduler
 from replicas.profile import StepProfile
-from replicas.scheduler import ran_to_its_end
+from replicas.request_facts import ran_to_its_end
 from replicas.step_sample import step_sample
 
 

@@ -7,7 +7,7 @@ do not hold there are left out.
 import math
 from collections.abc import Callable, Sequence
 
-from benchmarks.replay.capacity import LOWEST, PRECISION, TOP, Course, holds_at
+from benchmarks.replay.capacity import LOWEST, PRECISION, Course, holds_at
 from benchmarks.replay.engine import Ground
 from benchmarks.replay.verdict import Target
 from benchmarks.virtual.plan import engine_of, parse_policy
@@ -54,7 +54,9 @@ class Race:
         known = bool(self.per_s)
         if known and not holds(begin):
             return False
-        found = highest(holds, begin, limit * LOWEST, limit * TOP, self._precision, begins=known)
+        found = highest(
+            holds, begin, limit * LOWEST, limit * course.top, self._precision, begins=known
+        )
         better = found > self.per_s
         if better:
             self.per_s, self.spec = found, spec

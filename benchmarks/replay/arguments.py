@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from benchmarks.replay.sweep import CAPS, CHUNKS, sweep_plans
 from benchmarks.replay.values import (
@@ -22,7 +23,7 @@ from benchmarks.virtual.plan import BENCH_ONLY, EngineOptions, Plan, Speculation
 from benchmarks.workloads.catalog import load_workload
 from benchmarks.workloads.max_tokens import SPREAD
 from benchmarks.workloads.traffic import Phase, Rate, Workload
-from controller.config import Sla
+from controller.config import Delivery, Sla
 from controller.errors import ConfigError
 from controller.policies.registry import POLICIES
 from controller.validation import parse
@@ -175,6 +176,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of the times between tokens to be inside it, %% (default: 99)",
     )
     sla.add_argument(
+        "--delivery",
+        choices=get_args(Delivery),
+        default="gaps",
+        help="what it is held against, as batching.sla.delivery (default: %(default)s)",
+    )
+    sla.add_argument(
         "--find-capacity", action="store_true", help="search the highest rate that holds it"
     )
     sla.add_argument(
@@ -233,11 +240,9 @@ def read_order(args: Arguments) -> Order:
     """
     _check_together(args)
     profile = load_profile(args.profile).with_kv_tokens(args.kv_tokens)
-    sla = parse(
-        Sla,
-        {"itl_ms": args.sla_itl_ms, "ttft_ms": args.sla_ttft_ms, "percentile": args.percentile},
-        "sla",
-    )
+    said = {"itl_ms": args.sla_itl_ms, "ttft_ms": args.sla_ttft_ms}
+    said |= {"percentile": args.percentile, "delivery": args.delivery}
+    sla = parse(Sla, said, "sla")
     engine = EngineOptions(
         max_num_seqs=profile.max_num_seqs,
         max_num_batched_tokens=profile.max_num_batched_tokens,

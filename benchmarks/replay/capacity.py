@@ -21,6 +21,7 @@ LEAST_RUN_S = 240.0  # at 2% too high a rate, delay has grown past 2 s in its se
 RESIDENCES = 12  # ... and at least this many times as long as a request stays
 LEAST_REQUESTS = 400
 LOWEST, TOP = 1 / 64, 1.2  # times the fluid limit: where the search begins and ends
+TOP_PACED = 2.0  # ... under paced delivery, where steps may take longer than the time per token
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,18 @@ class Capacity:
         per_s: the highest rate that held; 0 where none did.
         fluid_limit_per_s: of the same requests and the same profile.
         failure: at the lowest rate that did not hold; None where all did.
+        paced: delivery is paced; the fluid limit is of gaps, and may be passed.
     """
 
     per_s: float
     fluid_limit_per_s: float
     failure: Failure | None = None
+    paced: bool = False
 
     @property
     def too_good(self) -> bool:
-        """Above the fluid limit: the run was too short for its queue to settle."""
-        return self.per_s > self.fluid_limit_per_s * (1 + PRECISION)
+        """Above the fluid limit of gaps: the run was too short for its queue to settle."""
+        return not self.paced and self.per_s > self.fluid_limit_per_s * (1 + PRECISION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,14 @@ class Course:
         run_s: how long a run is at least, by its arrivals.
         least: how many requests it has at least.
         fluid_limit_per_s: of these requests on this profile.
+        top: the highest rate of a search, times the fluid limit.
     """
 
     traffic: Traffic
     run_s: float
     least: int
     fluid_limit_per_s: float
+    top: float = TOP
 
     def requests_at(self, rate_per_s: float) -> tuple[Request, ...]:
         """The requests of a run at this rate: always the first ones."""
@@ -96,11 +101,12 @@ def make_course(
     run_s = max(
         least_run_s, RESIDENCES * stats.mean_output * _longest_step_s(ground, stats, target)
     )
-    n = max(math.ceil(limit * TOP * run_s), least)
+    top = TOP_PACED if target.sla.delivery == "paced" else TOP
+    n = max(math.ceil(limit * top * run_s), least)
     traffic = draw_traffic(workload, n, gap_cv, seed, max_tokens)
     stats = length_stats(traffic.requests)
     limit = fluid_limit_per_s(ground.profile, stats, target.sla.itl_s)
-    return Course(traffic, run_s, least, limit)
+    return Course(traffic, run_s, least, limit, top)
 
 
 def _longest_step_s(ground: Ground, stats: LengthStats, target: Target) -> float:
@@ -132,10 +138,11 @@ def find_capacity(
         fault = try_rate(course, plan, ground, target, rate_per_s, progress)
         return None if fault is None else Failure(rate_per_s, fault.what)
 
-    low, high = limit * LOWEST, limit * TOP
+    low, high = limit * LOWEST, limit * course.top
+    paced = target.sla.delivery == "paced"
     failure = broken(high)
     if failure is None:
-        return Capacity(high, limit)
+        return Capacity(high, limit, paced=paced)
     held = False  # the lowest, or any other
     while high > low * (1 + PRECISION):
         middle = math.sqrt(low * high)
@@ -149,7 +156,7 @@ def find_capacity(
             if lowest:
                 return Capacity(0.0, limit, lowest)
             held = True
-    return Capacity(low, limit, failure)
+    return Capacity(low, limit, failure, paced)
 
 
 def holds_at(course: Course, plan: Plan, ground: Ground, target: Target, rate_per_s: float) -> bool:

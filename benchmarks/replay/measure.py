@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.replay.lateness import TOLERANCE, late_tokens
 from benchmarks.virtual.trace import Outcome, Trace
 from controller.config import Sla
 
 Floats = NDArray[np.float64]
 
 COLD_S = 60.0  # the first minute of a replay, in which a policy knows nothing yet
-TOLERANCE = 1 + 1e-9  # a step sized to exactly D is inside, whatever its last bit says
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Summary:
         tpot_ms: (last token - first token) / (tokens - 1) of each request.
         ttft_ms: arrival to first token.
         scheduling_delay_ms: arrival to the first step that computed something of the request.
-        late_share_cold, late_share_after: share of the gaps between tokens that are longer than
+        late_share_cold, late_share_after: share of the tokens after a first one that are late by
             the SLA's ``itl_ms`` (``late_share``), in the first ``COLD_S`` and from there on; None
-            without one, or where no gap ended then.
+            without one, or where no such token came then.
         sla_attainment: share of the requests that met the SLA (``meets``); None without one.
         goodput_per_s: requests that met the SLA, over the duration; None without one.
         steps: engine steps that computed something.
@@ -113,36 +113,33 @@ def summarise(policy: str, trace: Trace, sla: Sla) -> Summary:
 def late_share(
     trace: Trace, sla: Sla, from_s: float = 0.0, until_s: float = np.inf
 ) -> float | None:
-    """Share of the gaps between tokens that are longer than the SLA allows a gap to be.
+    """Share of the tokens after a first one that are late, by ``sla.delivery``.
 
     Args:
-        from_s, until_s: gaps count that end from the one up to, but not at, the other; seconds
+        from_s, until_s: tokens count that come from the one up to, but not at, the other; seconds
             since the replay began (since the warm-up ended, where there was one).
 
     Returns:
-        0 to 1; None without ``itl_ms``, or where no gap ended in that time.
+        0 to 1; None without ``itl_ms``, or where no such token came in that time.
     """
     if sla.itl_s is None:
         return None
-    gaps = trace.gaps
-    length_s = gaps.length_s[(gaps.end_s >= from_s) & (gaps.end_s < until_s)]
-    if not len(length_s):
-        return None
-    return float((length_s > sla.itl_s * TOLERANCE).mean())
+    end_s = trace.gaps.end_s
+    late = late_tokens(trace, sla)[(end_s >= from_s) & (end_s < until_s)]
+    return float(late.mean()) if len(late) else None
 
 
 def meets(trace: Trace, sla: Sla) -> list[bool]:
     """Whether each request met the SLA.
 
-    It is served to its end, its first token came within ``ttft_ms``, and of the gaps between its
-    tokens at least ``percentile`` % are within ``itl_ms``; of the two, those that are set.
+    It is served to its end, its first token came within ``ttft_ms``, and of its tokens after the
+    first at least ``percentile`` % are in time by ``itl_ms`` (``late_tokens``); of the two, those
+    that are set.
     """
     gaps, outcomes = trace.gaps, trace.outcomes
     late = np.zeros(len(outcomes), dtype=np.int64)
     if sla.itl_s is not None:
-        late = np.bincount(
-            gaps.request[gaps.length_s > sla.itl_s * TOLERANCE], minlength=len(outcomes)
-        )
+        late = np.bincount(gaps.request[late_tokens(trace, sla)], minlength=len(outcomes))
     allowed = 1 - sla.percentile / 100
     ttft_limit_s = np.inf if sla.ttft_ms is None else sla.ttft_ms / 1000 * TOLERANCE
     return [

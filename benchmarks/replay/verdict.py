@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.replay.measure import TOLERANCE, Floats
+from benchmarks.replay.lateness import TOLERANCE, LateCounter, late_tokens
+from benchmarks.replay.measure import Floats
 from benchmarks.virtual.trace import Trace
 from benchmarks.workloads.requests import Request
 from controller.config import Sla
@@ -14,7 +16,9 @@ from controller.config import Sla
 HOPELESS = 10  # times what is allowed, of the delay or of the late tokens: there is no way back
 SLACK_S = 1.0  # of the middle of a run: it ends with the step that the last arrival falls into
 
-Criterion = Literal["time between tokens", "time to first token", "scheduling delay"]
+Criterion = Literal[
+    "time between tokens", "paced delivery", "time to first token", "scheduling delay"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +26,11 @@ class Target:
     """What a rate must hold.
 
     Args:
-        sla: time between tokens at a percentile; time to first token at the same, where set.
+        sla: time between tokens at a percentile, of gaps or, under paced delivery, of tokens that
+            are in time; time to first token at the same, where set.
         max_median_delay_s: median scheduling delay; not looked at where ``sla.ttft_ms`` is set.
-        mean_itl: the mean time between tokens is to be within the SLA, not a percentile of it.
+        mean_itl: the mean time between tokens is to be within the SLA, not a percentile of it;
+            of gaps alone.
         max_p90_delay_s: 90th percentile of the delay beside its median; None: not looked at.
     """
 
@@ -62,7 +68,10 @@ def fault_of(trace: Trace, target: Target) -> Fault | None:
     half_s = (outcomes[0].request.arrival_s + trace.end_s) / 2
     late = [o for o in outcomes if o.request.arrival_s >= half_s and not o.refused]
     gaps_s = trace.gaps.length_s[trace.gaps.end_s >= half_s]
-    if sla.itl_s is not None:
+    if sla.itl_s is not None and sla.delivery == "paced":
+        if found := _too_many(late_tokens(trace, sla)[trace.gaps.end_s >= half_s], sla):
+            return found
+    elif sla.itl_s is not None:
         percentile = None if target.mean_itl else sla.percentile
         if found := _beyond("time between tokens", gaps_s, percentile, sla.itl_s):
             return found
@@ -75,6 +84,14 @@ def fault_of(trace: Trace, target: Target) -> Fault | None:
     if target.max_p90_delay_s is None:
         return None
     return _beyond("scheduling delay", delays, 90, target.max_p90_delay_s)
+
+
+def _too_many(late: NDArray[np.bool_], sla: Sla) -> Fault | None:
+    allowed = 1 - sla.percentile / 100
+    if not len(late) or late.mean() <= allowed * TOLERANCE:
+        return None
+    what = f"{late.mean():.2%} of the tokens after they were due, allowed {allowed:.2%}"
+    return Fault("paced delivery", what)
 
 
 def _beyond(
@@ -119,6 +136,9 @@ class Watch:
         self._judged_s = first_s + (last_s - first_s) * 3 / 8
         self._left = sum(r.output_tokens - 1 for r in requests)
         self._read = self._seen = self._late = self._late_in_half = 0
+        self._judge: LateCounter | None = None
+        if target.sla.itl_s is not None and not target.mean_itl:
+            self._judge = LateCounter(target.sla, [r.arrival_s for r in requests])
 
     def __call__(
         self,
@@ -131,8 +151,8 @@ class Watch:
         if arrivals_s and now_s - sorted(arrivals_s)[len(arrivals_s) // 2] > wait_s:
             waits: Criterion = "time to first token" if sla.ttft_ms else "scheduling delay"
             self.fault = Fault(waits, f"half of the queue has waited for {_time(wait_s)}")
-        elif sla.itl_s is not None and not self._target.mean_itl:
-            self._count(gaps, sla.itl_s * TOLERANCE)
+        elif sla.itl_s is not None and self._judge is not None:
+            self._count(gaps, self._judge)
             allowed = 1 - sla.percentile / 100
             certain = self._late_in_half > allowed * self._left + 1
             hopeless = self._late > HOPELESS * allowed * self._seen
@@ -142,15 +162,18 @@ class Watch:
                     "time between tokens",
                     f"{share:.1%} of the times between tokens above {_time(sla.itl_s)}",
                 )
+                if sla.delivery == "paced":
+                    self.fault = Fault("paced delivery", f"{share:.1%} of the tokens were late")
         return self.fault is not None
 
-    def _count(self, gaps: Sequence[tuple[float, float, int]], limit_s: float) -> None:
-        for length_s, end_s, _ in gaps[self._read :]:
+    def _count(self, gaps: Sequence[tuple[float, float, int]], judge: LateCounter) -> None:
+        for length_s, end_s, number in gaps[self._read :]:
+            late = judge.late(length_s, end_s, number)
             if end_s < self._half_s:
                 self._left -= 1  # of the tokens that the second half may have
             if end_s >= self._quarter_s:
                 self._seen += 1
-                if length_s > limit_s:
+                if late:
                     self._late += 1
                     self._late_in_half += end_s >= self._half_s + SLACK_S
         self._read = len(gaps)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.measure import TOLERANCE
+from benchmarks.replay.lateness import TOLERANCE
 from benchmarks.replay.plots import plot
 from benchmarks.report.bootstrap import mean
 from benchmarks.report.document import PAGES, markdown_table

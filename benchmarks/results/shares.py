@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.replay.measure import TOLERANCE
+from benchmarks.replay.lateness import TOLERANCE
 from benchmarks.virtual.trace import Outcome, Trace
 from controller.config import Sla
 

@@ -7,10 +7,12 @@ requests pay for their slots, ``preempted_share`` theta.
 from controller.models.batch_memory import BatchForecast, KvMemory
 from controller.models.lookahead import Forecast, Outlook, leading
 from controller.models.output_lengths import REFRESH_STEPS, OutputLengths
+from controller.models.pace import Remaining
 from controller.models.preempted_share import Theta
 from controller.models.price import paying
 from controller.models.requests import Requests
 from controller.models.step_time import StepModel
+from controller.models.survival import Survival
 
 
 class MemoryAdmission:
@@ -31,6 +33,19 @@ class MemoryAdmission:
         self._lengths = OutputLengths()
         self._outlook: Outlook | None = None
         self._step = 0
+        self._remaining: Remaining | None = None
+        self._remaining_of: Survival | None = None
+
+    @property
+    def remaining(self) -> Remaining | None:
+        """How many tokens requests still generate, by their age; None before it was asked for."""
+        known = self._lengths.known
+        if known is not None and known is not self._remaining_of:
+            self._remaining, self._remaining_of = (
+                Remaining(*known.remaining(), known.length_beyond),
+                known,
+            )
+        return self._remaining
 
     def receive(self, group_counts: tuple[float, ...] | None) -> None:
         """The group's counts of output lengths, for as long as the own ones are few."""

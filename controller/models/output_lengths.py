@@ -71,6 +71,11 @@ class OutputLengths:
         """A request was aborted after so many tokens."""
         self._aborted.append(output_tokens)
 
+    @property
+    def known(self) -> Survival | None:
+        """What it was last, whether brought up to date or not; None before it was asked for."""
+        return self._survival
+
     def survival(self, step: int, *outputs: Ints) -> Survival:
         """What is known, brought up to date where that is due.
 

@@ -237,6 +237,7 @@ class Survival:
 
     def __init__(self, seen: Exposure) -> None:
         at_risk = seen.at_risk + PRIOR_REQUESTS
+        self._seen = seen
         share = (seen.ended - PRIOR_REQUESTS * np.expm1(-believed(seen))) / at_risk
         # One more survivor than seen, or a bin in which all ended would be the end of the world.
         self.share: Floats = np.minimum(share, 1 - 0.5 / at_risk)
@@ -246,6 +247,30 @@ class Survival:
 
         gone = int(np.searchsorted(self._hazard, -math.log(GONE)))
         self.longest = max(int(_AT[min(gone, BINS)]), 1)
+
+    def remaining(self) -> tuple[Floats, Floats]:
+        """E[output - x | output > x] for answers of up to ``LONGEST`` tokens.
+
+        Returns:
+            x, ascending, and the tokens; shape (BINS,) both.
+        """
+        alive = np.exp(-self._hazard)
+        within = (alive[1:] + alive[:-1]) / 2 * np.diff(_AT)  # E[tokens of each bin]
+        beyond = within[::-1].cumsum()[::-1]
+        return _AT[:-1], beyond / np.maximum(alive[:-1], np.finfo(float).tiny)
+
+    def length_beyond(self, share: float) -> float:
+        """n: of all tokens seen to be generated, ``share`` came after the n-th of their request.
+
+        By what was seen alone: at ages that nobody was seen at, nobody is.
+        """
+        seen = self._seen
+        ended = seen.ended / np.maximum(seen.at_risk, np.finfo(float).tiny)
+        alive = np.concatenate([[1.0], np.cumprod(1 - np.minimum(ended, 1.0))])
+        alive[1:][seen.at_risk <= 0] = 0.0
+        within = (alive[1:] + alive[:-1]) / 2 * np.diff(_AT)
+        through = np.concatenate([[0.0], within.cumsum()])
+        return float(np.interp((1 - share) * through[-1], through, _AT))
 
     def by_token(self, longest: int) -> tuple[Floats, Floats]:
         """S and Var(log S) at every number of tokens from 0 to ``longest``."""

@@ -30,6 +30,8 @@ from controller.models.requests import Requests
 from controller.models.step_time import MIN_STEPS, StepModel
 from controller.policies.base import Batch, Decision, Pool, ReadBatch
 from controller.policies.chunk import ChunkSizer
+from controller.policies.paced import PacedChunks
+from controller.policies.prompts import starting, to_boundary
 from controller.records import (
     BatchLimits,
     EngineLimits,
@@ -69,7 +71,10 @@ class AdaptiveStep:
         limit_s = config.sla.itl_s
         self._chunks = None
         if limit_s is not None:
-            self._chunks = ChunkSizer(limit_s, config.sla.percentile, config.prefill_floor)
+            own = limit_s, config.sla.percentile, config.prefill_floor
+            self._chunks = ChunkSizer(*own)
+            if config.sla.delivery == "paced":
+                self._chunks = PacedChunks(*own, (config.sla.ttft_ms or 0.0) / 1000)
 
     @property
     def model(self) -> StepModel | None:
@@ -159,7 +164,8 @@ class AdaptiveStep:
         kv = int(running.computed[~prefilling].sum())
         first = int(running.computed[prefilling.argmax()]) if prefilling.any() else 0
         whole = self._engine.whole_chunk_tokens
-        least = _to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
+        least = to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
+        self._chunks.look(batch.leads, self._admission.remaining)
         chunk = self._chunks.chunk(decodes, kv, first, least=least, most=most)
         if decodes < self._b_min:  # as B_min asks for more, a prompt gets on in every step
             chunk = max(chunk, min(least, most))
@@ -207,7 +213,7 @@ class AdaptiveStep:
         by_chunk: Reason = "sla" if sla_binds else "bound"
         if free <= 0:
             return 0, by_chunk
-        candidates = _starting(batch.waiting(slots), free, longest)
+        candidates = starting(batch.waiting(slots), free, longest)
         if not len(candidates):  # vLLM keeps those that wait in places of its own, too
             return slots, "load"
         admitted, stopped = self._fitting(state, batch, candidates)
@@ -235,23 +241,6 @@ class AdaptiveStep:
             if in_time < fitting:
                 return in_time, "sla"
         return fitting, "memory" if fitting < n else None
-
-
-def _starting(waiting: Requests, free: int, longest: int) -> Requests:
-    """Those of the queue whose prompt begins within the next ``free`` prompt tokens."""
-    taken = np.minimum(waiting.tokens - waiting.computed, longest)
-    return waiting.first(int((np.cumsum(taken) - taken < free).sum()))
-
-
-def _to_boundary(batch: Batch, prefilling: Bools, whole: int) -> int:
-    """The least that gets the first prompt of the queue any further, in whole multiples."""
-    queue, at = (batch.running, int(prefilling.argmax())) if prefilling.any() else (None, 0)
-    if queue is None:
-        queue = batch.waiting(1)
-    if not len(queue):
-        return whole
-    computed = int(queue.computed[at])
-    return min(whole - computed % whole, int(queue.tokens[at]) - computed)
 
 
 class AdaptivePolicy:

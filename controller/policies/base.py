@@ -9,6 +9,7 @@ from typing import Protocol
 
 from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
+from controller.models.pace import Leads
 from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.records import (
@@ -71,6 +72,7 @@ class Batch:
     running: Requests
     waiting: Callable[[int], Requests]
     held_elsewhere_tokens: int = 0
+    leads: Leads | None = None
 
 
 _NONE = requests_of([], [], [], [])

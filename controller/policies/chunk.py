@@ -7,6 +7,7 @@ from controller.models.late_tokens import LateTokens
 from controller.models.lookahead import Forecast, leading
 from controller.models.margin import Margin
 from controller.models.online import OnlineStepModel, guess, prefill_room
+from controller.models.pace import Leads, Remaining
 from controller.models.step_time import MIN_STEPS, StepModel
 from controller.models.tail import Level, Tail
 from controller.records import StepSample
@@ -66,6 +67,11 @@ class ChunkSizer:
         alone_s = model.predict_s(1, 0, 0, 0)
         least_s = alone_s + LEAST_ROOM_FRAC * (limit_s - alone_s)
         return max(limit_s - self._margin.seconds - self._stair_s, least_s)
+
+    @property
+    def decodes_until_s(self) -> float:
+        """The same for a step of decodes alone."""
+        return self.until_s
 
     def receive(self, model: StepModel | None) -> None:
         """The group's step-time model; None where there is none yet."""
@@ -138,13 +144,16 @@ class ChunkSizer:
         reachable = self.steps > MIN_STEPS and not out_of_reach(self.model, self._limit_s)
         return reachable and not self.forced and self._late.allows(decodes)
 
+    def look(self, leads: Leads | None, remaining: Remaining | None) -> None:
+        """Before each chunk: what matters where delivery is paced (``controller.models.pace``)."""
+
     def late_step(self, decodes: int) -> None:
         """The next step is given more prompt tokens than the SLA has time for."""
         self._late.grant(decodes)
 
     def in_time(self, decodes: int, kv: int) -> bool:
         """Whether a step of decodes alone is within the SLA, or need not be (``forced``)."""
-        return self.forced or self.model.predict_s(decodes, kv, 0, 0) <= self.until_s
+        return self.forced or self.model.predict_s(decodes, kv, 0, 0) <= self.decodes_until_s
 
     def fitting(self, together: Forecast) -> int:
         """How many candidates may start so that at no horizon the decodes alone break the SLA.
@@ -155,4 +164,4 @@ class ChunkSizer:
             return len(together.alive)
         model = self.model
         step_s = model.c0 + model.c1 * together.alive + model.c2 * together.reads
-        return leading(step_s.max(axis=1) <= self.until_s)
+        return leading(step_s.max(axis=1) <= self.decodes_until_s)

@@ -9,7 +9,7 @@ from controller.errors import ConfigError
 
 DEFAULTS = {
     "policy": "adaptive",
-    "sla": {"itl_ms": None, "ttft_ms": None, "percentile": 99.0},
+    "sla": {"itl_ms": None, "ttft_ms": None, "percentile": 99.0, "delivery": "gaps"},
     "max_running": {"min": 1, "max": None},
     "overflow_probability": None,
     "prefill_floor": 0.01,

@@ -39,7 +39,7 @@ def test_a_config_survives_its_own_dump() -> None:
         ({"sla": {"itl": 50}}, "batching.sla: unknown key 'itl'; did you mean 'itl_ms'?"),
         (
             {"sla": {"budget": 1}},
-            "batching.sla: unknown key 'budget'; allowed: itl_ms, percentile, ttft_ms",
+            "batching.sla: unknown key 'budget'; allowed: delivery, itl_ms, percentile, ttft_ms",
         ),
         (
             {"paper": {"epsilon_d": 1}},

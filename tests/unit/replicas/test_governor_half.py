@@ -166,3 +166,11 @@ def test_every_preemption_is_counted() -> None:
     g.preempted()
     g.preempted()
     assert g.report(state(), 0.0, "r", "g").preemptions == 2
+
+
+def test_where_delivery_is_paced_late_tokens_are_those_past_their_due_time() -> None:
+    sla = {"itl_ms": 50, "delivery": "paced"}
+    one = governor(BatchingConfig.model_validate({"sla": sla}))
+    one.after_step(StepSample(10, 100, 0, 0, 0.2, late=3), 0)
+    one.resumed(4.0)
+    assert one.report(state(), 1.0, "r", "g").late_itl == 3

@@ -1,0 +1,160 @@
+"""Paced delivery: how long a step may be where tokens are due at a steady pace.
+
+Token i of a request, counted from 0, is due at t0 + i D with t0 = max(arrival + TTFT, first token).
+Its lead is the time by which its last token came before it was due. A step of D + x costs every
+request that decodes x of its lead (x below 0 adds to it), and who has none left is late. The step
+takes half of the least lead, less a margin, or ``steady``, whichever is more.
+
+Whose lead counts: the percentile lets some tokens be late, and a request that has fallen behind is
+late with all that it still has to generate, E[output - a | output > a] tokens at an age of a. So
+late tokens are kept an account of (``LateAccount``), and in the order of their leads as many
+requests as it covers, with all that they still have to generate, are left out. So is one that is
+behind by more than a short step makes good: it is lost already.
+
+``steady`` is the pace at which half of the TTFT lasts a request for its first n tokens,
+TTFT / 2 / n, where only so many of all tokens come after the n-th of their request as the account
+takes in. Without it one request without a lead would hold up all that wait, who then bring no lead
+along either: a queue that once had used up all leads was never served any faster. Where the account
+is in debt it shrinks, where there is plenty it grows.
+
+Prompts are computed as soon as that allows: what a prompt costs the leads of others is the same
+now and later, and one that waits loses the lead that it could lend itself.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+LEAST = -0.5  # of D: how much shorter than D a step is made, at most, to make good what is late
+# Of the least lead, a step may take so much: it is longer than those that the model of step times
+# was fitted to, and may be mispredicted by a quarter or more.
+AT_ONCE = 0.5
+AIM = 0.7  # of what may be late: as for gaps (``margin.AIM``)
+MEMORY_STEPS = 4096  # of the account: several lives of a request
+FIRST_STEPS = 1024  # what it begins with, as if one request had decoded for so long
+# The margin is counted in spreads, the root mean square error of predicted steps, and moved as that
+# for gaps is: by so much of a spread for a step with nothing but late tokens.
+MOVE, FIRST_LEVEL, MOST_LEVEL = 0.2, 3.0, 12.0
+LENT_FRAC = 0.5  # of the TTFT: for leads; the other half is for the wait (``LATE_FRAC``)
+LATE_FRAC = 1 - LENT_FRAC  # who has waited for more of it lets others go first
+# ``steady`` goes up and down with the account: by as much as there is for an income of so many
+# steps, up to twice.
+INCOME_STEPS = 1024
+MOST_STEADY = 2.0
+DECODES_MEMORY = 0.01  # weight of the newest step in the mean of decodes
+FIRST_SPREAD_FRAC = 0.02  # of D
+SPREAD_MEMORY = 0.02  # weight of the newest error: the last 50 steps
+
+
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """The requests that decode, one element each, in any order.
+
+    Args:
+        lead_s: seconds; negative of one that is late.
+        generated: tokens.
+    """
+
+    lead_s: Floats
+    generated: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """How many tokens a request still generates after its first ``generated``, on average.
+
+    Args:
+        generated, tokens: shape (n,) both, the first ascending.
+        beyond: n, by the share of all tokens that come after the n-th of their request.
+    """
+
+    generated: Floats
+    tokens: Floats
+    beyond: Callable[[float], float]
+
+    def of(self, generated: Floats) -> Floats:
+        """Of each of these."""
+        found: Floats = np.interp(generated, self.generated, self.tokens)
+        return found
+
+
+class LateAccount:
+    """Tokens that may be late: a share of all, less those that were.
+
+    Args:
+        percentile: %, of the tokens that are to be in time.
+    """
+
+    def __init__(self, percentile: float) -> None:
+        self.income = AIM * (1 - percentile / 100)
+        self.tokens = self.income * FIRST_STEPS
+
+    def observe(self, decodes: int, late: int) -> None:
+        """A step gave so many tokens, of which so many were late."""
+        self.tokens += self.income * decodes - late - self.tokens / MEMORY_STEPS
+
+
+class Pace:
+    """Finds x for one engine, from step to step.
+
+    Args:
+        itl_s: D, seconds.
+        percentile: %, of the tokens that are to be in time.
+        ttft_s: agreed; 0: none is.
+
+    Attributes:
+        account: of late tokens.
+    """
+
+    def __init__(self, itl_s: float, percentile: float, ttft_s: float = 0.0) -> None:
+        self._itl_s, self._lent_s = itl_s, LENT_FRAC * ttft_s
+        self._decodes = 1.0
+        self.account = LateAccount(percentile)
+        self._level, self._variance = FIRST_LEVEL, (FIRST_SPREAD_FRAC * itl_s) ** 2
+
+    @property
+    def margin_s(self) -> float:
+        """What is held back of every lead, seconds."""
+        return self._level * math.sqrt(self._variance)
+
+    def observe(self, decodes: int, late: int, error_s: float) -> None:
+        """A step gave so many tokens, so many of them late, and ended ``error_s`` late."""
+        self.account.observe(decodes, late)
+        self._decodes += DECODES_MEMORY * (decodes - self._decodes)
+        error_s = min(max(error_s, -self._itl_s), self._itl_s)  # no pause of the host
+        self._variance += SPREAD_MEMORY * (error_s * error_s - self._variance)
+        level = self._level + MOVE * (late / decodes - self.account.income)
+        self._level = min(max(level, 0.0), MOST_LEVEL)
+
+    def extra_s(self, leads: Leads, remaining: Remaining | None) -> float:
+        """x, seconds.
+
+        Args:
+            leads: of one request at least.
+            remaining: None: nothing is known of output lengths, and nobody is left out.
+        """
+        lost_s = LEAST * self._itl_s
+        order = np.argsort(leads.lead_s)
+        lead_s = leads.lead_s[order]
+        out = 0
+        if remaining is not None and self.account.tokens > 0:
+            left = remaining.of(leads.generated[order]).cumsum()
+            out = int(np.searchsorted(left, self.account.tokens, side="right"))
+        out = max(out, int(np.searchsorted(lead_s, lost_s)))
+        # Where all may be late, the one with most of a lead still says how long a step may be.
+        least_s = float(lead_s[min(out, len(lead_s) - 1)]) - self.margin_s
+        least_s = max(least_s * AT_ONCE if least_s > 0 else least_s, lost_s)
+        return least_s if remaining is None else max(least_s, self._steady_s(remaining))
+
+    def _steady_s(self, remaining: Remaining) -> float:
+        if not self._lent_s:
+            return -math.inf
+        income = self.account.income
+        factor = 1 + self.account.tokens / (income * INCOME_STEPS * self._decodes)
+        first = max(remaining.beyond(income), 1.0)
+        return min(max(factor, 0.0), MOST_STEADY) * self._lent_s / first

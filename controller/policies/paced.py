@@ -1,0 +1,56 @@
+"""The prefill chunk under paced delivery: steps as long as the leads of those that decode allow."""
+
+from controller.capacity import kept_itl_s, out_of_reach
+from controller.models.pace import Leads, Pace, Remaining
+from controller.policies.chunk import LEAST_ROOM_FRAC, ChunkSizer
+from controller.records import StepSample
+
+
+class PacedChunks(ChunkSizer):
+    """As ``ChunkSizer``, with steps of D + x (``controller.models.pace``) in the place of D.
+
+    There is no margin: what a step takes beyond its prediction is taken from the leads, which the
+    next one sees, and the share of late tokens corrects what is planned to be late.
+    """
+
+    def __init__(
+        self, limit_s: float, percentile: float, prefill_floor: float = 0.01, ttft_s: float = 0.0
+    ) -> None:
+        super().__init__(limit_s, percentile, prefill_floor)
+        self._pace = Pace(limit_s, percentile, ttft_s)
+        self._extra_s = 0.0
+
+    @property
+    def until_s(self) -> float:
+        model, limit_s = self.model, self._limit_s
+        if out_of_reach(model, limit_s):
+            return kept_itl_s(model, limit_s)
+        alone_s = model.predict_s(1, 0, 0, 0)
+        least_s = alone_s + LEAST_ROOM_FRAC * (limit_s - alone_s)
+        return max(limit_s + self._extra_s, least_s)
+
+    @property
+    def decodes_until_s(self) -> float:
+        # No more than D: that is what they take for as long as they last.
+        return min(self.until_s, self._limit_s)
+
+    def look(self, leads: Leads | None, remaining: Remaining | None) -> None:
+        known = leads is not None and len(leads.lead_s) > 0
+        self._extra_s = self._pace.extra_s(leads, remaining) if leads and known else 0.0
+
+    def observe(self, sample: StepSample, *, applied: bool = True) -> None:
+        features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
+        error_s = sample.duration_s - self.model.predict_s(*features)
+        self._time.learn(*features, sample.duration_s)
+        if sample.prefill_tokens:
+            self._starved = 0
+        self.steps += 1
+        if applied and sample.late is not None and sample.decodes:
+            self._pace.observe(sample.decodes, sample.late, error_s)
+
+    def resumed(self, gap_s: float) -> None:
+        """Its lead, when it is back, says what the gap has cost."""
+
+    def may_be_late(self, decodes: int) -> bool:
+        """No step is longer than the leads allow."""
+        return False

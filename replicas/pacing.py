@@ -1,0 +1,113 @@
+"""How far ahead of its pace each request is that decodes: columns that a step moves as a whole.
+
+Token i of a request is due at t0 + i D (``controller.models.pace``). Every step gives each of them
+one token, so all dues move on by D at once: a column holds t0 + (tokens so far - 1) D less what the
+steps so far have added, and one number has what they add.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from controller.config import BatchingConfig
+from controller.models.pace import Floats, Leads
+
+FIRST_ROOM = 256
+# A request that a step left out (by a connector, or a budget of somebody else's) is out of place
+# until it is looked at again.
+CHECK_STEPS = 64
+
+
+class Pacing:
+    """Of one engine.
+
+    Args:
+        itl_s: D, seconds.
+        ttft_s: the time to first token that is agreed; 0: none is.
+    """
+
+    def __init__(self, itl_s: float, ttft_s: float) -> None:
+        self._itl_s, self._ttft_s = itl_s, ttft_s
+        self._begin_s: dict[str, float] = {}  # t0 of each that had its first token, by id
+        self._place: dict[str, int] = {}
+        self._ids: list[str] = []  # by place
+        self._due_s: Floats = np.zeros(FIRST_ROOM)  # of the last token, at step 0
+        self._born: Floats = np.zeros(FIRST_ROOM)  # generated tokens, at step 0
+        self._steps = 0
+
+    def alike(self, other: "Pacing") -> bool:
+        """Whether both go by the same agreement."""
+        return (self._itl_s, self._ttft_s) == (other._itl_s, other._ttft_s)
+
+    def first_token(self, req_id: str, waited_s: float, now_s: float) -> None:
+        """A request has its first token, so long after it came; ``now_s`` on the engine's clock."""
+        self._begin_s[req_id] = now_s + max(self._ttft_s - waited_s, 0.0)
+        self.enter(req_id, 1)
+
+    def enter(self, req_id: str, generated: int) -> None:
+        """A request decodes, for the first time or again, with so many tokens so far."""
+        begin_s = self._begin_s.get(req_id)
+        if begin_s is None:
+            return
+        place = self._place.get(req_id)
+        if place is None:
+            place = self._place[req_id] = len(self._ids)
+            self._ids.append(req_id)
+            if place == len(self._due_s):
+                self._due_s = np.concatenate([self._due_s, np.zeros(place)])
+                self._born = np.concatenate([self._born, np.zeros(place)])
+        self._born[place] = generated - self._steps
+        self._due_s[place] = begin_s + (generated - 1 - self._steps) * self._itl_s
+
+    def leave(self, req_id: str) -> None:
+        """A request decodes no more: it lost its KV blocks."""
+        place = self._place.pop(req_id, None)
+        if place is None:
+            return
+        last = self._ids.pop()
+        if last != req_id:  # the last one takes its place
+            self._ids[place], self._place[last] = last, place
+            end = len(self._ids)
+            self._due_s[place], self._born[place] = self._due_s[end], self._born[end]
+
+    def gone(self, req_id: str) -> None:
+        """A request is no longer here."""
+        self.leave(req_id)
+        self._begin_s.pop(req_id, None)
+
+    def stepped(self, now_s: float) -> int:
+        """A step has given each one token; how many of these were late."""
+        self._steps += 1
+        due_s = self._due_s[: len(self._ids)]
+        return int(np.count_nonzero(due_s < now_s - self._steps * self._itl_s - 1e-9))
+
+    def check(self, running: Iterable[Any], *, always: bool = False) -> None:
+        """Now and then, or after every step, take the tokens as vLLM counts them."""
+        if always or self._steps % CHECK_STEPS == 0:
+            for request in running:
+                if request.request_id in self._place:
+                    self.enter(request.request_id, len(request._output_token_ids))
+
+    def leads(self, now_s: float, ahead: int) -> Leads:
+        """Of those that decode, when the next step begins.
+
+        Args:
+            now_s: when that is.
+            ahead: steps that were scheduled, and whose tokens are not back yet.
+        """
+        n, steps = len(self._ids), self._steps + ahead
+        return Leads(self._due_s[:n] + (steps * self._itl_s - now_s), self._born[:n] + steps)
+
+
+def pacing_of(config: BatchingConfig, before: Pacing | None) -> Pacing | None:
+    """The columns where delivery is paced, else None.
+
+    Args:
+        before: those by the last configuration; kept where the same is due.
+    """
+    sla = config.sla
+    if sla.delivery != "paced" or sla.itl_s is None:
+        return None
+    new = Pacing(sla.itl_s, (sla.ttft_ms or 0.0) / 1000)
+    return before if before is not None and before.alike(new) else new

@@ -1,0 +1,39 @@
+"""What is read off vLLM's requests: their numbers, and how they ended."""
+
+from collections.abc import Sequence
+
+from vllm.v1.request import Request, RequestStatus
+
+from controller.models.requests import Requests, requests_of
+
+# By name: not every vLLM from 0.25 on has each of them.
+RAN_TO_ITS_END = tuple(
+    status
+    for status in RequestStatus
+    if status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED", "FINISHED_REPETITION")
+)
+
+
+def numbers(
+    requests: Sequence[Request], computed: Sequence[int], shared: Sequence[int] | None
+) -> Requests:
+    """Numbers of requests, in order. For hundreds, every step: vLLM's properties cost too much."""
+    return requests_of(
+        computed,
+        [r.num_prompt_tokens for r in requests],
+        [len(r._output_token_ids) for r in requests],
+        [r.max_tokens for r in requests],
+        shared,
+    )
+
+
+def ran_to_its_end(request: Request) -> bool:
+    """Whether a request that is done generated all its tokens.
+
+    Stop strings are looked for outside the engine core, which is then told to abort. A request
+    with some that is aborted while it decodes is taken to have met one.
+    """
+    if request.status == RequestStatus.FINISHED_ABORTED:
+        params = request.sampling_params
+        return bool(params and params.stop and request.num_output_tokens)
+    return request.status in RAN_TO_ITS_END

@@ -1,0 +1,108 @@
+"""Paced delivery: the least lead that counts, the account of late tokens, the steady pace."""
+
+import numpy as np
+import pytest
+
+from controller.models.pace import AT_ONCE, Leads, Pace, Remaining
+from controller.models.survival import EDGES, Exposure, Survival, length_bin
+
+D = 0.05
+
+
+def leads(*pairs: tuple[float, int]) -> Leads:
+    lead_s, generated = zip(*pairs, strict=True)
+    return Leads(np.array(lead_s), np.array(generated, dtype=float))
+
+
+def remaining(tokens: float, first: float = 100.0) -> Remaining:
+    """Each has so many tokens left, whatever its age."""
+    return Remaining(np.array([0.0, 1e6]), np.array([tokens, tokens]), lambda share: first)
+
+
+def exact(ttft_s: float = 0.0, percentile: float = 90.0) -> Pace:
+    """With steps that were predicted to the last microsecond, so that there is no margin."""
+    pace = Pace(D, percentile, ttft_s)
+    for _ in range(3000):
+        pace.observe(1, 0, 0.0)
+    assert pace.margin_s == pytest.approx(0, abs=1e-9)
+    pace.account.tokens = 0.0
+    return pace
+
+
+def test_a_step_takes_half_of_the_least_lead_beyond_d() -> None:
+    assert exact().extra_s(leads((0.4, 3), (1.0, 9)), None) == pytest.approx(0.4 * AT_ONCE)
+
+
+def test_what_is_late_by_less_than_half_of_d_is_made_good_at_once() -> None:
+    assert exact().extra_s(leads((-0.02, 3), (1.0, 9)), None) == pytest.approx(-0.02)
+
+
+def test_who_is_further_behind_is_lost_and_counts_no_more() -> None:
+    assert exact().extra_s(leads((-0.03, 3), (0.4, 9)), None) == pytest.approx(0.4 * AT_ONCE)
+
+
+def test_where_all_are_lost_steps_are_as_short_as_may_be() -> None:
+    assert exact().extra_s(leads((-3.0, 3), (-1.0, 9)), None) == -0.025
+
+
+def test_the_account_leaves_out_as_many_as_it_covers_with_all_their_tokens() -> None:
+    pace, some = exact(), leads((0.6, 5), (0.2, 5), (0.4, 5))
+    for tokens, least_s in ((0.0, 0.2), (59.9, 0.2), (60.0, 0.4), (119.0, 0.4), (120.0, 0.6)):
+        pace.account.tokens = tokens
+        assert pace.extra_s(some, remaining(60)) == pytest.approx(least_s * AT_ONCE), tokens
+
+
+def test_the_account_takes_in_a_share_of_what_the_percentile_allows_and_pays_for_late_ones() -> (
+    None
+):
+    pace = Pace(D, 90.0)
+    before = pace.account.tokens
+    assert before == pytest.approx(0.07 * 1024)
+    pace.observe(100, 3, 0.0)
+    assert pace.account.tokens == pytest.approx(before * (1 - 1 / 4096) + 7 - 3)
+
+
+def test_half_of_the_ttft_lasts_for_the_tokens_that_are_to_be_in_time() -> None:
+    pace = exact(ttft_s=2.0)
+    blocked = leads((0.0, 10), (1.0, 10))
+    assert pace.extra_s(blocked, remaining(1e9, first=100)) == pytest.approx(1.0 / 100)
+    pace.account.tokens = 0.07 * 1024 / 2  # the income of 512 steps of the one that decodes
+    assert pace.extra_s(blocked, remaining(1e9, first=100)) == pytest.approx(1.5 / 100)
+    pace.account.tokens = 1e6
+    assert pace.extra_s(blocked, remaining(1e9, first=100)) == pytest.approx(2.0 / 100)
+    pace.account.tokens = -0.07 * 1024
+    assert pace.extra_s(blocked, remaining(1e9, first=100)) == pytest.approx(0.0)
+
+
+def test_late_tokens_widen_the_margin_and_their_absence_narrows_it() -> None:
+    pace = Pace(D, 99.0)
+    assert pace.margin_s == pytest.approx(3 * 0.02 * D)
+    pace.observe(10, 10, 0.02 * D)
+    assert pace.margin_s == pytest.approx((3 + 0.2 * (1 - 0.007)) * 0.02 * D)
+    wide = pace.margin_s
+    pace.observe(10, 0, 0.02 * D)
+    assert pace.margin_s == pytest.approx(wide - 0.2 * 0.007 * 0.02 * D)
+
+
+def test_a_pause_of_the_host_counts_as_one_d() -> None:
+    paused, late = Pace(D, 99.0), Pace(D, 99.0)
+    paused.observe(10, 0, 30.0)
+    late.observe(10, 0, D)
+    assert paused.margin_s == late.margin_s
+
+
+def test_where_all_answers_are_alike_what_is_left_is_the_rest() -> None:
+    counts = [0.0] * len(EDGES)
+    counts[length_bin(50)] = 1e6  # lengths of one token a bin up to 50
+    x, tokens = Survival(Exposure.of_finished(counts)).remaining()
+    left = dict(zip(x.tolist(), tokens.tolist(), strict=True))
+    width = EDGES[length_bin(50) + 1] - EDGES[length_bin(50)]
+    assert left[0.0] == pytest.approx(50, abs=width)
+    assert left[20.0] == pytest.approx(30, abs=width)
+
+
+def test_of_equal_answers_the_last_tenth_of_the_tokens_comes_in_their_last_tenth() -> None:
+    counts = [0.0] * len(EDGES)
+    counts[length_bin(1000)] = 300
+    found = Survival(Exposure.of_finished(counts)).length_beyond(0.1)
+    assert found == pytest.approx(900, rel=0.03)

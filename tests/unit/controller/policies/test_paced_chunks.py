@@ -1,0 +1,76 @@
+"""The chunk under paced delivery: what the leads have time for."""
+
+import numpy as np
+import pytest
+
+from controller.models.pace import Leads
+from controller.models.step_time import StepModel
+from controller.policies.chunk import ChunkSizer
+from controller.policies.paced import PacedChunks
+from controller.records import StepSample
+
+TRUE = StepModel(0.02, 2e-4, 0.0, 1e-4, 0.0, 0.0)
+DECODES = 50  # 30 ms
+
+
+def learned() -> PacedChunks:
+    sizer = PacedChunks(0.05, 99.0)
+    for k in range(400):
+        features = DECODES + k % 7, 0, (k % 5) * 40, 0
+        sizer.observe(StepSample(*features, TRUE.predict_s(*features), late=0))
+    return sizer
+
+
+def leads_of(*lead_s: float) -> Leads:
+    return Leads(np.array(lead_s), np.full(len(lead_s), 10.0))
+
+
+def chunk(sizer: ChunkSizer, most: int = 8192) -> int:
+    return sizer.chunk(DECODES, 0, 0, least=16, most=most)
+
+
+def test_without_leads_a_chunk_is_what_d_has_time_for() -> None:
+    sizer = learned()
+    sizer.look(None, None)
+    assert chunk(sizer) == pytest.approx(200, rel=0.02)
+    sizer.look(leads_of(), None)
+    assert chunk(sizer) == pytest.approx(200, rel=0.02)
+
+
+def test_half_of_the_least_lead_is_lent_to_prompts() -> None:
+    sizer = learned()
+    sizer.look(leads_of(0.1, 0.8), None)
+    assert chunk(sizer) == pytest.approx(200 + 500, rel=0.03)
+    assert chunk(sizer, most=300) == 300
+
+
+def test_what_is_late_is_made_good_before_prompts() -> None:
+    sizer = learned()
+    sizer.look(leads_of(-0.01, 0.8), None)
+    assert chunk(sizer) == pytest.approx(100, rel=0.1)
+
+
+def test_decodes_alone_are_held_to_d_whatever_they_lead_by() -> None:
+    sizer = learned()
+    sizer.look(leads_of(5.0), None)
+    assert sizer.in_time(140, 0)
+    assert not sizer.in_time(400, 0)
+    assert not sizer.may_be_late(1)
+
+
+def test_a_gap_after_a_preemption_costs_its_lead_and_no_more() -> None:
+    sizer = learned()
+    sizer.look(leads_of(0.1), None)
+    before = sizer.until_s
+    sizer.resumed(3.0)
+    sizer.look(leads_of(0.1), None)
+    assert sizer.until_s == before
+
+
+def test_an_sla_out_of_reach_is_given_up() -> None:
+    sizer = PacedChunks(0.021, 99.0)
+    for k in range(400):
+        features = 1 + k % 7, 0, (k % 5) * 40, 0
+        sizer.observe(StepSample(*features, TRUE.predict_s(*features), late=1))
+    sizer.look(leads_of(9.0), None)
+    assert sizer.until_s == pytest.approx(2 * 0.0202, rel=0.02)

@@ -1,0 +1,67 @@
+"""Leads by columns that a step moves as a whole, held against leads counted one by one."""
+
+import pytest
+
+from controller.config import BatchingConfig, Sla
+from replicas.pacing import FIRST_ROOM, Pacing, pacing_of
+
+D = 0.05
+
+
+def test_a_first_token_before_its_time_is_a_lead() -> None:
+    pacing = Pacing(D, 2.0)
+    pacing.first_token("early", 0.5, now_s=10.0)  # its pace begins at 11.5
+    pacing.first_token("late", 3.0, now_s=10.0)
+    assert pacing.leads(10.0, 0).lead_s.tolist() == pytest.approx([1.5, 0.0])
+    assert pacing.stepped(10.2) == 1
+    assert pacing.leads(10.2, 0).lead_s.tolist() == pytest.approx([1.35, -0.15])
+    assert pacing.leads(10.2, 0).generated.tolist() == [2, 2]
+
+
+def test_a_token_that_comes_when_it_is_due_is_in_time() -> None:
+    pacing = Pacing(D, 0.0)
+    pacing.first_token("r", 1.0, now_s=10.0)
+    assert [pacing.stepped(10.0 + D * k) for k in (1, 2, 3)] == [0, 0, 0]
+    assert pacing.stepped(10.0 + D * 4 + 1e-6) == 1
+
+
+def test_steps_that_are_under_way_will_have_given_their_tokens() -> None:
+    pacing = Pacing(D, 0.0)
+    pacing.first_token("r", 1.0, now_s=10.0)
+    found = pacing.leads(10.0 + 0.03, ahead=1)
+    assert (found.lead_s[0], found.generated[0]) == (pytest.approx(0.02), 2)
+
+
+def test_one_that_lost_its_memory_is_out_until_it_is_back_and_keeps_its_pace() -> None:
+    pacing = Pacing(D, 0.0)
+    for name in "abc":
+        pacing.first_token(name, 1.0, now_s=10.0)
+    pacing.leave("a")
+    pacing.leave("a")
+    assert pacing.stepped(10.05) == 0
+    assert len(pacing.leads(10.05, 0).lead_s) == 2
+    pacing.enter("a", 2)
+    assert pacing.leads(11.0, 0).lead_s.tolist() == pytest.approx([-0.95] * 3)
+    for name in "cab":
+        pacing.gone(name)
+    pacing.enter("a", 9)  # unknown by now
+    assert not len(pacing.leads(11.0, 0).lead_s)
+
+
+def test_there_is_room_for_any_number() -> None:
+    pacing = Pacing(D, 0.0)
+    for k in range(FIRST_ROOM + 3):
+        pacing.first_token(str(k), 0.0, now_s=float(k))
+    lead_s = pacing.leads(0.0, 0).lead_s
+    assert lead_s.tolist() == pytest.approx([float(k) for k in range(FIRST_ROOM + 3)])
+
+
+def test_columns_are_kept_where_the_agreement_stays() -> None:
+    paced = BatchingConfig(sla=Sla(itl_ms=50, ttft_ms=2000, delivery="paced"))
+    first = pacing_of(paced, None)
+    assert first is not None
+    assert pacing_of(paced.model_copy(update={"prefill_floor": 0.1}), first) is first
+    other = BatchingConfig(sla=Sla(itl_ms=60, ttft_ms=2000, delivery="paced"))
+    assert pacing_of(other, first) is not first
+    assert pacing_of(BatchingConfig(sla=Sla(itl_ms=50)), first) is None
+    assert pacing_of(BatchingConfig(sla=Sla(delivery="paced")), None) is None

@@ -1,0 +1,87 @@
+"""Paced delivery on vLLM's own scheduler: leads as they are, and prompts that borrow them."""
+
+import pytest
+
+from controller.policies.base import Batch
+from tests.vllm.harness import Rig, batching, engine_config
+
+SLA = {"itl_ms": 50, "ttft_ms": 2000, "delivery": "paced"}
+
+
+def rig_of(tiny_llama, *, policy="static", in_flight=1, **args) -> Rig:
+    config = engine_config(
+        tiny_llama,
+        additional_config=batching(policy=policy, sla=SLA),
+        async_scheduling=in_flight > 1,
+        **args,
+    )
+    return Rig(config, in_flight=in_flight)
+
+
+def test_leads_are_those_of_the_requests_that_decode(tiny_llama):
+    rig = rig_of(tiny_llama)
+    rig.add("a", prompt=20, output=9)
+    rig.step()  # its first token 10 ms after it came: ahead by 1.99 s
+    rig.add("b", prompt=600, output=9)
+    rig.step()  # half of a prompt beside a token
+
+    batch: Batch = rig.scheduler._read_batch()
+    assert batch.leads.lead_s.tolist() == pytest.approx([1.99 + 0.05 - 0.01])
+    assert batch.leads.generated.tolist() == [2]
+    rig.step()
+    assert len(rig.scheduler._read_batch().leads.lead_s) == 2
+    rig.run()
+    assert not len(rig.scheduler._read_batch().leads.lead_s)
+
+
+def test_with_a_step_under_way_leads_are_of_when_it_ends(tiny_llama):
+    rig = rig_of(tiny_llama, in_flight=2)
+    rig.add("a", prompt=20, output=50)
+    for _ in range(6):
+        rig.step()
+
+    found = rig.scheduler._read_batch().leads
+    ahead = sum(out.total_num_scheduled_tokens > 0 for out, _ in rig.scheduler._scheduled)
+    assert ahead
+    done = len(rig.scheduler.requests["a"]._output_token_ids)
+    assert found.generated.tolist() == [done + ahead]
+    rig.run()
+    assert rig.is_whole("a", 50)
+
+
+def test_late_tokens_are_counted_by_when_they_were_due(tiny_llama, monkeypatch):
+    rig, late = rig_of(tiny_llama), []
+    after_step = rig.scheduler.governor.after_step
+    monkeypatch.setattr(
+        rig.scheduler.governor,
+        "after_step",
+        lambda sample, prefills: (late.append(sample.late), after_step(sample, prefills)),
+    )
+    rig.add("a", prompt=20, output=5)
+    rig.step()
+    rig.step_s = 1.0
+    rig.run()
+    # Tokens at 1.01, 2.01, 3.01 and 4.01 s, due at 2.05, 2.1, 2.15 and 2.2; the last one is gone
+    # before it is looked at.
+    assert late == [0, 0, 0, 1, 0]
+
+
+def test_a_preempted_request_comes_back_with_its_pace(tiny_llama):
+    rig = rig_of(tiny_llama, blocks=8)
+    rig.add("a", prompt=40, output=30)
+    rig.add("b", prompt=40, output=30)
+    while not rig.scheduler._lost:
+        rig.step()
+    (lost,) = rig.scheduler._lost
+    assert len(rig.scheduler._read_batch().leads.lead_s) == 1
+    begin_s = rig.scheduler._pacing._begin_s[lost]
+    while rig.scheduler._lost:
+        rig.step()
+    tokens = rig.scheduler.requests[lost].num_output_tokens
+    found = rig.scheduler._read_batch().leads
+    assert tokens in found.generated.tolist()
+    index = found.generated.tolist().index(tokens)
+    expected_s = begin_s + (tokens - 1) * 0.05 - rig.now_s
+    assert found.lead_s[index] == pytest.approx(expected_s)
+    rig.run()
+    assert rig.is_whole("a", 30) and rig.is_whole("b", 30)
