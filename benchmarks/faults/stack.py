@@ -94,9 +94,10 @@ class Fleet:
 
     def _whole(self) -> bool:
         app = self.cluster.applications()[MODEL]
-        running = len(self.replicas(SERVER)), len(self.replicas(ROUTER))
+        routers = len(self.replicas(ROUTER))  # one on each node, as Ray Serve decides
         healthy = all(d["status"] == "HEALTHY" for d in app["deployments"].values())
-        return healthy and running == (REPLICAS, 1) and len(reports()) >= REPLICAS
+        servers = len(self.replicas(SERVER))
+        return healthy and routers > 0 and servers == REPLICAS and len(reports()) >= REPLICAS
 
     def replicas(self, deployment: str) -> dict[str, int]:
         """Process ids of a deployment's running replicas, by the replica's id."""
