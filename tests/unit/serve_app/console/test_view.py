@@ -51,7 +51,7 @@ def test_a_model_is_shown_as_a_whole() -> None:
         "demand_per_s": 4.0,
         "capacity_per_s": round(capacity, 3),
         "out_of_reach": 0,
-        "sla": {"itl_ms": 40, "ttft_ms": 500, "percentile": 95},
+        "sla": {"itl_ms": 40, "ttft_ms": 500, "percentile": 95, "delivery": "gaps"},
         "attained": {"itl": 0.97, "ttft": None},
     }
     assert view.model(GROUP, 0.0) == {
@@ -128,7 +128,7 @@ def test_a_replica_is_explained_and_has_its_points() -> None:
         "with one more, steps would take longer than the SLA of 40 ms at the 95th percentile."
     )
     assert known["advice"]
-    assert known["sla"] == {"itl_ms": 40, "ttft_ms": 500, "percentile": 95}
+    assert known["sla"] == {"itl_ms": 40, "ttft_ms": 500, "percentile": 95, "delivery": "gaps"}
     assert known["series"]["unix_s"] == [101.0]
     assert view.replica(GROUP, "c", 0.0) is None
     assert view.replica("other", "b", 0.0) is None
