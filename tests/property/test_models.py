@@ -163,8 +163,8 @@ def test_the_capacity_is_the_largest_rate_that_batch_and_sla_hold(
 
 
 @given(
-    arrivals=st.floats(0, 1e4),
-    backlog=st.floats(0, 1e5),
+    arrivals=st.just(0.0) | st.floats(1e-9, 1e4),
+    backlog=st.just(0.0) | st.floats(1e-9, 1e5),
     capacity=st.floats(0.01, 1e3),
     drain_s=st.floats(1, 600),
     rho=st.floats(0.1, 1),
