@@ -12,12 +12,13 @@ from typing import Any
 from replicas.admission.asgi import App, Message, Receive, Send
 
 LEFT: Message = {"type": "http.disconnect"}
+ENDS_BY_ITSELF_S = 1.0  # after which an app that did not listen, or still sends, is cancelled
 
 
 class DisconnectMiddleware:
     """ASGI middleware, outside of all others: a request that is cancelled hears of a disconnect.
 
-    The app is then given the time to end by itself; what it still sends reaches nobody.
+    The app is then given a second to end by itself; what it still sends reaches nobody.
     """
 
     def __init__(self, app: App) -> None:
@@ -37,6 +38,7 @@ class DisconnectMiddleware:
         except asyncio.CancelledError:
             request.left.set()
             task.add_done_callback(_forget)
+            asyncio.get_running_loop().call_later(ENDS_BY_ITSELF_S, task.cancel)
             raise
 
 

@@ -142,6 +142,8 @@ def parse_live(user_config: Any, entrys: Live, time_scale: float, *, ordered: bo
 def live_security(user_config: Any, applications: Security) -> Security:
     """The ``security`` block that a ``user_config`` asks for; the application's where it has none.
 
+    Keys stay where the block says nothing of them: limits that change must not open the door.
+
     Raises:
         ConfigError: see ``parse_live``.
     """
@@ -149,7 +151,10 @@ def live_security(user_config: Any, applications: Security) -> Security:
     asked = parse(LiveSettings, {} if user_config is None else user_config, where)
     if asked.security is None:
         return applications
-    return parse_security(asked.security, f"{where}.security")
+    security = parse_security(asked.security, f"{where}.security")
+    if "keys" not in asked.security:
+        security = security.model_copy(update={"keys": applications.keys})
+    return security
 
 
 def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:

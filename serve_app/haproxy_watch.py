@@ -41,6 +41,8 @@ def take_over(config: Path, arguments: list[str]) -> list[str]:
     if serving is None or "-sf" in arguments:
         return arguments
     (folder / AGAIN_PID).unlink(missing_ok=True)
+    if not _runs(serving, folder / AGAIN):  # it ended; who has its number now is nobody of ours
+        return arguments
     if APPLICATION not in written and (folder / LAST).exists():
         config.write_text((folder / LAST).read_text())
     return [*arguments, "-sf", str(serving)]
@@ -48,18 +50,18 @@ def take_over(config: Path, arguments: list[str]) -> list[str]:
 
 def watch(binary: str, config: Path) -> None:
     """Leave a process behind that starts HAProxy again if it is killed."""
-    manager = os.getppid()
+    haproxy, manager = os.getpid(), os.getppid()
     if os.fork():
         return
     os.setsid()
     try:
-        _wait_and_serve(binary, config, manager)
+        _wait_and_serve(binary, config, haproxy, manager)
     finally:
         os._exit(0)
 
 
-def _wait_and_serve(binary: str, config: Path, manager: int) -> None:
-    folder, haproxy = config.parent, os.getppid()
+def _wait_and_serve(binary: str, config: Path, haproxy: int, manager: int) -> None:
+    folder = config.parent
     ended, manager_ended, node_ended = (_Ended(p) for p in (haproxy, manager, _parent(manager)))
     ended.wait()
     if _read_pid(folder / PID) != haproxy or manager_ended or node_ended:
@@ -78,6 +80,8 @@ def _wait_and_serve(binary: str, config: Path, manager: int) -> None:
             manager_ended_s = time.monotonic()
         told = told or _read_pid(folder / AGAIN_PID) != serving.pid
     serving.kill()
+    if _read_pid(folder / AGAIN_PID) == serving.pid:
+        (folder / AGAIN_PID).unlink(missing_ok=True)
 
 
 def serves_until_s(began_s: float, manager_ended_s: float | None, *, told_to_end: bool) -> float:
@@ -117,6 +121,14 @@ def _read_pid(path: Path) -> int | None:
         return int(path.read_text())
     except (FileNotFoundError, ValueError):
         return None
+
+
+def _runs(pid: int, config: Path) -> bool:
+    """Whether this process was started with this configuration."""
+    try:
+        return os.fsencode(config) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def _parent(pid: int) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from starlette._utils import get_route_path
@@ -66,9 +67,9 @@ class DoorMiddleware:
         body, over = await _whole(receive, _length(headers), rules.most_body_bytes)
         if over is not None:
             return replayed([over], receive)
-        fields = _fields(body, headers.get(b"content-type", b""))
+        fields = {} if _is_form(scope["headers"]) else _fields(body)
         path = get_route_path(scope)
-        check_fields(fields, rules.limits)
+        check_fields(fields, rules.limits, path)
         if path == responses.PATH:
             responses.check_input(fields)
         body = bounded(path, fields, rules.limits) or body
@@ -122,14 +123,24 @@ def _length(headers: dict[bytes, bytes]) -> int:
     return int(said[:20]) if said.isdigit() else 0
 
 
-def _fields(body: bytes, content_type: bytes) -> dict[str, Any]:
-    """The fields of a JSON object; what is none is for the app to refuse."""
-    if content_type.lower().startswith(b"multipart/"):
-        return {}
+def _is_form(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the app reads the body as a form; of several types the app may go by any."""
+    types = [value for name, value in headers if name == b"content-type"]
+    return bool(types) and all(one.lower().startswith(b"multipart/") for one in types)
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    """The fields of a JSON object; what is none is for the app to refuse.
+
+    Raises:
+        BadRequestError: it is nested too deeply to be read here; the app might still read it.
+    """
     try:
         fields = json.loads(body)
-    except (ValueError, RecursionError):
+    except ValueError:
         return {}
+    except RecursionError:
+        raise BadRequestError("body", "JSON that is nested too deeply") from None
     return fields if isinstance(fields, dict) else {}
 
 

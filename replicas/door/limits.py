@@ -25,6 +25,7 @@ BOUNDED = {
     "prompt_embeds": "max_prompts",
     "input": "max_prompts",
 }
+A_CONVERSATION = ("/v1/responses", "input")  # one prompt, however many items it has
 # By which field a request says how many tokens it wants, where vLLM would otherwise go on to the
 # model's length; the first is written where none is there.
 UNBOUNDED = {
@@ -33,14 +34,19 @@ UNBOUNDED = {
 }
 
 
-def check_fields(fields: Mapping[str, Any], limits: Limits) -> None:
+def check_fields(fields: Mapping[str, Any], limits: Limits, path: str = "") -> None:
     """Refuse a request that asks for more than it may.
+
+    Args:
+        path: without the application's prefix.
 
     Raises:
         BadRequestError: naming the field, its value and the limit.
     """
     for name in fields.keys() & BOUNDED.keys():
         key, value = BOUNDED[name], fields[name]
+        if (path, name) == A_CONVERSATION:
+            continue
         most = getattr(limits, key)
         if most is not None and _asked(key, value) > most:
             raise BadRequestError(

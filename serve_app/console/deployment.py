@@ -7,6 +7,7 @@ from typing import Any
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve.context import _get_global_client
+from ray.serve.exceptions import RayServeException
 from starlette.applications import Starlette
 
 from controller.errors import BrimfulError, ConfigError
@@ -61,10 +62,10 @@ class Cluster:
 
     async def _serves(self) -> Sequence[Deployment]:
         """What Ray Serve has; what was known before where it does not answer."""
-        asked = _get_global_client()._controller.get_serve_instance_details.remote()
         try:
+            asked = _get_global_client()._controller.get_serve_instance_details.remote()
             return deployments_of(await asyncio.wait_for(asked, ANSWER_S))
-        except (TimeoutError, RayError):
+        except (TimeoutError, RayError, RayServeException):
             return self._deployments
 
 

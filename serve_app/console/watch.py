@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from controller.errors import BrimfulError
 from serve_app.console.deployments import Deployment
 from serve_app.console.view import View
 
+logger = logging.getLogger("ray.serve")
 PERIOD_S, UNSEEN_PERIOD_S = 1.0, 5.0
 OPEN_FOR_S = 10.0  # after its last question a page counts as closed
 
@@ -29,10 +31,9 @@ class Watch:
     def __init__(self, read: Read, unix_s: Callable[[], float] = time.time) -> None:
         self.view = View()
         self._read, self._unix_s = read, unix_s
-        self._error: str | None = None
         self._asked_s = float("-inf")
         self._wanted = asyncio.Event()
-        self._fleet = self._packed()
+        self._fleet = self._packed(None)
 
     @property
     def fleet(self) -> bytes:
@@ -62,12 +63,14 @@ class Watch:
         """Take one look; what was seen before stands where nobody answers."""
         try:
             snapshot, deployments = await self._read()
-        except BrimfulError as error:
-            self._error = str(error)
-        else:
-            self._error = None
             self.view.look(snapshot, deployments, self._unix_s())
-        self._fleet = self._packed()
+            self._fleet = self._packed(None)
+        except BrimfulError as error:
+            self._fleet = self._packed(str(error))
+        except Exception as error:  # one look that fails is not the last
+            logger.exception("A look at the fleet failed.")
+            told = {"error": f"the console cannot show the fleet: {type(error).__name__}"}
+            self._fleet = json.dumps({**json.loads(self._fleet), **told}).encode()
 
-    def _packed(self) -> bytes:
-        return json.dumps({**self.view.fleet, "error": self._error}, allow_nan=False).encode()
+    def _packed(self, error: str | None) -> bytes:
+        return json.dumps({**self.view.fleet, "error": error}, allow_nan=False).encode()

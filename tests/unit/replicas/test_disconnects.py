@@ -61,3 +61,25 @@ async def test_what_computes_nothing_is_left_alone(scope: Any) -> None:
 
     await DisconnectMiddleware(app)(scope, never, never)
     assert given == [scope, never, never]
+
+
+async def test_an_app_that_does_not_listen_is_cancelled_a_little_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("replicas.disconnects.ENDS_BY_ITSELF_S", 0.01)
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    request = asyncio.create_task(DisconnectMiddleware(app)(POST, never, never))
+    await begun.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    assert not ended.is_set()
+    await ended.wait()

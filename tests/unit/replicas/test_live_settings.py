@@ -133,3 +133,14 @@ def test_what_the_door_lets_in_may_change_too() -> None:
     assert live.security.extra_paths == ["/load"]
     with pytest.raises(ConfigError, match=r"^user_config.security.extra_paths: \['load'\] is not"):
         parse_live({"security": {"extra_paths": ["load"]}}, entrys, 1.0)
+
+
+def test_limits_that_change_leave_the_keys_where_they_are() -> None:
+    guarded = parse_security({"keys": {"env": "KEYS"}})
+    entrys = Live(ENTRYS.batching, security=guarded)
+    live = parse_live({"security": {"limits": {"max_n": 4}}}, entrys, 1.0)
+    assert (live.security.keys, live.security.limits.max_n) == (guarded.keys, 4)
+    assert parse_live({"security": {"keys": None}}, entrys, 1.0).security.keys is None
+    other = parse_live({"security": {"keys": {"file": "/k"}}}, entrys, 1.0).security.keys
+    assert other is not None
+    assert other.file == "/k"

@@ -2,13 +2,21 @@
 
 import json
 import math
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from serve_app import haproxy
-from serve_app.haproxy_watch import AFTER_MANAGER_S, LONGEST_S, serves_until_s
+from serve_app.haproxy_watch import (
+    AFTER_MANAGER_S,
+    AGAIN,
+    AGAIN_PID,
+    LONGEST_S,
+    serves_until_s,
+    take_over,
+)
 
 WRITTEN = """global
     stats socket /tmp/admin.sock mode 666 level admin expose-fd listeners
@@ -97,3 +105,16 @@ def test_a_haproxy_that_took_over_serves_until_ray_has_another(
     manager_ended_s: float | None, told_to_end: bool, until_s: float
 ) -> None:
     assert serves_until_s(5.0, manager_ended_s, told_to_end=told_to_end) == until_s
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_only_a_haproxy_that_took_over_is_told_to_end(tmp_path: Path, ours: bool) -> None:
+    (tmp_path / "haproxy.cfg").write_text("")
+    (tmp_path / AGAIN).write_text("")
+    command = ["tail", "-f", str(tmp_path / AGAIN)] if ours else ["sleep", "infinity"]
+    with subprocess.Popen(command) as process:
+        (tmp_path / AGAIN_PID).write_text(str(process.pid))
+        arguments = take_over(tmp_path / "haproxy.cfg", ["-db"])
+        process.kill()
+    assert arguments == (["-db", "-sf", str(process.pid)] if ours else ["-db"])
+    assert not (tmp_path / AGAIN_PID).exists()

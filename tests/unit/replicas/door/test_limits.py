@@ -90,3 +90,12 @@ def test_who_says_no_number_of_tokens_gets_the_limit(path: str, fields: Any, wri
     body = bounded(path, fields, TIGHT)
     assert (body and json.loads(body)) == (written and {**fields, **written})
     assert bounded(path, fields, Limits()) is None
+
+
+def test_the_items_of_a_conversation_are_no_prompts() -> None:
+    said = {"input": [{"role": "user", "content": "a"}] * 4}
+    check_fields(said, TIGHT, "/v1/responses")
+    with pytest.raises(BadRequestError, match="max_prompts"):
+        check_fields(said, TIGHT, "/v1/embeddings")
+    with pytest.raises(BadRequestError, match="max_n"):
+        check_fields({**said, "n": 5}, TIGHT, "/v1/responses")

@@ -97,3 +97,21 @@ def test_a_fleet_of_nobody_is_no_error() -> None:
     watch = Watch(read)
     asyncio.run(watch.look())
     assert json.loads(watch.fleet)["error"] is None
+
+
+async def test_a_look_that_fails_for_any_reason_is_told_and_is_not_the_last() -> None:
+    async def read() -> Any:
+        looks.append(1)
+        if len(looks) == 2:
+            raise KeyError("replicas")
+        return fleet(), []
+
+    looks: list[int] = []
+    watch = Watch(read, Clock())
+    await watch.look()
+    await watch.look()
+    shown = json.loads(watch.fleet)
+    assert shown["error"] == "the console cannot show the fleet: KeyError"
+    assert len(shown["replicas"]) == 9
+    await watch.look()
+    assert json.loads(watch.fleet)["error"] is None
