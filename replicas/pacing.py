@@ -42,7 +42,8 @@ class Pacing:
 
     def first_token(self, req_id: str, waited_s: float, now_s: float) -> None:
         """A request has its first token, so long after it came; ``now_s`` on the engine's clock."""
-        self._begin_s[req_id] = now_s + max(self._ttft_s - waited_s, 0.0)
+        # A wall clock that was set back would make a lead of any length.
+        self._begin_s[req_id] = now_s + min(max(self._ttft_s - waited_s, 0.0), self._ttft_s)
         self.enter(req_id, 1)
 
     def enter(self, req_id: str, generated: int) -> None:

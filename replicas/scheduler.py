@@ -271,7 +271,8 @@ class DynamicBatchScheduler(AsyncScheduler):
                 arrival_s = self._awaits_first_token.pop(req_id, None)
                 if arrival_s is not None:
                     self.governor.first_token(wall_s - arrival_s)
-                    if self._pacing and request is not None:
+                    # One that is done may still hold blocks for a connector.
+                    if self._pacing and request is not None and not request.is_finished():
                         self._pacing.first_token(req_id, wall_s - arrival_s, self._last_output_s)
 
     def _note_resumed(self, done: SchedulerOutput, now_s: float) -> None:

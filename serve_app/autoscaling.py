@@ -103,7 +103,10 @@ class CapacityPolicy:
 def _as_it_is(ctx: Any) -> int:
     """The number of replicas there is to be, wherever it can be read."""
     for name in ("target_num_replicas", "current_num_replicas", "capacity_adjusted_min_replicas"):
-        known = number(getattr(ctx, name, None))
+        try:
+            known = number(getattr(ctx, name, None))
+        except Exception:  # Ray Serve computes some when they are read
+            continue
         if known is not None:
             return int(known)
     return 1

@@ -39,7 +39,7 @@ GRIDS = {
     ),
     RAY: Grid(
         "target_ongoing_requests",
-        (4, 6, 8, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 55, 60),
+        (1, 2, 3, 4, 6, 8, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 55, 60),
         {**_DELAYS, "upscale_delay_s": (0, 30)},
     ),
     "queue-depth": Grid(
@@ -51,10 +51,11 @@ GRIDS = {
         _DELAYS,
     ),
     "dynamo-throughput": Grid(
-        "engine", (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1),
+        "engine",
+        (0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1),
         {
-            "upscale_delay_s": (0,), "downscale_delay_s": (0, 300), "interval_s": (60, 180, 30),
-            "predictor": ("constant", "trend"),
+            "upscale_delay_s": (0,), "downscale_delay_s": (0, 300, 600),
+            "interval_s": (60, 180, 30), "predictor": ("constant", "trend"),
         },
     ),
     "dynamo-load": Grid(

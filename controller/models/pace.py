@@ -96,7 +96,9 @@ class LateAccount:
 
     def observe(self, decodes: int, late: int) -> None:
         """A step gave so many tokens, of which so many were late."""
-        self.tokens += self.income * decodes - late - self.tokens / MEMORY_STEPS
+        tokens = self.tokens + self.income * decodes - late - self.tokens / MEMORY_STEPS
+        # At the floor a steady pace pays nothing: a pause of the host owes no more than that.
+        self.tokens = max(tokens, -self.income * INCOME_STEPS * max(decodes, 1))
 
 
 class Pace:

@@ -37,6 +37,7 @@ REASONS: tuple[Reason, ...] = (
 )
 SUSTAINED_S = 15.0  # load that lasted so long is taken to last until a replica has started
 REACH_FOR_S = 60.0  # an SLA in reach for so long is scaled by again; before, it may flap
+LONGEST_GAP_S = 60.0  # between two looks: after a longer one the past is unknown
 SPARE = 0.15  # of a replica, free at the highest recent load, before one is given up
 
 
@@ -84,6 +85,7 @@ class Scaler:
         self._waiting = Recent()  # in the engines
         self._excess_per_s = Recent()  # what comes above what the fleet carries
         self._since_s: float | None = None  # of the past that is known
+        self._looked_s = 0.0
         self._deep_since_s: float | None = None
         self._out_s: float | None = None  # when the SLA was last out of reach
 
@@ -91,8 +93,9 @@ class Scaler:
         """The number of replicas for what ``reading`` says; never raises."""
         now_s = reading.now_s
         self._starts.observe(now_s, reading.current, reading.target)
-        if self._since_s is None or now_s < self._since_s:
-            self._since_s = now_s
+        if self._since_s is None or not 0 <= now_s - self._looked_s <= LONGEST_GAP_S:
+            self._since_s = now_s  # nobody knows what came meanwhile
+        self._looked_s = now_s
         load = load_of(reading)
         if idle(reading):
             return self._when_idle(reading, load)
@@ -112,6 +115,8 @@ class Scaler:
         up = max(whole(wanted), 1) + load.out_of_reach
         if self._stays_deep(load, now_s) and up <= reading.current:
             up, reason = reading.current + 1, "deep_queue"
+            # It was needed whatever capacity says, and stays for the past like any other.
+            self._arriving.add(now_s, up - load.out_of_reach - SPARE, keep_s)
             words = (
                 f"{load.waiting:.0f} requests wait, more than {self._queue_factor:g} times what"
                 f" may run, for {self._queue_for_s:g} s: one replica more than run"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serve_app.scaling.reading import FleetReading
+from serve_app.scaling.reading import FleetReading, ReplicaLoad
 
 
 def replicas_needed(
@@ -84,11 +84,9 @@ def load_of(reading: FleetReading) -> Load:
     good = [r for r in replicas if not r.out_of_reach]
     caps = [max(r.max_running, r.running) for r in good if r.max_running]
     known = [r for r in good if r.capacity_per_s]
-    demand = sum(r.demand_per_s for r in replicas)
-    refused = sum(r.refused_per_s for r in replicas)
     return Load(
-        demand_per_s=demand,
-        queueing_per_s=max(demand - refused, 0.0),
+        demand_per_s=sum(r.demand_per_s for r in replicas),
+        queueing_per_s=sum(_let_in_per_s(r) for r in replicas),
         waiting=sum(r.waiting for r in replicas) + reading.queued,
         running=sum(r.running for r in replicas),
         behind=tuple(r.waiting for r in good),
@@ -99,6 +97,14 @@ def load_of(reading: FleetReading) -> Load:
         carrying=len(good),
         out_of_reach=len(replicas) - len(good),
     )
+
+
+def _let_in_per_s(replica: ReplicaLoad) -> float:
+    """What of a replica's demand waits where it is not served at once."""
+    if not replica.arrivals_per_s:
+        return replica.demand_per_s
+    share = 1 - replica.refused_per_s / replica.arrivals_per_s
+    return replica.demand_per_s * max(share, 0.0)
 
 
 def idle(reading: FleetReading) -> bool:

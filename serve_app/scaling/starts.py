@@ -28,7 +28,7 @@ class Starts:
         self._current = current
         coming = max(target - current, 0)
         del self._asked_s[coming:]  # no longer wanted
-        self._asked_s += [now_s] * min(coming - len(self._asked_s), 10_000)
+        self._asked_s += [now_s] * (min(coming, 10_000) - len(self._asked_s))
 
     @property
     def takes_s(self) -> float:

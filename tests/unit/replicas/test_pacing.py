@@ -65,3 +65,9 @@ def test_columns_are_kept_where_the_agreement_stays() -> None:
     assert pacing_of(other, first) is not first
     assert pacing_of(BatchingConfig(sla=Sla(itl_ms=50)), first) is None
     assert pacing_of(BatchingConfig(sla=Sla(delivery="paced")), None) is None
+
+
+def test_a_wall_clock_that_was_set_back_lends_no_more_than_the_time_to_first_token() -> None:
+    pacing = Pacing(D, 2.0)
+    pacing.first_token("r", -3600.0, now_s=10.0)
+    assert pacing.leads(10.0, 0).lead_s.tolist() == pytest.approx([2.0])

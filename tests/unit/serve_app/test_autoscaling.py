@@ -80,8 +80,8 @@ def test_without_requests_the_fleet_goes_to_its_minimum_and_no_further() -> None
     def after(seconds: float, minimum: int, **context: float) -> int:
         scale = policy(peak_s=300)
         at = {"capacity_adjusted_min_replicas": minimum} | context
-        first = Context(metrics(IDLE), **at)
-        assert desired(scale, first) == 1
+        for now_s in range(0, 300, 50):
+            assert desired(scale, Context(metrics(IDLE), current_time=float(now_s), **at)) == 1
         return desired(scale, Context(metrics(IDLE), current_time=seconds, **at))
 
     assert after(299.0, minimum=0) == 1

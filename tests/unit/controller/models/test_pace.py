@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from controller.models.pace import AT_ONCE, Leads, Pace, Remaining
+from controller.models.pace import AT_ONCE, INCOME_STEPS, LateAccount, Leads, Pace, Remaining
 from controller.models.survival import EDGES, Exposure, Survival, length_bin
 
 D = 0.05
@@ -106,3 +106,10 @@ def test_of_equal_answers_the_last_tenth_of_the_tokens_comes_in_their_last_tenth
     counts[length_bin(1000)] = 300
     found = Survival(Exposure.of_finished(counts)).length_beyond(0.1)
     assert found == pytest.approx(900, rel=0.03)
+
+
+def test_a_pause_owes_no_more_than_what_stops_the_steady_pace() -> None:
+    account = LateAccount(99.0)
+    for _ in range(300):
+        account.observe(256, 256)
+    assert account.tokens == -account.income * INCOME_STEPS * 256

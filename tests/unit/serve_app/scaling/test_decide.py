@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from serve_app.scaling.decide import Decision, Scaler
+from serve_app.scaling.demand import load_of
 from serve_app.scaling.reading import FleetReading, ReplicaLoad
 
 LOAD = ReplicaLoad(
@@ -170,8 +171,8 @@ def test_a_capacity_that_is_not_sure_gives_up_fewer() -> None:
 def test_silent_replicas_are_taken_to_be_as_busy_when_fewer_would_do() -> None:
     scale = scaler(peak_s=30.0)
     for now_s in (0.0, 40.0):
-        decision = scale.decide(reading(*[one(3.0)] * 2, now_s=now_s, current=4, target=4))
-    assert decision.desired == 2  # 0.88 x 4 / 2
+        decision = scale.decide(reading(*[one(6.0)] * 2, now_s=now_s, current=6, target=6))
+    assert decision.desired == 6  # 1.76 x 6 / 2 and something to spare; of the two alone: 2
     assert desired(*[one(3.0)] * 2, current=4, target=4) == 4
 
 
@@ -241,3 +242,27 @@ def test_a_first_replica_is_asked_for_by_what_waits_outside() -> None:
     assert scaler().decide(reading(target=0, minimum=0, queued=3.0)).desired == 1
     assert scaler().decide(reading(target=0, minimum=0)).desired == 0
     assert scaler().decide(reading(target=1, minimum=0)).desired == 1
+
+
+def test_a_replica_that_a_deep_queue_asked_for_is_kept_for_the_past() -> None:
+    scale = scaler(peak_s=60.0, start_s=10.0)
+
+    def at(now_s: float, waiting: float) -> int:
+        deep = one(1.0, waiting=waiting, capacity_per_s=1000.0)
+        return scale.decide(reading(*[deep] * 2, now_s=now_s)).desired
+
+    assert [at(now_s, 200.0) for now_s in (0.0, 10.0, 20.0, 30.0)] == [2, 2, 2, 3]
+    assert [at(now_s, 0.0) for now_s in (40.0, 60.0, 80.0)] == [2, 2, 2]
+    assert at(100.0, 0.0) == 1  # 70 s after it was asked for
+
+
+def test_after_looks_that_are_missing_the_past_is_unknown() -> None:
+    scale = scaler(peak_s=300.0)
+    held(scale, 6.8, 4, 0, 950)
+    assert held(scale, 1.0, 4, 1400, 1690).desired == 4
+    assert held(scale, 1.0, 4, 1700, 1700).desired == 1
+
+
+def test_who_is_refused_is_taken_off_in_the_size_that_demand_has() -> None:
+    big = replace(one(100.0, refused_per_s=90.0), demand_per_s=400.0)
+    assert load_of(reading(big, one(3.0))).queueing_per_s == pytest.approx(40.0 + 3.0)

@@ -55,3 +55,8 @@ def test_the_next_replica_is_as_near_as_the_oldest_ask() -> None:
     assert starts.next_s(100) == 0
     assert watched((0, 1, 1)).next_s(0) == 60
     assert starts.next_s(-100) == 60  # a clock that went back
+
+
+def test_an_absurd_target_is_counted_to_an_end() -> None:
+    starts = watched(*[(float(now_s), 1, 10**9) for now_s in range(3)])
+    assert len(starts._asked_s) == 10_000
