@@ -19,9 +19,8 @@ from controller.config import Sla
 from controller.records import ReplicaReport
 from replicas.profile_file import load_profile
 from tests.ray.conftest import base_url
-from tests.ray.control import metrics_text, replicas, until
+from tests.ray.control import replicas, until
 from tests.ray.emulated import ENGINE, KV_TOKENS, PROFILE, SCALE
-from tests.scrapes import MODEL, missing, wrong
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("emulated")]
 
@@ -120,8 +119,3 @@ async def test_it_serves_in_as_many_steps_as_the_replay(
     for name in "burst", "mixed":
         record_testsuite_property(f"{name}: steps, stack over replay", f"{ratios[name]:.3f}")
     assert (ratios["burst"], ratios["mixed"]) == pytest.approx((1, 1), abs=0.1)
-
-
-async def test_steps_are_exported_as_they_were_and_as_the_model_has_them() -> None:
-    await until(f"metrics {MODEL}", lambda: not missing(metrics_text(), MODEL))
-    assert wrong(metrics_text()) == []
