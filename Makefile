@@ -30,7 +30,7 @@ demo: install ## Two vLLM replicas here: the same requests without and with cont
 	$(BIN)/brimful demo $(if $(KEEP),--keep)
 
 .PHONY: test
-test: install lint typecheck ## Lint, types, and every test (about 25 minutes on 2 cores)
+test: install lint typecheck ## Lint, types, and every test (about 30 minutes on 2 cores)
 	$(BIN)/python -m pytest
 
 .PHONY: test-fast

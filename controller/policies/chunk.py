@@ -66,7 +66,12 @@ class ChunkSizer:
             return kept_itl_s(model, limit_s)
         alone_s = model.predict_s(1, 0, 0, 0)
         least_s = alone_s + LEAST_ROOM_FRAC * (limit_s - alone_s)
-        return max(limit_s - self._margin.seconds - self._stair_s, least_s)
+        return max(self._wanted_s, least_s)
+
+    @property
+    def _wanted_s(self) -> float:
+        """How long a step may be, before what every step has to be given; seconds."""
+        return self._limit_s - self._margin.seconds - self._stair_s
 
     @property
     def decodes_until_s(self) -> float:

@@ -1,8 +1,7 @@
 """The prefill chunk under paced delivery: steps as long as the leads of those that decode allow."""
 
-from controller.capacity import kept_itl_s, out_of_reach
 from controller.models.pace import Leads, Pace, Remaining
-from controller.policies.chunk import LEAST_ROOM_FRAC, ChunkSizer
+from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
 
 
@@ -21,13 +20,8 @@ class PacedChunks(ChunkSizer):
         self._extra_s = 0.0
 
     @property
-    def until_s(self) -> float:
-        model, limit_s = self.model, self._limit_s
-        if out_of_reach(model, limit_s):
-            return kept_itl_s(model, limit_s)
-        alone_s = model.predict_s(1, 0, 0, 0)
-        least_s = alone_s + LEAST_ROOM_FRAC * (limit_s - alone_s)
-        return max(limit_s + self._extra_s, least_s)
+    def _wanted_s(self) -> float:
+        return self._limit_s + self._extra_s
 
     @property
     def decodes_until_s(self) -> float:
