@@ -24,6 +24,12 @@ def typical_itl_s(model: StepModel, itl_s: float) -> float:
     return itl_s / (1 + model.tail_frac)
 
 
+def held_itl_s(model: StepModel, itl_s: float, itl_frac: float) -> float:
+    """``itl_frac`` of D, to keep D where tokens leave the server; D where it is out of reach."""
+    held_s = itl_frac * itl_s
+    return itl_s if out_of_reach(model, held_s) else held_s
+
+
 def kept_itl_s(model: StepModel, itl_s: float) -> float:
     """What steps are held to, seconds: D, or where no step keeps that, two steps of one decode.
 

@@ -85,6 +85,11 @@ OUT_OF_REACH = _gauge(
     "sla_out_of_reach", "0 or 1", "1 where no batch keeps the SLA, whatever its size."
 )
 SLA = _gauge("sla_seconds", "seconds", "The SLA that is configured.", "latency")
+SLA_HELD = _gauge(
+    "sla_held_ratio",
+    "0 to 1",
+    "Share of the SLA that steps are held to, so that tokens leave the server inside it.",
+)
 SLA_TARGET = _gauge("sla_target_ratio", "0 to 1", "Share of tokens that are to be inside the SLA.")
 MODE = _gauge(
     "control_mode", "0 or 1", "1 for who decides, 0 for the rest: leased, fallback, local.", "mode"

@@ -144,6 +144,7 @@ class ReplicaReport:
         prompt_backlog_tokens: prompts not computed yet, of running and waiting requests.
         late_itl, late_ttft: how many of those in ``itl`` and ``ttft`` are late by the SLA.
         prompts: moments of the last prompts that arrived, tokens; outputs are counted as 0.
+        itl_frac: the share of the SLA between tokens that steps are held to.
     """
 
     replica_id: str
@@ -182,6 +183,7 @@ class ReplicaReport:
     late_ttft: int = 0
     capacity_error_frac: float = 0.0
     prompts: LengthMoments = field(default_factory=LengthMoments)
+    itl_frac: float = 1.0
 
     @property
     def kv_frac(self) -> float:
@@ -258,16 +260,6 @@ def _revive(hint: Any, value: Any) -> Any:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return tuple(from_wire(get_args(hint)[0], record) for record in value)
     return tuple(value) if isinstance(value, list) else value
-
-
-def check_version(wire: dict[str, Any]) -> None:
-    """Refuse a report, in its wire form, that other code than this one made.
-
-    Raises:
-        ReportError: naming both versions.
-    """
-    if (theirs := wire.get("version")) != VERSION:
-        raise ReportError(f"report.version: {theirs!r} is not allowed: only {VERSION!r}")
 
 
 def check_report(report: ReplicaReport) -> None:

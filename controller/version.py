@@ -5,7 +5,11 @@
 """
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from controller.errors import ReportError
 
 RELEASE = "0.1.0"  # as in pyproject.toml; a source tree shipped by Ray has no package metadata
 
@@ -21,3 +25,13 @@ def digest(folder: Path) -> str:
 
 
 VERSION = f"{RELEASE}+{digest(Path(__file__).parent)}"
+
+
+def check_version(report: Mapping[str, Any]) -> None:
+    """Refuse a report, in its wire form, that other code than this one made.
+
+    Raises:
+        ReportError: naming both versions.
+    """
+    if (theirs := report.get("version")) != VERSION:
+        raise ReportError(f"report.version: {theirs!r} is not allowed: only {VERSION!r}")

@@ -28,9 +28,9 @@ def install() -> None:
 
 
 def _exchange(
-    core: Any, limits: dict[str, Any] | None, replica_id: str, group: str
+    core: Any, limits: dict[str, Any] | None, replica_id: str, group: str, itl_frac: float = 1.0
 ) -> dict[str, Any]:
-    return core.scheduler.exchange(limits, replica_id, group)
+    return core.scheduler.exchange(limits, replica_id, group, itl_frac)
 
 
 def _configure(core: Any, batching: dict[str, Any]) -> None:
@@ -38,17 +38,24 @@ def _configure(core: Any, batching: dict[str, Any]) -> None:
 
 
 async def exchange(
-    client: EngineClient, limits: dict[str, Any] | None, replica_id: str, group: str
+    client: EngineClient,
+    limits: dict[str, Any] | None,
+    replica_id: str,
+    group: str,
+    itl_frac: float = 1.0,
 ) -> dict[str, Any]:
     """Apply ``limits`` (None: keep what holds) in the engine and get its report, wire form.
 
     Takes about one engine step. With vLLM's own data parallelism the limits reach every engine of
     the client, and the report is the first one's.
 
+    Args:
+        itl_frac: the share of the SLA that steps are held to (``controller.models.client_clock``).
+
     Raises:
         vllm's EngineDeadError: the engine process is gone.
     """
-    return await client.engine_core.call_utility_async(METHOD, limits, replica_id, group)
+    return await client.engine_core.call_utility_async(METHOD, limits, replica_id, group, itl_frac)
 
 
 async def configure(client: EngineClient, batching: dict[str, Any]) -> None:

@@ -13,9 +13,11 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
 from controller.fleet.actor import get_controller
+from controller.models.client_clock import ClientClock, Gaps
 from controller.records import Mode, ReplicaReport, from_wire
 from replicas import channel
 from replicas.autoscaling_stats import autoscaling_stats
+from replicas.leaving import LeavingTokens
 from replicas.metrics import ReplicaMetrics
 from replicas.routing_stats import KEY, routing_stats
 
@@ -40,11 +42,11 @@ class ControlLink:
         replica_id: str,
         group: str,
         metrics: ReplicaMetrics,
+        leaving: LeavingTokens,
         on_report: Callable[[ReplicaReport], None] = lambda _: None,
     ) -> None:
-        self._client = client
-        self._config = config
-        self._batching = config.model_dump()
+        self._client, self._leaving = client, leaving
+        self._go_by(config)
         self._replica_id, self._group = replica_id, group
         self._metrics, self._on_report = metrics, on_report
         self._controller: Any = None  # an actor handle; None: to be found
@@ -53,6 +55,12 @@ class ControlLink:
         self._reported_s = asyncio.get_running_loop().time()  # when it came
         self._answered_s = self._reported_s  # when the controller last did
         self._complaint: str | None = None  # the last one that was logged
+
+    def _go_by(self, config: BatchingConfig) -> None:
+        self._config, self._batching = config, config.model_dump()
+        paced = config.sla.delivery == "paced"  # where no gap is late by itself
+        self._leaving.limit_s = None if paced else config.sla.itl_s
+        self._clock = ClientClock(config.sla.percentile)
 
     async def run(self) -> None:
         """Exchange until the engine dies."""
@@ -63,7 +71,13 @@ class ControlLink:
             applied, answer = answer, None  # one that cannot be applied is not sent again
             try:
                 report = await asyncio.wait_for(
-                    channel.exchange(self._client, applied, self._replica_id, self._group),
+                    channel.exchange(
+                        self._client,
+                        applied,
+                        self._replica_id,
+                        self._group,
+                        self._clock.itl_frac,
+                    ),
                     timeout=self._config.lease_s,
                 )
                 self._note(from_wire(ReplicaReport, report), clock())
@@ -87,14 +101,13 @@ class ControlLink:
         """
         if config == self._config:
             return
-        batching = config.model_dump()
         try:
-            await channel.configure(self._client, batching)
+            await channel.configure(self._client, config.model_dump())
         except EngineDeadError:
             return  # Ray Serve LLM's health check sees it
         except Exception as error:
             raise ConfigError([str(error)]) from None
-        self._config, self._batching = config, batching
+        self._go_by(config)
         logger.info("Replica %s goes by another batching block.", self._replica_id)
 
     async def _ask(self, report: dict[str, Any]) -> dict[str, Any] | None:
@@ -149,6 +162,7 @@ class ControlLink:
         if report.enforced != applied:
             self._say_switched(on=report.enforced)
         self._report, self._reported_s = report, now_s
+        self._clock.learn(Gaps(report.itl.n, report.late_itl), self._leaving.gaps)
         self._metrics.publish(report, self._config)
         self._on_report(report)
 

@@ -6,7 +6,6 @@ reports (the local fallback), so that losing the controller costs the others' kn
 """
 
 import math
-from collections import deque
 from dataclasses import replace
 
 from controller.config import BatchingConfig
@@ -28,9 +27,9 @@ from controller.records import (
     StepSample,
 )
 from controller.switch import Switches, is_on, merged
+from replicas.arrival_rate import ArrivalRate
 from replicas.step_sums import StepSums
 
-RATE_WINDOW_S = 10.0  # arrivals are averaged over this: Ray Serve's own metrics interval
 PROMPTS_KEPT = 256  # a mean to 6% where lengths spread as much as they are long
 LOCAL = "local"  # the group and replica of an engine that has no controller
 
@@ -76,7 +75,7 @@ class Governor:
         )
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
         self._decoding = self._in_prefill = self._seq = self._arrivals = 0
-        self._arrival_marks: deque[tuple[float, int]] = deque([(now_s, 0)])
+        self._arrival_rate = ArrivalRate(now_s)
         self._finished = self._preemptions = self._overruled = 0
         self._sums = StepSums()
         # Two readers, the controller and the local fallback, each with its own window.
@@ -88,6 +87,7 @@ class Governor:
         self._itl = HistogramCounter()
         self._ttft = HistogramCounter()
         self._late_itl = self._late_ttft = 0
+        self._itl_frac = 1.0
 
     def configure(self, config: BatchingConfig) -> None:
         """Go by another configuration from the next step on; what was measured stays.
@@ -102,6 +102,7 @@ class Governor:
         model = fit(self._fit.stats()) or self._limits.model
         known = replace(self._limits, enforce=on, model=model)
         half.receive(replace(known, outputs=tuple(map(float, self._outputs.counts))))
+        half.hold_to(self._itl_frac)
         self.config, self._step_half, self._limits = config, half, known
 
     def before_step(
@@ -216,6 +217,11 @@ class Governor:
         # Should these limits be the last, the local fallback begins with what was measured since.
         self._read[True] = self._sums
 
+    def hold_to(self, itl_frac: float) -> None:
+        """Hold steps to this share of the SLA, above 0 and at most 1."""
+        self._itl_frac = itl_frac
+        self._step_half.hold_to(itl_frac)
+
     def _take(self, limits: BatchLimits) -> None:
         on = limits.enforce and is_on(self._switches, self._group)
         self._limits = replace(limits, enforce=on)
@@ -268,7 +274,7 @@ class Governor:
             arrivals=self._arrivals,
             finished=self._finished,
             preemptions=self._preemptions,
-            arrival_rate_per_s=self._arrival_rate(now_s),
+            arrival_rate_per_s=self._arrival_rate.per_s(self._arrivals, now_s),
             recent=recent,
             lengths=self._lengths.moments(),
             steps=self._fit.stats(),
@@ -286,13 +292,5 @@ class Governor:
             switches=self._switches,
             late_itl=self._late_itl,
             late_ttft=self._late_ttft,
+            itl_frac=self._itl_frac,
         )
-
-    def _arrival_rate(self, now_s: float) -> float:
-        marks = self._arrival_marks
-        marks.append((now_s, self._arrivals))
-        while len(marks) > 2 and marks[1][0] <= now_s - RATE_WINDOW_S:
-            marks.popleft()
-        since_s, count = marks[0]
-        # A first report just after the start would divide by nearly nothing.
-        return (self._arrivals - count) / max(now_s - since_s, 1.0)

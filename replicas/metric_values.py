@@ -36,6 +36,7 @@ def gauges(report: ReplicaReport, config: BatchingConfig) -> Iterator[Value]:
     for latency, limit_ms in (("itl", config.sla.itl_ms), ("ttft", config.sla.ttft_ms)):
         if limit_ms is not None:
             yield metrics.SLA, (latency,), limit_ms / 1000
+    yield metrics.SLA_HELD, (), report.itl_frac
     yield metrics.SLA_TARGET, (), config.sla.percentile / 100
     for mode in get_args(Mode):
         yield metrics.MODE, (mode,), mode == report.mode

@@ -16,6 +16,7 @@ from replicas.admission.answers import HEADERS, Answer, bad_request
 from replicas.admission.asked import PRIORITY, TIER, BadRequestError, check_headers
 from replicas.admission.gate import Gate, Ticket, current
 from replicas.admission.http import ERROR_FRAME, with_class
+from replicas.leaving import LeavingTokens, counted_items
 
 
 class AdmittingEngine(VLLMEngine):
@@ -23,22 +24,26 @@ class AdmittingEngine(VLLMEngine):
 
     Attributes:
         gate: None where nobody is refused.
+        leaving: counts the gaps between the tokens that leave.
     """
 
     gate: Gate | None = None
+    leaving = LeavingTokens()
 
     async def chat(
         self, request: Any, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[Any, None]:
-        items = super().chat(request, raw_request_info)
-        async for item in self._admitted(items, request, raw_request_info):
+        items = self._admitted(super().chat(request, raw_request_info), request, raw_request_info)
+        async for item in counted_items(items, self.leaving):
             yield item
 
     async def completions(
         self, request: Any, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[Any, None]:
-        items = super().completions(request, raw_request_info)
-        async for item in self._admitted(items, request, raw_request_info):
+        items = self._admitted(
+            super().completions(request, raw_request_info), request, raw_request_info
+        )
+        async for item in counted_items(items, self.leaving):
             yield item
 
     async def _admitted(

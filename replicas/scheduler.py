@@ -154,9 +154,10 @@ class DynamicBatchScheduler(AsyncScheduler):
             self._pacing.gone(request.request_id)
         return super()._free_request(request, *args, **kwargs)
 
-    def exchange(self, limits: dict[str, Any] | None, replica_id: str, group: str) -> Any:
+    def exchange(self, limits: Any, replica_id: str, group: str, itl_frac: float = 1.0) -> Any:
         """Apply the controller's limits, if any came; hand back the next report (wire form)."""
         now_s = self.now_s()
+        self.governor.hold_to(itl_frac)
         if limits is not None:
             self.governor.apply(from_wire(BatchLimits, limits), now_s)
         report = self.governor.report(self._state(), now_s, replica_id, group)

@@ -36,6 +36,7 @@ with gc_paused():  # these import vLLM
     from replicas.disconnects import DisconnectMiddleware
     from replicas.door.http import DoorMiddleware
     from replicas.engine import BrimfulEngine
+    from replicas.leaving import LeavingMiddleware, LeavingTokens
 
 logger = logging.getLogger("ray.serve")
 LAST_WORDS_S = 0.5  # for the errors that streams end with, once the engine is dead
@@ -62,12 +63,14 @@ class BrimfulServer(LLMServer):
         self._admission_metrics = AdmissionMetrics()
         self._gate = self._admit(settings)
         self._door = Door(Rules(settings.security), DoorMetrics().count)
+        self._leaving = self.engine.leaving = LeavingTokens()
         self._link = ControlLink(
             self.engine._engine_client,
             settings.batching,
             replica_id=serve.get_replica_context().replica_id.unique_id,
             group=settings.group,
             metrics=ReplicaMetrics(),
+            leaving=self._leaving,
             on_report=self._reported,
         )
         options = serve.get_replica_context()._deployment_config
@@ -140,6 +143,7 @@ class BrimfulServer(LLMServer):
         else:
             _add_middleware_to_built_app(app, HeldMiddleware, client=self.engine._engine_client)
         _add_middleware_to_built_app(app, DoorMiddleware, door=self._door)
+        _add_middleware_to_built_app(app, LeavingMiddleware, tokens=self._leaving)
         _add_middleware_to_built_app(app, DisconnectMiddleware)  # outside of all others
         return app
 

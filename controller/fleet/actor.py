@@ -23,9 +23,9 @@ from controller.config import BatchingConfig, parse_batching
 from controller.fleet.glance import glance_of
 from controller.fleet.loop import ControlLoop
 from controller.fleet.refusals import Refusals
-from controller.records import ReplicaReport, check_version, from_wire, to_wire
+from controller.records import ReplicaReport, from_wire, to_wire
 from controller.switch import Switch, Switches, newest
-from controller.version import VERSION
+from controller.version import VERSION, check_version
 
 PREFIX = "brimful-controller-"
 NAME = PREFIX + VERSION

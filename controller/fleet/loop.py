@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from controller.capacity import capacity_error_frac, capacity_per_s, out_of_reach
+from controller.capacity import capacity_error_frac, capacity_per_s, held_itl_s, out_of_reach
 from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepStats, fit
@@ -172,7 +172,8 @@ class ControlLoop:
             together = decision.max_running
             if not (config.enforce and is_on(self._switches, report.group)):  # it is not kept to
                 together = _held_uncapped(report.engine, pool.lengths)
-            capacity = capacity_per_s(pool.model, pool.lengths, together, itl_s)
+            held_s = None if itl_s is None else held_itl_s(pool.model, itl_s, report.itl_frac)
+            capacity = capacity_per_s(pool.model, pool.lengths, together, held_s)
         if pool.model is not None and capacity is not None:
             error_frac = capacity_error_frac(pool.model, pool.lengths)
         return BatchLimits(

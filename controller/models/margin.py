@@ -33,10 +33,13 @@ class Margin:
     Args:
         limit_s: the SLA.
         percentile: of all gaps, this many % are to be inside it.
+
+    Attributes:
+        limit_s: the SLA, or what steps are held to in its place.
     """
 
     def __init__(self, limit_s: float, percentile: float) -> None:
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._allowed = AIM * (1 - percentile / 100)
         self.spread_s = FIRST_SPREAD_FRAC * limit_s
         self._level = 3.0  # in spreads: about where heavy-tailed errors have their 99th percentile
@@ -54,18 +57,18 @@ class Margin:
         A step predicted to take D - D f / (1 + f) takes D with that error; a shorter one is
         inside the SLA already, or late for a reason that no margin covers.
         """
-        self._most_s = self._limit_s * most_frac / (1 + most_frac)
+        self._most_s = self.limit_s * most_frac / (1 + most_frac)
 
     @property
     def _unit_s(self) -> float:
-        return max(self.spread_s, LEAST_STEP_FRAC * self._limit_s)
+        return max(self.spread_s, LEAST_STEP_FRAC * self.limit_s)
 
     def observe(self, duration_s: float, predicted_s: float, decodes: int) -> None:
         """Learn from a step that decoded, and whose size was chosen to end just inside the SLA.
 
         A pause of the host is not the model's usual error, and counts as ``OUTLIER`` spreads.
         """
-        violated = duration_s > self._limit_s
+        violated = duration_s > self.limit_s
         most_s = OUTLIER * self._unit_s
         error_s = min(max(duration_s - predicted_s, -most_s), most_s)
         variance = (1 - SPREAD_MEMORY) * self.spread_s**2 + SPREAD_MEMORY * error_s**2

@@ -19,7 +19,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.capacity import sla_batch
+from controller.capacity import held_itl_s, sla_batch
 from controller.config import BatchingConfig
 from controller.models import memory
 from controller.models.admission import MemoryAdmission
@@ -112,6 +112,10 @@ class AdaptiveStep:
     def resumed(self, gap_s: float) -> None:
         if self._chunks and self._applied:
             self._chunks.resumed(gap_s)
+
+    def hold_to(self, itl_frac: float) -> None:
+        if self._chunks:
+            self._chunks.hold_to(itl_frac)
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         most = self._engine.max_num_batched_tokens
@@ -276,7 +280,7 @@ class AdaptivePolicy:
         limit_s = self._config.sla.itl_s
         if limit_s is None or model is None or not pool.lengths.output:
             return math.inf
-        return sla_batch(model, pool.lengths, limit_s)
+        return sla_batch(model, pool.lengths, held_itl_s(model, limit_s, report.itl_frac))
 
     def _steadied(self, replica_id: str, batch: float) -> float:
         last = self._steady.get(replica_id, batch)

@@ -121,6 +121,10 @@ class StepHalf(Protocol):
         """A preempted request has its next token, so long after the one before."""
         ...
 
+    def hold_to(self, itl_frac: float) -> None:
+        """Steps are to keep this share of the SLA, so that tokens leave the server inside it."""
+        ...
+
 
 class ApplyPushed:
     """The step half of policies that decide in the slow loop only: it applies what was pushed."""
@@ -150,3 +154,6 @@ class ApplyPushed:
 
     def resumed(self, gap_s: float) -> None:
         """Nothing to learn."""
+
+    def hold_to(self, itl_frac: float) -> None:
+        """Nothing here is sized step by step."""

@@ -2,7 +2,7 @@
 
 import math
 
-from controller.capacity import kept_itl_s, out_of_reach
+from controller.capacity import held_itl_s, kept_itl_s, out_of_reach
 from controller.models.late_tokens import LateTokens
 from controller.models.lookahead import Forecast, leading
 from controller.models.margin import Margin
@@ -42,7 +42,7 @@ class ChunkSizer:
     """
 
     def __init__(self, limit_s: float, percentile: float, prefill_floor: float = 0.01) -> None:
-        self._limit_s = limit_s
+        self._sla_s = self._limit_s = limit_s
         self._time = OnlineStepModel(guess(limit_s))
         self._margin = Margin(limit_s, percentile)
         self._tail, self._level = Tail(percentile), Level()
@@ -77,6 +77,10 @@ class ChunkSizer:
     def decodes_until_s(self) -> float:
         """The same for a step of decodes alone."""
         return self.until_s
+
+    def hold_to(self, itl_frac: float) -> None:
+        """Keep this share of D; all of it where no batch would keep the share."""
+        self._limit_s = self._margin.limit_s = held_itl_s(self.model, self._sla_s, itl_frac)
 
     def receive(self, model: StepModel | None) -> None:
         """The group's step-time model; None where there is none yet."""

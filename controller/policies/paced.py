@@ -28,6 +28,9 @@ class PacedChunks(ChunkSizer):
         # No more than D: that is what they take for as long as they last.
         return min(self.until_s, self._limit_s)
 
+    def hold_to(self, itl_frac: float) -> None:
+        """Tokens have leads, which what they wait on their way out is short beside."""
+
     def look(self, leads: Leads | None, remaining: Remaining | None) -> None:
         known = leads is not None and len(leads.lead_s) > 0
         self._extra_s = self._pace.extra_s(leads, remaining) if leads and known else 0.0

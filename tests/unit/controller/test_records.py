@@ -17,12 +17,11 @@ from controller.records import (
     ReplicaReport,
     StepLimits,
     check_report,
-    check_version,
     from_wire,
     to_wire,
 )
 from controller.switch import Switch
-from controller.version import VERSION
+from controller.version import VERSION, check_version
 from tests.builders import governor as a_governor
 from tests.builders import (
     histogram_of,

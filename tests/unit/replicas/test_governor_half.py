@@ -51,6 +51,9 @@ class Told(ApplyPushed):
     def resumed(self, gap_s: float) -> None:
         self.told.append(("resumed", gap_s))
 
+    def hold_to(self, itl_frac: float) -> None:
+        self.told.append(("held to", itl_frac))
+
 
 @pytest.fixture
 def half(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -174,3 +177,15 @@ def test_where_delivery_is_paced_late_tokens_are_those_past_their_due_time() -> 
     one.after_step(StepSample(10, 100, 0, 0, 0.2, late=3), 0)
     one.resumed(4.0)
     assert one.report(state(), 1.0, "r", "g").late_itl == 3
+
+
+def test_what_steps_are_held_to_is_told_reported_and_outlasts_another_configuration(
+    half: Any,
+) -> None:
+    g, told = half()
+    assert g.report(state(), 1.0, "r", "g").itl_frac == 1
+    g.hold_to(0.9)
+    assert told.told[-1] == ("held to", 0.9)
+    assert g.report(state(), 1.0, "r", "g").itl_frac == 0.9
+    g.configure(batching(policy="paper", sla={"itl_ms": 80}))
+    assert g._step_half.told[-1] == ("held to", 0.9)

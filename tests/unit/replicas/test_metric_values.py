@@ -39,6 +39,7 @@ def test_what_is_now() -> None:
                 capacity_per_s=2.5,
                 arrival_rate_per_s=1.5,
                 sla_out_of_reach=True,
+                itl_frac=0.9,
             ),
             CONFIG,
         )

@@ -13,6 +13,7 @@ from controller.fleet.actor import BatchController
 from controller.records import ReplicaReport
 from replicas import control_link
 from replicas.control_link import ControlLink
+from replicas.leaving import LeavingTokens
 from tests.vllm.harness import Rig, batching, engine_config
 
 BLOCK = {"policy": "static", "max_running": {"max": 5}}
@@ -51,8 +52,8 @@ def linked(tiny_llama, monkeypatch):
     rig = Rig(engine_config(tiny_llama, additional_config=block))
     controller = BatchController()
 
-    async def call_utility_async(_: str, limits: Any, *names: str) -> Any:
-        return over_the_wire(rig.scheduler.exchange(over_the_wire(limits), *names))
+    async def call_utility_async(_: str, limits: Any, *rest: Any) -> Any:
+        return over_the_wire(rig.scheduler.exchange(over_the_wire(limits), *rest))
 
     async def remote(report: Any, config: Any) -> Any:
         return controller.exchange(report, config)
@@ -64,6 +65,7 @@ def linked(tiny_llama, monkeypatch):
             parse_batching(BLOCK),
             replica_id="r1",
             group="g",
+            leaving=LeavingTokens(),
             metrics=published,
         )
         link._controller = SimpleNamespace(exchange=SimpleNamespace(remote=remote))

@@ -9,6 +9,7 @@ from controller.config import parse_batching
 from controller.errors import ConfigError
 from replicas import channel
 from replicas.control_link import ControlLink
+from replicas.leaving import LeavingTokens
 from tests.vllm.harness import Rig, batching, engine_config
 
 OLD = parse_batching({"policy": "static", "max_running": {"max": 5}})
@@ -25,7 +26,12 @@ async def link(tiny_llama) -> ControlLink:
 
     core = SimpleNamespace(call_utility_async=call_utility_async, rig=rig)
     return ControlLink(
-        SimpleNamespace(engine_core=core), OLD, replica_id="r", group="g", metrics=None
+        SimpleNamespace(engine_core=core),
+        OLD,
+        replica_id="r",
+        group="g",
+        metrics=None,
+        leaving=LeavingTokens(),
     )
 
 

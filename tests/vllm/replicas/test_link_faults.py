@@ -12,9 +12,11 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from controller.config import parse_batching
 from controller.errors import ReportError
+from controller.models.client_clock import AIM, STEP, Gaps
 from controller.records import to_wire
 from replicas import control_link
 from replicas.control_link import ControlLink
+from replicas.leaving import LeavingTokens
 from replicas.server import BrimfulServer
 from tests.builders import limits, report
 from tests.vllm.replicas.test_control_link import Published
@@ -39,8 +41,9 @@ class Link:
         self.engine: list[Turn] = [GOOD]
         self.controller: list[Turn] = [ANSWER]
         self.applied: list[Any] = []
+        self.held_to: list[float] = []
         self.published = Published()
-        self._monkeypatch = monkeypatch
+        self.monkeypatch = monkeypatch
         monkeypatch.setattr(
             control_link, "logger", logging.getLogger(__name__)
         )  # Ray's do not propagate
@@ -54,6 +57,7 @@ class Link:
             parse_batching({"policy": "static", "lease_s": 2}),
             replica_id="r",
             group="g",
+            leaving=LeavingTokens(),
             metrics=self.published,
         )
         return self.link
@@ -68,15 +72,16 @@ class Link:
             if not left:
                 raise asyncio.CancelledError
 
-        self._monkeypatch.setattr(control_link.asyncio, "sleep", sleep)
+        self.monkeypatch.setattr(control_link.asyncio, "sleep", sleep)
         task = asyncio.create_task(self.made().run())
         await asyncio.wait({task})
         self.ended = not task.cancelled()
         if self.ended:
             task.result()
 
-    async def _call(self, _: str, limits_: Any, *names: str) -> Any:
+    async def _call(self, _: str, limits_: Any, *rest: Any) -> Any:
         self.applied.append(limits_)
+        self.held_to.append(rest[-1])
         return _next(self.engine)
 
     async def _exchange(self, *_: Any) -> Any:
@@ -211,3 +216,12 @@ async def test_how_old_the_published_numbers_are_is_published(link: Link) -> Non
     await link.run(4)
     assert len(link.published.ages_s) == 1
     assert link.published.ages_s[0] >= 0
+
+
+async def test_what_is_late_on_its_way_out_changes_what_the_engine_is_held_to(link: Link) -> None:
+    counted = Gaps(1000, 100)
+    link.monkeypatch.setattr(LeavingTokens, "gaps", property(lambda _: counted))
+    await link.run(3)
+    # Late where the engine counted no token yet: 9.15% too many, once.
+    once = 1 - STEP * (0.1 - AIM * 0.01)
+    assert link.held_to == pytest.approx([1.0, once, once])

@@ -1,11 +1,13 @@
 """The slow loop's numbers, each at its edge: who is pooled, unlike its group, a newcomer."""
 
+from typing import Any
+
 import pytest
 
 from controller.fleet.loop import ControlLoop, unlike
 from controller.models.step_time import StepModel, fit
 from controller.models.survival import BINS, ENDS_KEPT
-from controller.records import ReplicaReport
+from controller.records import BatchLimits, ReplicaReport
 from tests.builders import (
     batching,
     engine,
@@ -127,3 +129,17 @@ def test_a_report_a_lease_after_the_last_is_no_old_news() -> None:
 def test_uncapped_with_nothing_finished_no_capacity_is_known() -> None:
     known = report(steps=stats_of(linear_steps()))
     assert ControlLoop().exchange(known, batching(enforce=False), 0.0).capacity_per_s is None
+
+
+def test_cap_and_capacity_are_by_the_share_of_the_sla_that_steps_are_held_to() -> None:
+    def answer(itl_ms: float, **fields: Any) -> BatchLimits:
+        known = report(lengths=moments_of([(1, 100)]), steps=stats_of(linear_steps()), **fields)
+        config = batching(policy="adaptive", sla={"itl_ms": itl_ms})
+        return ControlLoop().exchange(known, config, 0.0)
+
+    held, shorter = answer(30, itl_frac=0.9), answer(27)
+    assert held.max_running == shorter.max_running < answer(30).max_running
+    assert held.capacity_per_s == shorter.capacity_per_s
+    # One decode takes 20.2 ms: nine tenths of 22.5 would be out of reach, which the SLA is not.
+    assert not answer(22.5, itl_frac=0.9).sla_out_of_reach
+    assert answer(22.5, itl_frac=0.9) == answer(22.5)

@@ -163,3 +163,31 @@ def test_the_gap_of_a_preempted_request_moves_the_margin_only_where_it_is_late(
     one.resumed(gap_s)
     spread_s = 0.0025 * 0.98**0.5
     assert one.until_s == pytest.approx(before_s - late * 0.2 / 112 * spread_s, rel=1e-9)
+
+
+def test_held_to_a_share_of_the_sla_steps_end_so_much_earlier() -> None:
+    one = sizer()
+    one.hold_to(0.9)
+    assert one.until_s == pytest.approx(UNTIL_S - 0.005)
+    assert one.chunk(50, 5500, 0, least=16, most=2048) == 69
+    one.hold_to(1.0)
+    assert one.until_s == pytest.approx(UNTIL_S)
+
+
+def test_the_margin_judges_steps_by_what_they_are_held_to() -> None:
+    one, held = sizer(), sizer()
+    held.hold_to(0.9)
+    for sizer_ in (one, held):
+        for _ in range(60):  # 46 ms where 42.5, or 37.5, were aimed at
+            decodes = round((sizer_.until_s - 0.02) / 2e-4)
+            sizer_.observe(StepSample(decodes, 0, 0, 0, 0.046))
+    assert held.until_s < one.until_s
+
+
+def test_a_share_that_no_batch_keeps_is_not_held_to() -> None:
+    one = sizer(limit_s=0.024)  # one decode takes 20.2 ms; a tenth more is 22.2
+    before_s = one.until_s
+    one.hold_to(0.92)
+    assert one.until_s == before_s
+    one.hold_to(0.95)
+    assert one.until_s < before_s

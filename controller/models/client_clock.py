@@ -1,0 +1,68 @@
+"""What steps are held to, so that the SLA holds where tokens leave the server.
+
+The engine measures its own steps and keeps those inside the SLA. On its way out a token still waits
+for the process that makes text of it and for the one that sends it, and what two tokens wait
+differs. The share of tokens that leave late is therefore counted where they leave, and moves what
+the engine is held to: the same update as ``controller.models.margin``, one loop further out.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+# Of the tokens that may be late. The engine's own margin aims at 0.7 of them.
+AIM = 0.85
+# What an exchange in which all tokens leave late would take off, share of the SLA. An excess of 5%
+# of late tokens is gone after half a minute, at two exchanges a second.
+STEP = 0.03
+# One pause of the host makes all tokens of an exchange late, and says little of the next.
+MOST_EXCESS = 0.25
+# No further down: what is late for another reason than the steps' lengths only costs throughput.
+LEAST = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Gaps between tokens, and how many of them were longer than the SLA; both only rise."""
+
+    n: int = 0
+    late: int = 0
+
+    def since(self, before: Self) -> "Gaps":
+        """Those that came since; all of them where counting began anew."""
+        if self.n < before.n or self.late < before.late:
+            return Gaps(self.n, self.late)
+        return Gaps(self.n - before.n, self.late - before.late)
+
+    @property
+    def late_frac(self) -> float:
+        """Share of them that was late, 0 to 1; 0 where there was none."""
+        return self.late / self.n if self.n else 0.0
+
+
+class ClientClock:
+    """Turns late tokens at the server's end into the share of the SLA that steps are held to.
+
+    Only what is late there and was not in the engine counts: pauses that hit both are the engine's
+    own margin to judge.
+
+    Args:
+        percentile: of all gaps between tokens, this many % are to be within the SLA.
+
+    Attributes:
+        itl_frac: what steps are held to, share of the SLA, from ``LEAST`` to 1.
+    """
+
+    def __init__(self, percentile: float) -> None:
+        self._allowed_frac = AIM * (1 - percentile / 100)
+        self._engine, self._left = Gaps(), Gaps()
+        self.itl_frac = 1.0
+
+    def learn(self, engine: Gaps, left: Gaps) -> float:
+        """Take what was counted so far in the engine, and where tokens leave; ``itl_frac``."""
+        in_engine, leaving = engine.since(self._engine), left.since(self._left)
+        self._engine, self._left = engine, left
+        if leaving.n:
+            expected = max(in_engine.late_frac, self._allowed_frac)
+            excess = min(leaving.late_frac - expected, MOST_EXCESS)
+            self.itl_frac = min(max(self.itl_frac - STEP * excess, LEAST), 1.0)
+        return self.itl_frac

@@ -1,0 +1,22 @@
+"""How many requests per second come, over the last seconds."""
+
+from collections import deque
+
+WINDOW_S = 10.0  # Ray Serve's own metrics interval
+
+
+class ArrivalRate:
+    """Of a count that only rises, looked at from time to time."""
+
+    def __init__(self, now_s: float) -> None:
+        self._marks: deque[tuple[float, int]] = deque([(now_s, 0)])
+
+    def per_s(self, count: int, now_s: float) -> float:
+        """What came per second of the last ``WINDOW_S``, up to the look before that."""
+        marks = self._marks
+        marks.append((now_s, count))
+        while len(marks) > 2 and marks[1][0] <= now_s - WINDOW_S:
+            marks.popleft()
+        since_s, before = marks[0]
+        # A first look just after the start would divide by nearly nothing.
+        return (count - before) / max(now_s - since_s, 1.0)

@@ -1,0 +1,78 @@
+"""Where tokens leave the server: the time between them, as its clients are to see it."""
+
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from controller.models.client_clock import Gaps
+from replicas.admission.asgi import App, Message, Receive, Send
+
+END = b"data: [DONE]"  # of a stream; no token comes with it
+
+
+class LeavingTokens:
+    """Counts the gaps between the chunks of streams, one or more tokens each.
+
+    Attributes:
+        limit_s: the SLA; None: nothing is late.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.limit_s: float | None = None
+        self.clock = clock
+        self._n = self._late = 0
+
+    @property
+    def gaps(self) -> Gaps:
+        """Those of all streams since the replica started."""
+        return Gaps(self._n, self._late)
+
+    def add(self, gap_s: float) -> None:
+        """Count the time from one chunk's leaving to the next one's."""
+        self._n += 1
+        self._late += self.limit_s is not None and gap_s > self.limit_s
+
+
+class LeavingMiddleware:
+    """ASGI middleware, outside of all others that may hold a chunk."""
+
+    def __init__(self, app: App, tokens: LeavingTokens) -> None:
+        self._app, self._tokens = app, tokens
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        tokens, clock = self._tokens, self._tokens.clock
+        sent_s: float | None = None  # when the last chunk had been sent
+
+        async def counted(message: Message) -> None:
+            nonlocal sent_s
+            if message.get("more_body") and (body := message["body"]):
+                if sent_s is not None and not body.startswith(END):
+                    tokens.add(clock() - sent_s)
+                await send(message)
+                # A client that is slow to read holds up its own stream: that time is not ours.
+                sent_s = clock()
+            else:
+                await send(message)
+
+        await self._app(scope, receive, counted)
+
+
+async def counted_items(
+    items: AsyncGenerator[Any, None], tokens: LeavingTokens
+) -> AsyncGenerator[Any, None]:
+    """The same, with their gaps counted, where chunks leave as values to Ray Serve's ingress."""
+    taken_s: float | None = None
+    try:
+        async for item in items:
+            if isinstance(item, str):
+                if taken_s is not None and not item.startswith(END.decode()):
+                    tokens.add(tokens.clock() - taken_s)
+                yield item
+                taken_s = tokens.clock()
+            else:
+                yield item
+    finally:
+        await items.aclose()
