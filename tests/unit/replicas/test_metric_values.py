@@ -57,6 +57,7 @@ def test_what_is_now() -> None:
         "brimful_sla_out_of_reach": 1,
         "brimful_sla_target_ratio": 0.95,
         "brimful_enforced": 0,
+        "brimful_sla_held_ratio": 0.9,
         "brimful_report_age_seconds": 0,
     }
     reasons = known["brimful_limit_reason"]
