@@ -113,6 +113,8 @@ def test_only_a_haproxy_that_took_over_is_told_to_end(tmp_path: Path, ours: bool
     (tmp_path / AGAIN).write_text("")
     command = ["tail", "-f", str(tmp_path / AGAIN)] if ours else ["sleep", "infinity"]
     with subprocess.Popen(command) as process:
+        while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+            pass  # the kernel has it a moment after the call to start it has returned
         (tmp_path / AGAIN_PID).write_text(str(process.pid))
         arguments = take_over(tmp_path / "haproxy.cfg", ["-db"])
         process.kill()
