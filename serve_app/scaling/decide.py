@@ -86,13 +86,13 @@ class Scaler:
         self._excess_per_s = Recent()  # what comes above what the fleet carries
         self._since_s: float | None = None  # of the past that is known
         self._looked_s = 0.0
-        self._deep_since_s: float | None = None
+        self._deep = Recent()  # what waits, since it is too much
         self._out_s: float | None = None  # when the SLA was last out of reach
 
     def decide(self, reading: FleetReading) -> Decision:
         """The number of replicas for what ``reading`` says; never raises."""
         now_s = reading.now_s
-        self._starts.observe(now_s, reading.current, reading.target)
+        self._starts.observe(now_s, reading.current, reading.target, reading.names)
         if self._since_s is None or not 0 <= now_s - self._looked_s <= LONGEST_GAP_S:
             self._since_s = now_s  # nobody knows what came meanwhile
         self._looked_s = now_s
@@ -209,12 +209,13 @@ class Scaler:
         return max(self._peak_s, self._peak_starts * self._starts.takes_s)
 
     def _stays_deep(self, load: Load, now_s: float) -> bool:
+        """Whether it is as deep as it was ``queue_for_s`` ago, and has been deep since."""
         if load.waiting <= self._queue_factor * load.caps:
-            self._deep_since_s = None
+            self._deep = Recent()
             return False
-        if self._deep_since_s is None or now_s < self._deep_since_s:
-            self._deep_since_s = now_s
-        return now_s - self._deep_since_s >= self._queue_for_s
+        self._deep.add(now_s, load.waiting, 2 * self._queue_for_s)
+        since_s = now_s - self._queue_for_s
+        return self._deep.spans(since_s) and load.waiting >= self._deep.at(since_s)
 
     def _unreachable(self, load: Load, now_s: float) -> bool:
         """Whether most say so, or did in the last ``REACH_FOR_S``."""
@@ -237,7 +238,7 @@ class Scaler:
         now_s, past_s = reading.now_s, self._past_s()
         self._arriving.add(now_s, 0.0, past_s)
         self._wanted.add(now_s, 0.0, past_s)
-        self._deep_since_s = None
+        self._deep = Recent()
         if not reading.current:
             return self._decision(reading, load, reading.target, "idle", "no request comes")
         fewest, about = self._fewest(reading, load, now_s, least=0)

@@ -50,6 +50,7 @@ class FleetReading:
         minimum, maximum: the bounds on ``target``.
         queued: requests that wait outside the engines, in Ray Serve.
         ongoing: requests that Ray Serve knows of, in replicas and queued; None: not known.
+        names: of the replicas that run; None: not known.
         replicas: those that said something true and recent.
     """
 
@@ -61,6 +62,7 @@ class FleetReading:
     queued: float
     ongoing: float | None
     replicas: tuple[ReplicaLoad, ...]
+    names: frozenset[Any] | None = None
 
     @property
     def silent(self) -> int:
@@ -84,6 +86,7 @@ def read_fleet(ctx: Any, ages: "Ages") -> FleetReading:
         queued=number(_get(ctx, "total_queued_requests")) or 0.0,
         ongoing=number(_get(ctx, "total_num_requests")),
         replicas=_replicas(_get(ctx, "aggregated_metrics"), old),
+        names=_names(_get(ctx, "running_replicas"), current),
     )
 
 
@@ -185,6 +188,14 @@ def _get(holder: Any, name: str) -> Any:
 
 def _mapping(value: Any) -> Mapping[Any, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _names(value: Any, current: int) -> frozenset[Any] | None:
+    try:
+        names = frozenset(value)
+    except Exception:  # whatever it is, it is no collection of names
+        return None
+    return names if len(names) == current else None
 
 
 def _count(value: Any, otherwise: int) -> int:

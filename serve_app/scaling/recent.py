@@ -32,3 +32,8 @@ class Recent:
     def lowest(self, since_s: float) -> float:
         """The lowest value since then; the last one where there is none."""
         return min((v for at, v in self._values if at >= since_s), default=self._values[-1][1])
+
+    def at(self, time_s: float) -> float:
+        """The value that was counted last at that time; the first one where there was none."""
+        before = [v for at, v in self._values if at <= time_s]
+        return before[-1] if before else self._values[0][1]

@@ -1,10 +1,13 @@
 """How long a replica takes from being asked for until it runs, learned by watching."""
 
 from collections import deque
+from collections.abc import Collection
 from statistics import median
+from typing import Any
 
 KEPT = 5  # of the last starts the median counts: one that waited for a machine is not the rule
 LONGEST_S = 600.0  # what takes longer waits for machines, which asking earlier does not bring
+SEEN_KEPT = 1000  # replicas that are gone and might come back
 
 
 class Starts:
@@ -18,17 +21,37 @@ class Starts:
         self._assumed_s = assumed_s
         self._took_s: deque[float] = deque(maxlen=KEPT)
         self._asked_s: list[float] = []
+        self._seen_s: dict[Any, float] = {}  # when each was seen last
         self._current: int | None = None
 
-    def observe(self, now_s: float, current: int, target: int) -> None:
-        """Count what came and what was asked for since the last look."""
-        came = 0 if self._current is None else max(current - self._current, 0)
+    def observe(
+        self, now_s: float, current: int, target: int, names: Collection[Any] | None = None
+    ) -> None:
+        """Count what came and what was asked for since the last look.
+
+        Args:
+            names: of the replicas that run: one that was seen before did not start now, it was out
+                for a moment. None: they are not known, and any that is one more has started.
+        """
+        if self._current is None:
+            came = 0
+        elif names is None:
+            came = max(current - self._current, 0)
+        else:
+            came = sum(name not in self._seen_s for name in names)
+        self._remember(now_s, names or ())
         for _ in range(min(came, len(self._asked_s))):
             self._took_s.append(max(now_s - self._asked_s.pop(0), 0.0))
         self._current = current
         coming = max(target - current, 0)
         del self._asked_s[coming:]  # no longer wanted
         self._asked_s += [now_s] * (min(coming, 10_000) - len(self._asked_s))
+
+    def _remember(self, now_s: float, names: Collection[Any]) -> None:
+        self._seen_s.update(dict.fromkeys(names, now_s))
+        if len(self._seen_s) > 2 * len(names) + SEEN_KEPT:
+            recent = sorted(self._seen_s, key=self._seen_s.__getitem__)
+            self._seen_s = {name: self._seen_s[name] for name in recent[-len(names) - SEEN_KEPT :]}
 
     @property
     def takes_s(self) -> float:

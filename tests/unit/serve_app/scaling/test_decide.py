@@ -266,3 +266,24 @@ def test_after_looks_that_are_missing_the_past_is_unknown() -> None:
 def test_who_is_refused_is_taken_off_in_the_size_that_demand_has() -> None:
     big = replace(one(100.0, refused_per_s=90.0), demand_per_s=400.0)
     assert load_of(reading(big, one(3.0))).queueing_per_s == pytest.approx(40.0 + 3.0)
+
+
+def test_a_deep_queue_that_shrinks_asks_for_no_more() -> None:
+    # More than twice the caps for 60 s, and working off: what runs is enough.
+    def asked(*waiting: float) -> list[int]:
+        scale = scaler(queue_for_s=30.0)
+        looks = [one(waiting=each, capacity_per_s=1000.0) for each in waiting]
+        return [scale.decide(reading(w, now_s=10.0 * k)).desired for k, w in enumerate(looks)]
+
+    assert asked(400, 380, 360, 340, 320, 300, 280) == [1] * 7
+    assert asked(400, 380, 360, 390, 370, 350, 400) == [1] * 6 + [2]  # as 30 s before, and more
+    assert asked(400, 400, 400, 400, 380, 370, 360) == [1] * 3 + [2] + [1] * 3
+
+
+def test_what_waits_outside_need_not_be_gone_before_a_replica_has_started() -> None:
+    def after(start_s: float) -> int:
+        scale = scaler(start_s)  # drain_s is 20
+        return scale.decide(reading(one(2.0), queued=700.0)).desired
+
+    assert after(60.0) == 2  # 340 are left: (2 + 340 / 60) / 6.8; within 20 s it were 3
+    assert after(10.0) == 5  # 640: (2 + 640 / 20) / 6.8; within 10 s it were 10

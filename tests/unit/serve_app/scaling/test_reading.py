@@ -83,3 +83,10 @@ def test_what_the_context_does_not_have_is_left_as_it_is() -> None:
 def test_bounds_that_contradict_are_the_lower_one() -> None:
     seen = read(capacity_adjusted_min_replicas=4, capacity_adjusted_max_replicas=2)
     assert (seen.minimum, seen.maximum) == (4, 4)
+
+
+def test_the_names_of_what_runs_where_they_are_known() -> None:
+    assert read(FINE, FINE, running_replicas=["a", "b"]).names == {"a", "b"}
+    assert read(FINE, FINE).names is None
+    assert read(FINE, FINE, running_replicas=[[], {}]).names is None
+    assert read(FINE, FINE, running_replicas=["a"]).names is None  # two run

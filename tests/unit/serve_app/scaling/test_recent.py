@@ -31,3 +31,10 @@ def test_whether_the_past_reaches_back_so_far() -> None:
     assert not recent.spans(5)
     recent.add(10.0, 1.0, keep_s=10)
     assert (recent.spans(9), recent.spans(10)) == (False, True)
+
+
+def test_the_value_that_held_at_a_time() -> None:
+    recent = Recent()
+    for at_s, value in ((10.0, 4.0), (20.0, 9.0)):
+        recent.add(at_s, value, keep_s=100)
+    assert [recent.at(at_s) for at_s in (5.0, 10.0, 19.0, 20.0, 99.0)] == [4, 4, 4, 9, 9]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve_app.scaling.starts import LONGEST_S, Starts
+from serve_app.scaling.starts import LONGEST_S, SEEN_KEPT, Starts
 
 
 def watched(*looks: tuple[float, int, int], assumed_s: float = 60.0) -> Starts:
@@ -60,3 +60,30 @@ def test_the_next_replica_is_as_near_as_the_oldest_ask() -> None:
 def test_an_absurd_target_is_counted_to_an_end() -> None:
     starts = watched(*[(float(now_s), 1, 10**9) for now_s in range(3)])
     assert len(starts._asked_s) == 10_000
+
+
+def named(*looks: tuple[float, str, int]) -> Starts:
+    """Starts that were shown (time, a letter for each replica that runs, target)."""
+    starts = Starts(60.0)
+    for now_s, running, target in looks:
+        starts.observe(now_s, len(running), target, frozenset(running))
+    return starts
+
+
+def test_a_replica_that_was_out_for_a_moment_has_not_started() -> None:
+    flaps = [(now_s, "a" if now_s % 2 else "ab", 2) for now_s in range(20)]
+    assert not named(*flaps).learned
+    assert named(*flaps, (20, "a", 2), (100, "ac", 2)).takes_s == 81  # it is missed at 19
+
+
+def test_another_in_its_place_has() -> None:
+    assert named((0, "ab", 2), (10, "a", 2), (50, "ac", 2)).takes_s == 40
+    # One is out while another starts: the one that is new is what was asked for.
+    assert named((0, "ab", 3), (30, "a", 3), (90, "abc", 3)).takes_s == 90
+
+
+def test_names_that_are_gone_are_remembered_to_an_end() -> None:
+    starts = Starts(60.0)
+    for now_s in range(3000):
+        starts.observe(float(now_s), 1, 1, [now_s])
+    assert len(starts._seen_s) <= SEEN_KEPT + 2 and 2999 in starts._seen_s
