@@ -230,36 +230,3 @@ def test_a_manifest_without_a_rayservice_is_an_error(check):
     assert check({"apiVersion": "v1", "kind": "ConfigMap"}).problems == [
         "kind: there is no RayService in it, only ConfigMap"
     ]
-
-
-def test_the_model_volume_takes_the_place_of_the_workers_empty_folder(service):
-    folder = ROOT / "k8s" / "components" / "model-volume"
-    component = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    (claim,) = (yaml.safe_load((folder / name).read_text()) for name in component["resources"])
-    (patch,) = component["patches"]
-
-    for step in yaml.safe_load(patch["patch"]):
-        _apply(service, step)
-
-    (group,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
-    worker = group["template"]["spec"]
-    (volume,) = worker["volumes"]
-    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
-    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
-    (container,) = worker["containers"]
-    assert [mount["name"] for mount in container["volumeMounts"]] == [volume["name"]]
-    assert {"name": "VLLM_ENABLE_STARTUP_PLAN", "value": "1"} in container["env"]
-
-
-def _apply(document: Any, step: dict[str, Any]) -> None:
-    """One step of a JSON patch, as kustomize does it."""
-    *holders, last = step["path"].strip("/").split("/")
-    for key in holders:
-        document = document[int(key) if isinstance(document, list) else key]
-    key = int(last) if last.isdigit() else last
-    if step["op"] == "test":
-        assert document[key] == step["value"]
-    elif key == "-":
-        document.append(step["value"])
-    else:
-        document[key] = step["value"]
