@@ -7,13 +7,16 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import asdict
+from collections.abc import Sequence
+from contextlib import suppress
 
 from tqdm import tqdm
 
 from benchmarks.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
-from benchmarks.fleet.contest import GRIDS, Course, Result, best, result, tune
+from benchmarks.fleet.contest import GRIDS, best, tune
+from benchmarks.fleet.course import Course, Result, result
 from benchmarks.fleet.days import CONVERSATION, Day, find_days
+from benchmarks.fleet.kept import Kept, code_of, digest, imported_by
 from benchmarks.fleet.page import OURS_SPEC, best_rival, elastic_page
 from benchmarks.fleet.plots import plot
 from benchmarks.fleet.policies import ORACLE, OURS
@@ -22,24 +25,28 @@ from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.workers import FIRST_SEED
 from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
-from controller.version import VERSION, digest
+from controller.errors import ConfigError
 from replicas.profile_file import load_profile
 
-KEPT = ROOT / ".cache" / "elastic.json"
-FIDELITY = ROOT / ".cache" / "elastic-fidelity.md"
+CACHE = ROOT / ".cache"
 DEFAULT_DAYS = ("all",)
-OUR_CODE = f"{VERSION} {digest(ROOT / 'serve_app' / 'scaling')}"  # for it alone ours is kept
+
+
+class NotKeptError(LookupError):
+    """A search asked for a run that nobody made."""
 
 
 class Bench:
     """One day's runs, each made once.
 
     Args:
-        kept: results of earlier benches by day, seed and policy.
+        kept: results of earlier benches.
+        makes: whether what was not kept is run.
     """
 
-    def __init__(self, day: Day, ground: Ground, kept: dict[str, Result]) -> None:
-        self.day, self._ground, self._kept = day, ground, kept
+    def __init__(self, day: Day, ground: Ground, kept: Kept, *, makes: bool = True) -> None:
+        self.day, self._ground, self._kept, self._makes = day, ground, kept, makes
+        self._at = f"{day.name} {ground.seed} {ground.startup_s:g}"
         self._course: Course | None = None
         self._bar = tqdm(desc=day.name, unit=" runs", file=sys.stderr, mininterval=2)
 
@@ -49,55 +56,69 @@ class Bench:
             self._course = Course(self.day, self._ground)
         return self._course
 
-    def run(self, spec: str) -> Result:
-        """What a policy made of the day, kept or made now."""
-        code = f" {OUR_CODE}" if spec.startswith(OURS) else ""
-        key = f"{self.day.name} {self._ground.seed} {self._ground.startup_s:g} {spec}{code}"
-        if key not in self._kept:
-            self._bar.set_postfix_str(spec, refresh=False)
-            self._kept[key] = result(self.day, spec, self.course.outcome(spec))
-            self._bar.update()
-            KEPT.parent.mkdir(parents=True, exist_ok=True)
-            KEPT.write_text(json.dumps({k: asdict(r) for k, r in self._kept.items()}, indent=1))
-        return self._kept[key]
+    def look(self, spec: str) -> Result:
+        """What was kept of a policy.
 
-    def kept(self) -> tuple[dict[str, Result], dict[str, int]]:
-        """The same of what was kept, and nothing run: of each policy the best that was tried.
+        Raises:
+            NotKeptError: nothing.
+        """
+        kept = self._kept.get(self._at, spec)
+        if kept is None:
+            raise NotKeptError(spec)
+        return kept
+
+    def run(self, spec: str) -> Result:
+        """What a policy made of the day, kept or made now.
+
+        Raises:
+            NotKeptError: it would have to be made, and this bench makes none.
+        """
+        with suppress(NotKeptError):
+            return self.look(spec)
+        if not self._makes:
+            raise NotKeptError(spec)
+        self._bar.set_postfix_str(spec, refresh=False)
+        made = result(self.day, spec, self.course.outcome(spec))
+        self._bar.update()
+        self._kept.add(self._at, spec, made)
+        return made
+
+    def all(self, names: Sequence[str]) -> tuple[dict[str, Result], dict[str, int]]:
+        """The oracle, ours with one setting for all days, and each policy at its best here.
+
+        Args:
+            names: the policies that are searched; of the others what was kept is shown.
 
         Returns:
-            The results, and how many settings of each policy were tried.
+            The results, and of each policy whose search was cut short how many settings were tried.
+
+        Raises:
+            ConfigError: the oracle or ours is not kept, and this bench makes none.
         """
-        at = f"{self.day.name} {self._ground.seed} {self._ground.startup_s:g} "
-        here = [
-            r
-            for key, r in self._kept.items()
-            if key.startswith(at) and (r.policy != OURS or key.endswith(OUR_CODE))
-        ]
-        found = {s: r for s in (ORACLE, OURS_SPEC) for r in here if r.spec == s}
-        counts = {}
-        for name in GRIDS:
-            tried = [r for r in here if r.policy == name]
-            if tried:
-                found[f"{name} tuned"], counts[name] = best(tried), len(tried)
+        found: dict[str, Result] = {}
+        for name, spec in ((ORACLE, ORACLE), (OURS, OURS_SPEC)):
+            try:
+                found[name] = self.run(spec)
+            except NotKeptError:
+                raise ConfigError([self._missing(name)]) from None
+        cut: dict[str, int] = {}
+        for name, grid in GRIDS.items():
+            try:
+                run = self.run if name in names else self.look
+                found[f"{name} tuned"] = tune(name, grid, run)
+            except NotKeptError:
+                tried = self._kept.all_of(self._at, name)
+                cut[name] = len(tried)
+                if tried:
+                    found[f"{name} tuned"] = best(tried)
         self._bar.close()
-        return found, counts
+        return found, cut
 
-    def all(self, names: list[str]) -> dict[str, Result]:
-        """The oracle, ours with one setting for all days, and each policy at its best here."""
-        found = {ORACLE: self.run(ORACLE), OURS: self.run(OURS_SPEC)}
-        for name in names:
-            found[f"{name} tuned"] = tune(name, GRIDS[name], self.run)
-        self._bar.close()
-        return found
-
-
-def _read_kept(again: bool) -> dict[str, Result]:
-    if again:
-        FIDELITY.unlink(missing_ok=True)
-        return {}
-    if not KEPT.exists():
-        return {}
-    return {key: Result(**value) for key, value in json.loads(KEPT.read_text()).items()}
+    def _missing(self, name: str) -> str:
+        return (
+            f"{self.day.name}: no run of {name} is kept of this code ({code_of(name)}):"
+            f" `make bench-elastic ARGS='--day {self.day.name}'` makes it"
+        )
 
 
 def _draw(bench: Bench, found: dict[str, Result], *, oracle: bool) -> None:
@@ -108,53 +129,56 @@ def _draw(bench: Bench, found: dict[str, Result], *, oracle: bool) -> None:
 
 
 def _fidelity(ground: Ground) -> str:
-    """The fluid beside the real scheduler; measured once."""
-    if not FIDELITY.exists():
+    """The fluid beside the real scheduler; measured once for this code."""
+    code = digest(imported_by(["benchmarks.fleet.against"]))
+    path = CACHE / f"elastic-fidelity-{code}-{ground.seed}.md"
+    if not path.exists():
         os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
         from benchmarks.fleet.against import table
 
-        FIDELITY.parent.mkdir(parents=True, exist_ok=True)
-        FIDELITY.write_text(table(ground, load_workload(CONVERSATION), ground.seed))
-    return FIDELITY.read_text()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(table(ground, load_workload(CONVERSATION), ground.seed))
+    return path.read_text()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-elastic ARGS=", description=__doc__)
     parser.add_argument("--day", nargs="+", default=list(DEFAULT_DAYS), help="all by default")
-    parser.add_argument("--policy", nargs="+", choices=GRIDS, default=list(GRIDS))
+    parser.add_argument("--policy", nargs="*", choices=GRIDS, default=list(GRIDS))
     parser.add_argument("--startup", type=float, default=100.0, help="seconds of a replica's")
     parser.add_argument("--seed", type=int, default=FIRST_SEED)
     parser.add_argument("--again", action="store_true", help="forget what was kept")
     parser.add_argument(
-        "--kept", action="store_true", help="run nothing: show what was kept of these days"
+        "--kept", action="store_true", help="run no day: show what was kept of these"
     )
     parser.add_argument("--plot-day", default="day-1")
     parser.add_argument("--write", action="store_true", help="docs/results/elastic.md as well")
     asked = parser.parse_args()
+    try:
+        _run(asked, parser.get_default("plot_day"))
+    except ConfigError as error:
+        sys.exit("\n".join(f"error: {problem}" for problem in error.problems))
+
+
+def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
     quiet()
     sla = Sla(itl_ms=ITL_MS, ttft_ms=TTFT_MS)
     ground = Ground(load_profile(PROFILE), sla, asked.startup, tick_s=10.0, seed=asked.seed)
-    kept = _read_kept(asked.again)
-    benches = [Bench(day, ground, kept) for day in find_days(asked.day, "", 1.0)]
-    tried: dict[str, dict[str, int]] = {}
-    found: dict[str, dict[str, Result]] = {}
-    for bench in benches:
-        if not asked.kept:
-            found[bench.day.name] = bench.all(asked.policy)
-            continue
-        results, counts = bench.kept()
-        if {ORACLE, OURS} <= results.keys():
-            found[bench.day.name], tried[bench.day.name] = results, counts
-    by_name = {bench.day.name: bench for bench in benches}
+    kept = Kept(CACHE / "elastic.json", again=asked.again)
+    days = find_days(asked.day, "", 1.0)
+    benches = [Bench(day, ground, kept, makes=not asked.kept) for day in days]
+    made = {bench.day.name: bench.all(asked.policy) for bench in benches}
+    found = {name: results for name, (results, _) in made.items()}
+    cut = {name: short for name, (_, short) in made.items()}
     if asked.plot_day in found and asked.write:
-        _draw(by_name[asked.plot_day], found[asked.plot_day], oracle=not asked.kept)
-    page = elastic_page(found, ground, _fidelity(ground), tried)
-    days = "" if asked.day == list(DEFAULT_DAYS) else f"--day {' '.join(asked.day)} "
-    days += "--kept " if asked.kept else ""
-    plot_day = asked.plot_day
-    days += "" if plot_day == parser.get_default("plot_day") else f"--plot-day {plot_day} "
-    text = page.markdown(f"make bench-elastic ARGS='{days}--write'")
+        (bench,) = (bench for bench in benches if bench.day.name == asked.plot_day)
+        _draw(bench, found[asked.plot_day], oracle=not asked.kept)
+    page = elastic_page(found, ground, _fidelity(ground), cut)
+    words = "" if asked.day == list(DEFAULT_DAYS) else f"--day {' '.join(asked.day)} "
+    words += "--kept " if asked.kept else ""
+    words += "" if asked.plot_day == usual_plot_day else f"--plot-day {asked.plot_day} "
+    text = page.markdown(f"make bench-elastic ARGS='{words}--write'")
     print(text)
     if asked.write:
         write_page("elastic", text)

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from tqdm import tqdm
 
 from benchmarks.fleet.days import CONVERSATION, PEAK_REPLICAS, Day, find_days
@@ -20,7 +21,7 @@ from replicas.profile_file import load_profile
 from serve_app.tables import console_for, new_table
 
 if TYPE_CHECKING:
-    from benchmarks.fleet.contest import Course, Result
+    from benchmarks.fleet.course import Course, Result
     from benchmarks.fleet.outcome import Outcome
 
 MOST_REPLICAS = 200
@@ -73,6 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tick", type=number(1, 60), default=10.0, metavar="S", help="of decisions"
     )
+    parser.add_argument(
+        "--overflow",
+        metavar="SPEC",
+        help="base=N[,price=0.35,losses_per_h=0.5,notice_s=30]: replicas above N are of a cheaper"
+        " group, each of which is taken away at random times after a notice",
+    )
     parser.add_argument("--seed", type=seed, default=0, help="of all that is random")
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead")
     parser.add_argument(
@@ -90,7 +97,8 @@ def run(args: argparse.Namespace) -> int:
     if args.plot and len(days) > 1:
         raise ConfigError([f"--plot {args.plot}: is not allowed with {len(days)} days: one"])
     quiet()
-    from benchmarks.fleet.contest import Course, result
+    from benchmarks.fleet.course import Course, result
+    from benchmarks.fleet.crew import parse_overflow
     from benchmarks.fleet.policies import ORACLE, check_bounds, parse_policy
     from benchmarks.fleet.simulate import Ground
 
@@ -99,20 +107,24 @@ def run(args: argparse.Namespace) -> int:
     if args.max_replicas > MOST_REPLICAS:
         problem = f"--max-replicas {args.max_replicas}: is not allowed: at most {MOST_REPLICAS}"
         raise ConfigError([problem])
+    overflow = parse_overflow(args.overflow) if args.overflow else None
     sla = parse(Sla, {"itl_ms": args.itl, "ttft_ms": args.ttft}, "sla")
     ground = Ground(load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed)
     for spec in args.policy:  # all of them before the first takes its time
         if spec != ORACLE:
             parse_policy(spec, ground, bounds)
     for day in days:
-        course = Course(day, ground, bounds)
+        course = Course(day, ground, bounds, overflow)
         outcomes = [(spec, _outcome(course, spec)) for spec in args.policy]
         results = [result(day, spec, outcome) for spec, outcome in outcomes]
         if args.json:
-            for one in results:
-                print(json.dumps(one.to_json()), flush=True)
+            for one, (_, outcome) in zip(results, outcomes, strict=True):
+                print(json.dumps(one.to_json() | _group(course, outcome)), flush=True)
         else:
             _table(day, course, results)
+            for spec, outcome in outcomes if overflow else ():
+                group = _group(course, outcome)
+                print(spec, *(f"{key} {value:.4g}" for key, value in group.items()), sep=", ")
         if args.plot:
             from benchmarks.fleet.plots import plot
 
@@ -135,6 +147,18 @@ def _outcome(course: "Course", spec: str) -> "Outcome":
     text = f"{course.day.name} {spec.partition(':')[0]}"
     with tqdm(total=seconds, desc=text, unit=" s", leave=False, disable=None) as bar:
         return course.outcome(spec, lambda passed: bar.update(int(passed)))
+
+
+def _group(course: "Course", outcome: "Outcome") -> dict[str, float]:
+    """Of the second group, where there is one."""
+    if course.overflow is None:
+        return {}
+    return {
+        "overflow_hours": outcome.overflow_s / 3600,
+        "cost_hours": outcome.cost_hours(course.overflow.price),
+        "lost": outcome.lost,
+        "unserved": int(np.isnan(outcome.end_s).sum()),
+    }
 
 
 def _table(day: Day, course: "Course", results: "list[Result]") -> None:

@@ -38,6 +38,8 @@ class Outcome:
         first_s, end_s: of each request; NaN: never.
         targets, ready: replicas that were wanted, and that took requests, after each tick.
         replica_s: of all replicas, from the decision to start until they were empty.
+        overflow_s: of these, those of the second group.
+        lost: requests that a replica took with it in the middle of their answers.
     """
 
     requests: Requests
@@ -48,6 +50,8 @@ class Outcome:
     replica_s: float
     tick_s: float
     sla: Sla
+    overflow_s: float = 0.0
+    lost: int = 0
 
     @property
     def inside(self) -> NDArray[np.bool_]:
@@ -63,6 +67,10 @@ class Outcome:
     @property
     def replica_hours(self) -> float:
         return self.replica_s / 3600
+
+    def cost_hours(self, price: float) -> float:
+        """Hours of replicas of the first group for the same money, at this price of the second."""
+        return (self.replica_s - (1 - price) * self.overflow_s) / 3600
 
     @property
     def hours(self) -> float:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.fleet.contest import Course
+from benchmarks.fleet.course import Course
 from benchmarks.fleet.outcome import Outcome
 from benchmarks.replay.plots import figure, save
 

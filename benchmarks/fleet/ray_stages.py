@@ -76,8 +76,9 @@ class RayAutoscaler:
         )
         with on(clock):
             self.target = self._state.register(info, replicas)
-        self._samples: dict[str, deque[tuple[float, Sample]]] = {}
-        self._queued: deque[tuple[float, float]] = deque()
+        self._series: dict[str, dict[str, deque[TimeStampedValue]]] = {}  # by replica and name
+        self._ids: dict[str, ReplicaID] = {}
+        self._queued: deque[TimeStampedValue] = deque()
 
     @property
     def state(self) -> dict[str, Any]:
@@ -91,28 +92,25 @@ class RayAutoscaler:
             queued: requests that no replica has taken yet.
         """
         now_s, since_s = self._clock.now_s, self._clock.now_s - self.config.look_back_period_s
-        self._samples = {
-            name: _recent(self._samples.get(name, deque()), (now_s, sample), since_s)
-            for name, sample in samples.items()
-        }
-        ids = {name: ReplicaID(name, self._deployment) for name in samples}
-        self._state.update_running_replica_ids(list(ids.values()))
-        for name, kept in self._samples.items():
-            newest = kept[-1][1]
-            series = {
-                key: [TimeStampedValue(at, s[key]) for at, s in kept if key in s] for key in newest
-            }
+        self._series = {name: self._series.get(name, {}) for name in samples}
+        self._ids = {n: self._ids.get(n) or ReplicaID(n, self._deployment) for n in samples}
+        self._state.update_running_replica_ids(list(self._ids.values()))
+        for name, sample in samples.items():
+            kept = self._series[name]
+            for key, value in sample.items():
+                _recent(kept.setdefault(key, deque()), TimeStampedValue(now_s, value), since_s)
+            series = {key: list(kept[key]) for key in sample}
             self._state.record_request_metrics_for_replica(
-                ReplicaMetricReport(ids[name], series, now_s)
+                ReplicaMetricReport(self._ids[name], series, now_s)
             )
-        self._queued = _recent(self._queued, (now_s, queued), since_s)
+        _recent(self._queued, TimeStampedValue(now_s, queued), since_s)
         self._state.record_request_metrics_for_handle(
             HandleMetricReport(
                 deployment_id=self._deployment,
                 handle_id="router",
                 actor_id="",
                 handle_source=DeploymentHandleSource.UNKNOWN,
-                queued_requests=[TimeStampedValue(at, value) for at, value in self._queued],
+                queued_requests=list(self._queued),
                 metrics={},
                 timestamp=now_s,
             )
@@ -130,11 +128,10 @@ class RayAutoscaler:
         return decided
 
 
-def _recent(kept: deque[Any], newest: Any, since_s: float) -> deque[Any]:
+def _recent(kept: deque[TimeStampedValue], newest: TimeStampedValue, since_s: float) -> None:
     kept.append(newest)
-    while kept[0][0] < since_s:
+    while kept[0].timestamp < since_s:
         kept.popleft()
-    return kept
 
 
 ONGOING: str = RUNNING_REQUESTS_KEY

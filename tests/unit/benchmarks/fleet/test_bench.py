@@ -1,43 +1,68 @@
-"""What `make bench-elastic` keeps of its runs."""
+"""What `make bench-elastic` shows of what it kept."""
 
-import json
-from dataclasses import asdict
+import sys
 from pathlib import Path
 
 import pytest
 
 import benchmarks.fleet.__main__ as bench
-from benchmarks.fleet.contest import Result
+from benchmarks.fleet.contest import GRIDS, Grid
+from benchmarks.fleet.course import Result
 from benchmarks.fleet.days import shipped_days
+from benchmarks.fleet.kept import Kept
+from controller.errors import ConfigError
 from tests.unit.benchmarks.fleet.fleets import GROUND
 
+AT = f"step {GROUND.seed} {GROUND.startup_s:g}"
 
-def made(spec: str, attainment: float, hours: float) -> Result:
+
+def made(spec: str, attainment: float = 0.995, hours: float = 60.0) -> Result:
     return Result("step", spec.partition(":")[0], spec, attainment, hours, 1.0, None)
 
 
-def test_of_what_was_kept_the_best_is_shown_and_ours_only_of_todays_code() -> None:
-    results = [
-        made("oracle", 0.99, 50.0),
-        made("ray:target_ongoing_requests=9", 0.995, 80.0),
-        made("ray:target_ongoing_requests=8", 0.999, 90.0),
-        made("brimful", 0.995, 60.0),
-    ]
-    at = f"step {GROUND.seed} {GROUND.startup_s:g}"
-    kept = {f"{at} {r.spec}": r for r in results[:3]}
-    kept[f"{at} brimful {bench.OUR_CODE}"] = results[3]
-    kept[f"{at} brimful of another day"] = made("brimful", 1.0, 1.0)
+def benches(tmp_path: Path, *results: Result) -> bench.Bench:
+    kept = Kept(tmp_path / "kept.json")
+    for one in results:
+        kept.add(AT, one.spec, one)
     (day,) = (day for day in shipped_days() if day.name == "step")
-    found, counts = bench.Bench(day, GROUND, kept).kept()
-    assert found["ray tuned"].replica_hours == 80 and found["brimful"].replica_hours == 60
-    assert counts == {"ray": 2, "brimful": 1}
+    return bench.Bench(day, GROUND, kept, makes=False)
 
 
-def test_what_was_kept_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "kept.json"
-    monkeypatch.setattr(bench, "KEPT", path)
-    monkeypatch.setattr(bench, "FIDELITY", tmp_path / "none.md")
-    one = made("ray", 0.9, float("inf"))
-    path.write_text(json.dumps({"a": asdict(one)}))
-    assert bench._read_kept(False) == {"a": one}
-    assert bench._read_kept(True) == {}
+def test_of_what_was_kept_the_best_is_shown_and_which_search_was_cut_short(tmp_path: Path) -> None:
+    ours, oracle = made("brimful"), made("oracle", hours=50.0)
+    nine = made("ray:target_ongoing_requests=9", hours=80.0)
+    eight = made("ray:target_ongoing_requests=8", hours=90.0)
+    found, cut = benches(tmp_path, ours, oracle, nine, eight).all(list(GRIDS))
+    assert found == {"oracle": oracle, "brimful": ours, "ray tuned": nine}
+    assert cut == {**dict.fromkeys(GRIDS, 0), "ray": 2}
+
+
+def test_a_search_that_has_all_it_asks_for_is_not_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(GRIDS, "ray", Grid("target_ongoing_requests", (4, 9), {}))
+    kept = [made("brimful"), made("oracle")]
+    kept += [made("ray:target_ongoing_requests=9", 0.9), made("ray:target_ongoing_requests=4")]
+    _, cut = benches(tmp_path, *kept).all(["ray"])
+    assert "ray" not in cut and len(cut) == len(GRIDS) - 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "missing"), [("brimful", "oracle"), ("oracle", "brimful"), ("ray:x=1", "oracle")]
+)
+def test_a_day_without_ours_or_the_oracle_is_one_clear_line(
+    tmp_path: Path, kept: str, missing: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"step: no run of {missing} is kept of this code"):
+        benches(tmp_path, made(kept)).all(list(GRIDS))
+
+
+def test_the_bench_ends_with_that_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "CACHE", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bench", "--day", "step", "--kept"])
+    with pytest.raises(SystemExit) as ended:
+        bench.main()
+    assert str(ended.value.code).startswith("error: step: no run of oracle is kept")
+    assert capsys.readouterr().out == ""

@@ -1,4 +1,5 @@
-from benchmarks.fleet.contest import GRIDS, Grid, Result, best, spec_of, tune
+from benchmarks.fleet.contest import GRIDS, Grid, best, spec_of, tune
+from benchmarks.fleet.course import Result
 from benchmarks.fleet.policies import parse_policy
 from tests.unit.benchmarks.fleet.fleets import GROUND
 

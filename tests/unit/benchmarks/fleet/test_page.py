@@ -1,7 +1,8 @@
 import math
 
-from benchmarks.fleet.contest import Result
+from benchmarks.fleet.course import Result
 from benchmarks.fleet.page import best_rival, elastic_page
+from benchmarks.report.rows import Row
 from tests.unit.benchmarks.fleet.fleets import GROUND
 
 
@@ -37,3 +38,28 @@ def test_who_cannot_keep_the_sla_is_named_and_its_hours_do_not_count() -> None:
     page = elastic_page({"step": FOUND}, GROUND).markdown("make bench-elastic")
     assert "Under 99% at every setting that was tried: wva tuned." in page
     assert "(80.0)" in page and "never" in page
+
+
+def test_no_aim_beside_a_rival_is_met_while_a_better_one_may_be_found() -> None:
+    def rows(**cut: int) -> dict[str, Row]:
+        return {
+            row.id: row for row in elastic_page({"step": FOUND}, GROUND, cut={"step": cut}).rows
+        }
+
+    whole, part = rows(brimful=3), rows(ray=7)
+    assert whole["elastic_step_over_rival"].met is True
+    assert part["elastic_step_over_rival"].met is None
+    assert "not all searched, <= 0.85 wanted" in part["elastic_step_over_rival"].what
+    assert part["elastic_step_over_oracle"].met is True  # the oracle was searched
+    page = elastic_page({"step": FOUND}, GROUND, cut={"step": {"ray": 7, "wva": 0}})
+    text = page.markdown("make bench-elastic")
+    assert "Not all searched; settings tried where a search was cut short: 7 of ray." in text
+    assert "Not tried: wva." in text
+
+
+def test_an_aim_that_is_missed_stays_missed_whoever_else_is_found() -> None:
+    dear = {**FOUND, "brimful": result("brimful", 0.99, 140.0)}
+    rows = {
+        row.id: row for row in elastic_page({"step": dear}, GROUND, cut={"step": {"ray": 1}}).rows
+    }
+    assert rows["elastic_step_over_rival"].met is False

@@ -1,0 +1,110 @@
+"""Results that are kept from one bench to the next: each only for the code and data it came from.
+
+A result's key ends with a digest of every module of this project that its run imports, of the
+shipped days, lengths and step times, and of the release of Ray, whose autoscaling is called as it
+is installed. Ours depends on ``serve_app``; a rival and the oracle do not.
+"""
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.fleet.course import Result
+from benchmarks.fleet.policies import OURS
+from benchmarks.report.document import ROOT
+from configs import shipped
+
+RUN = "benchmarks.fleet.course"
+OUR_POLICY = "serve_app.autoscaling"  # named in a configuration, so that no import leads to it
+NOT_OF_RIVALS = "serve_app"
+DATA = ("profiles", "traffic", "workloads")
+
+
+@cache
+def code_of(policy: str) -> str:
+    """Eight hex digits that change with whatever a run of this policy stands on."""
+    if policy == OURS:
+        modules = imported_by([RUN, OUR_POLICY])
+    else:
+        modules = imported_by([RUN], without=NOT_OF_RIVALS)
+    data = [path for name in DATA for path in sorted(shipped(name).iterdir())]
+    return digest([*modules, *data], version("ray"))
+
+
+def imported_by(names: Iterable[str], without: str | None = None, root: Path = ROOT) -> list[Path]:
+    """The files of these modules, and of all below ``root`` that they import, wherever they do.
+
+    Args:
+        without: a package that is left out, with what only it imports.
+    """
+    found: dict[str, Path] = {}
+    asked = list(names)
+    while asked:
+        name = asked.pop()
+        path = _file(name, root)
+        if path is None or name in found or name.partition(".")[0] == without:
+            continue
+        found[name] = path
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                asked += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                asked += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return sorted(found.values())
+
+
+def _file(name: str, root: Path) -> Path | None:
+    path = root.joinpath(*name.split("."))
+    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
+
+
+def digest(paths: Iterable[Path], more: str = "") -> str:
+    """Eight hex digits of what stands in these files, and of ``more``."""
+    whole = hashlib.sha256(more.encode())
+    for path in paths:
+        whole.update(f"\0{path.name}\0".encode())
+        whole.update(path.read_bytes())
+    return whole.hexdigest()[:8]
+
+
+class Kept:
+    """Results in a file, by day, seed, start-up, policy with its settings, and code.
+
+    Args:
+        again: forget what stands there.
+    """
+
+    def __init__(self, path: Path, *, again: bool = False) -> None:
+        self._path = path
+        self._results: dict[str, Result] = {}
+        if path.exists() and not again:
+            self._results = {k: Result(**v) for k, v in json.loads(path.read_text()).items()}
+
+    def get(self, at: str, spec: str) -> Result | None:
+        """The result of this policy by today's code; None: there is none.
+
+        Args:
+            at: day, seed and start-up.
+        """
+        return self._results.get(_key(at, spec))
+
+    def all_of(self, at: str, policy: str) -> list[Result]:
+        """All results of this policy by today's code, at whatever settings."""
+        here = (one for key, one in self._results.items() if key == _key(at, one.spec))
+        return [one for one in here if one.policy == policy and one.spec != OURS]
+
+    def add(self, at: str, spec: str, result: Result) -> None:
+        """Keep it, in the file as well."""
+        self._results[_key(at, spec)] = result
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        rows = {key: asdict(one) for key, one in self._results.items()}
+        self._path.write_text(json.dumps(rows, indent=1))
+
+
+def _key(at: str, spec: str) -> str:
+    return f"{at} {spec} {code_of(spec.partition(':')[0])}"

@@ -1,0 +1,63 @@
+"""Results are kept for the code they were made by, and for no other."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fleet import kept as module
+from benchmarks.fleet.course import Result
+from benchmarks.fleet.kept import Kept, code_of, digest, imported_by
+from benchmarks.report.document import ROOT
+
+ONE = Result("step", "ray", "ray:x=1", 0.9, float("inf"), 1.0, None)
+
+
+def test_what_was_kept_is_read_again_until_it_is_to_be_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "below" / "kept.json"
+    Kept(path).add("step 1 100", ONE.spec, ONE)
+    assert Kept(path).get("step 1 100", ONE.spec) == ONE
+    assert Kept(path).get("step 2 100", ONE.spec) is None
+    assert Kept(path, again=True).get("step 1 100", ONE.spec) is None
+
+
+def test_other_code_finds_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "kept.json"
+    Kept(path).add("step 1 100", ONE.spec, ONE)
+    monkeypatch.setattr(module, "code_of", lambda policy: "of another day")
+    assert Kept(path).get("step 1 100", ONE.spec) is None
+    assert Kept(path).all_of("step 1 100", "ray") == []
+
+
+def test_a_run_stands_on_the_fleet_what_it_imports_and_the_policy_it_names() -> None:
+    def below(names: list[str], without: str | None = None) -> set[str]:
+        return {str(path.relative_to(ROOT)) for path in imported_by(names, without)}
+
+    ours = below([module.RUN, module.OUR_POLICY])
+    rivals = below([module.RUN], without=module.NOT_OF_RIVALS)
+    both = {
+        "benchmarks/fleet/fluid.py",
+        "benchmarks/fleet/ray_stages.py",
+        "benchmarks/fleet/rivals/wva.py",
+        "controller/capacity.py",
+        "replicas/autoscaling_stats.py",
+    }
+    assert both <= ours and both <= rivals
+    assert "serve_app/scaling/decide.py" in ours - rivals
+    assert not any(path.startswith("serve_app/") for path in rivals)
+    assert "benchmarks/fleet/page.py" not in ours
+    assert code_of("brimful") != code_of("ray") == code_of("oracle")
+
+
+def test_imports_are_followed_wherever_they_stand(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "__init__.py").write_text("")
+    (tmp_path / "a" / "b.py").write_text("def f():\n    from a import c\n")
+    (tmp_path / "a" / "c.py").write_text("import a.b, os\n")
+    (tmp_path / "a" / "d.py").write_text("")
+    found = imported_by(["a.b"], root=tmp_path)
+    assert [path.name for path in found] == ["__init__.py", "b.py", "c.py"]
+    before = digest(found)
+    (tmp_path / "a" / "d.py").write_text("x = 1\n")
+    assert digest(found) == before
+    (tmp_path / "a" / "c.py").write_text("import a.b\n")
+    assert digest(found) != before != digest(found, "another release")
