@@ -55,7 +55,7 @@ class AdmittingEngine(VLLMEngine):
             return
         headers = {name.lower(): value for name, value in (info.headers if info else {}).items()}
         try:
-            check_headers(headers)
+            check_headers(headers.items())
             ticket = self.gate.ticket(headers, _fields(request))
         except BadRequestError as error:
             yield as_error(bad_request(error.param, str(error), error.status))

@@ -5,7 +5,8 @@ It names its class by ``service_tier`` in the body, as stock OpenAI clients can,
 """
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,17 +145,23 @@ def too_long(most_bytes: int) -> BadRequestError:
     return BadRequestError("body", f"longer than the {most_bytes} bytes that are allowed", 413)
 
 
-def check_headers(headers: Mapping[str, str]) -> None:
+def check_headers(headers: Iterable[tuple[str, str]]) -> None:
     """Refuse headers that are larger together than what is ever needed.
+
+    Args:
+        headers: names and values, as often as they came.
 
     Raises:
         BadRequestError: with status 431, naming the largest of them.
     """
-    if sum(len(name) + len(value) for name, value in headers.items()) > HEADER_BYTES:
-        largest = max(headers, key=lambda name: len(headers[name]))
+    sizes: Counter[str] = Counter()
+    for name, value in headers:
+        sizes[name] += len(name) + len(value)
+    if sizes.total() > HEADER_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
         raise BadRequestError(
             largest[:SHOWN],
-            f"{len(headers[largest])} bytes; all headers together may have {HEADER_BYTES}",
+            f"{sizes[largest]} bytes; all headers together may have {HEADER_BYTES}",
             431,
         )
 

@@ -32,9 +32,10 @@ class AdmissionMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
+        named = [(k.decode("latin-1").lower(), v.decode("latin-1")) for k, v in scope["headers"]]
+        headers = dict(named)
         try:
-            check_headers(headers)
+            check_headers(named)
             if scope["method"] != "POST":
                 await self._app(scope, receive, send)
                 return

@@ -44,15 +44,20 @@ class KeyRing:
     """All keys that are good now."""
 
     keys: tuple[Key, ...]
+    _by_digest: dict[bytes, Key] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_digest", {key.digest: key for key in self.keys})
 
     def find(self, token: bytes) -> Key | None:
-        """The key that a client showed; compared with all of them, for the same time each."""
+        """The key that a client showed.
+
+        How long the look-up takes depends on a randomised hash of the digest, and not on how far
+        it agrees with a key's; the one that is found is compared in constant time.
+        """
         shown = sha256(token).digest()
-        found = None
-        for key in self.keys:
-            if secrets.compare_digest(key.digest, shown):
-                found = key
-        return found
+        key = self._by_digest.get(shown)
+        return key if key is not None and secrets.compare_digest(key.digest, shown) else None
 
 
 def parse_keys(text: str, where: str) -> KeyRing:
@@ -127,7 +132,7 @@ def _key(entry: Any, place: str) -> Key:
     if set(entry) - {"name", "key", "sha256", *OPTIONS}:
         found.append(f"{place}: has a key that is not known")
     name, key, digest = entry.get("name"), entry.get("key"), entry.get("sha256")
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not _is_name(name):
         found.append(f"{place}: name: must be up to 64 letters, digits, . _ -")
     if (key is None) == (digest is None):
         found.append(f"{place}: needs either the key or its sha256")
@@ -137,11 +142,10 @@ def _key(entry: Any, place: str) -> Key:
         found.append(
             f"{place}: key: must be text of {LEAST_LENGTH} to 512 letters, digits, - . _ ~ + /"
         )
-    classes = entry.get("classes") or []
-    if not isinstance(classes, list) or not all(
-        isinstance(c, str) and NAME.fullmatch(c) for c in classes
-    ):
-        found.append(f"{place}: classes: must be a list of names of classes")
+    classes = entry.get("classes", ())
+    named = isinstance(classes, list) and classes and all(map(_is_name, classes))
+    if "classes" in entry and not named:  # an empty list would let it name any
+        found.append(f"{place}: classes: must be a list of one name or more; without it, any")
     most = entry.get("max_in_flight")
     if most is not None and (type(most) is not int or most < 1):
         found.append(f"{place}: max_in_flight: must be a whole number from 1")
@@ -150,3 +154,7 @@ def _key(entry: Any, place: str) -> Key:
     assert isinstance(name, str)
     hashed = sha256(key.encode()).digest() if key is not None else bytes.fromhex(str(digest))
     return Key(name, hashed, tuple(classes), most)
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and NAME.fullmatch(value) is not None

@@ -25,6 +25,7 @@ BOUNDED = {
     "prompt_embeds": "max_prompts",
     "input": "max_prompts",
 }
+PROMPTS = tuple(name for name, key in BOUNDED.items() if key == "max_prompts")
 A_CONVERSATION = ("/v1/responses", "input")  # one prompt, however many items it has
 # By which field a request says how many tokens it wants, where vLLM would otherwise go on to the
 # model's length; the first is written where none is there.
@@ -54,6 +55,14 @@ def check_fields(fields: Mapping[str, Any], limits: Limits, path: str = "") -> N
                 f"{shown(value)} is not allowed: at most {most}"
                 f" (security.limits.{key} of this server)",
             )
+    several = [name for name in PROMPTS if name in fields and (path, name) != A_CONVERSATION]
+    prompts, wanted = sum(_prompts(fields[name]) for name in several), fields.get("n", 1)
+    if prompts * max(_number(wanted), 1) > limits.max_sequences:
+        raise BadRequestError(
+            "n",
+            f"{shown(wanted)} for each of {prompts} prompts is not allowed: together at most"
+            f" {limits.max_sequences} (security.limits.max_sequences of this server)",
+        )
 
 
 def _asked(key: str, value: Any) -> float:

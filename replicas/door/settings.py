@@ -30,10 +30,18 @@ class KeysFrom(Block):
 class Limits(Block):
     """What one request may ask for; vLLM's own bounds hold beside these."""
 
-    max_body_mb: float = Field(32.0, gt=0, le=1024, description="a request's body, MB")
+    max_body_mb: float = Field(
+        8.0,
+        gt=0,
+        le=1024,
+        description="a request's body, MB; it is parsed here, and again by the app",
+    )
     max_n: int = Field(128, ge=1, description="n: answers to a prompt; as OpenAI has it")
     max_prompts: int = Field(
         2048, ge=1, description="prompts, or texts to embed, in one request; as OpenAI has it"
+    )
+    max_sequences: int = Field(
+        2048, ge=1, description="n times the prompts of one request: what the engine gets of it"
     )
     max_tokens: int | None = Field(
         None,

@@ -17,6 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from controller.errors import ConfigError
 from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
+from replicas.door.paths import ALWAYS
 from replicas.door.settings import parse_security
 
 ALICE, BOB = "sk-alice-0123456789", "sk-bob-0123456789=="
@@ -159,3 +160,9 @@ def test_a_websocket_needs_a_key_too(behind: Behind) -> None:
         pass
     with client.websocket_connect("/v1/realtime", headers={"authorization": f"Bearer {ALICE}"}):
         pass
+
+
+@pytest.mark.parametrize("path", [line.partition(" ")[2] for line in ALWAYS if "POST" in line])
+async def test_the_classes_of_a_key_go_along_on_every_way_in(behind: Behind, path: str) -> None:
+    answer = await behind.ask(BOB, path)
+    assert answer.json()["x-brimful-classes"] == "batch,standard"

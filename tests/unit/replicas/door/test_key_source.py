@@ -1,6 +1,8 @@
 """Keys that change while the door is open, and those that cannot be read."""
 
 import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,34 @@ def test_a_changed_file_is_read_again_within_a_second(tmp_path: Path, said: list
     assert names(source) == ["alice", "bob"]
     assert source.ring().find(SECOND.encode()) is not None
     assert said == ["Keys were read again: 2; new: bob; gone: none."]
+
+
+def changed_in_place(file: Path, text: str) -> None:
+    """As an editor does it that keeps the file."""
+    file.write_text(text)
+    before = file.stat()
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+
+
+def renamed_over(file: Path, text: str) -> None:
+    """As an atomic writer does it, within the clock's own step."""
+    other, known = file.with_suffix(".new"), file.stat()
+    other.write_text(text)
+    os.utime(other, ns=(known.st_atime_ns, known.st_mtime_ns))
+    other.replace(file)
+
+
+@pytest.mark.parametrize("change", [changed_in_place, renamed_over])
+def test_keys_of_the_same_size_are_seen_too(
+    tmp_path: Path, said: list[str], change: Callable[[Path, str], None]
+) -> None:
+    file, now_s = tmp_path / "keys", [0.0]
+    file.write_text(f"alice {FIRST}")
+    source = KeySource(KeysFrom(file=str(file)), lambda: now_s[0])
+    change(file, f"carol {FIRST}")
+    now_s[0] = 1.0
+    assert names(source) == ["carol"]
+    assert said == ["Keys were read again: 1; new: carol; gone: alice."]
 
 
 def test_a_file_that_was_broken_or_is_gone_changes_nothing(tmp_path: Path, said: list[str]) -> None:

@@ -22,7 +22,7 @@ ALICE = Key("alice", bytes.fromhex(DIGEST))
         f"alice {SECRET};",
         f"keys:\n- name: alice\n  key: {SECRET}\n",
         f"keys: [{{name: alice, sha256: '{DIGEST.upper()}'}}]",
-        f'{{"keys": [{{"name": "alice", "key": "{SECRET}", "classes": null}}]}}',
+        f'{{"keys": [{{"name": "alice", "key": "{SECRET}"}}]}}',
     ],
 )
 def test_a_key_may_be_written_in_several_ways(text: str) -> None:
@@ -80,6 +80,12 @@ def test_a_client_is_found_by_its_key_alone() -> None:
         (f"keys: [{{name: a, key: {SECRET}, sha256: {DIGEST}}}]", "f: keys[0]: needs either"),
         (f"keys: [{{name: a, key: {SECRET}, max_in_flight: true}}]", "f: keys[0]: max_in_flight"),
         (f"keys: [{{name: a, key: {SECRET}, classes: gold}}]", "f: keys[0]: classes: must be a"),
+        (
+            f"keys: [{{name: a, key: {SECRET}, classes: }}]",
+            "f: keys[0]: classes: must be a list of",
+        ),
+        (f"keys: [{{name: a, key: {SECRET}, classes: []}}]", "f: keys[0]: classes: must be a list"),
+        (f"keys: [{{name: a, key: {SECRET}, classes: ['']}}]", "f: keys[0]: classes: must be a"),
         (f"keys: [{{name: a, key: {SECRET}", "f: line 1: name: must be up to 64"),
     ],
 )

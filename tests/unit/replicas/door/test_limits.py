@@ -67,8 +67,14 @@ def test_anything_else_is_for_vllm_to_judge(fields: dict[str, Any]) -> None:
 
 
 def test_the_defaults_are_those_of_openai() -> None:
-    check_fields({"n": 128, "max_tokens": 10**6, "logprobs": 50, "prompt": ["a"] * 2048}, Limits())
-    for fields in ({"n": 129}, {"prompt": ["a"] * 2049}, {"input": ["a"] * 2049}):
+    check_fields({"max_tokens": 10**6, "logprobs": 50, "prompt": ["a"] * 2048}, Limits())
+    check_fields({"n": 128, "prompt": ["a"] * 16}, Limits())
+    for fields in (
+        {"n": 129},
+        {"prompt": ["a"] * 2049},
+        {"input": ["a"] * 2049},
+        {"n": 128, "prompt": ["a"] * 17},
+    ):
         with pytest.raises(BadRequestError):
             check_fields(fields, Limits())
 
@@ -99,3 +105,17 @@ def test_the_items_of_a_conversation_are_no_prompts() -> None:
         check_fields(said, TIGHT, "/v1/embeddings")
     with pytest.raises(BadRequestError, match="max_n"):
         check_fields({**said, "n": 5}, TIGHT, "/v1/responses")
+
+
+@pytest.mark.parametrize("prompts", [{"prompt": ["a"] * 3}, {"prompt": ["a"] * 2, "input": ["b"]}])
+def test_answers_times_prompts_are_bounded_together(prompts: dict[str, Any]) -> None:
+    limits = Limits(max_sequences=11)
+    check_fields({**prompts, "n": 3}, limits)
+    for wanted in (4, "4", 4.0):
+        with pytest.raises(BadRequestError) as refused:
+            check_fields({**prompts, "n": wanted}, limits)
+        assert refused.value.param == "n"
+        assert "for each of 3 prompts is not allowed: together at most 11" in str(refused.value)
+    with pytest.raises(BadRequestError, match="n: 1 for each of 12 prompts"):
+        check_fields({"prompt": ["a"] * 12}, limits)
+    check_fields({"prompt": "a", "n": 12}, limits)  # one prompt: max_n alone bounds it
