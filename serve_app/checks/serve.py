@@ -13,9 +13,10 @@ from ray.serve.schema import (
 from controller.classes import AdmissionConfig
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
-from controller.validation import join, shown
+from controller.validation import join
 from replicas.door.settings import Security, parse_security
 from replicas.settings import Live, parse_live
+from serve_app.checks.console import CONSOLE, check_console
 from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Findings, Target
 from serve_app.checks.keys import unknown_keys, without
@@ -28,7 +29,6 @@ from serve_app.config import SECURITY
 from serve_app.source import read_documents
 
 BUILDER = "serve_app:build_app"
-CONSOLE = "serve_app.console:build"
 INGRESS = ("ingress_cls_config", "ingress_deployment_config")
 UNIQUE = ("name", "route_prefix")
 
@@ -66,11 +66,15 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
     for index, application in enumerate(applications if isinstance(applications, list) else []):
         if isinstance(application, dict):
             place = join(where, ["applications", index])
-            _check_application(application, place, target, findings)
+            _check_application(application, place, applications, target, findings)
 
 
 def _check_application(
-    application: dict[str, Any], where: str, target: Target, findings: Findings
+    application: dict[str, Any],
+    where: str,
+    all_of_them: list[Any],
+    target: Target,
+    findings: Findings,
 ) -> None:
     before = len(findings.problems)
     for index, deployment in enumerate(application.get("deployments") or []):
@@ -88,9 +92,7 @@ def _check_application(
         entries = _check_args(application.get("args"), f"{where}.args", target, findings)
         _check_scaling(application, entries, where, findings)
     if application.get("import_path") == CONSOLE:
-        if args := application.get("args"):
-            findings.add([f"{where}.args: {shown(args)} is not allowed: the console takes none"])
-        about = "the console, which shows the fleet to whoever reaches it"
+        about = check_console(application, where, all_of_them, target, findings)
     if len(findings.problems) == before:
         about = "; ".join(describe(entry) for entry in entries) or about
         name, route = (_given(application, key) for key in UNIQUE)

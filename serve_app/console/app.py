@@ -1,4 +1,5 @@
-"""The console over HTTP: one page, and the JSON behind it. Read-only: it answers GET alone."""
+"""The console over HTTP: one page, and the JSON behind it. Read-only: beside signing in, it answers
+GET alone."""
 
 import asyncio
 import contextlib
@@ -14,7 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_app.console.page import Page
+from replicas.door.key_source import KeySource
+from serve_app.console.page import Page, SignInPage
+from serve_app.console.sign_in import Sessions, SignIn
 from serve_app.console.view import View
 from serve_app.console.watch import Watch
 
@@ -37,7 +40,9 @@ class Headers:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], *self._headers]}
+                own = {name for name, _ in message["headers"]}
+                ours = [pair for pair in self._headers if pair[0] not in own]
+                message = {**message, "headers": [*message["headers"], *ours]}
             await send(message)
 
         # Where it is asked for without a slash at its end, Ray Serve leaves no path at all.
@@ -46,9 +51,17 @@ class Headers:
         await self._app(scope, receive, with_headers)
 
 
-def console_app(watch: Watch) -> Starlette:
-    """The application; it looks at the fleet from its start to its end."""
+def console_app(watch: Watch, keys: KeySource | None = None) -> Starlette:
+    """The application; it looks at the fleet from its start to its end.
+
+    Args:
+        keys: of which one has to be shown; None: it asks for none.
+    """
     page = Page.shipped()
+    middleware = [Middleware(Headers, policy=page.policy)]
+    if keys is not None:
+        form = SignInPage.shipped()
+        middleware.append(Middleware(SignIn, sessions=Sessions(keys), page=form))
 
     @contextlib.asynccontextmanager
     async def watching(_: Starlette) -> AsyncIterator[None]:
@@ -74,7 +87,7 @@ def console_app(watch: Watch) -> Starlette:
             Route("/api/fleet", fleet),
             Route("/api/series", series),
         ],
-        middleware=[Middleware(Headers, policy=page.policy)],
+        middleware=middleware,
         lifespan=watching,
     )
 

@@ -10,11 +10,12 @@ from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 from starlette.applications import Starlette
 
-from controller.errors import BrimfulError, ConfigError
+from controller.errors import BrimfulError
 from controller.fleet.actor import find_controller
 from controller.fleet.glance import opened
-from controller.validation import shown
+from replicas.door.key_source import KeySource
 from serve_app.console.app import console_app
+from serve_app.console.arguments import keys_of
 from serve_app.console.deployments import Deployment, deployments_of
 from serve_app.console.watch import Watch
 from serve_app.snapshot import first_line
@@ -73,22 +74,21 @@ def build(args: Mapping[str, Any]) -> serve.Application:
     """The console, to be mounted wherever a config says, ``/console`` by custom.
 
     Args:
-        args: none; whoever has something to say about the replica says it in the application's
-            ``deployments: [{name: Console, ...}]``.
+        args: ``security: {keys: ...}`` as a model's application has it; without, nobody is asked for
+            a key.
 
     Raises:
-        ConfigError: there are arguments.
+        ConfigError: naming each wrong key, its value and what is allowed.
     """
-    if args:
-        raise ConfigError([f"args: {shown(dict(args))} is not allowed: the console takes none"])
+    keys = keys_of(args)
+
+    def app() -> Starlette:
+        return console_app(Watch(Cluster().read), keys and KeySource(keys))
+
     deployment = serve.deployment(
-        serve.ingress(_app)(),
+        serve.ingress(app)(),
         name="Console",
         num_replicas=1,
         ray_actor_options={"num_cpus": 0},
     )
     return deployment.bind()
-
-
-def _app() -> Starlette:
-    return console_app(Watch(Cluster().read))

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 STYLES = ("uPlot.min.css", "console.css")
-SCRIPTS = ("uPlot.iife.min.js", "draw.js", "console.js")  # in the order in which they run
+# In the order in which they run.
+SCRIPTS = ("uPlot.iife.min.js", "draw.js", "console.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +26,38 @@ class Page:
     @classmethod
     def shipped(cls) -> "Page":
         """The page of this package."""
-        static = files(__package__) / "static"
-
-        def read(name: str) -> str:
-            return (static / name).read_text(encoding="utf-8")
-
-        styles, scripts = [read(name) for name in STYLES], [read(name) for name in SCRIPTS]
-        html = read("index.html")
+        styles, scripts = [_read(name) for name in STYLES], [_read(name) for name in SCRIPTS]
+        html = _read("index.html")
         html = html.replace(*_placed("style", styles)).replace(*_placed("script", scripts))
-        policy = "; ".join(
-            [
-                "default-src 'none'",
-                "connect-src 'self'",
-                "img-src data:",
-                f"style-src {_digests(styles)}",
-                f"script-src {_digests(scripts)}",
-                "base-uri 'none'",
-                "form-action 'none'",
-                "frame-ancestors 'none'",
-            ]
-        )
-        return cls(html, policy)
+        more = ("connect-src 'self'", f"script-src {_digests(scripts)}", "form-action 'none'")
+        return cls(html, _policy(styles, *more))
+
+
+@dataclass(frozen=True, slots=True)
+class SignInPage:
+    """Args:
+    html: with ``{place}``, where the form goes, and ``{said}``, what was wrong with the last one.
+    policy: the Content-Security-Policy that goes with it: nothing runs.
+    """
+
+    html: str
+    policy: str
+
+    @classmethod
+    def shipped(cls) -> "SignInPage":
+        """The page of this package."""
+        styles = [_read("console.css")]
+        html = _read("sign_in.html").replace(*_placed("style", styles))
+        return cls(html, _policy(styles, "form-action 'self'"))
+
+
+def _read(name: str) -> str:
+    return (files(__package__) / "static" / name).read_text(encoding="utf-8")
+
+
+def _policy(styles: list[str], *more: str) -> str:
+    known = ["default-src 'none'", "img-src data:", f"style-src {_digests(styles)}"]
+    return "; ".join([*known, *more, "base-uri 'none'", "frame-ancestors 'none'"])
 
 
 def _placed(kind: str, texts: list[str]) -> tuple[str, str]:

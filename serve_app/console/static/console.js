@@ -1,6 +1,7 @@
 "use strict";
 // Asks for the fleet once a second and puts it on the page, as text: nothing that comes is markup.
 const PERIOD_MS = 1000;
+const ANSWER_MS = 10000; // after which an answer is not waited for
 const KEPT_S = 300; // of each plot
 const HERE = location.pathname.endsWith("/") ? "" : `${location.pathname.split("/").pop()}/`;
 const at = (id) => document.getElementById(id);
@@ -219,7 +220,9 @@ function showDetail(key, replica, now) {
 }
 
 async function ask(path) {
-  const answer = await fetch(HERE + path, { cache: "no-store" });
+  const signal = AbortSignal.timeout(ANSWER_MS);
+  const answer = await fetch(HERE + path, { cache: "no-store", signal });
+  if (answer.status === 401) location.reload(); // to the page to sign in
   if (!answer.ok) return null;
   return answer.json();
 }

@@ -69,19 +69,6 @@ def test_a_route_that_is_left_out_is_the_default_one(check):
     ]
 
 
-def test_the_console_takes_no_arguments(check):
-    data = put(config(), (*APP, "import_path"), "serve_app.console:build")
-    data = put(data, (*APP, "args"), {})
-    found = check(data)
-    assert found.problems == []
-    assert found.summary == ["llm at /: the console, which shows the fleet to whoever reaches it"]
-
-    found = check(put(data, (*APP, "args"), {"theme": "dark"}))
-    assert found.problems == [
-        "applications[0].args: {'theme': 'dark'} is not allowed: the console takes none"
-    ]
-
-
 def test_other_applications_are_checked_by_serves_schema_only(check):
     data = put(config(), (*APP, "import_path"), "other:app")
     data = put(data, (*APP, "args"), {"anything": {"goes": 1}})

@@ -107,7 +107,8 @@ def test_the_page_fetches_nothing_but_its_own_data() -> None:
     )
     assert "http" not in own
     assert re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", own) == []
-    assert page.policy.startswith("default-src 'none'; connect-src 'self'; img-src data:")
+    parts = page.policy.split("; ")
+    assert {"default-src 'none'", "connect-src 'self'", "img-src data:"} <= set(parts)
     assert "unsafe" not in page.policy
 
 
@@ -116,9 +117,9 @@ def test_the_plotting_library_has_its_licence_beside_it() -> None:
     assert "uPlot (v1.6.32)" in (STATIC / "uPlot.iife.min.js").read_text()
 
 
-def test_the_console_takes_no_arguments() -> None:
+def test_the_console_takes_nothing_but_keys() -> None:
     from serve_app.console import build
 
-    with pytest.raises(ConfigError, match=r"^args: .*theme.* is not allowed"):
+    with pytest.raises(ConfigError, match=r"^args: unknown key 'theme'"):
         build({"theme": "dark"})
     assert build({})._bound_deployment.name == "Console"
