@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 from controller.records import ReplicaReport, from_wire
 from replicas.governor import LOCAL
+from replicas.timeline import Recorder
 
-METHOD, CONFIGURE = "brimful_exchange", "brimful_configure"
+METHOD, CONFIGURE, TIMELINE = "brimful_exchange", "brimful_configure", "brimful_timeline"
 
 
 class EngineClient(Protocol):
@@ -25,6 +26,7 @@ def install() -> None:
 
     setattr(EngineCore, METHOD, _exchange)
     setattr(EngineCore, CONFIGURE, _configure)
+    setattr(EngineCore, TIMELINE, _timeline)
 
 
 def _exchange(
@@ -35,6 +37,19 @@ def _exchange(
 
 def _configure(core: Any, batching: dict[str, Any]) -> None:
     core.scheduler.configure(batching)
+
+
+def _timeline(core: Any, on: bool) -> dict[str, Any] | None:
+    recorder: Recorder | None = getattr(core.scheduler, TIMELINE, None)
+    if on and recorder is None:
+        recorder = Recorder(core.scheduler)
+        setattr(core.scheduler, TIMELINE, recorder)
+    if recorder is None:
+        return None
+    if not on:
+        recorder.stop()
+        delattr(core.scheduler, TIMELINE)
+    return recorder.timeline.drain(core.scheduler.now_s())
 
 
 async def exchange(
@@ -67,6 +82,19 @@ async def configure(client: EngineClient, batching: dict[str, Any]) -> None:
         vllm's EngineDeadError: the engine process is gone.
     """
     await client.engine_core.call_utility_async(CONFIGURE, batching)
+
+
+async def timeline(client: EngineClient, *, on: bool) -> dict[str, Any]:
+    """What the batch did since the last call; record it from now on, or no longer.
+
+    Returns:
+        As ``Timeline.drain`` has it.
+
+    Raises:
+        vllm's EngineDeadError: the engine process is gone.
+    """
+    drained: dict[str, Any] = await client.engine_core.call_utility_async(TIMELINE, on)
+    return drained
 
 
 def read_report(llm: Any) -> ReplicaReport:

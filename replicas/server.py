@@ -37,6 +37,7 @@ with gc_paused():  # these import vLLM
     from replicas.door.http import DoorMiddleware
     from replicas.engine import BrimfulEngine
     from replicas.leaving import LeavingMiddleware, LeavingTokens
+    from replicas.timeline_link import TimelineLink
 
 logger = logging.getLogger("ray.serve")
 LAST_WORDS_S = 0.5  # for the errors that streams end with, once the engine is dead
@@ -73,6 +74,7 @@ class BrimfulServer(LLMServer):
             leaving=self._leaving,
             on_report=self._reported,
         )
+        self._timeline = TimelineLink(self.engine._engine_client)
         options = serve.get_replica_context()._deployment_config
         if complaint := scaled_by_another(options.autoscaling_config):
             logger.warning("%s", complaint)
@@ -163,6 +165,11 @@ class BrimfulServer(LLMServer):
         if self._gate is not None:
             self._gate.learn(report, self._sla)
             self._admission_metrics.publish(self._gate.admission)
+
+    async def timeline(self) -> dict[str, Any]:
+        """Who held which slot of the batch in the last minute: the console asks, by name."""
+        gate = self._gate
+        return await self._timeline.look(None if gate is None else gate.admission.classes)
 
     async def record_routing_stats(self) -> dict[str, Any]:
         """What ``serve_app.routing`` routes by, beside what Ray Serve LLM itself publishes."""

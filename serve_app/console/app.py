@@ -15,9 +15,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from controller.errors import BrimfulError
 from replicas.door.key_source import KeySource
 from serve_app.console.page import Page, SignInPage
 from serve_app.console.sign_in import Sessions, SignIn
+from serve_app.console.timelines import Timelines
 from serve_app.console.view import View
 from serve_app.console.watch import Watch
 
@@ -51,11 +53,14 @@ class Headers:
         await self._app(scope, receive, with_headers)
 
 
-def console_app(watch: Watch, keys: KeySource | None = None) -> Starlette:
+def console_app(
+    watch: Watch, keys: KeySource | None = None, timelines: Timelines | None = None
+) -> Starlette:
     """The application; it looks at the fleet from its start to its end.
 
     Args:
         keys: of which one has to be shown; None: it asks for none.
+        timelines: None: it shows none.
     """
     page = Page.shipped()
     middleware = [Middleware(Headers, policy=page.policy)]
@@ -81,11 +86,16 @@ def console_app(watch: Watch, keys: KeySource | None = None) -> Starlette:
         status, known = series_of(watch.view, request.query_params)
         return Response(json.dumps(known, allow_nan=False), status, media_type=JSON)
 
+    async def timeline(request: Request) -> Response:
+        status, known = await timeline_of(watch, timelines, request.query_params)
+        return Response(json.dumps(known, allow_nan=False), status, media_type=JSON)
+
     return Starlette(
         routes=[
             Route("/", index),
             Route("/api/fleet", fleet),
             Route("/api/series", series),
+            Route("/api/timeline", timeline),
         ],
         middleware=middleware,
         lifespan=watching,
@@ -108,6 +118,19 @@ def series_of(view: View, query: Mapping[str, str]) -> tuple[int, dict[str, Any]
     else:
         known = view.model(group, after_unix_s)
     return (404, {"error": "there is none of that name now"}) if known is None else (200, known)
+
+
+async def timeline_of(
+    watch: Watch, timelines: Timelines | None, query: Mapping[str, str]
+) -> tuple[int, dict[str, Any]]:
+    """Status and JSON of ``?replica=...``."""
+    where = watch.deployment_of(query.get("replica", ""))
+    if timelines is None or where is None:
+        return 404, {"error": "there is none of that name now"}
+    try:
+        return 200, await timelines.of(where, query["replica"])
+    except BrimfulError as error:
+        return 503, {"error": str(error)}
 
 
 def _number(text: str) -> float | None:

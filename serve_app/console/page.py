@@ -11,7 +11,7 @@ from importlib.resources import files
 
 STYLES = ("uPlot.min.css", "console.css")
 # In the order in which they run.
-SCRIPTS = ("uPlot.iife.min.js", "draw.js", "console.js")
+SCRIPTS = ("uPlot.iife.min.js", "draw.js", "timeline.js", "console.js")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class Watch:
         self._asked_s = float("-inf")
         self._wanted = asyncio.Event()
         self._fleet = self._packed(None)
+        self._deployments: Sequence[Deployment] = ()
 
     @property
     def fleet(self) -> bytes:
@@ -43,6 +44,11 @@ class Watch:
             self._wanted.set()
         self._asked_s = now_s
         return self._fleet
+
+    def deployment_of(self, replica_id: str) -> Deployment | None:
+        """The one that has this replica, as of the last look; None: none has."""
+        having = (one for one in self._deployments if replica_id in one.replica_ids)
+        return next(having, None)
 
     def period_s(self) -> float:
         """Until the next look, from the last one."""
@@ -64,6 +70,7 @@ class Watch:
         try:
             snapshot, deployments = await self._read()
             self.view.look(snapshot, deployments, self._unix_s())
+            self._deployments = deployments
             self._fleet = self._packed(None)
         except BrimfulError as error:
             self._fleet = self._packed(str(error))

@@ -3,12 +3,17 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from controller.fleet.actor import BatchController
+from replicas.door.key_source import KeySource
+from replicas.door.settings import KeysFrom
 from serve_app.console.app import console_app
+from serve_app.console.timelines import Timelines
 from serve_app.console.watch import Watch
+from tests.browser.batch import Batch
 from tests.browser.chromium import Page, chromium
 from tests.browser.stack import GROUPS, HOSTILE, Fleet, served
 
@@ -16,6 +21,7 @@ pytestmark = pytest.mark.browser
 
 PLOTS = 6  # of one replica
 TAB, ENTER = ("Tab", 9), ("Enter", 13, "\r")
+KEY = "sk-alice-0123456789"
 FIRST_LIGHT = "performance.getEntriesByName('plot').length"
 
 
@@ -28,7 +34,8 @@ def url() -> Iterator[str]:
         asyncio.run(watch.look())
         now_s[0] += 1
     watch = watched_on(watch, fleet)
-    with served(console_app(watch), route_prefix="/console") as url:
+    timelines = Timelines(Batch().ask)
+    with served(console_app(watch, timelines=timelines), route_prefix="/console") as url:
         yield url
 
 
@@ -89,6 +96,7 @@ def test_nothing_is_fetched_but_the_page_and_its_data(page: Page, url: str) -> N
         f"{url}/",
         f"{url}/api/fleet",
         f"{url}/api/series",
+        f"{url}/api/timeline",
     }
 
 
@@ -152,6 +160,55 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(page: Page) -> None:
     )
     assert page.run("document.documentElement.scrollWidth") == 390
     assert page.run("document.querySelector('#replicas .scroll').scrollWidth") <= 370
+
+
+def timelines_asked(page: Page) -> int:
+    page.run("0")
+    return sum(
+        "/api/timeline" in e["params"]["request"]["url"]
+        for e in page.events
+        if e.get("method") == "Network.requestWillBeSent"
+    )
+
+
+def test_the_batch_is_shown_and_asked_for_only_while_it_is_open(page: Page) -> None:
+    assert timelines_asked(page) == 0
+    page.run("document.querySelector('#batch summary').focus()")
+    page.press(*ENTER)
+    page.until("performance.getEntriesByName('batch').length > 1")
+    assert "decode" in text(page, "#batch-said")
+    assert page.run("document.getElementById('batch-bars').height") > 100
+    classes = "[...document.querySelectorAll('#batch-legend span')].map((one) => one.innerText)"
+    assert set(page.run(classes)) == {"gold", "silver", "batch"}
+    page.run("document.getElementById('batch').open = false")
+    seen, asked = text(page, "#about"), timelines_asked(page)
+    page.until(f"document.getElementById('about').innerText !== {seen!r}")
+    assert timelines_asked(page) - asked <= 1  # one that was on its way
+    assert page.errors() == []
+
+
+def test_the_batch_fits_a_phone(page: Page) -> None:
+    page.looks(390, 844)
+    page.run("document.getElementById('batch').open = true")
+    page.until("performance.getEntriesByName('batch').length > 0")
+    assert page.run("document.getElementById('batch-bars').clientWidth") < 390
+    assert page.run("document.documentElement.scrollWidth") == 390
+
+
+def test_with_keys_a_user_signs_in_and_stays_so(browser: Page, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(f"alice {KEY}")
+    keys = KeySource(KeysFrom(file=str(tmp_path / "keys")))
+    browser.events.clear()
+    with served(console_app(Watch(Fleet(BatchController()).read), keys), "/console") as url:
+        browser.open(url)
+        browser.until("document.title === 'Brimful: sign in'")
+        assert browser.run("document.activeElement.id") == "key"
+        browser.call("Input.insertText", text=KEY)
+        browser.press(*ENTER)
+        browser.until("document.querySelectorAll('#rows tr').length === 4")
+        assert browser.run("document.cookie") == ""  # no script sees it
+        (tmp_path / "keys").write_text("bob sk-bob-0123456789")
+        browser.until("document.title === 'Brimful: sign in'")
 
 
 def test_where_the_console_is_gone_that_is_said(browser: Page) -> None:

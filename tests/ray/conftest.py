@@ -16,7 +16,7 @@ from benchmarks.live.cluster import LocalCluster, local_cluster, wait_reached
 from benchmarks.live.tiny_model import make_tiny_model
 from tests.ray.applications import application
 from tests.ray.control import replicas
-from tests.ray.emulated import emulated_applications
+from tests.ray.emulated import KEY, KEYS, emulated_applications
 
 REPO = Path(__file__).parents[2]
 DEPLOY_TIMEOUT_S = 900
@@ -53,6 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(METRICS_PORT),
         "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
         "RAY_AUTH_TOKEN": "0" * 64,  # a user who has one, as everybody has after a ray.init()
+        KEYS: f"page {KEY}",
     }
     with local_cluster(ports, directory=REPO, logs=logs, cpus=4, gpus=1) as cluster:
         ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")

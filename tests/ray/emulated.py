@@ -11,7 +11,14 @@ SCALE = 3
 PROFILE = "paper-fig3"
 ENGINE = EngineOptions(max_num_seqs=48, max_num_batched_tokens=512, block_size=32)
 KV_TOKENS = 5120  # about 40 requests of the burst: memory binds there
-CONSOLE = {"name": "console", "route_prefix": "/console", "import_path": "serve_app.console:build"}
+# A variable of Ray's processes with the keys of the console, and the one key in it.
+KEYS, KEY = "BRIMFUL_TEST_CONSOLE_KEYS", "sk-console-0123456789"
+CONSOLE = {
+    "name": "console",
+    "route_prefix": "/console",
+    "import_path": "serve_app.console:build",
+    "args": {"security": {"keys": {"env": KEYS}}},
+}
 
 
 def emulated_applications(model_path: Path) -> list[dict[str, Any]]:

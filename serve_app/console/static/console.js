@@ -223,7 +223,7 @@ async function ask(path) {
   const signal = AbortSignal.timeout(ANSWER_MS);
   const answer = await fetch(HERE + path, { cache: "no-store", signal });
   if (answer.status === 401) location.reload(); // to the page to sign in
-  if (!answer.ok) return null;
+  if (!answer.ok && answer.status !== 503) return null;
   return answer.json();
 }
 
@@ -241,6 +241,7 @@ async function detail() {
   if (place(still.group, still.replica) !== key) return;
   if (now) showDetail(key, replica, now);
   else at("detail").hidden = true;
+  Batch.round(now && replica, ask);
 }
 
 async function round() {
@@ -277,6 +278,7 @@ async function loop() {
   timer = setTimeout(loop, PERIOD_MS);
 }
 
+Batch.opened(loop);
 addEventListener("hashchange", () => {
   scroll = new URLSearchParams(location.hash.slice(1)).has("group");
   loop();
