@@ -5,7 +5,7 @@ carries its headers along for the ingress (``serve_app.ingress``), which Ray's o
 """
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from ray.llm._internal.serve.core.configs.openai_api_models import ErrorInfo, ErrorResponse
@@ -17,6 +17,9 @@ from replicas.admission.asked import PRIORITY, TIER, BadRequestError, check_head
 from replicas.admission.gate import Gate, Ticket, current
 from replicas.admission.http import ERROR_FRAME, with_class
 from replicas.leaving import LeavingTokens, counted_items
+from replicas.tracing import CARRIED, Tracing
+
+Call = Callable[[Any, RawRequestInfo | None], AsyncGenerator[Any, None]]
 
 
 class AdmittingEngine(VLLMEngine):
@@ -25,26 +28,53 @@ class AdmittingEngine(VLLMEngine):
     Attributes:
         gate: None where nobody is refused.
         leaving: counts the gaps between the tokens that leave.
+        tracing: None where nothing is traced.
     """
 
     gate: Gate | None = None
     leaving = LeavingTokens()
+    tracing: Tracing | None = None
 
     async def chat(
         self, request: Any, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[Any, None]:
-        items = self._admitted(super().chat(request, raw_request_info), request, raw_request_info)
+        items = self._answered(super().chat, request, raw_request_info)
         async for item in counted_items(items, self.leaving):
             yield item
 
     async def completions(
         self, request: Any, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[Any, None]:
-        items = self._admitted(
-            super().completions(request, raw_request_info), request, raw_request_info
-        )
+        items = self._answered(super().completions, request, raw_request_info)
         async for item in counted_items(items, self.leaving):
             yield item
+
+    def _answered(
+        self, call: Call, request: Any, info: RawRequestInfo | None
+    ) -> AsyncGenerator[Any, None]:
+        if self.tracing is None:
+            return self._admitted(call(request, info), request, info)
+        return self._traced(self.tracing, call, request, info)
+
+    async def _traced(
+        self, tracing: Tracing, call: Call, request: Any, info: RawRequestInfo | None
+    ) -> AsyncGenerator[Any, None]:
+        headers = _headers(info)
+        traced = tracing.begin(headers)
+        others = {name: value for name, value in headers.items() if name not in CARRIED}
+        info = RawRequestInfo(headers={**others, **traced.headers})
+        error: BaseException | None = None
+        try:
+            async for item in self._admitted(call(request, info), request, info):
+                if isinstance(item, ErrorResponse):
+                    traced.answered(item.error.code, None)
+                yield item
+            traced.answered_whole()
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            traced.ended(current.get(), error)
 
     async def _admitted(
         self, items: AsyncGenerator[Any, None], request: Any, info: RawRequestInfo | None
@@ -53,18 +83,18 @@ class AdmittingEngine(VLLMEngine):
             async for item in items:
                 yield item
             return
-        headers = {name.lower(): value for name, value in (info.headers if info else {}).items()}
+        headers = _headers(info)
         try:
             check_headers(headers.items())
             ticket = self.gate.ticket(headers, _fields(request))
         except BadRequestError as error:
             yield as_error(bad_request(error.param, str(error), error.status))
             return
+        current.set(ticket)  # of this call's own context: Ray runs each in a task
         if ticket.refused_early():
             assert ticket.answer is not None
             yield as_error(ticket.answer)
             return
-        current.set(ticket)  # of this call's own context: Ray runs each in a task
         try:
             begun = False
             async for item in items:
@@ -89,6 +119,11 @@ def as_error(answer: Answer) -> ErrorResponse:
     """A refusal as Ray Serve LLM carries errors."""
     error = {**answer.body["error"], HEADERS: answer.headers}
     return ErrorResponse(error=ErrorInfo.model_validate(error))
+
+
+def _headers(info: RawRequestInfo | None) -> dict[str, str]:
+    """By their names in lower case."""
+    return {name.lower(): value for name, value in (info.headers if info else {}).items()}
 
 
 def _first(ticket: Ticket, item: Any) -> tuple[Any, bool]:

@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any
 
+from opentelemetry import trace
 from ray import serve
 from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_stats_enabled
 
@@ -38,6 +39,7 @@ with gc_paused():  # these import vLLM
     from replicas.engine import BrimfulEngine
     from replicas.leaving import LeavingMiddleware, LeavingTokens
     from replicas.timeline_link import TimelineLink
+    from replicas.tracing import Tracing, TracingMiddleware
 
 logger = logging.getLogger("ray.serve")
 LAST_WORDS_S = 0.5  # for the errors that streams end with, once the engine is dead
@@ -62,6 +64,7 @@ class BrimfulServer(LLMServer):
         assert settings.group is not None  # the app builder names it
         self._sla = settings.batching.sla
         self._admission_metrics = AdmissionMetrics()
+        self._tracing = self._trace()  # what is refused is not to get there
         self._gate = self._admit(settings)
         self._door = Door(Rules(settings.security), DoorMetrics().count)
         self._leaving = self.engine.leaving = LeavingTokens()
@@ -144,10 +147,24 @@ class BrimfulServer(LLMServer):
             _add_middleware_to_built_app(app, AdmissionMiddleware, gate=self._gate)
         else:
             _add_middleware_to_built_app(app, HeldMiddleware, client=self.engine._engine_client)
+        if self._tracing is not None:
+            _add_middleware_to_built_app(app, TracingMiddleware, tracing=self._tracing)
         _add_middleware_to_built_app(app, DoorMiddleware, door=self._door)
         _add_middleware_to_built_app(app, LeavingMiddleware, tokens=self._leaving)
         _add_middleware_to_built_app(app, DisconnectMiddleware)  # outside of all others
         return app
+
+    def _trace(self) -> Tracing | None:
+        """Spans of ours beside vLLM's; None where vLLM makes none."""
+        client = self.engine._engine_client
+        if client.observability_config.otlp_traces_endpoint is None:
+            return None
+        replica_id = serve.get_replica_context().replica_id.unique_id
+        tracer = trace.get_tracer("brimful")
+        tracing = Tracing(tracer, replica_id, lambda: self._link.recent_report())
+        tracing.watch(client)
+        self.engine.tracing = tracing
+        return tracing
 
     def _admit(self, settings: EngineSettings) -> Gate | None:
         """The gate that every request passes from now on; None where nobody is refused."""

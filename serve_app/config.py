@@ -15,6 +15,7 @@ from replicas.executor import Executor, backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings, slowed
 from serve_app.routing.settings import by_haproxy, parse_router, request_router_config
+from serve_app.tracing import tracing_problems
 
 SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
 SERVER = "replicas.server:BrimfulServer"
@@ -92,6 +93,10 @@ def ray_llm_config(
     security = security or Security()
     _check(rest, engine_kwargs, batching, where)
     _check_trust(rest, engine_kwargs, security, where)
+    runtime_env = _mapping(rest, "runtime_env", where)
+    given = _mapping(runtime_env, "env_vars", f"{where}.runtime_env")
+    if found := tracing_problems(engine_kwargs, given, where):
+        raise ConfigError(found)
     executor = executor_of({**entry, "engine_kwargs": engine_kwargs}, where)
     if found := backend_problems(engine_kwargs, executor, where):
         raise ConfigError(found)
@@ -124,8 +129,6 @@ def ray_llm_config(
             autoscaling = {**AUTOSCALING_DEFAULTS, **autoscaling, "policy": ours}
         deployment["autoscaling_config"] = autoscaling
     _route(entry, deployment, where)
-    runtime_env = _mapping(rest, "runtime_env", where)
-    given = _mapping(runtime_env, "env_vars", f"{where}.runtime_env")
     deployment.setdefault("graceful_shutdown_timeout_s", DRAIN_TIMEOUT_S)
     return {
         "callback_config": {"callback_class": MODEL_FILES},

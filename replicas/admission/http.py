@@ -52,6 +52,7 @@ class AdmissionMiddleware:
         except BadRequestError as error:
             await send_answer(bad_request(error.param, str(error), error.status), send)
             return
+        current.set(ticket)
         path = scope["path"].rstrip("/")
         if path.endswith(GENERATES) and ticket.refused_early():
             assert ticket.answer is not None
@@ -59,7 +60,6 @@ class AdmissionMiddleware:
             return
         echo = ticket.asked.name if ticket.asked.named and path.endswith(ECHOES) else None
         held = _HeldAnswer(ticket, send, echo)
-        current.set(ticket)
         try:
             await self._app(scope, receive, held.send)
             await held.flush()

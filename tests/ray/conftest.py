@@ -14,6 +14,7 @@ from ray.exceptions import RayError
 
 from benchmarks.live.cluster import LocalCluster, local_cluster, wait_reached
 from benchmarks.live.tiny_model import make_tiny_model
+from tests.collector import Collector, collecting
 from tests.ray.applications import application
 from tests.ray.control import replicas
 from tests.ray.emulated import KEY, KEYS, emulated_applications
@@ -32,14 +33,22 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-# HAProxy's three, fixed by default: a second cluster on this machine would not start.
-PORT, METRICS_PORT, STATS_PORT = free_ports(3)
+# HAProxy's three, fixed by default: a second cluster on this machine would not start. And spans go
+# to the last.
+PORT, METRICS_PORT, STATS_PORT, TRACES_PORT = free_ports(4)
 
 
 @pytest.fixture(scope="session")
 def model_path() -> Path:
     """A tiny random-weight Llama."""
     return make_tiny_model(REPO / ".cache" / "tiny-llama")
+
+
+@pytest.fixture(scope="session")
+def collector() -> Iterator[Collector]:
+    """Where the spans of ``overload`` go."""
+    with collecting(TRACES_PORT) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,10 @@ from openai import APIStatusError, AsyncOpenAI, RateLimitError
 
 from benchmarks.live.cluster import LocalCluster
 from controller.records import ReplicaReport
+from tests.collector import ENV as SPANS_BY_HTTP
+from tests.collector import Collector
 from tests.ray.applications import application
-from tests.ray.conftest import Deploy, base_url, wait_reported
+from tests.ray.conftest import TRACES_PORT, Deploy, base_url, wait_reported
 from tests.ray.control import metrics_text, replicas, until
 from tests.scrapes import ADMISSION, missing, wrong
 
@@ -45,14 +47,16 @@ def overloaded(model_path: Path, **user_config: Any) -> dict[str, Any]:
         "max_num_batched_tokens": 512,
         "max_model_len": 1024,
         "enable_prefix_caching": False,
+        "otlp_traces_endpoint": f"http://127.0.0.1:{TRACES_PORT}/v1/traces",
     }
+    app["args"]["llm_configs"][0]["runtime_env"]["env_vars"] |= SPANS_BY_HTTP
     if user_config:
         app["deployments"] = [{"name": SERVER, "user_config": user_config}]
     return app
 
 
 @pytest.fixture
-def overload(deploy: Deploy, model_path: Path) -> None:
+def overload(deploy: Deploy, model_path: Path, collector: Collector) -> None:
     """It is deployed, without a ``user_config``."""
     deploy(overloaded(model_path))
     wait_reported("overload", 1)
@@ -201,3 +205,21 @@ def engines(cluster: LocalCluster) -> set[int]:
 async def test_what_admission_did_is_exported() -> None:
     await until(f"metrics {ADMISSION}", lambda: not missing(metrics_text(), ADMISSION))
     assert wrong(metrics_text()) == []
+
+
+async def test_one_trace_leads_from_the_clients_header_to_vllms_span(
+    client: AsyncOpenAI, collector: Collector
+) -> None:
+    trace, clients = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    headers = {"traceparent": f"00-{trace}-{clients}-01"}
+    await complete(client, 3, extra_headers=headers, extra_body={"service_tier": "gold"})
+    await until("both spans", lambda: len(collector.of(trace)) == 2)
+    spans = collector.of(trace)
+    ours, vllms = spans["brimful.request"], spans["llm_request"]
+    assert (ours.parent, vllms.parent) == (clients, ours.id)
+    said = ours.attributes
+    assert (said["brimful.class"], said["brimful.admitted"]) == ("gold", True)
+    assert said["brimful.cap"] == SLOTS
+    assert said["brimful.replica"] in replicas("overload")
+    assert said["brimful.queue_s"] == vllms.attributes["gen_ai.latency.time_in_queue"]
+    assert "a river" not in str(list(spans.values()))

@@ -10,6 +10,7 @@ import ray
 import requests
 from openai import APIStatusError, AsyncOpenAI
 
+from tests.collector import Collector
 from tests.ray.conftest import Deploy, base_url
 from tests.ray.control import until
 from tests.ray.test_overload import overloaded
@@ -22,7 +23,7 @@ ROOT = base_url("overload").removesuffix("/v1")
 
 
 @pytest.fixture
-def keys(deploy: Deploy, model_path: Path, tmp_path: Path) -> Iterator[Path]:
+def keys(deploy: Deploy, model_path: Path, tmp_path: Path, collector: Collector) -> Iterator[Path]:
     """A file with the keys that the running replica goes by."""
     file = tmp_path / "keys"
     file.write_text(f"alice {ALICE}\nbob {BOB} classes=silver\n")

@@ -1,0 +1,212 @@
+"""A span of ours for each request: what was decided about it, between the client's span and vLLM's.
+
+vLLM traces where ``engine_kwargs.otlp_traces_endpoint`` names a collector, and so is it done here
+then, through the same provider, be it vLLM's or Ray Serve's. Elsewhere nothing of this runs.
+No attribute holds anything that a client sent but the name of a class that is configured.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from controller.records import ReplicaReport
+from replicas.admission.asgi import App, Message, Receive, Send
+from replicas.admission.gate import Ticket, current
+
+NAME = "brimful.request"
+CARRIED = ("traceparent", "tracestate")  # the headers in which W3C carries a trace
+REASON = b"x-brimful-reason"  # of an answer that is a refusal
+SERVER_ERROR = 500
+LEFT = (asyncio.CancelledError, GeneratorExit)  # what a request ends with whose client is gone
+
+
+class TracedRequest:
+    """One request's span.
+
+    Attributes:
+        headers: with which what comes next is its child.
+    """
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self.headers: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(self.headers, trace.set_span_in_context(span))
+        self.sampled = span.is_recording()
+        self._admitted = False
+        self._queue_s: float | None = None
+        self._first_token_s: float | None = None
+        self._status: int | None = None
+        self._reason: str | None = None
+        self._whole = False
+
+    def let_in(self) -> None:
+        """The engine gets a prompt of it."""
+        self._admitted = True
+
+    def started(self, stats: Any) -> None:
+        """A prompt of it has its first token; of several the slowest counts.
+
+        Args:
+            stats: vLLM's ``RequestStateStats``.
+        """
+        queue_s = stats.scheduled_ts - stats.queued_ts
+        self._queue_s = max(queue_s, self._queue_s or 0.0)
+        self._first_token_s = max(stats.first_token_latency, self._first_token_s or 0.0)
+
+    def answered(self, status: int, reason: str | None) -> None:
+        """Its answer has begun."""
+        self._status, self._reason = status, reason
+
+    def answered_whole(self) -> None:
+        """The last of its answer was sent."""
+        self._whole = True
+
+    def ended(self, ticket: Ticket | None, error: BaseException | None = None) -> None:
+        """It is over.
+
+        Args:
+            ticket: where admission is configured, and it got so far.
+            error: what ended it; None: it came to its end.
+        """
+        if not self.sampled:
+            return
+        if self._reason is None and ticket is not None and ticket.answer is not None:
+            self._reason = ticket.answer.reason
+        failed = error is not None and not isinstance(error, LEFT)
+        known: dict[str, Any] = {
+            "brimful.admitted": self._admitted,
+            "brimful.refused": self._reason,
+            "brimful.class": ticket and ticket.asked.name,
+            "brimful.predicted_wait_s": ticket and ticket.predicted_s,
+            "brimful.queue_s": self._queue_s,
+            "brimful.first_token_s": self._first_token_s,
+            "brimful.client_left": (not self._whole and not failed) or None,
+            "http.response.status_code": self._status,
+        }
+        self._span.set_attributes({k: value for k, value in known.items() if value is not None})
+        if failed or (self._status or 0) >= SERVER_ERROR:
+            self._span.set_status(Status(StatusCode.ERROR))
+        self._span.end()
+
+
+_traced: ContextVar[TracedRequest | None] = ContextVar("brimful_traced", default=None)
+
+
+class Tracing:
+    """One replica's spans.
+
+    Args:
+        report: the engine's last one; None where none is recent.
+    """
+
+    def __init__(
+        self, tracer: Tracer, replica_id: str, report: Callable[[], ReplicaReport | None]
+    ) -> None:
+        self._tracer, self._replica_id, self._report = tracer, replica_id, report
+
+    def begin(self, headers: Mapping[str, str]) -> TracedRequest:
+        """A request has come: a child of Ray Serve's span where it made one, else of the client's.
+
+        Args:
+            headers: by their names in lower case.
+        """
+        above = None
+        if not trace.get_current_span().get_span_context().is_valid:
+            carried = {name: headers[name] for name in CARRIED if name in headers}
+            above = TraceContextTextMapPropagator().extract(carried)
+        span = self._tracer.start_span(NAME, above, SpanKind.SERVER)
+        if span.is_recording():
+            span.set_attribute("brimful.replica", self._replica_id)
+            if report := self._report():
+                span.set_attributes(
+                    {
+                        "brimful.cap": report.max_running,
+                        "brimful.cap_set_by": report.reason,
+                        "brimful.running": report.running,
+                        "brimful.waiting": report.waiting,
+                        "brimful.enforced": report.enforced,
+                    }
+                )
+        traced = TracedRequest(span)
+        _traced.set(traced if traced.sampled else None)
+        return traced
+
+    def watch(self, client: Any) -> None:
+        """From now on, what this ``AsyncLLM`` says of a request's waiting is noted in its span."""
+        generate = client.generate
+
+        def traced(*args: Any, **options: Any) -> AsyncGenerator[Any, None]:
+            outputs = generate(*args, **options)
+            request = _traced.get()
+            return outputs if request is None else _noted(request, outputs)
+
+        client.generate = traced
+
+
+async def _noted(
+    request: TracedRequest, outputs: AsyncGenerator[Any, None]
+) -> AsyncGenerator[Any, None]:
+    request.let_in()
+    try:
+        async for output in outputs:
+            if output.metrics is not None:  # log_stats
+                request.started(output.metrics)
+            yield output
+            break
+        async for output in outputs:
+            yield output
+    finally:
+        await outputs.aclose()
+
+
+class TracingMiddleware:
+    """ASGI middleware, inside the door: who is turned away there is counted, and leaves no span."""
+
+    def __init__(self, app: App, tracing: Tracing) -> None:
+        self._app, self._tracing = app, tracing
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"]]
+        request = self._tracing.begin({k: v for k, v in headers if k in CARRIED})
+        others = [pair for pair in scope["headers"] if pair[0].decode("latin-1") not in CARRIED]
+        ours = [(name.encode(), value.encode()) for name, value in request.headers.items()]
+        scope["headers"] = [*others, *ours]
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                request.answered(message["status"], _reason(message.get("headers", ())))
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                request.answered_whole()
+
+        error: BaseException | None = None
+        try:
+            await self._app(scope, receive, noting)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            request.ended(current.get(), error)
+
+
+def _reason(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    return next((value.decode() for name, value in headers if name.lower() == REASON), None)
+
+
+def otlp_exporter() -> list[Any]:
+    """Ray Serve's spans to the same collector: RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH names this.
+
+    Where that is, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says.
+    """
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    return [BatchSpanProcessor(OTLPSpanExporter())]
