@@ -11,9 +11,8 @@ from dataclasses import replace
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
 from controller.models.histogram import HistogramCounter
-from controller.models.lengths import LengthRing
 from controller.models.step_time import StepFit, fit
-from controller.models.survival import OutputCounts
+from controller.models.survival import Ints
 from controller.policies.base import EMPTY_BATCH, ReadBatch
 from controller.policies.registry import make_step_half
 from controller.records import (
@@ -28,9 +27,10 @@ from controller.records import (
 )
 from controller.switch import Switches, is_on, merged
 from replicas.arrival_rate import ArrivalRate
+from replicas.seen_lengths import SeenLengths
 from replicas.step_sums import StepSums
 
-PROMPTS_KEPT = 256  # a mean to 6% where lengths spread as much as they are long
+PAPER = "paper"  # goes by the lengths of finished requests
 LOCAL = "local"  # the group and replica of an engine that has no controller
 
 
@@ -80,9 +80,7 @@ class Governor:
         self._sums = StepSums()
         # Two readers, the controller and the local fallback, each with its own window.
         self._read = {True: StepSums(), False: StepSums()}
-        self._lengths = LengthRing()
-        self._prompts = LengthRing(PROMPTS_KEPT)
-        self._outputs = OutputCounts()
+        self._seen = SeenLengths(live=config.policy != PAPER)
         self._fit = StepFit()
         self._itl = HistogramCounter()
         self._ttft = HistogramCounter()
@@ -101,8 +99,9 @@ class Governor:
         on = config.enforce and is_on(self._switches, self._group)
         model = fit(self._fit.stats()) or self._limits.model
         known = replace(self._limits, enforce=on, model=model)
-        half.receive(replace(known, outputs=tuple(map(float, self._outputs.counts))))
+        half.receive(replace(known, outputs=tuple(map(float, self._seen.outputs))))
         half.hold_to(self._itl_frac)
+        self._seen.live = config.policy != PAPER
         self.config, self._step_half, self._limits = config, half, known
 
     def before_step(
@@ -114,7 +113,7 @@ class Governor:
             read_batch: gives the requests that run and wait, for a policy that asks.
         """
         if now_s >= self._lease_until_s and now_s >= self._fallback_due_s:
-            self._decide_locally(state, now_s)
+            self._decide_locally(state, now_s, read_batch)
         asked = self._step_half.limits(state, read_batch, self._limits)
         self._bound[asked.reason or "pushed"] += 1
         if not self._limits.enforce:
@@ -178,8 +177,7 @@ class Governor:
     def arrived(self, prompt_tokens: int | None = None) -> None:
         """Count a request that came in, with its prompt where that is known."""
         self._arrivals += 1
-        if prompt_tokens is not None:
-            self._prompts.add(prompt_tokens, 0)
+        self._seen.arrived(prompt_tokens)
 
     def preempted(self) -> None:
         """Count a request that lost its KV blocks."""
@@ -200,12 +198,12 @@ class Governor:
     def finished(self, input_tokens: int, output_tokens: int) -> None:
         """Count a request that ran to its end, with its lengths in tokens."""
         self._finished += 1
-        self._lengths.add(input_tokens, output_tokens)
-        self._outputs.add(output_tokens)
+        self._seen.finished(input_tokens, output_tokens)
         self._step_half.finished(output_tokens)
 
     def aborted(self, output_tokens: int) -> None:
         """Count a request that was aborted after so many tokens."""
+        self._seen.aborted(output_tokens)
         self._step_half.aborted(output_tokens)
 
     def apply(self, limits: BatchLimits, now_s: float) -> None:
@@ -227,10 +225,12 @@ class Governor:
         self._limits = replace(limits, enforce=on)
         self._step_half.receive(self._limits)
 
-    def _decide_locally(self, state: EngineState, now_s: float) -> None:
+    def _decide_locally(self, state: EngineState, now_s: float, read_batch: ReadBatch) -> None:
         # One period, like the controller's: the policies' constants are per exchange.
         self._fallback_due_s = now_s + self.config.period_s
-        report = self._report(state, now_s, LOCAL, self._group, local=True)
+        running = read_batch().running if self._seen.live else EMPTY_BATCH.running
+        generated = running.outputs if len(running) == state.running else None
+        report = self.report(state, now_s, LOCAL, self._group, generated, local=True)
         self._take(self._fallback.exchange(report, self.config, now_s))
 
     def mode(self, now_s: float) -> Mode:
@@ -240,18 +240,22 @@ class Governor:
         return "fallback" if self._ever_leased else "local"
 
     def report(
-        self, state: EngineState, now_s: float, replica_id: str, group: str
+        self,
+        state: EngineState,
+        now_s: float,
+        replica_id: str,
+        group: str,
+        generated: Ints | None = None,
+        *,
+        local: bool = False,
     ) -> ReplicaReport:
         """All that this replica knows; starts a new window of recent steps.
 
         Args:
             state: what the engine holds now; it may have been idle since its last step.
+            generated: output tokens so far of those that run, shape (n,); None: not known.
+            local: it is for the local fallback, which has a window of its own.
         """
-        return self._report(state, now_s, replica_id, group, local=False)
-
-    def _report(
-        self, state: EngineState, now_s: float, replica_id: str, group: str, *, local: bool
-    ) -> ReplicaReport:
         if state.running == 0:  # an idle engine takes no step that would show it
             self._decoding = self._in_prefill = 0
         self._seq += 1
@@ -276,17 +280,17 @@ class Governor:
             preemptions=self._preemptions,
             arrival_rate_per_s=self._arrival_rate.per_s(self._arrivals, now_s),
             recent=recent,
-            lengths=self._lengths.moments(),
+            lengths=self._seen.moments(generated),
             steps=self._fit.stats(),
             itl=self._itl.snapshot(),
             ttft=self._ttft.snapshot(),
             overruled=self._overruled,
-            outputs=tuple(self._outputs.counts),
+            outputs=self._seen.outputs,
             model=self._step_half.model,
             bound_steps=BoundSteps(**self._bound),
             capacity_per_s=self._limits.capacity_per_s,
             capacity_error_frac=self._limits.capacity_error_frac,
-            prompts=self._prompts.moments(),
+            prompts=self._seen.prompts,
             sla_out_of_reach=self._limits.sla_out_of_reach,
             enforced=self.enforced,
             switches=self._switches,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine import EngineCoreOutputs
@@ -160,7 +161,8 @@ class DynamicBatchScheduler(AsyncScheduler):
         self.governor.hold_to(itl_frac)
         if limits is not None:
             self.governor.apply(from_wire(BatchLimits, limits), now_s)
-        report = self.governor.report(self._state(), now_s, replica_id, group)
+        generated = np.array([r.num_output_tokens for r in self.running], dtype=np.int64)
+        report = self.governor.report(self._state(), now_s, replica_id, group, generated)
         return to_wire(report) | {"prompt_backlog_tokens": prompt_backlog_tokens(self)}
 
     def configure(self, batching: dict[str, Any]) -> None:

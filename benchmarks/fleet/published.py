@@ -20,8 +20,8 @@ from controller.models.lengths import REQUESTS_KEPT, LengthMoments
 from controller.models.step_time import StepModel, StepStats
 from controller.records import EngineLimits, RecentSteps, ReplicaReport
 from replicas.autoscaling_stats import autoscaling_stats
-from replicas.governor import PROMPTS_KEPT
 from replicas.profile import StepProfile
+from replicas.seen_lengths import PROMPTS_KEPT
 
 RATE_WINDOW_S = 10.0  # arrivals are averaged over this, as the Governor does
 LEARN_EVERY_S = 30.0  # how often lengths are summed up anew

@@ -98,8 +98,8 @@ class BareEngine:
             budget -= chunk
         if chunks:
             n = len(chunks)
-            for _ in chunks:
-                self.governor.arrived()
+            for prompt in self._queue[1, :n]:
+                self.governor.arrived(int(prompt))
             self._running = np.concatenate([self._running, self._queue[:, :n]], axis=1)
             self._queue = np.concatenate([self._queue[:, n:], self._draw(n)], axis=1)
         return chunks
@@ -117,7 +117,8 @@ class BareEngine:
 
     def report(self, replica_id: str) -> ReplicaReport:
         """What it tells the controller."""
-        return self.governor.report(self.state, self.now_s, replica_id, "group")
+        generated = self._running[2]
+        return self.governor.report(self.state, self.now_s, replica_id, "group", generated)
 
     def apply(self, limits: BatchLimits) -> None:
         """Take the controller's limits."""

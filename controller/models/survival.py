@@ -56,10 +56,10 @@ def length_bin(tokens: int) -> int:
 
 _EDGES = np.array(EDGES)
 # S(x) = P(output > x) is known at x = edge - 1, where a bin begins.
-_AT = np.array([*(edge - 1 for edge in EDGES), 2 * LONGEST], dtype=float)
+AGES = np.array([*(edge - 1 for edge in EDGES), 2 * LONGEST], dtype=float)
 _SCALES = TYPICAL * 2.0 ** np.arange(-4, 5.5, 0.5)
 # By scale, its cumulated hazard over each bin, and the logarithm of the share that ends in it.
-_LAWS = np.array([SHAPE * np.diff(np.log1p(_AT / (SHAPE * scale))) for scale in _SCALES])
+_LAWS = np.array([SHAPE * np.diff(np.log1p(AGES / (SHAPE * scale))) for scale in _SCALES])
 _LOG_SHARES = np.log(-np.expm1(-_LAWS))
 _LOG_PRIOR = -((np.log(_SCALES / TYPICAL) / SPREAD) ** 2) / 2
 
@@ -246,7 +246,7 @@ class Survival:
         self._error = np.concatenate([[0.0], error.cumsum()])
 
         gone = int(np.searchsorted(self._hazard, -math.log(GONE)))
-        self.longest = max(int(_AT[min(gone, BINS)]), 1)
+        self.longest = max(int(AGES[min(gone, BINS)]), 1)
 
     def remaining(self) -> tuple[Floats, Floats]:
         """E[output - x | output > x] for answers of up to ``LONGEST`` tokens.
@@ -255,9 +255,9 @@ class Survival:
             x, ascending, and the tokens; shape (BINS,) both.
         """
         alive = np.exp(-self._hazard)
-        within = (alive[1:] + alive[:-1]) / 2 * np.diff(_AT)  # E[tokens of each bin]
+        within = (alive[1:] + alive[:-1]) / 2 * np.diff(AGES)  # E[tokens of each bin]
         beyond = within[::-1].cumsum()[::-1]
-        return _AT[:-1], beyond / np.maximum(alive[:-1], np.finfo(float).tiny)
+        return AGES[:-1], beyond / np.maximum(alive[:-1], np.finfo(float).tiny)
 
     def length_beyond(self, share: float) -> float:
         """n: of all tokens seen to be generated, ``share`` came after the n-th of their request.
@@ -268,11 +268,11 @@ class Survival:
         ended = seen.ended / np.maximum(seen.at_risk, np.finfo(float).tiny)
         alive = np.concatenate([[1.0], np.cumprod(1 - np.minimum(ended, 1.0))])
         alive[1:][seen.at_risk <= 0] = 0.0
-        within = (alive[1:] + alive[:-1]) / 2 * np.diff(_AT)
+        within = (alive[1:] + alive[:-1]) / 2 * np.diff(AGES)
         through = np.concatenate([[0.0], within.cumsum()])
-        return float(np.interp((1 - share) * through[-1], through, _AT))
+        return float(np.interp((1 - share) * through[-1], through, AGES))
 
     def by_token(self, longest: int) -> tuple[Floats, Floats]:
         """S and Var(log S) at every number of tokens from 0 to ``longest``."""
         every = np.arange(longest + 1)
-        return np.exp(-np.interp(every, _AT, self._hazard)), np.interp(every, _AT, self._error)
+        return np.exp(-np.interp(every, AGES, self._hazard)), np.interp(every, AGES, self._error)

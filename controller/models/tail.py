@@ -2,11 +2,12 @@
 
 import math
 from collections import deque
-from statistics import median
+from statistics import NormalDist, median
 
 # A percentile is measured over windows of steps, and the median of the last ones is believed: a
 # change of speed or of traffic spoils one of them, and is no noise.
 WINDOW_STEPS = 256
+FIRST_STEPS = 64  # tell the deviation of independent errors to a tenth
 BEYOND = 2.56  # steps of a window that are to be beyond the percentile, at least
 WINDOWS, KNOWN = 5, 3  # kept, and needed for a median: 40 s of 50 ms
 # Weight of the newest error in the level. A model is 50 steps behind a change too small to be told
@@ -22,6 +23,8 @@ class Tail:
 
     Attributes:
         frac: the percentile of duration / prediction - 1, from 0; None until it is known.
+        soon: what it is taken to be before that: the least of the windows so far; before the first
+            is full, as if errors were normal; None before ``FIRST_STEPS``.
         most: the largest error in all windows kept; None before the first is full.
     """
 
@@ -30,6 +33,7 @@ class Tail:
         # As computed, 1 - 0.99 is a little more than 0.01.
         self._n = max(WINDOW_STEPS, math.ceil(BEYOND / beyond - 1e-6))
         self._rank = self._n - 1 - int(beyond * self._n)
+        self._deviations = NormalDist().inv_cdf(percentile / 100)
         self._errors: list[float] = []
         self._largest = 0.0
         self._fracs: deque[float] = deque(maxlen=WINDOWS)
@@ -59,6 +63,15 @@ class Tail:
         self.most = max(self._mosts)
         if len(self._fracs) >= KNOWN:
             self.frac = median(self._fracs)
+
+    @property
+    def soon(self) -> float | None:
+        if self._fracs:
+            return min(self._fracs)
+        n = len(self._errors)
+        if n < FIRST_STEPS:
+            return None
+        return self._deviations * math.sqrt(sum(e * e for e in self._errors) / n)
 
 
 class Level:

@@ -48,6 +48,8 @@ ONCE = 64  # as many may start in one step: more would not get a chunk of it
 # Weight of the newest decision in the published cap: the last 10, 5 s. An engine's own model
 # remembers half of that, which is right for its next step, and makes a cap that trembles by 5%.
 STEADY = 0.1
+# ... and while fewer have ended than tell their lengths to 15%: what was believed before is worse.
+YOUNG, KNOWN_ENDS = 0.5, 50
 UNKNOWN_STEP_S = 0.05  # a guess that the first steps overrule; only its proportions matter
 
 
@@ -80,7 +82,7 @@ class AdaptiveStep:
     def model(self) -> StepModel | None:
         """The online step-time model, once it has seen some steps."""
         chunks = self._chunks
-        return chunks.model if chunks and chunks.steps >= MIN_STEPS else None
+        return chunks.published if chunks and chunks.steps >= MIN_STEPS else None
 
     def receive(self, pushed: BatchLimits) -> None:
         """Take over what the group knows: its step-time model, its output lengths."""
@@ -259,7 +261,8 @@ class AdaptivePolicy:
         b_min = self._config.max_running.min
         b_max = self._config.upper_bound(report.engine.max_num_seqs)
         by_memory = self._memory_batch(report, pool.lengths)
-        by_sla = self._steadied(report.replica_id, self._sla_batch(report, pool))
+        young = pool.lengths.n < KNOWN_ENDS
+        by_sla = self._steadied(report.replica_id, self._sla_batch(report, pool), young=young)
         cap = min(by_memory, by_sla)
         if not b_min < cap < b_max:
             return Decision(int(min(max(cap, b_min), b_max)), "bound")
@@ -282,10 +285,10 @@ class AdaptivePolicy:
             return math.inf
         return sla_batch(model, pool.lengths, held_itl_s(model, limit_s, report.itl_frac))
 
-    def _steadied(self, replica_id: str, batch: float) -> float:
+    def _steadied(self, replica_id: str, batch: float, *, young: bool) -> float:
         last = self._steady.get(replica_id, batch)
         if math.isfinite(batch) and math.isfinite(last):
-            batch = last + STEADY * (batch - last)
+            batch = last + (YOUNG if young else STEADY) * (batch - last)
         self._steady[replica_id] = batch
         return batch
 

@@ -1,8 +1,9 @@
 """The prefill chunk that the SLA leaves a step beside its decodes."""
 
 import math
+from dataclasses import replace
 
-from controller.capacity import held_itl_s, kept_itl_s, out_of_reach
+from controller.capacity import IN_REACH, held_itl_s, kept_itl_s, out_of_reach
 from controller.models.late_tokens import LateTokens
 from controller.models.lookahead import Forecast, leading
 from controller.models.margin import Margin
@@ -19,6 +20,7 @@ LEAST_ROOM_FRAC = 0.1
 # Step times are staircases, and chunks that follow each other stand on one stair: the last five
 # say how far the model is off there.
 STAIR = 0.2
+STILL_IN_REACH = 1.05 * IN_REACH
 FADE = 0.99  # ... as long as prompts come: what they took says less with each step without one
 
 
@@ -57,6 +59,16 @@ class ChunkSizer:
     def model(self) -> StepModel:
         """The step-time model it goes by now."""
         return self._time.model
+
+    @property
+    def published(self) -> StepModel:
+        """The same for cap and capacity, which do not wait until the tail is known for certain."""
+        model, soon = self.model, self._tail.soon
+        if self._tail.frac is not None or soon is None or model.tail_frac:
+            return model
+        # Nothing is given up for what one window has shown: it leaves D in reach.
+        most = self._limit_s / (STILL_IN_REACH * model.predict_s(1, 0, 0, 0)) - 1
+        return replace(model, tail_frac=max(min(soon, most), 0.0))
 
     @property
     def until_s(self) -> float:

@@ -68,7 +68,7 @@ def slow(c1: float, seq: int, replica_id: str = "r1") -> ReplicaReport:
 
 
 def test_the_published_cap_follows_by_a_tenth_a_report() -> None:
-    p, known = policy(50), pool(lengths=LENGTHS)
+    p, known = policy(50), pool(lengths=moments_of([(50, 100)] * 50))
     caps = [p.fleet(slow(c1, k), known, k / 2).max_running for k, c1 in enumerate([0.000311] * 2)]
     assert caps == [96, 96]  # 30 ms / 0.311
     # 30 ms / 1.24 are 24.2: a tenth of the way from 96.5, and another one.
@@ -105,3 +105,11 @@ def test_a_cap_on_or_past_a_bound_is_the_bounds(
 ) -> None:
     decided = policy(50, **bounds).fleet(slow(0.000311, 1), pool(lengths=LENGTHS), 0.0)
     assert (decided.max_running, decided.reason) == (cap, reason)
+
+
+def test_while_few_have_ended_it_follows_by_halves() -> None:
+    p = policy(50)
+    for ends, cap in ((49, 96), (49, 60), (50, 56)):  # to 24.2
+        known = pool(lengths=moments_of([(50, 100)] * ends))
+        c1 = 0.000311 if cap == 96 else 0.00124
+        assert p.fleet(slow(c1, 1), known, 0.0).max_running == cap

@@ -1,0 +1,59 @@
+"""What one replica has seen of its requests' lengths."""
+
+from controller.models.lengths import LengthMoments, LengthRing
+from controller.models.live_lengths import LiveLengths
+from controller.models.survival import Ints, OutputCounts
+
+PROMPTS_KEPT = 256  # a mean to 6% where lengths spread as much as they are long
+
+
+class SeenLengths:
+    """Told of every request that comes and ends.
+
+    Attributes:
+        live: whether moments are corrected by what those that run have shown; the paper's policies
+            go by finished requests.
+    """
+
+    def __init__(self, *, live: bool) -> None:
+        self.live = live
+        self._finished = LengthRing()
+        self._prompts = LengthRing(PROMPTS_KEPT)
+        self._outputs = OutputCounts()
+        self._live = LiveLengths()
+
+    def arrived(self, prompt_tokens: int | None) -> None:
+        """A request came, with its prompt where that is known."""
+        if prompt_tokens is not None:
+            self._prompts.add(prompt_tokens, 0)
+
+    def finished(self, input_tokens: int, output_tokens: int) -> None:
+        """A request ran to its end."""
+        self._finished.add(input_tokens, output_tokens)
+        self._outputs.add(output_tokens)
+        self._live.finished(output_tokens)
+
+    def aborted(self, output_tokens: int) -> None:
+        """A request was aborted after so many tokens."""
+        self._live.aborted(output_tokens)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Ends of the last finished requests by ``survival.EDGES``."""
+        return tuple(self._outputs.counts)
+
+    @property
+    def prompts(self) -> LengthMoments:
+        """Of the last prompts that came, tokens; outputs are counted as 0."""
+        return self._prompts.moments()
+
+    def moments(self, generated: Ints | None) -> LengthMoments:
+        """Of the last requests, tokens.
+
+        Args:
+            generated: output tokens so far of those that run, shape (n,); None where not known.
+        """
+        finished = self._finished.moments()
+        if generated is None or not self.live:
+            return finished
+        return self._live.corrected(finished, self.prompts, generated)

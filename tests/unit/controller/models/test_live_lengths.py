@@ -1,0 +1,101 @@
+"""Lengths of requests whose long ones have not ended yet."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.models.lengths import LengthMoments
+from controller.models.live_lengths import LiveLengths
+from controller.models.survival import Ints
+from tests.builders import moments_of
+
+STEPS, BATCH, MEAN = 400, 60, 450
+
+
+def young(lengths: Ints) -> tuple[LengthMoments, LengthMoments]:
+    """A full batch from the start on, a token a step: moments of the ended, and corrected."""
+    live, ended = LiveLengths(), []
+    queue = iter(lengths.tolist())
+    running = [[next(queue), 0] for _ in range(BATCH)]
+    for step in range(1, STEPS + 1):
+        for one in running:
+            one[1] += 1
+            if one[1] >= one[0]:
+                ended.append((100, one[0]))
+                live.finished(one[0])
+                one[:] = [next(queue), 0]
+        if step % 10 == 0:
+            known = moments_of(ended)
+            corrected = live.corrected(known, LengthMoments(), np.array([g for _, g in running]))
+    return known, corrected
+
+
+def test_answers_are_as_long_as_they_will_be_and_not_as_those_that_ended() -> None:
+    ended, corrected = [], []
+    for seed in range(20):
+        known, live = young(np.random.default_rng(seed).geometric(1 / MEAN, 2000))
+        ended.append(known.mean_output)
+        corrected.append(live.mean_output)
+        assert (live.n, live.input) == (known.n, known.input)
+    assert np.mean(ended) < 0.5 * MEAN
+    # Some 50 ended in each: 14% for one, 3% for the mean of twenty; and the tail is a belief.
+    assert np.mean(corrected) == pytest.approx(MEAN, rel=0.15)
+
+
+def test_answers_of_one_length_stay_so_when_the_first_few_have_ended() -> None:
+    lengths = np.full(2000, 390)
+    lengths[5:BATCH] = 395  # most of the first batch is about to end, nearly
+    known, live = young(lengths)
+    assert live.mean_output == pytest.approx(known.mean_output, rel=0.06)
+
+
+def test_prompts_are_those_that_came_where_they_are_more_than_have_ended() -> None:
+    ended = moments_of([(100, 50)] * 200)
+    came = moments_of([(300, 0)] * 201)
+    live = LiveLengths()
+    for _ in range(200):
+        live.finished(50)
+    none = np.array([], dtype=np.int64)
+    corrected = live.corrected(ended, came, none)
+    assert corrected.mean_input == 300
+    assert corrected.input_sq == 200 * 300**2
+    assert corrected.mean_output == pytest.approx(50, rel=0.03)
+    assert corrected.output_sq == pytest.approx(ended.output_sq, rel=0.1)
+    assert corrected.cross == pytest.approx(3 * ended.cross, rel=0.03)
+    fewer = live.corrected(ended, moments_of([(300, 0)] * 200), none)
+    assert (fewer.mean_input, fewer.input_sq) == (100, ended.input_sq)
+
+
+def test_before_one_has_ended_nothing_is_known() -> None:
+    live = LiveLengths()
+    live.aborted(7)
+    assert live.corrected(LengthMoments(), LengthMoments(), np.array([5, 9])) == LengthMoments()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**6)), max_size=5),
+            st.lists(st.integers(0, 10**6), max_size=3),
+            st.lists(st.integers(0, 10**6), max_size=5),
+        ),
+        min_size=1,
+        max_size=10,
+    )
+)
+def test_whatever_comes_moments_are_of_real_lengths(
+    looks: list[tuple[list[tuple[int, int]], list[int], list[int]]],
+) -> None:
+    live, ended = LiveLengths(), []
+    for finished, aborted, running in looks:
+        ended += finished
+        for _, tokens in finished:
+            live.finished(tokens)
+        for tokens in aborted:
+            live.aborted(tokens)
+        known = moments_of(ended)
+        found = live.corrected(known, LengthMoments(), np.array(running, dtype=np.int64))
+        assert found.n == known.n
+        assert found.output >= 0
+        assert found.output_sq * found.n >= found.output**2 * (1 - 1e-6)
