@@ -11,7 +11,8 @@ from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits, ngra
 
 @pytest.fixture
 def rig(tiny_llama):
-    return Rig(engine_config(tiny_llama, additional_config=batching()))
+    # The paper's policies go by the lengths of finished requests.
+    return Rig(engine_config(tiny_llama, additional_config=batching(policy="paper")))
 
 
 def test_the_report_of_a_small_run_has_every_number_right(rig):
@@ -51,6 +52,18 @@ def test_the_report_of_a_small_run_has_every_number_right(rig):
     assert (last.running, last.waiting, last.kv_used_tokens) == (0, 0, 0)
     assert (last.decoding, last.prefilling) == (0, 0)
     assert last.itl.n == (3 - 1) + (5 - 1) + (50 - 1)
+
+
+def test_lengths_count_the_tokens_of_those_that_still_run(tiny_llama):
+    rig = Rig(engine_config(tiny_llama, additional_config=batching()))
+    for k in range(20):
+        rig.add(f"short{k}", prompt=10, output=5)
+        rig.add(f"long{k}", prompt=10, output=200)
+    for _ in range(100):
+        rig.step()
+    lengths = rig.exchange().lengths
+    assert (lengths.n, lengths.mean_input) == (20, 10)
+    assert lengths.mean_output > 50  # a half of them has outlived 90
 
 
 def test_time_between_tokens_counts_the_prefill_that_shares_the_step(rig):
