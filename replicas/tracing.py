@@ -199,14 +199,3 @@ class TracingMiddleware:
 
 def _reason(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     return next((value.decode() for name, value in headers if name.lower() == REASON), None)
-
-
-def otlp_exporter() -> list[Any]:
-    """Ray Serve's spans to the same collector: RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH names this.
-
-    Where that is, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says.
-    """
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-    return [BatchSpanProcessor(OTLPSpanExporter())]

@@ -23,6 +23,8 @@ LIGHT = [
     "replicas.channel",
     "replicas.core_process",
     "replicas.executor",
+    "replicas.otlp",
+    "replicas.timeline_link",
     "replicas.settings",
     "replicas.startup",
     "replicas.profile_file",

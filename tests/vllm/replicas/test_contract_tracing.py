@@ -2,6 +2,7 @@
 
 import inspect
 
+import pytest
 from opentelemetry.sdk.trace import SpanProcessor
 from ray.serve._private import tracing_utils as rays
 from ray.serve._private.replica import Replica
@@ -13,7 +14,8 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.output_processor import OutputProcessor, RequestState
 from vllm.v1.metrics.stats import RequestStateStats
 
-from replicas.tracing import CARRIED, otlp_exporter
+from replicas.otlp import exporter
+from replicas.tracing import CARRIED
 
 
 def test_vllm_takes_its_parent_from_the_requests_headers() -> None:
@@ -50,9 +52,12 @@ def test_ray_serves_span_is_the_current_one_in_a_replica() -> None:
     assert "extract_propagated_context(" in inspect.getsource(Replica._tracing_context)
 
 
-def test_ray_serve_takes_our_exporter() -> None:
-    rays._validate_tracing_exporter(otlp_exporter)
-    (processor,) = made = otlp_exporter()
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_ray_serve_takes_our_exporter(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", protocol)
+    rays._validate_tracing_exporter(exporter)
+    (processor,) = made = exporter()
     rays._validate_tracing_exporter_processors(made)
     assert isinstance(processor, SpanProcessor)
+    assert f".{protocol.partition('/')[0]}." in type(processor.span_exporter).__module__
     processor.shutdown()
