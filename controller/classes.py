@@ -21,11 +21,21 @@ LONGEST_TIMEOUT_S = 86_400.0
 class ServiceClass(Block):
     """What one class of requests is promised."""
 
-    itl_ms: float | None = Field(None, gt=0, description="time between tokens, ms")
+    itl_ms: float | None = Field(
+        None,
+        gt=0,
+        description="time between tokens, ms; where classes differ in it, each step of `adaptive`"
+        " is sized for those that decode in it",
+    )
     ttft_ms: float | None = Field(
         None, gt=0, description="time to first token, ms: the deadline; None: queue_timeout_s is"
     )
-    percentile: float = Field(99.0, ge=50, lt=100, description="share of requests inside it, %")
+    percentile: float = Field(
+        99.0,
+        ge=50,
+        lt=100,
+        description="share inside it, %: of its requests by ttft_ms, and of their gaps by itl_ms",
+    )
     priority: int = Field(
         0,
         ge=-MOST_PRIORITY,

@@ -83,6 +83,7 @@ class StepLimits:
         may_pause_prefill: the budget may leave no block for prompts while others decode.
         reason: what bound the step, if the step half decided it; None: what bound the pushed cap.
         longest_chunk_tokens: of one prompt, at most; None: as the engine was started.
+        left_out: places of running requests that the step is not to compute.
     """
 
     max_running: int
@@ -90,6 +91,7 @@ class StepLimits:
     may_pause_prefill: bool = False
     reason: Reason | None = None
     longest_chunk_tokens: int | None = None
+    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +230,7 @@ R = TypeVar("R")
 def to_wire(record: Any) -> dict[str, Any]:
     """A record as a dict of primitives (msgpack, JSON)."""
     # As dataclasses.asdict, without its deep copies: a report is made in the engine's core loop.
-    values = ((f.name, getattr(record, f.name)) for f in fields(record))
-    return {name: _plain(value) for name, value in values}
+    return {f.name: _plain(getattr(record, f.name)) for f in fields(record)}
 
 
 def _plain(value: Any) -> Any:
@@ -283,9 +284,7 @@ def _check_numbers(value: Any, place: str) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
             _check_numbers(inner, f"{place}.{key}")
-    elif isinstance(value, list | tuple):
-        if _all_fine(value):
-            return
+    elif isinstance(value, list | tuple) and not _all_fine(value):
         for index, inner in enumerate(value):
             _check_numbers(inner, f"{place}[{index}]")
     elif isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):

@@ -130,3 +130,9 @@ def check_options(batching: BatchingConfig, scheduler: Any, *, leased: bool) -> 
     }
     if found := option_problems(batching, options, "engine", leased=leased):
         raise ConfigError(found)
+
+
+def cap_name(scheduler: Any) -> str:
+    """The attribute by which vLLM admits requests: later versions (0.31) have one for just that."""
+    later = "max_num_active_reqs"
+    return later if hasattr(scheduler, later) else "max_num_running_reqs"

@@ -1,8 +1,7 @@
 """The fast loop: what one replica may run in the next step, and what it measured. Pure.
 
 The scheduler asks before every step and tells after it; the channel brings limits and takes
-reports. When no limits came for a lease, the same control loop runs here on this replica's own
-reports (the local fallback), so that losing the controller costs the others' knowledge only.
+reports. Without limits for a lease, the same control loop runs here on this replica's own reports.
 """
 
 import math
@@ -14,6 +13,7 @@ from controller.models.histogram import HistogramCounter
 from controller.models.step_time import StepFit, fit
 from controller.models.survival import Ints
 from controller.policies.base import EMPTY_BATCH, ReadBatch
+from controller.policies.class_chunks import SampleByClass
 from controller.policies.registry import make_step_half
 from controller.records import (
     BatchLimits,
@@ -42,6 +42,7 @@ class Governor:
         engine: what the engine was started with.
         leased: whether a controller is expected; without one this replica decides for itself.
         group: whose switches are this replica's (``controller.switch``).
+        by_class: requests bring agreements of their own (``controller.agreements``).
 
     Raises:
         ConfigError: the configured bounds do not fit the engine.
@@ -55,12 +56,14 @@ class Governor:
         leased: bool,
         now_s: float,
         group: str = LOCAL,
+        by_class: bool = False,
     ) -> None:
         self.config = config
         self.engine = engine
         self._group = group
         self._switches: Switches = ()
-        self._step_half = make_step_half(config, engine)
+        self._by_class = by_class
+        self._step_half = make_step_half(config, engine, by_class=by_class)
         self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
         self._fallback = ControlLoop()
         self._fallback_due_s = now_s
@@ -82,8 +85,7 @@ class Governor:
         self._read = {True: StepSums(), False: StepSums()}
         self._seen = SeenLengths(live=config.policy != PAPER)
         self._fit = StepFit()
-        self._itl = HistogramCounter()
-        self._ttft = HistogramCounter()
+        self._itl, self._ttft = HistogramCounter(), HistogramCounter()
         self._late_itl = self._late_ttft = 0
         self._itl_frac = 1.0
 
@@ -95,7 +97,7 @@ class Governor:
         Raises:
             ConfigError: the bounds do not fit the engine; nothing was changed.
         """
-        half = make_step_half(config, self.engine)
+        half = make_step_half(config, self.engine, by_class=self._by_class)
         on = config.enforce and is_on(self._switches, self._group)
         model = fit(self._fit.stats()) or self._limits.model
         known = replace(self._limits, enforce=on, model=model)
@@ -141,7 +143,7 @@ class Governor:
             self._overruled += 1
         cap = min(max(asked.max_running, running, 1), self.engine.max_num_seqs)
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
-        floor = running * self.engine.tokens_per_decode + prefill
+        floor = (running - len(asked.left_out)) * self.engine.tokens_per_decode + prefill
         budget = min(max(asked.token_budget, floor), self.engine.max_num_batched_tokens)
         return replace(asked, max_running=cap, token_budget=budget)
 
@@ -150,26 +152,24 @@ class Governor:
         if not 0 <= sample.duration_s < math.inf:
             return
         self._decoding, self._in_prefill = sample.decodes, prefills
-        self._fit.add(
-            sample.decodes,
-            sample.kv_tokens,
-            sample.prefill_tokens,
-            sample.prefill_context,
-            sample.duration_s,
-        )
+        s = sample
+        self._fit.add(s.decodes, s.kv_tokens, s.prefill_tokens, s.prefill_context, s.duration_s)
         self._step_half.observe(sample)
         if sample.decodes:
             self._sums = self._sums.plus(sample, self.engine.tokens_per_decode)
-            self._took(sample.duration_s, sample.decodes, sample.late)
+            longer = sample.longer if isinstance(sample, SampleByClass) else ()
+            self._took(sample.duration_s, sample.decodes - len(longer), sample.late)
+            for _, gap_s in longer:  # late or not, they are counted with the step
+                self._took(gap_s, 1, 0)
 
     def _took(self, itl_s: float, tokens: int, late: int | None = None) -> None:
-        """Count tokens that came so long after the one before; ``late``: where delivery is paced.
+        """Count tokens that came so long after the one before; ``late``: where that is known.
 
         Those past the SLA are counted one by one: steps are held just below it, where a bin of the
         histogram would put every other one on the wrong side.
         """
         self._itl.add(itl_s, tokens)
-        if (sla := self.config.sla).delivery == "paced":
+        if late is not None or (sla := self.config.sla).delivery == "paced":
             self._late_itl += late or 0
         elif sla.itl_s is not None and itl_s > sla.itl_s:
             self._late_itl += tokens
@@ -184,16 +184,16 @@ class Governor:
         self._preemptions += 1
         self._step_half.preempted()
 
-    def resumed(self, gap_s: float) -> None:
+    def resumed(self, gap_s: float, number: int = 0) -> None:
         """Count the time between two tokens of a request that was preempted between them."""
         self._took(max(gap_s, 0.0), 1)
-        self._step_half.resumed(gap_s)
+        self._step_half.resumed(gap_s, number)
 
-    def first_token(self, ttft_s: float) -> None:
-        """Count a request's time to first token, seconds."""
+    def first_token(self, ttft_s: float, agreed_s: float | None = None) -> None:
+        """Count a request's time to first token, seconds; ``agreed_s``: its own, else the SLA's."""
         self._ttft.add(max(ttft_s, 0.0))
-        sla_ms = self.config.sla.ttft_ms
-        self._late_ttft += sla_ms is not None and ttft_s > sla_ms / 1000
+        sla_s = (self.config.sla.ttft_ms or math.inf) / 1000
+        self._late_ttft += ttft_s > (sla_s if agreed_s is None else agreed_s)
 
     def finished(self, input_tokens: int, output_tokens: int) -> None:
         """Count a request that ran to its end, with its lengths in tokens."""

@@ -48,3 +48,14 @@ class KvHolders:
             return len(blocks)
         # Blocks are shared from the first on.
         return len(blocks) - bisect_left(blocks, True, key=lambda block: block.ref_cnt < 2)
+
+
+def kv_tokens(scheduler: Any) -> int:
+    """How many tokens KV memory holds."""
+    # Groups of layers (sliding windows, state spaces) share one pool, and a token takes a block
+    # of each: vLLM's own count knows. It has the null block in; of one group, take the product.
+    counted: int | None = scheduler.cache_config.kv_cache_size_tokens
+    if len(scheduler.kv_cache_config.kv_cache_groups) > 1 and counted is not None:
+        return counted
+    blocks: int = scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1  # without the null block
+    return blocks * int(scheduler.block_size)

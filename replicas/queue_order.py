@@ -6,7 +6,7 @@ met. Serving those in time first keeps all but the overload inside the SLA.
 
 import heapq
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
 NEWEST_WEIGHT = 0.05  # of a step in the prefill rate: the last 20 steps
@@ -33,6 +33,7 @@ class StepAside:
 
     Args:
         ttft_s: the SLA's time to first token.
+        ttft_of: each request's own, where classes have theirs; None: it is ``ttft_s`` for all.
 
     Attributes:
         ttft_s: as given; infinite: nobody is late.
@@ -40,8 +41,9 @@ class StepAside:
         starts: requests that have started since the last late one was put first.
     """
 
-    def __init__(self, ttft_s: float) -> None:
+    def __init__(self, ttft_s: float, ttft_of: Callable[[Any], float] | None = None) -> None:
         self.ttft_s = ttft_s
+        self.ttft_of = ttft_of
         self._tokens_per_s = 0.0
         self.now_s = 0.0
         self.starts = 0
@@ -61,7 +63,8 @@ class StepAside:
         prefill_s = 0.0
         if self._tokens_per_s:
             prefill_s = (request.num_tokens - request.num_computed_tokens) / self._tokens_per_s
-        return self.now_s + prefill_s > request.arrival_time + self.ttft_s
+        ttft_s = self.ttft_s if self.ttft_of is None else self.ttft_of(request)
+        return self.now_s + prefill_s > request.arrival_time + ttft_s
 
 
 class Lane:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from vllm.v1.request import Request, RequestStatus
 
-from controller.models.requests import Requests, requests_of
+from controller.models.requests import Ints, Requests, requests_of
 
 # By name: not every vLLM from 0.25 on has each of them.
 RAN_TO_ITS_END = tuple(
@@ -15,15 +15,23 @@ RAN_TO_ITS_END = tuple(
 
 
 def numbers(
-    requests: Sequence[Request], computed: Sequence[int], shared: Sequence[int] | None
+    requests: Sequence[Request],
+    computed: Sequence[int],
+    shared: Sequence[int] | None,
+    of: Ints | None = None,
 ) -> Requests:
-    """Numbers of requests, in order. For hundreds, every step: vLLM's properties cost too much."""
+    """Numbers of requests, in order. For hundreds, every step: vLLM's properties cost too much.
+
+    Args:
+        of: the number of each one's agreement; None: all have the same one.
+    """
     return requests_of(
         computed,
         [r.num_prompt_tokens for r in requests],
         [len(r._output_token_ids) for r in requests],
         [r.max_tokens for r in requests],
         shared,
+        of,
     )
 
 

@@ -20,15 +20,17 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
+from controller.agreements import differ, of_sla
 from controller.config import parse_batching
 from controller.models.pace import Leads
 from controller.models.requests import Requests
 from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from replicas import channel
-from replicas.engine_options import check_options
+from replicas.by_class import ByClass
+from replicas.engine_options import cap_name, check_options
 from replicas.governor import LOCAL, Governor
-from replicas.kv_holders import KvHolders
+from replicas.kv_holders import KvHolders, kv_tokens
 from replicas.pacing import pacing_of
 from replicas.prefix_sharing import PrefixSharing
 from replicas.prompt_chunks import PromptChunks, decodes_first
@@ -37,12 +39,6 @@ from replicas.settings import parse_settings
 from replicas.start_order import may_start, prompt_backlog_tokens
 from replicas.step_sample import step_sample
 from replicas.waiting_queues import order_waiting, step_aside
-
-
-def cap_name(scheduler: AsyncScheduler) -> str:
-    """The attribute by which vLLM admits requests: later versions (0.31) have one for just that."""
-    later = "max_num_active_reqs"
-    return later if hasattr(scheduler, later) else "max_num_running_reqs"
 
 
 class DynamicBatchScheduler(AsyncScheduler):
@@ -63,19 +59,20 @@ class DynamicBatchScheduler(AsyncScheduler):
             self._update_after_schedule = plain._update_after_schedule
             self._update_request_with_output = plain._update_request_with_output
         settings = parse_settings(self.vllm_config.additional_config)
-        check_options(settings.batching, self, leased=settings.leased)
+        check_options(settings.checked, self, leased=settings.leased)
         self._cap_name = cap_name(self)
         self._block_pool = self.kv_cache_manager.block_pool
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
         self._prefixes = PrefixSharing(self.kv_cache_manager, self.block_size)
         self._holders = KvHolders(self.kv_cache_manager)
         self._chunks = PromptChunks(self)
+        self._classes = ByClass(of_sla(settings.batching.sla), on=differ(settings.live.classes))
         self.governor = Governor(
             settings.batching,
             EngineLimits(
                 max_num_seqs=getattr(self, self._cap_name),
                 max_num_batched_tokens=self.max_num_scheduled_tokens,
-                kv_tokens=self._kv_tokens(),
+                kv_tokens=kv_tokens(self),
                 block_tokens=self.block_size,
                 tokens_per_decode=1 + self.num_spec_tokens,
                 long_prompt_tokens=self._chunks.threshold,
@@ -85,11 +82,12 @@ class DynamicBatchScheduler(AsyncScheduler):
             leased=settings.leased,
             now_s=self.now_s(),
             group=settings.group or LOCAL,
+            by_class=self._classes.on,
         )
         self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
         self._batch: Requests | None = None  # of this step, where the policy asked for it
         self._last_output_s, self._was_busy = 0.0, False
-        self._aside = step_aside(self, None, settings.batching)
+        self._aside = step_aside(self, None, settings.batching, self._classes.ttft_of)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
         self._resetting = False
@@ -108,7 +106,8 @@ class DynamicBatchScheduler(AsyncScheduler):
         if self._aside:
             order_waiting(self, self._aside, apart=self.governor.enforced)
         self._set_limits()
-        output = super().schedule(*args, **kwargs)
+        with self._classes.apart(self, self._cap_name):
+            output = super().schedule(*args, **kwargs)
         self._scheduled.append((output, self.now_s()))
         return output
 
@@ -123,6 +122,7 @@ class DynamicBatchScheduler(AsyncScheduler):
         if request.request_id not in self.requests:  # else: more input for one that is here
             self.governor.arrived(request.num_prompt_tokens)
             self._awaits_first_token[request.request_id] = request.arrival_time
+            self._classes.come(request)
         super().add_request(request)
 
     def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -131,6 +131,7 @@ class DynamicBatchScheduler(AsyncScheduler):
             if request.num_output_tokens:  # of one that was preempted twice, the token before both
                 before = self._last_output_s, request.num_output_tokens
                 self._lost.setdefault(request.request_id, before)
+        self._classes.lost(request.request_id)
         if self._pacing:
             self._pacing.leave(request.request_id)
         super()._preempt_request(request, *args, **kwargs)
@@ -151,6 +152,7 @@ class DynamicBatchScheduler(AsyncScheduler):
             self._awaits_first_token.pop(request.request_id, None)
         if request.status not in RAN_TO_ITS_END:  # else its last token is yet to be measured
             self._lost.pop(request.request_id, None)
+        self._classes.gone(request.request_id)
         if self._pacing:
             self._pacing.gone(request.request_id)
         return super()._free_request(request, *args, **kwargs)
@@ -169,16 +171,8 @@ class DynamicBatchScheduler(AsyncScheduler):
         """Go by another batching block from the next step on (``Governor.configure``)."""
         check_options(config := parse_batching(batching), self, leased=True)
         self.governor.configure(config)
-        self._aside = step_aside(self, self._aside, config)
+        self._aside = step_aside(self, self._aside, config, self._classes.ttft_of)
         self._pacing = pacing_of(config, self._pacing)
-
-    def _kv_tokens(self) -> int:
-        # Groups of layers (sliding windows, state spaces) share one pool, and a token takes a block
-        # of each: vLLM's own count knows. It has the null block in; of one group, take the product.
-        counted = self.cache_config.kv_cache_size_tokens
-        if len(self.kv_cache_config.kv_cache_groups) > 1 and counted is not None:
-            return counted
-        return self._kv_blocks * self.block_size
 
     def _state(self) -> EngineState:
         running, waiting = self.get_request_counts()
@@ -199,9 +193,14 @@ class DynamicBatchScheduler(AsyncScheduler):
         used = self._used_blocks() - elsewhere
         if self._prefixes.enabled and used * self.block_size < sum(computed):
             shared = self._prefixes.shared(self.running)
-        self._batch = numbers(self.running, computed, shared)
+        self._batch = numbers(self.running, computed, shared, self._classes.numbers(self.running))
         return Batch(
-            self._batch, self._first_waiting, self._in_tokens(elsewhere), self._read_leads()
+            self._batch,
+            self._first_waiting,
+            self._in_tokens(elsewhere),
+            self._read_leads(),
+            self._classes.agreements,
+            self._classes.waited_s(self.running, self._scheduled, self.now_s(), self._last_step_s),
         )
 
     def _read_leads(self) -> Leads | None:
@@ -219,7 +218,7 @@ class DynamicBatchScheduler(AsyncScheduler):
             for index, request in enumerate(first):
                 if not computed[index]:
                     computed[index], shared[index] = self._prefixes.found(request)
-        return numbers(first, computed, shared)
+        return numbers(first, computed, shared, self._classes.numbers(first))
 
     def _set_limits(self) -> None:
         limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)
@@ -229,6 +228,8 @@ class DynamicBatchScheduler(AsyncScheduler):
         setattr(self, self._cap_name, cap)
         self.max_num_scheduled_tokens = limits.token_budget
         self._chunks.limit(limits.longest_chunk_tokens)
+        if limits.left_out:
+            self._classes.leave_out([self.running[k] for k in limits.left_out])
         batch, self._batch = self._batch, None
         engine = self.governor.engine
         if batch is not None and limits.token_budget < engine.max_num_batched_tokens:
@@ -247,6 +248,7 @@ class DynamicBatchScheduler(AsyncScheduler):
         if self._pacing:
             sample = replace(sample, late=self._pacing.stepped(now_s))
             self._pacing.check(self.running, always=self.num_spec_tokens > 0)
+        sample = self._classes.measured(sample, done, prefilled, now_s)
         self.governor.after_step(sample, len(prefilled))
         if self._aside:
             starts = len(done.scheduled_new_reqs)
@@ -273,7 +275,7 @@ class DynamicBatchScheduler(AsyncScheduler):
             if request is None or request.num_output_tokens:  # None: it ended with its first
                 arrival_s = self._awaits_first_token.pop(req_id, None)
                 if arrival_s is not None:
-                    self.governor.first_token(wall_s - arrival_s)
+                    self.governor.first_token(wall_s - arrival_s, self._classes.ttft_s(req_id))
                     # One that is done may still hold blocks for a connector.
                     if self._pacing and request is not None and not request.is_finished():
                         self._pacing.first_token(req_id, wall_s - arrival_s, self._last_output_s)
@@ -290,7 +292,7 @@ class DynamicBatchScheduler(AsyncScheduler):
                 self._lost[req_id] = now_s, request.num_output_tokens
                 continue
             del self._lost[req_id]
-            self.governor.resumed(now_s - since_s)
+            self.governor.resumed(now_s - since_s, self._classes.number(req_id))
             if self._pacing and request is not None:
                 self._pacing.enter(req_id, request.num_output_tokens)
 

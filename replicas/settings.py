@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
+from controller.agreements import differ
 from controller.classes import (
     AdmissionConfig,
     ServiceClass,
@@ -51,6 +52,15 @@ class EngineSettings(Block):
     executor: Executor | None = Field(
         None, description="where the model runs; None: as the engine was started"
     )
+
+    @property
+    def checked(self) -> BatchingConfig:
+        """What the engine's options have to suit: prompts are cut for a class's ITL, too."""
+        itl_ms = min((c.itl_ms for c in (self.classes or {}).values() if c.itl_ms), default=None)
+        sla = self.batching.sla
+        if sla.itl_ms is not None or not differ(self.live.classes):
+            return self.batching
+        return self.batching.model_copy(update={"sla": sla.model_copy(update={"itl_ms": itl_ms})})
 
     @property
     def live(self) -> "Live":

@@ -3,7 +3,7 @@
 import heapq
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from vllm.v1.core.sched.request_queue import (
@@ -146,23 +146,27 @@ QUEUES: dict[str, Any] = {"fcfs": AsideFcfs, "priority": AsidePriority}
 
 
 def step_aside(
-    scheduler: Any, aside: StepAside | None, batching: BatchingConfig
+    scheduler: Any,
+    aside: StepAside | None,
+    batching: BatchingConfig,
+    ttft_of: Callable[[Any], float] | None = None,
 ) -> StepAside | None:
     """Have late requests step aside as ``batching`` says; who waits already keeps its place.
 
     Args:
         aside: what judged them so far; None: nobody stepped aside.
+        ttft_of: each request's own time to first token, where classes have theirs.
     """
     ttft_ms = batching.sla.ttft_ms
-    wanted = batching.steps_aside and batching.enforce and ttft_ms
+    wanted = batching.steps_aside and batching.enforce and (ttft_ms or ttft_of)
     ttft_s = ttft_ms / 1000 if wanted and ttft_ms else math.inf
     if batching.sla.delivery == "paced":
         ttft_s *= LATE_FRAC  # one that starts any later brings no lead along to lend
     if aside is not None:
         scheduler.waiting.restore()
-        aside.ttft_s = ttft_s
+        aside.ttft_s, aside.ttft_of = ttft_s, ttft_of if wanted else None
     elif wanted:
-        aside = StepAside(ttft_s)
+        aside = StepAside(ttft_s, ttft_of)
         queue = QUEUES[scheduler.policy.value](aside)
         for request in scheduler.waiting:
             queue.add_request(request)

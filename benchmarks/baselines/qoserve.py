@@ -103,12 +103,16 @@ class Qoserve(Unmoved):
 
     def _due_s(self, some: Columns) -> Floats:
         weight_s = self._options.ms_per_token / 1000
-        due: Floats = some.arrival_s + self._ttft_s + weight_s * some.left
+        due: Floats = some.arrival_s + self._agreed_s(some) + weight_s * some.left
         return due
+
+    def _agreed_s(self, some: Columns) -> Floats | float:
+        """The time to first token of each, where classes have their own."""
+        return self._ttft_s if some.ttft_s is None else some.ttft_s
 
     def _relegate(self, seen: Seen, waiting: Columns) -> None:
         needs_s = waiting.left / self._throughput
-        late = seen.now_s + needs_s > waiting.arrival_s + self._ttft_s
+        late = seen.now_s + needs_s > waiting.arrival_s + self._agreed_s(waiting)
         late &= waiting.generated == 0  # a preempted one had its first token
         here = set(waiting.ids)
         self._relegated &= here
@@ -131,15 +135,16 @@ class Qoserve(Unmoved):
 
     def _slack_s(self, seen: Seen) -> float:
         """Seconds until the first of the decodes is late; infinite where nobody decodes."""
-        itl_s, running = self._known.itl_s, seen.running
+        running = seen.running
+        agreed_s = self._known.itl_s if running.itl_s is None else running.itl_s
         mask = running.decoding
-        if itl_s is None or not mask.any():
+        if agreed_s is None or not mask.any():
             return math.inf
-        itl_s *= self._options.itl_frac
+        itl_s = agreed_s * self._options.itl_frac
         if self._options.slack == "gaps":
             due_s = running.last_token_s + itl_s
         else:
-            begin_s = np.fmax(running.arrival_s + self._ttft_s, running.first_token_s)
+            begin_s = np.fmax(running.arrival_s + self._agreed_s(running), running.first_token_s)
             due_s = begin_s + itl_s * running.generated
         # A step ahead, the token before may not be back yet: NaN, and the others count.
         least_s = float(np.fmin.reduce(due_s[mask])) - seen.now_s

@@ -30,6 +30,7 @@ class Columns:
         prompt, generated: tokens.
         allowed: tokens that it may generate in all (``max_tokens``).
         arrival_s, first_token_s, last_token_s: on the engine's clock; NaN before there was one.
+        itl_s, ttft_s: what each was promised; None: all have the SLA's.
     """
 
     ids: tuple[str, ...]
@@ -40,6 +41,8 @@ class Columns:
     arrival_s: Floats
     first_token_s: Floats
     last_token_s: Floats
+    itl_s: Floats | None = None
+    ttft_s: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -56,6 +59,8 @@ class Columns:
             self.arrival_s[one],
             self.first_token_s[one],
             self.last_token_s[one],
+            None if self.itl_s is None else self.itl_s[one],
+            None if self.ttft_s is None else self.ttft_s[one],
         )
 
     @staticmethod

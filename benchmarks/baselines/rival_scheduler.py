@@ -10,7 +10,7 @@ from vllm.v1.core.sched.request_queue import FCFSRequestQueue
 from vllm.v1.request import Request
 
 from benchmarks.baselines.registry import make_rival
-from benchmarks.baselines.rival import Columns, Known, Moves, Seen, kept
+from benchmarks.baselines.rival import Columns, Floats, Known, Moves, Seen, kept
 from benchmarks.virtual.rival_options import RivalOptions
 from benchmarks.virtual.scheduler import VirtualScheduler
 from replicas.profile import StepProfile
@@ -96,7 +96,15 @@ class RivalScheduler(VirtualScheduler):
             np.array([r.arrival_time for r in some], dtype=float),
             times[:, 0],
             times[:, 1],
+            *self._promised(some),
         )
+
+    def _promised(self, some: list[Request]) -> tuple[Floats | None, Floats | None]:
+        if not self._classes.on:
+            return None, None
+        known = self._classes.agreements
+        each = [known[self._classes.number(r.request_id)] for r in some]
+        return np.array([a.itl_s for a in each]), np.array([a.ttft_s for a in each])
 
     def _measure(self, done: SchedulerOutput) -> None:
         since_s = self._last_output_s if self._was_busy else None

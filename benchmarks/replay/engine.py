@@ -110,7 +110,9 @@ class _Engine:
         block_size = plan.engine.block_size
         self._kv_tokens = ground.profile.kv_tokens // block_size * block_size
         self._context = max_model_len(all_requests, plan.engine, self._kv_tokens)
-        self._make_request = RequestMaker(plan, self._context, ground.shared_prefix_tokens)
+        self._make_request = RequestMaker(
+            plan, self._context, ground.shared_prefix_tokens, ground.classes
+        )
         cls, own = scheduler_of(plan, ground, counted)
         self._watch: Watch | None = own.get("watch")
         self._scheduler = make_scheduler(
@@ -119,6 +121,7 @@ class _Engine:
             kv_tokens=self._kv_tokens,
             max_model_len=self._context,
             by_priority=any(r.priority for r in all_requests),
+            classes=ground.classes,
             clock=self._clock,
             **own,
         )

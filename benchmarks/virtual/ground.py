@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from benchmarks.workloads.requests import Request
+from controller.classes import ServiceClasses
 from replicas.profile import StepProfile
 
 
@@ -20,6 +21,7 @@ class Ground:
             Scheduling a step ahead hides it behind the step that runs, as far as it is shorter.
             ``static``, which stands for vLLM by itself, is not charged.
         grammar_s: every request waits so long for its grammar; None: none has one.
+        classes: what requests are promised that ask for one (``Request.service``).
     """
 
     profile: StepProfile
@@ -29,3 +31,4 @@ class Ground:
     warm_up: tuple[Request, ...] = ()
     charge_own_code: bool = False
     grammar_s: float | None = None
+    classes: ServiceClasses | None = None

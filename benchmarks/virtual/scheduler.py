@@ -30,6 +30,8 @@ from benchmarks.virtual.plan import Plan, Speculation
 from benchmarks.virtual.state_layers import state_group
 from benchmarks.virtual.watch import TIMED, Watch, timed
 from benchmarks.workloads.requests import Request
+from controller.agreements import KEY, of_class
+from controller.classes import ServiceClasses
 from controller.records import EngineState
 from replicas.scheduler import DynamicBatchScheduler
 
@@ -172,6 +174,7 @@ def make_scheduler(
     kv_tokens: int,
     max_model_len: int,
     by_priority: bool,
+    classes: ServiceClasses | None = None,
     **own: Any,
 ) -> VirtualScheduler:
     """A scheduler as EngineCore makes it, with KV memory of ``kv_tokens`` in whole blocks.
@@ -179,7 +182,7 @@ def make_scheduler(
     Args:
         own: what the class takes beside vLLM's own arguments.
     """
-    config = _config(plan, max_model_len, by_priority)
+    config = _config(plan, max_model_len, by_priority, classes)
     block_size = plan.engine.block_size
     config.cache_config.num_gpu_blocks = blocks = kv_tokens // block_size + 1  # and the null block
     spec = FullAttentionSpec(
@@ -198,7 +201,12 @@ def make_scheduler(
     )
 
 
-def _config(plan: Plan, max_model_len: int, by_priority: bool) -> VllmConfig:
+def _config(
+    plan: Plan, max_model_len: int, by_priority: bool, classes: ServiceClasses | None
+) -> VllmConfig:
+    own: dict[str, Any] = {"batching": plan.batching.model_dump(), "leased": True}
+    if classes is not None:
+        own["classes"] = classes.to_wire()
     options = plan.engine.model_dump()
     ahead = options.pop("async_scheduling")
     options["scheduling_policy"] = options["scheduling_policy"] or (
@@ -213,7 +221,7 @@ def _config(plan: Plan, max_model_len: int, by_priority: bool) -> VllmConfig:
             max_model_len=max_model_len,
             enforce_eager=True,
             async_scheduling=False,
-            additional_config={"brimful": {"batching": plan.batching.model_dump(), "leased": True}},
+            additional_config={"brimful": own},
             speculative_config=_speculative(plan),
             **options,
         ).create_engine_config()
@@ -236,7 +244,15 @@ def _speculative(plan: Plan) -> dict[str, Any] | None:
 class RequestMaker:
     """Makes the engine's requests: no prompt is another's, but for a shared prefix."""
 
-    def __init__(self, plan: Plan, max_model_len: int, shared_prefix_tokens: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        max_model_len: int,
+        shared_prefix_tokens: int,
+        classes: ServiceClasses | None = None,
+    ) -> None:
+        known = {} if classes is None else classes.by_name
+        self._told = {name: {KEY: of_class(one).to_wire()} for name, one in known.items()}
         self._max_model_len = max_model_len
         self._shared = shared_prefix_tokens
         self._hasher = None
@@ -258,7 +274,11 @@ class RequestMaker:
         return EngineRequest(
             str(number),
             prompt,
-            SamplingParams(max_tokens=max(allowed, 1), stop_token_ids=[END]),
+            SamplingParams(
+                max_tokens=max(allowed, 1),
+                stop_token_ids=[END],
+                extra_args=self._told.get(request.service) if request.service else None,
+            ),
             None,
             arrival_time=arrival_s,
             priority=request.priority,

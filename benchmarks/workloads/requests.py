@@ -14,6 +14,7 @@ class Request:
         output_tokens: how many it will generate; no policy but the clairvoyant one may know.
         max_tokens: what its client allowed; None: as much as the context has room for.
         priority: lower is served first; priorities are on where any is not 0.
+        service: the class it asks for, of ``Ground.classes``; None: none.
     """
 
     arrival_s: float
@@ -21,6 +22,7 @@ class Request:
     output_tokens: int
     max_tokens: int | None = None
     priority: int = 0
+    service: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ class Requests:
         outputs: output tokens so far.
         allowed: how many more tokens it may generate.
         shared: tokens at its beginning whose KV another request holds as well.
+        numbers: of the agreement of each (``controller.agreements``); None: all have the same one.
     """
 
     computed: Ints
@@ -26,9 +27,15 @@ class Requests:
     outputs: Ints
     allowed: Ints
     shared: Ints
+    numbers: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def kinds(self) -> Ints:
+        """The number of each one's agreement."""
+        return np.zeros(len(self), dtype=np.int64) if self.numbers is None else self.numbers
 
     @property
     def held(self) -> int:
@@ -47,6 +54,7 @@ class Requests:
             self.outputs[mask],
             self.allowed[mask],
             self.shared[mask],
+            None if self.numbers is None else self.numbers[mask],
         )
 
     def first(self, n: int) -> "Requests":
@@ -57,6 +65,7 @@ class Requests:
             self.outputs[:n],
             self.allowed[:n],
             self.shared[:n],
+            None if self.numbers is None else self.numbers[:n],
         )
 
 
@@ -66,9 +75,10 @@ def requests_of(
     outputs: Sequence[int],
     most: Sequence[int],
     shared: Sequence[int] | None = None,
+    numbers: Ints | None = None,
 ) -> Requests:
     """From a list each of computed tokens, prompt tokens, outputs, the most outputs allowed, and
-    tokens shared with others; None: nothing is."""
+    tokens shared with others (None: nothing is), and the number of its agreement."""
     generated = np.array(outputs, dtype=np.int64)
     return Requests(
         np.array(computed, dtype=np.int64),
@@ -76,4 +86,5 @@ def requests_of(
         generated,
         np.array(most, dtype=np.int64) - generated,
         np.zeros_like(generated) if shared is None else np.array(shared, dtype=np.int64),
+        numbers,
     )

@@ -111,7 +111,7 @@ class AdaptiveStep:
         if self._applied:
             self._admission.preempted()
 
-    def resumed(self, gap_s: float) -> None:
+    def resumed(self, gap_s: float, number: int = 0) -> None:
         if self._chunks and self._applied:
             self._chunks.resumed(gap_s)
 

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.agreements import Agreement
 from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
 from controller.models.pace import Leads
@@ -67,12 +71,17 @@ class Batch:
         held_elsewhere_tokens: KV memory of requests that do not run: loads under way, sessions that
             wait for their next input, ended requests that a connector still reads. Of one that may
             start it is ``shared``, too.
+        leads: where delivery is paced.
+        agreements: by their numbers, which requests have; empty where nobody goes by them.
+        waited_s: since the last token of each running one, when the step begins; with agreements.
     """
 
     running: Requests
     waiting: Callable[[int], Requests]
     held_elsewhere_tokens: int = 0
     leads: Leads | None = None
+    agreements: tuple[Agreement, ...] = ()
+    waited_s: NDArray[np.float64] | None = None
 
 
 _NONE = requests_of([], [], [], [])
@@ -117,8 +126,12 @@ class StepHalf(Protocol):
         """A request lost its KV blocks."""
         ...
 
-    def resumed(self, gap_s: float) -> None:
-        """A preempted request has its next token, so long after the one before."""
+    def resumed(self, gap_s: float, number: int = 0) -> None:
+        """A preempted request has its next token, so long after the one before.
+
+        Args:
+            number: of its agreement, where requests have one of their own.
+        """
         ...
 
     def hold_to(self, itl_frac: float) -> None:
@@ -152,7 +165,7 @@ class ApplyPushed:
     def preempted(self) -> None:
         """Nothing to learn."""
 
-    def resumed(self, gap_s: float) -> None:
+    def resumed(self, gap_s: float, number: int = 0) -> None:
         """Nothing to learn."""
 
     def hold_to(self, itl_frac: float) -> None:

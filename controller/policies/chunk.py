@@ -37,15 +37,22 @@ class ChunkSizer:
         percentile: of the gaps between tokens, this many % are to be within D.
         prefill_floor: the share of steps that compute prompts where D leaves them no room: after
             1 / ``prefill_floor`` steps without any, one takes up to D longer than its decodes.
+        time: the step-time model, where several share one; None: its own.
 
     Attributes:
         steps: how many it has learned from.
         forced: whether the last chunk was given without room for it.
     """
 
-    def __init__(self, limit_s: float, percentile: float, prefill_floor: float = 0.01) -> None:
+    def __init__(
+        self,
+        limit_s: float,
+        percentile: float,
+        prefill_floor: float = 0.01,
+        time: OnlineStepModel | None = None,
+    ) -> None:
         self._sla_s = self._limit_s = limit_s
-        self._time = OnlineStepModel(guess(limit_s))
+        self._time = OnlineStepModel(guess(limit_s)) if time is None else time
         self._margin = Margin(limit_s, percentile)
         self._tail, self._level = Tail(percentile), Level()
         self._late = LateTokens(percentile)
@@ -105,20 +112,44 @@ class ChunkSizer:
         Args:
             applied: whether its chunk was sized here; else margin and late tokens are not its.
         """
+        expected = self.expects(sample)
         features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
-        predicted_s, until_s = self.model.predict_s(*features), self.until_s
+        counted_s = self._time.learn(*features, sample.duration_s)
+        self.judge(sample, expected, counted_s, sample.decodes, applied=applied)
+
+    def expects(self, sample: StepSample) -> tuple[float, float]:
+        """What a step was predicted to take, and what it might have; before it is learned from."""
+        features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
+        return self.model.predict_s(*features), self.until_s
+
+    def judge(
+        self,
+        sample: StepSample,
+        expected: tuple[float, float],
+        counted_s: float,
+        tokens: int,
+        *,
+        applied: bool,
+    ) -> None:
+        """Learn from a step what the SLA needs beside the model.
+
+        Args:
+            expected: as ``expects`` had it.
+            counted_s: what the model has learned it as.
+            tokens: of decodes, that came under this SLA.
+        """
+        predicted_s, until_s = expected
         # A step that was longer from the start is judged as if it had been filled up to D only, or
         # a margin larger than the room would never be unlearned.
         over_s = max(predicted_s - until_s, 0.0)
         aimed = predicted_s >= AIMED_FRAC * until_s
-        counted_s = self._time.learn(*features, sample.duration_s)
         if sample.prefill_tokens:
             self._starved = 0
         self.steps += 1
-        if not sample.decodes:
+        if not tokens:
             return
         if applied:
-            self._late.observe(sample.decodes, late=sample.duration_s > self._limit_s)
+            self._late.observe(tokens, late=sample.duration_s > self._limit_s)
         if not sample.prefill_tokens:
             self._stair_s *= FADE
         elif predicted_s <= until_s / AIMED_FRAC:  # a far longer one stands on another stair
@@ -131,7 +162,7 @@ class ChunkSizer:
             if self._tail.most is not None:
                 self._margin.bound(self._tail.most)
         if aimed and applied and not out_of_reach(self.model, self._limit_s):
-            self._margin.observe(sample.duration_s - over_s, predicted_s - over_s, sample.decodes)
+            self._margin.observe(sample.duration_s - over_s, predicted_s - over_s, tokens)
 
     def resumed(self, gap_s: float) -> None:
         """Learn from the gap between two tokens of a request that was preempted between them."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from controller.config import BatchingConfig
 from controller.policies.adaptive import AdaptivePolicy, AdaptiveStep
 from controller.policies.base import ApplyPushed, Policy, StepHalf
+from controller.policies.classed import ClassedStep
 from controller.policies.paper import PaperPolicy
 from controller.policies.static import StaticPolicy
 from controller.records import EngineLimits
@@ -26,10 +27,18 @@ def make_policy(config: BatchingConfig) -> Policy:
     return POLICIES[config.policy](config)
 
 
-def make_step_half(config: BatchingConfig, engine: EngineLimits) -> StepHalf:
+def make_step_half(
+    config: BatchingConfig, engine: EngineLimits, *, by_class: bool = False
+) -> StepHalf:
     """The step half of the same, for one engine.
+
+    Args:
+        by_class: requests bring agreements with times between tokens that differ. Where
+            delivery is paced, all go by the SLA's.
 
     Raises:
         ConfigError: the configured bounds do not fit the engine.
     """
+    if by_class and config.policy == "adaptive" and config.sla.delivery == "gaps":
+        return ClassedStep(config, engine)
     return STEP_HALVES[config.policy](config, engine)

@@ -6,6 +6,7 @@ are counted there. What a request asked for comes along in a context variable.
 
 import asyncio
 import contextlib
+import copy
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 from vllm.exceptions import GenerationError, GracefulHTTPError
 from vllm.v1.engine.exceptions import EngineDeadError
 
+from controller.agreements import KEY, Agreement, of_class
 from controller.classes import AdmissionConfig, ServiceClasses
 from controller.config import Sla
 from controller.records import ReplicaReport
@@ -166,12 +168,17 @@ class Gate:
             entry = ticket.enter(prompt_tokens(prompt))
             if ordered and not ticket.asked.own_priority:
                 options["priority"] = options.get("priority") or ticket.asked.priority
-            outputs = generate(prompt, sampling_params, request_id, *args, **options)
+            params = promised(sampling_params, self._agreement(ticket.asked))
+            outputs = generate(prompt, params, request_id, *args, **options)
             return self._watch(ticket, entry, request_id, outputs)
 
         self._client = client
         client.generate = admit
         self._watch_first_tokens(client.output_processor)
+
+    def _agreement(self, asked: Asked) -> Agreement | None:
+        known = self.admission.classes.by_name.get(asked.name) if self.named_classes else None
+        return None if known is None else of_class(known)
 
     async def _watch(
         self, ticket: Ticket, entry: Entry, request_id: str, outputs: AsyncGenerator[Any, None]
@@ -229,6 +236,17 @@ class Gate:
     def _waited_too_long(self, ticket: Ticket, entry: Entry) -> WaitedTooLongError:
         ticket.answer = self.admission.timed_out(entry, ticket.asked, self.clock(), self.draw())
         return WaitedTooLongError(ticket.answer.message)
+
+
+def promised(sampling_params: Any, agreement: Agreement | None) -> Any:
+    """The same with what its class is promised, for the engine; nobody else says that."""
+    told = dict(sampling_params.extra_args or {})
+    if agreement is None and KEY not in told:
+        return sampling_params
+    told.pop(KEY, None)
+    own = copy.copy(sampling_params)
+    own.extra_args = told if agreement is None else told | {KEY: agreement.to_wire()}
+    return own
 
 
 def prompt_tokens(prompt: Any) -> int:

@@ -48,7 +48,7 @@ class Told(ApplyPushed):
     def preempted(self) -> None:
         self.told.append("preempted")
 
-    def resumed(self, gap_s: float) -> None:
+    def resumed(self, gap_s: float, number: int = 0) -> None:
         self.told.append(("resumed", gap_s))
 
     def hold_to(self, itl_frac: float) -> None:

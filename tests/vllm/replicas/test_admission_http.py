@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from controller.classes import one_class, parse_admission
@@ -77,7 +78,9 @@ def app_of(engine: Engine) -> Starlette:
         if engine.errored:
             return JSONResponse({"error": {"message": "dead", "code": 500}}, 500)
         try:
-            outputs = engine.generate(PROMPT, None, "r", priority=asked.get("priority", 0))
+            outputs = engine.generate(
+                PROMPT, SamplingParams(), "r", priority=asked.get("priority", 0)
+            )
         except NotLetInError as error:
             return JSONResponse({"error": {"message": str(error), "code": 418}}, 418)
         if asked.get("stream"):
@@ -157,7 +160,7 @@ async def test_an_engine_that_serves_in_order_gets_no_priorities(
     gate.guard(plain)
     ticket = gate.ticket({}, {"service_tier": "batch"})
     del ticket
-    assert [o async for o in plain.generate(PROMPT, None, "r")] == ["a", "b", "c"]
+    assert [o async for o in plain.generate(PROMPT, SamplingParams(), "r")] == ["a", "b", "c"]
     assert plain.priorities == [0]
 
 

@@ -6,6 +6,7 @@
 import inspect
 from collections import deque
 from dataclasses import fields
+from itertools import count
 
 import pytest
 from vllm.engine.arg_utils import EngineArgs
@@ -19,7 +20,8 @@ from vllm.v1.engine.output_processor import OutputProcessorOutput
 from vllm.v1.request import Request, RequestStatus
 
 from replicas import channel
-from replicas.scheduler import RAN_TO_ITS_END, DynamicBatchScheduler, cap_name
+from replicas.engine_options import cap_name
+from replicas.scheduler import RAN_TO_ITS_END, DynamicBatchScheduler
 from tests.vllm.harness import BLOCK, Rig, engine_config, ngram
 
 
@@ -266,3 +268,30 @@ def test_the_engine_arguments_that_carry_us_are_there(tiny_llama):
     assert config.scheduler_config.get_scheduler_cls() is DynamicBatchScheduler
     assert config.additional_config == {"brimful": {}}
     assert "kv_cache_size_tokens" in {field.name for field in fields(config.cache_config)}
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_running_request_that_a_step_does_not_see_goes_on_in_the_next(tiny_llama, in_flight):
+    config = engine_config(tiny_llama, async_scheduling=in_flight > 1)
+    rig = Rig(config, AsyncScheduler if in_flight > 1 else Scheduler, in_flight=in_flight)
+    for index in range(4):
+        rig.add(f"r{index}", prompt=10, output=30)
+    schedule, steps = rig.scheduler.schedule, count()
+
+    def without_some():
+        running = rig.scheduler.running
+        apart = running[next(steps) % 2 : 3 : 2]
+        running[:] = [r for r in running if r not in apart]
+        out = schedule()
+        assert not out.num_scheduled_tokens.keys() & {r.request_id for r in apart}
+        rig.scheduler.running.extend(apart)
+        return out
+
+    rig.step()
+    rig.scheduler.schedule = without_some
+    for _ in range(40):
+        rig.step()
+    rig.scheduler.schedule = schedule
+    rig.run()
+
+    assert all(rig.is_whole(f"r{index}", 30) for index in range(4))

@@ -1,5 +1,6 @@
 """What admission relies on in vLLM's app, which is not part of its interface."""
 
+import copy
 import inspect
 
 from vllm.entrypoints.generate.base import serving as base
@@ -9,8 +10,11 @@ from vllm.entrypoints.openai.completion import serving as completion
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.openai.responses import serving as responses
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
+from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.output_processor import OutputProcessor, RequestState
+from vllm.v1.request import Request
+from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
 from replicas.admission.asked import PRIORITY_HEADER
 from replicas.admission.gate import NotLetInError, WaitedTooLongError
@@ -55,3 +59,17 @@ def test_requests_keep_a_tier_that_vllm_does_not_know() -> None:
 
 def test_the_header_of_a_priority_is_vllms() -> None:
     assert base.PRIORITY_HEADER.lower() == PRIORITY_HEADER
+
+
+def test_what_a_request_brings_along_gets_to_the_engine_as_it_was() -> None:
+    told = {"brimful": {"itl_s": 0.05, "percentile": 99.0, "ttft_s": None}, "other": 1}
+    params = SamplingParams(n=2, extra_args=told)
+    wire = MsgpackEncoder().encode(params)
+    assert MsgpackDecoder(SamplingParams).decode(wire).extra_args == told
+    own = copy.copy(params)
+    own.extra_args = {}
+    assert params.extra_args == told
+    assert params.clone().extra_args == told
+    request = Request("r", [1], params, None, arrival_time=0.0)
+    assert request.sampling_params is not None
+    assert request.sampling_params.extra_args == told

@@ -14,6 +14,7 @@ from ray.llm._internal.serve.core.configs.openai_api_models import (
 from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
 from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
+from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from controller.classes import parse_admission
@@ -35,7 +36,7 @@ def behind(monkeypatch: pytest.MonkeyPatch) -> Engine:
     engine = Engine()
 
     async def completions(_: Any, request: Any, info: Any) -> AsyncIterator[Any]:
-        outputs = engine.generate(PROMPT, None, "r", priority=request.priority)
+        outputs = engine.generate(PROMPT, SamplingParams(), "r", priority=request.priority)
         if not request.stream:
             async for _ in outputs:
                 pass

@@ -1,0 +1,262 @@
+"""Prefill chunks where classes differ: a step is sized for those that decode in it.
+
+Each agreement (``controller.agreements``) has a margin, an account of late tokens and a percentile
+of its own; the step-time model is the engine's. A step ends in time for the strictest of those that
+decode in it, so one of a class without a time between tokens alone has no bound.
+
+Where all decodes together take longer than that (one of 50 ms has come into a batch of 256 without
+any), those with time to spare are left out of single steps and keep their KV memory: a class of
+100 ms decodes in every other step of 50, one without a bound as there is room, and once in
+``LEFT_OUT_S`` at least. This costs nothing: a token takes the same time in every step. It gains
+nothing either but the time of the strict: each step has its fixed part, whoever decodes in it.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.agreements import Agreement
+from controller.capacity import out_of_reach
+from controller.models.margin import AIM
+from controller.models.online import OnlineStepModel
+from controller.models.requests import Ints, Requests
+from controller.models.step_time import StepModel
+from controller.policies.chunk import ChunkSizer
+from controller.records import StepSample
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+LEFT_OUT_S = 1.0  # at most, for a class without a time between tokens: it is streamed, too
+# Of what the decodes that have to run leave of a step: for prompts of a stricter class than others
+# that decode, before those others.
+PROMPTS_FRAC = 0.5
+# A token that comes late because its request was left out takes so much of its time between tokens
+# off what its class can spare; one in time gives back as much as the percentile makes that equal.
+SPARE_STEP_FRAC, MOST_KEPT_FRAC = 0.02, 0.5
+# Where the strictest is taken to be out of reach, all decode, but in one of so many steps: in a
+# batch that is always as large, what a step takes with a few decodes is not known.
+PROBE_STEPS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SampleByClass(StepSample):
+    """A step, by the agreements of its decodes (their numbers).
+
+    Args:
+        tokens: of decodes, of each agreement.
+        longer: agreement, and seconds since the token before, of each token of a request that
+            steps before this one had left out.
+    """
+
+    tokens: tuple[int, ...] = ()
+    longer: tuple[tuple[int, float], ...] = ()
+
+
+class ClassChunks(ChunkSizer):
+    """As ``ChunkSizer``, for requests with agreements of their own.
+
+    Args:
+        guess_s: what a step may take, before any was seen; seconds.
+    """
+
+    def __init__(self, guess_s: float, prefill_floor: float = 0.01) -> None:
+        super().__init__(guess_s, 99.0, prefill_floor)
+        self._times: dict[float, OnlineStepModel] = {}  # by percentile: its tail is a model's own
+        self._sizers: dict[tuple[float, float], ChunkSizer] = {}
+        self._agreements: tuple[Agreement, ...] = ()
+        self._of: list[ChunkSizer | None] = []  # of each agreement; None: no time between tokens
+        self._kept_frac: list[float] = []  # ... of it is not counted on
+        self._itl_s: Floats = np.zeros(0)
+        self._decodes: list[int] = []  # of each agreement, in the step that is sized
+        self._binding: ChunkSizer | None = None
+        self._unknown_steps = 0
+        self._itl_frac = 1.0
+
+    def know(self, agreements: tuple[Agreement, ...]) -> None:
+        """These there are, by their numbers; more may come, none goes."""
+        for one in agreements[len(self._of) :]:
+            self._of.append(self._sizer(one) if one.bounded else None)
+            self._kept_frac.append(0.0)
+        if len(agreements) > len(self._agreements):
+            self._agreements = agreements
+            self._itl_s = np.array([one.itl_s for one in agreements])
+
+    def _sizer(self, one: Agreement) -> ChunkSizer:
+        key = one.itl_s, one.percentile
+        if key not in self._sizers:
+            time = self._times.get(one.percentile)
+            if time is None:
+                time = OnlineStepModel(self._time.prior) if self._times else self._time
+                self._times[one.percentile] = time
+            self._sizers[key] = ChunkSizer(*key, self._floor, time)
+            self._sizers[key].hold_to(self._itl_frac)
+        return self._sizers[key]
+
+    def hold_to(self, itl_frac: float) -> None:
+        super().hold_to(itl_frac)
+        self._itl_frac = itl_frac
+        for sizer in self._sizers.values():
+            sizer.hold_to(itl_frac)
+
+    def receive(self, model: StepModel | None) -> None:
+        super().receive(model)
+        for time in self._times.values():
+            if model is not None and model != time.prior:
+                time.believe(model)
+
+    def observe(self, sample: StepSample, *, applied: bool = True) -> None:
+        expected = {key: sizer.expects(sample) for key, sizer in self._sizers.items()}
+        features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
+        times = self._times or {0.0: self._time}
+        counted_s = {p: time.learn(*features, sample.duration_s) for p, time in times.items()}
+        self.steps += 1
+        tokens = dict.fromkeys(self._sizers, 0)
+        longer: tuple[tuple[int, float], ...] = ()
+        if isinstance(sample, SampleByClass):
+            longer = sample.longer
+            for one, count in zip(self._agreements, sample.tokens, strict=False):
+                if one.bounded:
+                    tokens[one.itl_s, one.percentile] += count
+        for key, sizer in self._sizers.items():
+            sizer.judge(sample, expected[key], counted_s[key[1]], tokens[key], applied=applied)
+        for number, gap_s in longer if applied else ():
+            self._came_back(number, gap_s, sample.duration_s)
+
+    def _came_back(self, number: int, gap_s: float, step_s: float) -> None:
+        one, sizer = self._agreements[number], self._of[number]
+        if sizer is None:
+            return
+        late = gap_s > one.itl_s
+        if late and step_s <= one.itl_s:  # else it is counted with the step
+            sizer.resumed(gap_s)
+        frac = self._kept_frac[number] + SPARE_STEP_FRAC * (late - AIM * (1 - one.percentile / 100))
+        self._kept_frac[number] = min(max(frac, 0.0), MOST_KEPT_FRAC)
+
+    def resumed(self, gap_s: float, number: int = 0) -> None:
+        sizer = self._of[number] if number < len(self._of) else None
+        if sizer is not None:
+            sizer.resumed(gap_s)
+
+    def decoding(self, kinds: Ints) -> None:
+        """Those that decode in the next step have these agreements."""
+        self._decodes = np.bincount(kinds, minlength=len(self._of)).tolist()
+        there = {s for s, n in zip(self._of, self._decodes, strict=True) if n and s is not None}
+        self._binding = min(there, key=lambda sizer: sizer.until_s, default=None)
+        for sizer in self._sizers.values():
+            sizer.forced = False
+        self.forced = False
+
+    def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
+        if self._binding is None:
+            return most
+        chunk = self._binding.chunk(decodes, kv, context, least=least, most=most)
+        self.forced = self._binding.forced
+        return chunk
+
+    def may_be_late(self, decodes: int) -> bool:
+        """Whether every agreement of those that decode has room for a late step."""
+        own = self._own_decodes()
+        return bool(own) and all(sizer.may_be_late(n) for sizer, n in own.items())
+
+    def late_step(self, decodes: int) -> None:
+        for sizer, n in self._own_decodes().items():
+            sizer.late_step(n)
+
+    def _own_decodes(self) -> dict[ChunkSizer, int]:
+        own: dict[ChunkSizer, int] = {}
+        for sizer, n in zip(self._of, self._decodes, strict=False):
+            if sizer is not None and n:
+                own[sizer] = own.get(sizer, 0) + n
+        return own
+
+    def starting(self, running: Requests, candidates: Requests) -> int:
+        """How many candidates may start so that decodes alone are in time for the strictest of all.
+
+        Those of stricter classes do not wait for decodes that can be left out of single steps; one
+        without a time between tokens waits until all decodes fit, those without one included.
+        """
+        if self.forced:
+            return len(candidates)
+        n = len(self._of)
+        counts = np.bincount(running.kinds, minlength=n).tolist()
+        held = np.bincount(running.kinds, running.tokens, minlength=n).tolist()
+        pairs = zip(candidates.kinds.tolist(), candidates.tokens.tolist(), strict=True)
+        for place, (kind, tokens) in enumerate(pairs):
+            counts[kind] += 1
+            held[kind] += tokens
+            if not self._in_time(kind, counts, held):
+                return place
+        return len(candidates)
+
+    def _in_time(self, kind: int, counts: list[int], held: list[float]) -> bool:
+        there = [k for k, count in enumerate(counts) if count]
+        untils = [sizer.until_s for k in there if (sizer := self._of[k]) is not None]
+        until_s, model = min(untils, default=math.inf), self.model
+        if until_s == math.inf:
+            return True
+        step_s = model.c0
+        for k in there:
+            share = self._share(k, until_s) if self._agreements[kind].bounded else 1.0
+            step_s += share * (model.c1 * counts[k] + model.c2 * held[k])
+        return step_s <= until_s
+
+    def _share(self, kind: int, step_s: float) -> float:
+        """In what share of steps one of this kind has to decode."""
+        own_s = self._agreements[kind].itl_s
+        return 1 / max(math.floor(own_s / step_s), 1) if own_s < math.inf else step_s / LEFT_OUT_S
+
+    def stricter(self, requests: Requests, itl_s: float) -> Bools:
+        """Who has less than so many seconds between tokens, shape (n,)."""
+        less: Bools = self._itl_s[requests.kinds] < itl_s
+        return less
+
+    def left_out(
+        self,
+        running: Requests,
+        decoding: Bools,
+        waited_s: Floats,
+        stricter_tokens: Callable[[float], int],
+    ) -> Bools:
+        """Who of those that decode is left out of the next step, shape (n,).
+
+        Args:
+            waited_s: since the last token of each, when the step begins; shape (n,).
+            stricter_tokens: prompt tokens of requests with less than so many seconds between
+                tokens; asked only where it matters.
+        """
+        nobody = np.zeros(len(running), dtype=bool)
+        until = np.array([math.inf if s is None else s.until_s for s in self._of])[running.kinds]
+        until_s = float(until[decoding].min(initial=math.inf))
+        if until_s == math.inf:
+            return nobody
+        model, itl_s = self.model, self._itl_s[running.kinds]
+        strictest_s = float(itl_s[decoding].min())
+        known = not out_of_reach(model, strictest_s)
+        self._unknown_steps = 0 if known else self._unknown_steps + 1
+        if not known and self._unknown_steps % PROBE_STEPS != 1:
+            return nobody
+        cost_s = np.where(decoding, model.c1 + model.c2 * running.computed, 0.0)
+        room_s, decodes_s = until_s - model.c0, float(cost_s.sum())
+        if known and decodes_s <= (1 - PROMPTS_FRAC) * room_s:
+            return nobody
+        # What a class may go without a token is less by the strictest one's margin, as the steps
+        # in between are, and by what its own late tokens have taken off.
+        bounded = itl_s < math.inf
+        own_s = np.where(bounded, itl_s, LEFT_OUT_S)
+        spare_s = own_s * (1 - np.array(self._kept_frac)[running.kinds]) - waited_s
+        spare_s -= np.where(bounded, max(strictest_s - until_s, 0.0), 0.0)
+        has_to = decoding & ((itl_s <= strictest_s) | (spare_s < 2 * until_s))
+        others = np.flatnonzero(decoding & ~has_to)
+        if not len(others):
+            return nobody
+        room_s = max(room_s - float(cost_s[has_to].sum()), 0.0)
+        loosest_s = float(itl_s[others].max())
+        prompts_s = model.c3 * stricter_tokens(loosest_s)
+        room_s = room_s - min(prompts_s, PROMPTS_FRAC * room_s) if known else 0.0
+        others = others[np.argsort(spare_s[others], kind="stable")]
+        nobody[others[cost_s[others].cumsum() > room_s]] = True
+        return nobody

@@ -1,0 +1,188 @@
+"""What each request of an engine is promised, and who is left out of a step for it.
+
+A request brings its agreement along (``controller.agreements.KEY``, written by the replica's gate).
+One that is left out keeps its place among the running ones, its KV memory and its slot; only
+vLLM's ``schedule`` does not see it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.agreements import KEY, Agreement, agreement_of
+from controller.models.requests import Ints
+from controller.policies.class_chunks import SampleByClass
+from controller.records import StepSample
+
+Floats = NDArray[np.float64]
+NEARLY = 1e-6  # seconds by which two sums of the same times may differ
+
+
+class ByClass:
+    """Of one engine.
+
+    Args:
+        on: whether classes differ in their time between tokens; else nothing is kept.
+        default: what a request is promised that brings nothing along.
+    """
+
+    def __init__(self, default: Agreement, *, on: bool) -> None:
+        self.on = on
+        self._numbers = {default: 0}
+        self._of: dict[str, int] = {}  # number of the agreement of each request here, by id
+        # Since the last step was measured, and before: steps under way may have them.
+        self._gone: list[str] = []
+        self._long_gone: list[str] = []
+        self._last_s: dict[str, float] = {}  # when each had its last token
+        self._left_out: list[Any] = []  # of the step that is scheduled next
+        self._ever_left_out: set[str] = set()
+
+    @property
+    def agreements(self) -> tuple[Agreement, ...]:
+        """All there have been, by their numbers; empty where nothing is kept."""
+        return tuple(self._numbers) if self.on else ()
+
+    def come(self, request: Any) -> None:
+        """A request has come."""
+        if self.on:
+            params = request.sampling_params
+            told = ((params and params.extra_args) or {}).get(KEY)
+            number = 0
+            if isinstance(told, Mapping):
+                number = self._numbers.setdefault(agreement_of(told), len(self._numbers))
+            self._of[request.request_id] = number
+
+    def lost(self, req_id: str) -> None:
+        """A request lost its KV blocks: its next gap is measured by itself."""
+        self._last_s.pop(req_id, None)
+        self._ever_left_out.discard(req_id)
+
+    def gone(self, req_id: str) -> None:
+        """A request is done; its last token is yet to be counted."""
+        if self.on:
+            self._gone.append(req_id)
+
+    def number(self, req_id: str) -> int:
+        """Of a request's agreement."""
+        return self._of.get(req_id, 0)
+
+    def numbers(self, requests: Iterable[Any]) -> Ints | None:
+        """Of each one's agreement; None where nothing is kept."""
+        if not self.on:
+            return None
+        return np.array([self._of.get(r.request_id, 0) for r in requests], dtype=np.int64)
+
+    @property
+    def ttft_of(self) -> Callable[[Any], float] | None:
+        """The time to first token that a request is promised, seconds; None: nothing is kept."""
+        return self._ttft_of if self.on else None
+
+    def _ttft_of(self, request: Any) -> float:
+        return tuple(self._numbers)[self.number(request.request_id)].ttft_s
+
+    def ttft_s(self, req_id: str) -> float | None:
+        """... infinite where none is; None: nothing is kept."""
+        return tuple(self._numbers)[self.number(req_id)].ttft_s if self.on else None
+
+    def waited_s(
+        self,
+        running: Iterable[Any],
+        scheduled: Iterable[tuple[Any, float]],
+        now_s: float,
+        step_s: float,
+    ) -> Floats | None:
+        """Since the last token of each, when the next step begins, seconds; 0 before the first.
+
+        Args:
+            scheduled: steps under way, the oldest first, and when they were scheduled.
+            now_s: the engine's clock.
+            step_s: how long each of them is taken to last.
+        """
+        if not self.on:
+            return None
+        coming: dict[str, float] = {}
+        for output, _ in scheduled:
+            if output.total_num_scheduled_tokens:
+                now_s += step_s
+                coming.update(dict.fromkeys(output.num_scheduled_tokens, now_s))
+        last = self._last_s
+        ids = (r.request_id for r in running)
+        waited = [now_s - (coming.get(one) or last.get(one, now_s)) for one in ids]
+        return np.maximum(np.array(waited, dtype=np.float64), 0.0)
+
+    def leave_out(self, requests: list[Any]) -> None:
+        """These are left out of the step that is scheduled next."""
+        self._left_out = requests
+        self._ever_left_out.update(r.request_id for r in requests)
+
+    @contextmanager
+    def apart(self, scheduler: Any, cap_name: str) -> Iterator[None]:
+        """While this lasts, vLLM does not see who is left out; then all stand as they did."""
+        if not self._left_out:
+            yield
+            return
+        out, self._left_out = set(self._left_out), []
+        before, cap = list(scheduler.running), getattr(scheduler, cap_name)
+        scheduler.running[:] = [r for r in before if r not in out]
+        setattr(scheduler, cap_name, max(cap - len(out), 1))
+        try:
+            yield
+        finally:
+            here, known = out.union(scheduler.running), set(before)
+            started = [r for r in scheduler.running if r not in known]
+            scheduler.running[:] = [r for r in before if r in here] + started
+            setattr(scheduler, cap_name, cap)
+
+    def measured(
+        self, sample: StepSample, done: Any, prefilled: list[str], now_s: float
+    ) -> StepSample:
+        """The same step by the agreements of its decodes.
+
+        Args:
+            done: what was scheduled.
+            prefilled: ids of those that did not decode in it.
+            now_s: when it ended.
+        """
+        if not self.on:
+            return sample
+        given, prompts = done.num_scheduled_tokens, set(prefilled)
+        tokens = [0] * len(self._numbers)
+        for req_id in done.scheduled_cached_reqs.req_ids:
+            number = self._of.get(req_id)  # None: it is gone, and was scheduled once too often
+            if number is not None and req_id not in prompts:
+                tokens[number] += 1
+        longer: list[tuple[int, float]] = []
+        for req_id in self._ever_left_out & given.keys():
+            gap_s = now_s - self._last_s.get(req_id, now_s)
+            if gap_s > sample.duration_s + NEARLY:  # else it was in the step before, too
+                longer.append((self._of.get(req_id, 0), gap_s))
+        self._last_s.update((one, now_s) for one in given if one in self._of)
+        late = sample.late
+        if late is None:
+            late = self._late(sample.duration_s, tokens, longer)
+        self._forget()
+        return SampleByClass(
+            sample.decodes,
+            sample.kv_tokens,
+            sample.prefill_tokens,
+            sample.prefill_context,
+            sample.duration_s,
+            late,
+            tuple(tokens),
+            tuple(sorted(longer)),
+        )
+
+    def _late(self, step_s: float, tokens: list[int], longer: list[tuple[int, float]]) -> int:
+        itl_s = [one.itl_s for one in self._numbers]
+        late = sum(n for n, limit_s in zip(tokens, itl_s, strict=True) if step_s > limit_s)
+        return late + sum(step_s <= itl_s[k] < gap_s for k, gap_s in longer)
+
+    def _forget(self) -> None:
+        for req_id in self._long_gone:
+            self._of.pop(req_id, None)
+            self._last_s.pop(req_id, None)
+            self._ever_left_out.discard(req_id)
+        self._gone, self._long_gone = [], self._gone

@@ -1,0 +1,117 @@
+"""``adaptive`` where classes differ: who runs in a step, and what the step is given."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from controller.agreements import Agreement
+from controller.models.requests import Requests, requests_of
+from controller.models.step_time import StepModel
+from controller.policies.adaptive import AdaptiveStep
+from controller.policies.base import Batch
+from controller.policies.classed import ClassedStep
+from controller.policies.registry import make_step_half
+from controller.records import EngineLimits, EngineState, StepLimits
+from tests.builders import batching, engine, limits
+
+MODEL = StepModel(0.02, 2e-4, 0.0, 1e-4, 0.0, 0.0)
+AGREEMENTS = (Agreement(0.05, 99, 2.0), Agreement(0.1, 99, 6.0), Agreement())
+SIZE = engine(kv_tokens=10**6)
+
+
+def half(size: EngineLimits = SIZE) -> ClassedStep:
+    one = make_step_half(batching(policy="adaptive"), size, by_class=True)
+    assert isinstance(one, ClassedStep)
+    one.receive(limits(model=MODEL))
+    return one
+
+
+def some(kinds: list[int], computed: int, prompt: int = 100) -> Requests:
+    n = len(kinds)
+    outputs = [int(computed >= prompt)] * n
+    numbers = np.array(kinds, dtype=np.int64)
+    return requests_of([computed] * n, [prompt] * n, outputs, [500] * n, None, numbers)
+
+
+def asked(one: ClassedStep, kinds: list[int], waiting: list[int], kv: int = 0) -> StepLimits:
+    """With decodes of these agreements, and prompts of 100 tokens that wait."""
+    batch = Batch(
+        some(kinds, 100),
+        lambda n: some(waiting, 0).first(n),
+        agreements=AGREEMENTS,
+        waited_s=np.zeros(len(kinds)),
+    )
+    state = EngineState(len(kinds), len(waiting), kv or 112 * len(kinds))
+    return one.limits(state, lambda: batch, limits())
+
+
+def test_only_where_classes_differ_and_every_gap_counts() -> None:
+    config = batching(policy="adaptive", sla={"itl_ms": 50})
+    assert type(make_step_half(config, SIZE)) is AdaptiveStep
+    assert type(make_step_half(config, SIZE, by_class=True)) is ClassedStep
+    paced = batching(policy="adaptive", sla={"itl_ms": 50, "delivery": "paced"})
+    assert type(make_step_half(paced, SIZE, by_class=True)) is AdaptiveStep
+    static = make_step_half(batching(policy="static"), SIZE, by_class=True)
+    assert not isinstance(static, AdaptiveStep)
+
+
+def test_without_a_bound_in_the_batch_a_step_is_as_large_as_the_engine_has_it() -> None:
+    found = asked(half(), [2] * 200, [2] * 30)
+    assert (found.token_budget, found.max_running, found.left_out) == (2048, 219, ())
+
+
+def test_a_strict_request_that_has_come_shortens_the_next_step() -> None:
+    found = asked(half(), [2] * 200 + [0], [2] * 30)
+    # 22.5 ms beside the fixed part are 112 decodes.
+    assert len(found.left_out) == 201 - 112
+    assert 200 not in found.left_out
+    assert found.token_budget == 112
+    assert found.max_running == 201  # nobody is preempted, and nobody of those that wait starts
+    assert found.reason == "sla"
+
+
+def test_a_strict_request_that_waits_starts_beside_decodes_that_can_wait() -> None:
+    # Nobody decodes in time for anything yet: one step more with all of the engine's budget.
+    found = asked(half(), [2] * 200, [0])
+    assert (found.max_running, found.left_out, found.token_budget) == (201, (), 2048)
+    found = asked(half(), [2] * 200 + [0], [0, 2])
+    # Its prompt of 100 tokens takes 10 of the 22.3 ms before the others decode.
+    assert found.max_running == 202
+    assert found.token_budget - (201 - len(found.left_out)) >= 100
+
+
+def test_without_prompts_the_others_are_left_out_as_well() -> None:
+    found = asked(half(), [2] * 200 + [0], [])
+    assert len(found.left_out) == 201 - 112
+    assert found.reason == "load"
+
+
+def test_nobody_is_left_out_where_memory_is_about_to_overflow() -> None:
+    one = half(engine(kv_tokens=30_000))
+    assert asked(one, [2] * 200 + [0], [], kv=27_000).left_out
+    assert asked(one, [2] * 200 + [0], [], kv=28_500).left_out == ()
+
+
+def test_who_runs_with_nobody_else_is_served() -> None:
+    one = half()
+    empty = Batch(some([], 0), lambda n: some([0], 0).first(n), agreements=AGREEMENTS)
+    found = one.limits(EngineState(0, 1, 0), lambda: empty, limits())
+    assert found.max_running >= 1
+    assert replace(found, reason=None).left_out == ()
+
+
+def test_prompts_of_running_requests_count_as_wanted_by_their_class() -> None:
+    one = half()
+    decodes, prompt = some([2] * 99 + [0], 100), some([0], 40, 5000)
+    running = Requests(
+        *(
+            np.concatenate([getattr(decodes, name), getattr(prompt, name)])
+            for name in ("computed", "tokens", "outputs", "allowed", "shared", "kinds")
+        )
+    )
+    batch = Batch(
+        running, lambda n: some([2], 0), agreements=AGREEMENTS, waited_s=np.zeros(len(running))
+    )
+    found = one.limits(EngineState(101, 1, 20_000), lambda: batch, limits())
+    assert len(found.left_out) == 99 - 55  # half of 22.3 ms is the prompt's
+    assert found.token_budget in (56 + 112, 56 + 113)

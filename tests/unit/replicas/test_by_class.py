@@ -1,0 +1,135 @@
+"""What each request is promised, and gaps of those that were left out of steps."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.agreements import KEY, Agreement
+from controller.policies.class_chunks import SampleByClass
+from replicas.by_class import ByClass
+from tests.builders import sample
+
+GOLD, SILVER, DEFAULT = Agreement(0.05, 99, 2.0), Agreement(0.1), Agreement(ttft_s=9.0)
+
+
+class Asked:
+    """A request, as far as it is looked at."""
+
+    def __init__(self, req_id: str, told: Any) -> None:
+        self.request_id = req_id
+        self.sampling_params = SimpleNamespace(extra_args=told)
+
+
+def request(req_id: str, agreement: Agreement | None = None) -> Any:
+    return Asked(req_id, None if agreement is None else {KEY: agreement.to_wire(), "other": 1})
+
+
+def step(*ids: str, prompts: tuple[str, ...] = ()) -> Any:
+    given = dict.fromkeys((*ids, *prompts), 1)
+    return SimpleNamespace(
+        num_scheduled_tokens=given,
+        total_num_scheduled_tokens=len(given),
+        scheduled_cached_reqs=SimpleNamespace(req_ids=list(ids)),
+    )
+
+
+def filled() -> tuple[ByClass, list[Any]]:
+    one = ByClass(DEFAULT, on=True)
+    requests = [request("a", GOLD), request("b", SILVER), request("c"), request("d", GOLD)]
+    for each in requests:
+        one.come(each)
+    return one, requests
+
+
+def test_requests_of_one_agreement_have_one_number() -> None:
+    one, requests = filled()
+    assert one.agreements == (DEFAULT, GOLD, SILVER)
+    assert one.numbers(requests).tolist() == [1, 2, 0, 1]
+    assert [one.ttft_of(r) for r in requests] == [2.0, math.inf, 9.0, 2.0]
+    assert one.ttft_s("a") == 2.0
+
+
+def test_nothing_is_kept_where_classes_are_alike() -> None:
+    one = ByClass(DEFAULT, on=False)
+    one.come(request("a", GOLD))
+    assert one.agreements == ()
+    assert one.numbers([request("a")]) is None
+    assert one.ttft_of is None
+    assert one.ttft_s("a") is None
+    assert one.waited_s([], [], 0.0, 0.0) is None
+    plain = sample()
+    assert one.measured(plain, step("a"), [], 1.0) is plain
+    one.gone("a")
+    assert not one._gone
+
+
+def measured(one: ByClass, now_s: float, step_s: float, *ids: str, **more: Any) -> SampleByClass:
+    found = one.measured(
+        sample(duration_s=step_s), step(*ids, **more), list(more.get("prompts", ())), now_s
+    )
+    assert isinstance(found, SampleByClass)
+    return found
+
+
+def test_tokens_are_counted_by_agreement_and_late_by_their_own() -> None:
+    one, _ = filled()
+    assert measured(one, 1.0, 0.04, "a", "b", prompts=("c",)).tokens == (0, 1, 1)
+    found = measured(one, 1.06, 0.06, "a", "b", "c", "d")
+    assert (found.tokens, found.late, found.longer) == ((1, 2, 1), 2, ())
+    assert measured(one, 1.2, 0.14, "a", "b", "c").late == 2
+
+
+def test_a_gap_over_steps_that_left_a_request_out_is_seen_with_its_token() -> None:
+    one, (_a, b, c, _d) = filled()
+    measured(one, 1.0, 0.04, "a", "b", "c")
+    one.leave_out([b, c])
+    assert measured(one, 1.05, 0.05, "a").longer == ()
+    found = measured(one, 1.11, 0.06, "a", "b", "c")
+    assert [number for number, _ in found.longer] == [0, 2]
+    assert [gap_s for _, gap_s in found.longer] == pytest.approx([0.11, 0.11])
+    assert found.late == 2  # a by the step, b by its gap
+    assert measured(one, 1.15, 0.04, "a", "b", "c").longer == ()
+    one.leave_out([b])
+    one.lost("b")  # what comes next is measured as a preemption
+    assert measured(one, 1.3, 0.04, "b").longer == ()
+
+
+def test_a_request_that_is_done_counts_in_steps_under_way_and_is_forgotten() -> None:
+    one, _ = filled()
+    one.gone("a")
+    assert measured(one, 1.0, 0.04, "a", "b").tokens == (0, 1, 1)
+    assert measured(one, 1.1, 0.04, "a", "b").tokens == (0, 1, 1)
+    assert measured(one, 1.2, 0.04, "a", "b").tokens == (0, 0, 1)
+    assert "a" not in one._of and "a" not in one._last_s
+
+
+def test_how_long_each_has_waited_when_the_next_step_begins() -> None:
+    one, requests = filled()
+    measured(one, 1.0, 0.04, "a", "b")
+    assert one.waited_s(requests, [], 1.0, 0.04).tolist() == [0, 0, 0, 0]
+    one.leave_out([requests[1]])
+    measured(one, 1.05, 0.05, "a")
+    assert one.waited_s(requests, [], 1.05, 0.05).tolist() == pytest.approx([0, 0.05, 0, 0])
+    under_way = [(step("a", "b"), 1.05)]
+    assert one.waited_s(requests, under_way, 1.05, 0.05).tolist() == pytest.approx([0, 0, 0, 0])
+    under_way = [(step("a"), 1.05)]
+    assert one.waited_s(requests, under_way, 1.05, 0.05).tolist() == pytest.approx([0, 0.1, 0, 0])
+
+
+def test_who_is_left_out_stands_where_it_stood() -> None:
+    one, (a, b, c, d) = filled()
+    scheduler = SimpleNamespace(running=[a, b, c], cap=3)
+    one.leave_out([b])
+    with one.apart(scheduler, "cap"):
+        assert (scheduler.running, scheduler.cap) == ([a, c], 2)
+        scheduler.running.remove(c)  # preempted
+        scheduler.running.append(d)
+    assert (scheduler.running, scheduler.cap) == ([a, b, d], 3)
+    with one.apart(scheduler, "cap"):
+        assert scheduler.running == [a, b, d]
+    one.leave_out([a])
+    with pytest.raises(ZeroDivisionError), one.apart(scheduler, "cap"):
+        raise ZeroDivisionError
+    assert (scheduler.running, scheduler.cap) == ([a, b, d], 3)

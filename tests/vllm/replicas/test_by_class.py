@@ -1,0 +1,166 @@
+"""Classes on vLLM's own scheduler: requests that steps leave out keep all that they have."""
+
+from collections import deque
+from random import Random
+
+import pytest
+from vllm.sampling_params import SamplingParams
+from vllm.v1.request import Request
+
+from controller.agreements import KEY, Agreement
+from controller.errors import ConfigError
+from tests.vllm.harness import Rig, batching, engine_config, limits
+
+CLASSES = {
+    "gold": {"itl_ms": 50, "ttft_ms": 2000, "default": True},
+    "silver": {"itl_ms": 100, "ttft_ms": 6000, "priority": 1},
+    "batch": {"ttft_ms": 600_000, "priority": 2},
+}
+AGREEMENTS = {
+    "gold": Agreement(0.05, 99, 2.0),
+    "silver": Agreement(0.1, 99, 6.0),
+    "batch": Agreement(ttft_s=600.0),
+}
+
+
+def rig_of(tiny_llama, *, in_flight=1, policy="adaptive", classes=CLASSES, **args) -> Rig:
+    settings = batching(policy=policy)
+    settings["brimful"]["classes"] = classes
+    config = engine_config(
+        tiny_llama, additional_config=settings, async_scheduling=in_flight > 1, **args
+    )
+    return Rig(config, in_flight=in_flight)
+
+
+def add(rig: Rig, req_id: str, name: str, prompt: int, output: int) -> None:
+    params = SamplingParams(
+        max_tokens=output, ignore_eos=True, extra_args={KEY: AGREEMENTS[name].to_wire()}
+    )
+    arrival_s, priority = rig.now_s, CLASSES[name].get("priority", 0)
+    rig.scheduler.add_request(
+        Request(req_id, [1] * prompt, params, None, arrival_time=arrival_s, priority=priority)
+    )
+
+
+def timed(rig: Rig, in_flight: int = 1) -> None:
+    """A step takes 20 ms, 1 ms for each decode, 0.1 ms for each prompt token."""
+    scheduled, took_s = rig.scheduler.schedule, deque([0.01] * (in_flight - 1))
+
+    def schedule():
+        out = scheduled()
+        given = out.num_scheduled_tokens.values()
+        decodes = sum(n == 1 for n in given)
+        took_s.append(0.02 + 0.001 * decodes + 1e-4 * (sum(given) - decodes))
+        rig.step_s = took_s.popleft()  # of the step whose output is taken next
+        return out
+
+    rig.scheduler.schedule = schedule
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_strict_request_in_a_crowd_has_its_tokens_in_time_and_nobody_loses_one(
+    tiny_llama, in_flight
+):
+    rig = rig_of(tiny_llama, in_flight=in_flight)
+    timed(rig, in_flight)
+    for k in range(60):
+        add(rig, f"b{k}", "batch", 20, 120)
+    for _ in range(30):
+        rig.step()
+    assert rig.step_s > 0.07
+    add(rig, "g", "gold", 30, 60)
+    gaps, last_s, ran = [], None, []
+    while "g" not in rig.ends:
+        known = len(rig.tokens["g"])
+        out = rig.step()
+        ran.append(len(out.num_scheduled_tokens))
+        assert len(rig.scheduler.running) >= 60
+        if len(rig.tokens["g"]) > known:
+            if last_s is not None:
+                gaps.append(rig.now_s - last_s)
+            last_s = rig.now_s
+    # In a batch that is always as large, what a step of few takes is found out by one of those.
+    assert max(gaps[10:]) <= 0.05 + 1e-9
+    assert min(ran[20:-2]) > 10
+    rig.run()
+    assert rig.is_whole("g", 60)
+    assert all(rig.is_whole(f"b{k}", 120) for k in range(60))
+    assert rig.exchange().preemptions == 0
+    assert not rig.scheduler._classes._of or rig.scheduler._classes._long_gone
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+@pytest.mark.parametrize("blocks", [200, 4096])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_request_gets_every_token_once(tiny_llama, in_flight, blocks, seed):
+    rig, random = rig_of(tiny_llama, in_flight=in_flight, blocks=blocks), Random(seed)
+    timed(rig, in_flight)
+    asked = {}
+    for k in range(80):
+        name, output = random.choice(list(CLASSES)), random.randint(1, 80)
+        asked[f"{name}{k}"] = output
+        add(rig, f"{name}{k}", name, random.randint(1, 60), output)
+        for _ in range(random.randint(0, 2)):
+            rig.step()
+    rig.run()
+    assert all(rig.is_whole(req_id, output) for req_id, output in asked.items())
+
+
+def test_no_step_leaves_out_who_has_no_time_to_spare(tiny_llama):
+    rig = rig_of(tiny_llama)
+    timed(rig)
+    for k in range(20):
+        add(rig, f"s{k}", "silver", 20, 60)
+        add(rig, f"b{k}", "batch", 20, 60)
+    add(rig, "g", "gold", 20, 100)
+    last_s: dict[str, float] = {}
+    longest = {"g": 0.0, "s": 0.0, "b": 0.0}
+    for step in range(150):
+        known = {r: len(t) for r, t in rig.tokens.items()}
+        rig.step()
+        for req_id, tokens in rig.tokens.items():
+            if len(tokens) > known.get(req_id, 0):
+                if step > 20:
+                    gap_s = rig.now_s - last_s.get(req_id, rig.now_s)
+                    longest[req_id[0]] = max(longest[req_id[0]], gap_s)
+                last_s[req_id] = rig.now_s
+    assert longest["g"] <= 0.05 + 1e-9
+    assert 0.05 < longest["s"] <= 0.1 + 1e-9
+    assert longest["b"] <= 1.0
+
+
+def test_the_report_counts_late_tokens_by_what_each_was_promised(tiny_llama):
+    rig = rig_of(tiny_llama, policy="static")
+    rig.step_s = 0.07
+    for name in CLASSES:
+        add(rig, name, name, 20, 11)
+    rig.run()
+    report = rig.exchange()
+    assert report.late_itl == 10  # gold's alone
+    assert report.late_ttft == 0
+
+
+def test_classes_that_are_alike_change_nothing(tiny_llama):
+    alike = {name: {**one, "itl_ms": 50} for name, one in CLASSES.items()}
+    rig = rig_of(tiny_llama, classes=alike)
+    add(rig, "g", "gold", 20, 5)
+    batch = rig.scheduler._read_batch()
+    assert (batch.agreements, batch.waited_s, batch.running.numbers) == ((), None, None)
+    rig.run()
+    assert not rig.scheduler._classes._of
+
+
+def test_the_default_is_the_slas(tiny_llama):
+    rig = rig_of(tiny_llama)
+    rig.add("a", prompt=20, output=5)
+    rig.step()
+    assert rig.scheduler._read_batch().agreements == (Agreement(),)
+    rig.scheduler.configure({"policy": "adaptive", "sla": {"itl_ms": 80}})
+    rig.exchange(limits(64))
+    rig.run()
+    assert rig.is_whole("a", 5)
+
+
+def test_an_engine_that_cannot_cut_prompts_is_refused_for_a_classs_time_between_tokens(tiny_llama):
+    with pytest.raises(ConfigError, match="enable_chunked_prefill"):
+        rig_of(tiny_llama, enable_chunked_prefill=False, max_num_batched_tokens=1024)
