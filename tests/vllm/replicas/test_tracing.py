@@ -11,12 +11,16 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from ray.llm._internal.serve.core.configs.openai_api_models import CompletionRequest
+from ray.llm._internal.serve.core.protocol import RawRequestInfo
+from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 
 from controller.classes import parse_admission
 from replicas.admission.admission import Admission
 from replicas.admission.drain import EngineView
 from replicas.admission.gate import Gate
 from replicas.admission.http import AdmissionMiddleware
+from replicas.plain_calls import AdmittingEngine
 from replicas.tracing import Tracing, TracingMiddleware
 from tests.unit.replicas.admission.builders import CLASSES
 from tests.vllm.replicas.test_admission_http import Engine, _never, app_of
@@ -187,3 +191,49 @@ async def test_a_report_that_is_too_old_is_left_out(stack: Stack) -> None:
     stack.report = None
     await stack.ask()
     assert "brimful.cap" not in stack.said
+
+
+@pytest.mark.parametrize("admission", [True, False])
+async def test_through_rays_own_ingress_it_stands_there_too(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, admission: bool
+) -> None:
+    seen: list[dict[str, str]] = []
+
+    async def completions(_: Any, request: Any, info: RawRequestInfo) -> AsyncIterator[str]:
+        seen.append(info.headers)
+        async for output in stack.engine.generate({"prompt_token_ids": [1]}, None, "r"):
+            yield f'data: {{"text": "{output}"}}\n\n'
+
+    monkeypatch.setattr(VLLMEngine, "completions", completions)
+    engine = object.__new__(AdmittingEngine)
+    engine.gate, engine.tracing = stack.gate if admission else None, stack.tracing
+    request = CompletionRequest(model="m", prompt=SECRET, stream=True, service_tier="batch")
+    info = RawRequestInfo(headers={"Traceparent": HEADERS["traceparent"], "x-other": "1"})
+
+    async def call() -> list[Any]:
+        return [item async for item in engine.completions(request, info)]
+
+    items = await asyncio.create_task(call())
+    assert len(items) == 3
+    trace_id, span_id = hexadecimal(stack.span)
+    assert trace_id == TRACE
+    assert seen == [{"x-other": "1", "traceparent": f"00-{TRACE}-{span_id}-01"}]
+    assert stack.said["brimful.admitted"] is True
+    assert stack.said.get("brimful.class") == ("batch" if admission else None)
+    assert "brimful.client_left" not in stack.said
+    assert SECRET not in stack.span.to_json()
+
+
+async def test_a_refusal_through_rays_own_ingress_has_its_reason(stack: Stack) -> None:
+    engine = object.__new__(AdmittingEngine)
+    engine.gate, engine.tracing = stack.gate, stack.tracing
+    stack.gate.admission.learn(EngineView(free_slots=0, requests_per_s=0.001))
+    request = CompletionRequest(model="m", prompt=SECRET)
+
+    async def call() -> list[Any]:
+        return [item async for item in engine.completions(request, RawRequestInfo())]
+
+    (error,) = await asyncio.create_task(call())
+    assert error.error.code == 429
+    assert stack.said["brimful.refused"] == "deadline"
+    assert stack.said["http.response.status_code"] == 429
