@@ -1,5 +1,7 @@
 """Without direct streaming: Ray Serve LLM's own ingress in front of the same replicas."""
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from openai import APIStatusError, AsyncOpenAI
 from benchmarks.live.cluster import local_cluster
 from benchmarks.live.load import Ask, prompts, send
 from benchmarks.live.tiny_model import make_tiny_model
+from tests.collector import ENV as SPANS_BY_HTTP
+from tests.collector import Collector, collecting
 from tests.ray.applications import application
 from tests.ray.conftest import DEPLOY_TIMEOUT_S, REPO
 
@@ -21,13 +25,23 @@ ALL, LATE = "sk-all-0123456789", "sk-late-0123456789"
 PLAIN = {"RAY_SERVE_ENABLE_HA_PROXY": "0", "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "0"}
 
 
-async def test_the_plain_ingress_serves_two_models_of_one_application(tmp_path: Path) -> None:
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as made:
+        yield made
+
+
+async def test_the_plain_ingress_serves_two_models_of_one_application(
+    tmp_path: Path, collector: Collector
+) -> None:
     model = make_tiny_model(REPO / ".cache" / "tiny-llama")
     both = application("a", model, deployment={"num_replicas": 1}, batching={"policy": "static"})
     other = application("b", model, deployment={"num_replicas": 1}, batching={"policy": "paper"})
     other["args"]["llm_configs"][0] |= {
         "classes": {"gold": {"default": True}, "late": {"ttft_ms": 1e6, "queue_timeout_s": 1e-6}}
     }
+    other["args"]["llm_configs"][0]["runtime_env"]["env_vars"] |= SPANS_BY_HTTP
+    other["args"]["llm_configs"][0]["engine_kwargs"]["otlp_traces_endpoint"] = collector.endpoint
     both["args"]["llm_configs"] += other["args"]["llm_configs"]
     both["route_prefix"] = "/"
     keys = tmp_path / "keys"
@@ -46,11 +60,27 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(tmp_path: 
         }
         refusals = await classes_through_the_ingress()
         turned_away = await turned_away_by_the_ingress()
+        await one_trace(collector)
     assert [a.error or a.status for a in answers["a"] + answers["b"] if not a.whole] == []
     assert [a.tokens for a in answers["b"]] == [12] * 12
     assert [a.text for a in answers["a"]] == [a.text for a in answers["b"]]
     assert refusals == ["gold", "gold", 400, 400, 429, 429]
     assert turned_away == [401, 401, 200, 404, 405, 403, 400]
+
+
+async def one_trace(collector: Collector) -> None:
+    """From the client's header, through the ingress, to vLLM's span."""
+    trace, clients = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    headers = {"traceparent": f"00-{trace}-{clients}-01"}
+    client = AsyncOpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key=ALL, max_retries=0)
+    ask = {"model": "tiny-b", "prompt": "a river", "max_tokens": 2}
+    await client.completions.create(**ask, extra_headers=headers)
+    while len(collector.of(trace)) < 2:  # noqa: ASYNC110 - the test's own time limit ends it
+        await asyncio.sleep(0.1)
+    spans = collector.of(trace)
+    ours, vllms = spans["brimful.request"], spans["llm_request"]
+    assert (ours.parent, vllms.parent) == (clients, ours.id)
+    assert (ours.attributes["brimful.class"], ours.attributes["brimful.admitted"]) == ("gold", True)
 
 
 async def turned_away_by_the_ingress() -> list[int]:
