@@ -40,6 +40,7 @@ class Rows:
         return self._used - 1
 
     def give_back(self, row: int) -> None:
+        """It is free again."""
         heappush(self._free, row)
 
 
@@ -122,15 +123,16 @@ class Recorder:
         for queue in (scheduler.waiting, getattr(scheduler, "skipped_waiting", None) or ()):
             for request in queue:
                 self._waits(request, now_s)
-        for name in HOOKED:
-            setattr(scheduler, name, getattr(self, name.strip("_"))(getattr(scheduler, name)))
+        told = (self._added, self._scheduled, self._updated, self._preempted, self._freed)
+        for name, around in zip(HOOKED, told, strict=True):
+            setattr(scheduler, name, around(getattr(scheduler, name)))
 
     def stop(self) -> None:
         """The scheduler is as it was."""
         for name in HOOKED:
             delattr(self._scheduler, name)
 
-    def add_request(self, inner: Any) -> Any:
+    def _added(self, inner: Any) -> Any:
         def add_request(request: Any) -> None:
             inner(request)
             if self.timeline.state(request.request_id) is None:
@@ -138,19 +140,19 @@ class Recorder:
 
         return add_request
 
-    def schedule(self, inner: Any) -> Any:
+    def _scheduled(self, inner: Any) -> Any:
         def schedule(*args: Any, **kwargs: Any) -> Any:
             output = inner(*args, **kwargs)
             now_s = self._scheduler.now_s()
-            for new in output.scheduled_new_reqs:
-                self._starts(self._scheduler.requests[new.req_id], now_s)
-            for req_id in output.scheduled_cached_reqs.resumed_req_ids:
-                self._starts(self._scheduler.requests[req_id], now_s)
+            begun = [new.req_id for new in output.scheduled_new_reqs]
+            for req_id in (*begun, *output.scheduled_cached_reqs.resumed_req_ids):
+                if (request := self._scheduler.requests.get(req_id)) is not None:
+                    self._starts(request, now_s)
             return output
 
         return schedule
 
-    def update_from_output(self, inner: Any) -> Any:
+    def _updated(self, inner: Any) -> Any:
         def update_from_output(*args: Any, **kwargs: Any) -> Any:
             outputs = inner(*args, **kwargs)
             if self._before_first:
@@ -159,7 +161,7 @@ class Recorder:
 
         return update_from_output
 
-    def preempt_request(self, inner: Any) -> Any:
+    def _preempted(self, inner: Any) -> Any:
         def preempt_request(request: Any, *args: Any, **kwargs: Any) -> Any:
             self._before_first.pop(request.request_id, None)
             now_s = self._scheduler.now_s()
@@ -168,7 +170,7 @@ class Recorder:
 
         return preempt_request
 
-    def free_request(self, inner: Any) -> Any:
+    def _freed(self, inner: Any) -> Any:
         def free_request(request: Any, *args: Any, **kwargs: Any) -> Any:
             self._before_first.pop(request.request_id, None)
             self.timeline.leave(request.request_id, self._scheduler.now_s())
