@@ -93,8 +93,8 @@ def phases(phase_s: float, seed: int) -> tuple[Request, ...]:
 class Stack:
     """The cluster with an application per policy."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: LocalCluster, policies: Sequence[str]) -> None:
+        self._cluster, self._policies = cluster, policies
         self._random = random.Random(0)
 
     def deploy(self, directory: Path) -> None:
@@ -102,14 +102,14 @@ class Stack:
         config = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": "127.0.0.1", "port": PORT},
-            "applications": [_application(policy) for policy in POLICIES],
+            "applications": [_application(policy) for policy in self._policies],
         }
         path = directory / "serve.yaml"
         path.write_text(yaml.safe_dump(config))
         self._cluster.deploy(path)
         self._cluster.wait_running(DEPLOY_TIMEOUT_S, lambda state: print(state, file=sys.stderr))
         until_s = time.monotonic() + DEPLOY_TIMEOUT_S
-        while _heard() < REPLICAS * len(POLICIES):
+        while _heard() < REPLICAS * len(self._policies):
             if time.monotonic() > until_s:
                 raise RuntimeError("the controller got no report of some replica")
             time.sleep(1)
@@ -163,12 +163,12 @@ def _application(policy: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def stack() -> Iterator[Stack]:
+def stack(policies: Sequence[str] = POLICIES) -> Iterator[Stack]:
     """The deployed stack for a ``with`` block."""
     with tempfile.TemporaryDirectory() as directory, local_cluster(directory=ROOT) as cluster:
         ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
         try:
-            deployed = Stack(cluster)
+            deployed = Stack(cluster, policies)
             deployed.deploy(Path(directory))
             yield deployed
         finally:

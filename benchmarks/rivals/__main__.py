@@ -13,13 +13,22 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.report.rows import Row, Section, rows_table
 from benchmarks.report.workers import FIRST_SEED, Bench, workers
-from benchmarks.rivals import page, r1_capacity, r2_paced, r3_classes, r3_engine, r4_offline
+from benchmarks.rivals import (
+    page,
+    r1_capacity,
+    r2_paced,
+    r3_classes,
+    r3_engine,
+    r4_offline,
+    r5_client,
+)
 
 PARTS: dict[str, tuple[Callable[[Bench, Sequence[str]], Section], tuple[str, ...]]] = {
     "R1": (r1_capacity.run, tuple(c.name for c in r1_capacity.GROUNDS)),
     "R2": (r2_paced.run, tuple(c.name for c in r2_paced.GROUNDS)),
     "R3": (r3_classes.run, tuple(r3_engine.GROUNDS)),
     "R4": (r4_offline.run, tuple(c.name for c in r4_offline.GROUNDS)),
+    "R5": (r5_client.run, ()),
 }
 
 

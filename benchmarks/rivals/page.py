@@ -49,8 +49,9 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         colour = {True: "C2", False: "C3", None: "C7"}[row.met]
         axes.plot([value.low, value.high], [place, place], colour, linewidth=1.5)
         axes.plot([value.value], [place], "o", color=colour, markersize=4)
-        if row.at_least is not None:
-            axes.plot([row.at_least], [place], "|", color="black", markersize=9)
+        target = row.at_most if row.at_least is None else row.at_least
+        if target is not None:
+            axes.plot([target], [place], "|", color="black", markersize=9)
     axes.set_yticks(range(len(rows)), [row.id for row in reversed(rows)], fontsize=7)
     axes.axvline(1.0, color="0.8", linewidth=0.8, zorder=0)
     axes.set_xscale("log")
