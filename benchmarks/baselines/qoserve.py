@@ -145,7 +145,10 @@ class Qoserve(Unmoved):
             due_s = running.last_token_s + itl_s
         else:
             begin_s = np.fmax(running.arrival_s + self._agreed_s(running), running.first_token_s)
-            due_s = begin_s + itl_s * running.generated
+            with np.errstate(
+                invalid="ignore"
+            ):  # no bound, and no token yet: not a number, as ahead
+                due_s = begin_s + itl_s * running.generated
         # A step ahead, the token before may not be back yet: NaN, and the others count.
         least_s = float(np.fmin.reduce(due_s[mask])) - seen.now_s
         return math.inf if math.isnan(least_s) else least_s

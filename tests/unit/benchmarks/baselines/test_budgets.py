@@ -1,5 +1,8 @@
 """Rivals that move a step's budget: their formulas on small numbers."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from benchmarks.baselines.ppas import Ppas
@@ -136,3 +139,28 @@ def test_qoserve_takes_small_budgets_where_memory_is_short() -> None:
     qoserve = Qoserve(QoserveOptions(), known(None))
     assert qoserve.decide(seen([decode()], [prefill(9000)])).budget == 2552
     assert qoserve.decide(seen([decode()], [prefill(9000)], free=31_999)).budget == 512
+
+
+def test_qoserve_goes_by_what_each_request_was_promised() -> None:
+    qoserve = Qoserve(QoserveOptions(slack="gaps", margin=1.0), known(0.05))
+
+    def budget(itls_s: list[float], ttfts_s: list[float]) -> int:
+        shown = seen([decode(last_s=1.0)] * len(itls_s), [prefill(9000)], now_s=1.0)
+        agreed = replace(shown.running, itl_s=np.array(itls_s), ttft_s=np.array(ttfts_s))
+        waiting = replace(shown.first_waiting(1), itl_s=np.array([0.05]), ttft_s=np.array([2.0]))
+        return qoserve.decide(
+            replace(shown, running=agreed, first_waiting=lambda n: waiting)
+        ).budget
+
+    strict, loose = budget([0.05, 0.1], [2.0, 6.0]), budget([0.1, np.inf], [6.0, 600.0])
+    assert strict < loose
+    assert budget([np.inf], [600.0]) == qoserve.budgets[-1]
+
+
+def test_qoserve_serves_prompts_by_their_own_deadlines() -> None:
+    qoserve = Qoserve(QoserveOptions(ms_per_token=0.0), known(0.05))
+    shown = seen([], [prefill(10), prefill(20)])
+    waiting = replace(
+        shown.first_waiting(2), itl_s=np.array([0.1, 0.05]), ttft_s=np.array([6.0, 2.0])
+    )
+    assert qoserve.decide(replace(shown, first_waiting=lambda n: waiting)).waiting == [1, 0]
