@@ -15,7 +15,7 @@ from controller.models.pace import Floats, Leads
 
 FIRST_ROOM = 256
 # A request that a step left out (by a connector, or a budget of somebody else's) is out of place
-# until it is looked at again.
+# until it is looked at again, and one that came back on another way than most.
 CHECK_STEPS = 64
 
 
@@ -84,11 +84,22 @@ class Pacing:
         return int(np.count_nonzero(due_s < now_s - self._steps * self._itl_s - 1e-9))
 
     def check(self, running: Iterable[Any], *, always: bool = False) -> None:
-        """Now and then, or after every step, take the tokens as vLLM counts them."""
-        if always or self._steps % CHECK_STEPS == 0:
-            for request in running:
-                if request.request_id in self._place:
-                    self.enter(request.request_id, len(request._output_token_ids))
+        """Now and then, or after every step, take who decodes, and the tokens, as vLLM has them.
+
+        Those that were preempted with their first token under way, or for new weights, get back
+        their place so; who waits for its client, or for its turn, has none.
+        """
+        if not always and self._steps % CHECK_STEPS:
+            return
+        decode = {
+            r.request_id: len(r._output_token_ids)
+            for r in running
+            if r.num_computed_tokens >= r.num_tokens - 1
+        }
+        for req_id in [one for one in self._ids if one not in decode]:
+            self.leave(req_id)
+        for req_id, generated in decode.items():
+            self.enter(req_id, generated)
 
     def leads(self, now_s: float, ahead: int) -> Leads:
         """Of those that decode, when the next step begins.

@@ -1,5 +1,8 @@
 """Leads by columns that a step moves as a whole, held against leads counted one by one."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from controller.config import BatchingConfig, Sla
@@ -71,3 +74,38 @@ def test_a_wall_clock_that_was_set_back_lends_no_more_than_the_time_to_first_tok
     pacing = Pacing(D, 2.0)
     pacing.first_token("r", -3600.0, now_s=10.0)
     assert pacing.leads(10.0, 0).lead_s.tolist() == pytest.approx([2.0])
+
+
+def seen(req_id: str, generated: int, left: int = 1) -> Any:
+    tokens = 10 + generated
+    return SimpleNamespace(
+        request_id=req_id,
+        _output_token_ids=[0] * generated,
+        num_tokens=tokens,
+        num_computed_tokens=tokens - left,
+    )
+
+
+def test_a_look_at_all_that_run_puts_right_who_decodes() -> None:
+    pacing = Pacing(D, 0.0)
+    for name in "abcd":
+        pacing.first_token(name, 1.0, now_s=10.0)
+    pacing.leave("c")
+    pacing.check([seen("a", 3), seen("b", 1, left=9), seen("c", 2), seen("new", 5)], always=True)
+    # b computes its prompt again, c is back, d waits; of another nothing is known.
+    found = pacing.leads(10.0, 0)
+    assert sorted(found.generated.tolist()) == [2, 3]
+    assert sorted(found.lead_s.tolist()) == pytest.approx([D, 2 * D])
+    pacing.check([seen("a", 4), seen("b", 1)], always=True)
+    assert sorted(pacing.leads(10.0, 0).generated.tolist()) == [1, 4]
+
+
+def test_who_runs_is_looked_at_every_64_steps() -> None:
+    pacing = Pacing(D, 0.0)
+    pacing.first_token("a", 1.0, now_s=10.0)
+    looked = []
+    for step in range(1, 130):
+        pacing.stepped(10.0)
+        pacing.check(iter([looked.append(step) or seen("a", 1)] if step % 64 == 0 else []))
+    assert looked == [64, 128]
+    assert len(pacing.leads(10.0, 0).lead_s) == 1

@@ -85,3 +85,46 @@ def test_a_preempted_request_comes_back_with_its_pace(tiny_llama):
     assert found.lead_s[index] == pytest.approx(expected_s)
     rig.run()
     assert rig.is_whole("a", 30) and rig.is_whole("b", 30)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_after_new_weights_everybody_has_its_pace_again(tiny_llama, in_flight):
+    rig = rig_of(tiny_llama, in_flight=in_flight)
+    for name in "abc":
+        rig.add(name, prompt=20, output=300)
+    for _ in range(5):
+        rig.step()
+    begin_s = dict(rig.scheduler._pacing._begin_s)
+    while rig._queue:
+        rig.take()
+    rig.scheduler.reset_prefix_cache(reset_running_requests=True)
+    assert not len(rig.scheduler._read_batch().leads.lead_s)
+    for _ in range(64):
+        rig.step()
+
+    found = rig.scheduler._read_batch().leads
+    ahead = sum(out.total_num_scheduled_tokens > 0 for out, _ in rig.scheduler._scheduled)
+    tokens = [len(rig.scheduler.requests[name]._output_token_ids) for name in "abc"]
+    assert found.generated.tolist() == [n + ahead for n in tokens]
+    due_s = [begin_s[name] + (n + ahead - 1) * 0.05 for name, n in zip("abc", tokens, strict=True)]
+    now_s = rig.now_s + ahead * rig.scheduler._last_step_s
+    assert found.lead_s.tolist() == pytest.approx([s - now_s for s in due_s])
+    rig.run()
+    assert all(rig.is_whole(name, 300) for name in "abc")
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_one_that_is_preempted_before_its_first_token_is_back_does_not_decode(
+    tiny_llama, in_flight
+):
+    rig = rig_of(tiny_llama, blocks=10, in_flight=in_flight)
+    for k in range(4):
+        rig.add(f"r{k}", prompt=33, output=60)
+    for _ in range(400):
+        rig.step()
+        pacing = rig.scheduler._pacing
+        if pacing._steps and pacing._steps % 64 == 0:
+            running = {r.request_id for r in rig.scheduler.running}
+            assert set(pacing._ids) <= running
+    rig.run()
+    assert all(rig.is_whole(f"r{k}", 60) for k in range(4))
