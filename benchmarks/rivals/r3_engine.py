@@ -31,7 +31,7 @@ GROUNDS = {
     "257-447": ("paper-fig3", "exponential:257,447"),
     "h100-70b": ("h100-Llama-2-70b-hf-tp4", "exponential:257,62"),
 }
-RUN_S = 150.0
+RUN_S = 120.0
 PRECISION = 0.01
 MOST = 2.5  # of the fluid limit: where a search ends
 OURS, ONE_SLA, QOSERVE = "adaptive", "adaptive, one SLA for all", "qoserve"
