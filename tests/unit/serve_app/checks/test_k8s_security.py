@@ -6,7 +6,7 @@ import yaml
 
 from replicas.door.settings import parse_security
 from tests.manifests import CLUSTER, ROOT, load
-from tests.unit.serve_app.checks.test_k8s import _apply
+from tests.unit.serve_app.checks.test_k8s_components import _apply
 
 COMPONENTS = ROOT / "k8s" / "components"
 NAME = "app.kubernetes.io/name"
