@@ -48,9 +48,16 @@ def sla(latency: str) -> tuple[str, str]:
     return f"max by ({MODEL}) ({chosen})", "SLA {{deployment}}"
 
 
+def held() -> tuple[str, str]:
+    """What steps are held to, so that tokens leave the server inside the SLA."""
+    whole, _ = sla("itl")
+    return f"min by ({MODEL}) ({of(metrics.SLA_HELD)}) * {whole}", "steps held to {{deployment}}"
+
+
 def _percentiles(title: str, buckets: Metric, latency: str) -> Panel:
     lines = [(quantile(q, buckets), f"p{q * 100:g} {{{{deployment}}}}") for q in (0.5, 0.99)]
-    return Panel(title, (*lines, sla(latency)), "s")
+    limits = (sla(latency), held()) if latency == "itl" else (sla(latency),)
+    return Panel(title, (*lines, *limits), "s")
 
 
 def _each(title: str, *lines: tuple[Metric, str], unit: str = "short", **more: Any) -> Panel:
