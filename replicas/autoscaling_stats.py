@@ -12,18 +12,24 @@ LARGEST = 4.0  # times the work of those that ended, or this part of it
 
 
 def autoscaling_stats(
-    report: ReplicaReport, *, most_ongoing: int | None = None, refused_per_s: float = 0.0
+    report: ReplicaReport,
+    *,
+    most_ongoing: int | None = None,
+    refused_per_s: float = 0.0,
+    counts_late: bool = False,
 ) -> dict[str, float]:
     """``serve_app.scaling.reading`` reads these names; each is 1 number per replica.
 
     Args:
         most_ongoing: requests that Ray Serve gives this replica at a time; None: any number.
         refused_per_s: requests/s that admission refused. They want to be served, too.
+        counts_late: whether there is an SLA for the first token, and so who is late is known.
 
     Returns:
         ``running``, ``waiting`` (requests), ``arrival_rate_per_s``, ``refused_per_s`` of it,
         ``demand_per_s`` (arrivals in requests of the size that capacity counts) and
-        ``sla_out_of_reach`` (0 or 1) always. ``max_running`` is a cap that holds: the engine's own
+        ``sla_out_of_reach`` (0 or 1) always. ``first_tokens`` and ``late_first_tokens``: counted
+        since the engine started. ``max_running`` is a cap that holds: the engine's own
         size where the decided one is not applied, and no more than Ray Serve lets in. Where the
         SLA is out of reach, neither it nor ``capacity_per_s`` is there (no batch keeps the SLA,
         and Ray Serve would average what is published then with what came before); the latter,
@@ -38,6 +44,9 @@ def autoscaling_stats(
         "demand_per_s": arrivals * _size(report),
         "sla_out_of_reach": float(report.sla_out_of_reach),
     }
+    if counts_late:
+        stats["first_tokens"] = float(report.ttft.n)
+        stats["late_first_tokens"] = float(report.late_ttft)
     if report.sla_out_of_reach:
         return stats
     held = report.max_running if report.enforced else report.engine.max_num_seqs

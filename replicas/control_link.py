@@ -201,12 +201,21 @@ class ControlLink:
             )
 
     def autoscaling_stats(
-        self, *, most_ongoing: int | None = None, refused_per_s: float = 0.0
+        self,
+        *,
+        most_ongoing: int | None = None,
+        refused_per_s: float = 0.0,
+        counts_late: bool = False,
     ) -> dict[str, float]:
         """Queue depth, cap and capacity of this replica; nothing without a report of this lease."""
         if (report := self.recent_report()) is None:
             return {}
-        return autoscaling_stats(report, most_ongoing=most_ongoing, refused_per_s=refused_per_s)
+        return autoscaling_stats(
+            report,
+            most_ongoing=most_ongoing,
+            refused_per_s=refused_per_s,
+            counts_late=counts_late,
+        )
 
     def routing_stats(self) -> dict[str, Any]:
         """The room that is left here; nothing without a report of this lease."""

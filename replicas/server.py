@@ -139,6 +139,7 @@ class BrimfulServer(LLMServer):
         return self._link.autoscaling_stats(
             most_ongoing=options.max_ongoing_requests,
             refused_per_s=0.0 if self._gate is None else self._gate.refused_per_s(),
+            counts_late=self._sla.ttft_ms is not None,
         )
 
     async def __serve_build_asgi_app__(self) -> Any:

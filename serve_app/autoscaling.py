@@ -10,12 +10,12 @@ from typing import Any
 
 from ray import cloudpickle
 
-from serve_app.scaling import decide, demand, reading, recent, starts
+from serve_app.scaling import allowance, decide, demand, forecast, reading, recent, starts
 from serve_app.scaling.decide import Decision, Scaler
 from serve_app.scaling.reading import Ages, number, read_fleet
 from serve_app.scaling_export import ScalingExport
 
-for _module in (decide, demand, reading, recent, starts):
+for _module in (allowance, decide, demand, forecast, reading, recent, starts):
     cloudpickle.register_pickle_by_value(_module)
 
 REASON, WORDS = "brimful_reason", "brimful_words"  # in the policy's state, with ...
@@ -41,6 +41,7 @@ class CapacityPolicy:
         peak_s: float = 300.0,
         peak_starts: float = 3.0,
         start_s: float = 60.0,
+        late_frac: float = 0.006,
     ) -> None:
         self._scaler = Scaler(
             target_utilization,
@@ -50,6 +51,7 @@ class CapacityPolicy:
             peak_s,
             peak_starts,
             start_s,
+            late_frac,
         )
         self._ages = Ages()
         self._export = ScalingExport()

@@ -41,7 +41,16 @@ class ScalingConfig(Block):
     """How many replicas traffic is worth; used where ``autoscaling_config`` is given."""
 
     target_utilization: float = Field(
-        0.85, gt=0, le=1, description="rho: share of its capacity a replica should carry"
+        1.0,
+        gt=0,
+        le=1,
+        description="rho: share of its capacity a replica should carry of the load provided for",
+    )
+    late_frac: float = Field(
+        0.006,
+        gt=0,
+        lt=1,
+        description="share of requests that may be late; by it what is provided for is steered",
     )
     drain_s: float = Field(
         20.0,
@@ -55,7 +64,7 @@ class ScalingConfig(Block):
     peak_s: float = Field(
         300.0,
         ge=0,
-        description="replicas that the highest load of so long had use for are kept",
+        description="nothing is given up before so long is known",
     )
     peak_starts: float = Field(3.0, ge=0, description="... and of so many starts of a replica")
     start_s: float = Field(60.0, ge=0, description="a replica's start, until one was seen")

@@ -27,7 +27,8 @@ class Grid:
 _DELAYS = {"upscale_delay_s": (0,), "downscale_delay_s": (180, 60, 600)}
 GRIDS = {
     OURS: Grid(
-        "target_utilization", (0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0), _DELAYS
+        "late_frac", (0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03),
+        {"upscale_delay_s": (0,), "downscale_delay_s": (60, 180, 600)},
     ),
     RAY: Grid(
         "target_ongoing_requests",

@@ -155,6 +155,9 @@ def advance(fleet: Fleet, slot: int, engine: Engine, until_s: float) -> None:
             fleet.prompt[slot], fleet.prompt_left[slot] = NOBODY, 0.0
             # Its prompt ends somewhere in a step, and its token comes with the step's end.
             fleet.first_s[prompt] = now_s + step_s / 2
+            fleet.firsts[slot] += 1
+            if fleet.first_s[prompt] > fleet.arrival_s[prompt] + engine.ttft_s:
+                fleet.lates[slot] += 1
             if fleet.output[prompt] <= 1:
                 _end(fleet, prompt, now_s + step_s / 2)
             else:

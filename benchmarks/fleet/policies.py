@@ -12,6 +12,7 @@ from controller.errors import ConfigError
 from controller.validation import shown, unknown_key
 from controller.yaml_text import Loader
 from serve_app.config import ray_llm_config
+from serve_app.scaling.reading import PUBLISHED
 
 OURS = "brimful"
 RAY = "ray"
@@ -106,7 +107,7 @@ def parse_policy(spec: str, ground: Ground, bounds: Mapping[str, int]) -> Policy
     own = {key: value for key, value in given.items() if key not in RAY_KEYS}
     check_bounds(ray, spec)
     if name == OURS:
-        return Policy(spec, _ours(own, ray, ground, spec), None)
+        return Policy(spec, _ours(own, ray, ground, spec), PUBLISHED)
     if name == ORACLE:
         raise ConfigError([f"policy {spec}: is not allowed with settings; it plans for the day"])
     rival = RIVALS[name]

@@ -15,7 +15,7 @@ from benchmarks.fleet.state import NOBODY, READY, Engine, Fleet
 from controller.capacity import capacity_error_frac, capacity_per_s, out_of_reach, sla_batch
 from controller.config import Sla
 from controller.models import memory
-from controller.models.histogram import LogHistogram
+from controller.models.histogram import BINS, LogHistogram
 from controller.models.lengths import REQUESTS_KEPT, LengthMoments
 from controller.models.step_time import StepModel, StepStats
 from controller.records import EngineLimits, RecentSteps, ReplicaReport
@@ -27,6 +27,7 @@ RATE_WINDOW_S = 10.0  # arrivals are averaged over this, as the Governor does
 LEARN_EVERY_S = 30.0  # how often lengths are summed up anew
 # Of what ended since the last sample, means over the fleet.
 RECENT = ("prompt_tokens", "output_tokens", "ttft_s", "itl_s")
+NO_MORE = (0,) * (BINS - 1)  # how many there are is read of them, not when they came
 
 
 class Publisher:
@@ -86,8 +87,14 @@ class Publisher:
             arrivals=int(fleet.arrivals[slot]),
             arrival_rate_per_s=rate,
             prompt_backlog_tokens=int(backlog),
+            ttft=LogHistogram((int(fleet.firsts[slot]), *NO_MORE)),
+            late_ttft=int(fleet.lates[slot]),
         )
-        stats = autoscaling_stats(report, most_ongoing=engine.max_ongoing)
+        stats = autoscaling_stats(
+            report,
+            most_ongoing=engine.max_ongoing,
+            counts_late=self._sla.ttft_ms is not None,
+        )
         stats |= self._recent
         stats["kv_used_frac"] = float(fleet.held[slot]) / engine.kv_tokens
         stats["decoding"] = float(report.decoding)

@@ -109,6 +109,7 @@ class Fleet(NamedTuple):
         waiting, backlog: how many wait, and their prompt tokens (in time, late).
         prompt, prompt_left: the request whose prompt is computed, and what is left of it.
         arrivals, starts: counted since the slot was taken: requests sent there, prompts begun.
+        firsts, lates: likewise first tokens, and those that came too late for the SLA.
         hold: first and last of those that no replica could take, and how many.
         done, counts: rows in order of their end; how many ended, how many arrived.
     """
@@ -129,6 +130,8 @@ class Fleet(NamedTuple):
     prompt_left: Floats
     arrivals: Ints
     starts: Ints
+    firsts: Ints
+    lates: Ints
     hold: Ints
     done: Ints
     counts: Ints
@@ -160,6 +163,8 @@ def make_fleet(requests: Requests, slots: int, engine: Engine, seed: int) -> Fle
         prompt_left=np.zeros(slots),
         arrivals=np.zeros(slots, dtype=np.int64),
         starts=np.zeros(slots, dtype=np.int64),
+        firsts=np.zeros(slots, dtype=np.int64),
+        lates=np.zeros(slots, dtype=np.int64),
         hold=np.array([NOBODY, NOBODY, 0], dtype=np.int64),
         done=np.zeros(n, dtype=np.int64),
         counts=np.zeros(2, dtype=np.int64),
@@ -174,8 +179,9 @@ def make_fleet(requests: Requests, slots: int, engine: Engine, seed: int) -> Fle
 
 def occupy(fleet: Fleet, slot: int, now_s: float) -> None:
     """A new, empty replica stands ready in this slot."""
-    for counts in (fleet.decodes, fleet.waiting, fleet.arrivals, fleet.starts):
+    for counts in (fleet.decodes, fleet.waiting, fleet.arrivals, fleet.starts, fleet.firsts):
         counts[slot] = 0
+    fleet.lates[slot] = 0
     for amounts in (fleet.held, fleet.steps, fleet.prompt_left):
         amounts[slot] = 0.0
     fleet.head[slot] = fleet.tail[slot] = fleet.prompt[slot] = NOBODY

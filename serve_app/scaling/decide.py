@@ -8,6 +8,7 @@ load of the recent past, which is several starts long: whatever is given up take
 from dataclasses import dataclass
 from typing import Literal
 
+from serve_app.scaling.allowance import Allowance
 from serve_app.scaling.demand import (
     Load,
     idle,
@@ -17,6 +18,7 @@ from serve_app.scaling.demand import (
     replicas_needed,
     whole,
 )
+from serve_app.scaling.forecast import Forecast
 from serve_app.scaling.reading import FleetReading
 from serve_app.scaling.recent import Recent
 from serve_app.scaling.starts import Starts
@@ -38,7 +40,7 @@ REASONS: tuple[Reason, ...] = (
 SUSTAINED_S = 15.0  # load that lasted so long is taken to last until a replica has started
 REACH_FOR_S = 60.0  # an SLA in reach for so long is scaled by again; before, it may flap
 LONGEST_GAP_S = 60.0  # between two looks: after a longer one the past is unknown
-SPARE = 0.15  # of a replica, free at the highest recent load, before one is given up
+SPARE_FRAC, LEAST_SPARE, MOST_SPARE = 0.05, 0.15, 0.8  # free before a replica is given up
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Scaler:
         peak_s: float,
         peak_starts: float,
         start_s: float,
+        late_frac: float = 0.006,
     ) -> None:
         self._rho = target_utilization
         self._drain_s = drain_s
@@ -80,8 +83,11 @@ class Scaler:
         self._queue_for_s = queue_for_s
         self._peak_s, self._peak_starts = peak_s, peak_starts
         self._starts = Starts(start_s)
+        self._allowance = Allowance(late_frac)
+        self._forecast = Forecast()  # of what comes, in replicas
         self._arriving = Recent()  # replicas worth what comes
         self._wanted = Recent()  # ... and what waits
+        self._deep_wanted = Recent()  # what a deep queue asked for
         self._waiting = Recent()  # in the engines
         self._excess_per_s = Recent()  # what comes above what the fleet carries
         self._since_s: float | None = None  # of the past that is known
@@ -111,19 +117,22 @@ class Scaler:
         keep_s = self._past_s()
         self._arriving.add(now_s, arriving, keep_s)
         self._wanted.add(now_s, wanted, keep_s)
+        self._deep_wanted.add(now_s, 0.0, keep_s)
         # Those out of reach stand in Ray Serve's total and carry nothing inside the SLA.
         up = max(whole(wanted), 1) + load.out_of_reach
         if self._stays_deep(load, now_s) and up <= reading.current:
             up, reason = reading.current + 1, "deep_queue"
             # It was needed whatever capacity says, and stays for the past like any other.
-            self._arriving.add(now_s, up - load.out_of_reach - SPARE, keep_s)
+            self._deep_wanted.add(now_s, up - load.out_of_reach - MOST_SPARE, keep_s)
             words = (
                 f"{load.waiting:.0f} requests wait, more than {self._queue_factor:g} times what"
                 f" may run, for {self._queue_for_s:g} s: one replica more than run"
             )
         if up >= reading.target:
             return self._decision(reading, load, up, reason, words)
-        down, about = self._fewest(reading, load, now_s)
+        # A forecast has the recent past in it; a queue has not.
+        hold_s = keep_s if load.capacity_per_s is None else 0.0
+        down, about = self._fewest(reading, load, hold_s)
         if down >= reading.target:
             return self._decision(reading, load, reading.target, "peak", f"{words}; {about}")
         if down > up:
@@ -140,27 +149,34 @@ class Scaler:
                 worth = min(worth, float(reading.target))
             words = f"{in_system:.0f} requests, {load.mean_cap:.0f} may run on a replica"
             return worth, worth, words, "queue"
-        next_s = self._starts.next_s(reading.now_s)
-        arriving = replicas_needed(load.demand_per_s, capacity, target_utilization=self._rho)
+        next_s, start_s = self._starts.next_s(reading.now_s), self._starts.takes_s
+        coming = self._provide(reading, load.demand_per_s / capacity)
         grows_per_s = self._grows_per_s(load.queueing_per_s - load.carrying * capacity, reading)
         behind = self._behind(load, capacity, grows_per_s * next_s, reading.now_s)
         wanted = behind + replicas_needed(
-            load.demand_per_s,
+            coming * capacity,
             capacity,
             target_utilization=self._rho,
             outside=max(reading.queued + min(grows_per_s * next_s, 0.0), 0.0),
-            drain_s=max(self._drain_s, self._starts.takes_s),
+            drain_s=max(self._drain_s, start_s),
         )
         words = (
-            f"{load.demand_per_s:.1f} requests/s come, a replica carries {capacity:.1f}"
-            f" (+-{load.error_frac:.0%}) inside the SLA and should carry {self._rho:.0%} of that"
+            f"{load.demand_per_s:.1f} requests/s come and {coming * capacity:.1f} are provided for;"
+            f" a replica carries {capacity:.1f} (+-{load.error_frac:.0%}) inside the SLA and should"
+            f" carry {self._rho:.0%} of that"
         )
         if load.waiting >= 1:
             words += (
                 f"; {load.waiting:.0f} wait, and in {next_s:.0f} s, when the next replica runs,"
                 f" {behind:.1f} replicas are still busy with that"
             )
-        return arriving, wanted, words, "capacity"
+        return coming / self._rho, wanted, words, "capacity"
+
+    def _provide(self, reading: FleetReading, load: float) -> float:
+        """The load to provide for when a replica that is asked for now runs, in replicas."""
+        now_s = reading.now_s
+        share = self._allowance.look(now_s, reading.replicas)
+        return self._forecast.look(now_s, load, self._starts.takes_s, share)
 
     def _behind(self, load: Load, capacity: float, grows: float, now_s: float) -> float:
         """Replicas still busy with what waits in the engines, when the next one runs.
@@ -186,24 +202,26 @@ class Scaler:
         return lowest if self._excess_per_s.spans(since_s) else min(lowest, 0.0)
 
     def _fewest(
-        self, reading: FleetReading, load: Load, now_s: float, least: int = 1
+        self, reading: FleetReading, load: Load, hold_s: float, least: int = 1
     ) -> tuple[int, str]:
-        """The replicas that carry the highest load of the recent past, and that in words."""
-        past_s = self._past_s()
+        """The replicas that carry the highest load of ``hold_s``, and that in words."""
+        now_s, past_s = reading.now_s, self._past_s()
         assert self._since_s is not None
         if now_s - self._since_s < past_s:
             known_s = now_s - self._since_s
             return reading.target, f"{known_s:.0f} s are known of the last {past_s:.0f}"
         peak = max(
-            self._arriving.highest(now_s - past_s),
+            self._arriving.highest(now_s - hold_s),
+            self._deep_wanted.highest(now_s - past_s),
             self._wanted.highest(now_s - max(self._starts.takes_s, SUSTAINED_S)),
         )
         # Those that say nothing are taken to have as much to do as the others, and a capacity
         # that is not sure to be as low as it may be.
         said = max(len(reading.replicas), 1)
         peak *= (said + reading.silent) / said * (1 + load.error_frac)
-        fewest = max(whole(peak + SPARE), 1) + load.out_of_reach if peak else least
-        return fewest, f"the last {past_s:.0f} s had use for {peak:.1f} replicas"
+        spare = min(max(SPARE_FRAC * peak, LEAST_SPARE), MOST_SPARE)
+        fewest = max(whole(peak + spare), 1) + load.out_of_reach if peak else least
+        return fewest, f"the last {hold_s:.0f} s had use for {peak:.1f} replicas"
 
     def _past_s(self) -> float:
         return max(self._peak_s, self._peak_starts * self._starts.takes_s)
@@ -236,12 +254,13 @@ class Scaler:
 
     def _when_idle(self, reading: FleetReading, load: Load) -> Decision:
         now_s, past_s = reading.now_s, self._past_s()
-        self._arriving.add(now_s, 0.0, past_s)
-        self._wanted.add(now_s, 0.0, past_s)
+        self._provide(reading, 0.0)
+        for counted in (self._arriving, self._wanted, self._deep_wanted):
+            counted.add(now_s, 0.0, past_s)
         self._deep = Recent()
         if not reading.current:
             return self._decision(reading, load, reading.target, "idle", "no request comes")
-        fewest, about = self._fewest(reading, load, now_s, least=0)
+        fewest, about = self._fewest(reading, load, past_s, least=0)
         if fewest >= reading.target:
             words = f"no request comes; {about}"
             return self._decision(reading, load, reading.target, "peak", words)

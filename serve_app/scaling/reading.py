@@ -27,6 +27,9 @@ class ReplicaLoad:
         capacity_per_s: requests/s inside the SLA; None where unknown.
         capacity_error_frac: the standard error of ``capacity_per_s``, share of it.
         out_of_reach: no batch keeps the SLA.
+        name: of the replica, the same at each look.
+        first_tokens, late_first_tokens: counted since its engine started; the latter too late for
+            the SLA. None: not known.
     """
 
     running: float
@@ -38,6 +41,9 @@ class ReplicaLoad:
     capacity_per_s: float | None
     capacity_error_frac: float
     out_of_reach: bool
+    name: Any = None
+    first_tokens: float | None = None
+    late_first_tokens: float | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def read_fleet(ctx: Any, ages: "Ages") -> FleetReading:
         maximum=max(_count(_get(ctx, "capacity_adjusted_max_replicas"), UNLIMITED), minimum),
         queued=number(_get(ctx, "total_queued_requests")) or 0.0,
         ongoing=number(_get(ctx, "total_num_requests")),
-        replicas=_replicas(_get(ctx, "aggregated_metrics"), old),
+        replicas=_replicas(_get(ctx, "aggregated_metrics"), _get(ctx, "raw_metrics"), old),
         names=_names(_get(ctx, "running_replicas"), current),
     )
 
@@ -114,7 +120,7 @@ class Ages:
             raw: ``raw_metrics`` of the context; where there are none, nothing is known to be old.
         """
         series = _mapping(_mapping(raw).get(AGE_OF))
-        newest = {replica: _newest(samples) for replica, samples in series.items()}
+        newest = {replica: _last(samples, "timestamp") for replica, samples in series.items()}
         known = {}
         for replica, at in newest.items():
             before, since_s = self._seen.get(replica, (None, now_s))
@@ -130,18 +136,23 @@ def _patience_s(config: Any) -> float:
     return 2 * max(push_s, 10.0) + 0.2 * look_back_s
 
 
-def _replicas(metrics: Any, old: set[Any]) -> tuple[ReplicaLoad, ...]:
+def _replicas(metrics: Any, raw: Any, old: set[Any]) -> tuple[ReplicaLoad, ...]:
     named = {str(name): _mapping(of) for name, of in _mapping(metrics).items()}
+    series = {name: _mapping(_mapping(raw).get(name)) for name in NEWEST}
     loads = []
     for replica in named.get("running", {}):
         values = {name: number(of[replica]) for name, of in named.items() if replica in of}
-        load = _load(values)
+        for name, samples in series.items():
+            last = _last(samples.get(replica), "value") if name in values else None
+            if last is not None:
+                values[name] = number(last)
+        load = _load(replica, values)
         if load is not None and replica not in old:
             loads.append(load)
     return tuple(loads)
 
 
-def _load(values: Mapping[str, float | None]) -> ReplicaLoad | None:
+def _load(name: Any, values: Mapping[str, float | None]) -> ReplicaLoad | None:
     """None where a number is impossible, or what every replica publishes is missing."""
     ours = {name: values[name] for name in PUBLISHED if name in values}
     known = {name: value for name, value in ours.items() if value is not None}
@@ -163,6 +174,9 @@ def _load(values: Mapping[str, float | None]) -> ReplicaLoad | None:
         capacity_per_s=capacity if not out else None,
         capacity_error_frac=min(known.get("capacity_error_frac", 0.0), 1.0),
         out_of_reach=out,
+        name=name,
+        first_tokens=known.get("first_tokens"),
+        late_first_tokens=known.get("late_first_tokens"),
     )
 
 
@@ -176,6 +190,16 @@ PUBLISHED = (
     "capacity_per_s",
     "capacity_error_frac",
     "sla_out_of_reach",
+    "first_tokens",
+    "late_first_tokens",
+)
+# Counts, and means over time already: to average them again would only make them old.
+NEWEST = (
+    "arrival_rate_per_s",
+    "demand_per_s",
+    "refused_per_s",
+    "first_tokens",
+    "late_first_tokens",
 )
 
 
@@ -203,8 +227,8 @@ def _count(value: Any, otherwise: int) -> int:
     return otherwise if known is None else int(min(known, UNLIMITED))
 
 
-def _newest(samples: Any) -> Any:
+def _last(samples: Any, what: str) -> Any:
     try:
-        return samples[-1].timestamp
+        return getattr(samples[-1], what)
     except Exception:  # none, or no series
         return None

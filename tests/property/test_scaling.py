@@ -50,6 +50,7 @@ settings = st.fixed_dictionaries(
         "peak_s": st.floats(0, 1e3),
         "peak_starts": st.floats(0, 10),
         "start_s": st.floats(0, 1e3),
+        "late_frac": st.floats(0.001, 0.5),
     }
 )
 

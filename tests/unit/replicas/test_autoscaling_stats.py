@@ -7,6 +7,7 @@ from ray.serve.config import AutoscalingConfig
 
 from controller.capacity import capacity_per_s
 from controller.fleet.loop import ControlLoop
+from controller.models.histogram import BINS, LogHistogram
 from controller.models.step_time import StepModel
 from replicas.autoscaling_stats import autoscaling_stats, scaled_by_another
 from serve_app.autoscaling import CapacityPolicy
@@ -145,3 +146,10 @@ def test_forty_running_under_an_sla_out_of_reach_stay_one_replica() -> None:
     g.apply(decided, 0.0)
     published = autoscaling_stats(g.report(state(running=40), 0.5, "r", "g"))
     assert scaling(Context(metrics(published)))[0] == 1
+
+
+def test_who_is_late_is_counted_where_first_tokens_have_an_sla() -> None:
+    seen = report(ttft=LogHistogram((3, 4, *(0,) * (BINS - 2))), late_ttft=2)
+    stats = autoscaling_stats(seen, counts_late=True)
+    assert (stats["first_tokens"], stats["late_first_tokens"]) == (7.0, 2.0)
+    assert "first_tokens" not in autoscaling_stats(seen)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from benchmarks.fleet import fluid, steps
-from benchmarks.fleet.state import ABSENT, DRAINING, Engine, engine_of
+from benchmarks.fleet.state import ABSENT, DRAINING, Engine, engine_of, occupy
 from controller.config import Sla
 from replicas.profile_file import load_profile
 from tests.unit.benchmarks.fleet.fleets import PROFILE, SLA, requests, standing, steadily
@@ -120,3 +120,14 @@ def test_capacity_is_what_the_formula_gives() -> None:
     fluid.run_until(fleet, engine, 200.0)
     assert fleet.counts[0] / 200 == pytest.approx(per_s, rel=0.03)
     assert PROFILE.max_num_seqs > fleet.decodes[0]
+
+
+def test_first_tokens_and_late_ones_are_counted_by_replica() -> None:
+    # 1,000 tokens each in steps of 50 ms: some 7,000 tokens/s of prompts at best, 1 s to the first.
+    asked = requests(*[(0.0, 1000, 1)] * 30)
+    fleet, engine = standing(asked, 1)
+    fluid.run_until(fleet, engine, 60.0)
+    late = int((fleet.first_s - asked.arrival_s > 1.0).sum())
+    assert fleet.firsts[0] == 30 and fleet.lates[0] == late and 0 < late < 30
+    occupy(fleet, 0, 60.0)
+    assert fleet.firsts[0] == fleet.lates[0] == 0

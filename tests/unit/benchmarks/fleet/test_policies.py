@@ -3,6 +3,7 @@ import pytest
 from benchmarks.fleet.policies import NAMES, ORACLE, RIVALS, known, parse_policy
 from controller.errors import ConfigError
 from serve_app.config import AUTOSCALING_POLICY, parse_scaling
+from serve_app.scaling.reading import PUBLISHED
 from tests.unit.benchmarks.fleet.fleets import GROUND
 
 BOUNDS = {"min_replicas": 1, "max_replicas": 9}
@@ -14,7 +15,7 @@ def test_ours_is_built_as_serve_app_builds_it() -> None:
     assert built["policy_function"] == AUTOSCALING_POLICY
     expected = parse_scaling({"target_utilization": 0.7}).model_dump()
     assert expected.items() <= built["policy_kwargs"].items()
-    assert policy.autoscaling["upscale_delay_s"] == 5 and policy.reads is None
+    assert policy.autoscaling["upscale_delay_s"] == 5 and policy.reads == PUBLISHED
     assert policy.name == "brimful"
 
 

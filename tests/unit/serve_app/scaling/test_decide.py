@@ -23,7 +23,7 @@ UNMODELLED = replace(LOAD, capacity_per_s=None, running=64.0)
 
 
 def scaler(start_s: float = 10.0, peak_s: float = 300.0, queue_for_s: float = 30.0) -> Scaler:
-    return Scaler(0.85, 20.0, 2.0, queue_for_s, peak_s, 3.0, start_s)
+    return Scaler(1.0, 20.0, 2.0, queue_for_s, peak_s, 3.0, start_s)
 
 
 def one(arrivals: float = 0.0, **numbers: float) -> ReplicaLoad:
@@ -51,7 +51,9 @@ def desired(*replicas: ReplicaLoad, **more: float) -> int:
     return scaler().decide(reading(*replicas, **more)).desired  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("arrivals", "replicas"), [(6.8, 1), (6.9, 2), (13.7, 3), (1e12, 50)])
+@pytest.mark.parametrize(
+    ("arrivals", "replicas"), [(6.8, 1), (7.1, 2), (13.8, 2), (14.2, 3), (1e12, 50)]
+)
 def test_more_are_asked_for_at_once_within_the_bounds(arrivals: float, replicas: int) -> None:
     assert desired(one(arrivals)) == replicas
 
@@ -73,9 +75,9 @@ def test_what_waits_outside_counts_as_far_as_it_waits_when_a_replica_has_started
     def after(start_s: float) -> int:
         return scaler(start_s).decide(reading(one(2.0), queued=400.0)).desired
 
-    assert after(60.0) == 1  # 40 are left, as 6/s are free: (2 + 40 / 60) / 6.8
-    assert after(20.0) == 3  # (2 + 280 / 20) / 6.8
-    assert after(2.0) == 4  # (2 + 388 / 20) / 6.8
+    assert after(60.0) == 1  # 40 are left, as 6/s are free: 0.30 + 40 / 60 / 8
+    assert after(20.0) == 3  # 0.30 + 280 / 20 / 8
+    assert after(2.0) == 3  # 0.30 + 388 / 20 / 8
 
 
 def test_what_waits_in_an_engine_is_worth_a_replica_at_most() -> None:
@@ -90,7 +92,7 @@ def test_what_waits_and_will_be_gone_when_a_replica_has_started_asks_for_none() 
     def after(start_s: float) -> int:
         return scaler(start_s).decide(reading(one(6.0, waiting=60.0))).desired
 
-    assert (after(20.0), after(2.0)) == (2, 2)  # 20 left: 0.88 + 0.13; 56 left: 0.88 + 0.35
+    assert (after(15.0), after(2.0)) == (2, 2)  # 30 left: 0.87 + 0.19; 56 left: 0.87 + 0.35
     assert after(30.0) == 1  # none left
 
 
@@ -128,11 +130,19 @@ def held(scale: Scaler, arrivals: float, number: int, since_s: int, until_s: int
 
 def test_fewer_are_asked_for_where_they_carry_the_peak_of_the_recent_past() -> None:
     scale = scaler(peak_s=300.0)
-    assert held(scale, 6.8, 4, 0, 0).desired == 4  # a peak of 4.0
-    stays = held(scale, 3.0, 4, 10, 300)
-    assert (stays.desired, stays.reason) == (4, "peak")
-    falls = held(scale, 3.0, 4, 310, 310)
+    assert held(scale, 6.8, 4, 0, 0).desired == 4
+    assert held(scale, 6.8, 4, 10, 300).desired == 4
+    # What three starts (30 s) had use for is kept, and what was asked for in the last 15 s.
+    assert held(scale, 3.0, 4, 310, 340).desired == 4
+    falls = held(scale, 3.0, 4, 350, 350)
     assert (falls.desired, falls.reason) == (2, "capacity")
+
+
+def test_without_a_known_capacity_the_highest_queue_of_the_recent_past_counts() -> None:
+    scale, deep = scaler(peak_s=60.0), replace(UNMODELLED, waiting=60.0)
+    looks = [[deep] * 4, *[[replace(UNMODELLED, running=10.0)] * 4] * 7]
+    numbers = [scale.decide(reading(*look, now_s=10.0 * k)).desired for k, look in enumerate(looks)]
+    assert numbers == [8] + [4] * 6 + [1]
 
 
 def test_nothing_is_given_up_before_the_past_is_known() -> None:
@@ -150,7 +160,7 @@ def test_the_past_is_at_least_three_starts_long() -> None:
 def test_a_load_at_the_edge_of_a_replica_does_not_flap() -> None:
     scale, numbers, running = scaler(peak_s=60.0), [], 2
     for now_s in range(0, 1200, 10):
-        arrivals = 13.4 if now_s // 150 % 2 else 13.8  # 1.97 and 2.03 replicas
+        arrivals = 15.8 if now_s // 150 % 2 else 16.2  # 1.97 and 2.03 replicas
         fleet = reading(*[one(arrivals / running)] * running, now_s=float(now_s))
         running = scale.decide(fleet).desired
         numbers.append(running)
@@ -178,8 +188,8 @@ def test_silent_replicas_are_taken_to_be_as_busy_when_fewer_would_do() -> None:
 
 def test_where_no_capacity_is_known_the_queue_alone_decides() -> None:
     assert desired(replace(UNMODELLED, running=10.0)) == 1
-    assert desired(replace(UNMODELLED, waiting=60.0)) == 3  # 124 / 54.4
-    assert desired(replace(UNMODELLED, waiting=30.0), queued=30.0) == 3
+    assert desired(replace(UNMODELLED, waiting=60.0)) == 2  # 124 / 64
+    assert desired(replace(UNMODELLED, waiting=30.0), queued=30.0) == 2
 
 
 def test_a_cap_at_which_no_request_waits_asks_for_no_more() -> None:
@@ -193,11 +203,11 @@ def test_queue_depth_goes_by_the_mean_cap() -> None:
         replace(UNMODELLED, waiting=60.0, running=40.0, max_running=50.0),
         replace(UNMODELLED, waiting=60.0, running=70.0, max_running=78.0),
     )
-    assert desired(*fleet) == 5  # 230 / 54.4
+    assert desired(*fleet) == 4  # 230 / 64
 
 
 def test_a_cap_below_what_runs_counts_as_what_runs() -> None:
-    # 45 requests at 0.85 x 40, not at 0.85 x 1.
+    # 45 requests at 40 each, not at 1.
     assert desired(replace(UNMODELLED, waiting=5.0, running=40.0, max_running=1.0)) == 2
 
 

@@ -90,3 +90,18 @@ def test_the_names_of_what_runs_where_they_are_known() -> None:
     assert read(FINE, FINE).names is None
     assert read(FINE, FINE, running_replicas=[[], {}]).names is None
     assert read(FINE, FINE, running_replicas=["a"]).names is None  # two run
+
+
+def test_rates_and_counts_are_taken_as_they_were_said_last() -> None:
+    said = FINE | {"arrival_rate_per_s": 5.0, "first_tokens": 80.0, "late_first_tokens": 3.0}
+    samples = [SimpleNamespace(timestamp=1.0, value=4.0), SimpleNamespace(timestamp=2.0, value=9.0)]
+    raw = {"arrival_rate_per_s": {0: samples}, "running": {0: samples}, "first_tokens": {0: []}}
+    (load,) = read(said, raw_metrics=raw).replicas
+    assert (load.arrivals_per_s, load.demand_per_s, load.running) == (9.0, 9.0, 3.0)
+    assert (load.name, load.first_tokens, load.late_first_tokens) == (0, 80.0, 3.0)
+    assert read(FINE).replicas[0].first_tokens is None
+
+
+def test_a_last_sample_that_cannot_be_true_silences_its_replica() -> None:
+    raw = {"demand_per_s": {0: [SimpleNamespace(timestamp=1.0, value=-1.0)]}}
+    assert read(FINE | {"demand_per_s": 5.0}, raw_metrics=raw).silent == 1

@@ -1,0 +1,57 @@
+"""How much of the load may be above what is provided for."""
+
+import pytest
+
+from serve_app.scaling.allowance import DOUBLES_S, FIRST, LEAST, MOST, Allowance
+from serve_app.scaling.reading import ReplicaLoad
+from tests.unit.serve_app.scaling.test_decide import one
+
+AIM = 0.01
+
+
+def served(first_tokens: float, late: float, name: str = "a", **more: float) -> ReplicaLoad:
+    return one(10.0, name=name, first_tokens=first_tokens, late_first_tokens=late, **more)
+
+
+def after(late_frac: float, seconds: float, **more: float) -> float:
+    allowance, share = Allowance(AIM), FIRST
+    for k in range(int(seconds / 10) + 1):
+        share = allowance.look(10.0 * k, [served(1000.0 * k, 1000.0 * k * late_frac, **more)])
+    return share
+
+
+def test_it_doubles_while_none_is_late_and_stands_still_at_the_aim() -> None:
+    assert after(0.0, DOUBLES_S) == pytest.approx(2 * FIRST)
+    assert after(AIM, DOUBLES_S) == pytest.approx(FIRST)
+    assert after(2 * AIM, DOUBLES_S) == pytest.approx(FIRST / 2)
+
+
+def test_it_keeps_within_its_bounds() -> None:
+    assert after(0.0, 10 * DOUBLES_S) == pytest.approx(MOST)
+    assert after(1.0, DOUBLES_S) == pytest.approx(LEAST)
+
+
+def test_who_is_refused_is_late() -> None:
+    assert after(0.0, DOUBLES_S, refused_per_s=10.0 * AIM) == pytest.approx(FIRST)
+
+
+def test_of_a_replica_only_what_was_served_since_the_last_look_counts() -> None:
+    allowance = Allowance(AIM)
+    allowance.look(0.0, [served(1000.0, 900.0)])
+    grown = allowance.look(10.0, [served(1010.0, 900.0), served(500.0, 500.0, "new")])
+    assert grown > FIRST
+    # The engine of one is another: it counts from 0 again.
+    assert allowance.look(20.0, [served(5.0, 5.0), served(600.0, 500.0, "new")]) > grown
+
+
+def test_where_nobody_says_who_is_late_it_stays() -> None:
+    allowance = Allowance(AIM)
+    for now_s in (0.0, 10.0, 20.0):
+        assert allowance.look(now_s, [one(10.0)]) == pytest.approx(FIRST)
+
+
+def test_after_looks_that_are_missing_it_is_as_it_was() -> None:
+    allowance = Allowance(AIM)
+    allowance.look(0.0, [served(0.0, 0.0)])
+    assert allowance.look(1000.0, [served(9000.0, 0.0)]) == pytest.approx(FIRST)
+    assert allowance.look(900.0, [served(9900.0, 0.0)]) == pytest.approx(FIRST)

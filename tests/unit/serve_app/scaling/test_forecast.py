@@ -1,0 +1,96 @@
+"""What load is provided for."""
+
+import random
+
+import pytest
+
+from serve_app.scaling.forecast import MEMORY_S, Base, Forecast
+
+SHARE = 0.01
+
+
+def watched(loads: list[float], start_s: float = 100.0, every_s: float = 10.0) -> list[float]:
+    forecast = Forecast()
+    return [forecast.look(k * every_s, load, start_s, SHARE) for k, load in enumerate(loads)]
+
+
+def test_before_an_error_was_seen_some_tenths_are_taken_to_be_usual() -> None:
+    # Of (0.8 ... 1.2), the worst start left out, 1% of what came is above 1.12.
+    assert 11.0 < watched([10.0])[0] < 11.3
+
+
+def test_a_load_that_does_not_move_needs_what_it_is() -> None:
+    assert 9.9 <= watched([10.0] * 400)[-1] <= 10.0  # but for the share
+
+
+NOWHERE = (0.0, -1.0)
+
+
+def learned(came: list[float], every_s: float = 5.0) -> Base:
+    """What came, where a load of 1 had been forecast; what was taken to be known has passed."""
+    base = Base(10.0, 1.0)
+    for k, load in enumerate(came):
+        base.learn(MEMORY_S + every_s * k, load, 1.0)
+    return base
+
+
+def test_the_factor_leaves_a_share_of_what_came_above_it() -> None:
+    came = [1.0 if k % 10 else 1.5 for k in range(600)]
+    factor = learned(came).factor(SHARE, NOWHERE)
+    ratios = sorted((load + 0.1) / 1.1 for load in came)
+    above = sum(max(ratio - factor, 0.0) for ratio in ratios) / sum(ratios)
+    assert above == pytest.approx(SHARE)
+
+
+def test_what_came_too_seldom_to_be_provided_for_is_left_out() -> None:
+    # Four times the load, here and there, in 1.5% of the time: 4% of all is above the usual.
+    came = [4.0 if k % 66 == 0 else 1.0 for k in range(660)]
+    assert learned(came).factor(SHARE, NOWHERE) < 1.1
+
+
+@pytest.mark.parametrize(("start_s", "below"), [(100.0, False), (300.0, True)])
+def test_the_one_time_as_long_as_a_start_that_nobody_foresaw_is_left_out(
+    start_s: float, below: bool
+) -> None:
+    # A step to four times the load, five minutes of errors in an hour.
+    base = learned([4.0 if 300 <= k < 360 else 1.0 for k in range(700)])
+    unforeseen = base.unforeseen(start_s)
+    assert unforeseen[1] - unforeseen[0] == pytest.approx(start_s, abs=5.0)
+    assert (base.factor(SHARE, unforeseen) < 1.1) is below
+
+
+def test_a_load_that_comes_after_none_does_not_ask_for_many_times_as_much() -> None:
+    provided = watched([0.0] * 30 + [2.0] * 60)
+    assert max(provided) < 3.5 and provided[-1] < 2.4
+
+
+def test_errors_of_more_than_an_hour_ago_are_forgotten() -> None:
+    base = learned([2.0 if k % 2 else 1.0 for k in range(100)])
+    before = base.factor(SHARE, NOWHERE)
+    for k in range(100):
+        base.learn(2 * MEMORY_S + 1000.0 + 5.0 * k, 1.0, 1.0)
+    assert base.factor(SHARE, NOWHERE) <= 1.0 < 1.8 < before
+
+
+def test_noise_is_averaged_and_bursts_are_covered() -> None:
+    rng = random.Random(1)
+    noisy = watched([rng.gauss(10.0, 0.5) for _ in range(720)])[-100:]
+    assert 10.0 < sum(noisy) / 100 < 11.0
+    # Now twice the mean, now nothing, for tens of seconds each: nearly all of it is provided for.
+    bursts = watched([20.0 * (rng.random() < 0.5) for _ in range(720)])[-100:]
+    assert 18.5 < sum(bursts) / 100 < 22.0
+
+
+def test_a_step_is_followed_at_once_and_kept_for_a_start() -> None:
+    provided = watched([5.0] * 360 + [20.0] * 30 + [5.0] * 60)
+    assert provided[360] > 19.5
+    assert provided[390] > 19.5 and provided[395] > 19.5  # it fell 50 s ago
+    assert provided[449] < 8.0
+
+
+def test_after_looks_that_are_missing_only_the_errors_are_remembered() -> None:
+    forecast = Forecast()
+    for k in range(200):
+        forecast.look(10.0 * k, 10.0, 100.0, SHARE)
+    assert forecast.look(2100.0, 1.0, 100.0, SHARE) < 1.2
+    assert forecast.look(50.0, 3.0, 100.0, SHARE) < 3.5  # a clock that went back
