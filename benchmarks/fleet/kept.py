@@ -82,8 +82,9 @@ class Kept:
     def __init__(self, path: Path, *, again: bool = False) -> None:
         self._path = path
         self._results: dict[str, Result] = {}
-        if path.exists() and not again:
-            self._results = {k: Result(**v) for k, v in json.loads(path.read_text()).items()}
+        if again:
+            path.unlink(missing_ok=True)
+        self._read()
 
     def get(self, at: str, spec: str) -> Result | None:
         """The result of this policy by today's code; None: there is none.
@@ -99,11 +100,18 @@ class Kept:
         return [one for one in here if one.policy == policy and one.spec != OURS]
 
     def add(self, at: str, spec: str, result: Result) -> None:
-        """Keep it, in the file as well."""
+        """Keep it, in the file as well, beside what another bench has written there meanwhile."""
+        self._read()
         self._results[_key(at, spec)] = result
         self._path.parent.mkdir(parents=True, exist_ok=True)
         rows = {key: asdict(one) for key, one in self._results.items()}
         self._path.write_text(json.dumps(rows, indent=1))
+
+    def _read(self) -> None:
+        if self._path.exists():
+            self._results |= {
+                key: Result(**one) for key, one in json.loads(self._path.read_text()).items()
+            }
 
 
 def _key(at: str, spec: str) -> str:

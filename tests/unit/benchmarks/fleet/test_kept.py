@@ -20,6 +20,14 @@ def test_what_was_kept_is_read_again_until_it_is_to_be_forgotten(tmp_path: Path)
     assert Kept(path, again=True).get("step 1 100", ONE.spec) is None
 
 
+def test_two_benches_at_a_time_keep_what_both_made(tmp_path: Path) -> None:
+    one, other = Kept(tmp_path / "kept.json"), Kept(tmp_path / "kept.json")
+    one.add("step 1 100", ONE.spec, ONE)
+    other.add("step 2 100", ONE.spec, ONE)
+    both = Kept(tmp_path / "kept.json")
+    assert both.get("step 1 100", ONE.spec) == both.get("step 2 100", ONE.spec) == ONE
+
+
 def test_other_code_finds_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "kept.json"
     Kept(path).add("step 1 100", ONE.spec, ONE)
