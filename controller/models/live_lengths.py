@@ -86,4 +86,6 @@ def _moments(seen: Exposure) -> tuple[float, float]:
     alive = np.concatenate([[1.0], np.cumprod(1 - np.minimum(share, 1.0))])
     within = (alive[1:] + alive[:-1]) / 2 * widths
     middle = (AGES[1:] + AGES[:-1]) / 2
-    return float(within.sum()), float(2 * within @ middle)
+    # Sums over whole tokens by integrals: of S(x) half a token more, of (2x + 1) S(x) as they are.
+    area = float(within.sum())
+    return area + 0.5, float(2 * within @ middle) + area

@@ -50,6 +50,27 @@ def test_answers_of_one_length_stay_so_when_the_first_few_have_ended() -> None:
     assert live.mean_output == pytest.approx(known.mean_output, rel=0.06)
 
 
+@pytest.mark.parametrize("tokens", [1, 2, 7, 30])
+def test_short_answers_are_counted_to_the_token(tokens: int) -> None:
+    live = LiveLengths()
+    for _ in range(40):  # what ended is kept, up to 500 at a time
+        for _ in range(500):
+            live.finished(tokens)
+        ended = moments_of([(10, tokens)] * 500)
+        found = live.corrected(ended, LengthMoments(), np.array([], dtype=np.int64))
+    assert found.mean_output == pytest.approx(tokens, rel=0.004)
+    assert found.output_sq == pytest.approx(ended.output_sq, rel=0.015)
+
+
+def test_where_few_were_seen_they_end_as_often_per_token_as_all() -> None:
+    live = LiveLengths()
+    live.finished(100)
+    # One end in 100 tokens, and as much belief as of one request: nearer to an exponential law,
+    # whose second moment is 20,000, than to a length that is always the same.
+    found = live.corrected(moments_of([(1, 100)]), LengthMoments(), np.array([], dtype=np.int64))
+    assert (found.mean_output, found.output_sq) == (110, 19_612)
+
+
 def test_prompts_are_those_that_came_where_they_are_more_than_have_ended() -> None:
     ended = moments_of([(100, 50)] * 200)
     came = moments_of([(300, 0)] * 201)
