@@ -51,17 +51,24 @@ def parse_json_line(text: str, model: type[M], file: str, line: int) -> M:
 
 
 def load_json(text: str, file: str, first_line: int) -> Any:
-    """Parsed JSON; infinities and NaN are not JSON.
+    """Parsed JSON; infinities, NaN and a key that is given twice are refused.
 
     Raises:
-        ConfigError: with the line and column where the text stops being JSON.
+        ConfigError: with the line and column where the text stops being JSON, or with the key.
     """
 
     def refuse(constant: str) -> float:
         raise ConfigError([f"{file}:{first_line}: {constant} is not allowed: a finite number"])
 
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = next(key for n, (key, _) in enumerate(pairs) if key in dict(pairs[:n]))
+            raise ConfigError([f"{file}:{first_line}: key {twice!r} is given twice"])
+        return found
+
     try:
-        return json.loads(text, parse_constant=refuse)
+        return json.loads(text, parse_constant=refuse, object_pairs_hook=once)
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise ConfigError([f"{file}:{line}: not JSON: {error.msg}, column {error.colno}"]) from None

@@ -36,6 +36,15 @@ def test_a_wrong_file_gets_one_clear_line(tmp_path: Path, entry: dict[str, Any],
     assert says in problem and "rates.json:" in problem
 
 
+def test_two_days_of_one_name_are_one_clear_line(tmp_path: Path) -> None:
+    day = '"monday": {"step_s": 60, "rate_per_s": [1]}'
+    path = tmp_path / "rates.json"
+    path.write_text(f'{{"traffic": {{{day}, {day}}}}}')
+    with pytest.raises(ConfigError) as raised:
+        read_rates(path)
+    assert raised.value.problems == [f"{path}:1: key 'monday' is given twice"]
+
+
 def test_rates_go_straight_between_the_middles_of_steps() -> None:
     rates = Rates(60.0, (1.0, 3.0), (1.0, 1.0))
     assert rates.at(np.array([0.0, 30.0, 60.0, 75.0, 90.0, 120.0])).tolist() == [
