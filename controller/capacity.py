@@ -25,9 +25,9 @@ def typical_itl_s(model: StepModel, itl_s: float) -> float:
 
 
 def held_itl_s(model: StepModel, itl_s: float, itl_frac: float) -> float:
-    """``itl_frac`` of D, to keep D where tokens leave the server; D where it is out of reach."""
-    held_s = itl_frac * itl_s
-    return itl_s if out_of_reach(model, held_s) else held_s
+    """``itl_frac`` of D, to keep D where tokens leave the server, or as much as is in reach."""
+    in_reach_s = IN_REACH * model.predict_s(1, 0, 0, 0) * (1 + model.tail_frac)
+    return min(max(itl_frac * itl_s, in_reach_s), itl_s)
 
 
 def kept_itl_s(model: StepModel, itl_s: float) -> float:

@@ -46,6 +46,7 @@ class ControlLink:
         on_report: Callable[[ReplicaReport], None] = lambda _: None,
     ) -> None:
         self._client, self._leaving = client, leaving
+        self._clock = ClientClock(config.sla.percentile)
         self._go_by(config)
         self._replica_id, self._group = replica_id, group
         self._metrics, self._on_report = metrics, on_report
@@ -58,9 +59,9 @@ class ControlLink:
 
     def _go_by(self, config: BatchingConfig) -> None:
         self._config, self._batching = config, config.model_dump()
-        paced = config.sla.delivery == "paced"  # where no gap is late by itself
-        self._leaving.limit_s = None if paced else config.sla.itl_s
-        self._clock = ClientClock(config.sla.percentile)
+        # Paced, no gap is late by itself; other policies do not size their steps.
+        sized = config.policy == "adaptive" and config.sla.delivery == "gaps"
+        self._leaving.limit_s = config.sla.itl_s if sized and self._leaving.on else None
 
     async def run(self) -> None:
         """Exchange until the engine dies."""
@@ -107,6 +108,8 @@ class ControlLink:
             return  # Ray Serve LLM's health check sees it
         except Exception as error:
             raise ConfigError([str(error)]) from None
+        if config.sla != self._config.sla:
+            self._clock = ClientClock(config.sla.percentile)
         self._go_by(config)
         logger.info("Replica %s goes by another batching block.", self._replica_id)
 
@@ -162,7 +165,10 @@ class ControlLink:
         if report.enforced != applied:
             self._say_switched(on=report.enforced)
         self._report, self._reported_s = report, now_s
-        self._clock.learn(Gaps(report.itl.n, report.late_itl), self._leaving.gaps)
+        if report.enforced and self._leaving.limit_s is not None:
+            self._clock.learn(Gaps(report.itl.n, report.late_itl), self._leaving.gaps)
+        else:  # no step is shorter for it
+            self._clock = ClientClock(self._config.sla.percentile)
         self._metrics.publish(report, self._config)
         self._on_report(report)
 

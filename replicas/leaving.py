@@ -4,20 +4,26 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from controller.models.client_clock import Gaps
+from controller.models.client_clock import LEAST, Gaps
 from replicas.admission.asgi import App, Message, Receive, Send
 
-END = b"data: [DONE]"  # of a stream; no token comes with it
+# Of a stream, and without a token: its end, an error, a comment that keeps the connection open.
+NO_TOKEN = (b"data: [DONE]", b'data: {"error"', b":")
+NO_TOKEN_TEXT = tuple(one.decode() for one in NO_TOKEN)
 
 
 class LeavingTokens:
-    """Counts the gaps between the chunks of streams, one or more tokens each.
+    """Counts the gaps between the chunks of streams.
+
+    Args:
+        on: whether they say something of steps: a chunk is a token, and one SLA is everybody's.
 
     Attributes:
         limit_s: the SLA; None: nothing is late.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, *, on: bool = True) -> None:
+        self.on = on
         self.limit_s: float | None = None
         self.clock = clock
         self._n = self._late = 0
@@ -28,9 +34,15 @@ class LeavingTokens:
         return Gaps(self._n, self._late)
 
     def add(self, gap_s: float) -> None:
-        """Count the time from one chunk's leaving to the next one's."""
+        """Count the time from one chunk's leaving to the next one's.
+
+        One so long that the shortest steps that may be asked for would not bring it inside counts
+        as in time: a chunk of several tokens, a first one behind an event that announces it, a
+        pause. To shorten steps for those would cost throughput and mend nothing.
+        """
         self._n += 1
-        self._late += self.limit_s is not None and gap_s > self.limit_s
+        limit_s = self.limit_s
+        self._late += limit_s is not None and limit_s < gap_s <= limit_s / LEAST
 
 
 class LeavingMiddleware:
@@ -49,7 +61,7 @@ class LeavingMiddleware:
         async def counted(message: Message) -> None:
             nonlocal sent_s
             if message.get("more_body") and (body := message["body"]):
-                if sent_s is not None and not body.startswith(END):
+                if sent_s is not None and not body.startswith(NO_TOKEN):
                     tokens.add(clock() - sent_s)
                 await send(message)
                 # A client that is slow to read holds up its own stream: that time is not ours.
@@ -68,7 +80,7 @@ async def counted_items(
     try:
         async for item in items:
             if isinstance(item, str):
-                if taken_s is not None and not item.startswith(END.decode()):
+                if taken_s is not None and not item.startswith(NO_TOKEN_TEXT):
                     tokens.add(tokens.clock() - taken_s)
                 yield item
                 taken_s = tokens.clock()

@@ -1,6 +1,6 @@
 """What one replica has seen of its requests' lengths."""
 
-from controller.models.lengths import LengthMoments, LengthRing
+from controller.models.lengths import REQUESTS_KEPT, LengthMoments, LengthRing
 from controller.models.live_lengths import LiveLengths
 from controller.models.survival import Ints, OutputCounts
 
@@ -11,8 +11,8 @@ class SeenLengths:
     """Told of every request that comes and ends.
 
     Attributes:
-        live: whether moments are corrected by what those that run have shown; the paper's policies
-            go by finished requests.
+        live: whether moments are corrected by what those that run have shown, as long as fewer have
+            ended than are kept; the paper's policies go by finished requests.
     """
 
     def __init__(self, *, live: bool) -> None:
@@ -56,4 +56,5 @@ class SeenLengths:
         finished = self._finished.moments()
         if generated is None or not self.live:
             return finished
-        return self._live.corrected(finished, self.prompts, generated)
+        corrected = self._live.corrected(finished, self.prompts, generated)
+        return corrected if finished.n < REQUESTS_KEPT else finished

@@ -10,6 +10,7 @@ from opentelemetry import trace
 from ray import serve
 from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_stats_enabled
 
+from controller.agreements import differ
 from controller.errors import ConfigError
 from controller.records import ReplicaReport
 from replicas.admission.admission import Admission
@@ -67,7 +68,9 @@ class BrimfulServer(LLMServer):
         self._tracing = self._trace()  # what is refused is not to get there
         self._gate = self._admit(settings)
         self._door = Door(Rules(settings.security), DoorMetrics().count)
-        self._leaving = self.engine.leaving = LeavingTokens()
+        whole_chunks = self.engine._engine_client.vllm_config.scheduler_config.stream_interval > 1
+        one_for_all = not differ(settings.live.classes)
+        self._leaving = self.engine.leaving = LeavingTokens(on=one_for_all and not whole_chunks)
         self._link = ControlLink(
             self.engine._engine_client,
             settings.batching,

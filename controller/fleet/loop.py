@@ -255,7 +255,8 @@ def unlike(reports: Sequence[ReplicaReport]) -> frozenset[str]:
 
 def _usual_tail_frac(reports: Sequence[ReplicaReport]) -> float:
     """The median of what the replicas measured, so that a newcomer need not measure first."""
-    measured = [r.model.tail_frac for r in reports if r.model is not None and r.model.tail_frac]
+    known = [r.model for r in reports if r.model is not None and r.model.tail_known]
+    measured = [model.tail_frac for model in known if model.tail_frac]
     return median(measured) if measured else 0.0
 
 

@@ -18,6 +18,9 @@ STEP = 0.03
 MOST_EXCESS = 0.25
 # No further down: what is late for another reason than the steps' lengths only costs throughput.
 LEAST = 0.85
+# Of a new exchange in the engine's own late share: half a minute of them. An exchange is ten steps
+# or so, and the larger of its share and of what is allowed would be more than either on average.
+NEW = 1 / 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +57,20 @@ class ClientClock:
 
     def __init__(self, percentile: float) -> None:
         self._allowed_frac = AIM * (1 - percentile / 100)
-        self._engine, self._left = Gaps(), Gaps()
+        self._before: tuple[Gaps, Gaps] | None = None
+        self._engine_frac = 0.0
         self.itl_frac = 1.0
 
     def learn(self, engine: Gaps, left: Gaps) -> float:
         """Take what was counted so far in the engine, and where tokens leave; ``itl_frac``."""
-        in_engine, leaving = engine.since(self._engine), left.since(self._left)
-        self._engine, self._left = engine, left
+        before, self._before = self._before, (engine, left)
+        if before is None:  # what was counted before this clock ran
+            return self.itl_frac
+        in_engine, leaving = engine.since(before[0]), left.since(before[1])
+        if in_engine.n:
+            self._engine_frac += NEW * (in_engine.late_frac - self._engine_frac)
         if leaving.n:
-            expected = max(in_engine.late_frac, self._allowed_frac)
-            excess = min(leaving.late_frac - expected, MOST_EXCESS)
+            excess = leaving.late_frac - max(self._engine_frac, self._allowed_frac)
+            excess = min(max(excess, -self._allowed_frac), MOST_EXCESS)
             self.itl_frac = min(max(self.itl_frac - STEP * excess, LEAST), 1.0)
         return self.itl_frac

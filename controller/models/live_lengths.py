@@ -16,7 +16,6 @@ from controller.models.survival import (
     Exposure,
     Ints,
     LengthHistory,
-    Survival,
 )
 
 PRIOR_REQUESTS = 1.0  # what the mean hazard weighs in each bin, in requests
@@ -27,7 +26,6 @@ class LiveLengths:
 
     def __init__(self) -> None:
         self._history = LengthHistory()
-        self._known: Survival | None = None
         # Output tokens of those that ended since it was last asked.
         self._finished: deque[int] = deque(maxlen=ENDS_KEPT)
         self._aborted: deque[int] = deque(maxlen=ENDS_KEPT)
@@ -51,10 +49,10 @@ class LiveLengths:
                 what prompts are like.
             generated: output tokens so far of those that run, shape (n,).
         """
-        self._history.update(self._finished, self._aborted, generated, self._known)
+        # No alarm drops older ones: equal answers that end together ring it for nothing.
+        self._history.update(self._finished, self._aborted, generated, None)
         self._finished.clear()
         self._aborted.clear()
-        self._known = Survival(self._history.seen)
         if not ended.n or not ended.output:
             return ended
         mean, square = _moments(self._history.seen)
@@ -83,6 +81,8 @@ def _moments(seen: Exposure) -> tuple[float, float]:
     per_token = float(seen.ended.sum() / (seen.at_risk @ widths))
     expected = -np.expm1(-per_token * widths)
     share = (seen.ended + PRIOR_REQUESTS * expected) / (seen.at_risk + PRIOR_REQUESTS)
+    # ... up to twice the age that any has reached: answers of one length are no law of decay.
+    share[AGES[:-1] > 2 * AGES[1:][seen.at_risk > 0].max()] = 1.0
     alive = np.concatenate([[1.0], np.cumprod(1 - np.minimum(share, 1.0))])
     within = (alive[1:] + alive[:-1]) / 2 * widths
     middle = (AGES[1:] + AGES[:-1]) / 2

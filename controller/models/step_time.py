@@ -61,6 +61,7 @@ class StepModel:
     c4: float
     sigma_s: float
     tail_frac: float = 0.0
+    tail_known: bool = True
 
     def predict_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
         """T of a step with these features, seconds."""

@@ -75,7 +75,7 @@ class ChunkSizer:
             return model
         # Nothing is given up for what one window has shown: it leaves D in reach.
         most = self._limit_s / (STILL_IN_REACH * model.predict_s(1, 0, 0, 0)) - 1
-        return replace(model, tail_frac=max(min(soon, most), 0.0))
+        return replace(model, tail_frac=max(min(soon, most), 0.0), tail_known=False)
 
     @property
     def until_s(self) -> float:

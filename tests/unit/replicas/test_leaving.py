@@ -67,13 +67,28 @@ async def test_gaps_count_from_the_second_chunk_on_and_its_end_is_no_token(
     chunks = [
         (9.0, chunk(b"data: a\n\n")),
         (0.04, chunk(b"data: b\n\n")),
-        (0.06, chunk(b"data: c\n\n")),
+        (0.055, chunk(b"data: c\n\n")),
         (0.06, chunk(b"data: [DONE]\n\n")),
         (0.06, chunk(b"", more=False)),
     ]
     sent = await stream(tokens, clock, chunks)
     assert sent[1:] == [message for _, message in chunks]
     assert tokens.gaps == Gaps(2, 1)
+
+
+async def test_what_shorter_steps_would_not_bring_inside_is_not_late(
+    tokens: LeavingTokens, clock: Clock
+) -> None:
+    for gap_s, late in ((0.05, 0), (0.0501, 1), (0.05 / 0.85, 2), (0.059, 2), (0.5, 2)):
+        tokens.add(gap_s)
+        assert tokens.gaps.late == late
+    assert tokens.gaps.n == 5
+
+
+async def test_a_chunk_without_a_token_ends_no_gap(tokens: LeavingTokens, clock: Clock) -> None:
+    others = (b": keep-alive\n\n", b'data: {"error": {}}\n\n', b"data: [DONE]\n\n")
+    await stream(tokens, clock, [(0.055, chunk(body)) for body in (b"data: a\n\n", *others)])
+    assert tokens.gaps == Gaps()
 
 
 async def test_what_a_client_takes_to_read_is_its_own(tokens: LeavingTokens, clock: Clock) -> None:
@@ -102,7 +117,7 @@ async def test_chunks_that_leave_as_values_count_alike(tokens: LeavingTokens, cl
 
     async def items() -> AsyncIterator[Any]:
         try:
-            for wait_s, item in [(9.0, "data: a"), (0.06, "data: b"), (0.06, "data: [DONE]")]:
+            for wait_s, item in [(9.0, "data: a"), (0.055, "data: b"), (0.06, "data: [DONE]")]:
                 clock.now_s += wait_s
                 yield item
             yield {"whole": "answer"}

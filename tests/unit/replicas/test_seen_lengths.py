@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from controller.models.lengths import REQUESTS_KEPT
 from controller.records import EngineState
 from replicas.seen_lengths import SeenLengths
 from tests.builders import batching, governor, moments_of
@@ -33,6 +34,15 @@ def test_those_that_run_count_else() -> None:
     for _ in range(20):
         aborted.aborted(900)
     assert aborted.moments(np.array([], dtype=np.int64)).mean_output > 400
+
+
+def test_once_as_many_have_ended_as_are_kept_they_are_all() -> None:
+    one = SeenLengths(live=True)
+    for n in (REQUESTS_KEPT - 1, 1):
+        for _ in range(n):
+            one.finished(70, 100)
+        exact = one.moments(RUNNING) == moments_of([(70, 100)] * REQUESTS_KEPT)
+        assert exact == (n == 1)
 
 
 def test_prompts_and_ends_are_counted() -> None:

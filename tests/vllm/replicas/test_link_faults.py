@@ -42,6 +42,8 @@ class Link:
         self.controller: list[Turn] = [ANSWER]
         self.applied: list[Any] = []
         self.held_to: list[float] = []
+        self.block: dict[str, Any] = {"policy": "static", "lease_s": 2}
+        self.leaving = LeavingTokens()
         self.published = Published()
         self.monkeypatch = monkeypatch
         monkeypatch.setattr(
@@ -54,10 +56,10 @@ class Link:
         client = SimpleNamespace(engine_core=SimpleNamespace(call_utility_async=self._call))
         self.link = ControlLink(
             client,
-            parse_batching({"policy": "static", "lease_s": 2}),
+            parse_batching(self.block),
             replica_id="r",
             group="g",
-            leaving=LeavingTokens(),
+            leaving=self.leaving,
             metrics=self.published,
         )
         return self.link
@@ -81,7 +83,7 @@ class Link:
 
     async def _call(self, _: str, limits_: Any, *rest: Any) -> Any:
         self.applied.append(limits_)
-        self.held_to.append(rest[-1])
+        self.held_to.append(rest[-1] if rest else 1.0)
         return _next(self.engine)
 
     async def _exchange(self, *_: Any) -> Any:
@@ -218,10 +220,47 @@ async def test_how_old_the_published_numbers_are_is_published(link: Link) -> Non
     assert link.published.ages_s[0] >= 0
 
 
-async def test_what_is_late_on_its_way_out_changes_what_the_engine_is_held_to(link: Link) -> None:
-    counted = Gaps(1000, 100)
-    link.monkeypatch.setattr(LeavingTokens, "gaps", property(lambda _: counted))
-    await link.run(3)
-    # Late where the engine counted no token yet: 9.15% too many, once.
-    once = 1 - STEP * (0.1 - AIM * 0.01)
-    assert link.held_to == pytest.approx([1.0, once, once])
+BLOCKS = {
+    "adaptive": {"policy": "adaptive", "sla": {"itl_ms": 50}, "lease_s": 2},
+    "static": {"policy": "static", "sla": {"itl_ms": 50}, "lease_s": 2},
+    "paced": {
+        "policy": "adaptive",
+        "sla": {"itl_ms": 50, "ttft_ms": 500, "delivery": "paced"},
+        "lease_s": 2,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("block", "enforced", "on", "learns"),
+    [
+        ("adaptive", True, True, True),
+        ("adaptive", False, True, False),  # control is off
+        ("adaptive", True, False, False),  # a chunk is no token
+        ("static", True, True, False),
+        ("paced", True, True, False),
+    ],
+)
+async def test_what_is_late_on_its_way_out_changes_what_the_engine_is_held_to(
+    link: Link, block: str, enforced: bool, on: bool, learns: bool
+) -> None:
+    counts = iter([Gaps(), Gaps(1000, 100)])
+    last = Gaps(1000, 100)
+    link.monkeypatch.setattr(LeavingTokens, "gaps", property(lambda _: next(counts, last)))
+    link.block, link.leaving = BLOCKS[block], LeavingTokens(on=on)
+    link.engine = [{**GOOD, "enforced": enforced}]
+    await link.run(4)
+    # Late where the engine counted no token: 9.15% too many, once.
+    once = 1 - STEP * (0.1 - AIM * 0.01) if learns else 1.0
+    assert link.held_to == pytest.approx([1.0, 1.0, once, once])
+
+
+async def test_another_block_with_the_same_sla_leaves_what_was_learned(link: Link) -> None:
+    link.block = BLOCKS["adaptive"]
+    made = link.made()
+    clock = made._clock
+    await made.configure(parse_batching({**BLOCKS["adaptive"], "lease_s": 9}))
+    assert made._clock is clock
+    await made.configure(parse_batching({**BLOCKS["adaptive"], "sla": {"itl_ms": 60}}))
+    assert made._clock is not clock
+    assert made._leaving.limit_s == 0.06

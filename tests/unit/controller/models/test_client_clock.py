@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.models.client_clock import AIM, LEAST, MOST_EXCESS, STEP, ClientClock, Gaps
+from controller.models.client_clock import AIM, LEAST, MOST_EXCESS, NEW, STEP, ClientClock, Gaps
 
 
 def test_what_came_since_is_a_difference_and_all_of_it_after_a_restart() -> None:
@@ -13,8 +13,14 @@ def test_what_came_since_is_a_difference_and_all_of_it_after_a_restart() -> None
     assert Gaps(9, 1).since(Gaps(9, 2)) == Gaps(9, 1)
 
 
+def clock_of(percentile: float = 99) -> ClientClock:
+    clock = ClientClock(percentile)
+    assert clock.learn(Gaps(), Gaps()) == 1
+    return clock
+
+
 def test_tokens_late_on_their_way_out_take_their_excess_off_the_share() -> None:
-    clock = ClientClock(99)
+    clock = clock_of()
     # 50 of 1,000 left late where 8.5 may: 4.15% too many.
     assert clock.learn(Gaps(1000, 0), Gaps(1000, 50)) == pytest.approx(1 - STEP * 0.0415)
     # No more came: nothing is learned.
@@ -24,14 +30,34 @@ def test_tokens_late_on_their_way_out_take_their_excess_off_the_share() -> None:
     assert back == pytest.approx(1 - STEP * 0.0415 + STEP * AIM * 0.01)
 
 
+def test_what_was_counted_before_it_ran_says_nothing() -> None:
+    clock = ClientClock(99)
+    assert clock.learn(Gaps(10**6, 0), Gaps(10**6, 10**5)) == 1
+    assert clock.learn(Gaps(10**6, 0), Gaps(10**6, 10**5)) == 1
+
+
 def test_what_was_late_in_the_engine_already_is_for_its_own_margin() -> None:
-    assert ClientClock(99).learn(Gaps(1000, 50), Gaps(900, 45)) == 1
-    late_on_its_way = ClientClock(99).learn(Gaps(1000, 50), Gaps(1000, 90))
-    assert late_on_its_way == pytest.approx(1 - STEP * 0.04)
+    clock = clock_of()
+    # A sixtieth of its 90% is believed of one exchange.
+    assert clock.learn(Gaps(1000, 900), Gaps(1000, 15)) == 1
+    assert clock.learn(Gaps(2000, 900), Gaps(2000, 115)) == pytest.approx(
+        1 - STEP * (0.1 - 0.9 * NEW * (1 - NEW))
+    )
+
+
+def test_nothing_late_where_the_engine_is_takes_it_back_no_faster() -> None:
+    clock, engine, left = clock_of(), Gaps(), Gaps()
+    for _ in range(120):
+        engine, left = Gaps(engine.n + 100, engine.late + 20), Gaps(left.n + 100, left.late + 45)
+        clock.learn(engine, left)
+    low = clock.itl_frac
+    assert low < 0.95
+    left = Gaps(left.n + 100, left.late)
+    assert clock.learn(engine, left) == pytest.approx(low + STEP * AIM * 0.01)
 
 
 def test_one_pause_counts_as_a_quarter_late() -> None:
-    assert ClientClock(99).learn(Gaps(1000, 0), Gaps(1000, 1000)) == 1 - STEP * MOST_EXCESS
+    assert clock_of().learn(Gaps(1000, 0), Gaps(1000, 1000)) == 1 - STEP * MOST_EXCESS
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.floats(0, 1), st.floats(0, 1)), max_size=200))

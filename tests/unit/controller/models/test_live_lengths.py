@@ -39,8 +39,8 @@ def test_answers_are_as_long_as_they_will_be_and_not_as_those_that_ended() -> No
         corrected.append(live.mean_output)
         assert (live.n, live.input) == (known.n, known.input)
     assert np.mean(ended) < 0.5 * MEAN
-    # Some 50 ended in each: 14% for one, 3% for the mean of twenty; and the tail is a belief.
-    assert np.mean(corrected) == pytest.approx(MEAN, rel=0.15)
+    # Nobody is past 400 tokens yet, and nobody is taken to get past 800: 17% of such a law.
+    assert np.mean(corrected) == pytest.approx(MEAN * (1 - np.exp(-800 / MEAN)), rel=0.06)
 
 
 def test_answers_of_one_length_stay_so_when_the_first_few_have_ended() -> None:
@@ -65,10 +65,17 @@ def test_short_answers_are_counted_to_the_token(tokens: int) -> None:
 def test_where_few_were_seen_they_end_as_often_per_token_as_all() -> None:
     live = LiveLengths()
     live.finished(100)
-    # One end in 100 tokens, and as much belief as of one request: nearer to an exponential law,
-    # whose second moment is 20,000, than to a length that is always the same.
+    # One end in 100 tokens, and as much belief as of one request, up to 200 tokens: between a
+    # length that is always the same, whose second moment is 10,000, and an exponential law's 20,000.
     found = live.corrected(moments_of([(1, 100)]), LengthMoments(), np.array([], dtype=np.int64))
-    assert (found.mean_output, found.output_sq) == (110, 19_612)
+    assert (found.mean_output, found.output_sq) == (99, 13_119)
+
+
+def test_nobody_is_taken_to_go_on_for_longer_than_twice_what_any_did() -> None:
+    live = LiveLengths()
+    live.finished(10)
+    found = live.corrected(moments_of([(1, 10)]), LengthMoments(), np.array([990] * 127))
+    assert 990 < found.mean_output < 2 * 1030  # a bin is 3% wide
 
 
 def test_prompts_are_those_that_came_where_they_are_more_than_have_ended() -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from controller.capacity import out_of_reach
 from controller.models.lookahead import Forecast
 from controller.models.step_time import StepModel
 from controller.policies.chunk import ChunkSizer
@@ -184,10 +185,13 @@ def test_the_margin_judges_steps_by_what_they_are_held_to() -> None:
     assert held.until_s < one.until_s
 
 
-def test_a_share_that_no_batch_keeps_is_not_held_to() -> None:
-    one = sizer(limit_s=0.024)  # one decode takes 20.2 ms; a tenth more is 22.2
+def test_no_share_puts_the_sla_out_of_reach() -> None:
+    one = sizer(limit_s=0.024)  # one decode takes 20.2 ms; a tenth more is 22.22
     before_s = one.until_s
-    one.hold_to(0.92)
-    assert one.until_s == before_s
     one.hold_to(0.95)
-    assert one.until_s < before_s
+    shorter_s = one.until_s
+    assert shorter_s < before_s
+    one.hold_to(0.85)
+    assert not out_of_reach(one.model, one._limit_s)
+    assert one._limit_s == one._margin.limit_s == pytest.approx(0.02222)
+    assert one.until_s < shorter_s
