@@ -66,7 +66,7 @@ def test_where_few_were_seen_they_end_as_often_per_token_as_all() -> None:
     live = LiveLengths()
     live.finished(100)
     # One end in 100 tokens, and as much belief as of one request, up to 200 tokens: between a
-    # length that is always the same, whose second moment is 10,000, and an exponential law's 20,000.
+    # length that is always the same (10,000, the second moment) and an exponential law (20,000).
     found = live.corrected(moments_of([(1, 100)]), LengthMoments(), np.array([], dtype=np.int64))
     assert (found.mean_output, found.output_sq) == (99, 13_119)
 
