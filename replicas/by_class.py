@@ -155,7 +155,7 @@ class ByClass:
             if number is not None and req_id not in prompts:
                 tokens[number] += 1
         longer: list[tuple[int, float]] = []
-        for req_id in self._ever_left_out & given.keys():
+        for req_id in self._ever_left_out & given.keys() - prompts:
             gap_s = now_s - self._last_s.get(req_id, now_s)
             if gap_s > sample.duration_s + NEARLY:  # else it was in the step before, too
                 longer.append((self._of.get(req_id, 0), gap_s))

@@ -99,7 +99,6 @@ def run_at(task: Task, rate_per_s: float) -> Trace:
     elif spec == ONE_SLA:
         strictest = CLASSES.by_name[TOP]
         spec, sla = OURS, Sla(itl_ms=strictest.itl_ms, ttft_ms=strictest.ttft_ms)
-        requests = _alike(requests)
     else:
         ground = replace(ground, classes=CLASSES)
         if spec.startswith(QOSERVE):  # it has an order of its own

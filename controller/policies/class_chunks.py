@@ -35,7 +35,8 @@ LEFT_OUT_S = 1.0  # at most, for a class without a time between tokens: it is st
 # that decode, before those others.
 PROMPTS_FRAC = 0.5
 # A token that comes late because its request was left out takes so much of its time between tokens
-# off what its class can spare; one in time gives back as much as the percentile makes that equal.
+# off what its class can spare; each of its tokens gives back as much as the percentile makes that
+# equal, whether its request was left out or not: a class that is left out no more has to be again.
 SPARE_STEP_FRAC, MOST_KEPT_FRAC = 0.02, 0.5
 # Where the strictest is taken to be out of reach, all decode, but in one of so many steps: in a
 # batch that is always as large, what a step takes with a few decodes is not known.
@@ -118,22 +119,30 @@ class ClassChunks(ChunkSizer):
         longer: tuple[tuple[int, float], ...] = ()
         if isinstance(sample, SampleByClass):
             longer = sample.longer
-            for one, count in zip(self._agreements, sample.tokens, strict=False):
+            for number, (one, count) in enumerate(
+                zip(self._agreements, sample.tokens, strict=False)
+            ):
                 if one.bounded:
                     tokens[one.itl_s, one.percentile] += count
+                    if applied:
+                        self._keep(number, -count * AIM * (1 - one.percentile / 100))
         for key, sizer in self._sizers.items():
             sizer.judge(sample, expected[key], counted_s[key[1]], tokens[key], applied=applied)
         for number, gap_s in longer if applied else ():
             self._came_back(number, gap_s, sample.duration_s)
 
     def _came_back(self, number: int, gap_s: float, step_s: float) -> None:
-        one, sizer = self._agreements[number], self._of[number]
-        if sizer is None:
+        # After a live change a step may come back before the first is sized.
+        sizer = self._of[number] if number < len(self._of) else None
+        if sizer is None or gap_s <= self._agreements[number].itl_s:
             return
-        late = gap_s > one.itl_s
-        if late and step_s <= one.itl_s:  # else it is counted with the step
+        if step_s <= self._agreements[number].itl_s:  # else it is counted with the step
             sizer.resumed(gap_s)
-        frac = self._kept_frac[number] + SPARE_STEP_FRAC * (late - AIM * (1 - one.percentile / 100))
+        self._keep(number, 1.0)
+
+    def _keep(self, number: int, late_tokens: float) -> None:
+        """Count on so much less, or more, of what a class can spare."""
+        frac = self._kept_frac[number] + SPARE_STEP_FRAC * late_tokens
         self._kept_frac[number] = min(max(frac, 0.0), MOST_KEPT_FRAC)
 
     def resumed(self, gap_s: float, number: int = 0) -> None:

@@ -40,7 +40,9 @@ class ClassedStep(AdaptiveStep):
 
     def _left_out(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools:
         running, engine = batch.running, self._engine
-        if batch.waited_s is None or not decoding.any():
+        # Drafts of one that a step leaves out are stale when it is back.
+        drafts = engine.tokens_per_decode > 1
+        if drafts or batch.waited_s is None or not decoding.any():
             return np.zeros(len(running), dtype=bool)
 
         def stricter_tokens(itl_s: float) -> int:

@@ -96,6 +96,15 @@ def test_a_gap_over_steps_that_left_a_request_out_is_seen_with_its_token() -> No
     assert measured(one, 1.3, 0.04, "b").longer == ()
 
 
+def test_the_next_input_of_a_session_is_no_late_token() -> None:
+    one, (_a, b, _c, _d) = filled()
+    measured(one, 1.0, 0.04, "a", "b")
+    one.leave_out([b])
+    measured(one, 1.05, 0.05, "a")
+    found = measured(one, 31.0, 0.05, "a", "b", prompts=("b",))
+    assert (found.longer, found.late) == ((), 0)
+
+
 def test_a_request_that_is_done_counts_in_steps_under_way_and_is_forgotten() -> None:
     one, _ = filled()
     one.gone("a")

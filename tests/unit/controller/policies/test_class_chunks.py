@@ -64,6 +64,19 @@ def test_alone_a_class_is_sized_as_its_own_sla_would_be() -> None:
         assert one.may_be_late(10) == plain.may_be_late(10)
 
 
+def test_a_class_that_is_left_out_no_more_is_again_after_tokens_in_time() -> None:
+    one = sizer()
+    one.observe(sample(0.04, (1, 1, 0), 10, longer=((1, 0.12),)))
+    for tokens, kept in ((72, 1 - 72 * 0.007), (72, 0.0)):
+        one.observe(sample(0.04, (1, tokens, 0), 10), applied=False)  # what is not applied
+        one.observe(sample(0.04, (1, tokens, 0), 10))
+        assert one._kept_frac[1] == pytest.approx(0.02 * kept, abs=1e-4)
+
+
+def test_a_step_that_comes_back_before_the_first_was_sized_is_no_error() -> None:
+    ClassChunks(0.05).observe(sample(0.04, (1,), 10, longer=((0, 0.12),)))
+
+
 def test_the_margin_of_a_class_moves_by_its_own_tokens_alone() -> None:
     one = sizer()
     for _ in range(80):  # filled up for silver, with a tenth of noise at most
@@ -88,9 +101,9 @@ def test_a_token_that_its_class_waited_for_too_long_counts_as_late() -> None:
     one.observe(sample(0.04, (1, 1, 0), 10, longer=((1, 0.12),)))
     income = 2 * 0.005 - account / 1024
     assert one._sizers[0.1, 99.0]._late._balance == pytest.approx(account + income - 1, abs=0.01)
-    assert one._kept_frac == pytest.approx([0, 0.02 * (1 - 0.7 * 0.01), 0])
+    assert one._kept_frac == pytest.approx([0, 0.02, 0])
     one.observe(sample(0.04, (1, 1, 0), 10, longer=((1, 0.08),)))
-    assert one._kept_frac[1] == pytest.approx(0.02 * (1 - 2 * 0.7 * 0.01))
+    assert one._kept_frac[1] == pytest.approx(0.02 * (1 - 0.7 * 0.01))
     one.observe(sample(0.04, (1, 1, 1), 10, longer=((2, 5.0),)))  # nobody's promise
     assert one._kept_frac[2] == 0
 

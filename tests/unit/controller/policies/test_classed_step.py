@@ -92,6 +92,12 @@ def test_nobody_is_left_out_where_memory_is_about_to_overflow() -> None:
     assert asked(one, [2] * 200 + [0], [], kv=28_500).left_out == ()
 
 
+def test_nobody_is_left_out_whose_drafts_would_be_stale() -> None:
+    drafting = replace(SIZE, tokens_per_decode=3)
+    assert asked(half(drafting), [2] * 200 + [0], []).left_out == ()
+    assert asked(half(), [2] * 200 + [0], []).left_out
+
+
 def test_who_runs_with_nobody_else_is_served() -> None:
     one = half()
     empty = Batch(some([], 0), lambda n: some([0], 0).first(n), agreements=AGREEMENTS)
