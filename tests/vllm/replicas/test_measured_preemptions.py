@@ -6,7 +6,9 @@ from tests.vllm.harness import BLOCK, Rig, batching, engine_config
 
 
 def test_preemptions_are_counted_and_a_resumed_request_has_one_first_token(tiny_llama):
-    rig = Rig(engine_config(tiny_llama, blocks=1 + 8, additional_config=batching()))
+    # The paper's policies go by the lengths of finished requests.
+    block = batching(policy="paper")
+    rig = Rig(engine_config(tiny_llama, blocks=1 + 8, additional_config=block))
     for index in range(3):
         rig.add(f"r{index}", prompt=30, output=40)
     rig.run()

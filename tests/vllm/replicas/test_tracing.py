@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from ray.llm._internal.serve.core.configs.openai_api_models import CompletionRequest
 from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
+from vllm.sampling_params import SamplingParams
 
 from controller.classes import parse_admission
 from replicas.admission.admission import Admission
@@ -201,7 +202,7 @@ async def test_through_rays_own_ingress_it_stands_there_too(
 
     async def completions(_: Any, request: Any, info: RawRequestInfo) -> AsyncIterator[str]:
         seen.append(info.headers)
-        async for output in stack.engine.generate({"prompt_token_ids": [1]}, None, "r"):
+        async for output in stack.engine.generate({"prompt_token_ids": [1]}, SamplingParams(), "r"):
             yield f'data: {{"text": "{output}"}}\n\n'
 
     monkeypatch.setattr(VLLMEngine, "completions", completions)
