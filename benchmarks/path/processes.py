@@ -23,6 +23,7 @@ KINDS = (
     ("benchmarks.path.bare", "server"),
 )
 REST = "Ray"
+PATIENCE = 50  # tries to stop them, half a second
 STILL = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
@@ -52,7 +53,14 @@ class Tree:
 
     def stop(self) -> None:
         """Stop them where they are (SIGSTOP) until ``resume``; they take no CPU meanwhile."""
+        tries = 0
         while going := self._going():
+            tries += 1
+            if tries % PATIENCE == 0:
+                # A child that was stopped before it became its program keeps its parent waiting
+                # for that (vfork), where no signal reaches it.
+                self.resume()
+                time.sleep(0.05)
             for process in going:  # one that is not stopped yet may start another
                 _send(process.pid, signal.SIGSTOP)
             time.sleep(0.01)
