@@ -54,7 +54,6 @@ class SeenLengths:
             generated: output tokens so far of those that run, shape (n,); None where not known.
         """
         finished = self._finished.moments()
-        if generated is None or not self.live:
+        if generated is None or not self.live or finished.n >= REQUESTS_KEPT:
             return finished
-        corrected = self._live.corrected(finished, self.prompts, generated)
-        return corrected if finished.n < REQUESTS_KEPT else finished
+        return self._live.corrected(finished, self.prompts, generated)

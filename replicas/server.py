@@ -68,9 +68,10 @@ class BrimfulServer(LLMServer):
         self._tracing = self._trace()  # what is refused is not to get there
         self._gate = self._admit(settings)
         self._door = Door(Rules(settings.security), DoorMetrics().count)
-        whole_chunks = self.engine._engine_client.vllm_config.scheduler_config.stream_interval > 1
-        one_for_all = not differ(settings.live.classes)
-        self._leaving = self.engine.leaving = LeavingTokens(on=one_for_all and not whole_chunks)
+        scheduling = self.engine._engine_client.vllm_config.scheduler_config
+        one_sla = not differ(settings.live.classes)
+        self._leaving = LeavingTokens(on=one_sla and scheduling.stream_interval == 1)
+        self.engine.leaving = self._leaving
         self._link = ControlLink(
             self.engine._engine_client,
             settings.batching,

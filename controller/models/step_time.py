@@ -52,6 +52,7 @@ class StepModel:
         sigma_s: root mean square of what the fit leaves unexplained, seconds.
         tail_frac: what steps take beyond the prediction at the SLA's percentile, share of it; 0
             where that was not measured.
+        tail_known: whether it was measured over enough steps to be anybody's but the replica's own.
     """
 
     c0: float

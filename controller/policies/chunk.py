@@ -20,8 +20,10 @@ LEAST_ROOM_FRAC = 0.1
 # Step times are staircases, and chunks that follow each other stand on one stair: the last five
 # say how far the model is off there.
 STAIR = 0.2
-STILL_IN_REACH = 1.05 * IN_REACH
 FADE = 0.99  # ... as long as prompts come: what they took says less with each step without one
+# With a tail that is not known for certain, D is at least so many steps of one decode: the group's
+# model may have that step a few percent longer than the replica's own.
+STILL_IN_REACH = 1.05 * IN_REACH
 
 
 class ChunkSizer:
