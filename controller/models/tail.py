@@ -7,7 +7,10 @@ from statistics import NormalDist, median
 # A percentile is measured over windows of steps, and the median of the last ones is believed: a
 # change of speed or of traffic spoils one of them, and is no noise.
 WINDOW_STEPS = 256
-FIRST_STEPS = 64  # tell the deviation of independent errors to a tenth
+# Before windows are full, the deviation of so many steps tells it, where errors are independent
+# to a tenth.
+FIRST_STEPS = 64
+HEAVIEST = 2.0  # times the percentile of normal errors: where one window has more, it saw a change
 BEYOND = 2.56  # steps of a window that are to be beyond the percentile, at least
 WINDOWS, KNOWN = 5, 3  # kept, and needed for a median: 40 s of 50 ms
 # Weight of the newest error in the level. A model is 50 steps behind a change too small to be told
@@ -23,8 +26,9 @@ class Tail:
 
     Attributes:
         frac: the percentile of duration / prediction - 1, from 0; None until it is known.
-        soon: what it is taken to be before that: the least of the windows so far; before the first
-            is full, as if errors were normal; None before ``FIRST_STEPS``.
+        soon: what it is taken to be before that: as if errors were normal, with the deviation of
+            the calmest ``FIRST_STEPS`` so far; from the first full window on the least of the
+            windows, up to ``HEAVIEST`` times as much. None before ``FIRST_STEPS``.
         most: the largest error in all windows kept; None before the first is full.
     """
 
@@ -36,6 +40,8 @@ class Tail:
         self._deviations = NormalDist().inv_cdf(percentile / 100)
         self._errors: list[float] = []
         self._largest = 0.0
+        self._squares, self._block = 0.0, 0  # of the errors since the last ``FIRST_STEPS``
+        self._calmest: float | None = None
         self._fracs: deque[float] = deque(maxlen=WINDOWS)
         self._mosts: deque[float] = deque(maxlen=WINDOWS)
         self.frac: float | None = None
@@ -50,6 +56,7 @@ class Tail:
                 has it.
         """
         self._errors.append(error - level)
+        self._calm(error - level)
         self._largest = max(self._largest, error)
         if self.most is not None:
             self.most = max(self.most, error)
@@ -64,14 +71,19 @@ class Tail:
         if len(self._fracs) >= KNOWN:
             self.frac = median(self._fracs)
 
+    def _calm(self, error: float) -> None:
+        self._squares, self._block = self._squares + error * error, self._block + 1
+        if self._block == FIRST_STEPS:
+            deviation = math.sqrt(self._squares / FIRST_STEPS)
+            self._calmest = min(deviation, math.inf if self._calmest is None else self._calmest)
+            self._squares, self._block = 0.0, 0
+
     @property
     def soon(self) -> float | None:
-        if self._fracs:
-            return min(self._fracs)
-        n = len(self._errors)
-        if n < FIRST_STEPS:
+        if self._calmest is None:
             return None
-        return self._deviations * math.sqrt(sum(e * e for e in self._errors) / n)
+        normal = self._deviations * self._calmest
+        return min(HEAVIEST * normal, *self._fracs) if self._fracs else normal
 
 
 class Level:

@@ -169,10 +169,24 @@ def test_until_three_windows_are_full_the_least_one_counts_and_before_that_a_dev
     for _ in range(WINDOW_STEPS - 64):
         tail.add(0.1)
     assert tail.soon == 0.1
-    learn(tail, 0.05)
-    assert tail.soon == pytest.approx(0.05, rel=0.02)
+    for _ in range(WINDOW_STEPS):
+        tail.add(0.05)
+    assert tail.soon == 0.05
     learn(tail, 0.3)
     assert tail.frac == 0.1
+
+
+def test_a_change_in_the_first_window_is_not_what_steps_take_beyond_their_prediction() -> None:
+    tail = Tail(99)
+    for error in [0.01] * 64 + [0.5] * 64:
+        tail.add(error)
+    assert tail.soon == pytest.approx(2.3263 * 0.01, rel=1e-4)  # of the calm half
+    for _ in range(WINDOW_STEPS - 128):
+        tail.add(0.3)
+    assert tail.soon == pytest.approx(2 * 2.3263 * 0.01, rel=1e-4)
+    for _ in range(WINDOW_STEPS):
+        tail.add(0.02)
+    assert tail.soon == 0.02
 
 
 def test_what_a_few_windows_have_shown_does_not_put_the_sla_out_of_reach() -> None:
