@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.overload.measure import GRACE_S, Kept, Measured, Settings, measure
+from benchmarks.overload.measure import GRACE_S, Kept, Measured, Settings, grown, measure
 from benchmarks.overload.shapes import (
     CLASSES,
     ITL_MS,
@@ -126,10 +126,17 @@ def _tables(found: Mapping[str, Measured]) -> list[str]:
         f" took {m.others_cores:.2f} cores."
         for name, m in found.items()
     ]
+    memory = [
+        (f"`{variant}`, {process}", *map(shown, held), shown(grown(held)))
+        for variant, m in found.items()
+        for process, held in m.memory_mb.items()
+    ]
     return [
         "Goodput, requests/s:\n\n" + markdown_table(("", *loads), goodput),
         "Attainment:\n\n" + markdown_table(("", *loads), attained),
         markdown_table(head, rest),
+        "Resident memory of the processes that grew most at each load's end, MB:\n\n"
+        + markdown_table(("", *loads, "growth"), memory),
         "\n".join(notes),
     ]
 

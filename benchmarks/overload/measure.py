@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from benchmarks.overload.shapes import (
 from benchmarks.overload.stack import MODEL, URL, Fleet, fleet
 
 WARM_UP_S, SETTLE_S = 5.0, 20.0
+SHOWN = 4  # processes, of those that grew
 GRACE_S = 60.0  # longer than any deadline: what is not served then is late whenever it comes
 
 
@@ -48,15 +49,20 @@ class Measured:
     """One variant under all loads.
 
     Attributes:
-        growth_mb: the largest of any process, from the end of the first load to that of the last.
+        memory_mb: of the processes that grew most, by name: resident at each load's end.
         waited_frac: share of the time in which the client had work and no core; None: not known.
         others_cores: that other programs took meanwhile.
     """
 
     figures: Figures
-    growth_mb: float
+    memory_mb: dict[str, tuple[float, ...]]
     waited_frac: float | None
     others_cores: float
+
+    @property
+    def growth_mb(self) -> float:
+        """The largest of any process, from the end of the first load to that of the last."""
+        return max((grown(held) for held in self.memory_mb.values()), default=0.0)
 
 
 class Kept:
@@ -83,8 +89,10 @@ class Kept:
 def _measured(data: dict[str, object]) -> Measured:
     seen = dict(data.pop("figures"))  # type: ignore[call-overload]
     seen["goodput_per_s"] = tuple(seen["goodput_per_s"])
+    held = data.pop("memory_mb")
+    memory_mb = {name: tuple(mb) for name, mb in held.items()}  # type: ignore[attr-defined]
     seen["attainment"] = {name: tuple(shares) for name, shares in seen["attainment"].items()}
-    return Measured(figures=Figures(**seen), **data)  # type: ignore[arg-type]
+    return Measured(figures=Figures(**seen), memory_mb=memory_mb, **data)  # type: ignore[arg-type]
 
 
 def promise(time_scale: float) -> Promise:
@@ -108,11 +116,11 @@ def capacity_per_s(seconds: float, time_scale: float) -> float:
 
 async def _send(
     deployed: Fleet, asked: Sequence[Planned], phases: Sequence[Phase]
-) -> tuple[list[Outcome], list[dict[int, float]]]:
+) -> tuple[list[Outcome], list[dict[str, float]]]:
     """What became of the requests, and the memory of each process at each load's end, MB."""
     begin_s = time.perf_counter()
 
-    async def memory(phase: Phase) -> dict[int, float]:
+    async def memory(phase: Phase) -> dict[str, float]:
         await asyncio.sleep(phase.end_s - (time.perf_counter() - begin_s))
         return await asyncio.to_thread(deployed.memory_mb)
 
@@ -130,9 +138,25 @@ def run(deployed: Fleet, variant: str, per_s: float, settings: Settings) -> Meas
     machine = Machine([psutil.Process(os.getpid()), psutil.Process(deployed.pid)])
     outcomes, memory = asyncio.run(_send(deployed, asked, phases))
     shares = machine.shares()
-    growth_mb = max((mb - memory[0].get(pid, mb) for pid, mb in memory[-1].items()), default=0.0)
     found = figures(outcomes, phases, promise(settings.time_scale))
-    return Measured(found, growth_mb, shares.waited_frac, shares.others_cores)
+    return Measured(found, most_grown(memory), shares.waited_frac, shares.others_cores)
+
+
+def grown(held_mb: Sequence[float]) -> float:
+    """From the end of the first load to that of the last, MB."""
+    return held_mb[-1] - held_mb[0]
+
+
+def most_grown(memory: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, ...]]:
+    """Of the processes that lived through all loads, those ``SHOWN`` that grew most.
+
+    Args:
+        memory: by process, MB, at each load's end.
+    """
+    lived = set.intersection(*(set(at) for at in memory))
+    series = {name: tuple(at[name] for at in memory) for name in lived}
+    names = sorted(series, key=lambda name: (-grown(series[name]), name))
+    return {name: series[name] for name in names[:SHOWN]}
 
 
 def measure(variants: Sequence[str], settings: Settings, kept: Kept) -> None:

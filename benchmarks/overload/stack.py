@@ -91,12 +91,15 @@ class Fleet:
         """Of the process that all others of the cluster descend from."""
         return self._cluster.pid
 
-    def memory_mb(self) -> dict[int, float]:
-        """Resident memory of each process of the cluster, by its id."""
+    def memory_mb(self) -> dict[str, float]:
+        """Resident memory of each process of the cluster, by its title and id."""
         found = {}
         for process in psutil.Process(self._cluster.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                found[process.pid] = process.memory_info().rss / 1e6
+                # Ray and vLLM write what a process is into its title.
+                words = [Path(word).name for word in process.cmdline()[:3]]
+                title = " ".join(filter(None, words)) or process.name()
+                found[f"{title} {process.pid}"] = process.memory_info().rss / 1e6
         return found
 
 

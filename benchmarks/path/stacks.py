@@ -14,7 +14,7 @@ from typing import Any
 import requests
 import yaml
 
-from benchmarks.live.cluster import ENVIRONMENT, ClusterError, local_cluster
+from benchmarks.live.cluster import ENVIRONMENT, ClusterError, local_cluster, wait_reached
 from benchmarks.path.processes import Tree
 from benchmarks.report.document import ROOT
 
@@ -197,6 +197,7 @@ def _ray(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
         try:
             cluster.deploy(path)
             cluster.wait_running(START_TIMEOUT_S, lambda now: None)
+            wait_reached(f"http://127.0.0.1:{port}/v1")
             yield f"http://127.0.0.1:{port}", tree, cluster.gcs_address
         finally:
             tree.resume()
