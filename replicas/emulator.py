@@ -6,14 +6,18 @@ no weights and the tokens mean nothing; what is served over it is marked as emul
 An answer ends by its ``max_tokens``. A client that wants it to end before that, as a model ends its
 answers, sends its length as ``vllm_xargs: {"emulated_tokens": n}`` and one token below
 ``FIRST_WORD`` as ``stop_token_ids``: it is the n-th token, and the engine does not know when.
+
+Tokens are drawn at random; of a request with structured output, among those that its grammar
+allows next, as vLLM's own workers do it.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from random import Random
 from typing import Any
 
+import numpy as np
 import torch
 from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
 from vllm.v1.executor.abstract import Executor
@@ -133,7 +137,7 @@ class EmulatedExecutor(Executor):
         if step is None:
             raise RuntimeError("sample_tokens without execute_model")
         self._take_time(step)
-        output = self._tokens(step)
+        output = self._tokens(step, _masks(grammar_output))
         self._forget(step)
         return _done(output) if non_block else output
 
@@ -147,7 +151,7 @@ class EmulatedExecutor(Executor):
             )
         )
 
-    def _tokens(self, step: SchedulerOutput) -> ModelRunnerOutput:
+    def _tokens(self, step: SchedulerOutput, masks: dict[str, Any]) -> ModelRunnerOutput:
         ids = list(step.num_scheduled_tokens)
         complete = self._complete(step)
         cached = step.scheduled_cached_reqs
@@ -160,15 +164,21 @@ class EmulatedExecutor(Executor):
             req_ids=ids,
             req_id_to_index={req_id: index for index, req_id in enumerate(ids)},
             sampled_token_ids=[
-                [self._token(req_id, generated[req_id])] if req_id in complete else []
+                [self._token(req_id, generated[req_id], masks.get(req_id))]
+                if req_id in complete
+                else []
                 for req_id in ids
             ],
         )
 
-    def _token(self, req_id: str, generated: int) -> int:
-        token = self._random.choice(self._vocabulary)
+    def _token(self, req_id: str, generated: int, mask: Any) -> int:
+        allowed = None if mask is None else _allowed(mask, self._vocabulary.stop)
+        # A special token is drawn only where the grammar leaves no other: its text is complete.
+        words = self._vocabulary if allowed is None else [t for t in allowed if t >= FIRST_WORD]
+        token = self._random.choice(words or allowed or self._vocabulary)
         length, stop = self._ends.get(req_id, (0, token))
-        return stop if generated + 1 == length else token
+        ends = generated + 1 == length and (allowed is None or stop in allowed)
+        return stop if ends else token
 
     def _complete(self, step: SchedulerOutput) -> set[str]:
         """The requests whose every token so far is computed after this step: these get a token."""
@@ -195,6 +205,21 @@ class EmulatedExecutor(Executor):
 
     def shutdown(self) -> None:
         """Nothing was started."""
+
+
+def _masks(grammar: GrammarOutput | None) -> dict[str, Any]:
+    """By request, which tokens its grammar allows next: one bit for each of the vocabulary.
+
+    No request has drafts here, so each has one row.
+    """
+    if grammar is None:
+        return {}
+    return dict(zip(grammar.structured_output_request_ids, grammar.grammar_bitmask, strict=True))
+
+
+def _allowed(mask: Any, vocab_size: int) -> Sequence[int]:
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little", count=vocab_size)
+    return np.flatnonzero(bits).tolist()
 
 
 def _done(value: Any) -> "Future[Any]":

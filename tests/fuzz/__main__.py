@@ -21,6 +21,7 @@ import requests
 
 from benchmarks.live.tiny_model import make_tiny_model
 from replicas.door.paths import Paths
+from tests.fuzz.processes import ended_by_sigterm, serving
 
 SCHEMATHESIS = Path(".venv-fuzz") / "bin" / "schemathesis"
 WORK = Path(".cache") / "fuzz"  # where schemathesis keeps what failed, for `schemathesis replay`
@@ -32,7 +33,7 @@ KEY = "sk-fuzz-0123456789"
 
 def main() -> int:
     args = _arguments()
-    with tempfile.TemporaryDirectory() as folder:
+    with ended_by_sigterm(), tempfile.TemporaryDirectory() as folder:
         schema = Path(folder) / "openapi.json"
         schema.write_text(json.dumps(served_schema()))
         if args.url:
@@ -69,14 +70,10 @@ def _server(keys: Path) -> Iterator[str]:
         port = one.getsockname()[1]
     command = [sys.executable, "-m", "tests.fuzz.server", str(port), str(keys)]
     env = {**os.environ, "VLLM_TARGET_DEVICE": "cpu", "VLLM_LOGGING_LEVEL": "ERROR"}
-    process = subprocess.Popen(command, env=env)
     url = f"http://127.0.0.1:{port}"
-    try:
+    with serving(command, env) as process:
         _wait_for(f"{url}/health", process)
         yield url
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -5,6 +5,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.settings import parse_security
 from replicas.emulator import EmulatedExecutor
+from tests.fuzz.processes import ended_by_sigterm
 from tests.vllm.harness import batching
 
 MODEL, SLOTS = "m", 8
@@ -34,7 +36,7 @@ CLASSES = {"gold": {"priority": 0}, "silver": {"priority": 10, "sheddable": True
 
 
 async def serve(port: int, keys: Path) -> None:
-    """Serve until the process is ended."""
+    """Serve until SIGTERM or SIGINT; the engine's process ends with this one."""
     settings = batching()
     settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.02}
     args = AsyncEngineArgs(
@@ -53,6 +55,13 @@ async def serve(port: int, keys: Path) -> None:
         enforce_eager=True,
     )
     llm = AsyncLLM.from_engine_args(args)
+    try:
+        await _answer(llm, args, port, keys)
+    finally:  # uvicorn raises the signal anew that ended it
+        llm.shutdown()
+
+
+async def _answer(llm: AsyncLLM, args: AsyncEngineArgs, port: int, keys: Path) -> None:
     space = argparse.Namespace(**(vars(FrontendArgs()) | vars(args)))
     state = State()
     tasks = await llm.get_supported_tasks()
@@ -68,8 +77,8 @@ async def serve(port: int, keys: Path) -> None:
     _add_middleware_to_built_app(app, DoorMiddleware, door=Door(Rules(parse_security(block))))
     config = uvicorn.Config(app, port=port, log_level="error", lifespan="off")
     await uvicorn.Server(config).serve()
-    llm.shutdown()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), Path(sys.argv[2])))
+    with ended_by_sigterm(), contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve(int(sys.argv[1]), Path(sys.argv[2])))

@@ -1,9 +1,12 @@
 """The emulated accelerator's own clock: asleep for what the profile says, and no longer."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 from vllm import SamplingParams
+from vllm.sampling_params import StructuredOutputsParams
 
 from benchmarks.live.load import END, LENGTH
 from replicas.emulator import EmulatedExecutor, Pace
@@ -90,3 +93,45 @@ def test_an_answer_ends_where_its_client_told_the_accelerator(tiny_llama: Path) 
     assert all(tokens.index(END) == len(tokens) - 1 for tokens in said)
     assert {a.outputs[0].finish_reason for a in answers} == {"stop"}
     assert report["finished"] == 16 and report["preemptions"] > 0
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "vllms"])
+def test_a_grammar_is_kept_to(tiny_llama: Path, ours: bool) -> None:
+    # An executor that draws any token is refused by the grammar, whichever scheduler asks it:
+    # the request would end with finish reason "error", and its client be answered 500.
+    settings = batching()
+    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.001}
+    kinds = [
+        StructuredOutputsParams(json={}),
+        StructuredOutputsParams(json=SCHEMA, disable_any_whitespace=True),
+        StructuredOutputsParams(regex="[abc]{3}"),
+        StructuredOutputsParams(choice=["river", "jar"]),
+    ]
+    params = [SamplingParams(max_tokens=40, structured_outputs=kind) for kind in kinds]
+    # The client's own end comes where the grammar allows it, and a request without one is as ever.
+    end = {"stop_token_ids": [END], "ignore_eos": True}
+    params += [
+        SamplingParams(max_tokens=40, structured_outputs=kinds[2], extra_args={LENGTH: n}, **end)
+        for n in (2, 4)
+    ]
+    params.append(SamplingParams(max_tokens=40, extra_args={LENGTH: 5}, **end))
+    with engine(
+        tiny_llama,
+        ours=ours,
+        additional_config=settings,
+        distributed_executor_backend=EmulatedExecutor,
+    ) as llm:
+        answers = llm.generate(["a river"] * len(params), params, use_tqdm=False)
+    free, filled, letters, word, early, late, plain = [a.outputs[0] for a in answers]
+    assert "error" not in {a.outputs[0].finish_reason for a in answers}
+    assert free.text
+    assert json.loads(filled.text)["a"] in (True, False)
+    assert re.fullmatch("[abc]{3}", letters.text)
+    assert word.text in ("river", "jar")
+    assert {o.finish_reason for o in (filled, letters, word, late)} == {"stop"}
+    assert re.fullmatch("[abc]{3}", early.text[:3]) and re.fullmatch("[abc]{3}", late.text[:3])
+    assert len(plain.token_ids) == 5
