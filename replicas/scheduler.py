@@ -30,6 +30,7 @@ from replicas import channel
 from replicas.by_class import ByClass
 from replicas.engine_options import cap_name, check_options
 from replicas.governor import LOCAL, Governor
+from replicas.grammar_faults import GrammarFaults
 from replicas.kv_holders import KvHolders, kv_tokens
 from replicas.pacing import pacing_of
 from replicas.prefix_sharing import PrefixSharing
@@ -41,7 +42,7 @@ from replicas.step_sample import step_sample
 from replicas.waiting_queues import order_waiting, step_aside
 
 
-class DynamicBatchScheduler(AsyncScheduler):
+class DynamicBatchScheduler(GrammarFaults):
     """Asks a Governor before every step, tells it after every output.
 
     Raises:
@@ -86,13 +87,12 @@ class DynamicBatchScheduler(AsyncScheduler):
         )
         self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
         self._batch: Requests | None = None  # of this step, where the policy asked for it
-        self._last_output_s, self._was_busy = 0.0, False
+        self._last_output_s, self._last_step_s, self._was_busy = 0.0, 0.0, False
         self._aside = step_aside(self, None, settings.batching, self._classes.ttft_of)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
         self._resetting = False
         self._pacing = pacing_of(settings.batching, None)
-        self._last_step_s = 0.0  # how long it took
 
     def now_s(self) -> float:
         """The engine's clock; a replay in virtual time has its own."""

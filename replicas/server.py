@@ -38,6 +38,7 @@ with gc_paused():  # these import vLLM
     from replicas.disconnects import DisconnectMiddleware
     from replicas.door.http import DoorMiddleware
     from replicas.engine import BrimfulEngine
+    from replicas.grammar_answers import answer_for_grammars
     from replicas.leaving import LeavingMiddleware, LeavingTokens
     from replicas.timeline_link import TimelineLink
     from replicas.tracing import Tracing, TracingMiddleware
@@ -65,6 +66,7 @@ class BrimfulServer(LLMServer):
         assert settings.group is not None  # the app builder names it
         self._sla = settings.batching.sla
         self._admission_metrics = AdmissionMetrics()
+        answer_for_grammars(self.engine._engine_client)
         self._tracing = self._trace()  # what is refused is not to get there
         self._gate = self._admit(settings)
         self._door = Door(Rules(settings.security), DoorMetrics().count)

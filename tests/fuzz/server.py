@@ -28,6 +28,7 @@ from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.settings import parse_security
 from replicas.emulator import EmulatedExecutor
+from replicas.grammar_answers import answer_for_grammars
 from tests.fuzz.processes import ended_by_sigterm
 from tests.vllm.harness import batching
 
@@ -68,6 +69,7 @@ async def _answer(llm: AsyncLLM, args: AsyncEngineArgs, port: int, keys: Path) -
     await init_app_state(llm, state, space, tasks)
     app: Any = build_app(space, tasks, llm.model_config)
     app.state._state.update(state._state)
+    answer_for_grammars(llm)
     gate = Gate(
         Admission(parse_classes(CLASSES), parse_admission({}), SLOTS, 0.0), named_classes=True
     )

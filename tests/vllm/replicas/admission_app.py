@@ -23,6 +23,7 @@ from replicas.admission.gate import Gate
 from replicas.admission.http import AdmissionMiddleware
 from replicas.disconnects import DisconnectMiddleware
 from replicas.emulator import EmulatedExecutor
+from replicas.grammar_answers import answer_for_grammars
 from tests.vllm.harness import batching
 
 CLASSES = {
@@ -136,6 +137,7 @@ async def serving(tiny_llama: Path) -> AsyncIterator[Served]:
     app.state._state.update(state._state)
     admission = Admission(parse_classes(CLASSES), parse_admission({}), SLOTS, 0.0)
     gate = Gate(admission, named_classes=True)
+    answer_for_grammars(llm)
     gate.guard(llm)
     app.middleware_stack = None
     app.add_middleware(AdmissionMiddleware, gate=gate)
