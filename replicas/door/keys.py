@@ -21,6 +21,13 @@ DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 MOST_KEYS = 10_000
 OPTIONS = ("classes", "max_in_flight")
 LINE = "NAME KEY [classes=A,B] [max_in_flight=N]"
+ALLOWED = (
+    "a mapping with `keys` alone, a list of {name, key or sha256, classes, max_in_flight};"
+    f" or a line for each key: {LINE}"
+)
+NO_LINE = ("{", "[", '"', "'", "---", "keys:", "- ")  # what YAML and JSON begin with
+KINDS = {type(None): "nothing", dict: "a mapping", str: "text"}
+MOST_LINES = 3  # that are named one by one where none of a file is a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +78,15 @@ def parse_keys(text: str, where: str) -> KeyRing:
     Raises:
         ConfigError: each problem with its place, and nothing of what stands there.
     """
+    what = "a single text"
     try:
         data = yaml.load(text, Loader)
-    except (yaml.YAMLError, RecursionError):
-        data = None  # lines, or said below to be neither
-    entries = _of_yaml(data, where) if isinstance(data, dict | list) else _of_lines(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        data, what = None, f"broken YAML{_line_of(error)}"
+    structured = isinstance(data, dict | list)
+    if not structured and _first(text).startswith(NO_LINE):
+        raise _misshapen(where, what)
+    entries = _of_yaml(data, where) if structured else _of_lines(text)
     found: list[str] = []
     keys: list[Key] = []
     for place, entry in entries:
@@ -83,6 +94,8 @@ def parse_keys(text: str, where: str) -> KeyRing:
             keys.append(_key(entry, f"{where}: {place}"))
         except ConfigError as error:
             found += error.problems
+    if not structured and len(entries) > MOST_LINES and not keys:
+        raise ConfigError([f"{found[0]}; nor is any other of {len(entries)} lines: {ALLOWED}"])
     if not entries:
         found.append(f"{where}: holds no key; a line for each: {LINE}")
     if len(entries) > MOST_KEYS:
@@ -96,10 +109,31 @@ def parse_keys(text: str, where: str) -> KeyRing:
 
 
 def _of_yaml(data: Any, where: str) -> list[tuple[str, Mapping[str, Any]]]:
-    listed = data.get("keys") if isinstance(data, dict) and len(data) == 1 else None
+    if isinstance(data, list):
+        raise _misshapen(where, f"a list of {len(data)}")
+    if "keys" not in data:
+        raise _misshapen(where, f"a mapping of {len(data)} without `keys`")
+    if len(data) > 1:
+        raise _misshapen(where, f"a mapping of {len(data)}, more than `keys`,")
+    listed = data["keys"]
     if not isinstance(listed, list):
-        raise ConfigError([f"{where}: as YAML, it must hold one key, `keys`, with a list"])
+        raise _misshapen(where, KINDS.get(type(listed), "a single value"))
     return [(f"keys[{index}]", entry) for index, entry in enumerate(listed)]
+
+
+def _misshapen(where: str, what: str) -> ConfigError:
+    return ConfigError([f"{where}: keys: {what} is not allowed; allowed: {ALLOWED}"])
+
+
+def _line_of(error: Exception) -> str:
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return "" if mark is None else f" (line {mark.line + 1})"
+
+
+def _first(text: str) -> str:
+    """The first line that holds something."""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line and not line.startswith("#")), "")
 
 
 def _of_lines(text: str) -> list[tuple[str, Mapping[str, Any]]]:

@@ -71,9 +71,6 @@ def test_a_client_is_found_by_its_key_alone() -> None:
         (f"alice {SECRET}\nbob {SECRET}", "f: a key stands there twice"),
         (f"alice sha256:{DIGEST[:-1]}", "f: line 1: sha256: must be 64 hexadecimal digits"),
         ("keys: []", "f: holds no key"),
-        (f"keys: {{alice: {SECRET}}}", "f: as YAML, it must hold one key, `keys`, with a list"),
-        (f"alice: {SECRET}", "f: as YAML, it must hold one key"),
-        (f"[{SECRET}]", "f: as YAML, it must hold one key"),
         (f"keys: [{SECRET}]", "f: keys[0]: must be a mapping with `name`"),
         (f"keys: [{{name: a, key: {SECRET}, {OTHER}: 1}}]", "f: keys[0]: has a key that is not"),
         ("keys: [{name: a, key: 12345678901234567890}]", "f: keys[0]: key: must be text"),
@@ -86,7 +83,6 @@ def test_a_client_is_found_by_its_key_alone() -> None:
         ),
         (f"keys: [{{name: a, key: {SECRET}, classes: []}}]", "f: keys[0]: classes: must be a list"),
         (f"keys: [{{name: a, key: {SECRET}, classes: ['']}}]", "f: keys[0]: classes: must be a"),
-        (f"keys: [{{name: a, key: {SECRET}", "f: line 1: name: must be up to 64"),
     ],
 )
 def test_a_mistake_is_named_by_its_place_and_nothing_of_it_is_repeated(
@@ -98,3 +94,45 @@ def test_a_mistake_is_named_by_its_place_and_nothing_of_it_is_repeated(
     assert any(line.startswith(said) for line in lines), lines
     for secret in (SECRET, OTHER, DIGEST, "short-Secret", "12345678901234567890"):
         assert not any(secret in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (f'[{{"name": "alice", "key": "{SECRET}"}}, {{}}]', "a list of 2"),
+        (f'# ours\n\n["{SECRET}"]', "a list of 1"),
+        (f"- {SECRET}\n- {OTHER}\n- a", "a list of 3"),
+        (f"alice: {SECRET}", "a mapping of 1 without `keys`"),
+        (f'{{"alice": "{SECRET}", "bob": "{OTHER}"}}', "a mapping of 2 without `keys`"),
+        ("{}", "a mapping of 0 without `keys`"),
+        (f"keys: []\n{SECRET}: 1", "a mapping of 2, more than `keys`,"),
+        (f"keys: {{alice: {SECRET}}}", "a mapping"),
+        (f"keys: {SECRET}", "text"),
+        ("keys:", "nothing"),
+        ("keys: 7", "a single value"),
+        (f'"alice {SECRET}"', "a single text"),
+        (f"keys: [{{name: a, key: {SECRET}", "broken YAML (line 1)"),
+        (f'# ours\n[{{"name": "a", "key": "{SECRET}"', "broken YAML (line 2)"),
+        (f"---\nkeys: []\n---\n- {SECRET}", "broken YAML (line 3)"),
+    ],
+)
+def test_a_file_of_another_shape_gets_one_error(text: str, what: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_keys(text, "f")
+    (line,) = refused.value.problems
+    assert line == (
+        f"f: keys: {what} is not allowed; allowed: a mapping with `keys` alone, a list of"
+        " {name, key or sha256, classes, max_in_flight}; or a line for each key:"
+        " NAME KEY [classes=A,B] [max_in_flight=N]"
+    )
+
+
+def test_a_file_of_which_no_line_is_a_key_gets_one_error() -> None:
+    page = "<html>\n<body>\n<p>not here</p>\n</body>\n</html>"
+    with pytest.raises(ConfigError) as refused:
+        parse_keys(page, "f")
+    (line,) = refused.value.problems
+    assert line.startswith("f: line 1: name: must be up to 64 letters, digits, . _ -; nor is any")
+    with pytest.raises(ConfigError) as some:
+        parse_keys(f"alice {SECRET}\n{page}", "f")
+    assert len(some.value.problems) > 5

@@ -1,0 +1,80 @@
+"""What the answers for grammars rely on in vLLM, which is not part of its interface."""
+
+import inspect
+import json
+from dataclasses import fields
+
+from vllm.entrypoints.generate.base.serving import GenerateBaseServing
+from vllm.entrypoints.openai.chat_completion import serving as chat
+from vllm.entrypoints.openai.completion import serving as completion
+from vllm.entrypoints.openai.responses import serving as responses
+from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+from vllm.exceptions import GenerationError, VLLMClientError
+from vllm.sampling_params import SamplingParams
+from vllm.v1.core.sched.output import GrammarOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import FINISH_REASON_STRINGS
+from vllm.v1.request import Request
+from vllm.v1.structured_output.backend_types import (
+    StructuredOutputBackend,
+    StructuredOutputGrammar,
+)
+from vllm.v1.structured_output.request import StructuredOutputRequest
+
+from replicas.grammar_answers import GrammarError
+from replicas.grammar_faults import OWN_MASKS
+
+
+def test_a_reason_that_is_set_as_a_request_is_freed_gets_into_its_last_output() -> None:
+    source = inspect.getsource(Scheduler.update_from_output)
+    rejected = source.index("RequestStatus.FINISHED_ERROR")
+    freed = source.index("self._free_request(request)", rejected)
+    assert source.index("stop_reason=request.stop_reason", freed) > freed
+
+
+def test_grammars_that_cannot_be_compiled_are_told_with_the_next_output() -> None:
+    source = inspect.getsource(Scheduler.update_from_output)
+    assert "set(self.grammar_compile_error_reqs)" in source
+    assert "self.grammar_compile_error_reqs.clear()" in source
+    promoted = inspect.getsource(Scheduler)
+    assert "isinstance(structured_output_req.grammar, Exception)" in promoted
+    assert "grammar" in vars(StructuredOutputRequest)
+
+
+def test_what_is_read_of_a_request_and_its_grammar_is_there() -> None:
+    request = Request("r", [1], SamplingParams(), None, arrival_time=0.0)
+    assert (request.stop_reason, request.structured_output_request) == (None, None)
+    assert not request.use_structured_output
+    for name in OWN_MASKS:
+        assert hasattr(SamplingParams(), name)
+    assert len(inspect.signature(StructuredOutputGrammar.fill_bitmask).parameters) == 3
+    assert len(inspect.signature(StructuredOutputBackend.allocate_token_bitmask).parameters) == 2
+
+
+def test_the_emulated_accelerator_is_told_what_grammars_allow() -> None:
+    names = [field.name for field in fields(GrammarOutput)]
+    assert names == ["structured_output_request_ids", "grammar_bitmask"]
+
+
+def test_vllm_itself_answers_500_and_400_for_ours() -> None:
+    assert "error" in FINISH_REASON_STRINGS
+    assert 'raise GenerationError("Internal server error")' in inspect.getsource(
+        GenerateBaseServing._raise_if_error
+    )
+    own, ours = (create_error_response(kind("why")) for kind in (GenerationError, GrammarError))
+    assert (own.error.code, ours.error.code) == (500, 400)
+    assert (ours.error.type, ours.error.message) == ("BadRequestError", "structured output: why")
+    # Ray Serve LLM's own ingress knows these as the client's.
+    assert issubclass(GrammarError, VLLMClientError)
+
+
+def test_streams_say_so_and_log_no_stack() -> None:
+    for module in (chat, completion, responses):
+        assert "except GenerationError as e:" in inspect.getsource(module)
+    serving = object.__new__(GenerateBaseServing)
+    frame = json.loads(
+        GenerateBaseServing._convert_generation_error_to_streaming_response(
+            serving, GrammarError("why")
+        )
+    )
+    assert (frame["error"]["code"], frame["error"]["message"]) == (400, "structured output: why")
