@@ -49,9 +49,14 @@ class Base:
         self._means.clear()
 
     def learn(self, now_s: float, came: float, base: float) -> None:
-        """Count what came where it was forecast; what is too old is forgotten."""
-        self._known.append((now_s, (came + NEAR_NOTHING) / (base + NEAR_NOTHING), base))
-        while self._known[0][0] < now_s - MEMORY_S:
+        """Count what came where it was forecast; what is too old is forgotten.
+
+        Where nothing came for all of the base's time the first request was not to be foreseen, and
+        how many times as much as nothing came says nothing of the next rise.
+        """
+        if base > 0:
+            self._known.append((now_s, (came + NEAR_NOTHING) / (base + NEAR_NOTHING), base))
+        while self._known and self._known[0][0] < now_s - MEMORY_S:
             self._known.popleft()
 
     def factor(self, share: float, unforeseen: tuple[float, float]) -> float:

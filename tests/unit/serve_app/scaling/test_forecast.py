@@ -64,6 +64,17 @@ def test_a_load_that_comes_after_none_does_not_ask_for_many_times_as_much() -> N
     assert max(provided) < 3.5 and provided[-1] < 2.4
 
 
+def test_the_first_requests_after_none_do_not_stand_for_the_rises_to_come() -> None:
+    # Deployed, idle for five minutes, a third of a replica's load, ten times as much, and back.
+    provided = watched([0.0] * 30 + [0.35] * 30 + [3.5] * 40 + [0.35] * 150, start_s=50.0)
+    assert max(provided[:60]) < 0.7 and max(provided) < 4.5 and max(provided[120:]) < 0.7
+
+
+def test_an_hour_without_requests_leaves_the_usual_errors() -> None:
+    provided = watched([2.0] * 60 + [0.0] * 500 + [2.0] * 60)
+    assert provided[559] < 0.05 and provided[-1] < 2.4
+
+
 def test_errors_of_more_than_an_hour_ago_are_forgotten() -> None:
     base = learned([2.0 if k % 2 else 1.0 for k in range(100)])
     before = base.factor(SHARE, NOWHERE)
