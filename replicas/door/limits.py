@@ -1,11 +1,14 @@
-"""What one request may ask for: of its fields, those that multiply what it costs. Pure.
+"""What one request may ask for: of its fields, those that multiply what it costs, and numbers that
+cannot be sent to the engine. Pure.
 
 vLLM's own bounds hold beside these: the model's length, ``max_logprobs``.
 """
 
+import contextlib
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controller.validation import shown
@@ -33,6 +36,43 @@ UNBOUNDED = {
     "/v1/chat/completions": ("max_completion_tokens", "max_tokens"),
     "/v1/responses": ("max_output_tokens",),
 }
+# Of a request's fields, those whose whole numbers vLLM hands to its engine as they are. Msgpack, by
+# which it does so, has none beyond these; the API would answer 500.
+SENT = {"allowed_token_ids", "kv_transfer_params", "logprob_token_ids", "max_tokens", "min_tokens"}
+SENT |= {"routed_experts_prompt_start", "stop_token_ids", "stream_interval", "structured_outputs"}
+SENT |= {"thinking_token_budget", "top_k", "vllm_xargs"}
+LEAST_INT, MOST_INT = -(2**63), 2**64 - 1
+NUMBER = re.compile(r"\s*[+-]?[0-9_]{1,4000}\s*")  # of a text that vLLM's models read as one
+
+
+def check_numbers(fields: Mapping[str, Any]) -> None:
+    """Refuse whole numbers that vLLM's engine cannot be sent.
+
+    Raises:
+        BadRequestError: naming the field, the value and what is allowed.
+    """
+    for name in fields.keys() & SENT:
+        for number in _integers(fields[name]):
+            if not LEAST_INT <= number <= MOST_INT:
+                raise BadRequestError(
+                    name, f"{shown(number)} is not allowed: a whole number of at most 64 bits"
+                )
+
+
+def _integers(value: Any) -> Iterator[int]:
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, str) and NUMBER.fullmatch(one):
+            with contextlib.suppress(ValueError):  # underscores where none may be
+                yield int(one)
+    below = [value]
+    while below:
+        one = below.pop()
+        if isinstance(one, dict):
+            below += one.values()
+        elif isinstance(one, list):
+            below += one
+        elif isinstance(one, int):
+            yield one
 
 
 def check_fields(fields: Mapping[str, Any], limits: Limits, path: str = "") -> None:

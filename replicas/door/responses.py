@@ -38,5 +38,14 @@ def check_input(fields: Mapping[str, Any]) -> None:
             continue
         if not isinstance(item.get("role"), str):
             raise BadRequestError(name, "a message needs a role")
-        if item.get("content") == []:
+        content = item.get("content")
+        if content == []:
             raise BadRequestError(name, "a message needs content")
+        # Only a message that says its type becomes the object that vLLM reads a text of.
+        if item.get("type") == MESSAGE and isinstance(content, list) and _refuses(content[0]):
+            said = "a message that begins with a refusal is not served here; allowed: output_text"
+            raise BadRequestError(name, said)
+
+
+def _refuses(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "refusal"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from replicas.admission.asked import BadRequestError
-from replicas.door.limits import bounded, check_fields
+from replicas.door.limits import bounded, check_fields, check_numbers
 from replicas.door.settings import Limits
 
 TIGHT = Limits(max_n=4, max_prompts=3, max_tokens=100, max_logprobs=5)
@@ -119,3 +119,38 @@ def test_answers_times_prompts_are_bounded_together(prompts: dict[str, Any]) -> 
     with pytest.raises(BadRequestError, match="n: 1 for each of 12 prompts"):
         check_fields({"prompt": ["a"] * 12}, limits)
     check_fields({"prompt": "a", "n": 12}, limits)  # one prompt: max_n alone bounds it
+
+
+HUGE = 54661120633939034112
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("routed_experts_prompt_start", HUGE),
+        ("routed_experts_prompt_start", f" {HUGE} "),
+        ("top_k", -(2**63) - 1),
+        ("stop_token_ids", [1, 2**64]),
+        ("stop_token_ids", ["18446744073709551_616"]),
+        ("vllm_xargs", {"a": [1, HUGE]}),
+        ("structured_outputs", {"json": {"maximum": HUGE}}),
+    ],
+)
+def test_a_number_that_the_engine_cannot_be_sent_is_named(name: str, value: Any) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        check_numbers({"model": "m", name: value})
+    assert (refused.value.param, refused.value.status) == (name, 400)
+    assert "is not allowed: a whole number of at most 64 bits" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"top_k": 2**64 - 1, "stop_token_ids": [-(2**63)], "min_tokens": None},
+        {"stop_token_ids": ["_", "a", "1e30", "1" * 9000]},  # vLLM's own 400
+        {"vllm_xargs": {"id": str(HUGE)}, "user": str(HUGE)},
+        {"tools": [{"function": {"parameters": {"maximum": HUGE}}}], "unknown": HUGE},
+    ],
+)
+def test_any_other_number_comes_through(fields: dict[str, Any]) -> None:
+    check_numbers(fields)

@@ -7,6 +7,8 @@ import pytest
 from replicas.admission.asked import BadRequestError
 from replicas.door.responses import check_input
 
+REFUSAL = {"type": "refusal", "refusal": "no"}
+
 
 @pytest.mark.parametrize(
     ("item", "said"),
@@ -17,6 +19,10 @@ from replicas.door.responses import check_input
         ({"content": "a"}, "a message needs a role"),
         ({"type": "message", "role": None}, "a message needs a role"),
         ({"type": None, "role": "assistant", "content": []}, "a message needs content"),
+        (
+            {"type": "message", "role": "assistant", "content": [REFUSAL]},
+            "a message that begins with a refusal is not served here; allowed: output_text",
+        ),
     ],
 )
 def test_an_item_that_vllm_would_fail_over_is_named(item: Any, said: str) -> None:
@@ -34,6 +40,8 @@ def test_an_item_that_vllm_would_fail_over_is_named(item: Any, said: str) -> Non
         [],
         [{"role": "user", "content": "a"}],
         [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]}],
+        [{"role": "assistant", "id": "m", "status": "completed", "content": [REFUSAL]}],
+        [{"type": "message", "role": "assistant", "content": ["a", REFUSAL]}],
         [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}],
         [{"type": "function_call_output", "call_id": "c", "output": "a"}],
         [{"type": "reasoning", "summary": []}],
