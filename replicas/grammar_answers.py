@@ -7,6 +7,7 @@ from typing import Any
 from vllm.exceptions import GenerationError, VLLMValidationError
 
 from replicas.grammar_faults import FAULT
+from replicas.stream_ends import give_reason
 
 
 class GrammarError(VLLMValidationError, GenerationError):
@@ -37,7 +38,9 @@ async def _checked(outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, No
             for one in output.outputs:
                 reason = one.stop_reason
                 if isinstance(reason, str) and one.finish_reason == "error":
-                    raise GrammarError(reason.removeprefix(FAULT))
+                    error = GrammarError(reason.removeprefix(FAULT))
+                    give_reason(error)
+                    raise error
             yield output
     finally:
         await outputs.aclose()

@@ -40,6 +40,7 @@ with gc_paused():  # these import vLLM
     from replicas.engine import BrimfulEngine
     from replicas.grammar_answers import answer_for_grammars
     from replicas.leaving import LeavingMiddleware, LeavingTokens
+    from replicas.stream_ends import StreamEndMiddleware
     from replicas.timeline_link import TimelineLink
     from replicas.tracing import Tracing, TracingMiddleware
 
@@ -150,6 +151,7 @@ class BrimfulServer(LLMServer):
 
     async def __serve_build_asgi_app__(self) -> Any:
         app = await super().__serve_build_asgi_app__()
+        _add_middleware_to_built_app(app, StreamEndMiddleware)
         if self._gate is not None:
             _add_middleware_to_built_app(app, AdmissionMiddleware, gate=self._gate)
         else:

@@ -29,6 +29,7 @@ from replicas.door.http import DoorMiddleware
 from replicas.door.settings import parse_security
 from replicas.emulator import EmulatedExecutor
 from replicas.grammar_answers import answer_for_grammars
+from replicas.stream_ends import StreamEndMiddleware
 from tests.fuzz.processes import ended_by_sigterm
 from tests.vllm.harness import batching
 
@@ -74,6 +75,7 @@ async def _answer(llm: AsyncLLM, args: AsyncEngineArgs, port: int, keys: Path) -
         Admission(parse_classes(CLASSES), parse_admission({}), SLOTS, 0.0), named_classes=True
     )
     gate.guard(llm)
+    _add_middleware_to_built_app(app, StreamEndMiddleware)
     _add_middleware_to_built_app(app, AdmissionMiddleware, gate=gate)
     block = {"keys": {"file": str(keys)}, "limits": {"max_tokens": 16, "max_n": 4}}
     _add_middleware_to_built_app(app, DoorMiddleware, door=Door(Rules(parse_security(block))))

@@ -24,6 +24,7 @@ from replicas.admission.http import AdmissionMiddleware
 from replicas.disconnects import DisconnectMiddleware
 from replicas.emulator import EmulatedExecutor
 from replicas.grammar_answers import answer_for_grammars
+from replicas.stream_ends import StreamEndMiddleware
 from tests.vllm.harness import batching
 
 CLASSES = {
@@ -140,6 +141,7 @@ async def serving(tiny_llama: Path) -> AsyncIterator[Served]:
     answer_for_grammars(llm)
     gate.guard(llm)
     app.middleware_stack = None
+    app.add_middleware(StreamEndMiddleware)
     app.add_middleware(AdmissionMiddleware, gate=gate)
     app.add_middleware(DisconnectMiddleware)
     with socket.socket() as listener:
