@@ -25,7 +25,7 @@ from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.workers import FIRST_SEED
 from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
-from controller.errors import ConfigError
+from controller.errors import BrimfulError, ConfigError
 from replicas.profile_file import load_profile
 
 CACHE = ROOT / ".cache"
@@ -154,11 +154,29 @@ def main() -> None:
     )
     parser.add_argument("--plot-day", default="day-1")
     parser.add_argument("--write", action="store_true", help="docs/results/elastic.md as well")
+    parser.add_argument(
+        "--real",
+        action="store_true",
+        help="instead: 1, 4, 1 emulated replicas over HTTP beside the simulation (9 minutes)",
+    )
     asked = parser.parse_args()
     try:
-        _run(asked, parser.get_default("plot_day"))
+        if asked.real:
+            _real(asked)
+        else:
+            _run(asked, parser.get_default("plot_day"))
     except ConfigError as error:
         sys.exit("\n".join(f"error: {problem}" for problem in error.problems))
+    except BrimfulError as error:
+        sys.exit(f"error: {error}")
+
+
+def _real(asked: argparse.Namespace) -> None:
+    quiet()
+    from benchmarks.fleet.real import run
+    from benchmarks.fleet.trial import Trial
+
+    run(Trial(), kept=asked.kept, write=asked.write)
 
 
 def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
