@@ -16,7 +16,7 @@ IN_REACH, OUT_OF_REACH = 1.1, 2.0
 
 def out_of_reach(model: StepModel, itl_s: float) -> bool:
     """Whether the step of one decode takes D at the percentile, or all but a tenth of it."""
-    return typical_itl_s(model, itl_s) < IN_REACH * model.predict_s(1, 0, 0, 0)
+    return typical_itl_s(model, itl_s) < IN_REACH * model.one_decode_s
 
 
 def typical_itl_s(model: StepModel, itl_s: float) -> float:
@@ -26,7 +26,7 @@ def typical_itl_s(model: StepModel, itl_s: float) -> float:
 
 def held_itl_s(model: StepModel, itl_s: float, itl_frac: float) -> float:
     """``itl_frac`` of D, to keep D where tokens leave the server, or as much as is in reach."""
-    in_reach_s = IN_REACH * model.predict_s(1, 0, 0, 0) * (1 + model.tail_frac)
+    in_reach_s = IN_REACH * model.one_decode_s * (1 + model.tail_frac)
     return min(max(itl_frac * itl_s, in_reach_s), itl_s)
 
 
@@ -37,7 +37,7 @@ def kept_itl_s(model: StepModel, itl_s: float) -> float:
     served at all; so it is given up for the shortest steps that still share the engine. Where the
     mean of steps may be within D, and only the percentile is out of reach, it is D.
     """
-    alone_s = model.predict_s(1, 0, 0, 0)
+    alone_s = model.one_decode_s
     return itl_s if itl_s >= IN_REACH * alone_s else OUT_OF_REACH * alone_s
 
 

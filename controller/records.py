@@ -44,6 +44,11 @@ class StepSample:
     duration_s: float
     late: int | None = None
 
+    @property
+    def features(self) -> tuple[int, int, int, int]:
+        """What a step-time model goes by: the first four."""
+        return self.decodes, self.kv_tokens, self.prefill_tokens, self.prefill_context
+
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:

@@ -5,8 +5,9 @@ One that is left out keeps its place among the running ones, its KV memory and i
 vLLM's ``schedule`` does not see it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from controller.policies.class_chunks import SampleByClass
 from controller.records import StepSample
 
 Floats = NDArray[np.float64]
+NOBODY = nullcontext()
 NEARLY = 1e-6  # seconds by which two sums of the same times may differ
 
 
@@ -93,16 +95,16 @@ class ByClass:
         scheduled: Iterable[tuple[Any, float]],
         now_s: float,
         step_s: float,
-    ) -> Floats | None:
+    ) -> Floats:
         """Since the last token of each, when the next step begins, seconds; 0 before the first.
+
+        A look at each of them: asked only where it matters.
 
         Args:
             scheduled: steps under way, the oldest first, and when they were scheduled.
             now_s: the engine's clock.
             step_s: how long each of them is taken to last.
         """
-        if not self.on:
-            return None
         coming: dict[str, float] = {}
         for output, _ in scheduled:
             if output.total_num_scheduled_tokens:
@@ -118,12 +120,12 @@ class ByClass:
         self._left_out = requests
         self._ever_left_out.update(r.request_id for r in requests)
 
-    @contextmanager
-    def apart(self, scheduler: Any, cap_name: str) -> Iterator[None]:
+    def apart(self, scheduler: Any, cap_name: str) -> AbstractContextManager[None]:
         """While this lasts, vLLM does not see who is left out; then all stand as they did."""
-        if not self._left_out:
-            yield
-            return
+        return self._apart(scheduler, cap_name) if self._left_out else NOBODY
+
+    @contextmanager
+    def _apart(self, scheduler: Any, cap_name: str) -> Iterator[None]:
         out, self._left_out = set(self._left_out), []
         before, cap = list(scheduler.running), getattr(scheduler, cap_name)
         scheduler.running[:] = [r for r in before if r not in out]
@@ -148,18 +150,22 @@ class ByClass:
         """
         if not self.on:
             return sample
-        given, prompts = done.num_scheduled_tokens, set(prefilled)
-        tokens = [0] * len(self._numbers)
-        for req_id in done.scheduled_cached_reqs.req_ids:
-            number = self._of.get(req_id)  # None: it is gone, and was scheduled once too often
-            if number is not None and req_id not in prompts:
-                tokens[number] += 1
+        given = done.num_scheduled_tokens
+        # None: they are gone, and were scheduled once too often.
+        counted = Counter(map(self._of.get, given))
+        unknown = counted[None]
+        counted.subtract(map(self._of.get, prefilled))
+        tokens = [counted[number] for number in range(len(self._numbers))]
         longer: list[tuple[int, float]] = []
-        for req_id in self._ever_left_out & given.keys() - prompts:
-            gap_s = now_s - self._last_s.get(req_id, now_s)
-            if gap_s > sample.duration_s + NEARLY:  # else it was in the step before, too
-                longer.append((self._of.get(req_id, 0), gap_s))
-        self._last_s.update((one, now_s) for one in given if one in self._of)
+        if self._ever_left_out:
+            for req_id in (self._ever_left_out & given.keys()).difference(prefilled):
+                gap_s = now_s - self._last_s.get(req_id, now_s)
+                if gap_s > sample.duration_s + NEARLY:  # else it was in the step before, too
+                    longer.append((self._of.get(req_id, 0), gap_s))
+        self._last_s.update(dict.fromkeys(given, now_s))
+        if unknown:
+            for req_id in given.keys() - self._of.keys():
+                del self._last_s[req_id]
         late = sample.late
         if late is None:
             late = self._late(sample.duration_s, tokens, longer)

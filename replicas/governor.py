@@ -145,15 +145,15 @@ class Governor:
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
         floor = (running - len(asked.left_out)) * self.engine.tokens_per_decode + prefill
         budget = min(max(asked.token_budget, floor), self.engine.max_num_batched_tokens)
-        return replace(asked, max_running=cap, token_budget=budget)
+        same = (cap, budget) == (asked.max_running, asked.token_budget)
+        return asked if same else replace(asked, max_running=cap, token_budget=budget)
 
     def after_step(self, sample: StepSample, prefills: int) -> None:
         """Count a step with ``prefills`` requests in prefill, unless the clock jumped in it."""
         if not 0 <= sample.duration_s < math.inf:
             return
         self._decoding, self._in_prefill = sample.decodes, prefills
-        s = sample
-        self._fit.add(s.decodes, s.kv_tokens, s.prefill_tokens, s.prefill_context, s.duration_s)
+        self._fit.add(*sample.features, sample.duration_s)
         self._step_half.observe(sample)
         if sample.decodes:
             self._sums = self._sums.plus(sample, self.engine.tokens_per_decode)

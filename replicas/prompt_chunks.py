@@ -58,7 +58,7 @@ def decodes_first(running: list[Any], batch: Requests, tokens_per_decode: int) -
     """
     prefilling = batch.tokens - batch.computed > tokens_per_decode
     first = int(prefilling.argmax())
-    if prefilling[first:].all() or not prefilling[first]:
+    if not prefilling[first] or prefilling[first:].all():
         return
     marks = prefilling.tolist()
     decodes = [r for r, prompt in zip(running, marks, strict=True) if not prompt]

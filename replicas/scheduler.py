@@ -10,7 +10,6 @@ prompts in the running list, and lets late requests step aside in the queue.
 import time
 from collections import deque
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,22 +21,22 @@ from vllm.v1.request import Request, RequestStatus
 
 from controller.agreements import differ, of_sla
 from controller.config import parse_batching
-from controller.models.pace import Leads
+from controller.models.pace import Floats, Leads
 from controller.models.requests import Requests
 from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from replicas import channel
+from replicas.batch_reader import BatchReader
 from replicas.by_class import ByClass
 from replicas.engine_options import cap_name, check_options
 from replicas.governor import LOCAL, Governor
 from replicas.grammar_faults import GrammarFaults
-from replicas.kv_holders import KvHolders, kv_tokens
+from replicas.kv_holders import kv_tokens
 from replicas.pacing import pacing_of
-from replicas.prefix_sharing import PrefixSharing
 from replicas.prompt_chunks import PromptChunks, decodes_first
-from replicas.request_facts import RAN_TO_ITS_END, numbers, ran_to_its_end
+from replicas.request_facts import RAN_TO_ITS_END, ran_to_its_end
 from replicas.settings import parse_settings
-from replicas.start_order import may_start, prompt_backlog_tokens
+from replicas.start_order import prompt_backlog_tokens
 from replicas.step_sample import step_sample
 from replicas.waiting_queues import order_waiting, step_aside
 
@@ -64,10 +63,9 @@ class DynamicBatchScheduler(GrammarFaults):
         self._cap_name = cap_name(self)
         self._block_pool = self.kv_cache_manager.block_pool
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
-        self._prefixes = PrefixSharing(self.kv_cache_manager, self.block_size)
-        self._holders = KvHolders(self.kv_cache_manager)
         self._chunks = PromptChunks(self)
         self._classes = ByClass(of_sla(settings.batching.sla), on=differ(settings.live.classes))
+        self._reader = BatchReader(self, self._classes)
         self.governor = Governor(
             settings.batching,
             EngineLimits(
@@ -132,6 +130,7 @@ class DynamicBatchScheduler(GrammarFaults):
                 before = self._last_output_s, request.num_output_tokens
                 self._lost.setdefault(request.request_id, before)
         self._classes.lost(request.request_id)
+        self._reader.columns.leave(request)
         if self._pacing:
             self._pacing.leave(request.request_id)
         super()._preempt_request(request, *args, **kwargs)
@@ -153,9 +152,14 @@ class DynamicBatchScheduler(GrammarFaults):
         if request.status not in RAN_TO_ITS_END:  # else its last token is yet to be measured
             self._lost.pop(request.request_id, None)
         self._classes.gone(request.request_id)
+        self._reader.columns.leave(request)
         if self._pacing:
             self._pacing.gone(request.request_id)
         return super()._free_request(request, *args, **kwargs)
+
+    def _update_request_as_session(self, session: Request, *args: Any, **kwargs: Any) -> None:
+        self._reader.columns.leave(session)  # it comes back with a longer prompt
+        super()._update_request_as_session(session, *args, **kwargs)
 
     def exchange(self, limits: Any, replica_id: str, group: str, itl_frac: float = 1.0) -> Any:
         """Apply the controller's limits, if any came; hand back the next report (wire form)."""
@@ -187,20 +191,19 @@ class DynamicBatchScheduler(GrammarFaults):
         return self._kv_blocks - self._block_pool.get_num_free_blocks()
 
     def _read_batch(self) -> Batch:
-        computed = [r.num_computed_tokens for r in self.running]
-        shared, elsewhere = None, self._holders.elsewhere(self.running)
-        # Where blocks are shared, fewer are used than all requests together fill.
-        used = self._used_blocks() - elsewhere
-        if self._prefixes.enabled and used * self.block_size < sum(computed):
-            shared = self._prefixes.shared(self.running)
-        self._batch = numbers(self.running, computed, shared, self._classes.numbers(self.running))
+        self._batch, elsewhere = self._reader.running(self.running, self._used_blocks())
         return Batch(
             self._batch,
-            self._first_waiting,
+            self._reader.waiting(),
             self._in_tokens(elsewhere),
             self._read_leads(),
             self._classes.agreements,
-            self._classes.waited_s(self.running, self._scheduled, self.now_s(), self._last_step_s),
+            self._read_waited_s if self._classes.on else None,
+        )
+
+    def _read_waited_s(self) -> Floats:
+        return self._classes.waited_s(
+            self.running, self._scheduled, self.now_s(), self._last_step_s
         )
 
     def _read_leads(self) -> Leads | None:
@@ -208,17 +211,6 @@ class DynamicBatchScheduler(GrammarFaults):
             return None
         ahead = sum(output.total_num_scheduled_tokens > 0 for output, _ in self._scheduled)
         return self._pacing.leads(self.now_s() + ahead * self._last_step_s, ahead)
-
-    def _first_waiting(self, n: int) -> Requests:
-        first = list(islice(may_start(self), n))
-        computed = [r.num_computed_tokens for r in first]
-        # What one of them holds already is part of what is held elsewhere.
-        shared = computed.copy()
-        if self._prefixes.enabled:
-            for index, request in enumerate(first):
-                if not computed[index]:
-                    computed[index], shared[index] = self._prefixes.found(request)
-        return numbers(first, computed, shared, self._classes.numbers(first))
 
     def _set_limits(self) -> None:
         limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)

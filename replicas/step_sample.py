@@ -1,5 +1,8 @@
 """What an engine step did, read off vLLM's ``SchedulerOutput``."""
 
+from collections.abc import Iterator
+from contextlib import suppress
+
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from controller.records import StepSample
@@ -32,10 +35,29 @@ def _prefills_of_known(done: SchedulerOutput, new_tokens: int) -> list[tuple[str
     if done.total_num_scheduled_tokens - new_tokens == count and 0 not in cached.num_output_tokens:
         return []  # one token each and no prompt: the usual step, without a loop over requests
     drafts = done.scheduled_spec_decode_tokens
+    if drafts:
+        return [
+            (req_id, given[req_id], computed)
+            for req_id, computed, output in zip(
+                cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, strict=True
+            )
+            if not output or given[req_id] > 1 + len(drafts.get(req_id, ()))
+        ]
+    # Few among hundreds: looked for by what each has, and not each looked at.
+    outputs = cached.num_output_tokens
+    several = {req_id for req_id, tokens in given.items() if tokens > 1}
+    several.difference_update(new.req_id for new in done.scheduled_new_reqs)
+    places = {cached.req_ids.index(req_id) for req_id in several}
+    places.update(_places_of(0, outputs))
     return [
-        (req_id, given[req_id], computed)
-        for req_id, computed, output in zip(
-            cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, strict=True
-        )
-        if not output or given[req_id] > 1 + len(drafts.get(req_id, ()))
+        (cached.req_ids[k], given[cached.req_ids[k]], cached.num_computed_tokens[k])
+        for k in sorted(places)
     ]
+
+
+def _places_of(value: int, among: list[int]) -> Iterator[int]:
+    place = -1
+    with suppress(ValueError):  # there is no other
+        while True:
+            place = among.index(value, place + 1)
+            yield place

@@ -19,6 +19,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import ModelRunnerOutput
 
+from benchmarks.cost.full_batch import SETTINGS, own_code_full_us
 from benchmarks.virtual.plan import EngineOptions, parse_policy
 from benchmarks.virtual.scheduler import TOKEN, RequestMaker, make_scheduler
 from benchmarks.virtual.watch import Watch, timed
@@ -29,6 +30,7 @@ from replicas.scheduler import DynamicBatchScheduler
 
 SIZES = (16, 256, 1024)
 TARGET_US = 100.0  # the median at 256 running
+FULL_TARGETS_US = 120.0, 300.0  # with prompts in every step, at 256 running: median and p99
 WARM_UP, STEPS = 50, 1000
 STEPS_PER_EXCHANGE = 30  # a period of 0.5 s at steps of 17 ms
 BLOCKS, BLOCK_STEPS = 30, 20  # of the comparison with plain vLLM
@@ -184,6 +186,11 @@ def main() -> None:
             target = TARGET_US if running == 256 and not mixed else None
             row(f"{name}_median_us_{running}", statistics.median(own), target=target)
             row(f"{name}_p99_us_{running}", percentile(own, 99))
+    for name, setting in SETTINGS.items():
+        own = own_code_full_us(setting, 256, progress(STEPS, name))
+        figures = {"median": statistics.median(own), "p99": percentile(own, 99)}
+        for (figure, value), target in zip(figures.items(), FULL_TARGETS_US, strict=True):
+            row(f"own_code_full_{name}_{figure}_us_256", value, target=target)
     row("exchange_median_us_256", statistics.median(exchange_us(256)))
     ratios, differences_us = plain_comparison(256)
     row("plain_ratio_256", statistics.median(ratios), "ratio")

@@ -230,7 +230,7 @@ class _Engine:
         if not scheduled.total_num_scheduled_tokens:
             return _Flight(scheduled, frozenset(), begin_s, None)
         sample, _ = step_sample(scheduled, 0.0)
-        features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
+        features = sample.features
         duration_s = self._duration_s(scheduled, *features) * self._noise.factor()
         self._free_s = begin_s + duration_s
         model = self._link.model

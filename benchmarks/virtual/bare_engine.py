@@ -127,7 +127,4 @@ class BareEngine:
 
 def _numbers(requests: Ints) -> Requests:
     computed, prompt, generated, _ = requests
-    shared = np.zeros_like(generated)
-    return Requests(
-        computed.copy(), prompt + generated, generated.copy(), LONGEST - generated, shared
-    )
+    return Requests(computed.copy(), prompt + generated, generated.copy(), LONGEST - generated)

@@ -4,7 +4,7 @@
 requests pay for their slots, ``preempted_share`` theta.
 """
 
-from controller.models.batch_memory import BatchForecast, KvMemory
+from controller.models.batch_memory import KvMemory
 from controller.models.lookahead import Forecast, Outlook, leading
 from controller.models.output_lengths import REFRESH_STEPS, OutputLengths
 from controller.models.pace import Remaining
@@ -91,16 +91,23 @@ class MemoryAdmission:
             held_elsewhere: of them, those held by requests that do not run.
 
         Returns:
-            The count, and the forecast of the running ones with each prefix of the candidates;
-            None where memory is so large that nothing had to be forecast.
+            The count, and the forecast of the running ones with each prefix of the candidates, as
+            far as they were asked: the first one that does not start is in it. None where memory
+            is so large that nothing had to be forecast.
         """
         # A preempted request waits with the tokens it has generated.
         longest = self._lengths.survival(self._step, running.outputs, candidates.outputs).longest
         if self._memory.has_room_for_all(running, candidates, longest, kv_used, held_elsewhere):
             return len(candidates), None
-        batch = self._forecast(running, candidates, kv_used, held_elsewhere)
+        outlook = self._looked_out(running, candidates)
+        going_on = self._memory.going_on(outlook, running, kv_used, held_elsewhere)
+        # The first one often has to wait, and then nothing is asked of the others.
+        batch = self._memory.joined(going_on, candidates.first(1))
         fitting = paying(batch, self._memory.tokens, len(running), model)
-        if self.theta:
+        if fitting and len(candidates) > 1:
+            batch = self._memory.joined(going_on, candidates)
+            fitting = paying(batch, self._memory.tokens, len(running), model, first=1)
+        if self.theta and fitting:
             peaks = batch.together.upper(self.theta.value).max(axis=1) + held_elsewhere
             fitting = min(fitting, leading(peaks <= self._memory.tokens))
         return fitting, batch.together
@@ -109,13 +116,8 @@ class MemoryAdmission:
         self, running: Requests, candidates: Requests, kv_used: int, held_elsewhere: int
     ) -> Forecast:
         """The batch with the first candidate, the first two, and so on."""
-        return self._forecast(running, candidates, kv_used, held_elsewhere).together
-
-    def _forecast(
-        self, running: Requests, candidates: Requests, kv_used: int, held_elsewhere: int
-    ) -> BatchForecast:
         outlook = self._looked_out(running, candidates)
-        return self._memory.forecast(outlook, running, candidates, kv_used, held_elsewhere)
+        return self._memory.forecast(outlook, running, candidates, kv_used, held_elsewhere).together
 
     def _looked_out(self, running: Requests, candidates: Requests) -> Outlook:
         """The outlook, made when it is asked for: with memory to spare it never is."""

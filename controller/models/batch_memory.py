@@ -15,6 +15,25 @@ from controller.models.requests import Requests
 
 
 @dataclass(frozen=True, slots=True)
+class RunningForecast:
+    """How the running ones go on by themselves.
+
+    Args:
+        outlook: what it was made with.
+        base: the forecast.
+        held: tokens in memory now.
+        frac: of a request's tokens, those that are kept.
+        elsewhere: tokens held by requests that do not run.
+    """
+
+    outlook: Outlook
+    base: Forecast
+    held: float
+    frac: float
+    elsewhere: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchForecast:
     """A forecast and what it began with.
 
@@ -66,20 +85,32 @@ class KvMemory:
         elsewhere: int,
     ) -> BatchForecast:
         """How it goes on. Arguments as in ``has_room_for_all``."""
+        return self.joined(self.going_on(outlook, running, used, elsewhere), candidates)
+
+    def going_on(
+        self, outlook: Outlook, running: Requests, used: int, elsewhere: int
+    ) -> RunningForecast:
+        """How the running ones go on. Arguments as in ``has_room_for_all``."""
         frac, common = self.kept(running, used - elsewhere)
         block = self.block_tokens
         base = forecast(running, outlook, block_tokens=block, frac=frac)
         if common:
-            base = base.with_prefixes(common, int(running.shared.sum()))
+            base = base.with_prefixes(common, running.shared_tokens)
+        held = float(holds(running, block, frac).sum()) + common + elsewhere
+        return RunningForecast(outlook, base, held, frac, elsewhere)
+
+    def joined(self, running: RunningForecast, candidates: Requests) -> BatchForecast:
+        """The running ones with each prefix of the candidates."""
+        block, frac, outlook = self.block_tokens, running.frac, running.outlook
         first_ones = forecast_leading(candidates, outlook, block_tokens=block, frac=frac)
         return BatchForecast(
             outlook.ahead,
-            base,
-            base.plus(first_ones),
-            float(holds(running, block, frac).sum()) + common + elsewhere,
+            running.base,
+            running.base.plus(first_ones),
+            running.held,
             holds(candidates, block, frac),
             holds(candidates, block, 1.0),
-            elsewhere,
+            running.elsewhere,
         )
 
     def kept(self, running: Requests, used: int) -> tuple[float, float]:
@@ -88,8 +119,9 @@ class KvMemory:
         What is used beyond what requests hold alone is shared prefixes, by two requests at least.
         Where less is used than that, something is not kept: windows of attention.
         """
-        alone = int((running.computed - running.shared).sum())
+        shared = running.shared_tokens
+        alone = int(running.computed.sum()) - shared
         alone += len(running) * self.block_tokens // 2
         if alone > used > 0:
             return used / alone, 0.0
-        return 1.0, min(max(used - alone, 0), int(running.shared.sum()) / 2)
+        return 1.0, min(max(used - alone, 0), shared / 2)

@@ -114,7 +114,7 @@ _MIDDLES: Ints = np.array(
 
 def age_row(outputs: Ints) -> Ints:
     """The row of an ``Outlook`` for requests with so many generated tokens."""
-    return np.searchsorted(_LOWER, outputs, side="right")
+    return _LOWER.searchsorted(outputs, side="right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def forecast(
     ahead = outlook.ahead.astype(float)
     held = holds(requests, block_tokens, frac)
     parts = [np.ones(len(held)), held, held * held]
-    if requests.shared.any():
+    if requests.shared is not None and requests.shared.any():
         parts.append(requests.shared.astype(float))
     alive, chance, error = outlook.sums(age_row(requests.outputs), parts)
     mean = alive[1] + ahead * alive[0]
@@ -212,7 +212,7 @@ def _one_by_one(requests: Requests, outlook: Outlook, block_tokens: int, frac: f
     sums[2, :h] = np.einsum(columns, held, weighted) - np.einsum(columns, weighted, weighted)
     sums[3, :h] = uncertain.sum(axis=0)
     sums[4, :h] = held.sum(axis=0)
-    sums[5, :h] = sums[1, :h] + requests.shared @ q
+    sums[5, :h] = sums[1, :h] if requests.shared is None else sums[1, :h] + requests.shared @ q
     return Forecast(*sums)
 
 
@@ -221,7 +221,8 @@ def forecast_leading(
 ) -> Forecast:
     """``forecast`` of the first request, the first two, and so on: shapes (n, horizons)."""
     held, q, weighted, uncertain = _terms(requests, outlook, block_tokens, frac, len(outlook.ahead))
-    shared_reads = requests.shared[:, None] * q if requests.shared.any() else None
+    shared = requests.shared
+    shared_reads = None if shared is None or not shared.any() else shared[:, None] * q
     chance = held - weighted
     chance *= weighted
     for part in (q, weighted, chance, uncertain, held):
@@ -236,7 +237,9 @@ def holds(requests: Requests, block_tokens: int, frac: float) -> Floats:
     With a whole block for the last one, of which half is empty on average: equal requests that
     started together come to the end of their blocks together.
     """
-    return np.asarray(frac * (requests.tokens - requests.shared) + block_tokens, dtype=float)
+    shared = requests.shared
+    alone = requests.tokens if shared is None else requests.tokens - shared
+    return np.asarray(frac * alone + block_tokens, dtype=float)
 
 
 def _terms(

@@ -6,6 +6,8 @@ what they do not tell from a prior, the group's model or, before there is one, a
 """
 
 import math
+from itertools import pairwise
+from operator import mul
 
 from controller.models.outliers import Outliers
 from controller.models.step_time import FEATURES, SCALE, StepModel
@@ -17,6 +19,9 @@ TINY = 1e-6  # of a scaled step: a feature that was never seen keeps its prior
 GUESS_STEPS = 0.2  # ... and the guess: the first steps overrule it
 
 _SCALE: list[float] = SCALE.tolist()
+# Of a symmetric matrix the lower triangle is kept, row by row, and where its rows begin.
+_LOWER = [(i, j) for i in range(FEATURES) for j in range(i + 1)]
+_ROWS = [i * (i + 1) // 2 for i in range(FEATURES + 1)]
 
 
 def guess(limit_s: float) -> StepModel:
@@ -41,7 +46,7 @@ class OnlineStepModel:
     """
 
     def __init__(self, prior: StepModel, weight_steps: float = GUESS_STEPS) -> None:
-        self._a = [[0.0] * FEATURES for _ in range(FEATURES)]  # the lower triangle
+        self._a = [0.0] * len(_LOWER)
         self._b = [0.0] * FEATURES
         self._n = 0.0
         self._unfitted = 0
@@ -66,20 +71,32 @@ class OnlineStepModel:
         """What it is shrunk towards."""
         return self._prior_model
 
-    def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> float:
+    def learn(
+        self,
+        decodes: int,
+        kv: int,
+        prefill: int,
+        context: int,
+        duration_s: float,
+        predicted_s: float | None = None,
+    ) -> float:
         """Count one step.
+
+        Args:
+            predicted_s: what the model makes of it, where that was asked already.
 
         Returns:
             The seconds that it was counted with: its duration, if that is no outlier.
         """
-        predicted_s = self.model.predict_s(decodes, kv, prefill, context)
+        if predicted_s is None:
+            predicted_s = self.model.predict_s(decodes, kv, prefill, context)
         duration_s = self._outliers.cut(duration_s, predicted_s)
         v = (1.0, decodes / _SCALE[1], kv / _SCALE[2], prefill / _SCALE[3], context / _SCALE[4])
-        for i, row in enumerate(self._a):
-            x = v[i]
-            for j in range(i + 1):
-                row[j] = ONLINE_FORGET * row[j] + x * v[j]
-            self._b[i] = ONLINE_FORGET * self._b[i] + x * duration_s
+        self._a = [
+            ONLINE_FORGET * entry + v[i] * v[j]
+            for entry, (i, j) in zip(self._a, _LOWER, strict=True)
+        ]
+        self._b = [ONLINE_FORGET * b + x * duration_s for b, x in zip(self._b, v, strict=True)]
         self._n = ONLINE_FORGET * self._n + 1
         self._unfitted += 1
         if self._unfitted >= REFIT_STEPS:
@@ -88,13 +105,13 @@ class OnlineStepModel:
 
     def _solve(self) -> None:
         self._unfitted = 0
-        n, a, b = max(self._n, 1.0), self._a, self._b
-        ridge = [self._weight * (a[i][i] / n + TINY) for i in range(FEATURES)]
-        full = [[a[max(i, j)][min(i, j)] for j in range(FEATURES)] for i in range(FEATURES)]
-        for i in range(FEATURES):
-            full[i][i] += ridge[i]
-        right = [b[i] + ridge[i] * self._prior[i] for i in range(FEATURES)]
-        theta = _nonnegative(full, right)
+        n, b = max(self._n, 1.0), self._b
+        low = [self._a[begin:end] for begin, end in pairwise(_ROWS)]
+        ridge = [self._weight * (row[-1] / n + TINY) for row in low]
+        for row, r in zip(low, ridge, strict=True):
+            row[-1] += r
+        right = [x + r * prior for x, r, prior in zip(b, ridge, self._prior, strict=True)]
+        theta = _nonnegative(low, right)
         c0, c1, c2, c3, c4 = (x / scale for x, scale in zip(theta, _SCALE, strict=True))
         prior = self._prior_model
         tail_frac = prior.tail_frac if self.tail_frac is None else self.tail_frac
@@ -102,34 +119,46 @@ class OnlineStepModel:
 
 
 def _nonnegative(a: list[list[float]], b: list[float]) -> list[float]:
-    """Solve a x = b with x >= 0, by leaving out what comes out negative."""
+    """Solve a x = b with x >= 0, by leaving out what comes out negative.
+
+    Args:
+        a: symmetric; its lower triangle, row by row.
+    """
+    solved = _cholesky(a, b)
+    if min(solved) >= 0:
+        return solved
     keep = list(range(len(b)))
     x = [0.0] * len(b)
-    while keep:
-        solved = _cholesky([[a[i][j] for j in keep] for i in keep], [b[i] for i in keep])
+    while keep := [i for i, value in zip(keep, solved, strict=True) if value >= 0]:
+        solved = _cholesky([[a[i][j] for j in keep if j <= i] for i in keep], [b[i] for i in keep])
         if min(solved) >= 0:
             for i, value in zip(keep, solved, strict=True):
                 x[i] = value
             break
-        keep = [i for i, value in zip(keep, solved, strict=True) if value >= 0]
     return x
 
 
 def _cholesky(a: list[list[float]], b: list[float]) -> list[float]:
-    """Solve a x = b for a symmetric positive definite a (the ridge sees to that)."""
-    n = len(b)
-    low = [[0.0] * n for _ in range(n)]
-    y = [0.0] * n
-    for i in range(n):
-        for j in range(i):
-            done = sum(low[i][k] * low[j][k] for k in range(j))
-            low[i][j] = (a[i][j] - done) / low[j][j]
-        left = a[i][i] - sum(x * x for x in low[i][:i])
-        low[i][i] = math.sqrt(max(left, TINY * TINY))
-        y[i] = (b[i] - sum(low[i][k] * y[k] for k in range(i))) / low[i][i]
-    for i in reversed(range(n)):
-        y[i] = (y[i] - sum(low[k][i] * y[k] for k in range(i + 1, n))) / low[i][i]
-    return y
+    """Solve a x = b for a positive definite a (the ridge sees to that).
+
+    Args:
+        a: symmetric; its lower triangle, row by row.
+    """
+    low: list[list[float]] = []
+    x: list[float] = []
+    # ``map`` ends with the shorter of two rows: of a product no more than is known by then.
+    for entries, value in zip(a, b, strict=True):
+        row: list[float] = []
+        for entry, above in zip(entries, low, strict=False):
+            row.append((entry - sum(map(mul, row, above))) / above[-1])
+        left = entries[-1] - sum(map(mul, row, row))
+        diagonal = math.sqrt(max(left, TINY * TINY))
+        x.append((value - sum(map(mul, row, x))) / diagonal)
+        low.append([*row, diagonal])
+    for i in reversed(range(len(x))):
+        later = [low[k][i] * x[k] for k in range(i + 1, len(x))]
+        x[i] = (x[i] - sum(later)) / low[i][i]
+    return x
 
 
 def prefill_room(model: StepModel, decodes: int, kv: int, context: int, limit_s: float) -> float:

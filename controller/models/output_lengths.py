@@ -83,10 +83,11 @@ class OutputLengths:
             step: of the engine, counted from its start.
             outputs: tokens that each request has generated so far, in any number of parts.
         """
+        if self._survival and step < self._updated_at + HURRY_STEPS:
+            return self._survival
         known = self._pool.ends
         settled = known >= KNOWN and len(self._finished) <= NEW * known
-        at_most = REFRESH_STEPS if settled else HURRY_STEPS
-        if self._survival and step < self._updated_at + at_most:
+        if self._survival and settled and step < self._updated_at + REFRESH_STEPS:
             return self._survival
         self._updated_at = step
         self._pool.update(self._finished, self._aborted, np.concatenate(outputs), self._survival)

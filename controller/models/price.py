@@ -115,25 +115,37 @@ def pays(
         price: r, shape (n,).
     """
     by_then = np.maximum.accumulate(overflow, axis=1)
-    gain = fits + (runs * (1 - by_then)) @ np.diff(ahead, prepend=0).astype(float)
-    now = np.diff(by_then, axis=1, prepend=0.0)
+    gain = fits + (runs * (1 - by_then)) @ _steps(ahead).astype(float)
+    now = by_then.copy()
+    now[:, 1:] -= by_then[:, :-1]
     loss = price * (runs * now * (held[:, None] + ahead)).sum(axis=1)
     worth: NDArray[np.bool_] = gain > WEIGHT * loss
     return worth
 
 
-def paying(batch: BatchForecast, kv_tokens: int, running: int, model: StepModel) -> int:
+def _steps(ahead: Ints) -> Ints:
+    """From each horizon to the next, the first from 0."""
+    steps = ahead.copy()
+    steps[1:] -= ahead[:-1]
+    return steps
+
+
+def paying(
+    batch: BatchForecast, kv_tokens: int, running: int, model: StepModel, first: int = 0
+) -> int:
     """How many candidates, in order, gain more by starting now than they may lose.
 
     Args:
         running: how many run already.
+        first: so many of the first candidates are known to.
     """
     base, together, held = batch.base, batch.together, batch.holds
     n = len(held)
-    # The first one often has to wait, and then nothing is asked of the others.
-    for start, stop in pairwise(sorted({0, 1, min(FIRST_FEW, n), n})):
+    # The first one by itself: it often has to wait, and then nothing is asked of the others.
+    for start, stop in pairwise(sorted({first, max(first, 1), min(FIRST_FEW, n), n})):
         few = slice(start, stop)
-        alive = np.diff(together.alive[:stop], axis=0, prepend=base.alive[None, :])[start:]
+        before = together.alive[start - 1 : stop - 1] if start else base.alive
+        alive = together.alive[few] - before
         now = (batch.held + held[:stop].cumsum())[few, None]
         overflow = first_passage(
             kv_tokens - now,

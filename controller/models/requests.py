@@ -18,7 +18,8 @@ class Requests:
         tokens: prompt and output tokens so far: what will be in memory once prefill is done.
         outputs: output tokens so far.
         allowed: how many more tokens it may generate.
-        shared: tokens at its beginning whose KV another request holds as well.
+        shared: tokens at its beginning whose KV another request holds as well; None: nothing is
+            shared.
         numbers: of the agreement of each (``controller.agreements``); None: all have the same one.
     """
 
@@ -26,7 +27,7 @@ class Requests:
     tokens: Ints
     outputs: Ints
     allowed: Ints
-    shared: Ints
+    shared: Ints | None = None
     numbers: Ints | None = None
 
     def __len__(self) -> int:
@@ -44,7 +45,13 @@ class Requests:
 
     def most(self, longest: int) -> int:
         """Tokens they hold alone, together, if each generates ``longest`` more, or all it may."""
-        return self.held - int((self.shared - np.minimum(self.allowed, longest)).sum())
+        to_come = int(np.minimum(self.allowed, longest).sum())
+        return self.held + to_come - self.shared_tokens
+
+    @property
+    def shared_tokens(self) -> int:
+        """The sum of ``shared``."""
+        return 0 if self.shared is None else int(self.shared.sum())
 
     def where(self, mask: NDArray[np.bool_]) -> "Requests":
         """Those for which ``mask``, shape (n,), is true."""
@@ -53,7 +60,7 @@ class Requests:
             self.tokens[mask],
             self.outputs[mask],
             self.allowed[mask],
-            self.shared[mask],
+            None if self.shared is None else self.shared[mask],
             None if self.numbers is None else self.numbers[mask],
         )
 
@@ -64,7 +71,7 @@ class Requests:
             self.tokens[:n],
             self.outputs[:n],
             self.allowed[:n],
-            self.shared[:n],
+            None if self.shared is None else self.shared[:n],
             None if self.numbers is None else self.numbers[:n],
         )
 
@@ -79,12 +86,13 @@ def requests_of(
 ) -> Requests:
     """From a list each of computed tokens, prompt tokens, outputs, the most outputs allowed, and
     tokens shared with others (None: nothing is), and the number of its agreement."""
-    generated = np.array(outputs, dtype=np.int64)
+    # One call into numpy for all: of a few requests the calls are what takes the time.
+    held, prompt, generated, at_most = np.array([computed, prompts, outputs, most], dtype=np.int64)
     return Requests(
-        np.array(computed, dtype=np.int64),
-        np.array(prompts, dtype=np.int64) + generated,
+        held,
+        prompt + generated,
         generated,
-        np.array(most, dtype=np.int64) - generated,
-        np.zeros_like(generated) if shared is None else np.array(shared, dtype=np.int64),
+        at_most - generated,
+        None if shared is None else np.array(shared, dtype=np.int64),
         numbers,
     )

@@ -64,6 +64,11 @@ class StepModel:
     tail_frac: float = 0.0
     tail_known: bool = True
 
+    @property
+    def one_decode_s(self) -> float:
+        """T of a step of one decode without KV, seconds."""
+        return self.c0 + self.c1
+
     def predict_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
         """T of a step with these features, seconds."""
         return self.c0 + self.c1 * decodes + self.c2 * kv + self.c3 * prefill + self.c4 * context

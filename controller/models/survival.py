@@ -125,7 +125,7 @@ class Exposure:
 
 def outlived(outputs: Ints) -> Floats:
     """How many requests with these generated tokens are past each bin, shape (BINS,)."""
-    past = np.searchsorted(_EDGES, outputs + 1, side="right") - 1
+    past = _EDGES.searchsorted(outputs + 1, side="right") - 1
     counted = np.bincount(past, minlength=BINS)[:BINS].astype(float)
     beyond: Floats = counted[::-1].cumsum()[::-1] - counted
     return beyond
@@ -176,7 +176,9 @@ class LengthHistory:
             float
         )
         through = outlived(outputs)
-        past = through - self._outlived + outlived(np.array(aborted, dtype=np.int64))
+        past = through - self._outlived
+        if aborted:
+            past += outlived(np.array(aborted, dtype=np.int64))
         self._outlived = through
         # A request that is out of sight for a moment takes its past with it, and brings it back.
         at_risk = np.maximum(ended[::-1].cumsum()[::-1] + past, ended)

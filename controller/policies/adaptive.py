@@ -31,7 +31,7 @@ from controller.models.step_time import MIN_STEPS, StepModel
 from controller.policies.base import Batch, Decision, Pool, ReadBatch
 from controller.policies.chunk import ChunkSizer
 from controller.policies.paced import PacedChunks
-from controller.policies.prompts import starting, to_boundary
+from controller.policies.prompts import starting, taken, to_boundary
 from controller.records import (
     BatchLimits,
     EngineLimits,
@@ -98,8 +98,7 @@ class AdaptiveStep:
         if self._chunks:
             self._chunks.observe(sample, applied=self._applied)
             return
-        features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
-        self._time.learn(*features, sample.duration_s)
+        self._time.learn(*sample.features, sample.duration_s)
 
     def finished(self, output_tokens: int) -> None:
         self._admission.finished(output_tokens, applied=self._applied)
@@ -121,8 +120,8 @@ class AdaptiveStep:
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         most = self._engine.max_num_batched_tokens
-        prompts = bool(state.waiting) or (self._prefilling and self._chunks is not None)
-        if not prompts or not (state.running or state.waiting):
+        to_compute = bool(state.waiting) or (self._prefilling and self._chunks is not None)
+        if not to_compute or not (state.running or state.waiting):
             self._prefilling = False
             return StepLimits(self._b_max, most, reason="load")
         if self._fits_whatever_comes(state):
@@ -131,12 +130,13 @@ class AdaptiveStep:
         running = batch.running
         left = running.tokens - running.computed
         prefilling = left > self._engine.tokens_per_decode
-        self._prefilling = bool(state.waiting) or bool(prefilling.any())
-        decodes = len(running) - int(prefilling.sum())
+        prompts = left[prefilling]
+        self._prefilling = bool(state.waiting) or len(prompts) > 0
+        decodes = len(running) - len(prompts)
         for_decodes = decodes * self._engine.tokens_per_decode
-        chunk = self._chunk(batch, prefilling, decodes, most - for_decodes)
-        longest = self._longest(batch, left[prefilling], chunk)
-        free = chunk - int(np.minimum(left[prefilling], longest).sum())
+        chunk = self._chunk(batch, prefilling, prompts, most - for_decodes)
+        longest = self._longest(batch, prompts, chunk)
+        free = chunk - taken(prompts, longest)
         admitted, reason = self._admitted(
             state, batch, free, longest, sla_binds=chunk < most - for_decodes
         )
@@ -162,24 +162,27 @@ class AdaptiveStep:
         memory_holds = state.kv_used_tokens + most <= engine.kv_tokens
         return memory_holds and here <= self._b_max and state.waiting <= ONCE
 
-    def _chunk(self, batch: Batch, prefilling: Bools, decodes: int, most: int) -> int:
-        """Prompt tokens of the step."""
+    def _chunk(self, batch: Batch, prefilling: Bools, prompts: Ints, most: int) -> int:
+        """Prompt tokens of the step, of which ``prompts`` are what those in prefill have left."""
+        running = batch.running
+        decodes = len(running) - len(prompts)
         if self._chunks is None or not decodes:
             return most
-        running = batch.running
-        kv = int(running.computed[~prefilling].sum())
-        first = int(running.computed[prefilling.argmax()]) if prefilling.any() else 0
+        kv, first = int(running.computed.sum()), 0
+        if len(prompts):
+            computed = running.computed[prefilling]
+            kv, first = kv - int(computed.sum()), int(computed[0])
         whole = self._engine.whole_chunk_tokens
         least = to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
-        self._chunks.look(batch.leads, self._admission.remaining)
+        leads = batch.leads
+        self._chunks.look(leads, None if leads is None else self._admission.remaining)
         chunk = self._chunks.chunk(decodes, kv, first, least=least, most=most)
         if decodes < self._b_min:  # as B_min asks for more, a prompt gets on in every step
             chunk = max(chunk, min(least, most))
         if chunk < most and self._chunks.may_be_late(decodes):
             waiting = batch.waiting(ONCE)
             one = self._engine.long_prompt_tokens or most  # what vLLM takes of one prompt
-            wanted = int(np.minimum((running.tokens - running.computed)[prefilling], one).sum())
-            wanted += int(np.minimum(waiting.tokens - waiting.computed, one).sum())
+            wanted = taken(prompts, one) + taken(waiting.tokens - waiting.computed, one)
             if wanted > chunk:
                 if self._applied:
                     self._chunks.late_step(decodes)

@@ -73,7 +73,8 @@ class Batch:
             start it is ``shared``, too.
         leads: where delivery is paced.
         agreements: by their numbers, which requests have; empty where nobody goes by them.
-        waited_s: since the last token of each running one, when the step begins; with agreements.
+        waited_s: gives the seconds since the last token of each running one, when the step begins,
+            shape (n,), at a price; with agreements.
     """
 
     running: Requests
@@ -81,7 +82,7 @@ class Batch:
     held_elsewhere_tokens: int = 0
     leads: Leads | None = None
     agreements: tuple[Agreement, ...] = ()
-    waited_s: NDArray[np.float64] | None = None
+    waited_s: Callable[[], NDArray[np.float64]] | None = None
 
 
 _NONE = requests_of([], [], [], [])

@@ -76,7 +76,7 @@ class ChunkSizer:
         if self._tail.frac is not None or soon is None or model.tail_frac:
             return model
         # Nothing is given up for what one window has shown: it leaves D in reach.
-        most = self._limit_s / (STILL_IN_REACH * model.predict_s(1, 0, 0, 0)) - 1
+        most = self._limit_s / (STILL_IN_REACH * model.one_decode_s) - 1
         return replace(model, tail_frac=max(min(soon, most), 0.0), tail_known=False)
 
     @property
@@ -85,7 +85,7 @@ class ChunkSizer:
         model, limit_s = self.model, self._limit_s
         if out_of_reach(model, limit_s):
             return kept_itl_s(model, limit_s)
-        alone_s = model.predict_s(1, 0, 0, 0)
+        alone_s = model.one_decode_s
         least_s = alone_s + LEAST_ROOM_FRAC * (limit_s - alone_s)
         return max(self._wanted_s, least_s)
 
@@ -115,14 +115,12 @@ class ChunkSizer:
             applied: whether its chunk was sized here; else margin and late tokens are not its.
         """
         expected = self.expects(sample)
-        features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
-        counted_s = self._time.learn(*features, sample.duration_s)
+        counted_s = self._time.learn(*sample.features, sample.duration_s, expected[0])
         self.judge(sample, expected, counted_s, sample.decodes, applied=applied)
 
     def expects(self, sample: StepSample) -> tuple[float, float]:
         """What a step was predicted to take, and what it might have; before it is learned from."""
-        features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
-        return self.model.predict_s(*features), self.until_s
+        return self.model.predict_s(*sample.features), self.until_s
 
     def judge(
         self,

@@ -42,6 +42,8 @@ SPARE_STEP_FRAC, MOST_KEPT_FRAC = 0.02, 0.5
 # batch that is always as large, what a step takes with a few decodes is not known.
 PROBE_STEPS = 16
 
+ROUNDING = 1e-9  # by which two ways to add up hundreds of times cannot differ
+
 
 @dataclass(frozen=True, slots=True)
 class SampleByClass(StepSample):
@@ -111,7 +113,7 @@ class ClassChunks(ChunkSizer):
 
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
         expected = {key: sizer.expects(sample) for key, sizer in self._sizers.items()}
-        features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
+        features = sample.features
         times = self._times or {0.0: self._time}
         counted_s = {p: time.learn(*features, sample.duration_s) for p, time in times.items()}
         self.steps += 1
@@ -227,36 +229,46 @@ class ClassChunks(ChunkSizer):
         self,
         running: Requests,
         decoding: Bools,
-        waited_s: Floats,
+        waited_s: Callable[[], Floats],
         stricter_tokens: Callable[[float], int],
     ) -> Bools:
         """Who of those that decode is left out of the next step, shape (n,).
 
         Args:
-            waited_s: since the last token of each, when the step begins; shape (n,).
+            waited_s: gives the seconds since the last token of each, when the step begins, shape
+                (n,); asked only where it matters, as is the next.
             stricter_tokens: prompt tokens of requests with less than so many seconds between
-                tokens; asked only where it matters.
+                tokens.
         """
         nobody = np.zeros(len(running), dtype=bool)
-        until = np.array([math.inf if s is None else s.until_s for s in self._of])[running.kinds]
-        until_s = float(until[decoding].min(initial=math.inf))
+        kinds, model = running.kinds, self.model
+        there = [k for k, n in enumerate(np.bincount(kinds[decoding]).tolist()) if n]
+        untils = [sizer.until_s for k in there if (sizer := self._of[k]) is not None]
+        until_s = min(untils, default=math.inf)
         if until_s == math.inf:
             return nobody
-        model, itl_s = self.model, self._itl_s[running.kinds]
-        strictest_s = float(itl_s[decoding].min())
+        strictest_s = min(self._agreements[k].itl_s for k in there)
         known = not out_of_reach(model, strictest_s)
         self._unknown_steps = 0 if known else self._unknown_steps + 1
         if not known and self._unknown_steps % PROBE_STEPS != 1:
             return nobody
-        cost_s = np.where(decoding, model.c1 + model.c2 * running.computed, 0.0)
-        room_s, decodes_s = until_s - model.c0, float(cost_s.sum())
-        if known and decodes_s <= (1 - PROMPTS_FRAC) * room_s:
+        room_s = until_s - model.c0
+        enough_s = (1 - PROMPTS_FRAC) * room_s
+        # All together first: the usual case, and a sum of hundreds of times differs by rounding.
+        kv = int(running.computed[decoding].sum())
+        about_s = model.c1 * int(np.count_nonzero(decoding)) + model.c2 * kv
+        if known and about_s <= enough_s * (1 - ROUNDING):
             return nobody
+        cost_s = np.where(decoding, model.c1 + model.c2 * running.computed, 0.0)
+        decodes_s = float(cost_s.sum())
+        if known and decodes_s <= enough_s:
+            return nobody
+        itl_s = self._itl_s[kinds]
         # What a class may go without a token is less by the strictest one's margin, as the steps
         # in between are, and by what its own late tokens have taken off.
         bounded = itl_s < math.inf
         own_s = np.where(bounded, itl_s, LEFT_OUT_S)
-        spare_s = own_s * (1 - np.array(self._kept_frac)[running.kinds]) - waited_s
+        spare_s = own_s * (1 - np.array(self._kept_frac)[kinds]) - waited_s()
         spare_s -= np.where(bounded, max(strictest_s - until_s, 0.0), 0.0)
         has_to = decoding & ((itl_s <= strictest_s) | (spare_s < 2 * until_s))
         others = np.flatnonzero(decoding & ~has_to)

@@ -55,6 +55,8 @@ class ClassedStep(AdaptiveStep):
             return mine + int(left[self._by_class.stricter(waiting, itl_s)].sum())
 
         out = self._by_class.left_out(running, decoding, batch.waited_s, stricter_tokens)
+        if not out.any():
+            return out
         # vLLM preempts among those that it sees: where memory may overflow, it is to see all.
         blocks = int((running.computed[decoding & ~out] % engine.block_tokens == 0).sum())
         new = blocks * engine.block_tokens + engine.max_num_batched_tokens

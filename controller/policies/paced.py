@@ -36,9 +36,8 @@ class PacedChunks(ChunkSizer):
         self._extra_s = self._pace.extra_s(leads, remaining) if leads and known else 0.0
 
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
-        features = sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
-        error_s = sample.duration_s - self.model.predict_s(*features)
-        self._time.learn(*features, sample.duration_s)
+        error_s = sample.duration_s - self.model.predict_s(*sample.features)
+        self._time.learn(*sample.features, sample.duration_s)
         if sample.prefill_tokens:
             self._starved = 0
         self.steps += 1

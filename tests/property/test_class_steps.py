@@ -54,7 +54,7 @@ def test_nobody_is_left_out_who_is_strictest_or_has_no_time_to_spare(
     one, batch = sizer(model), requests(rows)
     decoding = np.array([row[1] for row in rows])
     waited_s = np.array([row[3] for row in rows])
-    out = one.left_out(batch, decoding, waited_s, lambda itl_s: wanted)
+    out = one.left_out(batch, decoding, lambda: waited_s, lambda itl_s: wanted)
     assert not out[~decoding].any()
     if not out.any():
         return

@@ -106,9 +106,9 @@ def test_prefixes_held_once_take_no_more_memory_and_as_many_reads(
     batch = data.draw(batches(data.draw(st.integers(1, 12)))).running
     counts = np.bincount([length_bin(tokens) for tokens in said], minlength=BINS)
     outlook = Outlook(Survival(Exposure.of_finished(counts)), 4000)
-    nothing = replace(batch, shared=np.zeros_like(batch.shared))
+    nothing = replace(batch, shared=None)
     alone = forecast(nothing, outlook, block_tokens=16)
-    once, shared = forecast(batch, outlook, block_tokens=16), int(batch.shared.sum())
+    once, shared = forecast(batch, outlook, block_tokens=16), batch.shared_tokens
     if shared:
         once = once.with_prefixes(data.draw(st.floats(1e-3, 0.5)) * shared, shared)
     assert (once.mean <= alone.mean * (1 + 1e-9) + 1e-6).all()

@@ -58,7 +58,6 @@ def test_nothing_is_kept_where_classes_are_alike() -> None:
     assert one.numbers([request("a")]) is None
     assert one.ttft_of is None
     assert one.ttft_s("a") is None
-    assert one.waited_s([], [], 0.0, 0.0) is None
     plain = sample()
     assert one.measured(plain, step("a"), [], 1.0) is plain
     one.gone("a")

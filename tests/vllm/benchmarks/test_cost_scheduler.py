@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from benchmarks.cost import full_batch
 from benchmarks.cost import scheduler as bench_scheduler
+from benchmarks.cost.full_batch import SETTINGS, FullBatch
 from benchmarks.cost.scheduler import Engine, TimedScheduler
 from benchmarks.virtual.watch import Watch
 
@@ -47,6 +50,7 @@ def test_plain_vllm_takes_the_same_steps():
 def test_the_last_line_is_one_json_object(monkeypatch, capsys):
     for name, small in (("SIZES", (256,)), ("STEPS", 31), ("WARM_UP", 5), ("BLOCKS", 2)):
         monkeypatch.setattr(bench_scheduler, name, small)
+    monkeypatch.setattr(full_batch, "WARM_UP", 2)
 
     bench_scheduler.main()
 
@@ -55,4 +59,18 @@ def test_the_last_line_is_one_json_object(monkeypatch, capsys):
     assert last["bench"] == "scheduler"
     assert rows["own_code_median_us_256"]["target"] == 100
     assert all(set(row) == {"id", "value", "unit", "target"} for row in last["rows"])
-    assert [i for i, row in rows.items() if row["target"] is not None] == ["own_code_median_us_256"]
+    full = [
+        f"own_code_full_{name}_{figure}_us_256" for name in SETTINGS for figure in ("median", "p99")
+    ]
+    aimed = [i for i, row in rows.items() if row["target"] is not None]
+    assert aimed == ["own_code_median_us_256", *full]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_full_batch_stays_full(name):
+    batch = FullBatch(16, SETTINGS[name])
+    own_us = [batch.step() for _ in range(60)]
+
+    assert len(batch._scheduler.requests) == 16
+    assert max(map(int, batch._scheduler.requests)) > 16  # others came
+    assert min(own_us) > 0

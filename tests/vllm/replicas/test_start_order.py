@@ -186,7 +186,7 @@ def test_of_layers_with_a_window_the_blocks_that_are_still_there_are_held(tiny_l
         rig.step()
     scheduler = rig.scheduler
 
-    assert scheduler._holders.elsewhere(scheduler.running) == scheduler._used_blocks()
+    assert scheduler._reader.holders.elsewhere(scheduler.running) == scheduler._used_blocks()
     assert scheduler._used_blocks() < 2 * 11
 
 

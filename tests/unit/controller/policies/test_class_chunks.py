@@ -129,7 +129,8 @@ def left_out(
 ) -> list[int]:
     waited = np.broadcast_to(np.array(waited_s, dtype=float), (len(batch),)).copy()
     decoding = np.ones(len(batch), dtype=bool)
-    return np.flatnonzero(one.left_out(batch, decoding, waited, lambda itl_s: wanted)).tolist()
+    out = one.left_out(batch, decoding, lambda: waited, lambda itl_s: wanted)
+    return np.flatnonzero(out).tolist()
 
 
 def test_nobody_is_left_out_where_all_have_room() -> None:
@@ -174,7 +175,9 @@ def test_prompts_of_a_stricter_class_get_half_of_what_those_that_may_wait_would_
     assert len(left_out(one, batch, wanted=5000)) == 99 - 55
     one.know((GOLD, SILVER, BATCH))
     asked: list[float] = []
-    one.left_out(batch, np.ones(100, dtype=bool), np.zeros(100), lambda s: asked.append(s) or 0)
+    one.left_out(
+        batch, np.ones(100, dtype=bool), lambda: np.zeros(100), lambda s: asked.append(s) or 0
+    )
     assert asked == [math.inf]
 
 

@@ -39,7 +39,7 @@ def asked(one: ClassedStep, kinds: list[int], waiting: list[int], kv: int = 0) -
         some(kinds, 100),
         lambda n: some(waiting, 0).first(n),
         agreements=AGREEMENTS,
-        waited_s=np.zeros(len(kinds)),
+        waited_s=lambda: np.zeros(len(kinds)),
     )
     state = EngineState(len(kinds), len(waiting), kv or 112 * len(kinds))
     return one.limits(state, lambda: batch, limits())
@@ -110,13 +110,16 @@ def test_prompts_of_running_requests_count_as_wanted_by_their_class() -> None:
     one = half()
     decodes, prompt = some([2] * 99 + [0], 100), some([0], 40, 5000)
     running = Requests(
-        *(
-            np.concatenate([getattr(decodes, name), getattr(prompt, name)])
-            for name in ("computed", "tokens", "outputs", "allowed", "shared", "kinds")
-        )
+        **{
+            name: np.concatenate([getattr(decodes, name), getattr(prompt, name)])
+            for name in ("computed", "tokens", "outputs", "allowed", "numbers")
+        }
     )
     batch = Batch(
-        running, lambda n: some([2], 0), agreements=AGREEMENTS, waited_s=np.zeros(len(running))
+        running,
+        lambda n: some([2], 0),
+        agreements=AGREEMENTS,
+        waited_s=lambda: np.zeros(len(running)),
     )
     found = one.limits(EngineState(101, 1, 20_000), lambda: batch, limits())
     assert len(found.left_out) == 99 - 55  # half of 22.3 ms is the prompt's

@@ -1,0 +1,82 @@
+"""The batch as a policy's step half asks for it, read off vLLM's scheduler; nothing is changed."""
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from vllm.v1.request import Request
+
+from controller.models.requests import Requests
+from replicas.by_class import ByClass
+from replicas.kv_holders import KvHolders
+from replicas.prefix_sharing import PrefixSharing
+from replicas.request_facts import numbers
+from replicas.running_columns import RunningColumns
+from replicas.start_order import may_start
+
+
+class BatchReader:
+    """Of one scheduler.
+
+    Attributes:
+        columns: of the running requests; told of those that leave.
+        holders: whose KV blocks are whose.
+        prefixes: what they share of them.
+    """
+
+    def __init__(self, scheduler: Any, classes: ByClass) -> None:
+        self._scheduler, self._classes = scheduler, classes
+        manager, self._block_size = scheduler.kv_cache_manager, scheduler.block_size
+        self.prefixes = PrefixSharing(manager, self._block_size)
+        self.holders = KvHolders(manager)
+        self.columns = RunningColumns(classes.number if classes.on else None)
+
+    def running(self, requests: Sequence[Request], used_blocks: int) -> tuple[Requests, int]:
+        """The numbers of those that run, and the blocks that others hold alone.
+
+        Args:
+            used_blocks: KV blocks that somebody holds.
+        """
+        # For hundreds, every step: a list and one call into numpy cost half of an iterator.
+        found = [r.num_computed_tokens for r in requests]
+        computed = np.fromiter(found, np.int64, len(found))
+        shared, elsewhere = None, self.holders.elsewhere(requests)
+        # Where blocks are shared, fewer are used than all requests together fill.
+        used = used_blocks - elsewhere
+        if self.prefixes.enabled and used * self._block_size < sum(found):
+            shared = np.array(self.prefixes.shared(requests), dtype=np.int64)
+        return self.columns.read(requests, computed, shared), elsewhere
+
+    def waiting(self) -> "WaitingReader":
+        """Those that may start in the step to come, each looked at once."""
+        return WaitingReader(self)
+
+    def first_waiting(self, n: int) -> Requests:
+        """The first n that may start."""
+        first = list(islice(may_start(self._scheduler), n))
+        computed = [r.num_computed_tokens for r in first]
+        shared = None
+        if self.prefixes.enabled or any(computed):
+            # What one of them holds already is part of what is held elsewhere.
+            shared = computed.copy()
+        if shared is not None and self.prefixes.enabled:
+            for index, request in enumerate(first):
+                if not computed[index]:
+                    computed[index], shared[index] = self.prefixes.found(request)
+        return numbers(first, computed, shared, self._classes.numbers(first))
+
+
+class WaitingReader:
+    """Reads as many of those that wait as are asked for, and none twice."""
+
+    def __init__(self, reader: BatchReader) -> None:
+        self._reader = reader
+        self._asked = 0
+        self._found: Requests | None = None
+
+    def __call__(self, n: int) -> Requests:
+        """The first n of them."""
+        if self._found is None or n > self._asked:
+            self._found, self._asked = self._reader.first_waiting(n), n
+        return self._found if len(self._found) <= n else self._found.first(n)

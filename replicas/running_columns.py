@@ -1,0 +1,96 @@
+"""The numbers of the running requests as columns, of which most are kept from step to step.
+
+What a request came with does not change while it runs: its prompt, the most it may generate, its
+agreement. These are kept, and moved where requests come and go. What steps change (tokens computed
+and generated) is read off vLLM's objects each time: it goes back where drafts are rejected, blocks
+are lost or their load failed, and whoever counted along would have to know of all that.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import numpy as np
+from vllm.v1.request import Request
+
+from controller.models.requests import Ints, Requests
+
+FIRST_ROOM = 256
+MOST_LEFT = 16  # that are taken out one by one; of more, all are read again
+PROMPT, MOST, NUMBER = range(3)  # the columns that are kept
+
+
+class RunningColumns:
+    """Of one engine.
+
+    Args:
+        number_of: the number of a request's agreement; None: all have the same one.
+    """
+
+    def __init__(self, number_of: Callable[[str], int] | None) -> None:
+        self._number_of = number_of
+        self._requests: list[Request] = []
+        self._generated: list[list[int]] = []  # vLLM's own list of each, which it appends to
+        self._left: list[Request] = []
+        self._kept: Ints = np.zeros((3, FIRST_ROOM), dtype=np.int64)
+
+    def leave(self, request: Request) -> None:
+        """It is done, lost its KV blocks, or becomes another: a session with its next input."""
+        if not self._requests:
+            return
+        self._left.append(request)
+        if len(self._left) > MOST_LEFT:
+            self._forget()
+
+    def read(self, running: Sequence[Request], computed: Ints, shared: Ints | None) -> Requests:
+        """The numbers of those that run, in order.
+
+        Args:
+            computed, shared: as in ``Requests``.
+        """
+        n = len(running)
+        if self._left or running != self._requests:
+            self._follow(running)
+        generated = np.fromiter(map(len, self._generated), np.int64, n)
+        kept = self._kept
+        return Requests(
+            computed,
+            kept[PROMPT, :n] + generated,
+            generated,
+            kept[MOST, :n] - generated,
+            shared,
+            None if self._number_of is None else kept[NUMBER, :n].copy(),
+        )
+
+    def _follow(self, running: Sequence[Request]) -> None:
+        # vLLM keeps the order of those that stay, and appends those that come.
+        for request in self._left:
+            with suppress(ValueError):  # it came and left between two looks
+                self._take_out(self._requests.index(request))
+        self._left.clear()
+        known = len(self._requests)
+        if running[:known] != self._requests:  # decodes were put before prompts, or whatever else
+            self._forget()
+            known = 0
+        self._append(running[known:])
+
+    def _take_out(self, place: int) -> None:
+        del self._requests[place], self._generated[place]
+        end = len(self._requests)
+        self._kept[:, place:end] = self._kept[:, place + 1 : end + 1]
+
+    def _append(self, requests: Sequence[Request]) -> None:
+        begin, end = len(self._requests), len(self._requests) + len(requests)
+        while end > self._kept.shape[1]:
+            self._kept = np.concatenate([self._kept, np.zeros_like(self._kept)], axis=1)
+        self._requests += requests
+        self._generated += [r._output_token_ids for r in requests]
+        self._kept[PROMPT, begin:end] = [r.num_prompt_tokens for r in requests]
+        self._kept[MOST, begin:end] = [r.max_tokens for r in requests]
+        if self._number_of is not None:
+            numbers = [self._number_of(r.request_id) for r in requests]
+            self._kept[NUMBER, begin:end] = numbers
+
+    def _forget(self) -> None:
+        self._requests.clear()
+        self._generated.clear()
+        self._left.clear()
