@@ -23,7 +23,7 @@ from benchmarks.contests.race import race
 from benchmarks.gpu.card import describe
 from benchmarks.gpu.engine import PLAIN, Engine, Run, Size
 from benchmarks.gpu.model import make_model
-from benchmarks.gpu.step_time import SLA_STEPS
+from benchmarks.gpu.step_time import SLA_STEPS, TINY
 from benchmarks.replay.capacity import make_course
 from benchmarks.replay.engine import Ground
 from benchmarks.replay.verdict import Target
@@ -236,11 +236,7 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     model = make_model(ROOT / ".cache", tiny=args.tiny)
-    size = (
-        Size(32, 512, 2048, enforce_eager=True, block_size=32)
-        if args.tiny
-        else Size(1024, 8192, 20_480, 0.45 if "cost" in args.parts else 0.9)
-    )
+    size = TINY if args.tiny else Size(1024, 8192, 20_480, 0.45 if "cost" in args.parts else 0.9)
     profile = load_profile(args.profile)
     sla = Sla(itl_ms=round(SLA_STEPS * profile.step_s(1, 500, 0, 0) * 1000, 1))
     engine, clock = Engine(model, size), Clock(args.budget_s)

@@ -76,7 +76,8 @@ class ChunkSizer:
         if self._tail.frac is not None or soon is None or model.tail_frac:
             return model
         # Nothing is given up for what one window has shown: it leaves D in reach.
-        most = self._limit_s / (STILL_IN_REACH * model.one_decode_s) - 1
+        least_s = STILL_IN_REACH * model.one_decode_s
+        most = self._limit_s / least_s - 1 if least_s > 0 else soon
         return replace(model, tail_frac=max(min(soon, most), 0.0), tail_known=False)
 
     @property
@@ -155,7 +156,8 @@ class ChunkSizer:
         elif predicted_s <= until_s / AIMED_FRAC:  # a far longer one stands on another stair
             predicted_s += self._stair_s
             self._stair_s += STAIR * (counted_s - predicted_s)
-        if counted_s == sample.duration_s and self.steps > MIN_STEPS:  # before, it is a guess
+        judged = self.steps > MIN_STEPS and predicted_s > 0  # before, it is a guess
+        if judged and counted_s == sample.duration_s:
             error = counted_s / predicted_s - 1
             self._tail.add(error, self._level.of(error, jumped=self._time.jumped))
             self._time.tail_frac = self._tail.frac

@@ -89,7 +89,7 @@ def test_the_8b_model_has_the_shape_it_is_named_for(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_one_engine_serves_every_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-    size = Size(16, 256, 1024, enforce_eager=True, block_size=32)
+    size = Size(16, 256, 1024, 0.1, enforce_eager=True, block_size=32)
     engine = Engine(make_model(tmp_path, tiny=True), size)
     requests = [Request(0.01 * k, 40, 12, 12) for k in range(12)]
     for arm in arms((8, 128)):

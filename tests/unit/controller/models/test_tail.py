@@ -201,6 +201,20 @@ def test_what_a_few_windows_have_shown_does_not_put_the_sla_out_of_reach() -> No
     assert 0 < sizer.published.tail_frac < 0.05
 
 
+def test_where_the_model_charges_nothing_for_a_decode_the_sla_is_in_reach() -> None:
+    sizer, rng = ChunkSizer(0.05, 99), np.random.default_rng(3)
+    sizer.receive(StepModel(0.0, 0.0, 0.0, 1e-4, 0.0, 0.0))  # all of a step is its prompts
+    for number in range(MIN_STEPS + 100):
+        prompt = 100 + 50 * (number % 6)  # less than in proportion, so that the rest comes out < 0
+        took_s = (1e-4 * prompt - 0.005) * (1 + 0.2 * float(rng.standard_normal()))
+        sizer.observe(StepSample(1, 0, prompt, 0, took_s))
+    assert sizer.model.predict_s(1, 0, 0, 0) == 0
+    assert sizer.published.tail_frac > 0
+    assert not out_of_reach(sizer.published, 0.05)
+    sizer.observe(StepSample(1, 0, 0, 0, 0.001))  # no error relative to nothing
+    assert sizer.steps == MIN_STEPS + 101
+
+
 def test_independent_noise_is_measured_as_it_is() -> None:
     # The 99th percentile of a normal distribution is 2.33 deviations.
     assert tail_frac(1.0, 0, WINDOWS, noise=0.03) == pytest.approx(0.07, rel=0.15)
