@@ -1,11 +1,14 @@
 """What a replica really carries, and the oracle's plan for a day.
 
-The plan is searched by simulation: the replicas that the work of each window needs at a share u of
-capacity, over windows of several lengths; the fewest replica-hours that keep ``SHARE`` are taken.
-It is a mark to reach for, not a proof that nothing less does.
+The plan is the cheapest by all work to come, in replica-seconds: replicas, their starts and drains,
+and a price for each request that comes above what they carry (dynamic programming, exact for that
+cost). The price is searched by simulation, at several shares of capacity and lengths of a drain:
+the fewest replica-hours that keep ``SHARE`` are taken. It is a mark to reach for, not a proof that
+nothing less does.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +24,14 @@ from benchmarks.fleet.traffic import Rates, Requests, draw
 from benchmarks.workloads.traffic import Workload
 
 STEP_S = 10.0  # of the plan
-WINDOWS_S = (60.0, 300.0)  # over which work is averaged
-LOWEST, HIGHEST, HALVINGS = 0.3, 1.3, 5  # shares of capacity that are tried, for one window
-NEAR, NEAR_HALVINGS = 0.13, 3  # ... and around what was found there, for the others
+FINE = 5  # parts of a step, by each of which work may be above what is carried
+# Shares of capacity that a replica is planned to carry, those ``FINER`` from the best of them, and
+# with the best of these other seconds that a replica drains than the first.
+SHARES, FINER, DRAINS_S = (1.0, 0.93, 1.07), 0.035, (30.0, 0.0, 120.0)
+# Prices that are tried for a lost request, in replica-seconds that would have carried it: a replica
+# for ten seconds alone, and its start, costs eleven times what it carries.
+CHEAPEST, DEAREST, HALVINGS = 1.0, 1000.0, 6
+NEAR, NEAR_HALVINGS = 4.0, 4  # times and over the price found before, for the others
 TRIAL_REPLICAS, TRIAL_S = 10, 1200.0
 
 
@@ -72,58 +80,108 @@ def plan(
     seconds: float,
     replicas: int,
     bounds: dict[str, int],
-    windows_s: Sequence[float] = WINDOWS_S,
 ) -> Planned:
     """The cheapest plan found that keeps ``SHARE``; the best share where none does."""
-    tried: list[Planned] = []
-    low, high, halvings = LOWEST, HIGHEST, HALVINGS
-    for window_s in windows_s:
-        work = _work(requests, ground, seconds, window_s) / capacity
+    work = _work(requests, ground, seconds) / capacity
+    low, high, halvings = CHEAPEST, DEAREST, HALVINGS
+    best: Planned | None = None
+
+    def look(share: float, drain_s: float) -> bool:
+        """Search the price; whether it found a better plan."""
+        nonlocal low, high, halvings, best
+        before = best
         for _ in range(halvings):
-            share = (low + high) / 2
-            found = _try(work / share, requests, ground, seconds, replicas, bounds)
-            tried.append(found)
+            price = math.sqrt(low * high)
+            needed = cheapest(work / share, price, ground.startup_s + drain_s, bounds)
+            found = _try(needed, requests, ground, seconds, replicas, bounds)
             if found.outcome.attainment >= SHARE:
-                low = share
+                high = price
             else:
-                high = share
-        low, high, halvings = max(low - NEAR, LOWEST), low + NEAR, NEAR_HALVINGS
-    kept = [p for p in tried if p.outcome.attainment >= SHARE]
-    if kept:
-        return min(kept, key=lambda p: p.outcome.replica_hours)
-    return max(tried, key=lambda p: p.outcome.attainment)
+                low = price
+            best = found if best is None else min(best, found, key=_badness)
+        low, high, halvings = high / NEAR, high * NEAR, NEAR_HALVINGS
+        return best is not before
+
+    usual_share, usual_drain_s = SHARES[0], DRAINS_S[0]
+    look(usual_share, usual_drain_s)
+    for share in SHARES[1:]:
+        if look(share, usual_drain_s):
+            usual_share = share
+    for share in (usual_share - FINER, usual_share + FINER):
+        if look(share, usual_drain_s):
+            usual_share = share
+    for drain_s in DRAINS_S[1:]:
+        look(usual_share, drain_s)
+    assert best is not None
+    return best
 
 
-def _work(
-    requests: Requests, ground: Ground, seconds: float, window_s: float
-) -> NDArray[np.float64]:
-    """Mean requests/s around each step of the plan, each weighted by the work of its lengths."""
+def _badness(planned: Planned) -> tuple[bool, float]:
+    """The least of those that keep ``SHARE``, by their hours; else by what they miss."""
+    outcome = planned.outcome
+    missed = outcome.attainment < SHARE
+    return missed, -outcome.attainment if missed else outcome.replica_hours
+
+
+def cheapest(
+    work: NDArray[np.float64], price: float, change_s: float, bounds: Mapping[str, int]
+) -> NDArray[np.int64]:
+    """Replicas at each step of a plan for which time, starts and losses cost least in all.
+
+    Backwards in time: V(t, n) = cost(t, n) + min over m of V(t + 1, m) + start x (m - n)+.
+
+    Args:
+        work: that comes, in replicas that it keeps busy; shape (steps, parts of a step).
+        price: of work that nobody carries, over that of the replica that would have.
+        change_s: a replica is paid for while it starts and drains.
+    """
+    counts = np.arange(bounds["min_replicas"], bounds["max_replicas"] + 1)
+    start = change_s / STEP_S * counts
+    later, follow = np.zeros(len(counts)), np.empty((len(work), len(counts)), dtype=np.int64)
+    index = np.arange(len(counts))
+    for t in range(len(work) - 1, -1, -1):
+        # The best of as many or fewer, and the best of more, whose starts are paid here.
+        fewer = _least(later)
+        more = len(index) - 1 - _least((later + start)[::-1])[::-1]
+        stays = later[fewer] <= later[more] + start[more] - start
+        follow[t] = np.where(stays, fewer, more)
+        after = np.where(stays, later[fewer], later[more] + start[more] - start)
+        lost = np.maximum(work[t][:, None] - counts, 0.0).mean(axis=0)
+        later = counts + price * lost + after
+    n, path = int(later.argmin()), np.empty(len(work), dtype=np.int64)
+    for t in range(len(work)):
+        path[t] = counts[n]
+        n = int(follow[t][n])
+    return path
+
+
+def _least(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Where the least of ``values[: i + 1]`` stands, for each i; the last of equals."""
+    index = np.arange(len(values))
+    lowest = np.minimum.accumulate(values)
+    return np.maximum.accumulate(np.where(values <= lowest, index, 0))
+
+
+def _work(requests: Requests, ground: Ground, seconds: float) -> NDArray[np.float64]:
+    """Requests/s, each weighted by the work of its lengths; shape (steps of the plan, ``FINE``)."""
     line = ground.model(requests, ground.engine(requests))
     held = requests.input + requests.output / 2
     one = line.c3 * requests.input + (line.c1 + line.c2 * held) * requests.output
     one = one / one.mean()
-    steps = int(np.ceil(seconds / STEP_S))
-    at = np.minimum((requests.arrival_s / STEP_S).astype(np.int64), steps - 1)
-    per_s = np.bincount(at, weights=one, minlength=steps) / STEP_S
-    wide = max(int(window_s / STEP_S), 1)
-    padded = np.pad(per_s, (wide // 2, wide - 1 - wide // 2), mode="edge")
-    return np.convolve(padded, np.full(wide, 1 / wide), mode="valid")
+    parts, part_s = math.ceil(seconds / STEP_S) * FINE, STEP_S / FINE
+    at = np.minimum((requests.arrival_s / part_s).astype(np.int64), parts - 1)
+    return (np.bincount(at, weights=one, minlength=parts) / part_s).reshape(-1, FINE)
 
 
 def _try(
-    needed: NDArray[np.float64],
+    needed: NDArray[np.int64],
     requests: Requests,
     ground: Ground,
     seconds: float,
     replicas: int,
     bounds: dict[str, int],
 ) -> Planned:
-    counts = np.clip(np.ceil(needed), bounds["min_replicas"], bounds["max_replicas"])
-    kwargs = {
-        "needed": counts.astype(int).tolist(),
-        "step_s": STEP_S,
-        "startup_s": ground.startup_s,
-    }
+    kwargs = {"needed": needed.tolist(), "step_s": STEP_S, "startup_s": ground.startup_s}
     path = "benchmarks.fleet.rivals.oracle:Oracle"
     autoscaling = {
         **bounds,
@@ -132,7 +190,7 @@ def _try(
         "policy": {"policy_function": path, "policy_kwargs": kwargs},
     }
     policy = Policy(ORACLE, autoscaling, oracle.READS)
-    first = max(replicas, int(counts[0]))
+    first = max(replicas, int(needed[0]))
     outcome = simulate(
         requests, autoscaling, ground, seconds=seconds, replicas=first, reads=oracle.READS
     )
