@@ -40,7 +40,12 @@ UNBOUNDED = {
 # which it does so, has none beyond these; the API would answer 500.
 SENT = {"allowed_token_ids", "kv_transfer_params", "logprob_token_ids", "max_tokens", "min_tokens"}
 SENT |= {"routed_experts_prompt_start", "stop_token_ids", "stream_interval", "structured_outputs"}
-SENT |= {"thinking_token_budget", "top_k", "vllm_xargs"}
+SENT |= {"thinking_token_budget", "top_k", "vllm_xargs", "ec_transfer_params"}
+SENT |= {
+    "response_format",
+    "text",
+    "chat_template_kwargs",
+}  # a schema; what a reasoning parser gets
 LEAST_INT, MOST_INT = -(2**63), 2**64 - 1
 NUMBER = re.compile(r"\s*[+-]?[0-9_]{1,4000}\s*")  # of a text that vLLM's models read as one
 

@@ -12,8 +12,10 @@ from replicas.admission.asked import BadRequestError
 
 PATH = "/v1/responses"
 MESSAGE = "message"
+OUTPUT = "function_call_output"
+OF_ITS_OWN = {"id", "status", "created_by"}  # with these vLLM reads it as an object, parts as well
 # Those that vLLM makes messages of; an item without a type is a message.
-TYPES = (MESSAGE, "function_call", "function_call_output", "reasoning")
+TYPES = (MESSAGE, "function_call", OUTPUT, "reasoning")
 
 
 def check_input(fields: Mapping[str, Any]) -> None:
@@ -33,6 +35,9 @@ def check_input(fields: Mapping[str, Any]) -> None:
         if kind not in TYPES:
             allowed = ", ".join(TYPES)
             said = f"an item of type {shown(kind)} is not served here; allowed: {allowed}"
+            raise BadRequestError(name, said)
+        if kind == OUTPUT and isinstance(item.get("output"), list) and item.keys() >= OF_ITS_OWN:
+            said = "an output in parts is not served beside created_by; allowed: one of the two"
             raise BadRequestError(name, said)
         if kind != MESSAGE:
             continue

@@ -58,3 +58,11 @@ def test_vllm_fails_over_a_message_that_begins_with_a_refusal(says_its_type: boo
             construct_chat_messages_with_tool_call(request.input)
     else:
         assert construct_chat_messages_with_tool_call(request.input)[0]["role"] == "assistant"
+
+
+@pytest.mark.parametrize("by", [{"created_by": "a"}, {}])
+def test_vllm_makes_objects_of_the_parts_of_some_outputs(by: dict[str, str]) -> None:
+    item = {"type": "function_call_output", "call_id": "c", "id": "f", "status": "completed"}
+    output = [{"type": "input_text", "text": "a"}]
+    (made,) = ResponsesRequest(input=[{**item, "output": output, **by}]).input
+    assert isinstance(made, dict) != bool(by)  # an object's parts fail in vLLM's chat parser

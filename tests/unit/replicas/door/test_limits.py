@@ -134,6 +134,8 @@ HUGE = 54661120633939034112
         ("stop_token_ids", ["18446744073709551_616"]),
         ("vllm_xargs", {"a": [1, HUGE]}),
         ("structured_outputs", {"json": {"maximum": HUGE}}),
+        ("text", {"format": {"type": "json_schema", "schema": {"maximum": HUGE}}}),
+        ("ec_transfer_params", {"": -11324873985374199004266496}),
     ],
 )
 def test_a_number_that_the_engine_cannot_be_sent_is_named(name: str, value: Any) -> None:

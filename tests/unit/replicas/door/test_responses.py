@@ -9,10 +9,17 @@ from replicas.door.responses import check_input
 
 REFUSAL = {"type": "refusal", "refusal": "no"}
 
+OUTPUT = {"type": "function_call_output", "call_id": "c", "id": "f", "status": "completed"}
+PARTS = [{"type": "input_text", "text": "a"}]
+
 
 @pytest.mark.parametrize(
     ("item", "said"),
     [
+        (
+            {**OUTPUT, "output": PARTS, "created_by": "a"},
+            "an output in parts is not served beside created_by; allowed: one of the two",
+        ),
         ({"type": "computer_call"}, "an item of type 'computer_call' is not served here; allowed"),
         ({"type": "compaction", "role": "user"}, "an item of type 'compaction' is not served"),
         ({"type": ["message"]}, "an item of type ['message'] is not served here"),
@@ -44,6 +51,8 @@ def test_an_item_that_vllm_would_fail_over_is_named(item: Any, said: str) -> Non
         [{"type": "message", "role": "assistant", "content": ["a", REFUSAL]}],
         [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}],
         [{"type": "function_call_output", "call_id": "c", "output": "a"}],
+        [{**OUTPUT, "output": PARTS}],
+        [{**OUTPUT, "output": "a", "created_by": "a"}],
         [{"type": "reasoning", "summary": []}],
         ["a", 3],  # vLLM's own 400
     ],
