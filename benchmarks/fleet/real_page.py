@@ -1,7 +1,7 @@
 """docs/results/elastic-real.md: the simulated fleet beside the real one, on the same requests."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,12 @@ from benchmarks.workloads.lengths import Floats
 WITHIN = 0.10
 PLOT = "elastic-real.png"
 WINDOW_S = 10.0  # of the plot's rates and shares
+SHIFTS_S = (-3.0, -1.0, 0.0, 1.0, 2.0, 3.0, 5.0, 8.0)
+HARD_STOP_S = 120.0  # RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S, as Ray ships it
+CUT = (
+    "late by more than a minute when they were cut: Ray starts HAProxy anew when replicas come and"
+    f" ends the one before it {HARD_STOP_S:g} s later, with what is still under way there"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +94,7 @@ def real_page(real: Real, trial: Trial) -> Section:
         "the simulated fleet beside the real one",
         _text(real, starts, trial),
         rows(*sides, starts, trial.seconds),
-        (_phases(sides, trial), _changes(sides, trial.seconds)),
+        (_phases(sides, trial), _changes(sides, trial.seconds), _spread(sides[0], starts, trial)),
         PAGES / PLOT,
         max_tokens=None,
     )
@@ -123,7 +129,8 @@ def _text(real: Real, starts: Starts, trial: Trial) -> str:
     phases = ", then ".join(f"{per_s:g}/s for {seconds:g} s" for seconds, per_s in PHASES)
     scaling = ", ".join(f"`{key}: {value:g}`" for key, value in SCALING.items() if key != "start_s")
     waited = "?" if real.waited_frac is None else f"{real.waited_frac:.1%}"
-    failed = sum(not one.whole for one in real.served)
+    failed = [one for one in real.served if not one.whole]
+    cut = sum(one.total_s > HARD_STOP_S for one in failed)
     late_s = max(one.late_s for one in real.served)
     return (
         f"Emulated replicas of {SLOTS} slots over HTTP: HAProxy, LLMRouter, engines, Governor,"
@@ -144,7 +151,8 @@ def _text(real: Real, starts: Starts, trial: Trial) -> str:
         " engines that start at once on these cores take turns, and each start for itself would"
         f" be a fit. The client waited for a core {waited} of the time and sent no request more"
         f" than {late_s * 1000:.0f} ms late; other programs took {real.others_cores:.2f} cores;"
-        f" {failed} requests were not served whole."
+        f" {len(failed)} requests were not served whole"
+        f"{f', {cut} of them {CUT}' if cut else ''}."
     )
 
 
@@ -174,6 +182,25 @@ def _changes(sides: Sequence[Side], until_s: float) -> str:
             changes = "; ".join(map(str, counts.changes(until_s)))
             lines.append((f"{what}, {name}", changes or "no change"))
     return "When the number of replicas changed:\n\n" + markdown_table(("", "changes"), lines)
+
+
+def _spread(real: Side, starts: Starts, trial: Trial) -> str:
+    """How far the simulation is from itself, and from the real run, as its clock begins."""
+    lines = []
+    for shift_s in SHIFTS_S:
+        shifted = replace(starts, idle_s=starts.idle_s + shift_s)
+        side = simulated_side(trial.simulated(shifted), shifted, trial)
+        mean_s = replica_s(side.running, trial.seconds)
+        off = apart_s(real.running, side.running, trial.seconds) / mean_s
+        changes = "; ".join(map(str, side.target.changes(trial.seconds)))
+        over = real.attainment / side.attainment
+        lines.append((f"{shift_s:+g} s", shown(off), shown(over), changes))
+    return (
+        "The simulation with a policy that had been at work for some seconds more or less before"
+        " the first request. In a life of minutes the policy chooses among bases of its forecast"
+        " that cost nearly the same, and seconds decide which; that is the simulation's own"
+        " spread:\n\n"
+    ) + markdown_table(("", "replicas apart", "inside, real over it", "wanted"), lines)
 
 
 def draw(sides: Sequence[Side], trial: Trial, path: Path) -> None:
