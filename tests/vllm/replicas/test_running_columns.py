@@ -1,5 +1,6 @@
 """Columns kept over steps say what vLLM's requests say, whatever happened in between."""
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vllm.sampling_params import SamplingParams
+from vllm.v1.core.sched import scheduler as vllm_scheduler
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request
 
 from controller.agreements import KEY, Agreement
@@ -150,6 +153,14 @@ def test_a_session_with_its_next_input_has_another_prompt(tiny_llama: Any) -> No
     life.happens("step", 1)
     assert life.rig.scheduler.running[0].num_prompt_tokens > 10
     life.look()
+
+
+def test_vllm_changes_what_is_kept_where_the_columns_are_told() -> None:
+    whole = inspect.getsource(vllm_scheduler)
+    told = inspect.getsource(Scheduler._update_request_as_session)
+    assert told.count(".num_prompt_tokens = ") == whole.count(".num_prompt_tokens = ") == 1
+    assert ".max_tokens = " not in whole
+    assert "_output_token_ids = " not in whole  # one list for as long as the request is here
 
 
 def test_the_columns_grow_with_the_batch() -> None:
