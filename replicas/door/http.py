@@ -13,7 +13,7 @@ from replicas.admission.asked import BadRequestError, too_long
 from replicas.door import responses
 from replicas.door.door import LET_IN, NOBODY, Door
 from replicas.door.keys import Key
-from replicas.door.limits import bounded, check_fields, check_numbers
+from replicas.door.limits import bounded, check_fields, check_sent
 
 POLICY_VIOLATION = 1008  # of a websocket that is closed
 WITH_BODY = ("PATCH", "POST", "PUT")
@@ -70,7 +70,7 @@ class DoorMiddleware:
         fields = {} if _is_form(scope["headers"]) else _fields(body)
         path = get_route_path(scope)
         check_fields(fields, rules.limits, path)
-        check_numbers(fields)
+        check_sent(fields)
         if path == responses.PATH:
             responses.check_input(fields)
         body = bounded(path, fields, rules.limits) or body

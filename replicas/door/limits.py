@@ -1,5 +1,5 @@
-"""What one request may ask for: of its fields, those that multiply what it costs, and numbers that
-cannot be sent to the engine. Pure.
+"""What one request may ask for: of its fields, those that multiply what it costs, and numbers and
+text that cannot be sent to the engine. Pure.
 
 vLLM's own bounds hold beside these: the model's length, ``max_logprobs``.
 """
@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from controller.validation import shown
 from replicas.admission.asked import BadRequestError
@@ -36,48 +38,67 @@ UNBOUNDED = {
     "/v1/chat/completions": ("max_completion_tokens", "max_tokens"),
     "/v1/responses": ("max_output_tokens",),
 }
-# Of a request's fields, those whose whole numbers vLLM hands to its engine as they are. Msgpack, by
-# which it does so, has none beyond these; the API would answer 500.
-SENT = {"allowed_token_ids", "kv_transfer_params", "logprob_token_ids", "max_tokens", "min_tokens"}
-SENT |= {"routed_experts_prompt_start", "stop_token_ids", "stream_interval", "structured_outputs"}
-SENT |= {"thinking_token_budget", "top_k", "vllm_xargs", "ec_transfer_params"}
-SENT |= {
-    "response_format",
-    "text",
-    "chat_template_kwargs",
-}  # a schema; what a reasoning parser gets
+# Of a request's fields, those that vLLM hands to its engine as they are. Msgpack, by which it does
+# so, has no whole numbers beyond these and no halves of surrogate pairs; the API would answer 500
+# and keep what it noted of the request for good.
+# Where text is read as a whole number too:
+WHOLE = {"allowed_token_ids", "logprob_token_ids", "max_tokens", "min_tokens", "stop_token_ids"}
+WHOLE |= {"routed_experts_prompt_start", "stream_interval", "thinking_token_budget", "top_k"}
+WHOLE |= {"repetition_detection"}
+# Of anything: a schema, parameters, what a reasoning parser gets.
+OBJECTS = {"structured_outputs", "response_format", "text", "chat_template_kwargs"}
+OBJECTS |= {"kv_transfer_params", "ec_transfer_params", "vllm_xargs"}
+TEXTS = {"stop", "bad_words", "cache_salt", "request_id", "session_id", "documents"}
+SENT = WHOLE | OBJECTS | TEXTS
 LEAST_INT, MOST_INT = -(2**63), 2**64 - 1
-NUMBER = re.compile(r"\s*[+-]?[0-9_]{1,4000}\s*")  # of a text that vLLM's models read as one
+FEWEST_DIGITS = len(str(LEAST_INT)) - 1  # of a number beyond them
+AS_VLLM_READS: TypeAdapter[int] = TypeAdapter(int)
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def check_numbers(fields: Mapping[str, Any]) -> None:
-    """Refuse whole numbers that vLLM's engine cannot be sent.
+def check_sent(fields: Mapping[str, Any]) -> None:
+    """Refuse whole numbers and text that vLLM's engine cannot be sent.
 
     Raises:
         BadRequestError: naming the field, the value and what is allowed.
     """
-    for name in fields.keys() & SENT:
-        for number in _integers(fields[name]):
-            if not LEAST_INT <= number <= MOST_INT:
+    names = fields.keys() & SENT
+    if isinstance(fields.get("tool_choice"), dict) or fields.get("tool_choice") == "required":
+        names |= fields.keys() & {"tools"}  # of their schemas vLLM makes that of the answer
+    for name in names:
+        for one in _parts(fields[name]):
+            if isinstance(one, str) and SURROGATE.search(one):
                 raise BadRequestError(
-                    name, f"{shown(number)} is not allowed: a whole number of at most 64 bits"
+                    name, f"{shown(one)} is not allowed: text that is no Unicode (a lone surrogate)"
+                )
+            if not LEAST_INT <= _whole(one, name in WHOLE) <= MOST_INT:
+                raise BadRequestError(
+                    name, f"{shown(one)} is not allowed: a whole number of at most 64 bits"
                 )
 
 
-def _integers(value: Any) -> Iterator[int]:
-    for one in value if isinstance(value, list) else [value]:
-        if isinstance(one, str) and NUMBER.fullmatch(one):
-            with contextlib.suppress(ValueError):  # underscores where none may be
-                yield int(one)
+def _parts(value: Any) -> Iterator[Any]:
+    """The value and all that it holds, keys too."""
     below = [value]
     while below:
         one = below.pop()
         if isinstance(one, dict):
+            below += one
             below += one.values()
         elif isinstance(one, list):
             below += one
-        elif isinstance(one, int):
+        else:
             yield one
+
+
+def _whole(value: Any, text_too: bool) -> int:
+    """0 for what is no whole number."""
+    if isinstance(value, int):
+        return value
+    if text_too and isinstance(value, str) and len(value) >= FEWEST_DIGITS:
+        with contextlib.suppress(ValidationError):
+            return AS_VLLM_READS.validate_python(value)
+    return 0
 
 
 def check_fields(fields: Mapping[str, Any], limits: Limits, path: str = "") -> None:

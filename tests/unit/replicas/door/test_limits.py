@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from replicas.admission.asked import BadRequestError
-from replicas.door.limits import bounded, check_fields, check_numbers
+from replicas.door.limits import bounded, check_fields, check_sent
 from replicas.door.settings import Limits
 
 TIGHT = Limits(max_n=4, max_prompts=3, max_tokens=100, max_logprobs=5)
@@ -136,11 +136,19 @@ HUGE = 54661120633939034112
         ("structured_outputs", {"json": {"maximum": HUGE}}),
         ("text", {"format": {"type": "json_schema", "schema": {"maximum": HUGE}}}),
         ("ec_transfer_params", {"": -11324873985374199004266496}),
+        ("response_format", {"json_schema": {"schema": {"examples": [HUGE]}}}),
+        ("chat_template_kwargs", {"a": HUGE}),
+        ("repetition_detection", {"max_pattern_size": HUGE, "min_count": 2}),
+        ("repetition_detection", {"max_pattern_size": f"{HUGE}.0", "min_count": 2}),
+        ("top_k", f"{HUGE}.0"),
+        ("stream_interval", f"\u2003+0_{HUGE}.00"),
+        ("min_tokens", "0" * 5000 + str(HUGE)),
+        ("stop_token_ids", ["1" * 4300]),
     ],
 )
 def test_a_number_that_the_engine_cannot_be_sent_is_named(name: str, value: Any) -> None:
     with pytest.raises(BadRequestError) as refused:
-        check_numbers({"model": "m", name: value})
+        check_sent({"model": "m", name: value})
     assert (refused.value.param, refused.value.status) == (name, 400)
     assert "is not allowed: a whole number of at most 64 bits" in str(refused.value)
 
@@ -151,8 +159,43 @@ def test_a_number_that_the_engine_cannot_be_sent_is_named(name: str, value: Any)
         {"top_k": 2**64 - 1, "stop_token_ids": [-(2**63)], "min_tokens": None},
         {"stop_token_ids": ["_", "a", "1e30", "1" * 9000]},  # vLLM's own 400
         {"vllm_xargs": {"id": str(HUGE)}, "user": str(HUGE)},
+        {"stop": str(HUGE), "request_id": str(HUGE), "bad_words": [str(HUGE)]},
+        {"stop": [str(HUGE), "\U0001f600", "\ud7ff\ue000"]},
+        {"text": str(HUGE), "response_format": {"type": "json_object"}, "stop": None},
+        {"text": {"format": {"type": "text"}}, "chat_template_kwargs": {"enable_thinking": False}},
+        {"messages": [{"role": "user", "content": "\ud83d"}]},  # no part of what is sent
         {"tools": [{"function": {"parameters": {"maximum": HUGE}}}], "unknown": HUGE},
     ],
 )
 def test_any_other_number_comes_through(fields: dict[str, Any]) -> None:
-    check_numbers(fields)
+    check_sent(fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stop", "\ud83d"),
+        ("stop", ["a", "b\udfff"]),
+        ("bad_words", ["\ud83d"]),
+        ("request_id", "\ud83d"),
+        ("vllm_xargs", {"a": ["\ud83d"]}),
+        ("vllm_xargs", {"\ud83d": 1}),
+        ("kv_transfer_params", {"a": [{"b\ud800": 1}]}),
+        ("ec_transfer_params", {"a": {"b": "\udc00"}}),
+        ("structured_outputs", {"choice": ["\ud83d"]}),
+    ],
+)
+def test_text_that_the_engine_cannot_be_sent_is_named(name: str, value: Any) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        check_sent({"model": "m", name: value})
+    assert (refused.value.param, refused.value.status) == (name, 400)
+    assert "is not allowed: text that is no Unicode (a lone surrogate)" in str(refused.value)
+    str(refused.value).encode()  # so that it can be answered
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
+def test_a_tool_that_must_be_called_has_its_schema_sent(choice: Any) -> None:
+    tools = [{"function": {"name": "f", "parameters": {"maximum": HUGE}}}]
+    with pytest.raises(BadRequestError, match=r"tools: .* at most 64 bits"):
+        check_sent({"tools": tools, "tool_choice": choice})
+    check_sent({"tools": tools, "tool_choice": "auto"})
