@@ -7,15 +7,23 @@ mend (docs/upstream/vllm-grammar-errors.md). The reason goes to the frontend as 
 which vLLM leaves empty there; ``replicas.grammar_answers`` makes a 400 of it.
 """
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
+
+logger = logging.getLogger(__name__)
+
+Bools = NDArray[np.bool_]
 
 FAULT = "brimful-grammar: "  # what a reason begins with
 MOST_SHOWN = 120  # characters of what a compiler says: it repeats the grammar
@@ -28,7 +36,7 @@ class GrammarFaults(AsyncScheduler):
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
-        failed = self.grammar_compile_error_reqs
+        failed = getattr(self, "grammar_compile_error_reqs", None)  # not in vLLM 0.25
         why = {i: _not_compiled(self.requests.get(i)) for i in failed} if failed else {}
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         if why:
@@ -38,22 +46,52 @@ class GrammarFaults(AsyncScheduler):
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         # vLLM copies the stop reason into the request's last output after this.
         if request.status == RequestStatus.FINISHED_ERROR and request.use_structured_output:
-            request.stop_reason = self._rejected(request)
+            request.stop_reason = self._why(request)
         return super()._free_request(request, *args, **kwargs)
+
+    def _why(self, request: Request) -> str | None:
+        try:
+            return self._rejected(request)
+        except Exception:  # a reason is no reason to end the engine
+            logger.exception("Why a grammar's request ended is not known")
+            return None
 
     def _rejected(self, request: Request) -> str | None:
         """Why no token could be right; None: the grammar had some, so it is not the client's."""
-        params = request.sampling_params
-        if own := [name for name in OWN_MASKS if getattr(params, name, None)]:
-            return f"{FAULT}the grammar allows none of the tokens that {', '.join(own)} leave"
         backend = self.structured_output_manager.backend
         structured = request.structured_output_request
         grammar = None if structured is None else structured.grammar
         if backend is None or not isinstance(grammar, StructuredOutputGrammar):
             return None  # it ended before a token was to be drawn
+        if grammar.is_terminated():
+            return None
         row = backend.allocate_token_bitmask(1)
         grammar.fill_bitmask(row, 0)
-        return None if row.any() else f"{FAULT}the grammar allows no token"
+        bits = np.unpackbits(row.numpy().view(np.uint8), bitorder="little").astype(bool)
+        allowed = bits[: self.vllm_config.model_config.get_vocab_size()]
+        if not allowed.any():
+            return f"{FAULT}the grammar allows no token"
+        params = request.sampling_params
+        if params is None:
+            return None
+        _mask(allowed, params, list(request.output_token_ids)[:-1])  # the last one was rejected
+        if allowed.any():
+            return None
+        own = [name for name in OWN_MASKS if getattr(params, name, None)]
+        return f"{FAULT}the grammar allows none of the tokens that {', '.join(own)} leave"
+
+
+def _mask(allowed: Bools, params: SamplingParams, generated: list[int]) -> None:
+    """Take out what the request itself forbids as its next token, as vLLM's sampler does."""
+    if params.allowed_token_ids:
+        named = np.zeros_like(allowed)
+        named[[token for token in params.allowed_token_ids if token < len(allowed)]] = True
+        allowed &= named
+    if len(generated) < params.min_tokens:
+        allowed[[token for token in params.all_stop_token_ids if token < len(allowed)]] = False
+    for *before, last in params.bad_words_token_ids or ():
+        if not before or generated[-len(before) :] == before:
+            allowed[last] = False
 
 
 def _not_compiled(request: Request | None) -> str:

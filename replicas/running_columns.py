@@ -39,7 +39,7 @@ class RunningColumns:
             return
         self._left.append(request)
         if len(self._left) > MOST_LEFT:
-            self._forget()
+            self.forget()
 
     def read(self, running: Sequence[Request], computed: Ints, shared: Ints | None) -> Requests:
         """The numbers of those that run, in order.
@@ -69,7 +69,7 @@ class RunningColumns:
         self._left.clear()
         known = len(self._requests)
         if running[:known] != self._requests:  # decodes were put before prompts, or whatever else
-            self._forget()
+            self.forget()
             known = 0
         self._append(running[known:])
 
@@ -90,7 +90,8 @@ class RunningColumns:
             numbers = [self._number_of(r.request_id) for r in requests]
             self._kept[NUMBER, begin:end] = numbers
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Nobody runs: what ended is not to be held for the next look, which may be hours away."""
         self._requests.clear()
         self._generated.clear()
         self._left.clear()

@@ -247,6 +247,8 @@ class DynamicBatchScheduler(GrammarFaults):
             self._aside.observe(sample.prefill_tokens, sample.duration_s, starts)
         self._last_output_s = now_s
         self._was_busy = bool(self.running)
+        if not self._was_busy:
+            self._reader.columns.forget()
         if prefilled:
             self._note_first_tokens(prefilled)
         if self._lost:

@@ -63,7 +63,7 @@ def blocked(request: Request, loaded: Iterable[str]) -> bool:
     if status == RequestStatus.WAITING or status == RequestStatus.PREEMPTED:
         # Output of before its preemption is still on its way.
         stale = getattr(request, "num_stale_output_tokens", 0)
-        return stale > 0 and not request.drop_stale_output
+        return stale > 0 and not getattr(request, "drop_stale_output", False)
     if status == GRAMMAR:
         asked = request.structured_output_request
         grammar = asked and asked._grammar  # the property waits 100 us for one that is not ready

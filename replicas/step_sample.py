@@ -7,6 +7,8 @@ from vllm.v1.core.sched.output import SchedulerOutput
 
 from controller.records import StepSample
 
+FEW = 8  # prompts of earlier steps: of more, each request is looked at
+
 
 def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, list[str]]:
     """The step's sample, and the ids of its requests that were in prefill.
@@ -35,7 +37,9 @@ def _prefills_of_known(done: SchedulerOutput, new_tokens: int) -> list[tuple[str
     if done.total_num_scheduled_tokens - new_tokens == count and 0 not in cached.num_output_tokens:
         return []  # one token each and no prompt: the usual step, without a loop over requests
     drafts = done.scheduled_spec_decode_tokens
-    if drafts:
+    several = {req_id for req_id, tokens in given.items() if tokens > 1}
+    several.difference_update(new.req_id for new in done.scheduled_new_reqs)
+    if drafts or len(several) > FEW:
         return [
             (req_id, given[req_id], computed)
             for req_id, computed, output in zip(
@@ -45,8 +49,6 @@ def _prefills_of_known(done: SchedulerOutput, new_tokens: int) -> list[tuple[str
         ]
     # Few among hundreds: looked for by what each has, and not each looked at.
     outputs = cached.num_output_tokens
-    several = {req_id for req_id, tokens in given.items() if tokens > 1}
-    several.difference_update(new.req_id for new in done.scheduled_new_reqs)
     places = {cached.req_ids.index(req_id) for req_id in several}
     places.update(_places_of(0, outputs))
     return [

@@ -18,6 +18,7 @@ EVERY_S = 5.0  # between two forecasts whose errors are looked at
 # an hour that is not provided for, nor is what came seldom besides.
 RARE, RISE_S = 0.02, 30.0
 NEAR_NOTHING = 0.1  # replicas: below, a ratio of two loads says little
+NOTHING = 0.03  # ... and below this, nothing: a probe now and then
 # Ratios that are taken to have been seen in the hour before the first.
 BEFORE, BEFORE_N = (0.8, 0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.2), 48
 CHOOSE_S = 30.0  # between two looks at which base is best
@@ -51,10 +52,10 @@ class Base:
     def learn(self, now_s: float, came: float, base: float) -> None:
         """Count what came where it was forecast; what is too old is forgotten.
 
-        Where nothing came for all of the base's time the first request was not to be foreseen, and
-        how many times as much as nothing came says nothing of the next rise.
+        Where nothing to speak of came for all of the base's time (``NOTHING``), how
+        many times as much came after it says nothing of the next rise.
         """
-        if base > 0:
+        if base >= NOTHING:
             self._known.append((now_s, (came + NEAR_NOTHING) / (base + NEAR_NOTHING), base))
         while self._known and self._known[0][0] < now_s - MEMORY_S:
             self._known.popleft()

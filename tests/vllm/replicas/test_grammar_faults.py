@@ -10,7 +10,7 @@ from vllm.outputs import CompletionOutput
 from vllm.sampling_params import StructuredOutputsParams
 
 from replicas.emulator import EmulatedExecutor
-from replicas.grammar_faults import FAULT
+from replicas.grammar_faults import FAULT, GrammarFaults
 from tests.vllm.engines import engine
 from tests.vllm.harness import batching
 
@@ -65,11 +65,27 @@ def test_a_grammar_that_cannot_be_kept_to_is_told_from_a_failure_of_the_engine(
     assert ended(llm, WORDS).finish_reason == "stop"
 
 
+def test_a_reason_that_cannot_be_found_ends_no_engine(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(scheduler: GrammarFaults, request: Any) -> str:
+        raise RuntimeError("GrammarMatcher has terminated")
+
+    monkeypatch.setattr(GrammarFaults, "_rejected", fails)
+    output = ended(llm, WORDS, allowed_token_ids=[5, 6])
+    assert (output.finish_reason, output.stop_reason) == ("error", None)
+    assert ended(llm, WORDS).finish_reason == "stop"
+
+
 class Careless(EmulatedExecutor):
     """Draws any token, whatever a grammar allows."""
 
     def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
         return super().sample_tokens(None, non_block)
+
+
+# With these the grammar has tokens left, too.
+OWN: list[dict[str, Any]] = [{}, {"min_tokens": 1}, {"bad_words": ["river"]}]
 
 
 def test_an_engine_that_does_not_keep_to_a_grammar_has_failed_itself(tiny_llama: Path) -> None:
@@ -78,5 +94,5 @@ def test_an_engine_that_does_not_keep_to_a_grammar_has_failed_itself(tiny_llama:
     with engine(
         tiny_llama, ours=True, additional_config=settings, distributed_executor_backend=Careless
     ) as llm:
-        output = ended(llm, {"regex": "[0-9]{6}"})
-    assert (output.finish_reason, output.stop_reason) == ("error", None)
+        outputs = [ended(llm, {"regex": "[0-9]{6}"}, **own) for own in OWN]
+    assert [(o.finish_reason, o.stop_reason) for o in outputs] == [("error", None)] * len(OWN)

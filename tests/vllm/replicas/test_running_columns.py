@@ -1,6 +1,9 @@
 """Columns kept over steps say what vLLM's requests say, whatever happened in between."""
 
+import gc
 import inspect
+import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -161,6 +164,18 @@ def test_vllm_changes_what_is_kept_where_the_columns_are_told() -> None:
     assert told.count(".num_prompt_tokens = ") == whole.count(".num_prompt_tokens = ") == 1
     assert ".max_tokens = " not in whole
     assert "_output_token_ids = " not in whole  # one list for as long as the request is here
+
+
+def test_an_engine_that_is_idle_holds_nobody_that_ran(tiny_llama: Path) -> None:
+    rig = Rig(engine_config(tiny_llama, additional_config=batching()))
+    for name in "abc":
+        rig.add(name, prompt=10, output=3)
+    held = [weakref.ref(rig.scheduler.requests[name]) for name in "abc"]
+    rig.step()
+    rig.scheduler._read_batch()  # as a policy does that looks at who runs
+    rig.run()
+    gc.collect()
+    assert [ref() for ref in held] == [None] * 3
 
 
 def test_the_columns_grow_with_the_batch() -> None:

@@ -94,6 +94,12 @@ def schedule(
             ["b"],
             id="drafts beside a request computed again",
         ),
+        pytest.param(
+            schedule({f"r{k}": (2, 10, 0) if k % 2 else (1, 100, 3) for k in range(40)}),
+            StepSample(20, 2000, 40, 20 * (2 * 10 + 2), 0.5),
+            [f"r{k}" for k in range(1, 40, 2)],
+            id="many in prefill",
+        ),
         pytest.param(schedule({}), StepSample(0, 0, 0, 0, 0.5), [], id="nothing"),
     ],
 )

@@ -70,6 +70,12 @@ def test_the_first_requests_after_none_do_not_stand_for_the_rises_to_come() -> N
     assert max(provided[:60]) < 0.7 and max(provided) < 4.5 and max(provided[120:]) < 0.7
 
 
+@pytest.mark.parametrize("lead", [[0.005] * 30, [0.0] * 28 + [0.01] * 2])
+def test_nor_do_those_after_a_probe_now_and_then(lead: list[float]) -> None:
+    provided = watched([*lead] + [0.35] * 30 + [3.5] * 40 + [0.35] * 150, start_s=50.0)
+    assert max(provided) < 4.5 and max(provided[120:]) < 0.7
+
+
 def test_an_hour_without_requests_leaves_the_usual_errors() -> None:
     provided = watched([2.0] * 60 + [0.0] * 500 + [2.0] * 60)
     assert provided[559] < 0.05 and provided[-1] < 2.4
