@@ -102,10 +102,13 @@ ANSWERS = {
 }
 # What Ray itself has settings for, for every Ray process. A request that got no byte of an answer
 # is sent to another replica as long as it fits into the buffer, and headers that are too long reach
-# a replica, which says so.
+# a replica, which says so. Whenever a replica comes or goes Ray starts HAProxy anew, and ends the
+# process before it after so many seconds, with the answers that still stream there: 120 by Ray's
+# own, half an hour here. One without an open answer ends at once.
 ENVIRONMENT = {
     "RAY_SERVE_HAPROXY_RETRY_ON": "conn-failure empty-response",
     "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(96 * 1024),
+    "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "1800",
 }
 
 

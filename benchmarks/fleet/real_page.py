@@ -28,12 +28,13 @@ from benchmarks.replay.plots import figure, save
 from benchmarks.report.document import PAGES, markdown_table
 from benchmarks.report.rows import Row, Section, exactly, shown
 from benchmarks.workloads.lengths import Floats
+from serve_app.haproxy import ENVIRONMENT
 
 WITHIN = 0.10
 PLOT = "elastic-real.png"
 WINDOW_S = 10.0  # of the plot's rates and shares
 SHIFTS_S = (-3.0, -1.0, 0.0, 1.0, 2.0, 3.0, 5.0, 8.0)
-HARD_STOP_S = 120.0  # RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S, as Ray ships it
+HARD_STOP_S = float(ENVIRONMENT["RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S"])
 CUT = (
     "late by more than a minute when they were cut: Ray starts HAProxy anew when replicas come and"
     f" ends the one before it {HARD_STOP_S:g} s later, with what is still under way there"

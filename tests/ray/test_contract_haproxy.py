@@ -6,6 +6,9 @@ that answer, die or are not there.
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from serve_app.haproxy import (
 from serve_app.haproxy_watch import AGAIN_PID, PID
 from tests.ray.conftest import free_ports
 
+HARD_STOP = "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S"
 BUFSIZE = int(ENVIRONMENT["RAY_SERVE_HAPROXY_TUNE_BUFSIZE"])
 COMPLETION = b'{"id": "c", "object": "text_completion", "created": 0, "model": "m", "choices": []}'
 CHUNK = b'data: {"choices": [{"index": 0, "text": "a"}]}\n\n'
@@ -156,6 +160,7 @@ def _api(
         nbthread=1,
         retry_on=ENVIRONMENT["RAY_SERVE_HAPROXY_RETRY_ON"],
         bufsize=BUFSIZE,
+        hard_stop_after_s=int(ENVIRONMENT[HARD_STOP]),
     )
     backend = haproxy.BackendConfig(
         name="http-app",
@@ -167,6 +172,18 @@ def _api(
     api = haproxy.HAProxyApi(config, {}, config_file_path=str(folder / "haproxy.cfg"))
     api.set_backend_configs({backend.name: backend})
     return api
+
+
+def test_ray_takes_how_long_answers_outlast_a_reload_and_keeps_ports_as_long() -> None:
+    code = (
+        "from ray.serve._private import constants, haproxy;"
+        " print(haproxy.RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S, constants.RAY_SERVE_PORT_QUARANTINE_S)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | ENVIRONMENT, capture_output=True, text=True
+    )
+    assert said.stdout.split() == ["1800", "1830.0"], said.stderr
+    assert "hard-stop-after {{ config.hard_stop_after_s }}s" in haproxy.HAPROXY_CONFIG_TEMPLATE
 
 
 def test_what_is_changed_stands_in_what_ray_writes() -> None:
