@@ -97,7 +97,7 @@ class Fleet:
         for process in psutil.Process(self._cluster.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 # Ray and vLLM write what a process is into its title.
-                words = [Path(word).name for word in process.cmdline()[:3]]
+                words = [Path(w).name for w in process.cmdline()[:3] if not w.startswith("-")]
                 title = " ".join(filter(None, words)) or process.name()
                 found[f"{title} {process.pid}"] = process.memory_info().rss / 1e6
         return found
