@@ -38,7 +38,8 @@ def fleet() -> dict[str, Any]:
 
 
 def known_to_ray_serve() -> bool:
-    return any(model["wanted"] for model in fleet().get("models", []))
+    models = fleet().get("models", [])
+    return any(model["wanted"] and model["replicas"] for model in models)
 
 
 async def test_it_shows_what_the_controller_and_ray_serve_know() -> None:
