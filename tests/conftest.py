@@ -1,10 +1,31 @@
-"""What this machine cannot run is left out, and said at the end of the run."""
+"""What this machine cannot run is left out, and said at the end; how many examples are drawn.
 
+``HYPOTHESIS_PROFILE`` is ``default``, ``thorough``, ``ci`` or ``mutants``. In CI every run draws
+the same examples, so that it fails for what a commit changed and not for a fault that has been
+there all along. Those are looked for by hand: ``make test-thorough``.
+"""
+
+import os
 import shutil
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.browser.chromium import executable
+
+EXAMPLES = {"default": 300, "thorough": 3000, "ci": 300, "mutants": 10}
+ALWAYS_THE_SAME = ("ci", "mutants")  # a mutant would else be killed now and then
+
+for name, max_examples in EXAMPLES.items():
+    # No bound on wall-clock time: the machine may be busy with other things.
+    settings.register_profile(
+        name,
+        deadline=None,
+        max_examples=max_examples,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=name in ALWAYS_THE_SAME,
+    )
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 NEEDS = {
     "browser": ("Chromium", lambda: executable() is not None, "apt-get install chromium"),

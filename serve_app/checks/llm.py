@@ -29,7 +29,7 @@ PARSERS: dict[str, Callable[[dict[str, Any], str], Any]] = {
     "router": lambda entry, at: parse_router(entry.get("router"), f"{at}.router"),
 }
 # Blocks whose contents are taken apart here and by the app builder.
-TAKEN_APART = ("model_loading_config", "engine_kwargs", "deployment_config")
+TAKEN_APART = ("model_loading_config", "engine_kwargs", "deployment_config", "runtime_env")
 INNER = (("engine_kwargs", "additional_config"), ("deployment_config", "autoscaling_config"))
 LOGGING = ("enable_log_requests", "enable_log_outputs")
 DEBUG_ANSWERS = "VLLM_DEBUG_LOG_API_SERVER_RESPONSE"
@@ -137,9 +137,9 @@ def _unused(entry: dict[str, Any], where: str, target: Target) -> list[str]:
 
 def _logged_prompts(entry: dict[str, Any], where: str) -> list[str]:
     engine = entry.get("engine_kwargs") or {}
-    variables = (entry.get("runtime_env") or {}).get("env_vars") or {}
+    variables = entry.get("runtime_env", {}).get("env_vars")
     keys = [f"engine_kwargs.{key}" for key in LOGGING if engine.get(key)]
-    if DEBUG_ANSWERS in variables:
+    if isinstance(variables, dict) and DEBUG_ANSWERS in variables:
         keys.append(f"runtime_env.env_vars.{DEBUG_ANSWERS}")
     return [
         f"{where}.{key}: what clients ask or are answered is written to the log" for key in keys

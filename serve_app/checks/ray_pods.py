@@ -47,10 +47,15 @@ def ray_containers(
         container, inner = listed[0], join(template, [0])
         if not container.get("image"):
             findings.add([f"{inner}.image: required key is missing"])
-        pairs = [item for item in container.get("env") or [] if isinstance(item, dict)]
-        env = {str(item.get("name")): item.get("value") for item in pairs}
-        found.append(RayContainer(inner, env, bool(container.get("envFrom"))))
+        found.append(RayContainer(inner, _env(container), bool(container.get("envFrom"))))
     return found
+
+
+def _env(container: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by name; what is no list of mappings is named by the check of the schema."""
+    listed = container.get("env")
+    pairs = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    return {str(item.get("name")): item.get("value") for item in pairs}
 
 
 def check_switches(containers: list[RayContainer], findings: Findings) -> None:

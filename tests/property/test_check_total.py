@@ -31,6 +31,7 @@ ABSENT = [
         ("callback_config",),
         ("placement_group_config",),
         ("runtime_env",),
+        ("runtime_env", "env_vars"),
         *((block,) for block in BLOCKS),
     )
 ] + [

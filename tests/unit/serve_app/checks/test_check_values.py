@@ -109,6 +109,12 @@ VALUES = [
         f"{ENGINE}.additional_config.brimful: is made from the batching block; leave it out",
     ),
     ((*ENTRY, "engine_kwargs"), [], f"{ENGINE}: must be a mapping, got []"),
+    ((*ENTRY, "runtime_env"), True, f"{PLACE}.runtime_env: must be a mapping, got True"),
+    (
+        (*ENTRY, "runtime_env"),
+        {"env_vars": True},
+        refused(f"{PLACE}.runtime_env.env_vars", True, "it must be a mapping"),
+    ),
     (
         (*ENTRY, "server_cls"),
         "my:Server",

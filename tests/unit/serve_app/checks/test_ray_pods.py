@@ -78,3 +78,10 @@ def test_a_card_that_the_autoscaler_cannot_know_is_noted(check, service):
     assert note.startswith(f"{SERVE_PLACE}: accelerator_type 'H100' needs workers that offer")
     offering = {"resources": '"{\\"accelerator_type:H100\\": 1}"'}
     assert check(put(typed, (*WORKERS, "rayStartParams"), offering)).notes == []
+
+
+@pytest.mark.parametrize("env", [True, "RAY", 3])
+def test_an_env_that_is_no_list_is_named(check, service, env):
+    found = check(put(service, (*WORKER, "env"), env)).problems
+
+    assert refused(f"{WORKER_PLACE}.env", env, "must be a list") in found
