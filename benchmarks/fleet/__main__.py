@@ -16,11 +16,12 @@ from benchmarks.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
 from benchmarks.fleet.contest import GRIDS, best, tune
 from benchmarks.fleet.course import Course, Result, result
 from benchmarks.fleet.days import CONVERSATION, Day, find_days
-from benchmarks.fleet.kept import Kept, code_of, digest, imported_by
+from benchmarks.fleet.kept import Kept, code_of
 from benchmarks.fleet.page import OURS_SPEC, best_rival, elastic_page
 from benchmarks.fleet.plots import plot
 from benchmarks.fleet.policies import ORACLE, OURS
 from benchmarks.fleet.simulate import Ground
+from benchmarks.report.code import digest, imported_by
 from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.workers import FIRST_SEED
 from benchmarks.workloads.catalog import load_workload

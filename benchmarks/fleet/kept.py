@@ -5,10 +5,7 @@ shipped days, lengths and step times, and of the release of Ray, whose autoscali
 is installed. Ours depends on ``serve_app``; a rival and the oracle do not.
 """
 
-import ast
-import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
@@ -16,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.fleet.course import Result
 from benchmarks.fleet.policies import OURS
-from benchmarks.report.document import ROOT
+from benchmarks.report.code import digest, imported_by
 from configs import shipped
 
 RUN = "benchmarks.fleet.course"
@@ -34,42 +31,6 @@ def code_of(policy: str) -> str:
         modules = imported_by([RUN], without=NOT_OF_RIVALS)
     data = [path for name in DATA for path in sorted(shipped(name).iterdir())]
     return digest([*modules, *data], version("ray"))
-
-
-def imported_by(names: Iterable[str], without: str | None = None, root: Path = ROOT) -> list[Path]:
-    """The files of these modules, and of all below ``root`` that they import, wherever they do.
-
-    Args:
-        without: a package that is left out, with what only it imports.
-    """
-    found: dict[str, Path] = {}
-    asked = list(names)
-    while asked:
-        name = asked.pop()
-        path = _file(name, root)
-        if path is None or name in found or name.partition(".")[0] == without:
-            continue
-        found[name] = path
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                asked += [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                asked += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return sorted(found.values())
-
-
-def _file(name: str, root: Path) -> Path | None:
-    path = root.joinpath(*name.split("."))
-    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
-
-
-def digest(paths: Iterable[Path], more: str = "") -> str:
-    """Eight hex digits of what stands in these files, and of ``more``."""
-    whole = hashlib.sha256(more.encode())
-    for path in paths:
-        whole.update(f"\0{path.name}\0".encode())
-        whole.update(path.read_bytes())
-    return whole.hexdigest()[:8]
 
 
 class Kept:

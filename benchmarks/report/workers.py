@@ -3,13 +3,15 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import TypeVar
 
 from tqdm import tqdm
+
+from benchmarks.report.kept import KeptRuns
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,16 +27,43 @@ class Bench:
     Args:
         seeds: of the figures; each is one draw of requests for all policies.
         small: a run to see that it works; its figures mean nothing.
+        kept: where results are kept, and looked for before anything runs; None: nowhere.
     """
 
     pool: Executor
     seeds: tuple[int, ...]
     small: bool = False
+    kept: KeptRuns | None = None
 
-    def map(self, work: Callable[[T], R], tasks: Sequence[T], what: str) -> list[R]:
-        """The results of all tasks, in order; a bar on stderr."""
-        futures = [self.pool.submit(work, task) for task in tasks]
-        return [f.result() for f in tqdm(futures, desc=what, file=sys.stderr, mininterval=1)]
+    def map(
+        self,
+        work: Callable[[T], R],
+        tasks: Sequence[T],
+        what: str,
+        ours: Callable[[T], bool] = lambda task: True,
+    ) -> list[R]:
+        """The results of all tasks, in order; a bar on stderr.
+
+        Args:
+            ours: whether a task runs a policy of this project, and so stands on its code.
+        """
+        found: dict[int, R] = {}
+        waiting: dict[Future[R], int] = {}
+        for place, task in enumerate(tasks):
+            known = self.kept and self.kept.get(work, task, ours=ours(task))
+            if known:
+                (found[place],) = known
+            else:
+                waiting[self.pool.submit(work, task)] = place
+        bar = tqdm(total=len(tasks), initial=len(found), desc=what, file=sys.stderr, mininterval=1)
+        for future in as_completed(waiting):
+            place = waiting[future]
+            found[place] = future.result()
+            if self.kept:
+                self.kept.add(work, tasks[place], found[place], ours=ours(tasks[place]))
+            bar.update()
+        bar.close()
+        return [found[place] for place in range(len(tasks))]
 
 
 @contextmanager

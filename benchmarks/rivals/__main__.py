@@ -2,7 +2,8 @@
 
 Prints tables, puts its sections into docs/results/rivals.md, and ends with one line of JSON.
 ``--only R1 R4`` takes whole grounds, ``--only R1:azure R4:heavy-tail`` some of their workloads,
-which are printed and not written.
+which are printed and not written. Every replay is kept in ``.cache/rivals.sqlite`` for the code it
+is of, so that a bench that was stopped goes on where it was.
 """
 
 import argparse
@@ -11,6 +12,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+from benchmarks.contests import classes
+from benchmarks.report.document import ROOT
+from benchmarks.report.kept import KeptRuns
 from benchmarks.report.rows import Row, Section, rows_table
 from benchmarks.report.workers import FIRST_SEED, Bench, workers
 from benchmarks.rivals import (
@@ -18,15 +22,15 @@ from benchmarks.rivals import (
     r1_capacity,
     r2_paced,
     r3_classes,
-    r3_engine,
     r4_offline,
     r5_client,
 )
 
+KEPT = ROOT / ".cache" / "rivals.sqlite"
 PARTS: dict[str, tuple[Callable[[Bench, Sequence[str]], Section], tuple[str, ...]]] = {
     "R1": (r1_capacity.run, tuple(c.name for c in r1_capacity.GROUNDS)),
     "R2": (r2_paced.run, tuple(c.name for c in r2_paced.GROUNDS)),
-    "R3": (r3_classes.run, tuple(r3_engine.GROUNDS)),
+    "R3": (r3_classes.run, tuple(classes.GROUNDS)),
     "R4": (r4_offline.run, tuple(c.name for c in r4_offline.GROUNDS)),
     "R5": (r5_client.run, ()),
 }
@@ -52,11 +56,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
+    parser.add_argument("--again", action="store_true", help="forget what was kept")
     args = parser.parse_args()
+    kept = None if args.small else KeptRuns(KEPT, again=args.again)
     seeds = tuple(range(FIRST_SEED, FIRST_SEED + args.seeds))
     rows: list[Row] = []
     with workers(args.workers) as pool:
-        bench = Bench(pool, seeds, args.small)
+        bench = Bench(pool, seeds, args.small, kept)
         for part, names in asked(args.only).items():
             began_s = time.monotonic()
             section = PARTS[part][0](bench, names)

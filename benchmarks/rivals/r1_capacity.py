@@ -10,9 +10,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.contests.catalog import CONTESTS, Contest, on_paper
-from benchmarks.contests.contest import NEAR, STATIC, Draw, Task, tune
-from benchmarks.contests.sweeps import SWEEPS, Point, around, first_points, published
-from benchmarks.contests.tuning import Setting, climb_by
+from benchmarks.contests.contest import NEAR, Task, tune
+from benchmarks.contests.entry import (
+    STEPS,
+    Entry,
+    Tuning,
+    capacity,
+    is_ours,
+    rivals_alone,
+    tune_rival,
+)
+from benchmarks.contests.sweeps import SWEEPS, Point, published
 from benchmarks.report.bootstrap import geometric_mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
@@ -22,58 +30,11 @@ SHARED = "paper-fig3"  # whose contests one setting of each rival is to serve as
 LONG = on_paper("long-prompts", "long-prompts:257,447", 0.1)
 REASONING = on_paper("reasoning", "reasoning:257,3000,1.3", 0.1)
 GROUNDS = (*CONTESTS, LONG, REASONING)
-STEPS = (0.12,)  # of a rival's search: as coarse as the first round of the static engine's
 ADAPTIVE = "adaptive"
 TUNED, ONE = (
     0.99,
     1.05,
 )  # what `adaptive` is to have over the best tuned rival, and over one for all
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A policy on one draw of a contest.
-
-    Args:
-        near: where its capacity probably is, share of the fluid limit.
-    """
-
-    contest: Contest
-    seed: int
-    small: bool
-    spec: str
-    near: float
-
-
-def capacity(entry: Entry) -> float:
-    """Requests/s; the lowest rate of a search where none holds, so that a ratio is finite."""
-    draw = Draw(Task(entry.contest, entry.seed, entry.small))
-    race = draw.race(entry.near)
-    race.enter(entry.spec)
-    return max(race.per_s, draw.course.fluid_limit_per_s / 64)
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """A rival to be tuned on a pilot's draw.
-
-    Args:
-        static: the best static setting there.
-    """
-
-    task: Task
-    rival: str
-    static: Setting
-
-
-def tune_rival(tuning: Tuning) -> Point:
-    """The best setting of a rival, from its published constants and the static engine's limits."""
-    draw = Draw(tuning.task)
-    race = draw.race(NEAR[STATIC])
-    first = first_points(tuning.rival, tuning.static, draw.profile)
-    if tuning.task.small:
-        return climb_by(around, lambda p: race.enter(p.spec), first[:1], ())
-    return climb_by(around, lambda p: race.enter(p.spec), first, STEPS)
 
 
 Key = tuple[str, str]  # contest and spec
@@ -135,13 +96,13 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
 
 def _tune(bench: Bench, raced: Raced) -> None:
     pilots = [Task(c, small=bench.small) for c in raced.contests]
-    statics = bench.map(tune, pilots, "R1 static")
+    statics = bench.map(tune, pilots, "R1 static", rivals_alone)
     tunings = [
         Tuning(task, rival, static)
         for task, static in zip(pilots, statics, strict=True)
         for rival in raced.rivals
     ]
-    found = bench.map(tune_rival, tunings, "R1 rivals")
+    found = bench.map(tune_rival, tunings, "R1 rivals", rivals_alone)
     for tuning, point in zip(tunings, found, strict=True):
         raced.tuned[tuning.task.contest.name, tuning.rival] = point
 
@@ -161,7 +122,7 @@ def _choose(bench: Bench, raced: Raced) -> None:
         for point in of_rival
         for contest in alike
     ]
-    done = iter(bench.map(capacity, entries, "R1 one for all"))
+    done = iter(bench.map(capacity, entries, "R1 one for all", is_ours))
     for rival, of_rival in points.items():
         means = [float(np.mean(np.log([next(done) for _ in alike]))) for _ in of_rival]
         raced.one[rival] = of_rival[int(np.argmax(means))]
@@ -178,7 +139,8 @@ def _race(bench: Bench, raced: Raced) -> None:
             for spec in dict.fromkeys(specs)
             for seed in bench.seeds
         ]
-    for entry, per_s in zip(entries, bench.map(capacity, entries, "R1 capacities"), strict=True):
+    done = bench.map(capacity, entries, "R1 capacities", is_ours)
+    for entry, per_s in zip(entries, done, strict=True):
         raced.per_s.setdefault((entry.contest.name, entry.spec), []).append(per_s)
 
 

@@ -8,11 +8,7 @@ do not help each other here, so one of them is replayed.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchmarks.report.bootstrap import geometric_mean, mean
-from benchmarks.report.document import markdown_table
-from benchmarks.report.rows import Row, Section, shown
-from benchmarks.report.workers import PILOT_SEED, Bench
-from benchmarks.rivals.r3_engine import (
+from benchmarks.contests.classes import (
     CLASSES,
     GROUNDS,
     ONE_SLA,
@@ -22,8 +18,13 @@ from benchmarks.rivals.r3_engine import (
     Found,
     Task,
     course_of,
+    is_ours,
     measure,
 )
+from benchmarks.report.bootstrap import geometric_mean, mean
+from benchmarks.report.document import markdown_table
+from benchmarks.report.rows import Row, Section, shown
+from benchmarks.report.workers import PILOT_SEED, Bench
 
 LOADS = (0.7, 0.85, 1.0, 1.15, 1.3)  # of the fluid limit at the strictest time between tokens
 OVER_FLEETS, OVER_QOSERVE, TOP_ATTAINS = 1.2, 1.05, 0.99
@@ -46,7 +47,7 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
     grounds = grounds[:1] if bench.small and not names else grounds
     settings = SETTINGS[:2] if bench.small else SETTINGS
     pilots = [Task(g, PILOT_SEED, bench.small, spec) for g in grounds for spec in settings]
-    of = dict(zip(pilots, bench.map(measure, pilots, "R3 qoserve"), strict=True))
+    of = dict(zip(pilots, bench.map(measure, pilots, "R3 qoserve", is_ours), strict=True))
     tuned = {
         g: max(settings, key=lambda s: of[Task(g, PILOT_SEED, bench.small, s)].per_s)
         for g in grounds
@@ -72,7 +73,7 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
         for load in loads
         for seed in bench.seeds
     ]
-    found = dict(zip(tasks, bench.map(measure, tasks, "R3"), strict=True))
+    found = dict(zip(tasks, bench.map(measure, tasks, "R3", is_ours), strict=True))
     result = Result(grounds, bench, tuned, loads, found)
     return Section(
         "R3",

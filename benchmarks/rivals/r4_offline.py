@@ -6,21 +6,22 @@ the pilot's requests, from a grid of the constants that matter without an SLA.
 
 from collections.abc import Sequence
 
-from benchmarks.contests.sweeps import OFFLINE, offline_points
-from benchmarks.report.bootstrap import geometric_mean
-from benchmarks.report.document import markdown_table
-from benchmarks.report.rows import Row, Section, shown
-from benchmarks.report.workers import PILOT_SEED, Bench
-from benchmarks.results.g1_g2_memory import (
+from benchmarks.contests.offline import (
     CASES,
     PILOT_REQUESTS,
     PROFILE,
     Case,
     Found,
     Task,
+    is_ours,
     offline,
     seeds_of,
 )
+from benchmarks.contests.sweeps import OFFLINE, offline_points
+from benchmarks.report.bootstrap import geometric_mean
+from benchmarks.report.document import markdown_table
+from benchmarks.report.rows import Row, Section, shown
+from benchmarks.report.workers import PILOT_SEED, Bench
 
 REASONING = Case("reasoning", 150_000, ("reasoning:257,3000,1.3",), 500)
 GROUNDS = (*CASES, REASONING)
@@ -40,13 +41,7 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
     rivals = tuple(OFFLINE)[:3] if bench.small else tuple(OFFLINE)
     counts = [min(case.requests, 60) if bench.small else case.requests for case in cases]
     tuned = _tune(bench, cases, counts, rivals)
-    tasks = [
-        Task(case, seed, tuple(dict.fromkeys((ADAPTIVE, LIVE, *rivals, *of_case.values()))), n)
-        for case, n, of_case in zip(cases, counts, tuned, strict=True)
-        for seed in seeds_of(case, n, bench.seeds)
-    ]
-    done = bench.map(offline, tasks, "R4 replays")
-    by_case = [[f for t, f in zip(tasks, done, strict=True) if t.case is case] for case in cases]
+    by_case = _replays(bench, cases, counts, rivals, tuned)
     return Section(
         "R4",
         "offline throughput where KV memory is tight, against named rivals",
@@ -72,7 +67,7 @@ def _tune(
         for rival in rivals
         for point in offline_points(rival)[: 2 if bench.small else None]
     ]
-    found = bench.map(offline, tasks, "R4 sweep")
+    found = bench.map(offline, tasks, "R4 sweep", is_ours)
     tuned = []
     for case in cases:
         best: dict[str, tuple[float, str]] = {}
@@ -83,6 +78,26 @@ def _tune(
                 best[rival] = max(best.get(rival, (0.0, "")), mark)
         tuned.append({rival: spec for rival, (_, spec) in best.items()})
     return tuned
+
+
+def _replays(
+    bench: Bench,
+    cases: Sequence[Case],
+    counts: Sequence[int],
+    rivals: Sequence[str],
+    tuned: Sequence[dict[str, str]],
+) -> list[list[Found]]:
+    """Every policy, a rival with its published and its tuned constants: by case and seed."""
+    tasks = [
+        Task(case, seed, (spec,), n)
+        for case, n, of_case in zip(cases, counts, tuned, strict=True)
+        for seed in seeds_of(case, n, bench.seeds)
+        for spec in dict.fromkeys((ADAPTIVE, LIVE, *rivals, *of_case.values()))
+    ]
+    found: dict[tuple[str, int], Found] = {}
+    for task, one in zip(tasks, bench.map(offline, tasks, "R4 replays", is_ours), strict=True):
+        found.setdefault((task.case.name, task.seed), {}).update(one)
+    return [[f for (name, _), f in found.items() if name == case.name] for case in cases]
 
 
 def _rows(cases: Sequence[Case], by_case: Sequence[list[Found]]) -> list[Row]:

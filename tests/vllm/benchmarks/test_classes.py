@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.contests.classes import CLASSES, ONE_SLA, OURS, QOSERVE, Found, Task
 from benchmarks.replay.by_class import Attained, attained, spread_over
 from benchmarks.replay.engine import Ground, replay
 from benchmarks.report.workers import Bench
 from benchmarks.rivals.r3_classes import Result, rows_of
-from benchmarks.rivals.r3_engine import CLASSES, ONE_SLA, OURS, QOSERVE, Found, Task
 from benchmarks.virtual.plan import engine_of, parse_policy
 from benchmarks.workloads.catalog import load_workload
 from benchmarks.workloads.traffic import draw_traffic

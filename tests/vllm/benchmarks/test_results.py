@@ -4,11 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from benchmarks.contests.offline import CASES, draw, seeds_of
 from benchmarks.contests.race import highest
 from benchmarks.report.workers import Bench
 from benchmarks.results import g1_g2_memory as results_memory
 from benchmarks.results import g8_g9_control as results_control
-from benchmarks.results.g1_g2_memory import CASES
 from benchmarks.virtual.bare_engine import BareEngine
 from controller.config import parse_batching
 from replicas.profile import StepNoise
@@ -31,7 +31,7 @@ def test_memory_part_runs_and_holds_adaptive_against_the_best_of_five() -> None:
 
 
 def test_a_case_without_randomness_counts_once() -> None:
-    seeds = {case.name: results_memory.seeds_of(case, 40, (11, 12, 13)) for case in CASES}
+    seeds = {case.name: seeds_of(case, 40, (11, 12, 13)) for case in CASES}
     alone = [name for name, found in seeds.items() if found == (11,)]
     assert alone == ["fixed-64-300-6k", "fixed-191-382-exact"]
     # Fixed lengths, but each client allows something else.
@@ -40,7 +40,7 @@ def test_a_case_without_randomness_counts_once() -> None:
 
 def test_no_case_but_the_one_named_so_tells_the_output_length() -> None:
     for case in CASES:
-        drawn = results_memory.draw(case, 40, 11)
+        drawn = draw(case, 40, 11)
         told = all(r.max_tokens == r.output_tokens for r in drawn)
         assert told == case.name.endswith("exact")
 

@@ -4,12 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from benchmarks.contests.entry import Entry, capacity
 from benchmarks.contests.sweeps import Point, first_points
 from benchmarks.contests.tuning import Setting
 from benchmarks.report.workers import Bench
 from benchmarks.rivals import r4_offline
 from benchmarks.rivals.__main__ import asked
-from benchmarks.rivals.r1_capacity import GROUNDS, Entry, Raced, capacity, rows_of
+from benchmarks.rivals.r1_capacity import GROUNDS, Raced, rows_of
 from replicas.profile_file import load_profile
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks.fleet import kept as module
 from benchmarks.fleet.course import Result
-from benchmarks.fleet.kept import Kept, code_of, digest, imported_by
+from benchmarks.fleet.kept import Kept, code_of
+from benchmarks.report.code import imported_by
 from benchmarks.report.document import ROOT
 
 ONE = Result("step", "ray", "ray:x=1", 0.9, float("inf"), 1.0, None)
@@ -54,18 +55,3 @@ def test_a_run_stands_on_the_fleet_what_it_imports_and_the_policy_it_names() -> 
     assert not any(path.startswith("serve_app/") for path in rivals)
     assert "benchmarks/fleet/page.py" not in ours
     assert code_of("brimful") != code_of("ray") == code_of("oracle")
-
-
-def test_imports_are_followed_wherever_they_stand(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "__init__.py").write_text("")
-    (tmp_path / "a" / "b.py").write_text("def f():\n    from a import c\n")
-    (tmp_path / "a" / "c.py").write_text("import a.b, os\n")
-    (tmp_path / "a" / "d.py").write_text("")
-    found = imported_by(["a.b"], root=tmp_path)
-    assert [path.name for path in found] == ["__init__.py", "b.py", "c.py"]
-    before = digest(found)
-    (tmp_path / "a" / "d.py").write_text("x = 1\n")
-    assert digest(found) == before
-    (tmp_path / "a" / "c.py").write_text("import a.b\n")
-    assert digest(found) != before != digest(found, "another release")

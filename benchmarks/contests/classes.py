@@ -1,4 +1,4 @@
-"""R3's engines: the capacity of a policy with three classes, or with one of them alone."""
+"""Three classes in one engine, or one of them alone: the capacity of a policy."""
 
 import math
 from collections.abc import Sequence
@@ -52,6 +52,11 @@ class Task:
     spec: str
     only: str | None = None
     load: float | None = None
+
+
+def is_ours(task: Task) -> bool:
+    """Whether the policy is one of this project."""
+    return task.spec in (OURS, ONE_SLA)
 
 
 @dataclass(frozen=True, slots=True)
