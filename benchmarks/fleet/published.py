@@ -6,6 +6,7 @@ what it is made of. Beside them stand the numbers that vLLM exports itself, for 
 those.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -74,34 +75,43 @@ class Publisher:
     ) -> dict[str, float]:
         if self._reads is not None and not self._reads:
             return {}
-        fleet, engine = self._fleet, self._engine
-        rate = self._rate(name, int(fleet.arrivals[slot]), now_s)
-        backlog = float(fleet.backlog[slot].sum() + fleet.prompt_left[slot])
+        fleet = self._fleet
+        stats = self._recent | {
+            "arrival_rate_per_s": self._rate(name, int(fleet.arrivals[slot]), now_s),
+            "kv_used_frac": float(fleet.held[slot]) / self._engine.kv_tokens,
+            "decoding": float(fleet.decodes[slot]),
+            "prompt_backlog_tokens": float(fleet.backlog[slot].sum() + fleet.prompt_left[slot]),
+        }
+        if self._reads is None or not self._reads <= stats.keys():
+            stats |= self._own(slot, running, waiting, stats)
+        if self._reads is None:
+            return stats
+        return {key: value for key, value in stats.items() if key in self._reads}
+
+    def _own(
+        self, slot: int, running: int, waiting: int, known: Mapping[str, float]
+    ) -> dict[str, float]:
+        """What the replicas of this project publish."""
+        fleet = self._fleet
+        decoding = int(fleet.decodes[slot])
         report = replace(
             self._template,
             running=running,
             waiting=waiting,
-            decoding=int(fleet.decodes[slot]),
-            prefilling=running + waiting - int(fleet.decodes[slot]),
+            decoding=decoding,
+            prefilling=running + waiting - decoding,
             kv_used_tokens=int(fleet.held[slot]),
             arrivals=int(fleet.arrivals[slot]),
-            arrival_rate_per_s=rate,
-            prompt_backlog_tokens=int(backlog),
+            arrival_rate_per_s=known["arrival_rate_per_s"],
+            prompt_backlog_tokens=int(known["prompt_backlog_tokens"]),
             ttft=LogHistogram((int(fleet.firsts[slot]), *NO_MORE)),
             late_ttft=int(fleet.lates[slot]),
         )
-        stats = autoscaling_stats(
+        return autoscaling_stats(
             report,
-            most_ongoing=engine.max_ongoing,
+            most_ongoing=self._engine.max_ongoing,
             counts_late=self._sla.ttft_ms is not None,
         )
-        stats |= self._recent
-        stats["kv_used_frac"] = float(fleet.held[slot]) / engine.kv_tokens
-        stats["decoding"] = float(report.decoding)
-        stats["prompt_backlog_tokens"] = backlog
-        if self._reads is None:
-            return stats
-        return {key: value for key, value in stats.items() if key in self._reads}
 
     def _rate(self, name: str, arrivals: int, now_s: float) -> float:
         marks = self._arrived.setdefault(name, [])
