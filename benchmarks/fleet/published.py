@@ -28,6 +28,8 @@ RATE_WINDOW_S = 10.0  # arrivals are averaged over this, as the Governor does
 LEARN_EVERY_S = 30.0  # how often lengths are summed up anew
 # Of what ended since the last sample, means over the fleet.
 RECENT = ("prompt_tokens", "output_tokens", "ttft_s", "itl_s")
+# What all replicas publish alike, until lengths are summed up anew.
+ALIKE = ("max_running", "capacity_per_s", "capacity_error_frac", "sla_out_of_reach")
 NO_MORE = (0,) * (BINS - 1)  # how many there are is read of them, not when they came
 
 
@@ -55,6 +57,7 @@ class Publisher:
         self._lengths = LengthMoments()
         self._template = _template(engine)
         self._recent = dict.fromkeys(RECENT, 0.0)
+        self._alike: dict[str, float] = {}
 
     def sample(self, names: dict[int, str], now_s: float) -> dict[str, dict[str, float]]:
         """What each of these slots says now, by its name."""
@@ -76,7 +79,10 @@ class Publisher:
         if self._reads is not None and not self._reads:
             return {}
         fleet = self._fleet
-        stats = self._recent | {
+        stats = self._alike | {
+            **self._recent,
+            "running": float(running),
+            "waiting": float(waiting),
             "arrival_rate_per_s": self._rate(name, int(fleet.arrivals[slot]), now_s),
             "kv_used_frac": float(fleet.held[slot]) / self._engine.kv_tokens,
             "decoding": float(fleet.decodes[slot]),
@@ -145,6 +151,8 @@ class Publisher:
         last = fleet.done[max(done - ready * REQUESTS_KEPT, 0) : done]
         self._lengths = moments(fleet.input[last], fleet.output[last])
         self._template = self._limits()
+        stats = autoscaling_stats(self._template, most_ongoing=self._engine.max_ongoing)
+        self._alike = {name: stats[name] for name in ALIKE if name in stats}
 
     def _limits(self) -> ReplicaReport:
         """A report with cap, capacity and reach as the controller decides them for `adaptive`."""

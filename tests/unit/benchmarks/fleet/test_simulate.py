@@ -114,3 +114,20 @@ def test_a_policy_gets_no_more_than_it_reads() -> None:
     fleet, engine = standing(asked, 1)
     publisher = Publisher(fleet, engine, SLA, GROUND.model(asked, engine), reads=("waiting",))
     assert publisher.sample({0: "a"}, 5.0)["a"].keys() == {"waiting", ONGOING}
+
+
+def test_what_a_policy_reads_is_the_same_as_of_one_that_reads_all() -> None:
+    asked = steadily(5.0, 60.0, 200, 20)
+    fleet, engine = standing(asked, 2)
+    from benchmarks.fleet import fluid
+
+    fluid.run_until(fleet, engine, 50.0)
+
+    def sample(reads: tuple[str, ...] | None) -> dict[str, float]:
+        publisher = Publisher(fleet, engine, SLA, GROUND.model(asked, engine), reads)
+        publisher.sample({0: "a", 1: "b"}, 45.0)
+        return publisher.sample({0: "a", 1: "b"}, 50.0)["b"]
+
+    everything = sample(None)
+    for name in everything.keys() - {ONGOING}:
+        assert sample((name,))[name] == everything[name], name
