@@ -202,7 +202,7 @@ def test_with_keys_a_user_signs_in_and_stays_so(browser: Page, tmp_path: Path) -
     with served(console_app(Watch(Fleet(BatchController()).read), keys), "/console") as url:
         browser.open(url)
         browser.until("document.title === 'Brimful: sign in'")
-        assert browser.run("document.activeElement.id") == "key"
+        browser.until("document.activeElement.id === 'key'")
         browser.call("Input.insertText", text=KEY)
         browser.press(*ENTER)
         browser.until("document.querySelectorAll('#rows tr').length === 4")
