@@ -1,6 +1,7 @@
 """JSON files that people write: what is wrong is said with the file, the line and the field."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +26,8 @@ def read_text(path: Path) -> str:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: byte {error.start} is not UTF-8 text"]) from None
+    except ValueError:
+        raise ConfigError([f"{str(path)!a}: cannot be read: no file can have this name"]) from None
 
 
 def read_json(path: Path, model: type[M]) -> M:
@@ -80,12 +83,17 @@ def load_json(text: str, file: str, first_line: int) -> Any:
         raise ConfigError([f"{file}:{first_line}: nested too deeply to be read"]) from None
 
 
+def _is_file(name: str) -> bool:
+    """Also of a name that no file can have."""
+    return os.path.isfile(name)  # noqa: PTH113 - Path's raises for one that is too long
+
+
 def split_spec(spec: str) -> tuple[Path | None, str | None]:
     """``FILE[:NAME]`` taken apart; no path where nothing of it looks like a file."""
-    if Path(spec).is_file():
+    if _is_file(spec):
         return Path(spec), None
     file, colon, name = spec.rpartition(":")
-    if colon and Path(file).is_file():
+    if colon and _is_file(file):
         return Path(file), name
     looks_like_file = spec.endswith((".json", ".jsonl")) or "/" in spec
     return (Path(spec), None) if looks_like_file else (None, None)

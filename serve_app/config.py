@@ -277,6 +277,13 @@ def _model_id(entry: dict[str, Any]) -> str:
     return str(loading.get("model_id", "model") if isinstance(loading, dict) else loading.model_id)
 
 
+def _with_text_keys(value: Any) -> Any:
+    """The same, so that JSON can sort keys of several types."""
+    if isinstance(value, dict):
+        return {str(key): _with_text_keys(inner) for key, inner in value.items()}
+    return [_with_text_keys(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def group_name(entry: dict[str, Any], batching: BatchingConfig, executor: Executor) -> str:
     """Replicas share what they learn where model, accelerator, engine and batching agree.
 
@@ -290,5 +297,6 @@ def group_name(entry: dict[str, Any], batching: BatchingConfig, executor: Execut
         executor,
         batching.model_dump(),
     )
-    digest = hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode()).hexdigest()
+    told = json.dumps(_with_text_keys(same), sort_keys=True, default=str)
+    digest = hashlib.sha256(told.encode()).hexdigest()
     return f"{_model_id(entry)}-{digest[:8]}"

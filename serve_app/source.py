@@ -1,4 +1,8 @@
-"""Read YAML strictly: every syntax error and every key written twice is named with its line."""
+"""Read YAML strictly: what is wrong with a text itself is named with its line.
+
+Syntax errors, keys written twice, keys that are dates, characters that no file can hold, and
+numbers too long to be printed.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +15,8 @@ from controller.validation import join
 from controller.yaml_text import Loader, problem_of
 
 MOST_NODES = 100_000  # a large manifest has some thousand
+MOST_DIGITS = 3000  # Python prints no number of more than 4,300
+DATE, INT = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int"
 MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -26,6 +32,8 @@ def read_documents(path: Path) -> list[Any]:
         raise ConfigError([f"cannot read it: {error.strerror}"]) from None
     except UnicodeDecodeError as error:
         raise ConfigError([f"not UTF-8 text: byte {error.start} is {error.reason}"]) from None
+    except ValueError:
+        raise ConfigError(["cannot read it: no file can have this name"]) from None
     return parse_documents(text)
 
 
@@ -39,7 +47,7 @@ def parse_documents(text: str) -> list[Any]:
         trees = [tree for tree in yaml.compose_all(text, Loader) if tree is not None]
         wrong = [line for tree in trees for line in _loops(tree)]
         # Not of a tree with a loop: there is no end to it.
-        wrong = wrong or [line for tree in trees for line in _repeated_keys(tree, "", set())]
+        wrong = wrong or [line for tree in trees for line in _faults(tree, "", set())]
         if wrong:
             raise ConfigError(wrong)
         documents = [document for document in yaml.load_all(text, Loader) if document is not None]
@@ -81,13 +89,16 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-def _repeated_keys(node: yaml.Node, place: str, seen_nodes: set[int]) -> Iterator[str]:
+def _faults(node: yaml.Node, place: str, seen_nodes: set[int]) -> Iterator[str]:
+    """Keys that are written twice or are dates, and values that nothing could print."""
     if id(node) in seen_nodes:  # an alias
         return
     seen_nodes.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
+    if isinstance(node, yaml.ScalarNode):
+        yield from _unprintable(node, place)
+    elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            yield from _repeated_keys(item, join(place, [index]), seen_nodes)
+            yield from _faults(item, join(place, [index]), seen_nodes)
     elif isinstance(node, yaml.MappingNode):
         first_lines: dict[str, int] = {}
         for key, value in node.value:
@@ -97,4 +108,16 @@ def _repeated_keys(node: yaml.Node, place: str, seen_nodes: set[int]) -> Iterato
             if key.value in first_lines:
                 yield f"line {line}: {inner}: set twice, first on line {first_lines[key.value]}"
             first_lines.setdefault(key.value, line)
-            yield from _repeated_keys(value, inner, seen_nodes)
+            if key.tag == DATE:
+                yield f"line {line}: {inner}: a date is no key; quote it"
+            unprintable = list(_unprintable(key, place or "top level"))
+            yield from unprintable or _faults(value, inner, seen_nodes)
+
+
+def _unprintable(node: yaml.ScalarNode, place: str) -> Iterator[str]:
+    line, text = node.start_mark.line + 1, node.value
+    if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in text):
+        yield f"line {line}: {place}: {text[:40]!a} holds a character that no text may hold"
+    elif node.tag == INT and len(text) > MOST_DIGITS and not text.lstrip("+-").isdigit():
+        # Of a decimal one the loader says so itself.
+        yield f"line {line}: {place}: a number of more than {MOST_DIGITS:,} digits"

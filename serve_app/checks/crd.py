@@ -22,12 +22,16 @@ def _validator() -> Draft202012Validator:
 
 def schema_problems(manifest: dict[str, Any]) -> list[str]:
     """Unknown and missing keys and wrong types, down to the pod templates."""
-    errors = sorted(_validator().iter_errors(manifest), key=lambda error: error.json_path)
+    errors = sorted(_validator().iter_errors(manifest), key=_place)
     return [problem for error in errors for problem in _lines(error)]
 
 
+def _place(error: ValidationError) -> str:
+    return join("", error.absolute_path)
+
+
 def _lines(error: ValidationError) -> list[str]:
-    place = join("", error.absolute_path)
+    place = _place(error)
     value: Any = error.instance
     schema: Any = error.schema
     if error.validator == "additionalProperties":

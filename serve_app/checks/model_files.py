@@ -1,5 +1,6 @@
 """Do the model folders that a configuration names exist?"""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def _missing(source: Any, where: str, wanted: tuple[str, ...] = ()) -> list[str]
     if not isinstance(source, str) or not looks_local(source):
         return []
     path = Path(source)
-    if not path.exists():
+    if not os.path.exists(source):  # noqa: PTH110 - of a name that no file can have this says no
         return [f"{where}: {source!r} is not allowed: no such folder (looked in {path.resolve()})"]
     if path.is_dir() and wanted and not any((path / name).exists() for name in wanted):
         return [f"{where}: {source!r} is not allowed: it holds no {' or '.join(wanted)}"]

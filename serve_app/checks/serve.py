@@ -77,7 +77,8 @@ def _check_application(
     findings: Findings,
 ) -> None:
     before = len(findings.problems)
-    for index, deployment in enumerate(application.get("deployments") or []):
+    deployments = application.get("deployments")
+    for index, deployment in enumerate(deployments if isinstance(deployments, list) else []):
         if isinstance(deployment, dict):
             place = join(where, ["deployments", index])
             findings.add(deployment_problems(deployment, place))

@@ -34,7 +34,9 @@ ABSENT = [
         ("runtime_env", "env_vars"),
         *((block,) for block in BLOCKS),
     )
-] + [
+]
+ABSENT.append((*APP, "deployments"))
+ABSENT += [
     (*SECURITY, *path)
     for path in (
         (),

@@ -117,3 +117,28 @@ def test_an_alias_used_twice_is_fine():
 
 def test_what_is_nested_too_deeply_is_refused():
     assert problems("[" * 5000 + "]" * 5000) == ["nested too deeply to be read"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: {2020-01-01: 1}", "line 1: a.2020-01-01: a date is no key; quote it"),
+        ('a:\n  b: "\\ud800"', "line 2: a.b: '\\ud800' holds a character that no text may hold"),
+        ('a: ["\\0"]', "line 1: a[0]: '\\x00' holds a character that no text may hold"),
+        ('"\\0": 1', "line 1: top level: '\\x00' holds a character that no text may hold"),
+        (f"a: 0x{'f' * 5000}", "line 1: a: a number of more than 3,000 digits"),
+    ],
+)
+def test_what_nothing_could_print_is_refused(text: str, told: str):
+    assert problems(text) == [told]
+
+
+def test_a_number_as_a_key_is_fine():
+    assert parse_documents("a: {1: 2, b: 3}") == [{"a": {1: 2, "b": 3}}]
+
+
+def test_a_name_that_no_file_can_have_is_an_error():
+    with pytest.raises(ConfigError, match="no file can have this name"):
+        read_documents(Path("\0"))
+    with pytest.raises(ConfigError, match="File name too long"):
+        read_documents(Path("z" * 300))

@@ -249,3 +249,22 @@ def test_draft_model_and_tokenizer_folders_are_looked_for(check):
         f"{PLACE}.model_loading_config.tokenizer_source",
         f"{PLACE}.engine_kwargs.speculative_config.model",
     ]
+
+
+@pytest.mark.parametrize("deployments", [5, True, 1.5])
+def test_deployments_that_are_no_list_are_named(check, deployments):
+    (problem,) = check(put(config(), (*APP, "deployments"), deployments)).problems
+    assert problem.startswith("applications[0].deployments: ")
+
+
+def test_keys_of_several_types_are_named(check):
+    data = put(config(), (*ENTRY, "engine_kwargs"), {"hf_overrides": {1: 2, "a": 3}})
+    place = f"{ENGINE}.hf_overrides"
+    assert {line.partition(": ")[0] for line in check(data).problems} == {f"{place}[1]", place}
+
+
+@pytest.mark.parametrize("source", ["/" + "z" * 300, "./" + "z" * 300])
+def test_a_model_whose_name_no_folder_can_have_is_named(check, source):
+    data = put(config(), (*ENTRY, "model_loading_config", "model_source"), source)
+    (problem,) = check(data).problems
+    assert f"{source!r} is not allowed: no such folder" in problem
