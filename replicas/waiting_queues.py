@@ -161,7 +161,7 @@ def step_aside(
     wanted = batching.steps_aside and batching.enforce and (ttft_ms or ttft_of)
     ttft_s = ttft_ms / 1000 if wanted and ttft_ms else math.inf
     if batching.sla.delivery == "paced":
-        ttft_s *= LATE_FRAC  # one that starts any later brings no lead along to lend
+        ttft_s *= LATE_FRAC  # one that starts any later brings little lead along to lend
     if aside is not None:
         scheduler.waiting.restore()
         aside.ttft_s, aside.ttft_of = ttft_s, ttft_of if wanted else None

@@ -3,7 +3,8 @@
 Token i of a request, counted from 0, is due at t0 + i D with t0 = max(arrival + TTFT, first token).
 Its lead is the time by which its last token came before it was due. A step of D + x costs every
 request that decodes x of its lead (x below 0 adds to it), and who has none left is late. The step
-takes half of the least lead, less a margin, or ``steady``, whichever is more.
+takes half of the least lead, less a margin, or, while there are late tokens to give, ``steady``,
+whichever is more.
 
 Whose lead counts: the percentile lets some tokens be late, and a request that has fallen behind is
 late with all that it still has to generate, E[output - a | output > a] tokens at an age of a. So
@@ -14,8 +15,8 @@ behind by more than a short step makes good: it is lost already.
 ``steady`` is the pace at which half of the TTFT lasts a request for its first n tokens,
 TTFT / 2 / n, where only so many of all tokens come after the n-th of their request as the account
 takes in. Without it one request without a lead would hold up all that wait, who then bring no lead
-along either: a queue that once had used up all leads was never served any faster. Where the account
-is in debt it shrinks, where there is plenty it grows.
+along either. Who it makes late is late some hundred steps after, so there is none while the account
+is in debt, or what is late is late for good; and none above it while there is plenty.
 
 Prompts are computed as soon as that allows: what a prompt costs the leads of others is the same
 now and later, and one that waits loses the lead that it could lend itself.
@@ -40,13 +41,11 @@ FIRST_STEPS = 1024  # what it begins with, as if one request had decoded for so 
 # The margin is counted in spreads, the root mean square error of predicted steps, and moved as that
 # for gaps is: by so much of a spread for a step with nothing but late tokens.
 MOVE, FIRST_LEVEL, MOST_LEVEL = 0.2, 3.0, 12.0
-LENT_FRAC = 0.5  # of the TTFT: for leads; the other half is for the wait (``LATE_FRAC``)
-LATE_FRAC = 1 - LENT_FRAC  # who has waited for more of it lets others go first
-# ``steady`` goes up and down with the account: by as much as there is for an income of so many
-# steps, up to twice.
-INCOME_STEPS = 1024
-MOST_STEADY = 2.0
-DECODES_MEMORY = 0.01  # weight of the newest step in the mean of decodes
+LENT_FRAC = 0.5  # of the TTFT: the lead that a steady pace may take
+# Who has waited for more of the TTFT lets others go first. At half, a queue that is served in time
+# has some step aside for nothing; at all of it, one that was too long once brings no leads along.
+LATE_FRAC = 0.75
+DEBT_STEPS = 1024  # an account owes no more than its income of so many steps
 FIRST_SPREAD_FRAC = 0.02  # of D
 SPREAD_MEMORY = 0.02  # weight of the newest error: the last 50 steps
 
@@ -97,8 +96,8 @@ class LateAccount:
     def observe(self, decodes: int, late: int) -> None:
         """A step gave so many tokens, of which so many were late."""
         tokens = self.tokens + self.income * decodes - late - self.tokens / MEMORY_STEPS
-        # At the floor a steady pace pays nothing: a pause of the host owes no more than that.
-        self.tokens = max(tokens, -self.income * INCOME_STEPS * max(decodes, 1))
+        # A pause of the host makes a whole batch late, and owes no more than that.
+        self.tokens = max(tokens, -self.income * DEBT_STEPS * max(decodes, 1))
 
 
 class Pace:
@@ -115,7 +114,6 @@ class Pace:
 
     def __init__(self, itl_s: float, percentile: float, ttft_s: float = 0.0) -> None:
         self._itl_s, self._lent_s = itl_s, LENT_FRAC * ttft_s
-        self._decodes = 1.0
         self.account = LateAccount(percentile)
         self._level, self._variance = FIRST_LEVEL, (FIRST_SPREAD_FRAC * itl_s) ** 2
 
@@ -127,7 +125,6 @@ class Pace:
     def observe(self, decodes: int, late: int, error_s: float) -> None:
         """A step gave so many tokens, so many of them late, and ended ``error_s`` late."""
         self.account.observe(decodes, late)
-        self._decodes += DECODES_MEMORY * (decodes - self._decodes)
         error_s = min(max(error_s, -self._itl_s), self._itl_s)  # no pause of the host
         self._variance += SPREAD_MEMORY * (error_s * error_s - self._variance)
         level = self._level + MOVE * (late / decodes - self.account.income)
@@ -154,9 +151,6 @@ class Pace:
         return least_s if remaining is None else max(least_s, self._steady_s(remaining))
 
     def _steady_s(self, remaining: Remaining) -> float:
-        if not self._lent_s:
+        if not self._lent_s or self.account.tokens <= 0:
             return -math.inf
-        income = self.account.income
-        factor = 1 + self.account.tokens / (income * INCOME_STEPS * self._decodes)
-        first = max(remaining.beyond(income), 1.0)
-        return min(max(factor, 0.0), MOST_STEADY) * self._lent_s / first
+        return self._lent_s / max(remaining.beyond(self.account.income), 1.0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from controller.models.pace import AT_ONCE, INCOME_STEPS, LateAccount, Leads, Pace, Remaining
+from controller.models.pace import AT_ONCE, DEBT_STEPS, LateAccount, Leads, Pace, Remaining
 from controller.models.survival import EDGES, Exposure, Survival, length_bin
 
 D = 0.05
@@ -65,13 +65,17 @@ def test_the_account_takes_in_a_share_of_what_the_percentile_allows_and_pays_for
 def test_half_of_the_ttft_lasts_for_the_tokens_that_are_to_be_in_time() -> None:
     pace = exact(ttft_s=2.0)
     blocked = leads((0.0, 10), (1.0, 10))
-    assert pace.extra_s(blocked, remaining(1e9, first=100)) == pytest.approx(1.0 / 100)
-    pace.account.tokens = 0.07 * 1024 / 2  # the income of 512 steps of the one that decodes
-    assert pace.extra_s(blocked, remaining(1e9, first=100)) == pytest.approx(1.5 / 100)
-    pace.account.tokens = 1e6
-    assert pace.extra_s(blocked, remaining(1e9, first=100)) == pytest.approx(2.0 / 100)
-    pace.account.tokens = -0.07 * 1024
-    assert pace.extra_s(blocked, remaining(1e9, first=100)) == pytest.approx(0.0)
+    for tokens in (1.0, 1e6):
+        pace.account.tokens = tokens
+        assert pace.extra_s(blocked, remaining(1e9, first=100)) == pytest.approx(1.0 / 100)
+
+
+@pytest.mark.parametrize("tokens", [0.0, -1.0, -1e6])
+def test_who_is_in_debt_goes_by_the_least_lead_alone(tokens: float) -> None:
+    pace = exact(ttft_s=2.0)
+    pace.account.tokens = tokens
+    behind = leads((-0.2 * D, 10), (1.0, 10))
+    assert pace.extra_s(behind, remaining(1e9, first=100)) == pytest.approx(-0.2 * D)
 
 
 def test_late_tokens_widen_the_margin_and_their_absence_narrows_it() -> None:
@@ -108,8 +112,8 @@ def test_of_equal_answers_the_last_tenth_of_the_tokens_comes_in_their_last_tenth
     assert found == pytest.approx(900, rel=0.03)
 
 
-def test_a_pause_owes_no_more_than_what_stops_the_steady_pace() -> None:
+def test_a_pause_owes_no_more_than_the_income_of_a_thousand_steps() -> None:
     account = LateAccount(99.0)
     for _ in range(300):
         account.observe(256, 256)
-    assert account.tokens == -account.income * INCOME_STEPS * 256
+    assert account.tokens == -account.income * DEBT_STEPS * 256
