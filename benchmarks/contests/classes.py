@@ -56,7 +56,7 @@ class Task:
 
 def is_ours(task: Task) -> bool:
     """Whether the policy is one of this project."""
-    return task.spec in (OURS, ONE_SLA)
+    return task.spec.startswith(OURS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from benchmarks.contests.tuning import FINE, STEPS, Setting, climb, starts
 from benchmarks.replay.capacity import Course, make_course
 from benchmarks.replay.engine import Ground
 from benchmarks.replay.verdict import Target
-from benchmarks.report.workers import PILOT_SEED
+from benchmarks.report.seeds import PILOT_SEED
 from benchmarks.workloads.catalog import load_workload
 from benchmarks.workloads.requests import length_stats
 from replicas.profile_file import load_profile

@@ -23,7 +23,7 @@ from benchmarks.fleet.policies import ORACLE, OURS
 from benchmarks.fleet.simulate import Ground
 from benchmarks.report.code import digest, imported_by
 from benchmarks.report.document import PAGES, ROOT, write_page
-from benchmarks.report.workers import FIRST_SEED
+from benchmarks.report.seeds import FIRST_SEED
 from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
 from controller.errors import BrimfulError, ConfigError

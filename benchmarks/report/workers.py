@@ -16,9 +16,6 @@ from benchmarks.report.kept import KeptRuns
 T = TypeVar("T")
 R = TypeVar("R")
 
-FIRST_SEED = 101  # 0 to 100 are for development
-PILOT_SEED = 100  # settings of the baselines are chosen on it
-
 
 @dataclass(frozen=True, slots=True)
 class Bench:
@@ -56,13 +53,20 @@ class Bench:
             else:
                 waiting[self.pool.submit(work, task)] = place
         bar = tqdm(total=len(tasks), initial=len(found), desc=what, file=sys.stderr, mininterval=1)
-        for future in as_completed(waiting):
-            place = waiting[future]
-            found[place] = future.result()
-            if self.kept:
-                self.kept.add(work, tasks[place], found[place], ours=ours(tasks[place]))
-            bar.update()
-        bar.close()
+        try:
+            for future in as_completed(waiting):
+                place = waiting[future]
+                found[place] = future.result()
+                if self.kept:
+                    self.kept.add(work, tasks[place], found[place], ours=ours(tasks[place]))
+                bar.update()
+        except BaseException:
+            # What waits would be run all the same, for hours, before the error is seen.
+            for future in waiting:
+                future.cancel()
+            raise
+        finally:
+            bar.close()
         return [found[place] for place in range(len(tasks))]
 
 

@@ -12,7 +12,8 @@ from importlib import import_module
 
 from benchmarks.report.document import PAGES, write_page
 from benchmarks.report.rows import Row, Section, rows_table
-from benchmarks.report.workers import FIRST_SEED, Bench, workers
+from benchmarks.report.seeds import FIRST_SEED
+from benchmarks.report.workers import Bench, workers
 
 # By name: the modules that measure them. One that measures two parts stands under the first.
 PARTS = {

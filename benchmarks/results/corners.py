@@ -13,7 +13,8 @@ from benchmarks.replay.measure import late_share, summarise
 from benchmarks.report.bootstrap import geometric_mean, mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
-from benchmarks.report.workers import PILOT_SEED, Bench
+from benchmarks.report.seeds import PILOT_SEED
+from benchmarks.report.workers import Bench
 from benchmarks.virtual.plan import Plan, engine_of, parse_policy
 from benchmarks.virtual.trace import Trace
 from benchmarks.workloads.catalog import load_workload

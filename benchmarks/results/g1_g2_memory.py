@@ -19,7 +19,8 @@ from benchmarks.contests.offline import (
 from benchmarks.report.bootstrap import geometric_mean, mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
-from benchmarks.report.workers import PILOT_SEED, Bench
+from benchmarks.report.seeds import PILOT_SEED
+from benchmarks.report.workers import Bench
 
 CAPS = (64, 96, 128, 160, 192)  # vLLM's default, 256, runs with every seed
 POLICIES = {

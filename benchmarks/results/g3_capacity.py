@@ -11,7 +11,8 @@ from benchmarks.contests.tuning import Setting
 from benchmarks.report.bootstrap import geometric_mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
-from benchmarks.report.workers import PILOT_SEED, Bench
+from benchmarks.report.seeds import PILOT_SEED
+from benchmarks.report.workers import Bench
 
 SHARED = "paper-fig3"  # whose contests one static setting is to serve as well
 BESIDE = 0.1  # how far the neighbours of the best shared setting are away, share

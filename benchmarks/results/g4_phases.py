@@ -11,7 +11,8 @@ from benchmarks.replay.plots import plot
 from benchmarks.report.bootstrap import Estimate, geometric_mean, mean
 from benchmarks.report.document import PAGES, markdown_table
 from benchmarks.report.rows import Row, Section, shown
-from benchmarks.report.workers import PILOT_SEED, Bench
+from benchmarks.report.seeds import PILOT_SEED
+from benchmarks.report.workers import Bench
 from benchmarks.results.shares import share_inside
 from benchmarks.virtual.plan import engine_of, parse_policy
 from benchmarks.workloads.catalog import load_workload

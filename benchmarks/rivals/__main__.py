@@ -12,11 +12,12 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from benchmarks.contests import classes
+from benchmarks.contests import classes, contest, entry, offline
 from benchmarks.report.document import ROOT
 from benchmarks.report.kept import KeptRuns
 from benchmarks.report.rows import Row, Section, rows_table
-from benchmarks.report.workers import FIRST_SEED, Bench, workers
+from benchmarks.report.seeds import FIRST_SEED
+from benchmarks.report.workers import Bench, workers
 from benchmarks.rivals import (
     page,
     r1_capacity,
@@ -27,6 +28,7 @@ from benchmarks.rivals import (
 )
 
 KEPT = ROOT / ".cache" / "rivals.sqlite"
+REPLAYED = tuple(one.__name__ for one in (contest, entry, classes, offline))
 PARTS: dict[str, tuple[Callable[[Bench, Sequence[str]], Section], tuple[str, ...]]] = {
     "R1": (r1_capacity.run, tuple(c.name for c in r1_capacity.GROUNDS)),
     "R2": (r2_paced.run, tuple(c.name for c in r2_paced.GROUNDS)),
@@ -56,9 +58,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="how many (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
-    parser.add_argument("--again", action="store_true", help="forget what was kept")
+    parser.add_argument("--again", action="store_true", help="make again what was kept")
     args = parser.parse_args()
-    kept = None if args.small else KeptRuns(KEPT, again=args.again)
+    kept = None if args.small else KeptRuns(KEPT, REPLAYED, again=args.again)
     seeds = tuple(range(FIRST_SEED, FIRST_SEED + args.seeds))
     rows: list[Row] = []
     with workers(args.workers) as pool:

@@ -24,7 +24,8 @@ from benchmarks.contests.sweeps import SWEEPS, Point, published
 from benchmarks.report.bootstrap import geometric_mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
-from benchmarks.report.workers import PILOT_SEED, Bench
+from benchmarks.report.seeds import PILOT_SEED
+from benchmarks.report.workers import Bench
 
 SHARED = "paper-fig3"  # whose contests one setting of each rival is to serve as well
 LONG = on_paper("long-prompts", "long-prompts:257,447", 0.1)

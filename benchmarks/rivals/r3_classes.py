@@ -24,7 +24,8 @@ from benchmarks.contests.classes import (
 from benchmarks.report.bootstrap import geometric_mean, mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
-from benchmarks.report.workers import PILOT_SEED, Bench
+from benchmarks.report.seeds import PILOT_SEED
+from benchmarks.report.workers import Bench
 
 LOADS = (0.7, 0.85, 1.0, 1.15, 1.3)  # of the fluid limit at the strictest time between tokens
 OVER_FLEETS, OVER_QOSERVE, TOP_ATTAINS = 1.2, 1.05, 0.99

@@ -21,7 +21,8 @@ from benchmarks.contests.sweeps import OFFLINE, offline_points
 from benchmarks.report.bootstrap import geometric_mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
-from benchmarks.report.workers import PILOT_SEED, Bench
+from benchmarks.report.seeds import PILOT_SEED
+from benchmarks.report.workers import Bench
 
 REASONING = Case("reasoning", 150_000, ("reasoning:257,3000,1.3",), 500)
 GROUNDS = (*CASES, REASONING)

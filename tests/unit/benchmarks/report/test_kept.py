@@ -1,5 +1,6 @@
 """Replays are kept for the code and the task they are of, and made once."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from benchmarks.report.kept import KeptRuns, code_of
 from benchmarks.report.workers import Bench
 
 MADE: list[int] = []
+SEEN = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,37 @@ def test_nothing_counts_as_a_result(kept):
     assert kept.get(double, Task(1), ours=True) is None
 
 
-def test_it_can_be_forgotten(kept, tmp_path):
-    run(kept, 1)
+def test_it_can_be_made_again_and_leaves_the_others_alone(kept, tmp_path):
+    run(kept, 1, 2)
     run(KeptRuns(tmp_path / "below" / "runs.sqlite", again=True), 1)
-    assert MADE == [1, 1]
+    assert MADE[2:] == [1]
+    assert run(kept, 2) == [4]
+    assert len(MADE) == 3
+
+
+def test_what_was_edited_while_it_ran_is_not_kept(kept, monkeypatch):
+    written = iter([1, 2, 2, 2])
+    monkeypatch.setattr(module, "_changed_ns", lambda name, ours: next(written))
+    with pytest.warns(UserWarning, match="edited while it ran"):
+        assert run(kept, 1) == [2]
+    assert kept.get(double, Task(1), ours=True) is None
+
+
+def fails_at_one(task: Task) -> int:
+    if task.number == 1:
+        raise RuntimeError("one")
+    if task.number > 1:
+        SEEN.wait()
+    return double(task)
+
+
+def test_after_an_error_nothing_more_is_begun(kept):
+    SEEN.clear()
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(RuntimeError, match="one"):
+            Bench(pool, (1,), kept=kept).map(fails_at_one, [Task(n) for n in range(9)], "some")
+        SEEN.set()
+    assert MADE == [0, 2]  # the second was under way
 
 
 def test_other_code_finds_nothing_of_it(kept, monkeypatch):
