@@ -1,7 +1,5 @@
 """The blocks that Brimful adds to an entry of ``llm_configs``, and what becomes of them."""
 
-import hashlib
-import json
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -11,9 +9,10 @@ from controller.config import BatchingConfig, Block, parse_batching
 from controller.errors import ConfigError
 from controller.validation import parse, shown
 from replicas.door.settings import Security
-from replicas.executor import Executor, backend_problems, executor_of
+from replicas.executor import backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings, slowed
+from serve_app.groups import group_name, model_id
 from serve_app.routing.settings import by_haproxy, parse_router, request_router_config
 from serve_app.tracing import tracing_problems
 
@@ -256,7 +255,7 @@ def _check_trust(
     entry: dict[str, Any], engine_kwargs: dict[str, Any], security: Security, where: str
 ) -> None:
     found = []
-    model = _model_id(entry)
+    model = model_id(entry)
     if engine_kwargs.get("trust_remote_code") and model not in security.trust_remote_code:
         found.append(
             f"{where}.engine_kwargs.trust_remote_code: runs code that comes with the model; where"
@@ -270,33 +269,3 @@ def _check_trust(
         )
     if found:
         raise ConfigError(found)
-
-
-def _model_id(entry: dict[str, Any]) -> str:
-    loading = entry.get("model_loading_config") or {}
-    return str(loading.get("model_id", "model") if isinstance(loading, dict) else loading.model_id)
-
-
-def _with_text_keys(value: Any) -> Any:
-    """The same, so that JSON can sort keys of several types."""
-    if isinstance(value, dict):
-        return {str(key): _with_text_keys(inner) for key, inner in value.items()}
-    return [_with_text_keys(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def group_name(entry: dict[str, Any], batching: BatchingConfig, executor: Executor) -> str:
-    """Replicas share what they learn where model, accelerator, engine and batching agree.
-
-    The model's source counts, not its name alone: two versions may be served under one name.
-    """
-    same = (
-        entry.get("model_loading_config") or {},
-        entry.get("engine_kwargs"),
-        entry.get("accelerator_type"),
-        entry.get("emulate"),
-        executor,
-        batching.model_dump(),
-    )
-    told = json.dumps(_with_text_keys(same), sort_keys=True, default=str)
-    digest = hashlib.sha256(told.encode()).hexdigest()
-    return f"{_model_id(entry)}-{digest[:8]}"

@@ -1,0 +1,39 @@
+"""Which replicas share what they learn, and what the model of an entry is called."""
+
+import hashlib
+import json
+from typing import Any
+
+from controller.config import BatchingConfig
+from replicas.executor import Executor
+
+
+def model_id(entry: dict[str, Any]) -> str:
+    """The name that clients ask for."""
+    loading = entry.get("model_loading_config") or {}
+    return str(loading.get("model_id", "model") if isinstance(loading, dict) else loading.model_id)
+
+
+def _with_text_keys(value: Any) -> Any:
+    """The same, so that JSON can sort keys of several types."""
+    if isinstance(value, dict):
+        return {str(key): _with_text_keys(inner) for key, inner in value.items()}
+    return [_with_text_keys(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def group_name(entry: dict[str, Any], batching: BatchingConfig, executor: Executor) -> str:
+    """Replicas share what they learn where model, accelerator, engine and batching agree.
+
+    The model's source counts, not its name alone: two versions may be served under one name.
+    """
+    same = (
+        entry.get("model_loading_config") or {},
+        entry.get("engine_kwargs"),
+        entry.get("accelerator_type"),
+        entry.get("emulate"),
+        executor,
+        batching.model_dump(),
+    )
+    told = json.dumps(_with_text_keys(same), sort_keys=True, default=str)
+    digest = hashlib.sha256(told.encode()).hexdigest()
+    return f"{model_id(entry)}-{digest[:8]}"
