@@ -14,8 +14,14 @@ def model_id(entry: dict[str, Any]) -> str:
     return str(loading.get("model_id", "model") if isinstance(loading, dict) else loading.model_id)
 
 
+def _told(value: Any) -> str:
+    try:
+        return json.dumps(value, sort_keys=True, default=str)
+    except TypeError:  # keys of several types have no order
+        return json.dumps(_with_text_keys(value), sort_keys=True, default=str)
+
+
 def _with_text_keys(value: Any) -> Any:
-    """The same, so that JSON can sort keys of several types."""
     if isinstance(value, dict):
         return {str(key): _with_text_keys(inner) for key, inner in value.items()}
     return [_with_text_keys(one) for one in value] if isinstance(value, list | tuple) else value
@@ -34,6 +40,5 @@ def group_name(entry: dict[str, Any], batching: BatchingConfig, executor: Execut
         executor,
         batching.model_dump(),
     )
-    told = json.dumps(_with_text_keys(same), sort_keys=True, default=str)
-    digest = hashlib.sha256(told.encode()).hexdigest()
+    digest = hashlib.sha256(_told(same).encode()).hexdigest()
     return f"{model_id(entry)}-{digest[:8]}"

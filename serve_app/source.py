@@ -55,6 +55,10 @@ def parse_documents(text: str) -> list[Any]:
         raise ConfigError([problem_of(error)]) from None
     except RecursionError:
         raise ConfigError(["nested too deeply to be read"]) from None
+    except ConfigError:
+        raise
+    except ValueError as error:  # an escape of a character beyond U+10FFFF
+        raise ConfigError([f"not valid YAML: {error}"]) from None
     if not documents:
         raise ConfigError(["empty: there is nothing to check"])
     return documents
@@ -102,7 +106,10 @@ def _faults(node: yaml.Node, place: str, seen_nodes: set[int]) -> Iterator[str]:
     elif isinstance(node, yaml.MappingNode):
         first_lines: dict[str, int] = {}
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.tag == MERGE:
+                yield from _faults(value, place, seen_nodes)
                 continue
             inner, line = join(place, [key.value]), key.start_mark.line + 1
             if key.value in first_lines:
@@ -110,14 +117,23 @@ def _faults(node: yaml.Node, place: str, seen_nodes: set[int]) -> Iterator[str]:
             first_lines.setdefault(key.value, line)
             if key.tag == DATE:
                 yield f"line {line}: {inner}: a date is no key; quote it"
-            unprintable = list(_unprintable(key, place or "top level"))
+            unprintable = list(_unprintable(key, place))
             yield from unprintable or _faults(value, inner, seen_nodes)
 
 
 def _unprintable(node: yaml.ScalarNode, place: str) -> Iterator[str]:
     line, text = node.start_mark.line + 1, node.value
-    if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in text):
-        yield f"line {line}: {place}: {text[:40]!a} holds a character that no text may hold"
-    elif node.tag == INT and len(text) > MOST_DIGITS and not text.lstrip("+-").isdigit():
+    place = place or "top level"
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        cure = "write the character itself, not halves of it (JSON's \\u escapes)"
+        yield f"line {line}: {place}: {text[:40]!a} is not allowed: {cure}"
+    elif "\0" in text:
+        yield f"line {line}: {place}: {text[:40]!a} is not allowed: no text holds a NUL"
+    elif node.tag == INT and len(text) > MOST_DIGITS and not _is_decimal(text):
         # Of a decimal one the loader says so itself.
         yield f"line {line}: {place}: a number of more than {MOST_DIGITS:,} digits"
+
+
+def _is_decimal(text: str) -> bool:
+    digits = text.lstrip("+-")
+    return digits.isdigit() and not digits.startswith("0")

@@ -39,16 +39,19 @@ def files_of(module: str, ours: bool) -> tuple[Path, ...]:
 @cache
 def code_of(module: str, ours: bool) -> str:
     """Hex digits that change with whatever the functions of a module stand on."""
-    return digest(files_of(module, ours), f"{platform.python_version()} {_releases()}")
+    return digest(files_of(module, ours), _releases())
 
 
-def _changed_ns(module: str, ours: bool) -> int:
-    """When the newest of these files was written."""
-    return max(path.stat().st_mtime_ns for path in files_of(module, ours))
+def _edited(module: str, ours: bool) -> bool:
+    """Whether these files are others than when they were read."""
+    try:
+        return digest(files_of(module, ours), _releases()) != code_of(module, ours)
+    except OSError:  # moved away
+        return True
 
 
 def _releases() -> str:
-    found = []
+    found = [platform.python_version()]
     for name in RELEASES:
         try:
             found.append(f"{name} {version(name)}")
@@ -64,38 +67,40 @@ class KeptRuns:
         path: made where it is not there, with its folder; several benches may share it.
         modules: whose functions are run. Their code is read now: the processes that run them
             import it once, and what is edited meanwhile is not what they ran.
-        again: what stands there is made again.
+        again: what stands there from before is made again.
     """
 
     def __init__(self, path: Path, modules: Sequence[str] = (), *, again: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._again = path, again
-        self._read_ns = {(m, o): _changed_ns(m, o) for m in modules for o in (True, False)}
-        for module, ours in self._read_ns:
-            code_of(module, ours)
+        self._made: set[str] = set()
+        for module in modules:
+            code_of(module, True)
+            code_of(module, False)
         with self._open() as file:
             file.execute("CREATE TABLE IF NOT EXISTS runs (key TEXT PRIMARY KEY, found BLOB)")
             file.commit()
 
     def get(self, work: Callable[..., Any], task: object, *, ours: bool) -> tuple[Any] | None:
         """What ``work`` returned for this task by today's code; None: it was not kept."""
-        if self._again:
+        key = _key(work, task, ours)
+        if self._again and key not in self._made:
             return None
         with self._open() as file:
-            row = file.execute("SELECT found FROM runs WHERE key = ?", (_key(work, task, ours),))
+            row = file.execute("SELECT found FROM runs WHERE key = ?", (key,))
             found = row.fetchone()
         return None if found is None else (pickle.loads(found[0]),)
 
     def add(self, work: Callable[..., Any], task: object, found: object, *, ours: bool) -> None:
         """Keep it, unless the code was edited since it was read."""
-        of = _module_of(work), ours
-        if self._read_ns.setdefault(of, _changed_ns(*of)) != _changed_ns(*of):
-            warnings.warn(f"{of[0]}: edited while it ran, its results are not kept", stacklevel=2)
+        module, key = _module_of(work), _key(work, task, ours)
+        if _edited(module, ours):
+            warnings.warn(f"{module}: edited while it ran, its results are not kept", stacklevel=2)
             return
         with self._open() as file:
-            values = _key(work, task, ours), pickle.dumps(found)
-            file.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", values)
+            file.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (key, pickle.dumps(found)))
             file.commit()
+        self._made.add(key)
 
     def _open(self) -> "closing[sqlite3.Connection]":
         return closing(sqlite3.connect(self._path, timeout=60))

@@ -53,20 +53,24 @@ class Bench:
             else:
                 waiting[self.pool.submit(work, task)] = place
         bar = tqdm(total=len(tasks), initial=len(found), desc=what, file=sys.stderr, mininterval=1)
-        try:
-            for future in as_completed(waiting):
+        failed: BaseException | None = None
+        for future in as_completed(waiting):
+            if future.cancelled():
+                continue
+            failed = failed or future.exception()
+            if failed:
+                # What waits would be run all the same, for hours, before the error is seen.
+                for other in waiting:
+                    other.cancel()
+            if future.exception() is None:
                 place = waiting[future]
                 found[place] = future.result()
                 if self.kept:
                     self.kept.add(work, tasks[place], found[place], ours=ours(tasks[place]))
-                bar.update()
-        except BaseException:
-            # What waits would be run all the same, for hours, before the error is seen.
-            for future in waiting:
-                future.cancel()
-            raise
-        finally:
-            bar.close()
+            bar.update()
+        bar.close()
+        if failed:
+            raise failed
         return [found[place] for place in range(len(tasks))]
 
 

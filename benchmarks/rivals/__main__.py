@@ -18,6 +18,7 @@ from benchmarks.report.kept import KeptRuns
 from benchmarks.report.rows import Row, Section, rows_table
 from benchmarks.report.seeds import FIRST_SEED
 from benchmarks.report.workers import Bench, workers
+from benchmarks.results import http
 from benchmarks.rivals import (
     page,
     r1_capacity,
@@ -28,7 +29,7 @@ from benchmarks.rivals import (
 )
 
 KEPT = ROOT / ".cache" / "rivals.sqlite"
-REPLAYED = tuple(one.__name__ for one in (contest, entry, classes, offline))
+REPLAYED = tuple(one.__name__ for one in (contest, entry, classes, offline, http))
 PARTS: dict[str, tuple[Callable[[Bench, Sequence[str]], Section], tuple[str, ...]]] = {
     "R1": (r1_capacity.run, tuple(c.name for c in r1_capacity.GROUNDS)),
     "R2": (r2_paced.run, tuple(c.name for c in r2_paced.GROUNDS)),

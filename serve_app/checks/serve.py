@@ -54,10 +54,12 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
     # Serve names neither the place nor the first holder of a name that is taken: done below.
     for name in UNIQUE:
         findings.add(_duplicates(applications, name, join(where, ["applications"])))
+    stray = _stray_deployments(applications, where)
+    findings.add(stray)
     findings.add(
         [
             problem
-            for problem in value_problems(ServeDeploySchema, config, where)
+            for problem in ([] if stray else value_problems(ServeDeploySchema, config, where))
             if "Found multiple configs" not in problem and "Found duplicate" not in problem
         ]
     )
@@ -67,6 +69,18 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
         if isinstance(application, dict):
             place = join(where, ["applications", index])
             _check_application(application, place, applications, target, findings)
+
+
+def _stray_deployments(applications: Any, where: str) -> list[str]:
+    """Ray's own schema stumbles on a deployment that is no mapping, and does not say where."""
+    found = []
+    for index, application in enumerate(applications if isinstance(applications, list) else []):
+        listed = application.get("deployments") if isinstance(application, dict) else None
+        for k, one in enumerate(listed if isinstance(listed, list) else []):
+            if not isinstance(one, dict):
+                place = join(where, ["applications", index, "deployments", k])
+                found.append(f"{place}: must be a mapping, got {_kind(one)}")
+    return found
 
 
 def _check_application(

@@ -119,18 +119,38 @@ def test_what_is_nested_too_deeply_is_refused():
     assert problems("[" * 5000 + "]" * 5000) == ["nested too deeply to be read"]
 
 
+HALVES = "is not allowed: write the character itself, not halves of it (JSON's \\u escapes)"
+NUL = "is not allowed: no text holds a NUL"
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("a: {2020-01-01: 1}", "line 1: a.2020-01-01: a date is no key; quote it"),
-        ('a:\n  b: "\\ud800"', "line 2: a.b: '\\ud800' holds a character that no text may hold"),
-        ('a: ["\\0"]', "line 1: a[0]: '\\x00' holds a character that no text may hold"),
-        ('"\\0": 1', "line 1: top level: '\\x00' holds a character that no text may hold"),
-        (f"a: 0x{'f' * 5000}", "line 1: a: a number of more than 3,000 digits"),
+        ('a:\n  b: "\\ud800"', f"line 2: a.b: '\\ud800' {HALVES}"),
+        ('a: "\\ud83d\\ude00"', f"line 1: a: '\\ud83d\\ude00' {HALVES}"),
+        ('a: ["\\0"]', f"line 1: a[0]: '\\x00' {NUL}"),
+        ('"\\0": 1', f"line 1: top level: '\\x00' {NUL}"),
+        ('"\\0"', f"line 1: top level: '\\x00' {NUL}"),
+        (f"a: 0x{'f' * 3000}", "line 1: a: a number of more than 3,000 digits"),
+        (f"a: 0{'7' * 3000}", "line 1: a: a number of more than 3,000 digits"),
+        (
+            "a:\n  <<: {2020-01-01: 1}\n  b: 2",
+            "line 2: a.2020-01-01: a date is no key; quote it",
+        ),
     ],
 )
 def test_what_nothing_could_print_is_refused(text: str, told: str):
     assert problems(text) == [told]
+
+
+def test_a_character_beyond_unicode_is_an_error():
+    (problem,) = problems('a: "\\U00110000"')
+    assert problem.startswith("not valid YAML: ")
+
+
+def test_characters_of_any_plane_are_fine():
+    assert parse_documents("a: qwen-\U0001f600") == [{"a": "qwen-\U0001f600"}]
 
 
 def test_a_number_as_a_key_is_fine():

@@ -128,3 +128,8 @@ def test_one_that_is_preempted_before_its_first_token_is_back_does_not_decode(
             assert set(pacing._ids) <= running
     rig.run()
     assert all(rig.is_whole(f"r{k}", 60) for k in range(4))
+
+
+def test_who_has_waited_for_three_quarters_of_the_ttft_steps_aside(tiny_llama):
+    rig = rig_of(tiny_llama, policy="adaptive")
+    assert rig.scheduler._aside.ttft_s == 0.75 * 2.0

@@ -1,5 +1,6 @@
 """Replays are kept for the code and the task they are of, and made once."""
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from benchmarks.report.workers import Bench
 
 MADE: list[int] = []
 SEEN = threading.Event()
+CANCELLED: list[bool] = []
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,13 @@ def double(task: Task) -> int:
     return 2 * task.number
 
 
+@pytest.fixture(autouse=True)
+def nothing_made() -> None:
+    MADE.clear()
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> KeptRuns:
-    MADE.clear()
     return KeptRuns(tmp_path / "below" / "runs.sqlite")
 
 
@@ -63,12 +69,46 @@ def test_it_can_be_made_again_and_leaves_the_others_alone(kept, tmp_path):
     assert len(MADE) == 3
 
 
-def test_what_was_edited_while_it_ran_is_not_kept(kept, monkeypatch):
-    written = iter([1, 2, 2, 2])
-    monkeypatch.setattr(module, "_changed_ns", lambda name, ours: next(written))
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    """A file that the tasks' code stands on."""
+    path = tmp_path / "code.py"
+    path.write_text("a = 1")
+    monkeypatch.setattr(module, "files_of", lambda name, ours: (path,))
+    module.code_of.cache_clear()
+    yield path
+    module.code_of.cache_clear()
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_what_was_edited_while_it_ran_is_not_kept(code, tmp_path, moved, again):
+    kept = KeptRuns(tmp_path / "runs.sqlite", [__name__], again=again)
+    if moved:
+        code.unlink()
+    else:
+        code.write_text("a = 2")
+        os.utime(code, (1, 1))  # as it is moved here from elsewhere
     with pytest.warns(UserWarning, match="edited while it ran"):
         assert run(kept, 1) == [2]
+    code.write_text("a = 1")
+    assert run(kept, 1) == [2]
+    assert MADE == [1, 1]
+
+
+def test_the_code_of_what_was_not_named_is_read_before_it_runs(code, tmp_path):
+    kept = KeptRuns(tmp_path / "runs.sqlite", again=True)
     assert kept.get(double, Task(1), ours=True) is None
+    code.write_text("a = 2")
+    with pytest.warns(UserWarning, match="edited while it ran"):
+        kept.add(double, Task(1), 2, ours=True)
+
+
+def test_what_is_asked_twice_is_made_once_though_made_again(kept, tmp_path):
+    run(kept, 1)
+    again = KeptRuns(tmp_path / "below" / "runs.sqlite", again=True)
+    assert run(again, 1) == run(again, 1) == [2]
+    assert MADE == [1, 1]
 
 
 def fails_at_one(task: Task) -> int:
@@ -79,19 +119,36 @@ def fails_at_one(task: Task) -> int:
     return double(task)
 
 
-def test_after_an_error_nothing_more_is_begun(kept):
+class Watched(ThreadPoolExecutor):
+    """Lets the task that is under way end once all that wait have been cancelled."""
+
+    def submit(self, *args):
+        future = super().submit(*args)
+        future.add_done_callback(self._seen)
+        return future
+
+    def _seen(self, future):
+        CANCELLED.append(future.cancelled())
+        if sum(CANCELLED) == 6:
+            SEEN.set()
+
+
+def test_after_an_error_nothing_more_is_begun_and_what_is_done_is_kept(kept):
     SEEN.clear()
-    with ThreadPoolExecutor(1) as pool:
-        with pytest.raises(RuntimeError, match="one"):
-            Bench(pool, (1,), kept=kept).map(fails_at_one, [Task(n) for n in range(9)], "some")
-        SEEN.set()
+    CANCELLED.clear()
+    with Watched(1) as pool, pytest.raises(RuntimeError, match="one"):
+        Bench(pool, (1,), kept=kept).map(fails_at_one, [Task(n) for n in range(9)], "some")
     assert MADE == [0, 2]  # the second was under way
+    for number in MADE:
+        assert kept.get(fails_at_one, Task(number), ours=True) == (2 * number,)
 
 
-def test_other_code_finds_nothing_of_it(kept, monkeypatch):
-    run(kept, 1)
-    monkeypatch.setattr(module, "code_of", lambda name, ours: "of another day")
-    run(kept, 1)
+def test_other_code_finds_nothing_of_it(code, tmp_path):
+    path = tmp_path / "runs.sqlite"
+    run(KeptRuns(path), 1)
+    code.write_text("a = 2")
+    module.code_of.cache_clear()  # as in another process
+    run(KeptRuns(path), 1)
     assert MADE == [1, 1]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from controller.models.pace import AT_ONCE, DEBT_STEPS, LateAccount, Leads, Pace, Remaining
+from controller.models.pace import AT_ONCE, LateAccount, Leads, Pace, Remaining
 from controller.models.survival import EDGES, Exposure, Survival, length_bin
 
 D = 0.05
@@ -78,6 +78,26 @@ def test_who_is_in_debt_goes_by_the_least_lead_alone(tokens: float) -> None:
     assert pace.extra_s(behind, remaining(1e9, first=100)) == pytest.approx(-0.2 * D)
 
 
+def test_without_a_ttft_there_is_no_steady_pace() -> None:
+    pace = exact()
+    pace.account.tokens = 1.0
+    behind = leads((-0.2 * D, 10), (1.0, 10))
+    assert pace.extra_s(behind, remaining(1e9)) == pytest.approx(-0.2 * D)
+
+
+def test_a_steady_pace_is_for_the_tokens_that_leave_the_accounts_share_behind() -> None:
+    pace, asked = exact(ttft_s=2.0), []
+
+    def beyond(share: float) -> float:
+        asked.append(share)
+        return 0.2  # all answers have one token, nearly
+
+    pace.account.tokens = 1.0
+    none = Remaining(np.array([0.0, 1e6]), np.array([1e9, 1e9]), beyond)
+    assert pace.extra_s(leads((0.0, 10)), none) == pytest.approx(1.0)
+    assert asked == [pytest.approx(0.07)]
+
+
 def test_late_tokens_widen_the_margin_and_their_absence_narrows_it() -> None:
     pace = Pace(D, 99.0)
     assert pace.margin_s == pytest.approx(3 * 0.02 * D)
@@ -116,4 +136,6 @@ def test_a_pause_owes_no_more_than_the_income_of_a_thousand_steps() -> None:
     account = LateAccount(99.0)
     for _ in range(300):
         account.observe(256, 256)
-    assert account.tokens == -account.income * DEBT_STEPS * 256
+    assert account.tokens == pytest.approx(-0.007 * 1024 * 256)
+    account.observe(0, 0)  # a step without decodes owes as one of a single one
+    assert account.tokens == pytest.approx(-0.007 * 1024)

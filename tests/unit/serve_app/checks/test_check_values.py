@@ -257,6 +257,13 @@ def test_deployments_that_are_no_list_are_named(check, deployments):
     assert problem.startswith("applications[0].deployments: ")
 
 
+def test_a_deployment_that_is_no_mapping_is_named(check):
+    assert check(put(config(), (*APP, "deployments"), [5, {"name": "x"}, None])).problems == [
+        "applications[0].deployments[0]: must be a mapping, got 5",
+        "applications[0].deployments[2]: must be a mapping, got nothing",
+    ]
+
+
 def test_keys_of_several_types_are_named(check):
     data = put(config(), (*ENTRY, "engine_kwargs"), {"hf_overrides": {1: 2, "a": 3}})
     place = f"{ENGINE}.hf_overrides"
