@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from benchmarks.contests.catalog import Contest, sla_of
 from benchmarks.contests.race import Race
 from benchmarks.contests.tuning import FINE, STEPS, Setting, climb, starts
-from benchmarks.replay.capacity import Course, make_course
+from benchmarks.replay.capacity import LOWEST, Course, make_course
 from benchmarks.replay.engine import Ground
 from benchmarks.replay.verdict import Target
 from benchmarks.report.seeds import PILOT_SEED
@@ -106,6 +106,10 @@ class Draw:
     def race(self, near: float) -> Race:
         """One to be entered."""
         return Race(near, self.course, self._ground, self._target, PRECISION, self._variant.of)
+
+    def frac(self, per_s: float) -> float:
+        """A capacity as a share of the fluid limit; not 0, so that a ratio of two is finite."""
+        return max(per_s / self.course.fluid_limit_per_s, LOWEST)
 
     def starts(self) -> tuple[Setting, ...]:
         """Where tuning begins."""

@@ -1,5 +1,7 @@
-"""A policy on one draw of a contest, and a rival tuned on a pilot's."""
+"""A policy on one draw of a contest, and rivals tuned on a pilot's."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.contests.catalog import Contest
@@ -8,6 +10,9 @@ from benchmarks.contests.sweeps import Point, around, first_points
 from benchmarks.contests.tuning import Setting, climb_by
 
 STEPS = (0.12,)  # of a rival's search: as coarse as the first round of the static engine's
+# A setting made for another workload may do better than the one that a search found for this one:
+# by how much more than that, share, it is taken to do at best.
+MORE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +61,92 @@ class Tuning:
     static: Setting
 
 
-def tune_rival(tuning: Tuning) -> Point:
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The best setting of a rival that was found.
+
+    Args:
+        frac: its capacity on the pilot's draw, share of the fluid limit.
+    """
+
+    point: Point
+    frac: float
+
+
+def tune_rival(tuning: Tuning) -> Tuned:
     """The best setting of a rival, from its published constants and the static engine's limits."""
     draw = Draw(tuning.task)
     race = draw.race(NEAR[STATIC])
     first = first_points(tuning.rival, tuning.static, draw.profile)
-    if tuning.task.small:
-        return climb_by(around, lambda p: race.enter(p.spec), first[:1], ())
-    return climb_by(around, lambda p: race.enter(p.spec), first, STEPS)
+    first, steps = (first[:1], ()) if tuning.task.small else (first, STEPS)
+    best = climb_by(around, lambda p: race.enter(p.spec), first, steps)
+    return Tuned(best, draw.frac(race.per_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One setting of a rival to be chosen for some contests.
+
+    Args:
+        points: of which one is chosen.
+        tuned: by contest, what the setting tuned for it reached.
+    """
+
+    contests: tuple[Contest, ...]
+    small: bool
+    points: tuple[Point, ...]
+    tuned: tuple[Tuned, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What was chosen.
+
+    Args:
+        fracs: by contest, its capacity on the pilot's draw, share of the fluid limit.
+    """
+
+    point: Point
+    fracs: tuple[float, ...]
+
+
+def choose(choice: Choice) -> Chosen:
+    """The setting with the best geometric mean of the capacities on the pilot's draws.
+
+    A setting is left as soon as it cannot be the best any more, whatever it does in the contests
+    that are left: there it is taken to do ``MORE`` better than what was tuned for them.
+    """
+    draws = [Draw(Task(contest, small=choice.small)) for contest in choice.contests]
+    # A long run is looked at last, and mostly at a single rate.
+    order = sorted(range(len(draws)), key=lambda k: draws[k].course.run_s)
+    most = [math.log(tuned.frac * (1 + MORE)) for tuned in choice.tuned]
+    best, best_sum = choice.points[0], -math.inf
+    best_fracs = [0.0] * len(draws)
+    for point in choice.points:
+        fracs = [0.0] * len(draws)
+        for place, k in enumerate(order):
+            so_far = sum(math.log(fracs[j]) for j in order[:place])
+            to_come = sum(most[j] for j in order[place + 1 :])
+            least = math.exp(best_sum - so_far - to_come)
+            fracs[k] = _reached(draws[k], point, choice.tuned[k].frac, least)
+            if not fracs[k]:
+                break
+        else:
+            best, best_sum = point, sum(map(math.log, fracs))
+            best_fracs = fracs
+    return Chosen(best, tuple(best_fracs))
+
+
+def _reached(draw: Draw, point: Point, near: float, least: float) -> float:
+    """Its capacity, share of the fluid limit; 0 where that is not more than ``least``."""
+    race = draw.race(near)
+    race.per_s = least * draw.course.fluid_limit_per_s
+    race.enter(point.spec)
+    if race.spec:
+        return draw.frac(race.per_s)
+    return 0.0 if least else draw.frac(0.0)
+
+
+def raced(fracs: Sequence[float], share: float) -> list[bool]:
+    """Whether each is worth a race: it reached this share of the best on the pilot's draw."""
+    return [frac >= share * max(fracs) for frac in fracs]

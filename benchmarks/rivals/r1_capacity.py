@@ -10,13 +10,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.contests.catalog import CONTESTS, Contest, on_paper
-from benchmarks.contests.contest import NEAR, Task, tune
+from benchmarks.contests.contest import NEAR, Draw, Task, tune
 from benchmarks.contests.entry import (
     STEPS,
+    Choice,
+    Chosen,
     Entry,
+    Tuned,
     Tuning,
     capacity,
+    choose,
     is_ours,
+    raced,
     rivals_alone,
     tune_rival,
 )
@@ -36,6 +41,9 @@ TUNED, ONE = (
     0.99,
     1.05,
 )  # what `adaptive` is to have over the best tuned rival, and over one for all
+# A rival that reached less than this share of the best one's capacity on the pilot's draw is not
+# searched on every other draw: draws differ by a few percent.
+WORTH = 0.95
 
 
 Key = tuple[str, str]  # contest and spec
@@ -48,13 +56,15 @@ class Raced:
     Args:
         tuned: by contest and rival.
         one: by rival: what serves all contests of ``SHARED``.
+        pilot: by contest, the capacity of ``adaptive`` on the pilot's draw, share of the limit.
         per_s: by contest and spec, a capacity for each seed.
     """
 
     contests: tuple[Contest, ...]
     rivals: tuple[str, ...]
-    tuned: dict[Key, Point] = field(default_factory=dict)
-    one: dict[str, Point] = field(default_factory=dict)
+    tuned: dict[Key, Tuned] = field(default_factory=dict)
+    one: dict[str, Chosen] = field(default_factory=dict)
+    pilot: dict[str, float] = field(default_factory=dict)
     per_s: dict[Key, list[float]] = field(default_factory=dict)
 
     def over(self, contest: Contest, spec: str) -> list[float]:
@@ -64,13 +74,31 @@ class Raced:
 
     def best(self, contest: Contest) -> list[float]:
         """The same over the best tuned rival of each draw."""
-        ratios = [self.over(contest, self.tuned[contest.name, r].spec) for r in self.rivals]
+        specs = [self.tuned[contest.name, rival].point.spec for rival in self.worth(contest)]
+        ratios = [self.over(contest, spec) for spec in specs]
         return [min(of_draw) for of_draw in zip(*ratios, strict=True)]
+
+    def worth(self, contest: Contest) -> list[str]:
+        """The rivals whose tuned setting is searched on every draw."""
+        fracs = [self.tuned[contest.name, rival].frac for rival in self.rivals]
+        return [r for r, yes in zip(self.rivals, raced(fracs, WORTH), strict=True) if yes]
+
+    @property
+    def worth_one(self) -> list[str]:
+        """The rivals whose one setting for all is searched on every draw."""
+        if not self.one:
+            return []
+        means = [_mean(self.one[rival].fracs) for rival in self.rivals]
+        return [r for r, yes in zip(self.rivals, raced(means, WORTH), strict=True) if yes]
 
     @property
     def alike(self) -> list[Contest]:
         """The contests on ``SHARED``."""
         return [c for c in self.contests if c.profile == SHARED]
+
+
+def _mean(fracs: Sequence[float]) -> float:
+    return float(np.exp(np.mean(np.log(fracs))))
 
 
 def run(bench: Bench, names: Sequence[str] = ()) -> Section:
@@ -82,131 +110,154 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
     contests = tuple(c for c in GROUNDS if not names or c.name in names)
     contests = contests[:1] if bench.small and not names else contests
     rivals = tuple(SWEEPS)[:2] if bench.small else tuple(SWEEPS)
-    raced = Raced(contests, rivals)
-    _tune(bench, raced)
-    _choose(bench, raced)
-    _race(bench, raced)
+    found = Raced(contests, rivals)
+    _tune(bench, found)
+    _choose(bench, found)
+    _race(bench, found)
     return Section(
         "R1",
         "capacity at p99 of every gap, against named rivals",
-        _text(bench, raced),
-        tuple(rows_of(raced)),
-        (_capacities(raced), _settings(raced)),
+        _text(bench, found),
+        tuple(rows_of(found)),
+        (_capacities(found), _settings(found)),
     )
 
 
-def _tune(bench: Bench, raced: Raced) -> None:
-    pilots = [Task(c, small=bench.small) for c in raced.contests]
+def _tune(bench: Bench, found: Raced) -> None:
+    pilots = [Task(c, small=bench.small) for c in found.contests]
     statics = bench.map(tune, pilots, "R1 static", rivals_alone)
     tunings = [
         Tuning(task, rival, static)
         for task, static in zip(pilots, statics, strict=True)
-        for rival in raced.rivals
+        for rival in found.rivals
     ]
-    found = bench.map(tune_rival, tunings, "R1 rivals", rivals_alone)
-    for tuning, point in zip(tunings, found, strict=True):
-        raced.tuned[tuning.task.contest.name, tuning.rival] = point
+    done = bench.map(tune_rival, tunings, "R1 rivals", rivals_alone)
+    for tuning, tuned in zip(tunings, done, strict=True):
+        found.tuned[tuning.task.contest.name, tuning.rival] = tuned
 
 
-def _choose(bench: Bench, raced: Raced) -> None:
+def _choose(bench: Bench, found: Raced) -> None:
     """Of each rival, the one setting with the best geometric mean on the pilot's draws."""
-    alike = raced.alike
+    alike = tuple(found.alike)
     if not alike:
         return
-    points = {
-        rival: list(dict.fromkeys([*(raced.tuned[c.name, rival] for c in alike), published(rival)]))
-        for rival in raced.rivals
-    }
-    entries = [
-        Entry(contest, PILOT_SEED, bench.small, point.spec, 0.8)
-        for of_rival in points.values()
-        for point in of_rival
-        for contest in alike
-    ]
-    done = iter(bench.map(capacity, entries, "R1 one for all", is_ours))
-    for rival, of_rival in points.items():
-        means = [float(np.mean(np.log([next(done) for _ in alike]))) for _ in of_rival]
-        raced.one[rival] = of_rival[int(np.argmax(means))]
+    choices = []
+    for rival in found.rivals:
+        tuned = tuple(found.tuned[c.name, rival] for c in alike)
+        points = tuple(dict.fromkeys([*(one.point for one in tuned), published(rival)]))
+        choices.append(Choice(alike, bench.small, points, tuned))
+    done = bench.map(choose, choices, "R1 one for all", rivals_alone)
+    found.one = dict(zip(found.rivals, done, strict=True))
 
 
-def _race(bench: Bench, raced: Raced) -> None:
-    entries = []
-    for contest in raced.contests:
-        specs = [ADAPTIVE, *(raced.tuned[contest.name, rival].spec for rival in raced.rivals)]
-        if contest in raced.alike:
-            specs += [raced.one[rival].spec for rival in raced.rivals]
+def _race(bench: Bench, found: Raced) -> None:
+    entries, pilots = [], []
+    for contest in found.contests:
+        near = {ADAPTIVE: NEAR[ADAPTIVE]}
+        if contest in found.alike:
+            place = found.alike.index(contest)
+            for rival in found.worth_one:
+                near[found.one[rival].point.spec] = found.one[rival].fracs[place]
+        for rival in found.worth(contest):
+            tuned = found.tuned[contest.name, rival]
+            near[tuned.point.spec] = tuned.frac
+        pilots.append(Entry(contest, PILOT_SEED, bench.small, ADAPTIVE, NEAR[ADAPTIVE]))
         entries += [
-            Entry(contest, seed, bench.small, spec, NEAR.get(spec, 0.8))
-            for spec in dict.fromkeys(specs)
+            Entry(contest, seed, bench.small, spec, frac)
+            for spec, frac in near.items()
             for seed in bench.seeds
         ]
-    done = bench.map(capacity, entries, "R1 capacities", is_ours)
-    for entry, per_s in zip(entries, done, strict=True):
-        raced.per_s.setdefault((entry.contest.name, entry.spec), []).append(per_s)
+    done = bench.map(capacity, [*entries, *pilots], "R1 capacities", is_ours)
+    for entry, per_s in zip(entries, done, strict=False):
+        found.per_s.setdefault((entry.contest.name, entry.spec), []).append(per_s)
+    for entry, per_s in zip(pilots, done[len(entries) :], strict=True):
+        draw = Draw(Task(entry.contest, entry.seed, entry.small))
+        found.pilot[entry.contest.name] = draw.frac(per_s)
 
 
-def rows_of(raced: Raced) -> list[Row]:
+def rows_of(found: Raced) -> list[Row]:
     """The figures with their targets."""
-    best = [raced.best(c) for c in raced.contests]
+    best = [found.best(c) for c in found.contests]
     what = "over the best rival tuned for the workload"
     rows = [Row("r1_tuned", f"{what}, all", "ratio", geometric_mean(best), at_least=TUNED)]
-    if raced.alike:
-        ones = {
-            rival: [raced.over(c, raced.one[rival].spec) for c in raced.alike]
-            for rival in raced.rivals
-        }
+    ones = {
+        rival: [found.over(c, found.one[rival].point.spec) for c in found.alike]
+        for rival in found.worth_one
+    }
+    if ones:
         hardest = min(ones, key=lambda rival: geometric_mean(ones[rival]).value)
         one = f"over the best rival with one setting for all on {SHARED}, {hardest}"
         rows.append(Row("r1_one", one, "ratio", geometric_mean(ones[hardest]), at_least=ONE))
-    for contest, ratios in zip(raced.contests, best, strict=True):
+    for contest, ratios in zip(found.contests, best, strict=True):
         row = f"r1_tuned_{contest.name}"
         ratio = geometric_mean([ratios])
         rows.append(Row(row, f"{what}, {contest.name}", "ratio", ratio, at_least=TUNED))
-    for rival in raced.rivals:
-        every = [raced.over(c, raced.tuned[c.name, rival].spec) for c in raced.contests]
-        rows.append(Row(f"r1_{rival}", f"over {rival}, tuned, all", "ratio", geometric_mean(every)))
+    for rival in found.rivals:
+        every = [[found.pilot[c.name] / found.tuned[c.name, rival].frac] for c in found.contests]
+        what = f"over {rival}, tuned on the pilot's draw and there, all"
+        rows.append(Row(f"r1_{rival}", what, "ratio", geometric_mean(every)))
     return rows
 
 
-def _capacities(raced: Raced) -> str:
+def _capacities(found: Raced) -> str:
     lines = []
-    for contest in raced.contests:
-        own = raced.per_s[contest.name, ADAPTIVE]
-        lines.append((contest.name, "`adaptive`", "", _rates(own), ""))
-        for rival in raced.rivals:
-            kinds = {"tuned": raced.tuned[contest.name, rival]}
-            if contest in raced.alike:
-                kinds["one for all"] = raced.one[rival]
-            for kind, point in kinds.items():
-                ratio = shown(geometric_mean([raced.over(contest, point.spec)]).value)
-                rates = _rates(raced.per_s[contest.name, point.spec])
-                lines.append((contest.name, rival, kind, rates, ratio))
-    head = "workload", "policy", "constants", "requests/s, by seed", "`adaptive` over it"
+    for contest in found.contests:
+        own = found.pilot[contest.name]
+        lines.append((contest.name, "`adaptive`", "", shown(own), *_raced(found, contest, None)))
+        for rival in found.rivals:
+            tuned = found.tuned[contest.name, rival]
+            searched = tuned.point if rival in found.worth(contest) else None
+            cells = _raced(found, contest, searched) if searched else ("", "")
+            lines.append((contest.name, rival, "tuned", shown(tuned.frac), *cells))
+            if contest not in found.alike:
+                continue
+            one, place = found.one[rival], found.alike.index(contest)
+            searched = one.point if rival in found.worth_one else None
+            cells = _raced(found, contest, searched) if searched else ("", "")
+            lines.append((contest.name, rival, "one for all", shown(one.fracs[place]), *cells))
+    head = (
+        "workload",
+        "policy",
+        "constants",
+        "pilot's draw, of the fluid limit",
+        "requests/s, by seed",
+        "`adaptive` over it",
+    )
     return markdown_table(head, lines)
+
+
+def _raced(found: Raced, contest: Contest, point: Point | None) -> tuple[str, str]:
+    """The capacities by seed, and the ratio; of ``adaptive`` where no point is given."""
+    if point is None:
+        return _rates(found.per_s[contest.name, ADAPTIVE]), ""
+    ratio = geometric_mean([found.over(contest, point.spec)]).value
+    return _rates(found.per_s[contest.name, point.spec]), shown(ratio)
 
 
 def _rates(per_s: Sequence[float]) -> str:
     return ", ".join(map(shown, per_s))
 
 
-def _settings(raced: Raced) -> str:
-    lines = [(name, f"`{point.spec}`") for (name, _), point in raced.tuned.items()]
-    lines += [(f"all on {SHARED}", f"`{point.spec}`") for point in raced.one.values()]
+def _settings(found: Raced) -> str:
+    lines = [(name, f"`{tuned.point.spec}`") for (name, _), tuned in found.tuned.items()]
+    lines += [(f"all on {SHARED}", f"`{one.point.spec}`") for one in found.one.values()]
     return markdown_table(("tuned on the pilot's draw", "setting"), lines)
 
 
-def _text(bench: Bench, raced: Raced) -> str:
+def _text(bench: Bench, found: Raced) -> str:
     return (
         "The contests of G3, by its criteria and runs, and two more on"
         f" `{SHARED}`: `{LONG.workload}` (5% of the prompts have 16k to 32k tokens) and"
         f" `{REASONING.workload}` (outputs of 3,000 tokens on average, CV 1.3)."
-        f" Seeds {', '.join(map(str, bench.seeds))}. Rivals: {', '.join(raced.rivals)}, each with"
+        f" Seeds {', '.join(map(str, bench.seeds))}. Rivals: {', '.join(found.rivals)}, each with"
         " the engine's two limits and its own constants tuned together on the draw of seed"
         f" {PILOT_SEED}, for each workload by itself: from the best static setting and from the"
         f" published constants to the better neighbour, {STEPS[0]:.0%} away in a constant, or"
         " another of its choices. The best rival is the best of all on each draw. One setting for"
         f" all: of the settings tuned for the contests on `{SHARED}` and the published one, the"
-        " best in geometric mean on the pilot's draws, of each rival. Rivals that go by a step"
+        " best in geometric mean on the pilot's draws, of each rival. What reached less than"
+        f" {WORTH:g} of the best of them on the pilot's draw was not searched on the others, and"
+        " has no rates by seed. Rivals that go by a step"
         " time know the profile's exactly; `adaptive` has to learn it. `adaptive` has one set of"
         " constants, on vLLM's default engine, everywhere."
     )

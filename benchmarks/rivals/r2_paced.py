@@ -38,11 +38,12 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
     pilots = [Task(c, small=bench.small) for c in contests]
     statics = bench.map(tune, pilots, "R2 static", rivals_alone)
     tunings = [Tuning(task, QOSERVE, s) for task, s in zip(pilots, statics, strict=True)]
-    tuned = [point.spec for point in bench.map(tune_rival, tunings, "R2 qoserve", rivals_alone)]
+    bests = bench.map(tune_rival, tunings, "R2 qoserve", rivals_alone)
+    tuned = [best.point.spec for best in bests]
     entries = [
-        Entry(contest, seed, bench.small, spec, NEAR.get(spec, 1.0))
-        for contest, best in zip(contests, tuned, strict=True)
-        for spec in dict.fromkeys((PACED, GAPS, QOSERVE, best))
+        Entry(contest, seed, bench.small, spec, near)
+        for contest, best in zip(contests, bests, strict=True)
+        for spec, near in ({QOSERVE: 1.0} | NEAR | {best.point.spec: best.frac}).items()
         for seed in bench.seeds
     ]
     per_s: dict[tuple[str, str], list[float]] = {}
