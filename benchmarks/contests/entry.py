@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from benchmarks.contests.catalog import Contest
 from benchmarks.contests.contest import ADAPTIVE, NEAR, STATIC, Draw, Task
 from benchmarks.contests.sweeps import Point, around, first_points
-from benchmarks.contests.tuning import Setting, climb_by
+from benchmarks.contests.tuning import STEPS as STATIC_STEPS
+from benchmarks.contests.tuning import Setting, climb, climb_by
 
 STEPS = (0.12,)  # of a rival's search: as coarse as the first round of the static engine's
 # A setting made for another workload may do better than the one that a search found for this one:
@@ -49,16 +50,37 @@ def capacity(entry: Entry) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Static:
+    """The best static setting of a pilot's draw.
+
+    Args:
+        frac: its capacity, share of the fluid limit.
+    """
+
+    setting: Setting
+    frac: float
+
+
+def tune_static(task: Task) -> Static:
+    """The best static setting of this draw, from the line on, and how far it comes."""
+    draw = Draw(task)
+    race = draw.race(NEAR[STATIC])
+    steps = () if task.small else STATIC_STEPS
+    setting = climb(lambda s: race.enter(s.of(STATIC)), draw.starts(), steps)
+    return Static(setting, draw.frac(race.per_s))
+
+
+@dataclass(frozen=True, slots=True)
 class Tuning:
     """A rival to be tuned on a pilot's draw.
 
     Args:
-        static: the best static setting there.
+        static: the best static setting there; a rival in its engine comes about as far.
     """
 
     task: Task
     rival: str
-    static: Setting
+    static: Static
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +98,8 @@ class Tuned:
 def tune_rival(tuning: Tuning) -> Tuned:
     """The best setting of a rival, from its published constants and the static engine's limits."""
     draw = Draw(tuning.task)
-    race = draw.race(NEAR[STATIC])
-    first = first_points(tuning.rival, tuning.static, draw.profile)
+    race = draw.race(tuning.static.frac)
+    first = first_points(tuning.rival, tuning.static.setting, draw.profile)
     first, steps = (first[:1], ()) if tuning.task.small else (first, STEPS)
     best = climb_by(around, lambda p: race.enter(p.spec), first, steps)
     return Tuned(best, draw.frac(race.per_s))

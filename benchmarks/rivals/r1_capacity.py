@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.contests.catalog import CONTESTS, Contest, on_paper
-from benchmarks.contests.contest import NEAR, Draw, Task, tune
+from benchmarks.contests.contest import NEAR, Draw, Task
 from benchmarks.contests.entry import (
     STEPS,
     Choice,
@@ -24,6 +24,7 @@ from benchmarks.contests.entry import (
     raced,
     rivals_alone,
     tune_rival,
+    tune_static,
 )
 from benchmarks.contests.sweeps import SWEEPS, Point, published
 from benchmarks.report.bootstrap import geometric_mean
@@ -125,7 +126,7 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
 
 def _tune(bench: Bench, found: Raced) -> None:
     pilots = [Task(c, small=bench.small) for c in found.contests]
-    statics = bench.map(tune, pilots, "R1 static", rivals_alone)
+    statics = bench.map(tune_static, pilots, "R1 static", rivals_alone)
     tunings = [
         Tuning(task, rival, static)
         for task, static in zip(pilots, statics, strict=True)

@@ -8,8 +8,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.contests.catalog import CONTESTS, Contest
-from benchmarks.contests.contest import Task, tune
-from benchmarks.contests.entry import Entry, Tuning, capacity, is_ours, rivals_alone, tune_rival
+from benchmarks.contests.contest import Task
+from benchmarks.contests.entry import (
+    Entry,
+    Tuning,
+    capacity,
+    is_ours,
+    rivals_alone,
+    tune_rival,
+    tune_static,
+)
 from benchmarks.report.bootstrap import geometric_mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
@@ -36,7 +44,7 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
     contests = [c for c in GROUNDS if not names or c.name in names]
     contests = contests[:1] if bench.small and not names else contests
     pilots = [Task(c, small=bench.small) for c in contests]
-    statics = bench.map(tune, pilots, "R2 static", rivals_alone)
+    statics = bench.map(tune_static, pilots, "R2 static", rivals_alone)
     tunings = [Tuning(task, QOSERVE, s) for task, s in zip(pilots, statics, strict=True)]
     bests = bench.map(tune_rival, tunings, "R2 qoserve", rivals_alone)
     tuned = [best.point.spec for best in bests]
