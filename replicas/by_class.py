@@ -17,6 +17,7 @@ from controller.agreements import KEY, Agreement, agreement_of
 from controller.models.requests import Ints
 from controller.policies.class_chunks import SampleByClass
 from controller.records import StepSample
+from replicas.under_way import Ends
 
 Floats = NDArray[np.float64]
 NOBODY = nullcontext()
@@ -92,24 +93,21 @@ class ByClass:
     def waited_s(
         self,
         running: Iterable[Any],
-        scheduled: Iterable[tuple[Any, float]],
+        under_way: Ends,
         now_s: float,
-        step_s: float,
     ) -> Floats:
         """Since the last token of each, when the next step begins, seconds; 0 before the first.
 
         A look at each of them: asked only where it matters.
 
         Args:
-            scheduled: steps under way, the oldest first, and when they were scheduled.
+            under_way: steps whose output is not back, and when they end.
             now_s: the engine's clock.
-            step_s: how long each of them is taken to last.
         """
         coming: dict[str, float] = {}
-        for output, _ in scheduled:
-            if output.total_num_scheduled_tokens:
-                now_s += step_s
-                coming.update(dict.fromkeys(output.num_scheduled_tokens, now_s))
+        for output, end_s in under_way:
+            now_s = max(now_s, end_s)
+            coming.update(dict.fromkeys(output.num_scheduled_tokens, end_s))
         last = self._last_s
         ids = (r.request_id for r in running)
         waited = [now_s - (coming.get(one) or last.get(one, now_s)) for one in ids]

@@ -35,7 +35,7 @@ LOCAL = "local"  # the group and replica of an engine that has no controller
 
 
 class Governor:
-    """Runs a policy's step half and keeps the replica's statistics.
+    """Runs a policy's step half (``step_half``) and keeps the replica's statistics.
 
     Args:
         config: the group's batching block.
@@ -63,7 +63,7 @@ class Governor:
         self._group = group
         self._switches: Switches = ()
         self._by_class = by_class
-        self._step_half = make_step_half(config, engine, by_class=by_class)
+        self.step_half = make_step_half(config, engine, by_class=by_class)
         self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
         self._fallback = ControlLoop()
         self._fallback_due_s = now_s
@@ -104,7 +104,7 @@ class Governor:
         half.receive(replace(known, outputs=tuple(map(float, self._seen.outputs))))
         half.hold_to(self._itl_frac)
         self._seen.live = config.policy != PAPER
-        self.config, self._step_half, self._limits = config, half, known
+        self.config, self.step_half, self._limits = config, half, known
 
     def before_step(
         self, state: EngineState, now_s: float, read_batch: ReadBatch = lambda: EMPTY_BATCH
@@ -116,7 +116,7 @@ class Governor:
         """
         if now_s >= self._lease_until_s and now_s >= self._fallback_due_s:
             self._decide_locally(state, now_s, read_batch)
-        asked = self._step_half.limits(state, read_batch, self._limits)
+        asked = self.step_half.limits(state, read_batch, self._limits)
         self._bound[asked.reason or "pushed"] += 1
         if not self._limits.enforce:
             asked = StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
@@ -154,7 +154,7 @@ class Governor:
             return
         self._decoding, self._in_prefill = sample.decodes, prefills
         self._fit.add(*sample.features, sample.duration_s)
-        self._step_half.observe(sample)
+        self.step_half.observe(sample)
         if sample.decodes:
             self._sums = self._sums.plus(sample, self.engine.tokens_per_decode)
             longer = sample.longer if isinstance(sample, SampleByClass) else ()
@@ -182,12 +182,12 @@ class Governor:
     def preempted(self) -> None:
         """Count a request that lost its KV blocks."""
         self._preemptions += 1
-        self._step_half.preempted()
+        self.step_half.preempted()
 
     def resumed(self, gap_s: float, number: int = 0) -> None:
         """Count the time between two tokens of a request that was preempted between them."""
         self._took(max(gap_s, 0.0), 1)
-        self._step_half.resumed(gap_s, number)
+        self.step_half.resumed(gap_s, number)
 
     def first_token(self, ttft_s: float, agreed_s: float | None = None) -> None:
         """Count a request's time to first token, seconds; ``agreed_s``: its own, else the SLA's."""
@@ -199,12 +199,12 @@ class Governor:
         """Count a request that ran to its end, with its lengths in tokens."""
         self._finished += 1
         self._seen.finished(input_tokens, output_tokens)
-        self._step_half.finished(output_tokens)
+        self.step_half.finished(output_tokens)
 
     def aborted(self, output_tokens: int) -> None:
         """Count a request that was aborted after so many tokens."""
         self._seen.aborted(output_tokens)
-        self._step_half.aborted(output_tokens)
+        self.step_half.aborted(output_tokens)
 
     def apply(self, limits: BatchLimits, now_s: float) -> None:
         """Apply the controller's limits; they hold for their lease, counted from now."""
@@ -218,12 +218,12 @@ class Governor:
     def hold_to(self, itl_frac: float) -> None:
         """Hold steps to this share of the SLA, above 0 and at most 1."""
         self._itl_frac = itl_frac
-        self._step_half.hold_to(itl_frac)
+        self.step_half.hold_to(itl_frac)
 
     def _take(self, limits: BatchLimits) -> None:
         on = limits.enforce and is_on(self._switches, self._group)
         self._limits = replace(limits, enforce=on)
-        self._step_half.receive(self._limits)
+        self.step_half.receive(self._limits)
 
     def _decide_locally(self, state: EngineState, now_s: float, read_batch: ReadBatch) -> None:
         # One period, like the controller's: the policies' constants are per exchange.
@@ -286,7 +286,7 @@ class Governor:
             ttft=self._ttft.snapshot(),
             overruled=self._overruled,
             outputs=self._seen.outputs,
-            model=self._step_half.model,
+            model=self.step_half.model,
             bound_steps=BoundSteps(**self._bound),
             capacity_per_s=self._limits.capacity_per_s,
             capacity_error_frac=self._limits.capacity_error_frac,

@@ -38,6 +38,7 @@ from replicas.request_facts import RAN_TO_ITS_END, ran_to_its_end
 from replicas.settings import parse_settings
 from replicas.start_order import prompt_backlog_tokens
 from replicas.step_sample import step_sample
+from replicas.under_way import Ends, ends_of
 from replicas.waiting_queues import order_waiting, step_aside
 
 
@@ -202,15 +203,18 @@ class DynamicBatchScheduler(GrammarFaults):
         )
 
     def _read_waited_s(self) -> Floats:
-        return self._classes.waited_s(
-            self.running, self._scheduled, self.now_s(), self._last_step_s
-        )
+        return self._classes.waited_s(self.running, self._under_way(), self.now_s())
 
     def _read_leads(self) -> Leads | None:
         if self._pacing is None:
             return None
-        ahead = sum(output.total_num_scheduled_tokens > 0 for output, _ in self._scheduled)
-        return self._pacing.leads(self.now_s() + ahead * self._last_step_s, ahead)
+        ends = self._under_way()
+        next_s = max([self.now_s(), *(end_s for _, end_s in ends)])
+        return self._pacing.leads(next_s, len(ends))
+
+    def _under_way(self) -> Ends:
+        model = self.governor.step_half.model
+        return ends_of(self._scheduled, self._last_output_s, self._last_step_s, model)
 
     def _set_limits(self) -> None:
         limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)

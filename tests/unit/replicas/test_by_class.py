@@ -116,14 +116,14 @@ def test_a_request_that_is_done_counts_in_steps_under_way_and_is_forgotten() -> 
 def test_how_long_each_has_waited_when_the_next_step_begins() -> None:
     one, requests = filled()
     measured(one, 1.0, 0.04, "a", "b")
-    assert one.waited_s(requests, [], 1.0, 0.04).tolist() == [0, 0, 0, 0]
+    assert one.waited_s(requests, [], 1.0).tolist() == [0, 0, 0, 0]
     one.leave_out([requests[1]])
     measured(one, 1.05, 0.05, "a")
-    assert one.waited_s(requests, [], 1.05, 0.05).tolist() == pytest.approx([0, 0.05, 0, 0])
-    under_way = [(step("a", "b"), 1.05)]
-    assert one.waited_s(requests, under_way, 1.05, 0.05).tolist() == pytest.approx([0, 0, 0, 0])
-    under_way = [(step("a"), 1.05)]
-    assert one.waited_s(requests, under_way, 1.05, 0.05).tolist() == pytest.approx([0, 0.1, 0, 0])
+    assert one.waited_s(requests, [], 1.05).tolist() == pytest.approx([0, 0.05, 0, 0])
+    under_way = [(step("a", "b"), 1.10)]
+    assert one.waited_s(requests, under_way, 1.05).tolist() == pytest.approx([0, 0, 0, 0])
+    under_way = [(step("a"), 1.10)]
+    assert one.waited_s(requests, under_way, 1.05).tolist() == pytest.approx([0, 0.1, 0, 0])
 
 
 def test_who_is_left_out_stands_where_it_stood() -> None:

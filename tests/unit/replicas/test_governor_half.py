@@ -188,4 +188,4 @@ def test_what_steps_are_held_to_is_told_reported_and_outlasts_another_configurat
     assert told.told[-1] == ("held to", 0.9)
     assert g.report(state(), 1.0, "r", "g").itl_frac == 0.9
     g.configure(batching(policy="paper", sla={"itl_ms": 80}))
-    assert g._step_half.told[-1] == ("held to", 0.9)
+    assert g.step_half.told[-1] == ("held to", 0.9)

@@ -112,11 +112,11 @@ def corrections(half: Any) -> tuple[float, float, float]:
 def test_what_happens_while_it_is_off_leaves_no_margin_and_no_fear_behind() -> None:
     g = governor(ADAPTIVE)
     drive(g, Switch(5, True), 2)
-    before = corrections(g._step_half)
+    before = corrections(g.step_half)
     drive(g, Switch(6, False), 20)
-    assert corrections(g._step_half) == before
+    assert corrections(g.step_half) == before
     drive(g, Switch(7, True), 2)
-    assert all(now != then for now, then in zip(corrections(g._step_half), before, strict=True))
+    assert all(now != then for now, then in zip(corrections(g.step_half), before, strict=True))
     # The times of its steps are true all the same.
-    assert g._step_half.model is not None
-    assert g._step_half.model.predict_s(40, 2000, 0, 0) == pytest.approx(0.05, rel=0.1)
+    assert g.step_half.model is not None
+    assert g.step_half.model.predict_s(40, 2000, 0, 0) == pytest.approx(0.05, rel=0.1)

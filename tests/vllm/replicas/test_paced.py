@@ -1,8 +1,12 @@
 """Paced delivery on vLLM's own scheduler: leads as they are, and prompts that borrow them."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from controller.models.step_time import StepModel
 from controller.policies.base import Batch
+from replicas.under_way import ends_of
 from tests.vllm.harness import Rig, batching, engine_config
 
 SLA = {"itl_ms": 50, "ttft_ms": 2000, "delivery": "paced"}
@@ -47,6 +51,47 @@ def test_with_a_step_under_way_leads_are_of_when_it_ends(tiny_llama):
     assert found.generated.tolist() == [done + ahead]
     rig.run()
     assert rig.is_whole("a", 50)
+
+
+def test_a_step_under_way_ends_when_the_model_says(tiny_llama):
+    rig = rig_of(tiny_llama, in_flight=2)
+    rig.add("a", prompt=20, output=50)
+    for _ in range(6):
+        rig.step()
+    scheduler = rig.scheduler
+    without = scheduler._read_batch().leads.lead_s
+    assert [s for _, s in scheduler._under_way()] == pytest.approx([rig.now_s + rig.step_s])
+
+    model = StepModel(c0=0.2, c1=0.1, c2=0.0, c3=0.0, c4=0.0, sigma_s=0.0)
+    scheduler.governor.step_half = SimpleNamespace(model=model)
+    leads = scheduler._read_batch().leads.lead_s
+    assert leads.tolist() == pytest.approx([float(without[0]) - (0.3 - rig.step_s)])
+
+
+def test_steps_under_way_end_one_after_the_other():
+    def step(decodes):
+        cached = SimpleNamespace(
+            req_ids=[str(k) for k in range(decodes)],
+            num_computed_tokens=[10] * decodes,
+            num_output_tokens=[1] * decodes,
+        )
+        given = dict.fromkeys(cached.req_ids, 1)
+        return SimpleNamespace(
+            scheduled_cached_reqs=cached,
+            scheduled_new_reqs=[],
+            num_scheduled_tokens=given,
+            total_num_scheduled_tokens=decodes,
+            scheduled_spec_decode_tokens={},
+        )
+
+    one, empty, two = step(1), step(0), step(2)
+    model = StepModel(c0=1.0, c1=1.0, c2=0.0, c3=0.0, c4=0.0, sigma_s=0.0)
+    scheduled = [(one, 9.0), (empty, 9.5), (two, 10.0)]
+    assert ends_of(scheduled, 10.0, 0.5, model) == [(one, 12.0), (two, 15.0)]
+    assert ends_of(scheduled, 10.0, 0.5, None) == [(one, 10.5), (two, 11.0)]
+    # The engine was idle: the first begins when it was scheduled.
+    assert ends_of([(two, 20.0)], 10.0, 0.5, model) == [(two, 23.0)]
+    assert not ends_of([], 10.0, 0.5, model)
 
 
 def test_late_tokens_are_counted_by_when_they_were_due(tiny_llama, monkeypatch):

@@ -1,0 +1,39 @@
+"""Steps that are scheduled and whose output is not back: when each of them ends."""
+
+from collections.abc import Iterable, Sequence
+
+from vllm.v1.core.sched.output import SchedulerOutput
+
+from controller.models.step_time import StepModel
+from replicas.step_sample import step_sample
+
+Ends = Sequence[tuple[SchedulerOutput, float]]
+
+
+def ends_of(
+    scheduled: Iterable[tuple[SchedulerOutput, float]],
+    free_s: float,
+    last_s: float,
+    model: StepModel | None,
+) -> Ends:
+    """Each step that computes something, with the time at which it probably ends.
+
+    A step lasts as long as the model predicts of its batch: one that follows a long prompt is not
+    as long as that was.
+
+    Args:
+        scheduled: the oldest first, and when they were scheduled; seconds on the engine's clock.
+        free_s: when the last output came: the oldest begins no sooner.
+        last_s: how long the last step took; taken where there is no model yet.
+    """
+    ends = []
+    for output, scheduled_s in scheduled:
+        if not output.total_num_scheduled_tokens:
+            continue
+        took_s = last_s
+        if model is not None:
+            sample, _ = step_sample(output, 0.0)
+            took_s = model.predict_s(*sample.features)
+        free_s = max(free_s, scheduled_s) + max(took_s, 0.0)
+        ends.append((output, free_s))
+    return ends
