@@ -31,9 +31,9 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 LEFT_OUT_S = 1.0  # at most, for a class without a time between tokens: it is streamed, too
-# Of what the decodes that have to run leave of a step: for prompts of a stricter class than others
-# that decode, before those others.
-PROMPTS_FRAC = 0.5
+# Decodes that take no more than this of what a step's fixed part leaves are all in it: prompts of a
+# stricter class have room enough.
+FEW_FRAC = 0.5
 # A token that comes late because its request was left out takes so much of its time between tokens
 # off what its class can spare; each of its tokens gives back as much as the percentile makes that
 # equal, whether its request was left out or not: a class that is left out no more has to be again.
@@ -253,15 +253,15 @@ class ClassChunks(ChunkSizer):
         if not known and self._unknown_steps % PROBE_STEPS != 1:
             return nobody
         room_s = until_s - model.c0
-        enough_s = (1 - PROMPTS_FRAC) * room_s
+        few_s = FEW_FRAC * room_s
         # All together first: the usual case, and a sum of hundreds of times differs by rounding.
         kv = int(running.computed[decoding].sum())
         about_s = model.c1 * int(np.count_nonzero(decoding)) + model.c2 * kv
-        if known and about_s <= enough_s * (1 - ROUNDING):
+        if known and about_s <= few_s * (1 - ROUNDING):
             return nobody
         cost_s = np.where(decoding, model.c1 + model.c2 * running.computed, 0.0)
         decodes_s = float(cost_s.sum())
-        if known and decodes_s <= enough_s:
+        if known and decodes_s <= few_s:
             return nobody
         itl_s = self._itl_s[kinds]
         # What a class may go without a token is less by the strictest one's margin, as the steps
@@ -270,14 +270,21 @@ class ClassChunks(ChunkSizer):
         own_s = np.where(bounded, itl_s, LEFT_OUT_S)
         spare_s = own_s * (1 - np.array(self._kept_frac)[kinds]) - waited_s()
         spare_s -= np.where(bounded, max(strictest_s - until_s, 0.0), 0.0)
-        has_to = decoding & ((itl_s <= strictest_s) | (spare_s < 2 * until_s))
+        # Where the model is a little too careful, a step that ends in time is predicted to be late.
+        step_s = min(until_s, strictest_s)
+        has_to = decoding & ((itl_s <= strictest_s) | (spare_s < 2 * step_s))
         others = np.flatnonzero(decoding & ~has_to)
         if not len(others):
             return nobody
-        room_s = max(room_s - float(cost_s[has_to].sum()), 0.0)
         loosest_s = float(itl_s[others].max())
         prompts_s = model.c3 * stricter_tokens(loosest_s)
-        room_s = room_s - min(prompts_s, PROMPTS_FRAC * room_s) if known else 0.0
+        all_s = np.bincount(kinds, cost_s).tolist()
+        now_s = np.bincount(kinds, cost_s * has_to).tolist()
+        # Stricter prompts go before them, but each of them has its turn in time: all that are left
+        # out at once would come back at once.
+        turns_s = sum(max(self._share(k, step_s) * all_s[k] - now_s[k], 0.0) for k in there)
+        room_s = max(room_s - sum(now_s), 0.0)
+        room_s = max(room_s - prompts_s, min(turns_s, room_s)) if known else 0.0
         others = others[np.argsort(spare_s[others], kind="stable")]
         nobody[others[cost_s[others].cumsum() > room_s]] = True
         return nobody

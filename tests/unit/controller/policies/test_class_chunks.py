@@ -166,19 +166,34 @@ def test_those_without_a_bound_are_left_out_before_those_with_one_and_in_turns()
     assert left_out(one, crowd, np.r_[np.zeros(130), 0.95, np.zeros(20)]) == list(range(131, 151))
 
 
-def test_prompts_of_a_stricter_class_get_half_of_what_those_that_may_wait_would_take() -> None:
+def test_prompts_of_a_stricter_class_go_before_those_that_may_wait_but_for_their_turns() -> None:
     one = sizer()
     batch = running(0, *[2] * 99)
-    # 22.5 ms: 0.2 for the first, 22.3 for 99 of 0.2 or for prompts: 11.15 of it at most.
+    # 22.5 ms: 0.2 for the first, 22.3 for 99 of 0.2 or for prompts.
     assert left_out(one, batch, wanted=10) == []
     assert len(left_out(one, batch, wanted=60)) == 99 - 81  # 6 ms
-    assert len(left_out(one, batch, wanted=5000)) == 99 - 55
+    # Steps of 42.5 ms, in each of which 4.2 of 99 decode that decode once a second.
+    assert len(left_out(one, batch, wanted=5000)) == 99 - 4
+    few = running(0, *[2] * 55)
+    assert left_out(one, few, wanted=5000) == []
     one.know((GOLD, SILVER, BATCH))
     asked: list[float] = []
     one.left_out(
         batch, np.ones(100, dtype=bool), lambda: np.zeros(100), lambda s: asked.append(s) or 0
     )
     assert asked == [math.inf]
+
+
+def test_those_that_have_to_decode_now_have_had_the_turn_of_their_class() -> None:
+    one = sizer()
+    batch = running(0, *[1] * 80)  # in every other step of 42.5
+    assert len(left_out(one, batch, wanted=5000)) == 40
+    waited_s = np.zeros(81)
+    waited_s[:31] = 0.0425
+    # 30 have to; of the other 50 ten make it 40.
+    assert len(left_out(one, batch, waited_s, wanted=5000)) == 40
+    waited_s[:51] = 0.0425
+    assert len(left_out(one, batch, waited_s, wanted=5000)) == 30
 
 
 def test_a_stricter_request_starts_beside_decodes_that_can_be_left_out() -> None:
