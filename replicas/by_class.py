@@ -5,8 +5,9 @@ One that is left out keeps its place among the running ones, its KV memory and i
 vLLM's ``schedule`` does not see it.
 """
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -113,10 +114,23 @@ class ByClass:
         waited = [now_s - (coming.get(one) or last.get(one, now_s)) for one in ids]
         return np.maximum(np.array(waited, dtype=np.float64), 0.0)
 
-    def leave_out(self, requests: list[Any]) -> None:
-        """These are left out of the step that is scheduled next."""
-        self._left_out = requests
-        self._ever_left_out.update(r.request_id for r in requests)
+    def leave_out(self, running: Sequence[Any], places: Sequence[int], first: Any) -> None:
+        """Those in these places are left out of the step that is scheduled next.
+
+        But for a prompt that would give way only to such as have a lower priority.
+
+        Args:
+            first: of those that wait, or None.
+        """
+        out = [running[k] for k in places]
+        if any(not r.num_output_tokens for r in out):
+            known = set(out)
+            others = [r for r in running if not r.num_output_tokens and r not in known]
+            others += [] if first is None else [first]
+            best = min((r.priority for r in others), default=math.inf)
+            out = [r for r in out if r.num_output_tokens or best <= r.priority]
+        self._left_out = out
+        self._ever_left_out.update(r.request_id for r in out)
 
     def apart(self, scheduler: Any, cap_name: str) -> AbstractContextManager[None]:
         """While this lasts, vLLM does not see who is left out; then all stand as they did."""

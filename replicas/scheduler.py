@@ -225,7 +225,8 @@ class DynamicBatchScheduler(GrammarFaults):
         self.max_num_scheduled_tokens = limits.token_budget
         self._chunks.limit(limits.longest_chunk_tokens)
         if limits.left_out:
-            self._classes.leave_out([self.running[k] for k in limits.left_out])
+            first = self.waiting.peek_request() if self.waiting else None
+            self._classes.leave_out(self.running, limits.left_out, first)
         batch, self._batch = self._batch, None
         engine = self.governor.engine
         if batch is not None and limits.token_budget < engine.max_num_batched_tokens:

@@ -248,6 +248,8 @@ class ClassChunks(ChunkSizer):
         if until_s == math.inf:
             return nobody
         strictest_s = min(self._agreements[k].itl_s for k in there)
+        # A step with prompts may be predicted to be late and is not (``stair``); of decodes, it is.
+        until_s = min(until_s, strictest_s)
         known = not out_of_reach(model, strictest_s)
         self._unknown_steps = 0 if known else self._unknown_steps + 1
         if not known and self._unknown_steps % PROBE_STEPS != 1:
@@ -260,8 +262,7 @@ class ClassChunks(ChunkSizer):
         if known and about_s <= few_s * (1 - ROUNDING):
             return nobody
         cost_s = np.where(decoding, model.c1 + model.c2 * running.computed, 0.0)
-        decodes_s = float(cost_s.sum())
-        if known and decodes_s <= few_s:
+        if known and float(cost_s.sum()) <= few_s:
             return nobody
         itl_s = self._itl_s[kinds]
         # What a class may go without a token is less by the strictest one's margin, as the steps
@@ -270,21 +271,30 @@ class ClassChunks(ChunkSizer):
         own_s = np.where(bounded, itl_s, LEFT_OUT_S)
         spare_s = own_s * (1 - np.array(self._kept_frac)[kinds]) - waited_s()
         spare_s -= np.where(bounded, max(strictest_s - until_s, 0.0), 0.0)
-        # Where the model is a little too careful, a step that ends in time is predicted to be late.
-        step_s = min(until_s, strictest_s)
-        has_to = decoding & ((itl_s <= strictest_s) | (spare_s < 2 * step_s))
+        ahead = np.where(bounded, 2, 3)  # many that come back at once make a step longer
+        has_to = decoding & ((itl_s <= strictest_s) | (spare_s < ahead * until_s))
         others = np.flatnonzero(decoding & ~has_to)
         if not len(others):
             return nobody
         loosest_s = float(itl_s[others].max())
         prompts_s = model.c3 * stricter_tokens(loosest_s)
-        all_s = np.bincount(kinds, cost_s).tolist()
-        now_s = np.bincount(kinds, cost_s * has_to).tolist()
-        # Stricter prompts go before them, but each of them has its turn in time: all that are left
-        # out at once would come back at once.
-        turns_s = sum(max(self._share(k, step_s) * all_s[k] - now_s[k], 0.0) for k in there)
-        room_s = max(room_s - sum(now_s), 0.0)
-        room_s = max(room_s - prompts_s, min(turns_s, room_s)) if known else 0.0
+        now_s = np.bincount(kinds, cost_s * has_to)
+        room_s = max(room_s - float(now_s.sum()), 0.0)
+        if not known:
+            nobody[others] = True
+            return nobody
+        # Stricter prompts go before them, but each has its turn in time: all of a class that are
+        # left out at once would come back at once.
+        shares = [self._share(k, until_s) for k in range(len(now_s))]
+        turns_s = np.array(shares) * np.bincount(kinds, cost_s) - now_s
         others = others[np.argsort(spare_s[others], kind="stable")]
-        nobody[others[cost_s[others].cumsum() > room_s]] = True
+        turn = np.zeros(len(others), dtype=bool)
+        for k in set(kinds[others].tolist()):
+            own = np.flatnonzero(kinds[others] == k)
+            before_s = cost_s[others[own]].cumsum() - cost_s[others[own]]
+            turn[own] = before_s < turns_s[k] - ROUNDING
+        others = np.concatenate([others[turn], others[~turn]])
+        most_s = np.full(len(others), max(room_s - prompts_s, 0.0))
+        most_s[: np.count_nonzero(turn)] = room_s
+        nobody[others[cost_s[others].cumsum() > most_s]] = True
         return nobody

@@ -8,7 +8,7 @@ from controller.config import BatchingConfig
 from controller.models.requests import Requests
 from controller.policies.adaptive import ONCE, UNKNOWN_STEP_S, AdaptiveStep
 from controller.policies.base import Batch, ReadBatch
-from controller.policies.class_chunks import Bools, ClassChunks
+from controller.policies.class_chunks import LEFT_OUT_S, Bools, ClassChunks
 from controller.records import BatchLimits, EngineLimits, EngineState, Reason, StepLimits
 
 
@@ -32,11 +32,14 @@ class ClassedStep(AdaptiveStep):
         decoding = running.tokens - running.computed <= self._engine.tokens_per_decode
         out = self._left_out(state, batch, decoding)
         self._by_class.decoding(running.kinds[decoding & ~out])
-        if not out.any():
-            return super().limits(state, lambda: batch, pushed)
-        rest = replace(batch, running=running.where(~out))
+        rest = batch if not out.any() else replace(batch, running=running.where(~out))
         asked = super().limits(state, lambda: rest, pushed)
-        return replace(asked, left_out=tuple(np.flatnonzero(out).tolist()))
+        decodes = int(np.count_nonzero(decoding & ~out))
+        if asked.token_budget <= decodes * self._engine.tokens_per_decode:
+            out |= (
+                ~decoding
+            )  # a token of each prompt, for its place in the batch, would be too much
+        return replace(asked, left_out=tuple(np.flatnonzero(out).tolist())) if out.any() else asked
 
     def _left_out(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools:
         running, engine = batch.running, self._engine
@@ -55,6 +58,7 @@ class ClassedStep(AdaptiveStep):
             return mine + int(left[self._by_class.stricter(waiting, itl_s)].sum())
 
         out = self._by_class.left_out(running, decoding, batch.waited_s, stricter_tokens)
+        out |= self._giving_way(state, batch, decoding)
         if not out.any():
             return out
         # vLLM preempts among those that it sees: where memory may overflow, it is to see all.
@@ -63,6 +67,30 @@ class ClassedStep(AdaptiveStep):
         if state.kv_used_tokens + new > engine.kv_tokens:
             out[:] = False
         return out
+
+    def _giving_way(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools:
+        """Prompts that are half computed, and let others go before them.
+
+        Those of which the first token may come later, and the next ones may as well, than those of
+        another that is half computed or the first of the queue: vLLM takes them in the order in
+        which they started. Each gets a chunk once in ``LEFT_OUT_S`` all the same.
+        """
+        running, agreements = batch.running, batch.agreements
+        prompts: Bools = ~decoding & (running.outputs == 0)
+        if batch.waited_s is None or not prompts.any():
+            return np.zeros(len(running), dtype=bool)
+        firsts = set(running.kinds[prompts].tolist())
+        if state.waiting:
+            firsts.update(batch.waiting(ONCE).kinds[:1].tolist())
+        later = [
+            any(
+                one.ttft_s > agreements[k].ttft_s and one.itl_s >= agreements[k].itl_s
+                for k in firsts
+            )
+            for one in agreements
+        ]
+        way: Bools = prompts & np.array(later)[running.kinds]
+        return way & (batch.waited_s() < LEFT_OUT_S) if way.any() else way
 
     def _fitting(
         self, state: EngineState, batch: Batch, candidates: Requests

@@ -20,6 +20,7 @@ class Asked:
     def __init__(self, req_id: str, told: Any) -> None:
         self.request_id = req_id
         self.sampling_params = SimpleNamespace(extra_args=told)
+        self.num_output_tokens, self.priority = 1, 0
 
 
 def request(req_id: str, agreement: Agreement | None = None) -> Any:
@@ -83,14 +84,14 @@ def test_tokens_are_counted_by_agreement_and_late_by_their_own() -> None:
 def test_a_gap_over_steps_that_left_a_request_out_is_seen_with_its_token() -> None:
     one, (_a, b, c, _d) = filled()
     measured(one, 1.0, 0.04, "a", "b", "c")
-    one.leave_out([b, c])
+    one.leave_out([b, c], [0, 1], None)
     assert measured(one, 1.05, 0.05, "a").longer == ()
     found = measured(one, 1.11, 0.06, "a", "b", "c")
     assert [number for number, _ in found.longer] == [0, 2]
     assert [gap_s for _, gap_s in found.longer] == pytest.approx([0.11, 0.11])
     assert found.late == 2  # a by the step, b by its gap
     assert measured(one, 1.15, 0.04, "a", "b", "c").longer == ()
-    one.leave_out([b])
+    one.leave_out([b], [0], None)
     one.lost("b")  # what comes next is measured as a preemption
     assert measured(one, 1.3, 0.04, "b").longer == ()
 
@@ -98,7 +99,7 @@ def test_a_gap_over_steps_that_left_a_request_out_is_seen_with_its_token() -> No
 def test_the_next_input_of_a_session_is_no_late_token() -> None:
     one, (_a, b, _c, _d) = filled()
     measured(one, 1.0, 0.04, "a", "b")
-    one.leave_out([b])
+    one.leave_out([b], [0], None)
     measured(one, 1.05, 0.05, "a")
     found = measured(one, 31.0, 0.05, "a", "b", prompts=("b",))
     assert (found.longer, found.late) == ((), 0)
@@ -117,7 +118,7 @@ def test_how_long_each_has_waited_when_the_next_step_begins() -> None:
     one, requests = filled()
     measured(one, 1.0, 0.04, "a", "b")
     assert one.waited_s(requests, [], 1.0).tolist() == [0, 0, 0, 0]
-    one.leave_out([requests[1]])
+    one.leave_out(requests, [1], None)
     measured(one, 1.05, 0.05, "a")
     assert one.waited_s(requests, [], 1.05).tolist() == pytest.approx([0, 0.05, 0, 0])
     under_way = [(step("a", "b"), 1.10)]
@@ -129,7 +130,7 @@ def test_how_long_each_has_waited_when_the_next_step_begins() -> None:
 def test_who_is_left_out_stands_where_it_stood() -> None:
     one, (a, b, c, d) = filled()
     scheduler = SimpleNamespace(running=[a, b, c], cap=3)
-    one.leave_out([b])
+    one.leave_out([b], [0], None)
     with one.apart(scheduler, "cap"):
         assert (scheduler.running, scheduler.cap) == ([a, c], 2)
         scheduler.running.remove(c)  # preempted
@@ -137,7 +138,27 @@ def test_who_is_left_out_stands_where_it_stood() -> None:
     assert (scheduler.running, scheduler.cap) == ([a, b, d], 3)
     with one.apart(scheduler, "cap"):
         assert scheduler.running == [a, b, d]
-    one.leave_out([a])
+    one.leave_out([a], [0], None)
     with pytest.raises(ZeroDivisionError), one.apart(scheduler, "cap"):
         raise ZeroDivisionError
     assert (scheduler.running, scheduler.cap) == ([a, b, d], 3)
+
+
+def test_no_prompt_gives_way_to_one_of_lower_priority() -> None:
+    one, _ = filled()
+
+    def prompt(priority: int, outputs: int = 0) -> Any:
+        one = request(f"{priority} {outputs}")
+        one.priority, one.num_output_tokens = priority, outputs
+        return one
+
+    first, second, decode = prompt(0), prompt(2), prompt(0, 3)
+    running = [first, second, decode, prompt(1)]
+    one.leave_out(running, [0, 1, 2], None)
+    assert one._left_out == [second, decode]
+    one.leave_out(running[:3], [0, 1, 2], None)
+    assert one._left_out == [decode]
+    one.leave_out(running[:3], [0, 1, 2], prompt(0))
+    assert one._left_out == [first, second, decode]
+    one.leave_out(running[:3], [2], prompt(5))
+    assert one._left_out == [decode]

@@ -164,3 +164,24 @@ def test_the_default_is_the_slas(tiny_llama):
 def test_an_engine_that_cannot_cut_prompts_is_refused_for_a_classs_time_between_tokens(tiny_llama):
     with pytest.raises(ConfigError, match="enable_chunked_prefill"):
         rig_of(tiny_llama, enable_chunked_prefill=False, max_num_batched_tokens=1024)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_long_loose_prompt_lets_a_strict_one_that_comes_later_go_first(tiny_llama, in_flight):
+    rig = rig_of(tiny_llama, in_flight=in_flight)
+    timed(rig, in_flight)
+    add(rig, "d", "gold", 20, 200)  # what makes steps short
+    for _ in range(60):
+        rig.step()
+    add(rig, "b", "batch", 900, 5)
+    while not rig.scheduler.requests["b"].num_computed_tokens:
+        rig.step()
+    add(rig, "g", "gold", 500, 5)
+    loose, strict = (rig.scheduler.requests[name] for name in "bg")
+    computed = loose.num_computed_tokens
+    assert computed < 900
+    while strict.num_computed_tokens < 500:
+        rig.step()
+        assert loose.num_computed_tokens == computed
+    rig.run()
+    assert rig.is_whole("b", 5) and rig.is_whole("g", 5) and rig.is_whole("d", 200)

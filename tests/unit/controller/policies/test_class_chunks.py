@@ -172,8 +172,8 @@ def test_prompts_of_a_stricter_class_go_before_those_that_may_wait_but_for_their
     # 22.5 ms: 0.2 for the first, 22.3 for 99 of 0.2 or for prompts.
     assert left_out(one, batch, wanted=10) == []
     assert len(left_out(one, batch, wanted=60)) == 99 - 81  # 6 ms
-    # Steps of 42.5 ms, in each of which 4.2 of 99 decode that decode once a second.
-    assert len(left_out(one, batch, wanted=5000)) == 99 - 4
+    # Steps of 42.5 ms, in each of which 4.2 of 99 decode, and so 5, that decode once a second.
+    assert len(left_out(one, batch, wanted=5000)) == 99 - 5
     few = running(0, *[2] * 55)
     assert left_out(one, few, wanted=5000) == []
     one.know((GOLD, SILVER, BATCH))

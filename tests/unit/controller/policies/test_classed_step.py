@@ -122,5 +122,78 @@ def test_prompts_of_running_requests_count_as_wanted_by_their_class() -> None:
         waited_s=lambda: np.zeros(len(running)),
     )
     found = one.limits(EngineState(101, 1, 20_000), lambda: batch, limits())
-    assert len(found.left_out) == 99 - 4  # their turn, once a second; the rest is the prompt's
-    assert found.token_budget in (5 + 213, 5 + 214)
+    assert len(found.left_out) == 99 - 5  # their turn, once a second; the rest is the prompt's
+    assert found.token_budget in (6 + 211, 6 + 212)
+
+
+def under_way(kind: int, waiting: list[int], waited_s: float = 0.0, outputs: int = 0) -> bool:
+    """Whether a half computed prompt of this agreement is left out of a step of three decodes."""
+    one, prompt = half(), some([kind], 40, 5000)
+    decodes = some([0, 1, 2], 100)
+    running = Requests(
+        **{
+            name: np.concatenate([getattr(decodes, name), getattr(prompt, name)])
+            for name in ("computed", "tokens", "allowed", "numbers")
+        },
+        outputs=np.array([1, 1, 1, outputs]),
+    )
+    batch = Batch(
+        running,
+        lambda n: some(waiting, 0).first(n),
+        agreements=AGREEMENTS,
+        waited_s=lambda: np.array([0.0, 0.0, 0.0, waited_s]),
+    )
+    found = one.limits(EngineState(4, len(waiting), 1000), lambda: batch, limits())
+    assert not set(found.left_out) & {0, 1, 2}
+    return found.left_out == (3,)
+
+
+def test_a_half_computed_prompt_gives_way_to_one_whose_first_token_is_due_sooner() -> None:
+    assert under_way(2, [0]) and under_way(2, [1]) and under_way(1, [0, 2])
+    assert not under_way(0, [0]) and not under_way(1, [1]) and not under_way(0, [1])
+    assert not under_way(2, [2, 0])  # the first in the queue is no sooner due
+    assert not under_way(2, [])
+
+
+def test_a_prompt_gives_way_to_one_that_is_half_computed_as_well() -> None:
+    one, decodes, prompts = half(), some([0, 1], 100), some([2, 0], 40, 5000)
+    running = Requests(
+        **{
+            name: np.concatenate([getattr(decodes, name), getattr(prompts, name)])
+            for name in ("computed", "tokens", "outputs", "allowed", "numbers")
+        }
+    )
+    batch = Batch(
+        running,
+        lambda n: some([], 0),
+        agreements=AGREEMENTS,
+        waited_s=lambda: np.zeros(len(running)),
+    )
+    assert one.limits(EngineState(4, 0, 1000), lambda: batch, limits()).left_out == (2,)
+
+
+def test_a_prompt_that_gives_way_gets_a_chunk_once_a_second() -> None:
+    assert under_way(2, [0], waited_s=0.9)
+    assert not under_way(2, [0], waited_s=1.0)
+
+
+def test_what_was_lost_is_computed_again_without_giving_way() -> None:
+    assert not under_way(2, [0], outputs=7)
+
+
+def test_where_decodes_fill_a_step_a_half_computed_prompt_takes_no_token_of_it() -> None:
+    one, decodes, prompt = half(), some([0] * 112, 100), some([0], 40, 5000)
+    running = Requests(
+        **{
+            name: np.concatenate([getattr(decodes, name), getattr(prompt, name)])
+            for name in ("computed", "tokens", "outputs", "allowed", "numbers")
+        }
+    )
+    batch = Batch(
+        running,
+        lambda n: some([0], 0).first(n),
+        agreements=AGREEMENTS,
+        waited_s=lambda: np.zeros(len(running)),
+    )
+    found = one.limits(EngineState(113, 1, 20_000), lambda: batch, limits())
+    assert (found.token_budget, found.left_out) == (112, (112,))
