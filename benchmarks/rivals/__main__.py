@@ -32,6 +32,7 @@ KEPT = ROOT / ".cache" / "rivals.sqlite"
 REPLAYED = tuple(one.__name__ for one in (contest, entry, classes, offline, http))
 PARTS: dict[str, tuple[Callable[[Bench, Sequence[str]], Section], tuple[str, ...]]] = {
     "R1": (r1_capacity.run, tuple(c.name for c in r1_capacity.GROUNDS)),
+    "R1-reasoning": (r1_capacity.run_reasoning, ()),
     "R2": (r2_paced.run, tuple(c.name for c in r2_paced.GROUNDS)),
     "R3": (r3_classes.run, tuple(classes.GROUNDS)),
     "R4": (r4_offline.run, tuple(c.name for c in r4_offline.GROUNDS)),

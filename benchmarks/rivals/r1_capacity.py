@@ -1,7 +1,9 @@
 """R1: capacity at a percentile of every gap between tokens, against the named rivals.
 
 Each rival is tuned for each workload on the pilot's draw, and has one setting beside that which
-serves all contests of a profile; then every draw of the figures is searched with both.
+serves all contests of a profile; then every draw of the figures is searched with both. Outputs like
+a reasoning model's take as long as all the others together, and are a part of their own
+(``R1-reasoning``), without one setting for all.
 """
 
 from collections.abc import Sequence
@@ -36,7 +38,7 @@ from benchmarks.report.workers import Bench
 SHARED = "paper-fig3"  # whose contests one setting of each rival is to serve as well
 LONG = on_paper("long-prompts", "long-prompts:257,447", 0.1)
 REASONING = on_paper("reasoning", "reasoning:257,3000,1.3", 0.1)
-GROUNDS = (*CONTESTS, LONG, REASONING)
+GROUNDS = (*CONTESTS, LONG)
 ADAPTIVE = "adaptive"
 TUNED, ONE = (
     0.99,
@@ -109,15 +111,24 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
         names: of the contests; none: all of them.
     """
     contests = tuple(c for c in GROUNDS if not names or c.name in names)
-    contests = contests[:1] if bench.small and not names else contests
+    return _run(bench, "R1", contests[:1] if bench.small and not names else contests)
+
+
+def run_reasoning(bench: Bench, names: Sequence[str] = ()) -> Section:
+    """The same with outputs like a reasoning model's."""
+    return _run(bench, "R1-reasoning", (REASONING,))
+
+
+def _run(bench: Bench, name: str, contests: tuple[Contest, ...]) -> Section:
     rivals = tuple(SWEEPS)[:2] if bench.small else tuple(SWEEPS)
     found = Raced(contests, rivals)
     _tune(bench, found)
     _choose(bench, found)
     _race(bench, found)
+    what = " with outputs like a reasoning model's" if contests == (REASONING,) else ""
     return Section(
-        "R1",
-        "capacity at p99 of every gap, against named rivals",
+        name,
+        f"capacity at p99 of every gap{what}, against named rivals",
         _text(bench, found),
         tuple(rows_of(found)),
         (_capacities(found), _settings(found)),
@@ -140,7 +151,7 @@ def _tune(bench: Bench, found: Raced) -> None:
 def _choose(bench: Bench, found: Raced) -> None:
     """Of each rival, the one setting with the best geometric mean on the pilot's draws."""
     alike = tuple(found.alike)
-    if not alike:
+    if len(alike) < 2:
         return
     choices = []
     for rival in found.rivals:
@@ -180,7 +191,9 @@ def rows_of(found: Raced) -> list[Row]:
     """The figures with their targets."""
     best = [found.best(c) for c in found.contests]
     what = "over the best rival tuned for the workload"
-    rows = [Row("r1_tuned", f"{what}, all", "ratio", geometric_mean(best), at_least=TUNED)]
+    rows = []
+    if len(found.contests) > 1:
+        rows = [Row("r1_tuned", f"{what}, all", "ratio", geometric_mean(best), at_least=TUNED)]
     ones = {
         rival: [found.over(c, found.one[rival].point.spec) for c in found.alike]
         for rival in found.worth_one
@@ -193,10 +206,11 @@ def rows_of(found: Raced) -> list[Row]:
         row = f"r1_tuned_{contest.name}"
         ratio = geometric_mean([ratios])
         rows.append(Row(row, f"{what}, {contest.name}", "ratio", ratio, at_least=TUNED))
+    of = f"_{REASONING.name}" if found.contests == (REASONING,) else ""
     for rival in found.rivals:
         every = [[found.pilot[c.name] / found.tuned[c.name, rival].frac] for c in found.contests]
         what = f"over {rival}, tuned on the pilot's draw and there, all"
-        rows.append(Row(f"r1_{rival}", what, "ratio", geometric_mean(every)))
+        rows.append(Row(f"r1{of}_{rival}", what, "ratio", geometric_mean(every)))
     return rows
 
 
@@ -210,7 +224,7 @@ def _capacities(found: Raced) -> str:
             searched = tuned.point if rival in found.worth(contest) else None
             cells = _raced(found, contest, searched) if searched else ("", "")
             lines.append((contest.name, rival, "tuned", shown(tuned.frac), *cells))
-            if contest not in found.alike:
+            if contest not in found.alike or not found.one:
                 continue
             one, place = found.one[rival], found.alike.index(contest)
             searched = one.point if rival in found.worth_one else None
@@ -245,11 +259,18 @@ def _settings(found: Raced) -> str:
     return markdown_table(("tuned on the pilot's draw", "setting"), lines)
 
 
+def _workloads(found: Raced) -> str:
+    if found.contests == (REASONING,):
+        return f"`{REASONING.workload}` (outputs of 3,000 tokens on average, CV 1.3) on `{SHARED}`."
+    return (
+        f"The contests of G3, and on `{SHARED}` `{LONG.workload}` (5% of the prompts have 16k to"
+        " 32k tokens)."
+    )
+
+
 def _text(bench: Bench, found: Raced) -> str:
     return (
-        "The contests of G3, by its criteria and runs, and two more on"
-        f" `{SHARED}`: `{LONG.workload}` (5% of the prompts have 16k to 32k tokens) and"
-        f" `{REASONING.workload}` (outputs of 3,000 tokens on average, CV 1.3)."
+        f"{_workloads(found)} By the criteria and runs of G3."
         f" Seeds {', '.join(map(str, bench.seeds))}. Rivals: {', '.join(found.rivals)}, each with"
         " the engine's two limits and its own constants tuned together on the draw of seed"
         f" {PILOT_SEED}, for each workload by itself: from the best static setting and from the"
