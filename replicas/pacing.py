@@ -101,15 +101,17 @@ class Pacing:
         for req_id, generated in decode.items():
             self.enter(req_id, generated)
 
-    def leads(self, now_s: float, ahead: int) -> Leads:
+    def leads(self, now_s: float, ahead: int, waiting_s: float = 0.0) -> Leads:
         """Of those that decode, when the next step begins.
 
         Args:
             now_s: when that is.
             ahead: steps that were scheduled, and whose tokens are not back yet.
+            waiting_s: how long the first of the queue has waited; 0: nobody waits.
         """
         n, steps = len(self._ids), self._steps + ahead
-        return Leads(self._due_s[:n] + (steps * self._itl_s - now_s), self._born[:n] + steps)
+        lead_s = self._due_s[:n] + (steps * self._itl_s - now_s)
+        return Leads(lead_s, self._born[:n] + steps, waiting_s)
 
 
 def pacing_of(config: BatchingConfig, before: Pacing | None) -> Pacing | None:

@@ -36,7 +36,7 @@ from replicas.pacing import pacing_of
 from replicas.prompt_chunks import PromptChunks, decodes_first
 from replicas.request_facts import RAN_TO_ITS_END, ran_to_its_end
 from replicas.settings import parse_settings
-from replicas.start_order import prompt_backlog_tokens
+from replicas.start_order import first_waited_s, prompt_backlog_tokens
 from replicas.step_sample import step_sample
 from replicas.under_way import Ends, ends_of
 from replicas.waiting_queues import order_waiting, step_aside
@@ -210,7 +210,7 @@ class DynamicBatchScheduler(GrammarFaults):
             return None
         ends = self._under_way()
         next_s = max([self.now_s(), *(end_s for _, end_s in ends)])
-        return self._pacing.leads(next_s, len(ends))
+        return self._pacing.leads(next_s, len(ends), first_waited_s(self, self.wall_s()))
 
     def _under_way(self) -> Ends:
         model = self.governor.step_half.model

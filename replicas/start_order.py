@@ -33,6 +33,24 @@ def may_start(scheduler: Any) -> Iterator[Request]:
         yield request
 
 
+def first_waited_s(scheduler: Any, wall_s: float) -> float:
+    """For how long the one that waits for its first token and is to have it next has waited.
+
+    Of those whose prompt is half computed, which stand last among the running ones, and the first
+    that may start; 0 where nobody waits.
+
+    Args:
+        wall_s: by the clock of ``Request.arrival_time``.
+    """
+    first_s = wall_s
+    for request in reversed(scheduler.running):
+        if request.num_output_tokens or request.num_computed_tokens >= request.num_prompt_tokens:
+            break
+        first_s = min(first_s, request.arrival_time)
+    request = next(iter(may_start(scheduler)), None)
+    return wall_s - (first_s if request is None else min(first_s, request.arrival_time))
+
+
 def prompt_backlog_tokens(scheduler: Any) -> int:
     """What is yet to be computed before all requests here decode, tokens.
 

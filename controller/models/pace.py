@@ -18,6 +18,9 @@ takes in. Without it one request without a lead would hold up all that wait, who
 along either. Who it makes late is late some hundred steps after, so there is none while the account
 is in debt, or what is late is late for good; and none above it while there is plenty.
 
+Late tokens are given only where first tokens would be late otherwise: once the first of the queue
+has waited for half of the TTFT. Before, steps go by the least lead of all, and nobody is late.
+
 Prompts are computed as soon as that allows: what a prompt costs the leads of others is the same
 now and later, and one that waits loses the lead that it could lend itself.
 """
@@ -42,6 +45,7 @@ FIRST_STEPS = 1024  # what it begins with, as if one request had decoded for so 
 # for gaps is: by so much of a spread for a step with nothing but late tokens.
 MOVE, FIRST_LEVEL, MOST_LEVEL = 0.2, 3.0, 12.0
 LENT_FRAC = 0.5  # of the TTFT: the lead that a steady pace may take
+SPENT_FROM = 0.5  # of the TTFT, for which the first of the queue has waited: tokens may be late
 # Who has waited for more of the TTFT lets others go first. At half, a queue that is served in time
 # has some step aside for nothing; at all of it, one that was too long once brings no leads along.
 LATE_FRAC = 0.75
@@ -57,10 +61,12 @@ class Leads:
     Args:
         lead_s: seconds; negative of one that is late.
         generated: tokens.
+        waiting_s: for so long the first of the queue has waited, seconds; 0: nobody waits.
     """
 
     lead_s: Floats
     generated: Floats
+    waiting_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class Pace:
     """
 
     def __init__(self, itl_s: float, percentile: float, ttft_s: float = 0.0) -> None:
-        self._itl_s, self._lent_s = itl_s, LENT_FRAC * ttft_s
+        self._itl_s, self._ttft_s = itl_s, ttft_s
         self.account = LateAccount(percentile)
         self._level, self._variance = FIRST_LEVEL, (FIRST_SPREAD_FRAC * itl_s) ** 2
 
@@ -141,16 +147,20 @@ class Pace:
         order = np.argsort(leads.lead_s)
         lead_s = leads.lead_s[order]
         out = 0
-        if remaining is not None and self.account.tokens > 0:
+        spent = remaining is not None and leads.waiting_s >= SPENT_FROM * self._ttft_s
+        if remaining is not None and spent and self.account.tokens > 0:
             left = remaining.of(leads.generated[order]).cumsum()
             out = int(np.searchsorted(left, self.account.tokens, side="right"))
         out = max(out, int(np.searchsorted(lead_s, lost_s)))
         # Where all may be late, the one with most of a lead still says how long a step may be.
         least_s = float(lead_s[min(out, len(lead_s) - 1)]) - self.margin_s
         least_s = max(least_s * AT_ONCE if least_s > 0 else least_s, lost_s)
-        return least_s if remaining is None else max(least_s, self._steady_s(remaining))
+        if remaining is None or not spent:
+            return least_s
+        return max(least_s, self.steady_s(remaining))
 
-    def _steady_s(self, remaining: Remaining) -> float:
-        if not self._lent_s or self.account.tokens <= 0:
+    def steady_s(self, remaining: Remaining) -> float:
+        """``steady`` beyond D, seconds; minus infinity where there is none."""
+        if not self._ttft_s or self.account.tokens <= 0:
             return -math.inf
-        return self._lent_s / max(remaining.beyond(self.account.income), 1.0)
+        return LENT_FRAC * self._ttft_s / max(remaining.beyond(self.account.income), 1.0)

@@ -4,6 +4,12 @@ from controller.models.pace import Leads, Pace, Remaining
 from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
 
+# Decodes alone may take so much of the steady pace beyond D: the rest is for prompts.
+DECODES_FRAC = 0.5
+# Matrix products are computed in tiles: what a step takes rises in stairs, and a total that is a
+# whole number of tiles stands at the end of one. QoServe's totals (``benchmarks.baselines``).
+TILE = 256
+
 
 class PacedChunks(ChunkSizer):
     """As ``ChunkSizer``, with steps of D + x (``controller.models.pace``) in the place of D.
@@ -17,7 +23,7 @@ class PacedChunks(ChunkSizer):
     ) -> None:
         super().__init__(limit_s, percentile, prefill_floor)
         self._pace = Pace(limit_s, percentile, ttft_s)
-        self._extra_s = 0.0
+        self._extra_s = self._decodes_extra_s = 0.0
 
     @property
     def _wanted_s(self) -> float:
@@ -25,8 +31,8 @@ class PacedChunks(ChunkSizer):
 
     @property
     def decodes_until_s(self) -> float:
-        # No more than D: that is what they take for as long as they last.
-        return min(self.until_s, self._limit_s)
+        # No more than all of them can bear for as long as they last.
+        return min(self.until_s, self._limit_s + self._decodes_extra_s)
 
     def hold_to(self, itl_frac: float) -> None:
         """Tokens have leads, which what they wait on their way out is short beside."""
@@ -34,6 +40,17 @@ class PacedChunks(ChunkSizer):
     def look(self, leads: Leads | None, remaining: Remaining | None) -> None:
         known = leads is not None and len(leads.lead_s) > 0
         self._extra_s = self._pace.extra_s(leads, remaining) if leads and known else 0.0
+        steady_s = self._pace.steady_s(remaining) if remaining else 0.0
+        self._decodes_extra_s = DECODES_FRAC * max(steady_s, 0.0)
+
+    def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
+        """As for gaps, in whole tiles with the decodes where that leaves something.
+
+        By gaps what is left of a step is lost; here it is a lead for the next one.
+        """
+        chunk = super().chunk(decodes, kv, context, least=least, most=most)
+        whole = (decodes + chunk) // TILE * TILE - decodes
+        return whole if least <= whole and chunk < most and not self.forced else chunk
 
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
         error_s = sample.duration_s - self.model.predict_s(*sample.features)

@@ -53,6 +53,28 @@ def test_with_a_step_under_way_leads_are_of_when_it_ends(tiny_llama):
     assert rig.is_whole("a", 50)
 
 
+def test_how_long_the_next_one_has_waited_for_its_first_token(tiny_llama):
+    rig = rig_of(tiny_llama, max_num_seqs=3)
+    rig.add("a", prompt=20, output=90)
+    for _ in range(3):
+        rig.step()
+    assert rig.scheduler._read_batch().leads.waiting_s == 0
+    rig.add("b", prompt=1000, output=9)  # two steps
+    came_s = rig.now_s
+    assert rig.scheduler._read_batch().leads.waiting_s == 0
+    rig.step()
+    rig.add("c", prompt=20, output=9)
+    assert rig.scheduler._read_batch().leads.waiting_s == pytest.approx(rig.now_s - came_s)
+    while not rig.tokens.get("c"):
+        rig.step()
+    rig.add("d", prompt=20, output=9)
+    came_s = rig.now_s
+    rig.step()
+    assert [r.request_id for r in rig.scheduler.waiting] == ["d"]  # three run
+    assert rig.scheduler._read_batch().leads.waiting_s == pytest.approx(rig.now_s - came_s)
+    rig.run()
+
+
 def test_a_step_under_way_ends_when_the_model_says(tiny_llama):
     rig = rig_of(tiny_llama, in_flight=2)
     rig.add("a", prompt=20, output=50)

@@ -1,5 +1,7 @@
 """Paced delivery: the least lead that counts, the account of late tokens, the steady pace."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -76,6 +78,24 @@ def test_who_is_in_debt_goes_by_the_least_lead_alone(tokens: float) -> None:
     pace.account.tokens = tokens
     behind = leads((-0.2 * D, 10), (1.0, 10))
     assert pace.extra_s(behind, remaining(1e9, first=100)) == pytest.approx(-0.2 * D)
+
+
+def test_late_tokens_are_given_once_the_first_of_the_queue_has_waited_for_half_of_the_ttft() -> (
+    None
+):
+    pace, some = exact(ttft_s=4.0), leads((0.6, 5), (0.2, 5))
+    pace.account.tokens = 60.0
+    for waiting_s, least_s in ((0.0, 0.2), (1.99, 0.2), (2.0, 0.6), (9.0, 0.6)):
+        found = pace.extra_s(replace(some, waiting_s=waiting_s), remaining(60, first=1e9))
+        assert found == pytest.approx(least_s * AT_ONCE), waiting_s
+    # Nor is there a steady pace before.
+    assert pace.extra_s(replace(some, waiting_s=1.0), remaining(60, first=4.0)) == 0.1
+    assert pace.extra_s(replace(some, waiting_s=3.0), remaining(60, first=4.0)) == 0.5
+    # Without a time to first token there is nothing to wait for.
+    pace = exact()
+    pace.account.tokens = 60.0
+    found = pace.extra_s(replace(some, waiting_s=0.0), remaining(60))
+    assert found == pytest.approx(0.6 * AT_ONCE)
 
 
 def test_without_a_ttft_there_is_no_steady_pace() -> None:

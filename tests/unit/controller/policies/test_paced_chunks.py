@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from controller.models.pace import Leads
+from controller.models.pace import Leads, Remaining
 from controller.models.step_time import StepModel
 from controller.policies.chunk import ChunkSizer
 from controller.policies.paced import PacedChunks
@@ -13,8 +13,8 @@ TRUE = StepModel(0.02, 2e-4, 0.0, 1e-4, 0.0, 0.0)
 DECODES = 50  # 30 ms
 
 
-def learned() -> PacedChunks:
-    sizer = PacedChunks(0.05, 99.0)
+def learned(ttft_s: float = 0.0) -> PacedChunks:
+    sizer = PacedChunks(0.05, 99.0, ttft_s=ttft_s)
     for k in range(400):
         features = DECODES + k % 7, 0, (k % 5) * 40, 0
         sizer.observe(StepSample(*features, TRUE.predict_s(*features), late=0))
@@ -40,8 +40,35 @@ def test_without_leads_a_chunk_is_what_d_has_time_for() -> None:
 def test_half_of_the_least_lead_is_lent_to_prompts() -> None:
     sizer = learned()
     sizer.look(leads_of(0.1, 0.8), None)
-    assert chunk(sizer) == pytest.approx(200 + 500, rel=0.03)
+    assert sizer.until_s == pytest.approx(0.05 + 0.05, rel=0.03)
     assert chunk(sizer, most=300) == 300
+
+
+def test_a_long_step_has_whole_tiles_of_tokens() -> None:
+    sizer = learned()
+    sizer.look(leads_of(0.1, 0.8), None)
+    assert chunk(sizer) == 512 - DECODES  # of some 750
+    sizer.look(leads_of(0.4), None)
+    assert chunk(sizer) == 2048 - DECODES  # of some 2,200 and 50
+    sizer.look(leads_of(0.0), None)
+    assert chunk(sizer) == pytest.approx(200, rel=0.05)  # less than one tile
+    sizer.look(leads_of(0.02), None)
+    assert sizer.chunk(DECODES, 0, 0, least=256, most=8192) > 256  # too little would be left
+    assert chunk(sizer) == 256 - DECODES
+
+
+def test_decodes_may_take_half_of_the_steady_pace() -> None:
+    sizer = learned(2.0)
+    everybody = Remaining(np.array([0.0, 400.0]), np.array([200.0, 10.0]), lambda frac: 100.0)
+    before = sizer.decodes_until_s
+    sizer.look(leads_of(5.0), everybody)
+    # Half of 2 s lasts for 100 tokens: 10 ms a step, of which decodes take five.
+    assert sizer.decodes_until_s - before == pytest.approx(0.005, rel=0.01)
+    sizer._pace.account.tokens = -1.0
+    sizer.look(leads_of(5.0), everybody)
+    assert sizer.decodes_until_s == pytest.approx(before)
+    sizer.look(None, None)
+    assert sizer.decodes_until_s == pytest.approx(before)
 
 
 def test_what_is_late_is_made_good_before_prompts() -> None:
