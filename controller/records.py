@@ -89,6 +89,8 @@ class StepLimits:
         reason: what bound the step, if the step half decided it; None: what bound the pushed cap.
         longest_chunk_tokens: of one prompt, at most; None: as the engine was started.
         left_out: places of running requests that the step is not to compute.
+        giving_way: those of them that would be computed but for others that are due sooner.
+        longest_always: ``longest_chunk_tokens`` holds in an engine without such a limit, too.
     """
 
     max_running: int
@@ -97,6 +99,8 @@ class StepLimits:
     reason: Reason | None = None
     longest_chunk_tokens: int | None = None
     left_out: tuple[int, ...] = ()
+    giving_way: tuple[int, ...] = ()
+    longest_always: bool = False
 
 
 @dataclass(frozen=True, slots=True)

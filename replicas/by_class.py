@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from controller.agreements import KEY, Agreement, agreement_of
 from controller.models.requests import Ints
 from controller.policies.class_chunks import SampleByClass
-from controller.records import StepSample
+from controller.records import StepLimits, StepSample
 from replicas.under_way import Ends
 
 Floats = NDArray[np.float64]
@@ -114,23 +114,22 @@ class ByClass:
         waited = [now_s - (coming.get(one) or last.get(one, now_s)) for one in ids]
         return np.maximum(np.array(waited, dtype=np.float64), 0.0)
 
-    def leave_out(self, running: Sequence[Any], places: Sequence[int], first: Any) -> None:
-        """Those in these places are left out of the step that is scheduled next.
+    def leave_out(self, running: Sequence[Any], limits: StepLimits, first: Any) -> None:
+        """Those that the limits name are left out of the step that is scheduled next.
 
         But for a prompt that would give way only to such as have a lower priority.
 
         Args:
-            first: of those that wait, or None.
+            first: of those that may start, or None.
         """
-        out = [running[k] for k in places]
-        if any(not r.num_output_tokens for r in out):
-            known = set(out)
-            others = [r for r in running if not r.num_output_tokens and r not in known]
+        out = set(limits.left_out)
+        if limits.giving_way:
+            others = [r for k, r in enumerate(running) if not r.num_output_tokens and k not in out]
             others += [] if first is None else [first]
             best = min((r.priority for r in others), default=math.inf)
-            out = [r for r in out if r.num_output_tokens or best <= r.priority]
-        self._left_out = out
-        self._ever_left_out.update(r.request_id for r in out)
+            out -= {k for k in limits.giving_way if running[k].priority < best}
+        self._left_out = [running[k] for k in sorted(out)]
+        self._ever_left_out.update(r.request_id for r in self._left_out)
 
     def apart(self, scheduler: Any, cap_name: str) -> AbstractContextManager[None]:
         """While this lasts, vLLM does not see who is left out; then all stand as they did."""

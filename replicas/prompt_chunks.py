@@ -28,14 +28,20 @@ class PromptChunks:
         self._least = 1 + scheduler.num_spec_tokens  # it holds for decodes, too
         aligned = getattr(scheduler, "need_mamba_block_aligned_split", False)
         parts = aligned and _parts_of_blocks(type(scheduler))
-        self._moves = bool(self.threshold) or parts
+        self._moves, self._moved = bool(self.threshold) or parts, False
         self.whole = scheduler.cache_config.block_size if aligned and not parts else 0
 
-    def limit(self, longest_tokens: int | None) -> None:
-        """Of one prompt, no more than this in the next step; None: as the engine was started."""
-        if not self._moves:
+    def limit(self, longest_tokens: int | None, *, always: bool = False) -> None:
+        """Of one prompt, no more than this in the next step; None: as the engine was started.
+
+        Args:
+            always: in an engine that was started without such a limit, too.
+        """
+        if not self._moves and not always:
+            if self._moved:
+                self._config.long_prefill_token_threshold, self._moved = self.threshold, False
             return
-        threshold = self.threshold
+        self._moved, threshold = True, self.threshold
         if longest_tokens is not None:
             threshold = min(threshold or longest_tokens, longest_tokens)
             threshold = max(threshold, self._least)

@@ -36,7 +36,7 @@ from replicas.pacing import pacing_of
 from replicas.prompt_chunks import PromptChunks, decodes_first
 from replicas.request_facts import RAN_TO_ITS_END, ran_to_its_end
 from replicas.settings import parse_settings
-from replicas.start_order import first_waited_s, prompt_backlog_tokens
+from replicas.start_order import first_waited_s, may_start, prompt_backlog_tokens
 from replicas.step_sample import step_sample
 from replicas.under_way import Ends, ends_of
 from replicas.waiting_queues import order_waiting, step_aside
@@ -214,7 +214,8 @@ class DynamicBatchScheduler(GrammarFaults):
 
     def _under_way(self) -> Ends:
         model = self.governor.step_half.model
-        return ends_of(self._scheduled, self._last_output_s, self._last_step_s, model)
+        since_s, now_s = self._last_output_s, self.now_s()
+        return ends_of(self._scheduled, since_s, now_s, self._last_step_s, model)
 
     def _set_limits(self) -> None:
         limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)
@@ -223,10 +224,9 @@ class DynamicBatchScheduler(GrammarFaults):
         cap = min(limits.max_running + idle_sessions, self.governor.engine.max_num_seqs)
         setattr(self, self._cap_name, cap)
         self.max_num_scheduled_tokens = limits.token_budget
-        self._chunks.limit(limits.longest_chunk_tokens)
+        self._chunks.limit(limits.longest_chunk_tokens, always=limits.longest_always)
         if limits.left_out:
-            first = self.waiting.peek_request() if self.waiting else None
-            self._classes.leave_out(self.running, limits.left_out, first)
+            self._classes.leave_out(self.running, limits, next(iter(may_start(self)), None))
         batch, self._batch = self._batch, None
         engine = self.governor.engine
         if batch is not None and limits.token_budget < engine.max_num_batched_tokens:

@@ -13,6 +13,7 @@ Ends = Sequence[tuple[SchedulerOutput, float]]
 def ends_of(
     scheduled: Iterable[tuple[SchedulerOutput, float]],
     free_s: float,
+    now_s: float,
     last_s: float,
     model: StepModel | None,
 ) -> Ends:
@@ -23,7 +24,8 @@ def ends_of(
 
     Args:
         scheduled: the oldest first, and when they were scheduled; seconds on the engine's clock.
-        free_s: when the last output came: the oldest begins no sooner.
+        free_s: when the last output came: the oldest began no sooner.
+        now_s: it has not ended yet.
         last_s: how long the last step took; taken where there is no model yet.
     """
     ends = []
@@ -34,6 +36,6 @@ def ends_of(
         if model is not None:
             sample, _ = step_sample(output, 0.0)
             took_s = model.predict_s(*sample.features)
-        free_s = max(free_s, scheduled_s) + max(took_s, 0.0)
+        free_s = max(max(free_s, scheduled_s) + took_s, now_s)
         ends.append((output, free_s))
     return ends

@@ -13,7 +13,7 @@ from benchmarks.contests.tuning import Setting, climb, climb_by
 STEPS = (0.12,)  # of a rival's search: as coarse as the first round of the static engine's
 # A setting made for another workload may do better than the one that a search found for this one:
 # by how much more than that, share, it is taken to do at best.
-MORE = 0.02
+MORE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ class Chosen:
 def choose(choice: Choice) -> Chosen:
     """The setting with the best geometric mean of the capacities on the pilot's draws.
 
-    A setting is left as soon as it cannot be the best any more, whatever it does in the contests
-    that are left: there it is taken to do ``MORE`` better than what was tuned for them.
+    A setting is left as soon as it would not be the best any more if it did ``MORE`` better, in the
+    contests that are left, than what was tuned for them. One that does better still is missed.
     """
     draws = [Draw(Task(contest, small=choice.small)) for contest in choice.contests]
     # A long run is looked at last, and mostly at a single rate.

@@ -32,13 +32,18 @@ class ClassedStep(AdaptiveStep):
         decoding = running.tokens - running.computed <= self._engine.tokens_per_decode
         out = self._left_out(state, batch, decoding)
         self._by_class.decoding(running.kinds[decoding & ~out])
-        rest = batch if not out.any() else replace(batch, running=running.where(~out))
+        way = self._giving_way(state, batch, decoding)
+        hidden = out if way is None else out | way
+        rest = batch if not hidden.any() else replace(batch, running=running.where(~hidden))
         asked = super().limits(state, lambda: rest, pushed)
         decodes = int(np.count_nonzero(decoding & ~out))
-        if asked.token_budget <= decodes * self._engine.tokens_per_decode:
-            out |= (
-                ~decoding
-            )  # a token of each prompt, for its place in the batch, would be too much
+        if way is not None and way.any():
+            asked, way = self._behind(asked, state, batch, decoding, decodes, way)
+            out = out | way
+            asked = replace(asked, giving_way=tuple(np.flatnonzero(way).tolist()))
+        alone = self._engine.tokens_per_decode == 1 and batch.waited_s is not None
+        if alone and asked.token_budget <= decodes:
+            out = out | ~decoding  # a token of each prompt, for its place, would be too much
         return replace(asked, left_out=tuple(np.flatnonzero(out).tolist())) if out.any() else asked
 
     def _left_out(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools:
@@ -58,39 +63,82 @@ class ClassedStep(AdaptiveStep):
             return mine + int(left[self._by_class.stricter(waiting, itl_s)].sum())
 
         out = self._by_class.left_out(running, decoding, batch.waited_s, stricter_tokens)
-        out |= self._giving_way(state, batch, decoding)
-        if not out.any():
-            return out
-        # vLLM preempts among those that it sees: where memory may overflow, it is to see all.
-        blocks = int((running.computed[decoding & ~out] % engine.block_tokens == 0).sum())
-        new = blocks * engine.block_tokens + engine.max_num_batched_tokens
-        if state.kv_used_tokens + new > engine.kv_tokens:
+        if out.any() and not self._with_room(state, batch, decoding & ~out):
             out[:] = False
         return out
 
-    def _giving_way(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools:
-        """Prompts that are half computed, and let others go before them.
+    def _with_room(self, state: EngineState, batch: Batch, decoding: Bools) -> bool:
+        """Whether memory cannot overflow in the next step.
 
-        Those of which the first token may come later, and the next ones may as well, than those of
-        another that is half computed or the first of the queue: vLLM takes them in the order in
-        which they started. Each gets a chunk once in ``LEFT_OUT_S`` all the same.
+        vLLM preempts among those that it sees: else it is to see all.
         """
-        running, agreements = batch.running, batch.agreements
+        engine, running = self._engine, batch.running
+        blocks = int((running.computed[decoding] % engine.block_tokens == 0).sum())
+        new = blocks * engine.block_tokens + engine.max_num_batched_tokens
+        return state.kv_used_tokens + new <= engine.kv_tokens
+
+    def _giving_way(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools | None:
+        """Prompts that are half computed, and may let others go before them.
+
+        vLLM takes them before all that wait. They are those of which the first token may come
+        later, and the next ones may as well, than those of another that is half computed or the
+        first of the queue. Each gets a chunk once in ``LEFT_OUT_S`` all the same.
+        """
+        running, engine = batch.running, self._engine
         prompts: Bools = ~decoding & (running.outputs == 0)
-        if batch.waited_s is None or not prompts.any():
-            return np.zeros(len(running), dtype=bool)
-        firsts = set(running.kinds[prompts].tolist())
-        if state.waiting:
-            firsts.update(batch.waiting(ONCE).kinds[:1].tolist())
-        later = [
-            any(
-                one.ttft_s > agreements[k].ttft_s and one.itl_s >= agreements[k].itl_s
-                for k in firsts
-            )
-            for one in agreements
-        ]
-        way: Bools = prompts & np.array(later)[running.kinds]
-        return way & (batch.waited_s() < LEFT_OUT_S) if way.any() else way
+        apart = engine.tokens_per_decode == 1 and not engine.whole_chunk_tokens
+        if batch.waited_s is None or not apart or not decoding.any() or not prompts.any():
+            return None
+        way: Bools = prompts & self._later(batch, prompts)[running.kinds]
+        if not way.any() or not self._with_room(state, batch, decoding):
+            return None
+        return way & (batch.waited_s() < LEFT_OUT_S)
+
+    def _later(self, batch: Batch, prompts: Bools) -> Bools:
+        """Which agreements are looser than that of a half computed prompt, or the queue's first."""
+        firsts = {*batch.running.kinds[prompts].tolist(), *batch.waiting(ONCE).kinds[:1].tolist()}
+        sooner = [batch.agreements[k] for k in firsts]
+        return np.array(
+            [
+                any(one.ttft_s > other.ttft_s and one.itl_s >= other.itl_s for other in sooner)
+                for one in batch.agreements
+            ]
+        )
+
+    def _behind(
+        self,
+        asked: StepLimits,
+        state: EngineState,
+        batch: Batch,
+        decoding: Bools,
+        decodes: int,
+        way: Bools,
+    ) -> tuple[StepLimits, Bools]:
+        """Who gives way indeed, where ``asked`` is for a step without any of ``way``.
+
+        Nobody to those that do not get into the step; and where these leave something of the chunk,
+        the first of ``way`` takes that. Others of the queue do not start into it.
+        """
+        running, waiting = batch.running, batch.waiting(ONCE)
+        later = self._later(batch, ~decoding & (running.outputs == 0))
+        longest = asked.longest_chunk_tokens or asked.token_budget
+        left = (running.tokens - running.computed)[~decoding & ~way]
+        behind = np.flatnonzero(later[waiting.kinds])
+        starts = min(
+            max(asked.max_running - state.running, 0),
+            int(behind[0]) if len(behind) else len(waiting),
+        )
+        left = np.append(left, (waiting.tokens - waiting.computed)[:starts]).clip(max=longest)
+        rest = asked.token_budget - decodes - int(left.sum())
+        if not len(left):
+            return asked, np.zeros_like(way)
+        asked = replace(asked, max_running=state.running + starts)
+        if rest >= max(int(left.max()), self._engine.block_tokens):
+            way = way.copy()
+            way[np.argmax(way)] = False
+            longest = min(rest, longest)
+            asked = replace(asked, longest_chunk_tokens=longest, longest_always=True)
+        return asked, way
 
     def _fitting(
         self, state: EngineState, batch: Batch, candidates: Requests

@@ -8,6 +8,7 @@ import pytest
 
 from controller.agreements import KEY, Agreement
 from controller.policies.class_chunks import SampleByClass
+from controller.records import StepLimits
 from replicas.by_class import ByClass
 from tests.builders import sample
 
@@ -73,6 +74,18 @@ def measured(one: ByClass, now_s: float, step_s: float, *ids: str, **more: Any) 
     return found
 
 
+def leave_out(
+    one: ByClass,
+    running: list[Any],
+    out: list[int],
+    way: list[int] | None = None,
+    first: Any = None,
+) -> list[Any]:
+    limits = StepLimits(9, 99, left_out=tuple(out), giving_way=tuple(way or ()))
+    one.leave_out(running, limits, first)
+    return one._left_out
+
+
 def test_tokens_are_counted_by_agreement_and_late_by_their_own() -> None:
     one, _ = filled()
     assert measured(one, 1.0, 0.04, "a", "b", prompts=("c",)).tokens == (0, 1, 1)
@@ -84,14 +97,14 @@ def test_tokens_are_counted_by_agreement_and_late_by_their_own() -> None:
 def test_a_gap_over_steps_that_left_a_request_out_is_seen_with_its_token() -> None:
     one, (_a, b, c, _d) = filled()
     measured(one, 1.0, 0.04, "a", "b", "c")
-    one.leave_out([b, c], [0, 1], None)
+    leave_out(one, [b, c], [0, 1])
     assert measured(one, 1.05, 0.05, "a").longer == ()
     found = measured(one, 1.11, 0.06, "a", "b", "c")
     assert [number for number, _ in found.longer] == [0, 2]
     assert [gap_s for _, gap_s in found.longer] == pytest.approx([0.11, 0.11])
     assert found.late == 2  # a by the step, b by its gap
     assert measured(one, 1.15, 0.04, "a", "b", "c").longer == ()
-    one.leave_out([b], [0], None)
+    leave_out(one, [b], [0])
     one.lost("b")  # what comes next is measured as a preemption
     assert measured(one, 1.3, 0.04, "b").longer == ()
 
@@ -99,7 +112,7 @@ def test_a_gap_over_steps_that_left_a_request_out_is_seen_with_its_token() -> No
 def test_the_next_input_of_a_session_is_no_late_token() -> None:
     one, (_a, b, _c, _d) = filled()
     measured(one, 1.0, 0.04, "a", "b")
-    one.leave_out([b], [0], None)
+    leave_out(one, [b], [0])
     measured(one, 1.05, 0.05, "a")
     found = measured(one, 31.0, 0.05, "a", "b", prompts=("b",))
     assert (found.longer, found.late) == ((), 0)
@@ -118,7 +131,7 @@ def test_how_long_each_has_waited_when_the_next_step_begins() -> None:
     one, requests = filled()
     measured(one, 1.0, 0.04, "a", "b")
     assert one.waited_s(requests, [], 1.0).tolist() == [0, 0, 0, 0]
-    one.leave_out(requests, [1], None)
+    leave_out(one, requests, [1])
     measured(one, 1.05, 0.05, "a")
     assert one.waited_s(requests, [], 1.05).tolist() == pytest.approx([0, 0.05, 0, 0])
     under_way = [(step("a", "b"), 1.10)]
@@ -130,7 +143,7 @@ def test_how_long_each_has_waited_when_the_next_step_begins() -> None:
 def test_who_is_left_out_stands_where_it_stood() -> None:
     one, (a, b, c, d) = filled()
     scheduler = SimpleNamespace(running=[a, b, c], cap=3)
-    one.leave_out([b], [0], None)
+    leave_out(one, [b], [0])
     with one.apart(scheduler, "cap"):
         assert (scheduler.running, scheduler.cap) == ([a, c], 2)
         scheduler.running.remove(c)  # preempted
@@ -138,7 +151,7 @@ def test_who_is_left_out_stands_where_it_stood() -> None:
     assert (scheduler.running, scheduler.cap) == ([a, b, d], 3)
     with one.apart(scheduler, "cap"):
         assert scheduler.running == [a, b, d]
-    one.leave_out([a], [0], None)
+    leave_out(one, [a], [0])
     with pytest.raises(ZeroDivisionError), one.apart(scheduler, "cap"):
         raise ZeroDivisionError
     assert (scheduler.running, scheduler.cap) == ([a, b, d], 3)
@@ -154,11 +167,11 @@ def test_no_prompt_gives_way_to_one_of_lower_priority() -> None:
 
     first, second, decode = prompt(0), prompt(2), prompt(0, 3)
     running = [first, second, decode, prompt(1)]
-    one.leave_out(running, [0, 1, 2], None)
-    assert one._left_out == [second, decode]
-    one.leave_out(running[:3], [0, 1, 2], None)
-    assert one._left_out == [decode]
-    one.leave_out(running[:3], [0, 1, 2], prompt(0))
-    assert one._left_out == [first, second, decode]
-    one.leave_out(running[:3], [2], prompt(5))
-    assert one._left_out == [decode]
+    assert leave_out(one, running, [0, 1, 2], [0, 1]) == [second, decode]
+    # Nobody else is here, or only one of lower priority, or one of the same.
+    assert leave_out(one, running[:3], [0, 1, 2], [0, 1]) == [decode]
+    assert leave_out(one, running[:3], [0, 1, 2], [0, 1], prompt(5)) == [decode]
+    assert leave_out(one, running[:3], [0, 1, 2], [0, 1], prompt(0)) == [first, second, decode]
+    # Where a step is full it is not for another one.
+    assert leave_out(one, running[:3], [0, 1], []) == [first, second]
+    assert leave_out(one, running[:3], [0, 1], [], prompt(5)) == [first, second]

@@ -1,16 +1,26 @@
 """``make rivals``, as small as it can be: that it runs, and what its parts hand over."""
 
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from benchmarks.contests.contest import Draw, Task
-from benchmarks.contests.entry import Choice, Chosen, Entry, Tuned, capacity, choose, raced
+from benchmarks.contests.entry import (
+    Choice,
+    Chosen,
+    Entry,
+    Tuned,
+    capacity,
+    choose,
+    raced,
+    tune_static,
+)
 from benchmarks.contests.race import Race
 from benchmarks.contests.sweeps import CAP, Point, first_points
 from benchmarks.contests.tuning import Setting
 from benchmarks.report.workers import Bench
-from benchmarks.rivals import r4_offline
+from benchmarks.rivals import r1_capacity, r2_paced, r4_offline
 from benchmarks.rivals.__main__ import asked
 from benchmarks.rivals.r1_capacity import GROUNDS, Raced, rows_of
 from replicas.profile_file import load_profile
@@ -83,6 +93,34 @@ def test_one_setting_for_all_is_the_one_with_the_best_mean(monkeypatch: pytest.M
     assert chosen.fracs == pytest.approx((0.8, 0.8))
     # 0.2 of one limit leaves nothing to win in the other.
     assert [cap for _, cap in asked] == [40, 40, 50, 50, 60]
+
+
+def test_r1_and_r2_run_from_the_tuning_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With capacities made up: each spec's is a number of its own, the same on every draw."""
+
+    def enter(race: Race, spec: str) -> bool:
+        share = 0.5 + zlib.crc32(spec.encode()) % 1000 / 2500  # 0.5 to 0.9 of the fluid limit
+        per_s = share * race._course.fluid_limit_per_s
+        if per_s > race.per_s:
+            race.per_s, race.spec = per_s, spec
+            return True
+        return False
+
+    monkeypatch.setattr(Race, "enter", enter)
+    with ThreadPoolExecutor(1) as pool:
+        bench = Bench(pool, (11, 12), small=True)
+        both = r1_capacity.run(bench, ("257-62", "azure"))
+        paced = r2_paced.run(bench, ())
+    found = {row.id: row.estimate.value for row in both.rows}
+    own, tuned = 0.5 + zlib.crc32(b"adaptive") % 1000 / 2500, found["r1_sarathi"]
+    static = tune_static(Task(next(c for c in GROUNDS if c.name == "azure"), small=True))
+    assert 0.5 <= static.frac <= 0.9
+    assert tuned >= own / 0.9
+    assert found["r1_tuned"] == pytest.approx(min(found["r1_sarathi"], found["r1_ppas"]), rel=0.3)
+    assert {"r1_one", "r1_tuned_azure", "r1_tuned_257-62"} < set(found)
+    text = both.markdown("make rivals")
+    assert "one for all" in text and text.count("`adaptive`") > 2
+    assert {"r2_gaps", "r2_qoserve", "r2_qoserve_tuned"} < {row.id for row in paced.rows}
 
 
 def test_a_rival_is_raced_on_a_draw() -> None:

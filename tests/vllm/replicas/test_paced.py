@@ -109,11 +109,13 @@ def test_steps_under_way_end_one_after_the_other():
     one, empty, two = step(1), step(0), step(2)
     model = StepModel(c0=1.0, c1=1.0, c2=0.0, c3=0.0, c4=0.0, sigma_s=0.0)
     scheduled = [(one, 9.0), (empty, 9.5), (two, 10.0)]
-    assert ends_of(scheduled, 10.0, 0.5, model) == [(one, 12.0), (two, 15.0)]
-    assert ends_of(scheduled, 10.0, 0.5, None) == [(one, 10.5), (two, 11.0)]
+    assert ends_of(scheduled, 10.0, 10.1, 0.5, model) == [(one, 12.0), (two, 15.0)]
+    assert ends_of(scheduled, 10.0, 10.1, 0.5, None) == [(one, 10.5), (two, 11.0)]
     # The engine was idle: the first begins when it was scheduled.
-    assert ends_of([(two, 20.0)], 10.0, 0.5, model) == [(two, 23.0)]
-    assert not ends_of([], 10.0, 0.5, model)
+    assert ends_of([(two, 20.0)], 10.0, 20.0, 0.5, model) == [(two, 23.0)]
+    assert not ends_of([], 10.0, 10.0, 0.5, model)
+    # The first should have been back: the second begins no sooner than now.
+    assert ends_of(scheduled, 10.0, 13.0, 0.5, model) == [(one, 13.0), (two, 16.0)]
 
 
 def test_late_tokens_are_counted_by_when_they_were_due(tiny_llama, monkeypatch):

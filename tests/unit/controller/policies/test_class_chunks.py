@@ -184,6 +184,20 @@ def test_prompts_of_a_stricter_class_go_before_those_that_may_wait_but_for_their
     assert asked == [math.inf]
 
 
+def test_one_without_a_bound_is_back_three_steps_before_its_second_is_over() -> None:
+    one = sizer()
+    batch = running(*[0] * 130, 2)
+    for waited_s, out in ((0.87, [130]), (0.88, [])):  # 3 x 42.5 ms
+        assert left_out(one, batch, np.r_[np.zeros(130), waited_s]) == out
+
+
+def test_decodes_alone_get_no_more_than_the_strictest_has_whatever_prompts_may() -> None:
+    one = sizer()
+    one._sizers[0.05, 99]._stair_s = -0.02  # steps with prompts are that much shorter
+    assert one._sizers[0.05, 99].until_s > 0.06
+    assert len(left_out(one, running(0, *[2] * 255))) == 256 - 150
+
+
 def test_those_that_have_to_decode_now_have_had_the_turn_of_their_class() -> None:
     one = sizer()
     batch = running(0, *[1] * 80)  # in every other step of 42.5
