@@ -1,0 +1,15 @@
+"""Permission for a process to use AMX, on processors that have it.
+
+Linux lets a process use AMX's tiles once it has asked (arch_prctl, ARCH_REQ_XCOMP_PERM) and ends it
+with SIGILL otherwise. vLLM 0.29's attention on CPU takes the tiles for bfloat16 without asking; it
+works where a matrix product has asked before, and a small model's have not. vLLM calls this in each
+of its processes, as a general plugin (pyproject.toml).
+"""
+
+import torch
+
+
+def permit() -> None:
+    """Ask for it; nothing where the processor has no AMX, or the system does not let it be used."""
+    if torch.cpu._is_amx_tile_supported():
+        torch.cpu._init_amx()
