@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -114,18 +115,18 @@ class ByClass:
         waited = [now_s - (coming.get(one) or last.get(one, now_s)) for one in ids]
         return np.maximum(np.array(waited, dtype=np.float64), 0.0)
 
-    def leave_out(self, running: Sequence[Any], limits: StepLimits, first: Any) -> None:
+    def leave_out(self, running: Sequence[Any], limits: StepLimits, waiting: Iterator[Any]) -> None:
         """Those that the limits name are left out of the step that is scheduled next.
 
         But for a prompt that would give way only to such as have a lower priority.
 
         Args:
-            first: of those that may start, or None.
+            waiting: those that may start; looked at only where prompts give way.
         """
         out = set(limits.left_out)
         if limits.giving_way:
             others = [r for k, r in enumerate(running) if not r.num_output_tokens and k not in out]
-            others += [] if first is None else [first]
+            others += islice(waiting, 1)
             best = min((r.priority for r in others), default=math.inf)
             out -= {k for k in limits.giving_way if running[k].priority < best}
         self._left_out = [running[k] for k in sorted(out)]

@@ -197,7 +197,7 @@ class DynamicBatchScheduler(GrammarFaults):
             self._batch,
             self._reader.waiting(),
             self._in_tokens(elsewhere),
-            self._read_leads(),
+            self._read_leads(self._batch),
             self._classes.agreements,
             self._read_waited_s if self._classes.on else None,
         )
@@ -205,12 +205,13 @@ class DynamicBatchScheduler(GrammarFaults):
     def _read_waited_s(self) -> Floats:
         return self._classes.waited_s(self.running, self._under_way(), self.now_s())
 
-    def _read_leads(self) -> Leads | None:
+    def _read_leads(self, running: Requests) -> Leads | None:
         if self._pacing is None:
             return None
         ends = self._under_way()
         next_s = max([self.now_s(), *(end_s for _, end_s in ends)])
-        return self._pacing.leads(next_s, len(ends), first_waited_s(self, self.wall_s()))
+        waited_s = first_waited_s(self, running, self.wall_s())
+        return self._pacing.leads(next_s, len(ends), waited_s)
 
     def _under_way(self) -> Ends:
         model = self.governor.step_half.model
@@ -226,7 +227,7 @@ class DynamicBatchScheduler(GrammarFaults):
         self.max_num_scheduled_tokens = limits.token_budget
         self._chunks.limit(limits.longest_chunk_tokens, always=limits.longest_always)
         if limits.left_out:
-            self._classes.leave_out(self.running, limits, next(iter(may_start(self)), None))
+            self._classes.leave_out(self.running, limits, may_start(self))
         batch, self._batch = self._batch, None
         engine = self.governor.engine
         if batch is not None and limits.token_budget < engine.max_num_batched_tokens:

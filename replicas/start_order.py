@@ -8,10 +8,13 @@ served takes all of the second before the first; by priority, the lower head goe
 import heapq
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
+import numpy as np
 from vllm.v1.request import Request, RequestStatus
+
+from controller.models.requests import Requests
 
 # By name: vLLM calls the first one WAITING_FOR_FSM before 0.25.
 GRAMMAR = getattr(RequestStatus, "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", None)
@@ -33,22 +36,20 @@ def may_start(scheduler: Any) -> Iterator[Request]:
         yield request
 
 
-def first_waited_s(scheduler: Any, wall_s: float) -> float:
+def first_waited_s(scheduler: Any, running: Requests, wall_s: float) -> float:
     """For how long the one that waits for its first token and is to have it next has waited.
 
-    Of those whose prompt is half computed, which stand last among the running ones, and the first
-    that may start; 0 where nobody waits.
+    Of those whose prompt is half computed and the first that may start; 0 where nobody waits, and
+    for one that had its first token and lost its KV blocks.
 
     Args:
+        running: the numbers of ``scheduler.running``.
         wall_s: by the clock of ``Request.arrival_time``.
     """
-    first_s = wall_s
-    for request in reversed(scheduler.running):
-        if request.num_output_tokens or request.num_computed_tokens >= request.num_prompt_tokens:
-            break
-        first_s = min(first_s, request.arrival_time)
-    request = next(iter(may_start(scheduler)), None)
-    return wall_s - (first_s if request is None else min(first_s, request.arrival_time))
+    prompts = np.flatnonzero((running.outputs == 0) & (running.computed < running.tokens))
+    waiting = [scheduler.running[k] for k in prompts.tolist()]
+    waiting += [r for r in islice(may_start(scheduler), 1) if not r.num_output_tokens]
+    return max(wall_s - min((r.arrival_time for r in waiting), default=wall_s), 0.0)
 
 
 def prompt_backlog_tokens(scheduler: Any) -> int:

@@ -20,6 +20,7 @@ is in debt, or what is late is late for good; and none above it while there is p
 
 Late tokens are given only where first tokens would be late otherwise: once the first of the queue
 has waited for half of the TTFT. Before, steps go by the least lead of all, and nobody is late.
+Where no TTFT is agreed they are given at any time.
 
 Prompts are computed as soon as that allows: what a prompt costs the leads of others is the same
 now and later, and one that waits loses the lead that it could lend itself.

@@ -76,7 +76,8 @@ class AdaptiveStep:
             own = limit_s, config.sla.percentile, config.prefill_floor
             self._chunks = ChunkSizer(*own)
             if config.sla.delivery == "paced":
-                self._chunks = PacedChunks(*own, (config.sla.ttft_ms or 0.0) / 1000)
+                tiles = engine.tokens_per_decode == 1 and not engine.whole_chunk_tokens
+                self._chunks = PacedChunks(*own, (config.sla.ttft_ms or 0.0) / 1000, tiles=tiles)
 
     @property
     def model(self) -> StepModel | None:

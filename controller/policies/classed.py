@@ -11,6 +11,9 @@ from controller.policies.base import Batch, ReadBatch
 from controller.policies.class_chunks import LEFT_OUT_S, Bools, ClassChunks
 from controller.records import BatchLimits, EngineLimits, EngineState, Reason, StepLimits
 
+# Where the first of the queue did not get into a step in which others gave way to it.
+HEAD_WAITS_STEPS = 16
+
 
 class ClassedStep(AdaptiveStep):
     """The step half, of one engine whose requests bring their agreements along.
@@ -24,6 +27,7 @@ class ClassedStep(AdaptiveStep):
         self._by_class = ClassChunks(config.sla.itl_s or UNKNOWN_STEP_S, config.prefill_floor)
         self._chunks = self._by_class
         self._all: Requests | None = None  # that run, whoever is left out
+        self._head_waits = 0  # steps for which nobody gives way to the first of the queue
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         batch = read_batch()
@@ -44,6 +48,7 @@ class ClassedStep(AdaptiveStep):
         alone = self._engine.tokens_per_decode == 1 and batch.waited_s is not None
         if alone and asked.token_budget <= decodes:
             out = out | ~decoding  # a token of each prompt, for its place, would be too much
+            asked = replace(asked, giving_way=())
         return replace(asked, left_out=tuple(np.flatnonzero(out).tolist())) if out.any() else asked
 
     def _left_out(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools:
@@ -89,6 +94,7 @@ class ClassedStep(AdaptiveStep):
         apart = engine.tokens_per_decode == 1 and not engine.whole_chunk_tokens
         if batch.waited_s is None or not apart or not decoding.any() or not prompts.any():
             return None
+        self._head_waits = max(self._head_waits - 1, 0)
         way: Bools = prompts & self._later(batch, prompts)[running.kinds]
         if not way.any() or not self._with_room(state, batch, decoding):
             return None
@@ -96,7 +102,9 @@ class ClassedStep(AdaptiveStep):
 
     def _later(self, batch: Batch, prompts: Bools) -> Bools:
         """Which agreements are looser than that of a half computed prompt, or the queue's first."""
-        firsts = {*batch.running.kinds[prompts].tolist(), *batch.waiting(ONCE).kinds[:1].tolist()}
+        firsts = set(batch.running.kinds[prompts].tolist())
+        if not self._head_waits:
+            firsts.update(batch.waiting(ONCE).kinds[:1].tolist())
         sooner = [batch.agreements[k] for k in firsts]
         return np.array(
             [
@@ -117,7 +125,7 @@ class ClassedStep(AdaptiveStep):
         """Who gives way indeed, where ``asked`` is for a step without any of ``way``.
 
         Nobody to those that do not get into the step; and where these leave something of the chunk,
-        the first of ``way`` takes that. Others of the queue do not start into it.
+        the soonest of ``way`` takes that. Others of the queue do not start into it.
         """
         running, waiting = batch.running, batch.waiting(ONCE)
         later = self._later(batch, ~decoding & (running.outputs == 0))
@@ -131,11 +139,21 @@ class ClassedStep(AdaptiveStep):
         left = np.append(left, (waiting.tokens - waiting.computed)[:starts]).clip(max=longest)
         rest = asked.token_budget - decodes - int(left.sum())
         if not len(left):
+            # It is asked again later: this step was sized as if the prompts were not there.
+            self._head_waits = HEAD_WAITS_STEPS
             return asked, np.zeros_like(way)
-        asked = replace(asked, max_running=state.running + starts)
+        starts = max(state.running + starts, min(asked.max_running, self._b_min))
+        asked = replace(asked, max_running=min(asked.max_running, starts))
+        ttft_s = np.array([one.ttft_s for one in batch.agreements])[running.kinds]
+        soonest = int(np.argmin(np.where(way, ttft_s, np.inf))) if way.any() else 0
+        if not way[soonest]:  # none of them is due at any time
+            soonest = int(np.argmax(way))
+        model = self._by_class.model
+        if model.c3 > 0:  # its attention reads what is computed of it
+            rest = int(rest * model.c3 / (model.c3 + model.c4 * int(running.computed[soonest])))
         if rest >= max(int(left.max()), self._engine.block_tokens):
             way = way.copy()
-            way[np.argmax(way)] = False
+            way[soonest] = False
             longest = min(rest, longest)
             asked = replace(asked, longest_chunk_tokens=longest, longest_always=True)
         return asked, way

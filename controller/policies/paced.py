@@ -16,12 +16,22 @@ class PacedChunks(ChunkSizer):
 
     There is no margin: what a step takes beyond its prediction is taken from the leads, which the
     next one sees, and the share of late tokens corrects what is planned to be late.
+
+    Args:
+        tiles: a decode is one token, and prompts are computed in parts of any size.
     """
 
     def __init__(
-        self, limit_s: float, percentile: float, prefill_floor: float = 0.01, ttft_s: float = 0.0
+        self,
+        limit_s: float,
+        percentile: float,
+        prefill_floor: float = 0.01,
+        ttft_s: float = 0.0,
+        *,
+        tiles: bool = True,
     ) -> None:
         super().__init__(limit_s, percentile, prefill_floor)
+        self._tiles = tiles
         self._pace = Pace(limit_s, percentile, ttft_s)
         self._extra_s = self._decodes_extra_s = 0.0
 
@@ -50,7 +60,8 @@ class PacedChunks(ChunkSizer):
         """
         chunk = super().chunk(decodes, kv, context, least=least, most=most)
         whole = (decodes + chunk) // TILE * TILE - decodes
-        return whole if least <= whole and chunk < most and not self.forced else chunk
+        fits = self._tiles and least <= whole and chunk < most and not self.forced
+        return whole if fits else chunk
 
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
         error_s = sample.duration_s - self.model.predict_s(*sample.features)

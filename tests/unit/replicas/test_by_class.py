@@ -82,7 +82,7 @@ def leave_out(
     first: Any = None,
 ) -> list[Any]:
     limits = StepLimits(9, 99, left_out=tuple(out), giving_way=tuple(way or ()))
-    one.leave_out(running, limits, first)
+    one.leave_out(running, limits, iter([] if first is None else [first]))
     return one._left_out
 
 

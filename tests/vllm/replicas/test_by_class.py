@@ -185,3 +185,29 @@ def test_a_long_loose_prompt_lets_a_strict_one_that_comes_later_go_first(tiny_ll
         assert loose.num_computed_tokens == computed
     rig.run()
     assert rig.is_whole("b", 5) and rig.is_whole("g", 5) and rig.is_whole("d", 200)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_long_loose_prompt_takes_what_short_strict_ones_leave_and_the_limit_goes_again(
+    tiny_llama, in_flight
+):
+    rig = rig_of(tiny_llama, in_flight=in_flight)
+    timed(rig, in_flight)
+    for k in range(10):
+        add(rig, f"d{k}", "gold", 20, 200)
+    for _ in range(60):
+        rig.step()
+    add(rig, "b", "batch", 900, 5)
+    while not rig.scheduler.requests["b"].num_computed_tokens:
+        rig.step()
+    loose, config = rig.scheduler.requests["b"], rig.scheduler.scheduler_config
+    add(rig, "g", "gold", 10, 5)
+    before = loose.num_computed_tokens
+    rig.step()
+    # Both in one step, the one that came later whole.
+    assert rig.scheduler.requests["g"].num_computed_tokens >= 10
+    assert before + 16 < loose.num_computed_tokens < 900
+    assert 0 < config.long_prefill_token_threshold < 900
+    rig.run()
+    assert config.long_prefill_token_threshold == 0
+    assert rig.is_whole("b", 5) and rig.is_whole("g", 5) and rig.is_whole("d0", 200)
