@@ -142,12 +142,12 @@ class ClassedStep(AdaptiveStep):
             # It is asked again later: this step was sized as if the prompts were not there.
             self._head_waits = HEAD_WAITS_STEPS
             return asked, np.zeros_like(way)
-        starts = max(state.running + starts, min(asked.max_running, self._b_min))
-        asked = replace(asked, max_running=min(asked.max_running, starts))
-        ttft_s = np.array([one.ttft_s for one in batch.agreements])[running.kinds]
-        soonest = int(np.argmin(np.where(way, ttft_s, np.inf))) if way.any() else 0
-        if not way[soonest]:  # none of them is due at any time
-            soonest = int(np.argmax(way))
+        cap = max(state.running + starts, min(asked.max_running, self._b_min))
+        if cap < min(asked.max_running, state.running + state.waiting):  # others are kept waiting
+            asked = replace(asked, max_running=cap, reason="sla")
+        places = np.flatnonzero(way)
+        ttft_s = np.array([one.ttft_s for one in batch.agreements])[running.kinds[places]]
+        soonest = int(places[np.argmin(ttft_s)])
         model = self._by_class.model
         if model.c3 > 0:  # its attention reads what is computed of it
             rest = int(rest * model.c3 / (model.c3 + model.c4 * int(running.computed[soonest])))

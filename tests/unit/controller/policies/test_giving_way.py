@@ -86,7 +86,9 @@ def test_what_sooner_ones_leave_of_a_chunk_is_for_the_prompt_that_was_there() ->
     chunk = found.token_budget - 3
     assert found.left_out == ()
     assert (found.longest_chunk_tokens, found.longest_always) == (chunk - 20, True)
-    assert found.max_running == 5  # the others do not start into it
+    # The others do not start into it.
+    assert (found.max_running, found.reason) == (5, "sla")
+    assert under_way(2, [0], prompt=20).reason == "load"
     # As much as may be theirs is kept free for them.
     assert not gives_way(2, [0], prompt=chunk // 2)
     assert gives_way(2, [0], prompt=chunk // 2 + 1)
