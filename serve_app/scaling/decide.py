@@ -75,7 +75,7 @@ class Scaler:
         peak_s: float,
         peak_starts: float,
         start_s: float,
-        late_frac: float = 0.006,
+        late_frac: float = 0.008,
     ) -> None:
         self._rho = target_utilization
         self._drain_s = drain_s
@@ -192,7 +192,9 @@ class Scaler:
         stays = self._waiting.lowest(since_s) / waiting if known else 0.0
         more = grows / max(load.carrying, 1)
         left = [max(each + more, each * stays) for each in load.behind]
-        return replicas_behind(left, capacity, self._drain_s)
+        # What a start lets pile up is not to be gone sooner than within another: that would ask for
+        # several times the replicas that the load itself does.
+        return replicas_behind(left, capacity, max(self._drain_s, start_s))
 
     def _grows_per_s(self, excess_per_s: float, reading: FleetReading) -> float:
         """By how much what waits grows until the next replica runs; below 0: shrinks."""

@@ -97,11 +97,11 @@ def test_what_waits_and_will_be_gone_when_a_replica_has_started_asks_for_none() 
 
 
 def test_what_does_not_shrink_in_spite_of_its_capacity_asks_for_more() -> None:
-    # 100 wait on, though 5/s seem to be free: they would be gone in 20 s.
-    scale, fleet = scaler(start_s=30.0), reading(one(3.0, waiting=100.0))
+    # 200 wait on, though 5/s seem to be free: they would be gone in 40 s.
+    scale, fleet = scaler(start_s=30.0), reading(one(3.0, waiting=200.0))
     looks = [replace(fleet, now_s=float(now_s)) for now_s in range(0, 60, 10)]
     numbers = [scale.decide(look).desired for look in looks]
-    assert numbers == [1, 1, 1, 2, 2, 2]  # 0.44 + 100 / 160
+    assert numbers == [1, 1, 1, 2, 2, 2]  # 0.44 + 200 / 240
 
 
 def test_load_above_what_runs_is_asked_for_with_what_will_wait_once_it_lasted() -> None:
@@ -112,6 +112,14 @@ def test_load_above_what_runs_is_asked_for_with_what_will_wait_once_it_lasted() 
     assert first.desired == 3  # 16 / 6.8
     lasting = scale.decide(reading(one(16.0), now_s=26.0, target=3))
     assert lasting.desired == 4
+
+
+def test_what_a_start_lets_pile_up_is_to_be_gone_within_another_and_no_sooner() -> None:
+    # 1/s more than two replicas carry: 50 wait in each when the next one runs.
+    scale = scaler(start_s=100.0)
+    busy = one(8.5), one(8.5)
+    numbers = [scale.decide(reading(*busy, now_s=now_s)).desired for now_s in (0.0, 16.0, 32.0)]
+    assert numbers == [3, 3, 3]  # 2.5 + 2 * 50 / 800
 
 
 def test_who_is_refused_asks_for_replicas_and_will_not_wait() -> None:
