@@ -54,7 +54,7 @@ class ScalingConfig(Block):
     drain_s: float = Field(
         20.0,
         gt=0,
-        description="T_drain: how fast a backlog should be gone, though not faster than a start",
+        description="T_drain: how fast a backlog should be gone; not faster than a start outside",
     )
     queue_factor: float = Field(
         2.0, gt=0, description="a queue above this many times the cap asks for one replica more"

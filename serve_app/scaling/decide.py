@@ -37,7 +37,7 @@ REASONS: tuple[Reason, ...] = (
     "out_of_reach",
     "unknown",
 )
-SUSTAINED_S = 15.0  # load that lasted so long is taken to last until a replica has started
+SUSTAINED_S = 30.0  # load that lasted so long is taken to last until a replica has started
 REACH_FOR_S = 60.0  # an SLA in reach for so long is scaled by again; before, it may flap
 LONGEST_GAP_S = 60.0  # between two looks: after a longer one the past is unknown
 SPARE_FRAC, LEAST_SPARE, MOST_SPARE = 0.05, 0.15, 0.8  # free before a replica is given up
@@ -192,9 +192,7 @@ class Scaler:
         stays = self._waiting.lowest(since_s) / waiting if known else 0.0
         more = grows / max(load.carrying, 1)
         left = [max(each + more, each * stays) for each in load.behind]
-        # What a start lets pile up is not to be gone sooner than within another: that would ask for
-        # several times the replicas that the load itself does.
-        return replicas_behind(left, capacity, max(self._drain_s, start_s))
+        return replicas_behind(left, capacity, self._drain_s)
 
     def _grows_per_s(self, excess_per_s: float, reading: FleetReading) -> float:
         """By how much what waits grows until the next replica runs; below 0: shrinks."""
