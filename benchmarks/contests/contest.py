@@ -31,6 +31,7 @@ class Variant:
     Args:
         settings: of the engine, of every policy.
         max_p90_delay_s: asked for beside the median of the delay; None: not asked for.
+        max_left_s: of prompt tokens, asked for beside it (``Target``); None: not asked for.
         charge_own_code: the policy's own time is on the clock.
     """
 
@@ -38,6 +39,7 @@ class Variant:
     what: str
     settings: str = ""
     max_p90_delay_s: float | None = None
+    max_left_s: float | None = None
     charge_own_code: bool = False
 
     def of(self, spec: str) -> str:
@@ -48,6 +50,10 @@ class Variant:
 
 
 PLAIN = Variant("plain", "as in G3")
+# In the order of arrival, with a median of 2 s over a half in which the queue grows from nothing,
+# what comes in 4 s is left at the end.
+LEFT_S = 4.0
+ALL_SERVED = Variant("all served", "no prompts left for good", max_left_s=LEFT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,9 @@ class Draw:
         variant = self._variant = task.variant
         self._ground = Ground(self.profile, charge_own_code=variant.charge_own_code)
         self._target = Target(
-            sla_of(contest, self.profile), max_p90_delay_s=variant.max_p90_delay_s
+            sla_of(contest, self.profile),
+            max_p90_delay_s=variant.max_p90_delay_s,
+            max_left_s=variant.max_left_s,
         )
         self.course: Course = make_course(
             load_workload(contest.workload),

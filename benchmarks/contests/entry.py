@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.contests.catalog import Contest
-from benchmarks.contests.contest import ADAPTIVE, NEAR, STATIC, Draw, Task
+from benchmarks.contests.contest import ADAPTIVE, ALL_SERVED, NEAR, STATIC, Draw, Task
 from benchmarks.contests.sweeps import Point, around, first_points
 from benchmarks.contests.tuning import STEPS as STATIC_STEPS
 from benchmarks.contests.tuning import Setting, climb, climb_by
@@ -41,9 +41,14 @@ def rivals_alone(task: object) -> bool:
     return False
 
 
+def _draw(task: Task) -> Draw:
+    """Some rivals do not serve in the order of arrival, and may leave prompts for good."""
+    return Draw(replace(task, variant=ALL_SERVED))
+
+
 def capacity(entry: Entry) -> float:
     """Requests/s; the lowest rate of a search where none holds, so that a ratio is finite."""
-    draw = Draw(Task(entry.contest, entry.seed, entry.small))
+    draw = _draw(Task(entry.contest, entry.seed, entry.small))
     race = draw.race(entry.near)
     race.enter(entry.spec)
     return max(race.per_s, draw.course.fluid_limit_per_s / 64)
@@ -63,7 +68,7 @@ class Static:
 
 def tune_static(task: Task) -> Static:
     """The best static setting of this draw, from the line on, and how far it comes."""
-    draw = Draw(task)
+    draw = _draw(task)
     race = draw.race(NEAR[STATIC])
     steps = () if task.small else STATIC_STEPS
     setting = climb(lambda s: race.enter(s.of(STATIC)), draw.starts(), steps)
@@ -97,7 +102,7 @@ class Tuned:
 
 def tune_rival(tuning: Tuning) -> Tuned:
     """The best setting of a rival, from its published constants and the static engine's limits."""
-    draw = Draw(tuning.task)
+    draw = _draw(tuning.task)
     race = draw.race(tuning.static.frac)
     first = first_points(tuning.rival, tuning.static.setting, draw.profile)
     first, steps = (first[:1], ()) if tuning.task.small else (first, STEPS)
@@ -138,7 +143,7 @@ def choose(choice: Choice) -> Chosen:
     A setting is left as soon as it would not be the best any more if it did ``MORE`` better, in the
     contests that are left, than what was tuned for them. One that does better still is missed.
     """
-    draws = [Draw(Task(contest, small=choice.small)) for contest in choice.contests]
+    draws = [_draw(Task(contest, small=choice.small)) for contest in choice.contests]
     # A long run is looked at last, and mostly at a single rate.
     order = sorted(range(len(draws)), key=lambda k: draws[k].course.run_s)
     most = [math.log(tuned.frac * (1 + MORE)) for tuned in choice.tuned]
