@@ -156,7 +156,7 @@ class _Engine:
         """Serve these, and tell what happened."""
         self._take(requests)
         gave_up = self._serve(drain, give_up, progress)
-        outcomes, stays = self._ledger.close(self._now_s)
+        outcomes, stays = self._ledger.close(self._now_s, self._scheduler.computed())
         return Trace(
             outcomes[: self._arrived],  # those that had not arrived are no part of it
             tuple(self._steps),

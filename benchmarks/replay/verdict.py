@@ -97,15 +97,16 @@ def fault_of(trace: Trace, target: Target) -> Fault | None:
 
 
 def _left(trace: Trace, max_left_s: float) -> Fault | None:
-    """Whether too many of the prompt tokens that came wait, or were begun and are not done."""
+    """Whether too many of the prompt tokens that came are not computed."""
     outcomes = [o for o in trace.outcomes if not o.refused]
     tokens = [o.request.input_tokens for o in outcomes]
-    left = sum(n for o, n in zip(outcomes, tokens, strict=True) if o.first_token_s is None)
+    waiting = [o for o in outcomes if o.first_token_s is None]
+    left = sum(max(o.request.input_tokens - o.computed_tokens, 0) for o in waiting)
     came_s = trace.end_s - trace.outcomes[0].request.arrival_s
     allowed = max_left_s * sum(tokens) / came_s + max(tokens, default=0) if came_s else math.inf
     if left <= allowed:
         return None
-    what = f"{left} prompt tokens without a first token at the end, allowed {allowed:.0f}"
+    what = f"{left} prompt tokens not computed at the end, allowed {allowed:.0f}"
     return Fault("prompts left", what)
 
 

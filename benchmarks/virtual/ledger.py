@@ -1,7 +1,7 @@
 """The replay's token ledger: which requests came, which run, what each was sent and when."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from benchmarks.virtual.trace import Outcome, Stay
 from benchmarks.workloads.requests import Request
@@ -110,9 +110,16 @@ class Ledger:
         if since_s is not None and since_s < now_s:  # else its first step had not begun
             self._stays.append(Stay(account.number, since_s, now_s, now_s))
 
-    def close(self, now_s: float) -> tuple[tuple[Outcome, ...], tuple[Stay, ...]]:
-        """All outcomes and stays, those that are cut short by the end included."""
-        for account in self._accounts.values():
+    def close(
+        self, now_s: float, computed: Mapping[str, int]
+    ) -> tuple[tuple[Outcome, ...], tuple[Stay, ...]]:
+        """All outcomes and stays, those that are cut short by the end included.
+
+        Args:
+            computed: tokens that the engine has computed of each that it has.
+        """
+        for req_id, account in self._accounts.items():
             self._leave_batch(account, now_s)
-            self._outcomes[account.number] = account.outcome(None)
+            outcome = replace(account.outcome(None), computed_tokens=computed.get(req_id, 0))
+            self._outcomes[account.number] = outcome
         return tuple(self._outcomes), tuple(self._stays)

@@ -99,6 +99,10 @@ class VirtualScheduler(DynamicBatchScheduler):
         taken, self._preempted = self._preempted, []
         return taken
 
+    def computed(self) -> dict[str, int]:
+        """Tokens computed of each request that is here."""
+        return {req_id: request.num_computed_tokens for req_id, request in self.requests.items()}
+
     def chunks(self, scheduled: SchedulerOutput) -> frozenset[str]:
         """Who is not computed to its last token by this step, just scheduled: it gets no token."""
         requests = self.requests

@@ -21,6 +21,7 @@ class Outcome:
         tokens: how many it was sent.
         scheduled_s, first_token_s, finished_s: None where the replay ended before.
         preemptions: how often it lost its KV blocks.
+        computed_tokens: of its prompt and output, where the replay ended before it did.
     """
 
     request: Request
@@ -30,6 +31,7 @@ class Outcome:
     first_token_s: float | None = None
     finished_s: float | None = None
     preemptions: int = 0
+    computed_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,20 +113,23 @@ def test_a_p90_of_the_delay_can_be_asked_for_beside_its_median() -> None:
     assert found == Fault("scheduling delay", "p90 scheduling delay 6.6 s, allowed 5 s")
 
 
-@pytest.mark.parametrize(("second", "broken"), [(64, None), (65, 365)])
+@pytest.mark.parametrize(("second", "broken"), [(64, None), (66, 366)])
 def test_prompts_that_are_left_can_be_asked_for_beside_the_median(
     second: int, broken: int | None
 ) -> None:
     # Some 1,600 tokens come in 100 s, so 64 in 4 s, and the longest prompt has 300.
     served = [Outcome(Request(50.0 + k, 205, 9), False, 9, 51.0, 52.0) for k in range(6)]
-    waiting = [Outcome(Request(60.0, n, 9)) for n in (300, second)]
-    begun = Outcome(Request(0.0, 6, 9), False, 9, 0.0, 0.1)
+    waiting = [
+        Outcome(Request(60.0, 300, 9)),
+        Outcome(Request(60.0, second + 10, 9), computed_tokens=10),
+    ]
+    begun = Outcome(Request(0.0, 1, 9), False, 9, 0.0, 0.1)
     refused = Outcome(Request(70.0, 9000, 9), refused=True)
     seen = Trace((begun, *served, *waiting, refused), (), make_gaps([]), (), 100, 100.0)
     assert fault_of(seen, TARGET) is None
     found = fault_of(seen, replace(TARGET, max_left_s=4.0))
     assert (found and found.what) == (
-        broken and "365 prompt tokens without a first token at the end, allowed 364"
+        broken and "366 prompt tokens not computed at the end, allowed 364"
     )
 
 

@@ -20,7 +20,7 @@ def ledger() -> Ledger:
 def test_a_request_that_never_came_in_was_refused() -> None:
     kept = Ledger([FIRST, SECOND])
     kept.come(1, SECOND)
-    outcomes, stays = kept.close(9.0)
+    outcomes, stays = kept.close(9.0, {})
     assert outcomes == (
         Outcome(FIRST, refused=True),
         Outcome(SECOND, False, 0, None, None, None, 0),
@@ -36,7 +36,7 @@ def test_tokens_gaps_and_ends_are_as_they_were_sent() -> None:
     kept.token("0", 2, ends=True, now_s=2.5)  # two in one step are one gap
     assert kept.gaps == [(0.5, 2.5, 0)]
     assert (len(kept), kept.finished) == (1, 1)
-    outcomes, stays = kept.close(9.0)
+    outcomes, stays = kept.close(9.0, {})
     assert outcomes[0] == Outcome(FIRST, False, 3, 1.0, 2.0, 2.5, 0)
     assert stays == (Stay(0, 1.0, 2.5, 2.5),)
 
@@ -48,7 +48,7 @@ def test_a_preemption_closes_a_stay_and_the_next_start_opens_another() -> None:
     kept.preempt("1", 3.0)
     kept.enter_batch(["1"], 5.0)
     kept.token("1", 1, ends=True, now_s=6.0)
-    outcomes, stays = kept.close(7.0)
+    outcomes, stays = kept.close(7.0, {})
     assert stays == (Stay(1, 1.0, 3.0, 3.0), Stay(1, 5.0, 6.0, 6.0), Stay(0, 1.0, 7.0, 7.0))
     # It was first scheduled at 1 s; the wait for its place is in the gap between its tokens.
     assert outcomes[1] == Outcome(SECOND, False, 2, 1.0, 2.0, 6.0, 1)
@@ -60,8 +60,9 @@ def test_who_is_preempted_at_the_end_has_no_open_stay() -> None:
     kept.enter_batch(["0"], 1.0)
     kept.preempt("0", 2.0)
     kept.preempt("1", 2.0)  # it had no place to lose
-    outcomes, stays = kept.close(9.0)
+    outcomes, stays = kept.close(9.0, {"0": 7})
     assert stays == (Stay(0, 1.0, 2.0, 2.0),)
+    assert [o.computed_tokens for o in outcomes] == [7, 0]
     assert [o.preemptions for o in outcomes] == [1, 1]
     assert [o.finished_s for o in outcomes] == [None, None]
 
