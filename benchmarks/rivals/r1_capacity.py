@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.contests.catalog import CONTESTS, Contest, on_paper
-from benchmarks.contests.contest import NEAR, Draw, Task
+from benchmarks.contests.contest import LEFT_S, NEAR, Draw, Task
 from benchmarks.contests.entry import (
     MORE,
     STEPS,
@@ -271,7 +271,10 @@ def _workloads(found: Raced) -> str:
 
 def _text(bench: Bench, found: Raced) -> str:
     return (
-        f"{_workloads(found)} By the criteria and runs of G3."
+        f"{_workloads(found)} By the criteria and runs of G3, and besides of the prompt tokens that"
+        f" came no more are left to compute at the end of a run than come in {LEFT_S:g} s and the"
+        " longest prompt has: some rivals do not serve in the order of arrival, and half of the"
+        " requests have a short delay as well where long prompts are left for good."
         f" Seeds {', '.join(map(str, bench.seeds))}. Rivals: {', '.join(found.rivals)}, each with"
         " the engine's two limits and its own constants tuned together on the draw of seed"
         f" {PILOT_SEED}, for each workload by itself: from the best static setting and from the"
