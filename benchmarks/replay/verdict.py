@@ -1,6 +1,7 @@
 """What a run at a rate must hold, what it broke, and when it can only break it."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +16,7 @@ from benchmarks.workloads.requests import Request
 from controller.config import Sla
 
 HOPELESS = 10  # times what is allowed, of the delay or of the late tokens: there is no way back
+QUEUED_FRAC = 0.25  # of those that came: with fewer in it a queue says nothing of the median
 SLACK_S = 1.0  # of the middle of a run: it ends with the step that the last arrival falls into
 
 Criterion = Literal[
@@ -145,7 +147,8 @@ class Watch:
     they are too many for the percentile, nothing that follows can mend it. Before that, a run is
     ended whose late tokens, from its first quarter on, are ``HOPELESS`` times as many as allowed,
     once an eighth of it has passed so; or in whose queue half have waited ``HOPELESS`` times as
-    long as allowed.
+    long as allowed. Where prompts that are left count (``max_left_s``), policies need not serve in
+    the order of arrival, and such a queue has to hold ``QUEUED_FRAC`` of those that came.
 
     Attributes:
         fault: why it was ended.
@@ -158,6 +161,7 @@ class Watch:
         self._half_s = (first_s + last_s) / 2
         self._quarter_s = first_s + (last_s - first_s) / 4
         self._judged_s = first_s + (last_s - first_s) * 3 / 8
+        self._arrivals_s = [r.arrival_s for r in requests]
         self._left = sum(r.output_tokens - 1 for r in requests)
         self._read = self._seen = self._late = self._late_in_half = 0
         self._judge: LateCounter | None = None
@@ -172,7 +176,8 @@ class Watch:
     ) -> bool:
         """Whether to end it: the clock, the arrivals of all that wait, and all gaps so far."""
         sla, wait_s = self._target.sla, HOPELESS * self._target.wait_s
-        if arrivals_s and now_s - sorted(arrivals_s)[len(arrivals_s) // 2] > wait_s:
+        few = self._target.max_left_s is not None and self._are_few(arrivals_s, now_s)
+        if arrivals_s and not few and now_s - sorted(arrivals_s)[len(arrivals_s) // 2] > wait_s:
             waits: Criterion = "time to first token" if sla.ttft_ms else "scheduling delay"
             self.fault = Fault(waits, f"half of the queue has waited for {_time(wait_s)}")
         elif sla.itl_s is not None and self._judge is not None:
@@ -189,6 +194,13 @@ class Watch:
                 if sla.delivery == "paced":
                     self.fault = Fault("paced delivery", f"{share:.1%} of the tokens were late")
         return self.fault is not None
+
+    def _are_few(self, waiting_s: Sequence[float], now_s: float) -> bool:
+        """Whether so few of those that came wait that half may have a short delay all the same.
+
+        What does not serve in the order of arrival may leave some, and serve the others at once.
+        """
+        return len(waiting_s) < QUEUED_FRAC * bisect_right(self._arrivals_s, now_s)
 
     def _count(self, gaps: Sequence[tuple[float, float, int]], judge: LateCounter) -> None:
         for length_s, end_s, number in gaps[self._read :]:

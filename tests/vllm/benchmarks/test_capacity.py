@@ -160,6 +160,14 @@ def test_ten_times_too_many_late_tokens_end_a_run_before_its_second_half() -> No
     assert watch(38.0, [], gaps)
 
 
+def test_a_few_that_are_left_end_no_run_where_policies_need_not_serve_in_order() -> None:
+    # 61 have come by 60 s, of which some wait since the beginning.
+    watch = Watch(STEADY, replace(TARGET, max_left_s=4.0))
+    assert not watch(60.0, [0.0] * 15, [])
+    assert watch(60.0, [0.0] * 16, [])
+    assert Watch(STEADY, TARGET)(60.0, [0.0], [])
+
+
 def test_a_queue_that_waits_ten_times_too_long_ends_a_run() -> None:
     watch = Watch(STEADY, TARGET)
     assert not watch(30.0, [5.0, 10.5, 29.0], [])
