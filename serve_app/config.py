@@ -54,7 +54,7 @@ class ScalingConfig(Block):
     drain_s: float = Field(
         20.0,
         gt=0,
-        description="T_drain: how fast a backlog should be gone; not faster than a start outside",
+        description="T_drain: how fast a backlog should be gone; outside engines, a start at least",
     )
     queue_factor: float = Field(
         2.0, gt=0, description="a queue above this many times the cap asks for one replica more"

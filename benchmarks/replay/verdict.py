@@ -39,9 +39,9 @@ class Target:
         mean_itl: the mean time between tokens is to be within the SLA, not a percentile of it;
             of gaps alone.
         max_p90_delay_s: 90th percentile of the delay beside its median; None: not looked at.
-        max_left_s: how long prompt tokens may come in as many as are left at the end beyond the
-            longest prompt, beside the median of the delay; None: not looked at. Half of the
-            requests have a short delay as well where the longest are left for good.
+        max_left_s: no more prompt tokens may be left to compute at the end than come in so long,
+            and the longest prompt has; None: not looked at, nor where ``sla.ttft_ms`` is set. A
+            median of the delay does not see a few long prompts that are never begun.
     """
 
     sla: Sla
@@ -176,7 +176,8 @@ class Watch:
     ) -> bool:
         """Whether to end it: the clock, the arrivals of all that wait, and all gaps so far."""
         sla, wait_s = self._target.sla, HOPELESS * self._target.wait_s
-        few = self._target.max_left_s is not None and self._are_few(arrivals_s, now_s)
+        any_order = self._target.max_left_s is not None and sla.ttft_ms is None
+        few = any_order and self._are_few(arrivals_s, now_s)
         if arrivals_s and not few and now_s - sorted(arrivals_s)[len(arrivals_s) // 2] > wait_s:
             waits: Criterion = "time to first token" if sla.ttft_ms else "scheduling delay"
             self.fault = Fault(waits, f"half of the queue has waited for {_time(wait_s)}")

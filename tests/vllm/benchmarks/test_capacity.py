@@ -166,6 +166,8 @@ def test_a_few_that_are_left_end_no_run_where_policies_need_not_serve_in_order()
     assert not watch(60.0, [0.0] * 15, [])
     assert watch(60.0, [0.0] * 16, [])
     assert Watch(STEADY, TARGET)(60.0, [0.0], [])
+    in_time = replace(TARGET, sla=Sla(itl_ms=50, ttft_ms=2000), max_left_s=4.0)
+    assert Watch(STEADY, in_time)(60.0, [0.0], [])
 
 
 def test_a_queue_that_waits_ten_times_too_long_ends_a_run() -> None:

@@ -90,7 +90,7 @@ def test_replicas_out_of_reach_are_behind_with_nothing() -> None:
 
 
 def test_replicas_that_say_nothing_carry_nothing_of_an_excess() -> None:
-    # 16/s come to two that carry 8/s each and say so: no excess, whether others are silent or not.
+    # 24/s come to two that carry 8/s each: 8/s too many, whether two more are silent or not.
     fleet = waits(8.0, 8.0, arrivals=12.0)
     alone = behind(scaler(start_s=40.0), reading(*fleet), 0.0, 30.0)
     assert behind(scaler(start_s=40.0), reading(*fleet, current=4, target=4), 0.0, 30.0) == alone
