@@ -50,8 +50,7 @@ class Variant:
 
 
 PLAIN = Variant("plain", "as in G3")
-# In the order of arrival, with a median of 2 s over a half in which the queue grows from nothing,
-# what comes in 4 s is left at the end.
+# Twice what is left on average in the order of arrival, with a median delay of 2 s.
 LEFT_S = 4.0
 ALL_SERVED = Variant("all served", "no prompts left for good", max_left_s=LEFT_S)
 

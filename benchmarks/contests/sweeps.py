@@ -14,6 +14,8 @@ from replicas.profile import StepProfile
 
 Value = int | float | str
 CAP, CHUNK = "max_num_seqs", "max_num_batched_tokens"
+# vLLM's share of a step that one prompt may take; beside an SLA's chunk of 50 to 300 tokens.
+LONGEST, LONGEST_TOKENS = "long_prefill_token_threshold", (0, 16, 32, 64, 128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Sweep:
     Args:
         scaled: constants that go up and down by a share, from where they are; whole ones by one
             at least. The engine's limits are always among them.
-        choices: constants with few values that make sense.
+        choices: constants with few values that make sense; ``LONGEST`` is always among them.
         begins: beside the published constants, where the search begins; with the best static
             setting as the engine each.
     """
@@ -134,8 +136,9 @@ def around(point: Point, step: float) -> list[Point]:
         value = values.get(key)
         if isinstance(value, int | float):
             near += (point.but({key: _scaled(value, factor)}) for factor in (up, down))
-    for key, choices in sweep.choices.items():
-        near += (point.but({key: one}) for one in choices if one != values.get(key))
+    now = {LONGEST: 0} | values
+    for key, choices in {LONGEST: LONGEST_TOKENS, **sweep.choices}.items():
+        near += (point.but({key: one}) for one in choices if one != now.get(key))
     cap, chunk = values.get(CAP), values.get(CHUNK)
     if isinstance(cap, int) and isinstance(chunk, int):
         both = [Setting(cap, chunk).scaled(f, f) for f in (up, down)]

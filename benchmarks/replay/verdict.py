@@ -1,6 +1,5 @@
 """What a run at a rate must hold, what it broke, and when it can only break it."""
 
-import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.replay.lateness import TOLERANCE, LateCounter, late_tokens
 from benchmarks.replay.measure import Floats
-from benchmarks.virtual.trace import Trace
+from benchmarks.virtual.trace import Outcome, Trace
 from benchmarks.workloads.requests import Request
 from controller.config import Sla
 
@@ -39,9 +38,10 @@ class Target:
         mean_itl: the mean time between tokens is to be within the SLA, not a percentile of it;
             of gaps alone.
         max_p90_delay_s: 90th percentile of the delay beside its median; None: not looked at.
-        max_left_s: no more prompt tokens may be left to compute at the end than come in so long,
-            and the longest prompt has; None: not looked at, nor where ``sla.ttft_ms`` is set. A
-            median of the delay does not see a few long prompts that are never begun.
+        max_left_s: on average over the second half no more prompt tokens may be left to compute
+            than come in so long, and the longest prompt has; None: not looked at, nor where
+            ``sla.ttft_ms`` is set. A median of the delay does not see a few long prompts that are
+            never begun.
     """
 
     sla: Sla
@@ -95,21 +95,41 @@ def fault_of(trace: Trace, target: Target) -> Fault | None:
     p90_s, left_s = target.max_p90_delay_s, target.max_left_s
     if p90_s is not None and (found := _beyond("scheduling delay", delays, 90, p90_s)):
         return found
-    return None if left_s is None else _left(trace, left_s)
+    return None if left_s is None else _left(trace, half_s, left_s)
 
 
-def _left(trace: Trace, max_left_s: float) -> Fault | None:
-    """Whether too many of the prompt tokens that came are not computed."""
+def _left(trace: Trace, half_s: float, max_left_s: float) -> Fault | None:
+    """Whether too many of the prompt tokens that came are left, on average over the second half.
+
+    A prompt's tokens are taken to be computed evenly between its start and its first token.
+    """
     outcomes = [o for o in trace.outcomes if not o.refused]
-    tokens = [o.request.input_tokens for o in outcomes]
-    waiting = [o for o in outcomes if o.first_token_s is None]
-    left = sum(max(o.request.input_tokens - o.computed_tokens, 0) for o in waiting)
     came_s = trace.end_s - trace.outcomes[0].request.arrival_s
-    allowed = max_left_s * sum(tokens) / came_s + max(tokens, default=0) if came_s else math.inf
-    if left <= allowed:
+    if not outcomes or trace.end_s <= half_s:
         return None
-    what = f"{left} prompt tokens not computed at the end, allowed {allowed:.0f}"
+    left = sum(_left_token_s(o, half_s, trace.end_s) for o in outcomes) / (trace.end_s - half_s)
+    tokens = [o.request.input_tokens for o in outcomes]
+    allowed = max_left_s * sum(tokens) / came_s + max(tokens)
+    if left <= allowed * TOLERANCE:
+        return None
+    what = f"{left:.0f} prompt tokens left to compute on average, allowed {allowed:.0f}"
     return Fault("prompts left", what)
+
+
+def _left_token_s(outcome: Outcome, begin_s: float, end_s: float) -> float:
+    """The integral over a time of the prompt tokens that a request has left, tokens x seconds."""
+    tokens = outcome.request.input_tokens
+    start_s = end_s if outcome.scheduled_s is None else outcome.scheduled_s
+    first_s, at_last = outcome.first_token_s, 0
+    if first_s is None:
+        first_s, at_last = end_s, max(tokens - outcome.computed_tokens, 0)
+    waits_s = max(start_s - max(outcome.request.arrival_s, begin_s), 0.0)
+    if first_s <= max(start_s, begin_s):
+        return tokens * waits_s
+    # Of the line from the start to the first token the part that is inside, by its mean.
+    inside_s = max(start_s, begin_s), first_s
+    done = (sum(inside_s) / 2 - start_s) / (first_s - start_s)
+    return tokens * waits_s + (tokens + (at_last - tokens) * done) * (inside_s[1] - inside_s[0])
 
 
 def _too_many(late: NDArray[np.bool_], sla: Sla) -> Fault | None:

@@ -113,24 +113,49 @@ def test_a_p90_of_the_delay_can_be_asked_for_beside_its_median() -> None:
     assert found == Fault("scheduling delay", "p90 scheduling delay 6.6 s, allowed 5 s")
 
 
-@pytest.mark.parametrize(("second", "broken"), [(64, None), (66, 366)])
-def test_prompts_that_are_left_can_be_asked_for_beside_the_median(
-    second: int, broken: int | None
-) -> None:
-    # Some 1,600 tokens come in 100 s, so 64 in 4 s, and the longest prompt has 300.
-    served = [Outcome(Request(50.0 + k, 205, 9), False, 9, 51.0, 52.0) for k in range(6)]
-    waiting = [
-        Outcome(Request(60.0, 300, 9)),
-        Outcome(Request(60.0, second + 10, 9), computed_tokens=10),
+def left_of(*outcomes: Outcome, max_left_s: float = 4.0) -> Fault | None:
+    """What a run of 100 s broke, of 1,000 tokens and these."""
+    served = Outcome(Request(0.0, 1000, 9), False, 9, 0.0, 0.1)
+    seen = Trace((served, *outcomes), (), make_gaps([]), (), 10_000, 100.0)
+    assert fault_of(seen, replace(TARGET, max_median_delay_s=1e9)) is None
+    return fault_of(seen, replace(TARGET, max_median_delay_s=1e9, max_left_s=max_left_s))
+
+
+def test_prompts_that_are_left_can_be_asked_for_beside_the_median() -> None:
+    # 5,000 tokens come in 100 s, so 200 in 4 s, and the longest prompt has 1,000.
+    others = [Outcome(Request(10.0, 650, 9), False, 9, 10.0, 10.0)] * 4
+    left = [
+        Outcome(Request(50.0, 1000, 9)),  # left over the whole second half
+        Outcome(Request(75.0, 400, 9)),  # over half of it
     ]
-    begun = Outcome(Request(0.0, 1, 9), False, 9, 0.0, 0.1)
-    refused = Outcome(Request(70.0, 9000, 9), refused=True)
-    seen = Trace((begun, *served, *waiting, refused), (), make_gaps([]), (), 100, 100.0)
-    assert fault_of(seen, TARGET) is None
-    found = fault_of(seen, replace(TARGET, max_left_s=4.0))
-    assert (found and found.what) == (
-        broken and "366 prompt tokens not computed at the end, allowed 364"
-    )
+    refused = Outcome(Request(9.0, 9000, 9), refused=True)
+    assert left_of(*others, *left, refused) is None  # 1,200 left of 1,200
+    found = left_of(*others, *left, refused, max_left_s=3.9)
+    what = "1200 prompt tokens left to compute on average, allowed 1195"
+    assert found == Fault("prompts left", what)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "tokens"),
+    [
+        (Outcome(Request(50.0, 1000, 9), False, 9, 50.0, 100.0), 500),  # half of it over all
+        (Outcome(Request(0.0, 1000, 9), False, 9, 0.0, 100.0), 250),  # the second half of it
+        (Outcome(Request(50.0, 1000, 9), False, 9, 60.0, 80.0), 400),  # 10 s of all, 20 of half
+        (Outcome(Request(50.0, 1000, 9), False, 0, 50.0, computed_tokens=400), 800),
+        (Outcome(Request(50.0, 1000, 9), False, 0, 50.0, computed_tokens=1004), 500),
+        (Outcome(Request(20.0, 1000, 9), False, 9, 30.0, 49.0), 0),
+        (Outcome(Request(20.0, 1000, 9), False, 9, 50.0, 50.0), 0),
+        (Outcome(Request(100.0, 1000, 9)), 0),
+        (Outcome(Request(20.0, 1000, 9), True), 0),
+    ],
+)
+def test_of_a_prompt_what_is_not_computed_is_left(outcome: Outcome, tokens: int) -> None:
+    per_s = 10 if outcome.refused else 20
+    allowed_s = (tokens - 1000) / per_s  # beside the longest prompt
+    assert left_of(outcome, max_left_s=allowed_s + 0.1) is None
+    found = left_of(outcome, max_left_s=allowed_s - 0.1)
+    assert found is not None
+    assert found.what.startswith(f"{tokens} prompt tokens left")
 
 
 # 100 requests of 101 tokens, one a second: 10,000 gaps at most, of which 1% may be late.
