@@ -31,7 +31,7 @@ from controller.models.step_time import MIN_STEPS, StepModel
 from controller.policies.base import Batch, Decision, Pool, ReadBatch
 from controller.policies.chunk import ChunkSizer
 from controller.policies.paced import PacedChunks
-from controller.policies.prompts import starting, taken, to_boundary
+from controller.policies.prompts import LONG_CHUNKS, ONCE, longest, starting, taken, to_boundary
 from controller.records import (
     BatchLimits,
     EngineLimits,
@@ -44,7 +44,6 @@ from controller.records import (
 
 Bools = NDArray[np.bool_]
 
-ONCE = 64  # as many may start in one step: more would not get a chunk of it
 # Weight of the newest decision in the published cap: the last 10, 5 s. An engine's own model
 # remembers half of that, which is right for its next step, and makes a cap that trembles by 5%.
 STEADY = 0.1
@@ -71,6 +70,9 @@ class AdaptiveStep:
         )
         self._time = OnlineStepModel(guess(UNKNOWN_STEP_S))  # where no SLA asks for one
         limit_s = config.sla.itl_s
+        # Under paced delivery and by class who goes first is a matter of what is due when.
+        gaps = limit_s is not None and config.sla.delivery == "gaps"
+        self._shares = gaps and not engine.whole_chunk_tokens
         self._chunks = None
         if limit_s is not None:
             own = limit_s, config.sla.percentile, config.prefill_floor
@@ -136,10 +138,10 @@ class AdaptiveStep:
         decodes = len(running) - len(prompts)
         for_decodes = decodes * self._engine.tokens_per_decode
         chunk = self._chunk(batch, prefilling, prompts, most - for_decodes)
-        longest = self._longest(batch, prompts, chunk)
-        free = chunk - taken(prompts, longest)
+        most_of_one = self._longest(batch, prompts, chunk)
+        free = chunk - taken(prompts, most_of_one)
         admitted, reason = self._admitted(
-            state, batch, free, longest, sla_binds=chunk < most - for_decodes
+            state, batch, free, most_of_one, sla_binds=chunk < most - for_decodes
         )
         if state.waiting and reason != "load" and state.running + admitted < self._b_min:
             admitted, reason = self._b_min - state.running, "bound"
@@ -148,7 +150,8 @@ class AdaptiveStep:
             min(for_decodes + chunk, most),
             may_pause_prefill=decodes > 0,
             reason=reason,
-            longest_chunk_tokens=longest,
+            longest_chunk_tokens=most_of_one,
+            longest_always=self._shares and most_of_one < chunk,
         )
 
     def _fits_whatever_comes(self, state: EngineState) -> bool:
@@ -173,6 +176,8 @@ class AdaptiveStep:
         if len(prompts):
             computed = running.computed[prefilling]
             kv, first = kv - int(computed.sum()), int(computed[0])
+            if self._shares:  # so many have a part of the chunk at most
+                first = max(first, int(computed[:LONG_CHUNKS].mean()))
         whole = self._engine.whole_chunk_tokens
         least = to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
         leads = batch.leads
@@ -193,27 +198,22 @@ class AdaptiveStep:
     def _longest(self, batch: Batch, prompts: Ints, chunk: int) -> int:
         """What one prompt may take of the chunk.
 
-        Where vLLM holds long prompts to less than a step (``long_prompt_tokens``), it is so that
-        short ones get past them. Beside the SLA's chunk, which may be less than that, long ones get
-        what short ones leave, and at least the share of the chunk that they have of a whole step.
+        A threshold of vLLM's (``long_prompt_tokens``) says which is long, and its share of a step.
         """
         threshold = self._engine.long_prompt_tokens
-        long = prompts > threshold
-        if not threshold or not long.any():
-            return min(chunk, threshold) if threshold else chunk
-        waiting = batch.waiting(ONCE)
-        coming = waiting.tokens - waiting.computed
-        short = int(prompts[~long].sum()) + int(coming[coming <= threshold].sum())
-        least = chunk * threshold // self._engine.max_num_batched_tokens
-        return min(max((chunk - short) // int(long.sum()), least, 1), threshold, chunk)
+        if threshold:
+            share = chunk * threshold // self._engine.max_num_batched_tokens
+            return longest(batch, prompts, chunk, threshold, share)
+        share = max(chunk // LONG_CHUNKS, self._engine.block_tokens)
+        return longest(batch, prompts, chunk, LONG_CHUNKS * chunk, share) if self._shares else chunk
 
     def _admitted(
-        self, state: EngineState, batch: Batch, free: int, longest: int, *, sla_binds: bool
+        self, state: EngineState, batch: Batch, free: int, most_of_one: int, *, sla_binds: bool
     ) -> tuple[int, Reason]:
         """How many may start with ``free`` prompt tokens, and what keeps the next one waiting.
 
         Args:
-            longest: prompt tokens of one request, at most.
+            most_of_one: prompt tokens of one request, at most.
         """
         slots = min(self._b_max - state.running, ONCE)
         if not state.waiting:
@@ -223,7 +223,7 @@ class AdaptiveStep:
         by_chunk: Reason = "sla" if sla_binds else "bound"
         if free <= 0:
             return 0, by_chunk
-        candidates = starting(batch.waiting(slots), free, longest)
+        candidates = starting(batch.waiting(slots), free, most_of_one)
         if not len(candidates):  # vLLM keeps those that wait in places of its own, too
             return slots, "load"
         admitted, stopped = self._fitting(state, batch, candidates)

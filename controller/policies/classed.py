@@ -6,9 +6,10 @@ import numpy as np
 
 from controller.config import BatchingConfig
 from controller.models.requests import Requests
-from controller.policies.adaptive import ONCE, UNKNOWN_STEP_S, AdaptiveStep
+from controller.policies.adaptive import UNKNOWN_STEP_S, AdaptiveStep
 from controller.policies.base import Batch, ReadBatch
 from controller.policies.class_chunks import LEFT_OUT_S, Bools, ClassChunks
+from controller.policies.prompts import ONCE
 from controller.records import BatchLimits, EngineLimits, EngineState, Reason, StepLimits
 
 # Where the first of the queue did not get into a step in which others gave way to it.
@@ -25,7 +26,7 @@ class ClassedStep(AdaptiveStep):
     def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
         super().__init__(config, engine)
         self._by_class = ClassChunks(config.sla.itl_s or UNKNOWN_STEP_S, config.prefill_floor)
-        self._chunks = self._by_class
+        self._chunks, self._shares = self._by_class, False
         self._all: Requests | None = None  # that run, whoever is left out
         self._head_waits = 0  # steps for which nobody gives way to the first of the queue
 

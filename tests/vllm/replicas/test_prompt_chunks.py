@@ -38,9 +38,9 @@ def learn(rig: Rig) -> None:
             rig.step()
 
 
-@pytest.fixture
-def rig(tiny_llama):
-    rig = Timed(engine_config(tiny_llama, additional_config=SLA, long_prefill_token_threshold=64))
+def busy(tiny_llama, **settings) -> Timed:
+    """One whose step times are known, with some that decode."""
+    rig = Timed(engine_config(tiny_llama, additional_config=SLA, **settings))
     rig.add("first", prompt=40, output=900)
     learn(rig)
     # ... and of batches, or a first step of nine decodes would be a guess.
@@ -51,9 +51,30 @@ def rig(tiny_llama):
     return rig
 
 
-def test_short_prompts_get_past_a_long_one_and_no_decode_loses_its_token(rig):
-    rig.add("long", prompt=900, output=5)
-    rig.step()
+def one_that_stays(rig: Timed) -> str:
+    """A long prompt for which no late tokens are left; two of its many steps are over."""
+    for index in range(50):
+        rig.add(f"long{index}", prompt=900, output=5)
+        rig.step()
+        rig.step()
+        if f"long{index}" not in decoding(rig):
+            return f"long{index}"
+    raise AssertionError("each was computed in one late step")
+
+
+@pytest.fixture
+def rig(tiny_llama):
+    return busy(tiny_llama, long_prefill_token_threshold=64)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"), [({"long_prefill_token_threshold": 64}, 12), ({}, 20)]
+)
+def test_short_prompts_get_past_a_long_one_and_no_decode_loses_its_token(
+    tiny_llama, settings, steps
+):
+    rig = busy(tiny_llama, **settings)
+    long = one_that_stays(rig)
     for index in range(8):
         rig.add(f"short{index}", prompt=8, output=90)
 
@@ -63,12 +84,15 @@ def test_short_prompts_get_past_a_long_one_and_no_decode_loses_its_token(rig):
         given = rig.step().num_scheduled_tokens
         assert {r: given.get(r) for r in before} == dict.fromkeys(before, 1)
         first_tokens |= dict.fromkeys(decoding(rig) - first_tokens.keys(), step)
-        if "long" in first_tokens:
+        if long in first_tokens:
             break
 
     assert rig.late <= 0.01 * rig.decoded
-    assert max(first_tokens[f"short{index}"] for index in range(8)) < 12
-    assert 900 / 30 < first_tokens["long"] < 100
+    assert max(first_tokens[f"short{index}"] for index in range(8)) < steps
+    assert 900 / 30 < first_tokens[long] < 100
+    rig.step()
+    moved = settings.get("long_prefill_token_threshold", 0)  # else it is as it was
+    assert bool(rig.scheduler.scheduler_config.long_prefill_token_threshold) == bool(moved)
 
 
 def test_a_decode_listed_behind_a_long_prompt_gets_its_token(tiny_llama):

@@ -161,9 +161,16 @@ def test_tokens_before_a_chunk_cost_attention() -> None:
     expected = sized(lambda s: s.chunk(20, 6000, 5000, least=16, most=2028))
     assert expected < sized(lambda s: s.chunk(20, 6000, 0, least=16, most=2028))
     running = decoding(20, tokens=300) + prompts(9000, computed=5000)
-    step = ask(half(50), running, prompts(50))
+    step = ask(half(50), running, prompts(9000))
     assert step.token_budget == 20 + expected
     assert (step.max_running, step.reason) == (21, "sla")
+    # Those that get a part of it are read, four at most: 2,000 on average, never less than first.
+    some = [(5000, 9000, 0), (1000, 9000, 0), (1000, 9000, 0), (1000, 9000, 0), (9000, 19000, 0)]
+    others = decoding(20, tokens=300)
+    at = [sized(lambda s, k=k: s.chunk(20, 6000, k, least=16, most=2028)) for k in (5000, 2000)]
+    waiting = prompts(9000)
+    assert ask(half(50), others + some, waiting).token_budget == 20 + at[0]
+    assert ask(half(50), others + some[1:4] + some[:1], waiting).token_budget == 20 + at[1]
 
 
 def test_without_decodes_there_is_no_time_between_tokens() -> None:
@@ -208,6 +215,32 @@ def test_its_model_is_known_after_50_steps() -> None:
         s.observe(sample(duration_s=0.022))
     assert s.model is not None
     assert half().model is None
+
+
+def test_a_prompt_of_more_than_four_chunks_leaves_room_to_shorter_ones() -> None:
+    whole = sized(lambda z: z.chunk(20, 2000, 0, least=16, most=2028))
+    s, long = half(50), [*decoding(20), *prompts(4 * whole + 1)]
+    step = ask(s, long, prompts(60, 40, 9000))
+    assert (step.longest_chunk_tokens, step.longest_always) == (whole - 100, True)
+    assert step.max_running == 21 + 2
+    step = ask(s, [*long, *prompts(30)], prompts(4 * whole))
+    assert (step.longest_chunk_tokens, step.longest_always) == (whole // 4, True)
+    assert ask(s, long + prompts(9000), prompts(50)).longest_chunk_tokens == (whole - 50) // 2
+    # It leaves a quarter to each of several at most, and a whole block to anyone.
+    assert ask(s, long + prompts(*[9000] * 8), []).longest_chunk_tokens == whole // 4
+    s = half(50, block_tokens=64)
+    assert ask(s, long, prompts(*[60] * 9)).longest_chunk_tokens == max(whole // 4, 64)
+
+
+def test_nobody_shares_a_step_where_none_is_long_or_there_is_no_sla() -> None:
+    whole = sized(lambda z: z.chunk(20, 2000, 0, least=16, most=2028))
+    running = [*decoding(20), *prompts(4 * whole)]
+    for s in (half(50), half(50, whole_chunk_tokens=16), half()):
+        step = ask(s, running, prompts(60))
+        assert not step.longest_always
+        assert step.longest_chunk_tokens == step.token_budget - 20
+    step = ask(half(50, whole_chunk_tokens=16), [*decoding(20), *prompts(9000)], prompts(60))
+    assert not step.longest_always
 
 
 def test_long_prompts_leave_room_to_short_ones() -> None:
