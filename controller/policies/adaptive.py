@@ -31,7 +31,15 @@ from controller.models.step_time import MIN_STEPS, StepModel
 from controller.policies.base import Batch, Decision, Pool, ReadBatch
 from controller.policies.chunk import ChunkSizer
 from controller.policies.paced import PacedChunks
-from controller.policies.prompts import LONG_CHUNKS, ONCE, longest, starting, taken, to_boundary
+from controller.policies.prompts import (
+    FEW,
+    LONG_CHUNKS,
+    ONCE,
+    Division,
+    divided,
+    taken,
+    to_boundary,
+)
 from controller.records import (
     BatchLimits,
     EngineLimits,
@@ -138,20 +146,23 @@ class AdaptiveStep:
         decodes = len(running) - len(prompts)
         for_decodes = decodes * self._engine.tokens_per_decode
         chunk = self._chunk(batch, prefilling, prompts, most - for_decodes)
-        most_of_one = self._longest(batch, prompts, chunk)
-        free = chunk - taken(prompts, most_of_one)
+        division = divided(prompts, chunk, self._engine, shares=self._shares)
         admitted, reason = self._admitted(
-            state, batch, free, most_of_one, sla_binds=chunk < most - for_decodes
+            state, batch, division, sla_binds=chunk < most - for_decodes
         )
         if state.waiting and reason != "load" and state.running + admitted < self._b_min:
             admitted, reason = self._b_min - state.running, "bound"
+        of_one = division.most
+        if division.shares:
+            newcomers = batch.waiting(min(admitted, FEW) if state.waiting else 0)
+            of_one = division.of_one(newcomers)
         return StepLimits(
             state.running + admitted,
             min(for_decodes + chunk, most),
             may_pause_prefill=decodes > 0,
             reason=reason,
-            longest_chunk_tokens=most_of_one,
-            longest_always=self._shares and most_of_one < chunk,
+            longest_chunk_tokens=of_one,
+            longest_always=self._shares and of_one < chunk,
         )
 
     def _fits_whatever_comes(self, state: EngineState) -> bool:
@@ -195,41 +206,26 @@ class AdaptiveStep:
                 chunk = min(wanted, most)
         return 0 if whole and chunk < least else chunk
 
-    def _longest(self, batch: Batch, prompts: Ints, chunk: int) -> int:
-        """What one prompt may take of the chunk.
-
-        A threshold of vLLM's (``long_prompt_tokens``) says which is long, and its share of a step.
-        """
-        threshold = self._engine.long_prompt_tokens
-        if threshold:
-            share = chunk * threshold // self._engine.max_num_batched_tokens
-            return longest(batch, prompts, chunk, threshold, share)
-        share = max(chunk // LONG_CHUNKS, self._engine.block_tokens)
-        return longest(batch, prompts, chunk, LONG_CHUNKS * chunk, share) if self._shares else chunk
-
     def _admitted(
-        self, state: EngineState, batch: Batch, free: int, most_of_one: int, *, sla_binds: bool
+        self, state: EngineState, batch: Batch, division: Division, *, sla_binds: bool
     ) -> tuple[int, Reason]:
-        """How many may start with ``free`` prompt tokens, and what keeps the next one waiting.
-
-        Args:
-            most_of_one: prompt tokens of one request, at most.
-        """
-        slots = min(self._b_max - state.running, ONCE)
+        """How many may start beside those in prefill, and what keeps the next one waiting."""
+        slots = min(self._b_max - state.running, FEW if division.shares else ONCE)
         if not state.waiting:
             return max(slots, 0), "load"
         if slots <= 0:
             return 0, "bound"
         by_chunk: Reason = "sla" if sla_binds else "bound"
-        if free <= 0:
+        if taken(division.prompts, division.share) >= division.chunk:
             return 0, by_chunk
-        candidates = starting(batch.waiting(slots), free, most_of_one)
-        if not len(candidates):  # vLLM keeps those that wait in places of its own, too
+        queue = batch.waiting(slots)
+        candidates = division.starting(queue)
+        if not len(queue):  # vLLM keeps those that wait in places of its own, too
             return slots, "load"
+        if not len(candidates):
+            return 0, by_chunk
         admitted, stopped = self._fitting(state, batch, candidates)
-        if stopped is not None:
-            return admitted, stopped
-        return admitted, "load" if admitted >= state.waiting else by_chunk
+        return admitted, stopped or ("load" if admitted >= state.waiting else by_chunk)
 
     def _fitting(
         self, state: EngineState, batch: Batch, candidates: Requests

@@ -1,16 +1,20 @@
 """Prompts that wait, and what of them a step begins."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from controller.models.requests import Ints, Requests
 from controller.policies.base import Batch
+from controller.records import EngineLimits
 
 Bools = NDArray[np.bool_]
 
 # A prompt is long where it would take so many chunks to itself, and gets one in so many of each.
 LONG_CHUNKS = 4
 ONCE = 64  # as many may start in one step: more would not get a chunk of it
+FEW = 8  # ... beside a long prompt: what shares a prefix with the queue takes time to look up
 
 
 def starting(waiting: Requests, free: int, longest: int) -> Requests:
@@ -37,19 +41,78 @@ def to_boundary(batch: Batch, prefilling: Bools, whole: int) -> int:
     return min(whole - computed % whole, int(queue.tokens[at]) - computed)
 
 
-def longest(batch: Batch, prompts: Ints, chunk: int, long: int, least: int) -> int:
-    """What one prompt may take of the chunk, so that short ones get past long ones.
+@dataclass(frozen=True, slots=True)
+class Division:
+    """The prompt tokens of a step among those in prefill, so that short ones get past long ones.
 
-    Long ones get what short ones leave, each as much as the others, and at least ``least``.
+    Of no prompt more is computed than of any other that has as much left: vLLM knows one bound for
+    all. It is as high as fills the chunk, with those that start.
 
     Args:
         prompts: tokens left of those that are half computed.
+        chunk: tokens for all of them.
+        most: of one prompt.
         long: tokens; a prompt that has more left is long.
+        share: what a long one has of the chunk at least; ``most`` where none is long.
     """
-    are_long = prompts > long
-    if not are_long.any():
-        return min(chunk, long)
-    waiting = batch.waiting(ONCE)
-    coming = waiting.tokens - waiting.computed
-    short = int(prompts[~are_long].sum()) + int(coming[coming <= long].sum())
-    return min(max((chunk - short) // int(are_long.sum()), least, 1), long, chunk)
+
+    prompts: Ints
+    chunk: int
+    most: int
+    long: int
+    share: int
+
+    @property
+    def shares(self) -> bool:
+        """Whether others may start beside long ones that would take all."""
+        return self.share < self.most
+
+    def starting(self, queue: Requests) -> Requests:
+        """Those of the queue that begin in this step.
+
+        As many as begin in what the half computed ones leave of the chunk; and where these are
+        held to their shares, as many more as a short one needs that comes last: long ones are
+        computed one after the other, but for those that a short one waits behind.
+        """
+        all_for_them = self.chunk - taken(self.prompts, self.most)
+        first = len(starting(queue, all_for_them, self.most)) if all_for_them > 0 else 0
+        if not self.shares:
+            return queue.first(first)
+        more = starting(queue, self.chunk - taken(self.prompts, self.share), self.share)
+        short = np.flatnonzero(more.tokens - more.computed <= self.long)
+        return queue.first(max(first, int(short[-1]) + 1 if len(short) else 0))
+
+    def of_one(self, newcomers: Requests) -> int:
+        """What one prompt may take, where these start: ``share`` at least, ``most`` at most."""
+        each = np.sort(np.concatenate([self.prompts, newcomers.tokens - newcomers.computed]))
+        smaller = np.cumsum(each) - each  # tokens of those before
+        larger = len(each) - np.arange(len(each))
+        full = np.flatnonzero(smaller + each * larger >= self.chunk)
+        if not len(full):
+            return self.most
+        level = (self.chunk - int(smaller[full[0]])) // int(larger[full[0]])
+        return min(max(level, self.share), self.most)
+
+
+def divided(prompts: Ints, chunk: int, engine: EngineLimits, *, shares: bool) -> Division:
+    """How a chunk is divided in an engine.
+
+    A threshold of vLLM's says which prompts are long, and which share of a step one of them has.
+
+    Args:
+        prompts: tokens left of those that are half computed.
+        shares: without such a threshold a prompt is long that takes more than ``LONG_CHUNKS``
+            chunks, and one of them is shared by so many.
+    """
+    threshold, most = engine.long_prompt_tokens, chunk
+    if threshold:
+        long, most = threshold, min(chunk, threshold)
+        share = chunk * threshold // engine.max_num_batched_tokens
+    else:
+        long, share = LONG_CHUNKS * chunk, chunk // LONG_CHUNKS
+    n = int((prompts > long).sum())
+    if not n or not (threshold or shares):
+        return Division(prompts, chunk, most, long, most)
+    # Several long ones have less each, so that something is left for others.
+    share = max(min(share, chunk // (n + 1)), engine.block_tokens)
+    return Division(prompts, chunk, most, long, min(share, most))

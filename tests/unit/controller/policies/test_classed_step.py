@@ -60,6 +60,19 @@ def test_without_a_bound_in_the_batch_a_step_is_as_large_as_the_engine_has_it() 
     assert (found.token_budget, found.max_running, found.left_out) == (2048, 219, ())
 
 
+def test_by_class_nobody_shares_a_step() -> None:
+    # Who goes first is a matter of what is due when.
+    here = both(some([0, 1], 100), some([0], 40, 50_000))
+    batch = Batch(
+        here,
+        lambda n: some([0], 0, 60).first(n),
+        agreements=AGREEMENTS,
+        waited_s=lambda: np.zeros(3),
+    )
+    found = half().limits(EngineState(3, 1, 1000), lambda: batch, limits())
+    assert (found.max_running, found.longest_always) == (3, False)
+
+
 def test_a_strict_request_that_has_come_shortens_the_next_step() -> None:
     found = asked(half(), [2] * 200 + [0], [2] * 30)
     # 22.5 ms beside the fixed part are 112 decodes.

@@ -1,0 +1,126 @@
+"""How a chunk is divided among prompts, so that short ones get past long ones."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.models.requests import Ints, Requests, requests_of
+from controller.policies.prompts import Division, divided, taken
+from tests.builders import engine
+
+
+def queue_of(*left: int, cached: int = 0) -> Requests:
+    """Prompts that wait, with so many tokens left beside those that are cached."""
+    n = len(left)
+    return requests_of([cached] * n, [cached + tokens for tokens in left], [0] * n, [100] * n)
+
+
+def division(*prompts: int, chunk: int = 100, shares: bool = True, **of_engine: int) -> Division:
+    own = engine(**{"block_tokens": 1, **of_engine})
+    return divided(np.array(prompts, dtype=np.int64), chunk, own, shares=shares)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "share"),
+    [
+        ((), 100),
+        ((400,), 100),
+        ((401,), 25),
+        ((401, 9, 400), 25),
+        ((500,) * 3, 25),
+        ((500,) * 4, 20),  # a fifth is left for others
+        ((500,) * 9, 10),
+        ((500,) * 200, 1),
+    ],
+)
+def test_a_prompt_of_more_than_four_chunks_has_a_quarter_of_one_at_least(
+    prompts: tuple[int, ...], share: int
+) -> None:
+    assert division(*prompts).share == share
+    assert division(*prompts).shares == (share < 100)
+    assert division(*prompts, shares=False).share == 100
+
+
+def test_a_share_is_a_block_at_least_and_no_more_than_the_chunk() -> None:
+    assert division(500, block_tokens=64).share == 64
+    assert division(*[500] * 9, block_tokens=16).share == 16
+    assert (division(500, block_tokens=128).share, division(500, block_tokens=128).most) == (
+        100,
+        100,
+    )
+
+
+def test_a_threshold_says_which_is_long_and_its_share_of_a_whole_step() -> None:
+    own = {"long_prompt_tokens": 64, "max_num_batched_tokens": 256}
+    one = division(65, chunk=100, **own)
+    assert (one.long, one.most, one.share) == (64, 64, 25)
+    assert division(64, **own).share == 64
+    assert division(65, chunk=50, shares=False, **own).most == 50
+
+
+@pytest.mark.parametrize(
+    ("prompts", "queue", "starts"),
+    [
+        ((), (60, 60, 60), 2),  # as vLLM begins them
+        ((100,), (5,), 0),  # not long: it takes the chunk
+        ((70,), (30, 30), 1),
+        ((1000,), (30, 20, 30), 3),  # of 75
+        ((1000,), (30, 45, 30), 3),
+        ((1000,), (1000, 1000), 0),  # one long one after the other
+        ((1000,), (1000, 30, 1000), 2),  # but for who waits behind one
+        ((1000,), (1000, 1000, 1000, 30), 0),  # whom the chunk does not reach
+        ((1000,) * 5, (30, 30, 30), 2),  # five have 16 each
+        ((1000, 40), (30, 30), 2),
+        ((1000, 90), (30, 30, 30), 2),  # 1,000 and 90 have 25 each
+    ],
+)
+def test_short_ones_start_beside_long_ones(
+    prompts: tuple[int, ...], queue: tuple[int, ...], starts: int
+) -> None:
+    assert len(division(*prompts).starting(queue_of(*queue))) == starts
+    assert len(division(*prompts).starting(queue_of(*queue, cached=5000))) == starts
+
+
+@pytest.mark.parametrize(
+    ("prompts", "newcomers", "most"),
+    [
+        ((1000,), (), 100),
+        ((1000,), (30, 20), 50),
+        ((1000, 1000), (30,), 35),
+        ((1000,), (80,), 50),  # both alike, where the short one cannot have all
+        ((1000,), (40, 40, 40), 25),
+        ((1000,) * 3, (40,), 25),
+        ((1000,) * 3, (90,), 25),
+        ((1000,), (90, 1), 49),
+        ((1000,), (1,) * 90, 25),  # its share
+    ],
+)
+def test_one_takes_what_fills_the_chunk(
+    prompts: tuple[int, ...], newcomers: tuple[int, ...], most: int
+) -> None:
+    assert division(*prompts).of_one(queue_of(*newcomers)) == most
+    assert division(*prompts).of_one(queue_of(*newcomers, cached=5000)) == most
+
+
+LEFT = st.lists(st.integers(1, 3000), max_size=9)
+
+
+@given(LEFT, LEFT, st.integers(1, 500), st.integers(1, 64), st.booleans())
+def test_no_token_of_the_chunk_is_lost_and_who_starts_begins(
+    prompts: list[int], queue: list[int], chunk: int, block_tokens: int, shares: bool
+) -> None:
+    own = division(*prompts, chunk=chunk, block_tokens=block_tokens, shares=shares)
+    newcomers = own.starting(queue_of(*queue))
+    most = own.of_one(newcomers) if own.shares else own.most
+    assert min(own.share, chunk) <= most <= chunk
+    served: Ints = np.minimum([*prompts, *newcomers.tokens.tolist()], most)
+    wanted = sum(prompts) + int(newcomers.tokens.sum())
+    assert served.sum() > min(wanted, chunk) - len(served) - 1
+    # vLLM serves the half computed ones first, then the queue: each of these gets something.
+    if len(newcomers):
+        assert served[:-1].sum() < chunk
+    # Nobody waits who would have begun without shares.
+    plain = division(*prompts, chunk=chunk, block_tokens=block_tokens, shares=False)
+    assert len(newcomers) >= len(plain.starting(queue_of(*queue)))
+    assert taken(np.array(prompts, dtype=np.int64), own.share) <= sum(prompts)
