@@ -10,7 +10,7 @@ from controller.models.output_lengths import REFRESH_STEPS, OutputLengths
 from controller.models.pace import Remaining
 from controller.models.preempted_share import Theta
 from controller.models.price import paying
-from controller.models.requests import Requests
+from controller.models.requests import Ints, Requests
 from controller.models.step_time import StepModel
 from controller.models.survival import Survival
 
@@ -35,6 +35,7 @@ class MemoryAdmission:
         self._step = 0
         self._remaining: Remaining | None = None
         self._remaining_of: Survival | None = None
+        self._waiting: Ints | None = None
 
     @property
     def remaining(self) -> Remaining | None:
@@ -74,6 +75,13 @@ class MemoryAdmission:
         if self.theta:
             self.theta.preempted(self._step)
 
+    def see(self, waiting: Ints) -> None:
+        """Output tokens of those that wait, shape (n,), whether they are asked for or not.
+
+        Preempted ones have some, which would count anew each time that they are in sight again.
+        """
+        self._waiting = waiting
+
     def fitting(
         self,
         running: Requests,
@@ -95,8 +103,7 @@ class MemoryAdmission:
             far as they were asked: the first one that does not start is in it. None where memory
             is so large that nothing had to be forecast.
         """
-        # A preempted request waits with the tokens it has generated.
-        longest = self._lengths.survival(self._step, running.outputs, candidates.outputs).longest
+        longest = self._survival(running, candidates).longest
         if self._memory.has_room_for_all(running, candidates, longest, kv_used, held_elsewhere):
             return len(candidates), None
         outlook = self._looked_out(running, candidates)
@@ -123,8 +130,13 @@ class MemoryAdmission:
         """The outlook, made when it is asked for: with memory to spare it never is."""
         # A waiting request may be older than all running ones.
         oldest = int(max(running.outputs.max(initial=0), candidates.outputs.max(initial=0)))
-        survival = self._lengths.survival(self._step, running.outputs, candidates.outputs)
+        survival = self._survival(running, candidates)
         last = self._outlook
         if last is None or last.survival is not survival or not last.knows(oldest):
             self._outlook = last = Outlook(survival, oldest + REFRESH_STEPS)
         return last
+
+    def _survival(self, running: Requests, candidates: Requests) -> Survival:
+        # A preempted request waits with the tokens it has generated.
+        waiting = candidates.outputs if self._waiting is None else self._waiting
+        return self._lengths.survival(self._step, running.outputs, waiting)

@@ -25,7 +25,7 @@ class LiveLengths:
     """Corrects the moments of finished requests by what those that run have shown."""
 
     def __init__(self) -> None:
-        self._history = LengthHistory()
+        self._history = LengthHistory(parts=False)
         # Output tokens of those that ended since it was last asked.
         self._finished: deque[int] = deque(maxlen=ENDS_KEPT)
         self._aborted: deque[int] = deque(maxlen=ENDS_KEPT)

@@ -57,6 +57,7 @@ def length_bin(tokens: int) -> int:
 _EDGES = np.array(EDGES)
 # S(x) = P(output > x) is known at x = edge - 1, where a bin begins.
 AGES = np.array([*(edge - 1 for edge in EDGES), 2 * LONGEST], dtype=float)
+_WIDTHS = np.diff(AGES)
 _SCALES = TYPICAL * 2.0 ** np.arange(-4, 5.5, 0.5)
 # By scale, its cumulated hazard over each bin, and the logarithm of the share that ends in it.
 _LAWS = np.array([SHAPE * np.diff(np.log1p(AGES / (SHAPE * scale))) for scale in _SCALES])
@@ -123,12 +124,19 @@ class Exposure:
         return Exposure(weight * self.ended, weight * self.at_risk)
 
 
-def outlived(outputs: Ints) -> Floats:
-    """How many requests with these generated tokens are past each bin, shape (BINS,)."""
-    past = _EDGES.searchsorted(outputs + 1, side="right") - 1
-    counted = np.bincount(past, minlength=BINS)[:BINS].astype(float)
-    beyond: Floats = counted[::-1].cumsum()[::-1] - counted
-    return beyond
+def outlived(outputs: Ints, *, parts: bool = True) -> Floats:
+    """How many requests with these generated tokens are past each bin, shape (BINS,).
+
+    Args:
+        parts: the bin that one is in counts by its part.
+    """
+    now = _EDGES.searchsorted(outputs + 1, side="right") - 1
+    counted = np.bincount(now, minlength=BINS)[:BINS].astype(float)
+    past: Floats = counted[::-1].cumsum()[::-1] - counted
+    if parts:
+        part = np.minimum((outputs - AGES[now]) / _WIDTHS[now], 1.0)
+        past += np.bincount(now, weights=part, minlength=BINS)[:BINS]
+    return past
 
 
 class LengthHistory:
@@ -141,9 +149,16 @@ class LengthHistory:
 
     Older outcomes fade, by 1/e over ``ENDS_KEPT`` ends. When answers change at once, what was
     seen before the change is dropped (``ShiftAlarm``).
+
+    Args:
+        parts: the bin that a request is in counts by its part. Else, where many began together,
+            nobody is through a bin while the first of them end in it, and it seems as if hardly
+            anyone got past: of 200 log-normal answers 25 times as many ends were expected as came.
+            Whole bins find answers of nearly one length out sooner.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, parts: bool = True) -> None:
+        self._parts = parts
         self.seen = Exposure.nothing()
         self._since = Exposure.nothing()  # since the alarm last stood at zero
         self._outlived: Floats = np.zeros(BINS)
@@ -175,10 +190,10 @@ class LengthHistory:
         ended = np.bincount([length_bin(tokens) for tokens in finished], minlength=BINS).astype(
             float
         )
-        through = outlived(outputs)
+        through = outlived(outputs, parts=self._parts)
         past = through - self._outlived
         if aborted:
-            past += outlived(np.array(aborted, dtype=np.int64))
+            past += outlived(np.array(aborted, dtype=np.int64), parts=self._parts)
         self._outlived = through
         # A request that is out of sight for a moment takes its past with it, and brings it back.
         at_risk = np.maximum(ended[::-1].cumsum()[::-1] + past, ended)

@@ -219,6 +219,7 @@ class AdaptiveStep:
         if taken(division.prompts, division.share) >= division.chunk:
             return 0, by_chunk
         queue = batch.waiting(slots)
+        self._admission.see(queue.outputs)
         candidates = division.starting(queue)
         if not len(queue):  # vLLM keeps those that wait in places of its own, too
             return slots, "load"

@@ -5,7 +5,7 @@ import pytest
 from controller.models.admission import MemoryAdmission
 from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
-from controller.models.survival import OutputCounts
+from controller.models.survival import OutputCounts, length_bin
 
 # 20 ms, and 0.1 ms a prompt token: r = B / 200.
 MODEL = StepModel(0.02, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
@@ -259,3 +259,18 @@ def test_an_outlook_is_kept_until_it_no_longer_suffices() -> None:
         one.stepped()
     one.fitting(requests(0), requests(110), 0, MODEL)
     assert one._outlook is not second  # lengths were brought up to date
+
+
+@pytest.mark.parametrize(("told", "double"), [(True, False), (False, True)])
+def test_a_preempted_request_that_is_not_asked_for_counts_once(told: bool, double: bool) -> None:
+    # It waits all the time, and is asked for every other time: its tokens are no news.
+    admission = knowing(600, 20_000, n=20)
+    old, new = requests(1, outputs=500), requests(1)
+    for asked in [old, new] * 20:
+        if told:
+            admission.see(old.outputs)
+        admission.fitting(requests(2, outputs=5), asked, 300, MODEL)
+        for _ in range(8):
+            admission.stepped()
+    at_risk = admission._lengths._pool.pooled().at_risk
+    assert (at_risk[length_bin(400)] > 20 + 1) == double

@@ -87,6 +87,20 @@ def test_a_steady_batch_does_not_make_answers_seem_longer() -> None:
     assert outlasting(survival, 200) == pytest.approx(np.exp(-2), abs=0.03)
 
 
+def test_where_all_began_together_as_many_end_as_are_expected_to() -> None:
+    # Log-normal answers of 1,800 tokens in the middle: every age is one that nobody was seen at.
+    lengths = np.random.default_rng(0).lognormal(7.5, 1.0, 200).astype(int)
+    history, expected, seen = LengthHistory(), 0.0, Exposure.nothing()
+    for step in range(8, 3000, 8):
+        known = Survival(history.seen)
+        ended, going_on = lengths[(step - 8 < lengths) & (lengths <= step)], lengths > step
+        history.update(ended.tolist(), [], np.full(going_on.sum(), step), None)
+        seen = seen.times(np.exp(-len(ended) / 500))
+        expected += float(known.share @ (history.seen.at_risk - seen.at_risk))
+        seen = history.seen
+    assert expected == pytest.approx((lengths < 3000).sum(), rel=0.15)
+
+
 def test_the_error_of_the_curve_is_greenwoods() -> None:
     # 60 of 100 end in one bin: Var(log S) = d / (n (n - d)), the prior being small beside it.
     _, error = Survival(seen_of(*[10] * 60, *[100] * 40)).by_token(12)

@@ -127,10 +127,12 @@ def test_the_longest_is_a_token_at_least() -> None:
 
 
 def test_a_request_of_so_many_tokens_is_past_the_bins_that_end_before() -> None:
-    # One token: past the first bin. 50: past that of 50, which holds 51 as well? Not yet.
-    for tokens, bins in ((0, 0), (1, 1), (49, 49), (50, 49), (51, 50), (52, 50), (53, 51)):
+    # One token: past the first bin. 50: through half of that of 50, which holds 51 as well.
+    for tokens, bins in ((0, 0), (1, 1), (49, 49), (50, 49.5), (51, 50), (52, 50.5), (53, 51)):
         past = outlived(np.array([tokens]))
-        assert past.tolist() == [1.0] * bins + [0.0] * (BINS - bins), tokens
+        part = [bins % 1] if bins % 1 else []
+        assert past.tolist() == [1.0] * int(bins) + part + [0.0] * (BINS - math.ceil(bins)), tokens
+    assert outlived(np.array([10**7])).tolist() == [1.0] * BINS
     assert outlived(np.array([1, 2])).tolist()[:3] == [2, 1, 0]
     assert outlived(NOBODY).tolist() == [0] * BINS
 
