@@ -28,7 +28,8 @@ class BatchReader:
     def __init__(self, scheduler: Any, classes: ByClass) -> None:
         self._scheduler, self._classes = scheduler, classes
         manager, self._block_size = scheduler.kv_cache_manager, scheduler.block_size
-        self.prefixes = PrefixSharing(manager, self._block_size)
+        hash_tokens = getattr(scheduler, "hash_block_size", self._block_size)  # not in vLLM 0.25
+        self.prefixes = PrefixSharing(manager, self._block_size, hash_tokens)
         self.holders = KvHolders(manager)
         self.columns = RunningColumns(classes.number if classes.on else None)
 
@@ -48,9 +49,9 @@ class BatchReader:
             shared = np.array(self.prefixes.shared(requests), dtype=np.int64)
         return self.columns.read(requests, computed, shared), elsewhere
 
-    def waiting(self) -> "WaitingReader":
+    def waiting(self, running: Sequence[Request]) -> "WaitingReader":
         """Those that may start in the step to come, each looked at once."""
-        return WaitingReader(self)
+        return WaitingReader(self, running)
 
     def first_waiting(self, n: int) -> Requests:
         """The first n that may start."""
@@ -66,12 +67,27 @@ class BatchReader:
                     computed[index], shared[index] = self.prefixes.found(request)
         return numbers(first, computed, shared, self._classes.numbers(first))
 
+    def apart(self, running: Sequence[Request], waiting: Requests) -> int:
+        """How many of the first ones come before one whose next KV block another one computes."""
+        if not self.prefixes.caches:
+            return len(waiting)
+        under_way = self.prefixes.under_way(running)
+        for index, request in enumerate(islice(may_start(self._scheduler), len(waiting))):
+            if self.prefixes.follows(request, under_way):
+                return index
+            under_way += self.prefixes.next_block(request, int(waiting.computed[index]))
+        return len(waiting)
+
 
 class WaitingReader:
-    """Reads as many of those that wait as are asked for, and none twice."""
+    """Reads as many of those that wait as are asked for, and none twice.
 
-    def __init__(self, reader: BatchReader) -> None:
-        self._reader = reader
+    Args:
+        running: those that run.
+    """
+
+    def __init__(self, reader: BatchReader, running: Sequence[Request]) -> None:
+        self._reader, self._running = reader, running
         self._asked = 0
         self._found: Requests | None = None
 
@@ -80,3 +96,7 @@ class WaitingReader:
         if self._found is None or n > self._asked:
             self._found, self._asked = self._reader.first_waiting(n), n
         return self._found if len(self._found) <= n else self._found.first(n)
+
+    def apart(self, n: int) -> int:
+        """How many of the first n come before one whose next KV block another one computes."""
+        return self._reader.apart(self._running, self(n))

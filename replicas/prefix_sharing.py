@@ -11,20 +11,30 @@ from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.request import Request
 
+NextBlock = tuple[int, bytes]  # its place in the request, and its hash over all up to its end
+
 
 class PrefixSharing:
     """The shared prefixes of one engine; none where vLLM does not cache them.
 
     Only where all layers attend to everything: of several groups of layers each may keep another
     part of a prefix.
+
+    Args:
+        hash_tokens: of a request's hashes each is for so many tokens.
+
+    Attributes:
+        enabled: it is known what is shared.
+        caches: prefixes are kept, whether it is known what is shared or not.
     """
 
-    def __init__(self, manager: KVCacheManager, block_tokens: int) -> None:
-        self._block_tokens = block_tokens
+    def __init__(self, manager: KVCacheManager, block_tokens: int, hash_tokens: int) -> None:
+        self._block_tokens, self._hash_tokens = block_tokens, hash_tokens
         self._pool = manager.block_pool
         groups = manager.kv_cache_config.kv_cache_groups
         whole = len(groups) == 1 and isinstance(groups[0].kv_cache_spec, FullAttentionSpec)
-        self.enabled = manager.enable_caching and whole
+        self.caches = bool(manager.enable_caching)
+        self.enabled = self.caches and whole
         self._blocks = manager.coordinator.single_type_managers[0].req_to_blocks
         self._ends: dict[str, int] = {}  # by request: how many of its blocks were shared last
 
@@ -51,6 +61,28 @@ class PrefixSharing:
         there = bisect_left(range(most), True, key=lambda k: not self._cached(hashes[k]))
         held = bisect_left(range(there), True, key=lambda k: self._cached(hashes[k]) < 2)
         return there * self._block_tokens, held * self._block_tokens
+
+    def under_way(self, running: Sequence[Request]) -> list[NextBlock]:
+        """The blocks that half computed prompts are at."""
+        return [
+            block
+            for request in running
+            if request.num_computed_tokens < request.num_prompt_tokens
+            for block in self.next_block(request, request.num_computed_tokens)
+        ]
+
+    def next_block(self, request: Request, computed: int) -> list[NextBlock]:
+        """Which block it is at after so many tokens: none at the end of its prompt."""
+        index = computed // self._hash_tokens
+        hashes = request.block_hashes
+        return [(index, hashes[index])] if index < len(hashes) else []
+
+    def follows(self, waiting: Request, under_way: Sequence[NextBlock]) -> bool:
+        """Whether it begins with all that one of these has so far, and with what that is at."""
+        if waiting.skip_reading_prefix_cache:
+            return False
+        hashes = waiting.block_hashes
+        return any(index < len(hashes) and hashes[index] == one for index, one in under_way)
 
     def _cached(self, block_hash: bytes) -> int:
         """0: not to be found; 1: found, and no request uses it; from 2: in use."""

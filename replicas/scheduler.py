@@ -193,13 +193,15 @@ class DynamicBatchScheduler(GrammarFaults):
 
     def _read_batch(self) -> Batch:
         self._batch, elsewhere = self._reader.running(self.running, self._used_blocks())
+        waiting = self._reader.waiting(self.running)
         return Batch(
             self._batch,
-            self._reader.waiting(),
+            waiting,
             self._in_tokens(elsewhere),
             self._read_leads(self._batch),
             self._classes.agreements,
             self._read_waited_s if self._classes.on else None,
+            waiting.apart,
         )
 
     def _read_waited_s(self) -> Floats:
@@ -221,15 +223,14 @@ class DynamicBatchScheduler(GrammarFaults):
     def _set_limits(self) -> None:
         limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)
         # A streaming session that waits for input does not run, but vLLM counts it as if it did.
-        idle_sessions = self.num_waiting_for_streaming_input
-        cap = min(limits.max_running + idle_sessions, self.governor.engine.max_num_seqs)
+        engine = self.governor.engine
+        cap = min(limits.max_running + self.num_waiting_for_streaming_input, engine.max_num_seqs)
         setattr(self, self._cap_name, cap)
         self.max_num_scheduled_tokens = limits.token_budget
         self._chunks.limit(limits.longest_chunk_tokens, always=limits.longest_always)
         if limits.left_out:
             self._classes.leave_out(self.running, limits, may_start(self))
         batch, self._batch = self._batch, None
-        engine = self.governor.engine
         if batch is not None and limits.token_budget < engine.max_num_batched_tokens:
             decodes_first(self.running, batch, engine.tokens_per_decode)
 
@@ -251,8 +252,7 @@ class DynamicBatchScheduler(GrammarFaults):
         if self._aside:
             starts = len(done.scheduled_new_reqs)
             self._aside.observe(sample.prefill_tokens, sample.duration_s, starts)
-        self._last_output_s = now_s
-        self._was_busy = bool(self.running)
+        self._last_output_s, self._was_busy = now_s, bool(self.running)
         if not self._was_busy:
             self._reader.columns.forget()
         if prefilled:

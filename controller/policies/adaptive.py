@@ -221,6 +221,8 @@ class AdaptiveStep:
         queue = batch.waiting(slots)
         self._admission.see(queue.outputs)
         candidates = division.starting(queue)
+        if division.shares:  # side by side they would compute one prefix several times
+            candidates = candidates.first(batch.apart(len(candidates)))
         if not len(queue):  # vLLM keeps those that wait in places of its own, too
             return slots, "load"
         if not len(candidates):

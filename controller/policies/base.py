@@ -75,6 +75,8 @@ class Batch:
         agreements: by their numbers, which requests have; empty where nobody goes by them.
         waited_s: gives the seconds since the last token of each running one, when the step begins,
             shape (n,), at a price; with agreements.
+        apart: of the first n that wait, how many come before one that begins like another whose
+            prompt is being computed: it finds that in the prefix cache later.
     """
 
     running: Requests
@@ -83,6 +85,7 @@ class Batch:
     leads: Leads | None = None
     agreements: tuple[Agreement, ...] = ()
     waited_s: Callable[[], NDArray[np.float64]] | None = None
+    apart: Callable[[int], int] = int
 
 
 _NONE = requests_of([], [], [], [])

@@ -20,7 +20,7 @@ def rig(tiny_llama):
 
 
 def prefixes(rig: Rig) -> PrefixSharing:
-    return PrefixSharing(rig.scheduler.kv_cache_manager, BLOCK)
+    return PrefixSharing(rig.scheduler.kv_cache_manager, BLOCK, BLOCK)
 
 
 def shared(rig: Rig) -> dict[str, int]:
@@ -110,3 +110,41 @@ def test_without_prefix_caching_or_with_several_groups_of_layers_it_is_not_asked
     config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True)
     assert prefixes(Rig(config)).enabled
     assert not prefixes(Rig(config, window=64)).enabled
+
+
+def test_who_begins_with_what_another_is_computing_follows_it(rig):
+    known = prefixes(rig)
+    first, other = waiting(rig, "a"), waiting(rig, "b", prompt=3 * BLOCK)
+    assert known.under_way([]) == []
+    first.num_computed_tokens = 4 * BLOCK + 3
+    under_way = known.under_way([first])
+    assert under_way == [(4, first.block_hashes[4])]
+
+    assert known.follows(waiting(rig, "c", prompt=5 * BLOCK), under_way)
+    assert not known.follows(other, under_way)  # all that it needs is there
+    assert not known.follows(waiting(rig, "d", prompt=5 * BLOCK - 1), under_way)
+    alone = waiting(rig, "e", prompt=5 * BLOCK)
+    alone.skip_reading_prefix_cache = True
+    assert not known.follows(alone, under_way)
+
+    first.num_computed_tokens = 10 * BLOCK  # its own last token: nobody else's
+    assert known.under_way([first]) == []
+    first.num_computed_tokens = PROMPT
+    assert known.under_way([first]) == []
+
+
+def test_of_several_that_begin_alike_the_first_starts(rig):
+    reader = rig.scheduler._reader
+    for name in "abc":
+        waiting(rig, name)
+    queue = reader.waiting([])
+    assert [queue.apart(n) for n in range(4)] == [0, 1, 1, 1]
+
+    rig.step()
+    rig.step()
+    late = waiting(rig, "d")
+    assert reader.waiting(rig.scheduler.running).apart(1) == 1
+    rig.scheduler.running[0].num_computed_tokens = 2 * BLOCK
+    assert reader.waiting(rig.scheduler.running).apart(1) == 0
+    late.skip_reading_prefix_cache = True
+    assert reader.waiting(rig.scheduler.running).apart(1) == 1

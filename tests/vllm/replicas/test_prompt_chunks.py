@@ -4,10 +4,12 @@ A step takes 20 ms and 1 ms for each token, so an SLA of 50 ms leaves room for 3
 """
 
 import pytest
+from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request
 
 from replicas.scheduler import DynamicBatchScheduler
-from tests.vllm.harness import BLOCK, Rig, batching, engine_config
+from tests.vllm.harness import BLOCK, Rig, batching, block_hasher, engine_config
 
 SLA = batching(policy="adaptive", sla={"itl_ms": 50})
 
@@ -16,9 +18,10 @@ class Timed(Rig):
     """A rig whose steps take as long as their tokens do, and that counts which of them are late."""
 
     decoded = late = 0
+    token_s = 0.001
 
     def _run(self, scheduled: SchedulerOutput):
-        self.step_s = 0.02 + 0.001 * scheduled.total_num_scheduled_tokens
+        self.step_s = 0.02 + self.token_s * scheduled.total_num_scheduled_tokens
         tokens = sum(n == 1 for n in scheduled.num_scheduled_tokens.values())
         self.decoded += tokens
         self.late += tokens * (self.step_s > 0.05)
@@ -38,9 +41,10 @@ def learn(rig: Rig) -> None:
             rig.step()
 
 
-def busy(tiny_llama, **settings) -> Timed:
+def busy(tiny_llama, token_s: float = 0.001, **settings) -> Timed:
     """One whose step times are known, with some that decode."""
     rig = Timed(engine_config(tiny_llama, additional_config=SLA, **settings))
+    rig.token_s = token_s
     rig.add("first", prompt=40, output=900)
     learn(rig)
     # ... and of batches, or a first step of nine decodes would be a guess.
@@ -93,6 +97,36 @@ def test_short_prompts_get_past_a_long_one_and_no_decode_loses_its_token(
     rig.step()
     moved = settings.get("long_prefill_token_threshold", 0)  # else it is as it was
     assert bool(rig.scheduler.scheduler_config.long_prefill_token_threshold) == bool(moved)
+
+
+def test_what_begins_alike_is_computed_once(tiny_llama):
+    rig = busy(tiny_llama, token_s=0.0003, enable_prefix_caching=True)
+    rig.scheduler.governor.step_half._chunks.may_be_late = lambda decodes: False
+    document = [5 + k % 400 for k in range(40 * BLOCK)]
+
+    def ask(name: str, tokens: list[int]) -> None:
+        own = SamplingParams(max_tokens=3, ignore_eos=True)
+        rig.scheduler.add_request(
+            Request(name, tokens, own, None, arrival_time=rig.now_s, block_hasher=block_hasher())
+        )
+
+    for k in range(4):
+        ask(f"long{k}", [*document, *[900 + k] * 20])
+    computed = dict.fromkeys(["long0", "long1", "long2", "long3"], 0)
+    most = 0
+    for step in range(400):
+        if step % 3 == 0:
+            ask(f"short{step}", [2000 + step] * 8)
+        given = rig.step().num_scheduled_tokens
+        for name in computed.keys() & given.keys() - decoding(rig):
+            computed[name] += given[name]
+        most = max(most, sum(f"short{k}" in decoding(rig) for k in range(step)))
+        if decoding(rig) >= {"long3"}:
+            break
+
+    # The document once, and of each its own tokens with what is left of a block.
+    assert sum(computed.values()) < len(document) + 4 * (20 + BLOCK)
+    assert most > 0
 
 
 def test_a_decode_listed_behind_a_long_prompt_gets_its_token(tiny_llama):

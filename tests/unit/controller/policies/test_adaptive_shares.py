@@ -50,6 +50,16 @@ def test_beside_a_long_prompt_eight_of_the_queue_are_looked_at() -> None:
     assert (step.max_running, max(asked)) == (21 + 8, 8)
 
 
+def test_beside_a_long_prompt_what_begins_like_another_waits() -> None:
+    running = requests([*decoding(20), *prompts(9000)])
+    live = Batch(running, requests(prompts(20, 20, 20)).first, apart=lambda n: min(n, 2))
+    step = half(50).limits(state(21, 3), lambda: live, limits())
+    assert (step.max_running, step.reason) == (21 + 2, "sla")
+    none = replace(live, apart=lambda n: 0)
+    step = half(50).limits(state(21, 3), lambda: none, limits())
+    assert (step.max_running, step.longest_always) == (21, False)
+
+
 @pytest.mark.parametrize("sla", [{"delivery": "paced", "ttft_ms": 2000}, {}])
 def test_under_paced_delivery_nobody_shares_a_step(sla: dict[str, Any]) -> None:
     config = batching(policy="adaptive", sla={"itl_ms": 50, **sla})
