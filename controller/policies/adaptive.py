@@ -37,6 +37,7 @@ from controller.policies.prompts import (
     ONCE,
     Division,
     divided,
+    long_chunks,
     taken,
     to_boundary,
 )
@@ -78,9 +79,7 @@ class AdaptiveStep:
         )
         self._time = OnlineStepModel(guess(UNKNOWN_STEP_S))  # where no SLA asks for one
         limit_s = config.sla.itl_s
-        # Under paced delivery and by class who goes first is a matter of what is due when.
-        gaps = limit_s is not None and config.sla.delivery == "gaps"
-        self._shares = gaps and not engine.whole_chunk_tokens
+        self._long_chunks = None if engine.whole_chunk_tokens else long_chunks(config.sla)
         self._chunks = None
         if limit_s is not None:
             own = limit_s, config.sla.percentile, config.prefill_floor
@@ -146,7 +145,7 @@ class AdaptiveStep:
         decodes = len(running) - len(prompts)
         for_decodes = decodes * self._engine.tokens_per_decode
         chunk = self._chunk(batch, prefilling, prompts, most - for_decodes)
-        division = divided(prompts, chunk, self._engine, shares=self._shares)
+        division = divided(prompts, chunk, self._engine, self._long_chunks)
         admitted, reason = self._admitted(
             state, batch, division, sla_binds=chunk < most - for_decodes
         )
@@ -162,7 +161,7 @@ class AdaptiveStep:
             may_pause_prefill=decodes > 0,
             reason=reason,
             longest_chunk_tokens=of_one,
-            longest_always=self._shares and of_one < chunk,
+            longest_always=self._long_chunks is not None and of_one < chunk,
         )
 
     def _fits_whatever_comes(self, state: EngineState) -> bool:
@@ -187,7 +186,7 @@ class AdaptiveStep:
         if len(prompts):
             computed = running.computed[prefilling]
             kv, first = kv - int(computed.sum()), int(computed[0])
-            if self._shares:  # so many have a part of the chunk at most
+            if self._long_chunks:  # so many have a part of the chunk at most
                 first = max(first, int(computed[:LONG_CHUNKS].mean()))
         whole = self._engine.whole_chunk_tokens
         least = to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens

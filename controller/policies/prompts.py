@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.config import Sla
 from controller.models.requests import Ints, Requests
 from controller.policies.base import Batch
 from controller.records import EngineLimits
@@ -94,24 +95,36 @@ class Division:
         return min(max(level, self.share), self.most)
 
 
-def divided(prompts: Ints, chunk: int, engine: EngineLimits, *, shares: bool) -> Division:
+def long_chunks(sla: Sla) -> int | None:
+    """A prompt is long that takes more chunks than this to itself; None: none is.
+
+    Where a time to first token is agreed none is long that can be in time: side by side all of
+    them would be late, where one after the other most are not.
+    """
+    # Under paced delivery and by class who goes first is a matter of what is due when.
+    if sla.itl_ms is None or sla.delivery != "gaps":
+        return None
+    return max(LONG_CHUNKS, int((sla.ttft_ms or 0.0) / sla.itl_ms))
+
+
+def divided(prompts: Ints, chunk: int, engine: EngineLimits, chunks: int | None) -> Division:
     """How a chunk is divided in an engine.
 
     A threshold of vLLM's says which prompts are long, and which share of a step one of them has.
 
     Args:
         prompts: tokens left of those that are half computed.
-        shares: without such a threshold a prompt is long that takes more than ``LONG_CHUNKS``
-            chunks, and one of them is shared by so many.
+        chunks: without such a threshold a prompt is long that takes more of them than this, and
+            one is shared by ``LONG_CHUNKS``; None: no prompt is.
     """
     threshold, most = engine.long_prompt_tokens, chunk
     if threshold:
         long, most = threshold, min(chunk, threshold)
         share = chunk * threshold // engine.max_num_batched_tokens
     else:
-        long, share = LONG_CHUNKS * chunk, chunk // LONG_CHUNKS
+        long, share = (chunks or 0) * chunk, chunk // LONG_CHUNKS
     n = int((prompts > long).sum())
-    if not n or not (threshold or shares):
+    if not n or not (threshold or chunks):
         return Division(prompts, chunk, most, long, most)
     # Several long ones have less each, so that something is left for others.
     share = max(min(share, chunk // (n + 1)), engine.block_tokens)

@@ -71,6 +71,16 @@ def test_under_paced_delivery_nobody_shares_a_step(sla: dict[str, Any]) -> None:
     assert step.longest_always == (not sla)
 
 
+def test_a_prompt_that_keeps_its_ttft_alone_is_not_long() -> None:
+    config = batching(policy="adaptive", sla={"itl_ms": 50, "ttft_ms": 2000})
+    s = AdaptiveStep(config, engine(kv_tokens=ROOMY))
+    s.receive(limits(model=MODEL))
+    whole = sized(lambda z: z.chunk(20, 2000, 0, least=16, most=2028))
+    assert not ask(s, [*decoding(20), *prompts(40 * whole)], prompts(60)).longest_always
+    assert ask(s, [*decoding(20), *prompts(40 * whole + 1)], prompts(60)).longest_always
+    assert ask(half(50), [*decoding(20), *prompts(40 * whole)], prompts(60)).longest_always
+
+
 def test_nobody_shares_a_step_where_none_is_long_or_there_is_no_sla() -> None:
     whole = sized(lambda z: z.chunk(20, 2000, 0, least=16, most=2028))
     running = [*decoding(20), *prompts(4 * whole)]

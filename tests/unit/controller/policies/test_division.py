@@ -1,12 +1,15 @@
 """How a chunk is divided among prompts, so that short ones get past long ones."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.config import Sla
 from controller.models.requests import Ints, Requests, requests_of
-from controller.policies.prompts import Division, divided, taken
+from controller.policies.prompts import Division, divided, long_chunks, taken
 from tests.builders import engine
 
 
@@ -16,9 +19,9 @@ def queue_of(*left: int, cached: int = 0) -> Requests:
     return requests_of([cached] * n, [cached + tokens for tokens in left], [0] * n, [100] * n)
 
 
-def division(*prompts: int, chunk: int = 100, shares: bool = True, **of_engine: int) -> Division:
+def division(*prompts: int, chunk: int = 100, chunks: int | None = 4, **of_engine: int) -> Division:
     own = engine(**{"block_tokens": 1, **of_engine})
-    return divided(np.array(prompts, dtype=np.int64), chunk, own, shares=shares)
+    return divided(np.array(prompts, dtype=np.int64), chunk, own, chunks)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +42,30 @@ def test_a_prompt_of_more_than_four_chunks_has_a_quarter_of_one_at_least(
 ) -> None:
     assert division(*prompts).share == share
     assert division(*prompts).shares == (share < 100)
-    assert division(*prompts, shares=False).share == 100
+    assert division(*prompts, chunks=None).share == 100
+
+
+@pytest.mark.parametrize(
+    ("sla", "chunks"),
+    [
+        ({"itl_ms": 50}, 4),
+        ({"itl_ms": 50, "ttft_ms": 200}, 4),
+        ({"itl_ms": 50, "ttft_ms": 2000}, 40),
+        ({"itl_ms": 30, "ttft_ms": 1000}, 33),
+        ({"itl_ms": 50, "ttft_ms": 2000, "delivery": "paced"}, None),
+        ({"ttft_ms": 2000}, None),
+        ({}, None),
+    ],
+)
+def test_where_a_ttft_is_agreed_a_prompt_is_long_that_is_late_alone(
+    sla: dict[str, Any], chunks: int | None
+) -> None:
+    assert long_chunks(Sla(**sla)) == chunks
+
+
+def test_long_is_what_is_said_and_its_share_is_a_quarter_all_the_same() -> None:
+    assert not division(1000, chunks=10).shares
+    assert (division(1001, chunks=10).long, division(1001, chunks=10).share) == (1000, 25)
 
 
 def test_a_share_is_a_block_at_least_and_no_more_than_the_chunk() -> None:
@@ -56,7 +82,7 @@ def test_a_threshold_says_which_is_long_and_its_share_of_a_whole_step() -> None:
     one = division(65, chunk=100, **own)
     assert (one.long, one.most, one.share) == (64, 64, 25)
     assert division(64, **own).share == 64
-    assert division(65, chunk=50, shares=False, **own).most == 50
+    assert division(65, chunk=50, chunks=None, **own).most == 50
 
 
 @pytest.mark.parametrize(
@@ -110,7 +136,7 @@ LEFT = st.lists(st.integers(1, 3000), max_size=9)
 def test_no_token_of_the_chunk_is_lost_and_who_starts_begins(
     prompts: list[int], queue: list[int], chunk: int, block_tokens: int, shares: bool
 ) -> None:
-    own = division(*prompts, chunk=chunk, block_tokens=block_tokens, shares=shares)
+    own = division(*prompts, chunk=chunk, block_tokens=block_tokens, chunks=4 if shares else None)
     newcomers = own.starting(queue_of(*queue))
     most = own.of_one(newcomers) if own.shares else own.most
     assert min(own.share, chunk) <= most <= chunk
@@ -121,6 +147,6 @@ def test_no_token_of_the_chunk_is_lost_and_who_starts_begins(
     if len(newcomers):
         assert served[:-1].sum() < chunk
     # Nobody waits who would have begun without shares.
-    plain = division(*prompts, chunk=chunk, block_tokens=block_tokens, shares=False)
+    plain = division(*prompts, chunk=chunk, block_tokens=block_tokens, chunks=None)
     assert len(newcomers) >= len(plain.starting(queue_of(*queue)))
     assert taken(np.array(prompts, dtype=np.int64), own.share) <= sum(prompts)
