@@ -15,10 +15,10 @@ it gains G and loses L, in steps of one slot:
 
     G = 1 + sum_h q(h) (1 - F(h)),    L = r sum_h q(h) (c + h) (F(h) - F(h - 1)),
 
-and starts where G > L. The 1 is the token that comes with the prompt, where that fits. By priority
-another may be preempted than the last one, which this leaves out. Where r is small, a full batch
-that preempts now and then is worth more than one that never overflows; as r grows, the rule comes
-close to never overflowing.
+and starts where G > w L, with a weight w (``weight_of``). The 1 is the token that comes with the
+prompt, where that fits. By priority another may be preempted than the last one, which this leaves
+out. Where r is small, a full batch that preempts now and then is worth more than one that never
+overflows; as r grows, the rule comes close to never overflowing.
 
 F is a first passage: memory that falls on average still crosses its limit as it goes up and down on
 the way. With M and V the mean and the variance of its growth by step h and g the room there is,
@@ -38,11 +38,16 @@ from controller.models.batch_memory import BatchForecast
 from controller.models.lookahead import Floats, Ints, leading
 from controller.models.step_time import StepModel
 
-# Every request counts with a whole block more than it fills, so memory overflows somewhat later
-# than forecast, and a preempted request comes back. Chosen on the workloads of G1 in `make
+# The weight of L where lengths are alike. Every request counts with a whole block more than it
+# fills, so memory overflows somewhat later than forecast. Chosen on the workloads of G1 in `make
 # results`, other draws and counts of them: from 0.4 to 1.6 it moves throughput by less than 1% on
 # average.
-WEIGHT = 0.8
+ALIKE = 0.8
+# ... and where they are spread. There requests end at any time, and one that does not start now
+# starts a little later: G counts steps that it would have had then, too. From 4 to 8 throughput
+# is the same; lengths are alike below the one and spread from the other ``Survival.spread`` on.
+SPREAD = 4.0
+ALIKE_UP_TO, SPREAD_FROM = 0.1, 0.5
 FIRST_FEW = 8  # candidates that are asked together, once the first one has been let in
 HIGHEST = 1000.0  # r without a fixed part of the step: an empty slot costs nothing
 
@@ -96,6 +101,12 @@ def first_passage(room: Floats, growth: Floats, variance: Floats) -> Floats:
     return np.where(room > 0, np.minimum(chance, 1.0), 1.0)
 
 
+def weight_of(spread: float) -> float:
+    """w, by how far lengths are apart (``Survival.spread``)."""
+    part = (spread - ALIKE_UP_TO) / (SPREAD_FROM - ALIKE_UP_TO)
+    return ALIKE + (SPREAD - ALIKE) * min(max(part, 0.0), 1.0)
+
+
 def pays(
     fits: NDArray[np.bool_],
     overflow: Floats,
@@ -103,8 +114,9 @@ def pays(
     held: Floats,
     ahead: Ints,
     price: Floats,
+    weight: float,
 ) -> NDArray[np.bool_]:
-    """Whether G > L, for n requests, each with all before it; shape (n,).
+    """Whether G > w L, for n requests, each with all before it; shape (n,).
 
     Args:
         fits: whether there is room for its prompt, shape (n,).
@@ -113,13 +125,14 @@ def pays(
         held: c, the tokens that are computed again, shape (n,).
         ahead: the horizons, ascending, shape (h,).
         price: r, shape (n,).
+        weight: w.
     """
     by_then = np.maximum.accumulate(overflow, axis=1)
     gain = fits + (runs * (1 - by_then)) @ _steps(ahead).astype(float)
     now = by_then.copy()
     now[:, 1:] -= by_then[:, :-1]
     loss = price * (runs * now * (held[:, None] + ahead)).sum(axis=1)
-    worth: NDArray[np.bool_] = gain > WEIGHT * loss
+    worth: NDArray[np.bool_] = gain > weight * loss
     return worth
 
 
@@ -131,12 +144,18 @@ def _steps(ahead: Ints) -> Ints:
 
 
 def paying(
-    batch: BatchForecast, kv_tokens: int, running: int, model: StepModel, first: int = 0
+    batch: BatchForecast,
+    kv_tokens: int,
+    running: int,
+    model: StepModel,
+    spread: float,
+    first: int = 0,
 ) -> int:
     """How many candidates, in order, gain more by starting now than they may lose.
 
     Args:
         running: how many run already.
+        spread: of the lengths (``Survival.spread``).
         first: so many of the first candidates are known to.
     """
     base, together, held = batch.base, batch.together, batch.holds
@@ -156,7 +175,7 @@ def paying(
         again = batch.recomputed[few]
         price = recompute_price(model, running + np.arange(start, stop), again)
         fits = now[:, 0] < kv_tokens
-        each = pays(fits, overflow, alive, again, batch.ahead, price)
+        each = pays(fits, overflow, alive, again, batch.ahead, price, weight_of(spread))
         if not each.all():
             return start + leading(each)
     return n

@@ -11,9 +11,12 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from controller.models.shift_alarm import ShiftAlarm
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,6 +26,7 @@ GROWTH = 1.03  # bins are 3% wide where that is more than a token: where equal l
 ENDS_KEPT = (
     500  # finished answers remembered: an error of 4% of the batch, and news of a shift in time
 )
+FEW_ENDS = 10.0  # with so many the spread of lengths is half of what it looks
 GONE = 0.02  # "nearly all have ended": further ahead nothing is asked
 
 # What is believed of ages that no request was seen at: Lomax's law (1954), a hazard that falls with
@@ -212,38 +216,6 @@ class LengthHistory:
         return rang
 
 
-class ShiftAlarm:
-    """Says when answers have changed so much that the older ones mislead.
-
-    Page's (1954) cumulative sum of the log likelihood ratio, of ends coming ``FACTOR`` times as
-    often as expected, and as seldom, against as often as expected. The expected number is the sum
-    of the hazards that all requests went through, whether they ended or not, so neither a young
-    batch nor answers that end together count for or against it.
-    """
-
-    FACTOR = 2.0  # less of a change is followed by fading well enough
-    ALARM = 7.0  # ln of the ends between two false alarms: 1,100
-    FROM = 64  # ends; with fewer, there is nothing to drop
-
-    def __init__(self) -> None:
-        self._more = self._fewer = 0.0
-
-    @property
-    def level(self) -> float:
-        """0: nothing indicates a change."""
-        return max(self._more, self._fewer)
-
-    def add(self, ends: float, expected: float) -> bool:
-        """Take the ends that came and those that were expected; True is the alarm."""
-        ratio, factor = math.log(self.FACTOR), self.FACTOR
-        self._more = max(self._more + ends * ratio - expected * (factor - 1), 0.0)
-        self._fewer = max(self._fewer - ends * ratio + expected * (1 - 1 / factor), 0.0)
-        if self.level < self.ALARM:
-            return False
-        self._more = self._fewer = 0.0
-        return True
-
-
 class Survival:
     """S(x) = P(output > x) and the variance of its logarithm.
 
@@ -264,6 +236,21 @@ class Survival:
 
         gone = int(np.searchsorted(self._hazard, -math.log(GONE)))
         self.longest = max(int(AGES[min(gone, BINS)]), 1)
+
+    @cached_property
+    def spread(self) -> float:
+        """How far the lengths are apart that were seen to end, from 0, all alike, to 1.
+
+        The quartile coefficient of dispersion, (b - a) / (b + a) with a and b the lengths that a
+        quarter and three quarters are within; while few have ended, less than that.
+        """
+        ended = self._seen.ended
+        n = float(ended.sum())
+        if n <= 0:
+            return 0.0
+        so_far = np.concatenate([[0.0], ended.cumsum()])
+        a, b = np.interp([n / 4, n * 3 / 4], so_far, AGES)
+        return float((b - a) / (b + a)) * n / (n + FEW_ENDS)
 
     def remaining(self) -> tuple[Floats, Floats]:
         """E[output - x | output > x] for answers of up to ``LONGEST`` tokens.

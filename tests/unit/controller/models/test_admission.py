@@ -1,7 +1,10 @@
 """How many waiting requests start: what fits, what pays, what the accepted share allows."""
 
+from typing import Any
+
 import pytest
 
+from controller.models import admission
 from controller.models.admission import MemoryAdmission
 from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
@@ -110,11 +113,11 @@ def test_what_cannot_overflow_starts_at_any_price(kv_tokens: int, starts: int) -
 
 
 def test_each_that_starts_makes_the_next_ones_preemption_dearer() -> None:
-    # r is B / 200. At the r of the first one alone 101 would start.
+    # r is B / 200. At the r of the first one alone 100 would start.
     spread = MemoryAdmission(11_800, 16, None)
     for k in range(500):
         spread.finished(1 + 37 * k % 256)
-    assert spread.fitting(requests(0), requests(110), 0, MODEL)[0] == 92
+    assert spread.fitting(requests(0), requests(110), 0, MODEL)[0] == 84
 
 
 def test_the_dearer_a_preemption_the_fewer_start() -> None:
@@ -274,3 +277,21 @@ def test_a_preempted_request_that_is_not_asked_for_counts_once(told: bool, doubl
             admission.stepped()
     at_risk = admission._lengths._pool.pooled().at_risk
     assert (at_risk[length_bin(400)] > 20 + 1) == double
+
+
+def test_a_loss_weighs_more_where_lengths_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+
+    def paying(*args: Any, **kwargs: Any) -> int:
+        seen.append(args[4])
+        return real(*args, **kwargs)
+
+    real = admission.paying
+    monkeypatch.setattr(admission, "paying", paying)
+    alike, spread = knowing(128, 11_800, epsilon=None), knowing(128, 11_800, epsilon=None)
+    for length in range(1, 500):
+        spread.finished(length)
+    for one in (alike, spread):
+        one.fitting(requests(0), requests(64), 0, MODEL)
+    assert seen[:2] == [seen[0]] * 2
+    assert seen[0] < 0.02 < 0.3 < seen[2] == seen[3]

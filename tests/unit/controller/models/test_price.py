@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.models.price import (
+    ALIKE,
     HIGHEST,
-    WEIGHT,
     first_passage,
     pays,
     recompute_price,
     upper_tail,
+    weight_of,
 )
 from controller.models.step_time import StepModel
 
@@ -136,13 +137,13 @@ def pay(
     fits: bool = False,
 ) -> bool:
     of_one = np.array([overflow]), np.array([runs]), np.array([held])
-    return bool(pays(np.array([fits]), *of_one, ahead, np.array([price]))[0])
+    return bool(pays(np.array([fits]), *of_one, ahead, np.array([price]), ALIKE)[0])
 
 
 def test_gain_and_loss_by_hand() -> None:
     # Gain 1 x 1 + 9 x 0.5 x (1 - 0.4) = 3.7; loss 0.5 x 0.4 x (90 + 10) = 20 slot steps by r,
-    # of which WEIGHT counts.
-    even = 3.7 / (WEIGHT * 20)
+    # of which so much counts.
+    even = 3.7 / (ALIKE * 20)
     assert pay([0.0, 0.4], even * 0.999)
     assert not pay([0.0, 0.4], even * 1.001)
 
@@ -164,8 +165,21 @@ def test_three_horizons_and_a_chance_that_never_falls() -> None:
         assert not pay(overflow, even * 1.001, **three)
 
 
-def test_the_weight_of_the_loss_is_0_8() -> None:
-    assert WEIGHT == 0.8
+@pytest.mark.parametrize(
+    ("spread", "weight"),
+    [(0.0, 0.8), (0.1, 0.8), (0.2, 1.6), (0.3, 2.4), (0.5, 4.0), (1.0, 4.0)],
+)
+def test_a_loss_weighs_more_where_lengths_are_spread(spread: float, weight: float) -> None:
+    assert weight_of(spread) == pytest.approx(weight)
+
+
+def test_the_weight_is_that_of_the_loss() -> None:
+    # By hand as above, at a weight of 2.
+    overflow, runs, held = np.array([[0.0, 0.4]]), np.array([[1.0, 0.5]]), np.array([90.0])
+    even = 3.7 / (2 * 20)
+    for price, worth in ((even * 0.999, True), (even * 1.001, False)):
+        found = pays(np.array([False]), overflow, runs, held, AHEAD, np.array([price]), 2.0)
+        assert found.tolist() == [worth]
 
 
 def test_what_never_overflows_pays_at_any_price_and_what_has_overflowed_at_none() -> None:

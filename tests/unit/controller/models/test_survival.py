@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from controller.models.shift_alarm import ShiftAlarm
 from controller.models.survival import (
     BINS,
     EDGES,
@@ -11,7 +12,6 @@ from controller.models.survival import (
     Exposure,
     LengthHistory,
     OutputCounts,
-    ShiftAlarm,
     Survival,
     length_bin,
 )
@@ -112,6 +112,17 @@ def test_a_known_length_is_known() -> None:
     assert outlasting(fixed, 100) > 0.97
     assert outlasting(fixed, 140) < 0.03
     assert fixed.longest <= 140
+
+
+def test_the_spread_of_lengths_is_that_of_their_quartiles() -> None:
+    assert Survival(seen_of()).spread == 0
+    assert Survival(seen_of(*[128] * 400)).spread < 0.02
+    # A quarter within 100 and three quarters within 300 tokens: 200 of 400.
+    even = Survival(seen_of(*range(1, 401)))
+    assert even.spread == pytest.approx(0.5 * 400 / 410, abs=0.01)
+    # The longest few change nothing, and of few that have ended less is believed.
+    assert Survival(seen_of(*[128] * 90, *[9000] * 10)).spread < 0.02
+    assert Survival(seen_of(100, 200, 300, 400)).spread < even.spread / 2
 
 
 def test_only_the_newest_are_remembered() -> None:

@@ -6,13 +6,13 @@ import math
 import numpy as np
 import pytest
 
+from controller.models.shift_alarm import ShiftAlarm
 from controller.models.survival import (
     BINS,
     EDGES,
     Exposure,
     LengthHistory,
     OutputCounts,
-    ShiftAlarm,
     Survival,
     believed,
     length_bin,
