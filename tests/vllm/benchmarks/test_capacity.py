@@ -135,6 +135,26 @@ def test_prompts_that_are_left_can_be_asked_for_beside_the_median() -> None:
     assert found == Fault("prompts left", what)
 
 
+def test_what_may_be_left_goes_by_the_time_in_which_requests_came() -> None:
+    # From 80 s on, 2,000 tokens in 20 s: 100 a second, left over the whole second half, from 90 on.
+    first, late = Outcome(Request(80.0, 1000, 9), False, 9, 80.0, 80.0), Request(80.0, 1000, 9)
+    seen = Trace((first, Outcome(late)), (), make_gaps([]), (), 10_000, 100.0)
+    asked = replace(TARGET, max_median_delay_s=1e9, max_left_s=0.1)
+    assert fault_of(seen, asked) is None  # 1,000 of 1,010
+    found = fault_of(seen, replace(asked, max_left_s=-0.1))
+    assert found is not None
+    assert found.what.endswith("allowed 990")
+    # A refused one is the first to come all the same; of refused ones alone nothing is left.
+    refused = Outcome(Request(60.0, 1000, 9), refused=True)
+    seen = replace(seen, outcomes=(refused, first, Outcome(late)))
+    found = fault_of(seen, replace(asked, max_left_s=-0.1))
+    assert found is not None
+    assert found.what.endswith("allowed 995")  # 50 a second
+    assert fault_of(replace(seen, outcomes=(refused,)), asked) is None
+    at_once = replace(seen, outcomes=(Outcome(Request(100.0, 1000, 9)),))
+    assert fault_of(at_once, asked) is None
+
+
 @pytest.mark.parametrize(
     ("outcome", "tokens"),
     [

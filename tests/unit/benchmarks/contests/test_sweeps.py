@@ -3,6 +3,8 @@
 import pytest
 
 from benchmarks.contests.sweeps import (
+    LONGEST,
+    LONGEST_TOKENS,
     OFFLINE,
     SWEEPS,
     Point,
@@ -47,6 +49,14 @@ def test_the_offline_grids_are_allowed(rival: str) -> None:
 def test_a_cap_is_no_more_than_the_chunk() -> None:
     point = Point("sarathi").but({"max_num_seqs": 40, "max_num_batched_tokens": 30})
     assert point.spec == "sarathi:max_num_seqs=30,max_num_batched_tokens=30"
+
+
+@pytest.mark.parametrize("now", [None, 0, 32])
+def test_what_one_prompt_may_take_is_tried_at_every_other_choice(now: int | None) -> None:
+    point = Point("sarathi").but({} if now is None else {LONGEST: now})
+    tried = [dict(other.values).get(LONGEST, now) for other in around(point, 0.12)]
+    others = [one for one in LONGEST_TOKENS if one != (now or 0)]
+    assert [one for one in tried if one != now] == others
 
 
 def test_a_rivals_constants_are_climbed_like_a_static_setting() -> None:
