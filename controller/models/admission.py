@@ -109,12 +109,12 @@ class MemoryAdmission:
         outlook = self._looked_out(running, candidates)
         going_on = self._memory.going_on(outlook, running, kv_used, held_elsewhere)
         # The first one often has to wait, and then nothing is asked of the others.
-        spread = outlook.survival.spread
+        alike = outlook.survival.alike
         batch = self._memory.joined(going_on, candidates.first(1))
-        fitting = paying(batch, self._memory.tokens, len(running), model, spread)
+        fitting = paying(batch, self._memory.tokens, len(running), model, alike)
         if fitting and len(candidates) > 1:
             batch = self._memory.joined(going_on, candidates)
-            fitting = paying(batch, self._memory.tokens, len(running), model, spread, first=1)
+            fitting = paying(batch, self._memory.tokens, len(running), model, alike, first=1)
         if self.theta and fitting:
             peaks = batch.together.upper(self.theta.value).max(axis=1) + held_elsewhere
             fitting = min(fitting, leading(peaks <= self._memory.tokens))

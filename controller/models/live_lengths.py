@@ -5,6 +5,7 @@ after 20 s, answers of 447 tokens on average look like 137, and an engine seems 
 more requests. Those that still run say how long answers are, too (``controller.models.survival``).
 """
 
+import math
 from collections import deque
 
 import numpy as np
@@ -60,12 +61,14 @@ class LiveLengths:
         by_prompts = prompts.n > ended.n
         wider = prompts.mean_input / ended.mean_input if by_prompts and ended.input else 1.0
         square_in = prompts.input_sq / prompts.n if by_prompts else ended.input_sq / ended.n
+        output = round(ended.n * mean)
         return LengthMoments(
             n=ended.n,
             input=round(ended.input * wider),
-            output=round(ended.n * mean),
+            output=output,
             input_sq=round(ended.n * square_in),
-            output_sq=round(ended.n * square),
+            # In whole tokens, and no variance below 0: of a few short ones rounding is felt.
+            output_sq=max(round(ended.n * square), math.ceil(output * output / ended.n)),
             # Prompts and answers go together as they did in those that ended.
             cross=round(ended.cross * wider * longer),
         )

@@ -26,7 +26,6 @@ GROWTH = 1.03  # bins are 3% wide where that is more than a token: where equal l
 ENDS_KEPT = (
     500  # finished answers remembered: an error of 4% of the batch, and news of a shift in time
 )
-FEW_ENDS = 10.0  # with so many the spread of lengths is half of what it looks
 GONE = 0.02  # "nearly all have ended": further ahead nothing is asked
 
 # What is believed of ages that no request was seen at: Lomax's law (1954), a hazard that falls with
@@ -238,19 +237,15 @@ class Survival:
         self.longest = max(int(AGES[min(gone, BINS)]), 1)
 
     @cached_property
-    def spread(self) -> float:
-        """How far the lengths are apart that were seen to end, from 0, all alike, to 1.
+    def alike(self) -> float:
+        """The chance that two answers that were seen to end are of one length, to within a bin.
 
-        The quartile coefficient of dispersion, (b - a) / (b + a) with a and b the lengths that a
-        quarter and three quarters are within; while few have ended, less than that.
+        Simpson's index (1949) of the bins, with every answer paired with itself as well: of n that
+        have ended it is 1 / n at least, so few of them do not look spread. 1: none has ended.
         """
         ended = self._seen.ended
         n = float(ended.sum())
-        if n <= 0:
-            return 0.0
-        so_far = np.concatenate([[0.0], ended.cumsum()])
-        a, b = np.interp([n / 4, n * 3 / 4], so_far, AGES)
-        return float((b - a) / (b + a)) * n / (n + FEW_ENDS)
+        return float(ended @ ended) / (n * n) if n > 1 else 1.0
 
     def remaining(self) -> tuple[Floats, Floats]:
         """E[output - x | output > x] for answers of up to ``LONGEST`` tokens.

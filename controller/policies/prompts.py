@@ -14,6 +14,7 @@ Bools = NDArray[np.bool_]
 
 # A prompt is long where it would take so many chunks to itself, and gets one in so many of each.
 LONG_CHUNKS = 4
+IN_TIME_CHUNKS = 40  # ... and, however long it has for its first token, so many
 ONCE = 64  # as many may start in one step: more would not get a chunk of it
 FEW = 8  # ... beside a long prompt: what shares a prefix with the queue takes time to look up
 
@@ -99,12 +100,14 @@ def long_chunks(sla: Sla) -> int | None:
     """A prompt is long that takes more chunks than this to itself; None: none is.
 
     Where a time to first token is agreed none is long that can be in time: side by side all of
-    them would be late, where one after the other most are not.
+    them would be late, where one after the other most are not. But for those that would hold up
+    others for seconds.
     """
     # Under paced delivery and by class who goes first is a matter of what is due when.
     if sla.itl_ms is None or sla.delivery != "gaps":
         return None
-    return max(LONG_CHUNKS, int((sla.ttft_ms or 0.0) / sla.itl_ms))
+    in_time = int(min((sla.ttft_ms or 0.0) / sla.itl_ms, IN_TIME_CHUNKS))
+    return max(LONG_CHUNKS, in_time)
 
 
 def divided(prompts: Ints, chunk: int, engine: EngineLimits, chunks: int | None) -> Division:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.models.lengths import LengthMoments
@@ -101,6 +101,7 @@ def test_before_one_has_ended_nothing_is_known() -> None:
     assert live.corrected(LengthMoments(), LengthMoments(), np.array([5, 9])) == LengthMoments()
 
 
+@example([([(0, 1)], [], [1, 1])])  # 2.6 tokens and 8.4, rounded
 @given(
     st.lists(
         st.tuples(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.models.price import (
-    ALIKE,
     HIGHEST,
+    IN_WAVES,
     first_passage,
     pays,
     recompute_price,
@@ -137,13 +137,13 @@ def pay(
     fits: bool = False,
 ) -> bool:
     of_one = np.array([overflow]), np.array([runs]), np.array([held])
-    return bool(pays(np.array([fits]), *of_one, ahead, np.array([price]), ALIKE)[0])
+    return bool(pays(np.array([fits]), *of_one, ahead, np.array([price]), IN_WAVES)[0])
 
 
 def test_gain_and_loss_by_hand() -> None:
     # Gain 1 x 1 + 9 x 0.5 x (1 - 0.4) = 3.7; loss 0.5 x 0.4 x (90 + 10) = 20 slot steps by r,
     # of which so much counts.
-    even = 3.7 / (ALIKE * 20)
+    even = 3.7 / (IN_WAVES * 20)
     assert pay([0.0, 0.4], even * 0.999)
     assert not pay([0.0, 0.4], even * 1.001)
 
@@ -166,11 +166,11 @@ def test_three_horizons_and_a_chance_that_never_falls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spread", "weight"),
-    [(0.0, 0.8), (0.1, 0.8), (0.2, 1.6), (0.3, 2.4), (0.5, 4.0), (1.0, 4.0)],
+    ("one_in", "weight"),
+    [(1, 0.8), (25, 0.8), (30, 1.44), (37.5, 2.4), (50, 4.0), (1000, 4.0)],
 )
-def test_a_loss_weighs_more_where_lengths_are_spread(spread: float, weight: float) -> None:
-    assert weight_of(spread) == pytest.approx(weight)
+def test_a_loss_weighs_more_where_few_end_at_one_length(one_in: float, weight: float) -> None:
+    assert weight_of(1 / one_in) == pytest.approx(weight)
 
 
 def test_the_weight_is_that_of_the_loss() -> None:

@@ -114,15 +114,29 @@ def test_a_known_length_is_known() -> None:
     assert fixed.longest <= 140
 
 
-def test_the_spread_of_lengths_is_that_of_their_quartiles() -> None:
-    assert Survival(seen_of()).spread == 0
-    assert Survival(seen_of(*[128] * 400)).spread < 0.02
-    # A quarter within 100 and three quarters within 300 tokens: 200 of 400.
-    even = Survival(seen_of(*range(1, 401)))
-    assert even.spread == pytest.approx(0.5 * 400 / 410, abs=0.01)
-    # The longest few change nothing, and of few that have ended less is believed.
-    assert Survival(seen_of(*[128] * 90, *[9000] * 10)).spread < 0.02
-    assert Survival(seen_of(100, 200, 300, 400)).spread < even.spread / 2
+@pytest.mark.parametrize(
+    ("lengths", "alike"),
+    [
+        ([], 1.0),
+        ([128], 1.0),
+        ([128, 128], 1.0),
+        ([128, 900], 0.5),
+        ([128] * 9 + [900] * 3, (81 + 9) / 144),
+        ([1] * 400, 1.0),
+        ([129, 131], 1.0),  # a bin
+        (list(range(1, 31)), 1 / 30),
+    ],
+)
+def test_how_often_two_answers_are_of_one_length(lengths: list[int], alike: float) -> None:
+    assert Survival(seen_of(*lengths)).alike == pytest.approx(alike)
+
+
+def test_it_is_of_those_alone_that_ended_however_much_is_forgotten() -> None:
+    seen = seen_of(*[128] * 9, *[900] * 3)
+    longer = Exposure(seen.ended, seen.at_risk + 50)
+    for one in (longer, longer.times(0.3)):
+        assert Survival(one).alike == pytest.approx(90 / 144)
+    assert Survival(longer.times(0.01)).alike == 1.0
 
 
 def test_only_the_newest_are_remembered() -> None:

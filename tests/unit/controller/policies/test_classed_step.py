@@ -19,8 +19,8 @@ AGREEMENTS = (Agreement(0.05, 99, 2.0), Agreement(0.1, 99, 6.0), Agreement())
 SIZE = engine(kv_tokens=10**6)
 
 
-def half(size: EngineLimits = SIZE) -> ClassedStep:
-    one = make_step_half(batching(policy="adaptive"), size, by_class=True)
+def half(size: EngineLimits = SIZE, **sla: float) -> ClassedStep:
+    one = make_step_half(batching(policy="adaptive", sla=sla), size, by_class=True)
     assert isinstance(one, ClassedStep)
     one.receive(limits(model=MODEL))
     return one
@@ -62,14 +62,14 @@ def test_without_a_bound_in_the_batch_a_step_is_as_large_as_the_engine_has_it() 
 
 def test_by_class_nobody_shares_a_step() -> None:
     # Who goes first is a matter of what is due when.
-    here = both(some([0, 1], 100), some([0], 40, 50_000))
+    here = both(some([0, 1], 100), some([0], 40, 500_000))
     batch = Batch(
         here,
         lambda n: some([0], 0, 60).first(n),
         agreements=AGREEMENTS,
         waited_s=lambda: np.zeros(3),
     )
-    found = half().limits(EngineState(3, 1, 1000), lambda: batch, limits())
+    found = half(itl_ms=50.0).limits(EngineState(3, 1, 1000), lambda: batch, limits())
     assert (found.max_running, found.longest_always) == (3, False)
 
 
