@@ -13,6 +13,12 @@ class Loader(yaml.SafeLoader):
     A month 13 in what looks like a date is such a value, or a number of 5,000 digits.
     """
 
+    # A date is a date whatever else is imported: lm-format-enforcer, a backend of vLLM's for
+    # structured outputs, makes it a text for all of PyYAML's loaders.
+    yaml_constructors = yaml.SafeLoader.yaml_constructors | {
+        "tag:yaml.org,2002:timestamp": yaml.SafeLoader.construct_yaml_timestamp
+    }
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
