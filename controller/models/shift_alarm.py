@@ -1,4 +1,4 @@
-"""When output lengths have changed so much that the older ones mislead."""
+"""An alarm for a change of output lengths, by how many requests end."""
 
 import math
 

@@ -14,7 +14,8 @@ Bools = NDArray[np.bool_]
 
 # A prompt is long where it would take so many chunks to itself, and gets one in so many of each.
 LONG_CHUNKS = 4
-IN_TIME_CHUNKS = 40  # ... and, however long it has for its first token, so many
+# With a TTFT it is long where it takes more chunks than the TTFT has time for, or than these.
+MOST_CHUNKS = 40
 ONCE = 64  # as many may start in one step: more would not get a chunk of it
 FEW = 8  # ... beside a long prompt: what shares a prefix with the queue takes time to look up
 
@@ -100,13 +101,13 @@ def long_chunks(sla: Sla) -> int | None:
     """A prompt is long that takes more chunks than this to itself; None: none is.
 
     Where a time to first token is agreed none is long that can be in time: side by side all of
-    them would be late, where one after the other most are not. But for those that would hold up
-    others for seconds.
+    them would be late, where one after the other most are not. Beyond ``MOST_CHUNKS`` a prompt is
+    long all the same: several of those in a row make short ones late behind them.
     """
     # Under paced delivery and by class who goes first is a matter of what is due when.
     if sla.itl_ms is None or sla.delivery != "gaps":
         return None
-    in_time = int(min((sla.ttft_ms or 0.0) / sla.itl_ms, IN_TIME_CHUNKS))
+    in_time = int(min((sla.ttft_ms or 0.0) / sla.itl_ms, MOST_CHUNKS))
     return max(LONG_CHUNKS, in_time)
 
 
