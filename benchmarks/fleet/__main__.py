@@ -7,19 +7,19 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from tqdm import tqdm
-
+from benchmarks.fleet.bench import Bench, NotKeptError
 from benchmarks.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
-from benchmarks.fleet.contest import GRIDS, best, tune
-from benchmarks.fleet.course import Course, Result, result
-from benchmarks.fleet.days import CONVERSATION, Day, find_days
-from benchmarks.fleet.kept import Kept, code_of
-from benchmarks.fleet.page import OURS_SPEC, best_rival, elastic_page
+from benchmarks.fleet.contest import GRIDS, Found, best_rival
+from benchmarks.fleet.course import Result
+from benchmarks.fleet.days import CONVERSATION, find_days
+from benchmarks.fleet.kept import Kept
+from benchmarks.fleet.one_for_all import OneForAll, best_for_all, groups
+from benchmarks.fleet.page import OURS_SPEC, elastic_page
 from benchmarks.fleet.plots import plot
-from benchmarks.fleet.policies import ORACLE, OURS
+from benchmarks.fleet.policies import ORACLE
 from benchmarks.fleet.simulate import Ground
 from benchmarks.report.code import digest, imported_by
 from benchmarks.report.document import PAGES, ROOT, write_page
@@ -31,95 +31,6 @@ from replicas.profile_file import load_profile
 
 CACHE = ROOT / ".cache"
 DEFAULT_DAYS = ("all",)
-
-
-class NotKeptError(LookupError):
-    """A search asked for a run that nobody made."""
-
-
-class Bench:
-    """One day's runs, each made once.
-
-    Args:
-        kept: results of earlier benches.
-        makes: whether what was not kept is run.
-    """
-
-    def __init__(self, day: Day, ground: Ground, kept: Kept, *, makes: bool = True) -> None:
-        self.day, self._ground, self._kept, self._makes = day, ground, kept, makes
-        self._at = f"{day.name} {ground.seed} {ground.startup_s:g}"
-        self._course: Course | None = None
-        self._bar = tqdm(desc=day.name, unit=" runs", file=sys.stderr, mininterval=2)
-
-    @property
-    def course(self) -> Course:
-        if self._course is None:
-            self._course = Course(self.day, self._ground)
-        return self._course
-
-    def look(self, spec: str) -> Result:
-        """What was kept of a policy.
-
-        Raises:
-            NotKeptError: nothing.
-        """
-        kept = self._kept.get(self._at, spec)
-        if kept is None:
-            raise NotKeptError(spec)
-        return kept
-
-    def run(self, spec: str) -> Result:
-        """What a policy made of the day, kept or made now.
-
-        Raises:
-            NotKeptError: it would have to be made, and this bench makes none.
-        """
-        with suppress(NotKeptError):
-            return self.look(spec)
-        if not self._makes:
-            raise NotKeptError(spec)
-        self._bar.set_postfix_str(spec, refresh=False)
-        made = result(self.day, spec, self.course.outcome(spec))
-        self._bar.update()
-        self._kept.add(self._at, spec, made)
-        return made
-
-    def all(self, names: Sequence[str]) -> tuple[dict[str, Result], dict[str, int]]:
-        """The oracle, ours with one setting for all days, and each policy at its best here.
-
-        Args:
-            names: the policies that are searched; of the others what was kept is shown.
-
-        Returns:
-            The results, and of each policy whose search was cut short how many settings were tried.
-
-        Raises:
-            ConfigError: the oracle or ours is not kept, and this bench makes none.
-        """
-        found: dict[str, Result] = {}
-        for name, spec in ((ORACLE, ORACLE), (OURS, OURS_SPEC)):
-            try:
-                found[name] = self.run(spec)
-            except NotKeptError:
-                raise ConfigError([self._missing(name)]) from None
-        cut: dict[str, int] = {}
-        for name, grid in GRIDS.items():
-            try:
-                run = self.run if name in names else self.look
-                found[f"{name} tuned"] = tune(name, grid, run)
-            except NotKeptError:
-                tried = self._kept.all_of(self._at, name)
-                cut[name] = len(tried)
-                if tried:
-                    found[f"{name} tuned"] = best(tried)
-        self._bar.close()
-        return found, cut
-
-    def _missing(self, name: str) -> str:
-        return (
-            f"{self.day.name}: no run of {name} is kept of this code ({code_of(name)}):"
-            f" `make bench-elastic ARGS='--day {self.day.name}'` makes it"
-        )
 
 
 def _draw(bench: Bench, found: dict[str, Result], *, oracle: bool) -> None:
@@ -141,6 +52,17 @@ def _fidelity(ground: Ground) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(table(ground, load_workload(CONVERSATION), ground.seed))
     return path.read_text()
+
+
+def _shared(benches: Sequence[Bench], found: Mapping[str, Found]) -> dict[str, OneForAll]:
+    """By a group of days, the best rival with one setting; nothing where it was not kept."""
+    runs = {bench.day.name: bench.run for bench in benches}
+    best: dict[str, OneForAll] = {}
+    for group, days in groups(found).items():
+        with suppress(NotKeptError):
+            one = best_for_all(found, days, runs)
+            best |= {group: one} if one else {}
+    return best
 
 
 def main() -> None:
@@ -193,7 +115,7 @@ def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
     if asked.plot_day in found and asked.write:
         (bench,) = (bench for bench in benches if bench.day.name == asked.plot_day)
         _draw(bench, found[asked.plot_day], oracle=not asked.kept)
-    page = elastic_page(found, ground, _fidelity(ground), cut)
+    page = elastic_page(found, ground, _fidelity(ground), cut, _shared(benches, found))
     words = "" if asked.day == list(DEFAULT_DAYS) else f"--day {' '.join(asked.day)} "
     words += "--kept " if asked.kept else ""
     words += "" if asked.plot_day == usual_plot_day else f"--plot-day {asked.plot_day} "

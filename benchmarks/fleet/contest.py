@@ -7,6 +7,8 @@ from typing import Any
 from benchmarks.fleet.course import Result
 from benchmarks.fleet.policies import OURS, RAY
 
+Found = Mapping[str, Result]  # by policy: `oracle`, `brimful`, `NAME tuned`
+
 MOST_BACK = 3  # values that are tried back where another setting does not keep the SLA
 
 
@@ -85,6 +87,9 @@ def tune(name: str, grid: Grid, run: Callable[[str], Result]) -> Result:
                     at += 1
             else:
                 for _ in range(min(at, MOST_BACK)):
+                    # More generous values take more hours still.
+                    if before.keeps and tried[-1].replica_hours >= before.replica_hours:
+                        break
                     at -= 1
                     if keeps(at, other):
                         break
@@ -99,6 +104,14 @@ def best(tried: Sequence[Result]) -> Result:
     if keeping:
         return min(keeping, key=lambda r: r.replica_hours)
     return max(tried, key=lambda r: r.attainment)
+
+
+def best_rival(found: Found) -> Result | None:
+    """The cheapest rival that keeps the SLA, each at its best; None where none does."""
+    rivals = [
+        r for name, r in found.items() if name.endswith(" tuned") and r.policy != OURS and r.keeps
+    ]
+    return min(rivals, key=lambda r: r.replica_hours, default=None)
 
 
 def spec_of(name: str, settings: Mapping[str, Any]) -> str:

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from benchmarks.fleet.contest import Found, best_rival
 from benchmarks.fleet.course import Result
+from benchmarks.fleet.one_for_all import OneForAll
 from benchmarks.fleet.outcome import SHARE
 from benchmarks.fleet.policies import ORACLE, OURS, RIVALS
 from benchmarks.fleet.simulate import Ground
@@ -21,28 +23,20 @@ FIDELITY = (
     " just at it: while a fleet is overloaded the fluid is too kind, to all policies alike:"
 )
 
-Found = Mapping[str, Result]  # by policy: `oracle`, `brimful`, `NAME tuned`
-
-
-def best_rival(found: Found) -> Result | None:
-    """The cheapest rival that keeps the SLA, each at its best; None where none does."""
-    rivals = [
-        r for name, r in found.items() if name.endswith(" tuned") and r.policy != OURS and r.keeps
-    ]
-    return min(rivals, key=lambda r: r.replica_hours, default=None)
-
 
 def elastic_page(
     by_day: Mapping[str, Found],
     ground: Ground,
     fidelity: str = "",
     cut: Mapping[str, Mapping[str, int]] | None = None,
+    shared: Mapping[str, OneForAll] | None = None,
 ) -> Section:
     """The figures with their targets, and the tables they were made from.
 
     Args:
         fidelity: the fluid beside the real scheduler (``benchmarks.fleet.against``); Markdown.
         cut: by day the policies whose search was cut short, with the settings that were tried.
+        shared: by a group of days the best rival with one setting for all of them.
     """
     if fidelity:
         fidelity = f"{FIDELITY}\n\n{fidelity}"
@@ -52,6 +46,8 @@ def elastic_page(
         for day, found in by_day.items()
         for row in _rows(day, found, searched(cut.get(day, {})))
     ]
+    ours = {day: found[OURS] for day, found in by_day.items()}
+    rows += [_shared_row(group, one, ours) for group, one in (shared or {}).items()]
     text = (
         f"A fleet in virtual time (`brimful fleet`, decision 23): fluid replicas with the steps of"
         f" `{ground.profile.name}`, SLA {ground.sla.itl_ms:g} ms between tokens on average and"
@@ -66,6 +62,7 @@ def elastic_page(
         f" (seed {ground.seed})."
     )
     tables = [_table(day, found, cut.get(day, {})) for day, found in by_day.items()]
+    tables += [_shared_table(group, one, by_day) for group, one in (shared or {}).items()]
     plot = PAGES / "elastic.png"
     return Section(
         "Elastic", "replicas that follow demand", text, tuple(rows),
@@ -114,6 +111,34 @@ def _against(
     if at_most is not None and not sure and value <= at_most:
         return Row(id_, f"{what}; not all searched, <= {at_most:.4g} wanted", unit, exactly(value))
     return Row(id_, what, unit, exactly(value), at_most=at_most)
+
+
+def _shared_row(group: str, one: OneForAll, ours: Mapping[str, Result]) -> Row:
+    what = (
+        f"{group}, {len(one.by_day)} of them: replica-hours over those of the best rival with one"
+        f" setting for all ({one.spec.partition(':')[0]}), geometric mean"
+    )
+    over = exactly(one.hours_against(ours))
+    return Row(f"elastic_{group.replace(' ', '_')}_over_one_setting", what, "", over)
+
+
+def _shared_table(group: str, one: OneForAll, by_day: Mapping[str, Found]) -> str:
+    """The rival with one setting, beside itself tuned for each day, and ours."""
+    name = one.spec.partition(":")[0]
+    lines = []
+    for day, made in one.by_day.items():
+        ours, tuned = by_day[day][OURS], by_day[day][f"{name} tuned"]
+        hours = (f"{each.replica_hours:.1f}" for each in (ours, made, tuned))
+        turns = (shown(each.reversals_per_h) for each in (ours, made))
+        lines.append((day, *hours, f"{made.attainment:.2%}", *turns))
+    head = (
+        "day", "replica-hours: `brimful`", f"{name}, one setting", f"{name}, tuned for the day",
+        "inside, one setting", "reversals/h: `brimful`", f"{name}, one setting",
+    )  # fmt: skip
+    return (
+        f"The best rival with one setting for {group} on which both keep the SLA:"
+        f" `{one.spec}`\n\n{markdown_table(head, lines)}"
+    )
 
 
 def _table(day: str, found: Found, cut: Mapping[str, int]) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import benchmarks.fleet.__main__ as bench
+import benchmarks.fleet.__main__ as command
+from benchmarks.fleet.bench import Bench
 from benchmarks.fleet.contest import GRIDS, Grid
 from benchmarks.fleet.course import Result
 from benchmarks.fleet.days import shipped_days
@@ -20,12 +21,12 @@ def made(spec: str, attainment: float = 0.995, hours: float = 60.0) -> Result:
     return Result("step", spec.partition(":")[0], spec, attainment, hours, 1.0, None)
 
 
-def benches(tmp_path: Path, *results: Result) -> bench.Bench:
+def benches(tmp_path: Path, *results: Result) -> Bench:
     kept = Kept(tmp_path / "kept.json")
     for one in results:
         kept.add(AT, one.spec, one)
     (day,) = (day for day in shipped_days() if day.name == "step")
-    return bench.Bench(day, GROUND, kept, makes=False)
+    return Bench(day, GROUND, kept, makes=False)
 
 
 def test_of_what_was_kept_the_best_is_shown_and_which_search_was_cut_short(tmp_path: Path) -> None:
@@ -60,9 +61,9 @@ def test_a_day_without_ours_or_the_oracle_is_one_clear_line(
 def test_the_bench_ends_with_that_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "CACHE", tmp_path)
+    monkeypatch.setattr(command, "CACHE", tmp_path)
     monkeypatch.setattr(sys, "argv", ["bench", "--day", "step", "--kept"])
     with pytest.raises(SystemExit) as ended:
-        bench.main()
+        command.main()
     assert str(ended.value.code).startswith("error: step: no run of oracle is kept")
     assert capsys.readouterr().out == ""

@@ -22,6 +22,20 @@ def test_the_tightest_value_that_keeps_the_sla_is_found_then_each_other_setting(
     assert tune("p", Grid("x", (7, 8), {"y": (0,)}), run).attainment == 0.5
 
 
+def test_values_that_are_dearer_than_the_best_are_not_tried_back() -> None:
+    asked: list[str] = []
+
+    def run(spec: str) -> Result:
+        asked.append(spec)
+        value, delay = (float(part.partition("=")[2]) for part in spec.split(":")[1].split(","))
+        return made(
+            spec, 1.0 if value <= (2 if delay else 5) else 0.5, 100 - 3 * value + 20 * delay
+        )
+
+    assert tune("p", Grid("x", tuple(range(1, 11)), {"y": (0, 1)}), run).spec == "p:x=5,y=0"
+    assert [spec for spec in asked if spec.endswith("y=1")] == ["p:x=5,y=1"]
+
+
 def test_the_cheapest_of_those_that_keep_it_is_best() -> None:
     tried = [made("a", 0.995, 30.0), made("b", 0.99, 20.0), made("c", 0.98, 10.0)]
     assert best(tried).policy == "b"

@@ -1,7 +1,9 @@
 import math
 
+from benchmarks.fleet.contest import best_rival
 from benchmarks.fleet.course import Result
-from benchmarks.fleet.page import best_rival, elastic_page
+from benchmarks.fleet.one_for_all import OneForAll
+from benchmarks.fleet.page import elastic_page
 from benchmarks.report.rows import Row
 from tests.unit.benchmarks.fleet.fleets import GROUND
 
@@ -63,3 +65,12 @@ def test_an_aim_that_is_missed_stays_missed_whoever_else_is_found() -> None:
         row.id: row for row in elastic_page({"step": dear}, GROUND, cut={"step": {"ray": 1}}).rows
     }
     assert rows["elastic_step_over_rival"].met is False
+
+
+def test_a_rival_with_one_setting_is_shown_beside_itself_tuned_for_each_day() -> None:
+    shared = {"all days": OneForAll("ray:x=2", {"step": result("ray", 0.991, 160.0)})}
+    page = elastic_page({"step": FOUND}, GROUND, shared=shared)
+    row = next(row for row in page.rows if row.id == "elastic_all_days_over_one_setting")
+    assert row.estimate.value == 108 / 160 and row.met is None
+    text = page.markdown("make bench-elastic")
+    assert "`ray:x=2`" in text and "| step | 108.0 | 160.0 | 150.0 | 99.10% |" in text

@@ -1,0 +1,110 @@
+"""One day's runs, each made once and kept, and every policy's search over them."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from tqdm import tqdm
+
+from benchmarks.fleet.contest import GRIDS, best, tune
+from benchmarks.fleet.course import Course, Result, result
+from benchmarks.fleet.days import Day
+from benchmarks.fleet.kept import Kept, code_of
+from benchmarks.fleet.page import OURS_SPEC
+from benchmarks.fleet.policies import ORACLE, OURS
+from benchmarks.fleet.simulate import Ground
+from controller.errors import ConfigError
+
+
+class NotKeptError(LookupError):
+    """A search asked for a run that nobody made."""
+
+
+class Bench:
+    """One day's runs, each made once.
+
+    Args:
+        kept: results of earlier benches.
+        makes: whether what was not kept is run.
+    """
+
+    def __init__(self, day: Day, ground: Ground, kept: Kept, *, makes: bool = True) -> None:
+        self.day, self._ground, self._kept, self._makes = day, ground, kept, makes
+        self._at = f"{day.name} {ground.seed} {ground.startup_s:g}"
+        self._course: Course | None = None
+        self._bar: tqdm[Any] | None = None
+
+    @property
+    def course(self) -> Course:
+        if self._course is None:
+            self._course = Course(self.day, self._ground)
+        return self._course
+
+    def look(self, spec: str) -> Result:
+        """What was kept of a policy.
+
+        Raises:
+            NotKeptError: nothing.
+        """
+        kept = self._kept.get(self._at, spec)
+        if kept is None:
+            raise NotKeptError(spec)
+        return kept
+
+    def run(self, spec: str) -> Result:
+        """What a policy made of the day, kept or made now.
+
+        Raises:
+            NotKeptError: it would have to be made, and this bench makes none.
+        """
+        with suppress(NotKeptError):
+            return self.look(spec)
+        if not self._makes:
+            raise NotKeptError(spec)
+        if self._bar is None:
+            self._bar = tqdm(desc=self.day.name, unit=" runs", file=sys.stderr, mininterval=2)
+        self._bar.set_postfix_str(spec, refresh=False)
+        made = result(self.day, spec, self.course.outcome(spec))
+        self._bar.update()
+        self._kept.add(self._at, spec, made)
+        return made
+
+    def all(self, names: Sequence[str]) -> tuple[dict[str, Result], dict[str, int]]:
+        """The oracle, ours with one setting for all days, and each policy at its best here.
+
+        Args:
+            names: the policies that are searched; of the others what was kept is shown.
+
+        Returns:
+            The results, and of each policy whose search was cut short how many settings were tried.
+
+        Raises:
+            ConfigError: the oracle or ours is not kept, and this bench makes none.
+        """
+        found: dict[str, Result] = {}
+        for name, spec in ((ORACLE, ORACLE), (OURS, OURS_SPEC)):
+            try:
+                found[name] = self.run(spec)
+            except NotKeptError:
+                raise ConfigError([self._missing(name)]) from None
+        cut: dict[str, int] = {}
+        for name, grid in GRIDS.items():
+            try:
+                run = self.run if name in names else self.look
+                found[f"{name} tuned"] = tune(name, grid, run)
+            except NotKeptError:
+                tried = self._kept.all_of(self._at, name)
+                cut[name] = len(tried)
+                if tried:
+                    found[f"{name} tuned"] = best(tried)
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+        return found, cut
+
+    def _missing(self, name: str) -> str:
+        return (
+            f"{self.day.name}: no run of {name} is kept of this code ({code_of(name)}):"
+            f" `make bench-elastic ARGS='--day {self.day.name}'` makes it"
+        )
