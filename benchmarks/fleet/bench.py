@@ -1,5 +1,6 @@
 """One day's runs, each made once and kept, and every policy's search over them."""
 
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -7,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.fleet.contest import GRIDS, best, tune
+from benchmarks.fleet.contest import GRIDS, WORTH, Found, best, best_rival, tune
 from benchmarks.fleet.course import Course, Result, result
 from benchmarks.fleet.days import Day
 from benchmarks.fleet.kept import Kept, code_of
@@ -92,7 +93,7 @@ class Bench:
         for name, grid in GRIDS.items():
             try:
                 run = self.run if name in names else self.look
-                found[f"{name} tuned"] = tune(name, grid, run)
+                found[f"{name} tuned"] = tune(name, grid, run, WORTH * _least_hours(found))
             except NotKeptError:
                 tried = self._kept.all_of(self._at, name)
                 cut[name] = len(tried)
@@ -108,3 +109,8 @@ class Bench:
             f"{self.day.name}: no run of {name} is kept of this code ({code_of(name)}):"
             f" `make bench-elastic ARGS='--day {self.day.name}'` makes it"
         )
+
+
+def _least_hours(found: Found) -> float:
+    rival = best_rival(found)
+    return math.inf if rival is None else rival.replica_hours

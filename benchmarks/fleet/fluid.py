@@ -10,7 +10,6 @@ requests takes seconds.
 import math
 
 import numpy as np
-from numba import njit
 
 from benchmarks.fleet.state import (
     ABSENT,
@@ -22,7 +21,7 @@ from benchmarks.fleet.state import (
     Engine,
     Fleet,
 )
-from benchmarks.fleet.steps import dense_s, prompt_rate
+from benchmarks.fleet.steps import compiled, dense_s, prompt_rate
 
 CHOICES = 4  # replicas drawn for a decision, as HeadroomRouter does
 STALE_S = 0.5  # how old what the router sees of a replica may be: two reports a second
@@ -30,7 +29,7 @@ ALIKE, ALIKE_S = 0.05, 0.001  # waits closer than this are the same (serve_app.r
 LATE_EVERY = 20  # one start in so many goes to a late one (replicas.queue_order)
 
 
-@njit(cache=True)
+@compiled
 def _push(fleet: Fleet, slot: int, step: float, request: int) -> None:
     keys, who, at = fleet.finish_step[slot], fleet.who[slot], fleet.decodes[slot]
     while at > 0 and keys[(at - 1) // 2] > step:
@@ -40,7 +39,7 @@ def _push(fleet: Fleet, slot: int, step: float, request: int) -> None:
     fleet.decodes[slot] += 1
 
 
-@njit(cache=True)
+@compiled
 def _pop(fleet: Fleet, slot: int) -> int:
     keys, who = fleet.finish_step[slot], fleet.who[slot]
     top, last = who[0], fleet.decodes[slot] - 1
@@ -60,7 +59,7 @@ def _pop(fleet: Fleet, slot: int) -> int:
     return top
 
 
-@njit(cache=True)
+@compiled
 def _append(fleet: Fleet, slot: int, lane: int, request: int) -> None:
     fleet.behind[request] = NOBODY
     if fleet.tail[slot, lane] == NOBODY:
@@ -72,7 +71,7 @@ def _append(fleet: Fleet, slot: int, lane: int, request: int) -> None:
     fleet.backlog[slot, lane] += fleet.input[request]
 
 
-@njit(cache=True)
+@compiled
 def _take(fleet: Fleet, slot: int, lane: int) -> int:
     request = fleet.head[slot, lane]
     fleet.head[slot, lane] = fleet.behind[request]
@@ -83,7 +82,7 @@ def _take(fleet: Fleet, slot: int, lane: int) -> int:
     return request
 
 
-@njit(cache=True)
+@compiled
 def _start(fleet: Fleet, slot: int, engine: Engine) -> None:
     """Let the next prompt be computed, if one waits and memory and slots hold it.
 
@@ -113,14 +112,14 @@ def _start(fleet: Fleet, slot: int, engine: Engine) -> None:
     fleet.prompt_left[slot] = fleet.input[request]
 
 
-@njit(cache=True)
+@compiled
 def _end(fleet: Fleet, request: int, now_s: float) -> None:
     fleet.end_s[request] = now_s
     fleet.done[fleet.counts[0]] = request
     fleet.counts[0] += 1
 
 
-@njit(cache=True)
+@compiled
 def advance(fleet: Fleet, slot: int, engine: Engine, until_s: float) -> None:
     """Let one replica work until then."""
     while fleet.now_s[slot] < until_s:
@@ -165,7 +164,7 @@ def advance(fleet: Fleet, slot: int, engine: Engine, until_s: float) -> None:
                 _push(fleet, slot, fleet.steps[slot] + fleet.output[prompt] - 0.5, prompt)
 
 
-@njit(cache=True)
+@compiled
 def _random(fleet: Fleet, below: int) -> int:
     x = fleet.draws[0]
     x ^= x << np.uint64(13)
@@ -175,7 +174,7 @@ def _random(fleet: Fleet, below: int) -> int:
     return int(x % np.uint64(below))
 
 
-@njit(cache=True)
+@compiled
 def _choose(fleet: Fleet, engine: Engine, ready: np.ndarray, prompt: float, now_s: float) -> int:
     """Of a few drawn replicas, where a request waits least; NOBODY where all are full."""
     best, best_s, best_filled = NOBODY, math.inf, math.inf
@@ -197,20 +196,23 @@ def _choose(fleet: Fleet, engine: Engine, ready: np.ndarray, prompt: float, now_
     return best
 
 
-@njit(cache=True)
+@compiled
 def _send(fleet: Fleet, engine: Engine, slot: int, request: int, now_s: float) -> None:
     advance(fleet, slot, engine, now_s)
     fleet.arrivals[slot] += 1
     _append(fleet, slot, IN_TIME, request)
 
 
-@njit(cache=True)
 def run_until(fleet: Fleet, engine: Engine, until_s: float) -> None:
     """Let requests come, be routed and be served until then, on the replicas that are ready.
 
     Who finds none, or only full ones, is held before the fleet, in order.
     """
-    ready = np.flatnonzero(fleet.status == READY)
+    _run_until(fleet, engine, np.flatnonzero(fleet.status == READY), until_s)
+
+
+@compiled
+def _run_until(fleet: Fleet, engine: Engine, ready: np.ndarray, until_s: float) -> None:
     start_s = math.inf
     for slot in ready:
         start_s = min(start_s, fleet.now_s[slot])
@@ -250,7 +252,7 @@ def run_until(fleet: Fleet, engine: Engine, until_s: float) -> None:
             fleet.status[slot] = ABSENT
 
 
-@njit(cache=True)
+@compiled
 def is_empty(fleet: Fleet, slot: int) -> bool:
     """Whether a replica has nothing left to do."""
     return fleet.decodes[slot] == 0 and fleet.waiting[slot] == 0 and fleet.prompt[slot] == NOBODY

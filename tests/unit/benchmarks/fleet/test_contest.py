@@ -36,6 +36,29 @@ def test_values_that_are_dearer_than_the_best_are_not_tried_back() -> None:
     assert [spec for spec in asked if spec.endswith("y=1")] == ["p:x=5,y=1"]
 
 
+def test_who_is_too_dear_with_its_usual_settings_is_not_searched_further() -> None:
+    asked: list[str] = []
+
+    def run(spec: str) -> Result:
+        asked.append(spec)
+        value = float(spec.split("x=")[1].split(",")[0])
+        return made(spec, 1.0 if value <= 5 else 0.5, 100 - 3 * value)
+
+    grid = Grid("x", tuple(range(1, 11)), {"y": (0, 1)})
+    assert tune("p", grid, run, most_hours=84.0).replica_hours == 85.0
+    assert all(spec.endswith("y=0") for spec in asked)
+    tune("p", grid, run, most_hours=85.0)
+    assert asked[-1].endswith("y=1")
+
+
+def test_who_keeps_the_sla_nowhere_with_its_usual_settings_is_searched_further() -> None:
+    def run(spec: str) -> Result:
+        return made(spec, 1.0 if spec.endswith("y=1") else 0.5, 50.0)
+
+    found = tune("p", Grid("x", (1, 2), {"y": (0, 1)}), run, most_hours=10.0)
+    assert found.spec.endswith("y=1")
+
+
 def test_the_cheapest_of_those_that_keep_it_is_best() -> None:
     tried = [made("a", 0.995, 30.0), made("b", 0.99, 20.0), made("c", 0.98, 10.0)]
     assert best(tried).policy == "b"
