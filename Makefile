@@ -98,7 +98,7 @@ bench-faults: install ## What becomes of requests when processes are killed unde
 	$(BIN)/python -m benchmarks.faults $(ARGS)
 
 .PHONY: bench-elastic
-bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--day step' makes a part, and keeps it; ARGS=--real: beside emulated replicas over HTTP, 9 minutes)
+bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--day step' makes a part, and keeps it; ARGS=--real: beside emulated replicas over HTTP, 9 minutes; ARGS=--zero: no replica and back, 4)
 	$(BIN)/python -m benchmarks.fleet $(ARGS)
 
 .PHONY: bench-startup

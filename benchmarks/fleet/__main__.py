@@ -82,10 +82,15 @@ def main() -> None:
         action="store_true",
         help="instead: 1, 4, 1 emulated replicas over HTTP beside the simulation (9 minutes)",
     )
+    parser.add_argument(
+        "--zero", action="store_true", help="instead: the demo's model without a replica, and back"
+    )
     asked = parser.parse_args()
     try:
         if asked.real:
             _real(asked)
+        elif asked.zero:
+            _zero(asked)
         else:
             _run(asked, parser.get_default("plot_day"))
     except ConfigError as error:
@@ -100,6 +105,12 @@ def _real(asked: argparse.Namespace) -> None:
     from benchmarks.fleet.trial import Trial
 
     run(Trial(), kept=asked.kept, write=asked.write)
+
+
+def _zero(asked: argparse.Namespace) -> None:
+    from benchmarks.fleet.zero import run
+
+    run(write=asked.write)
 
 
 def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
