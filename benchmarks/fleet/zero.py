@@ -171,9 +171,11 @@ def page(rounds: list[Round]) -> Section:
     text = (
         "The model of `make demo` on this machine's cores with `min_replicas: 0`. Once its only"
         f" replica is gone, {AT_ONCE} requests come at once: Ray Serve holds them, starts a"
-        " replica, and hands them over. Of the time to no replica"
+        " replica, and hands them over. Of the time until none is wanted"
         f" {AUTOSCALING['downscale_to_zero_delay_s']} s are `downscale_to_zero_delay_s` and"
-        f" {SCALING['peak_s']} `peak_s`, which are 60 and 300 where nothing is set:"
+        f" {SCALING['peak_s']} `peak_s`, which are 60 and 300 where nothing is set; a"
+        " replica that goes is kept reachable for 30 s by Ray Serve, for HAProxy's sake (decision"
+        " 19):"
         f" `autoscaling_config` {json.dumps(AUTOSCALING)}, `scaling` {json.dumps(SCALING)}."
     )
     return Section(
