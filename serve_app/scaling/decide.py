@@ -227,8 +227,14 @@ class Scaler:
         return max(self._peak_s, self._peak_starts * self._starts.takes_s)
 
     def _stays_deep(self, load: Load, now_s: float) -> bool:
-        """Whether it is as deep as it was ``queue_for_s`` ago, and has been deep since."""
-        if load.waiting <= self._queue_factor * load.caps:
+        """Whether it is as deep as it was ``queue_for_s`` ago, and has been deep since.
+
+        What waits in one engine counts up to twice the depth that is too much for it: an engine
+        that is stuck goes on with its queue for hours, and is not worth a fleet.
+        """
+        most = 2 * self._queue_factor
+        waiting = load.queued + sum(min(each, most * cap) for each, cap in load.queues)
+        if waiting <= self._queue_factor * load.caps:
             self._deep = Recent()
             return False
         self._deep.add(now_s, load.waiting, 2 * self._queue_for_s)

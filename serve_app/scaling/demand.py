@@ -56,7 +56,9 @@ class Load:
         demand_per_s: requests/s that come, in the size that ``capacity_per_s`` counts.
         queueing_per_s: of these, those that wait where they are not served at once.
         waiting, running: requests; ``waiting`` has those outside the engines in.
+        queued: of those that wait, those outside the engines.
         behind: requests that wait in each replica whose SLA is in reach.
+        queues: requests that wait in each replica that has a cap, and that cap.
         capacity_per_s: of an average replica whose SLA is in reach; None: unknown.
         error_frac: how far off that may be (standard error, share of it).
         caps: sum over the replicas that have one, each at least what runs there.
@@ -69,7 +71,9 @@ class Load:
     queueing_per_s: float
     waiting: float
     running: float
+    queued: float
     behind: tuple[float, ...]
+    queues: tuple[tuple[float, float], ...]
     capacity_per_s: float | None
     error_frac: float
     caps: float
@@ -82,14 +86,17 @@ def load_of(reading: FleetReading) -> Load:
     """The sums and means over the replicas that said something."""
     replicas = reading.replicas
     good = [r for r in replicas if not r.out_of_reach]
-    caps = [max(r.max_running, r.running) for r in good if r.max_running]
+    queues = tuple((r.waiting, max(r.max_running, r.running)) for r in good if r.max_running)
+    caps = [cap for _, cap in queues]
     known = [r for r in good if r.capacity_per_s]
     return Load(
         demand_per_s=sum(r.demand_per_s for r in replicas),
         queueing_per_s=sum(_let_in_per_s(r) for r in replicas),
         waiting=sum(r.waiting for r in replicas) + reading.queued,
         running=sum(r.running for r in replicas),
+        queued=reading.queued,
         behind=tuple(r.waiting for r in good),
+        queues=queues,
         capacity_per_s=_mean([r.capacity_per_s or 0.0 for r in known]) if known else None,
         error_frac=_mean([r.capacity_error_frac for r in known]) if known else 0.0,
         caps=sum(caps),

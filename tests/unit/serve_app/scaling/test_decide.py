@@ -212,23 +212,6 @@ def test_a_cap_below_what_runs_counts_as_what_runs() -> None:
     assert desired(replace(UNMODELLED, waiting=5.0, running=40.0, max_running=1.0)) == 2
 
 
-def test_a_queue_that_stays_deep_asks_for_one_more_whatever_the_model_says() -> None:
-    # 129 waiting is more than twice the cap; the capacity seems ample all the same.
-    scale = scaler()
-
-    def at(now_s: float, waiting: float = 129.0) -> int:
-        deep = one(waiting=waiting, capacity_per_s=1000.0)
-        return scale.decide(reading(deep, now_s=now_s)).desired
-
-    assert [at(100.0), at(129.9), at(130.0)] == [1, 1, 2]
-    assert [at(131.0, waiting=128.0), at(132.0), at(161.9), at(162.0)] == [1, 1, 1, 2]
-
-
-def test_a_deep_queue_never_asks_for_fewer_than_the_model_does() -> None:
-    scale = scaler(start_s=0.0, queue_for_s=0.0)
-    assert scale.decide(reading(one(100.0, waiting=500.0))).desired == 16  # 100 / 6.8 + 1
-
-
 OUT = replace(LOAD, out_of_reach=True, max_running=None, capacity_per_s=None, arrivals_per_s=9.0)
 
 
@@ -255,18 +238,6 @@ def test_a_first_replica_is_asked_for_by_what_waits_outside() -> None:
     assert scaler().decide(reading(target=1, minimum=0)).desired == 1
 
 
-def test_a_replica_that_a_deep_queue_asked_for_is_kept_for_the_past() -> None:
-    scale = scaler(peak_s=60.0, start_s=10.0)
-
-    def at(now_s: float, waiting: float) -> int:
-        deep = one(1.0, waiting=waiting, capacity_per_s=1000.0)
-        return scale.decide(reading(*[deep] * 2, now_s=now_s)).desired
-
-    assert [at(now_s, 200.0) for now_s in (0.0, 10.0, 20.0, 30.0)] == [2, 2, 2, 3]
-    assert [at(now_s, 0.0) for now_s in (40.0, 60.0, 80.0)] == [2, 2, 2]
-    assert at(100.0, 0.0) == 1  # 70 s after it was asked for
-
-
 def test_after_looks_that_are_missing_the_past_is_unknown() -> None:
     scale = scaler(peak_s=300.0)
     held(scale, 6.8, 4, 0, 950)
@@ -277,18 +248,6 @@ def test_after_looks_that_are_missing_the_past_is_unknown() -> None:
 def test_who_is_refused_is_taken_off_in_the_size_that_demand_has() -> None:
     big = replace(one(100.0, refused_per_s=90.0), demand_per_s=400.0)
     assert load_of(reading(big, one(3.0))).queueing_per_s == pytest.approx(40.0 + 3.0)
-
-
-def test_a_deep_queue_that_shrinks_asks_for_no_more() -> None:
-    # More than twice the caps for 60 s, and working off: what runs is enough.
-    def asked(*waiting: float) -> list[int]:
-        scale = scaler(queue_for_s=30.0)
-        looks = [one(waiting=each, capacity_per_s=1000.0) for each in waiting]
-        return [scale.decide(reading(w, now_s=10.0 * k)).desired for k, w in enumerate(looks)]
-
-    assert asked(400, 380, 360, 340, 320, 300, 280) == [1] * 7
-    assert asked(400, 380, 360, 390, 370, 350, 400) == [1] * 6 + [2]  # as 30 s before, and more
-    assert asked(400, 400, 400, 400, 380, 370, 360) == [1] * 3 + [2] + [1] * 3
 
 
 def test_what_waits_outside_need_not_be_gone_before_a_replica_has_started() -> None:
