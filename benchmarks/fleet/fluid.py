@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from benchmarks.fleet.compiled import compiled
 from benchmarks.fleet.state import (
     ABSENT,
     DRAINING,
@@ -21,7 +22,7 @@ from benchmarks.fleet.state import (
     Engine,
     Fleet,
 )
-from benchmarks.fleet.steps import compiled, dense_s, prompt_rate
+from benchmarks.fleet.steps import dense_s, prompt_rate
 
 CHOICES = 4  # replicas drawn for a decision, as HeadroomRouter does
 STALE_S = 0.5  # how old what the router sees of a replica may be: two reports a second

@@ -3,13 +3,9 @@
 import math
 
 import numpy as np
-from numba import njit
 
+from benchmarks.fleet.compiled import compiled
 from benchmarks.fleet.state import Engine
-
-# Numba counts references to each array of a ``Fleet`` at every call, atomically, which took two
-# thirds of a day's time. What makes no array needs no count (``_nrt``, Numba's own word for it).
-compiled = njit(cache=True, _nrt=False)
 
 
 @compiled
