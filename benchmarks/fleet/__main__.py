@@ -8,12 +8,10 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from benchmarks.fleet.bench import Bench, NotKeptError
 from benchmarks.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
 from benchmarks.fleet.contest import GRIDS, Found, best_rival
-from benchmarks.fleet.course import Result
 from benchmarks.fleet.days import CONVERSATION, find_days
 from benchmarks.fleet.kept import Kept
 from benchmarks.fleet.one_for_all import OneForAll, best_for_all, groups
@@ -33,7 +31,7 @@ CACHE = ROOT / ".cache"
 DEFAULT_DAYS = ("all",)
 
 
-def _draw(bench: Bench, found: dict[str, Result], *, oracle: bool) -> None:
+def _draw(bench: Bench, found: Found, *, oracle: bool) -> None:
     """Ours and the best rival over the day; with the oracle, whose search takes eight runs."""
     rival = best_rival(found)
     specs = [*([ORACLE] if oracle else []), OURS_SPEC, *([rival.spec] if rival else [])]
@@ -54,15 +52,16 @@ def _fidelity(ground: Ground) -> str:
     return path.read_text()
 
 
-def _shared(benches: Sequence[Bench], found: Mapping[str, Found]) -> dict[str, OneForAll]:
-    """By a group of days, the best rival with one setting; nothing where it was not kept."""
+def _shared(benches: Sequence[Bench], found: Mapping[str, Found]) -> dict[str, OneForAll | None]:
+    """By a group of days, the best rival with one setting; None where its search was cut short."""
     runs = {bench.day.name: bench.run for bench in benches}
-    best: dict[str, OneForAll] = {}
+    shared: dict[str, OneForAll | None] = {}
     for group, days in groups(found).items():
-        with suppress(NotKeptError):
-            one = best_for_all(found, days, runs)
-            best |= {group: one} if one else {}
-    return best
+        try:
+            shared[group] = best_for_all(found, days, runs)
+        except NotKeptError:
+            shared[group] = None
+    return shared
 
 
 def main() -> None:
@@ -121,12 +120,14 @@ def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
     days = find_days(asked.day, "", 1.0)
     benches = [Bench(day, ground, kept, makes=not asked.kept) for day in days]
     made = {bench.day.name: bench.all(asked.policy) for bench in benches}
-    found = {name: results for name, (results, _) in made.items()}
+    found: dict[str, Found] = {name: results for name, (results, _) in made.items()}
     cut = {name: short for name, (_, short) in made.items()}
+    shared = _shared(benches, found)
+    found = {bench.day.name: bench.with_later_runs(found[bench.day.name]) for bench in benches}
     if asked.plot_day in found and asked.write:
         (bench,) = (bench for bench in benches if bench.day.name == asked.plot_day)
         _draw(bench, found[asked.plot_day], oracle=not asked.kept)
-    page = elastic_page(found, ground, _fidelity(ground), cut, _shared(benches, found))
+    page = elastic_page(found, ground, _fidelity(ground), cut, shared)
     words = "" if asked.day == list(DEFAULT_DAYS) else f"--day {' '.join(asked.day)} "
     words += "--kept " if asked.kept else ""
     words += "" if asked.plot_day == usual_plot_day else f"--plot-day {asked.plot_day} "

@@ -13,7 +13,8 @@ Found = Mapping[str, Result]  # by policy: `oracle`, `brimful`, `NAME tuned`
 # A rival that takes so many times the hours of the best one with its usual settings is not searched
 # further: others bring less than that.
 WORTH = 1.3
-MOST_BACK = 3  # values that are tried back where another setting does not keep the SLA
+ROUNDS = 3  # through all other settings, as long as one of them is better than before
+HALVINGS = 3  # between the tightest value of the grid that keeps the SLA and the next one
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Grid:
     """What is tried of a policy.
 
     Args:
-        key, values: the constant that sets how tight it is, the most generous value first.
+        key, values: the constant that sets how tight it is, ascending, the most generous first.
         sides: other settings, the usual value of each first.
     """
 
@@ -30,7 +31,14 @@ class Grid:
     sides: Mapping[str, tuple[Any, ...]]
 
 
-_DELAYS = {"upscale_delay_s": (0,), "downscale_delay_s": (180, 60, 600)}
+# Ray Serve's own settings around a policy: every rival may have them.
+_RAY = {
+    "upscale_delay_s": (0, 10, 30),
+    "look_back_period_s": (20, 30, 60),
+    "downscaling_factor": (1.0, 0.6, 0.4),
+    "upscaling_factor": (1.0, 0.8, 1.25),
+}
+_DELAYS = {**_RAY, "downscale_delay_s": (180, 60, 300, 600)}
 GRIDS = {
     OURS: Grid(
         "late_frac", (0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03),
@@ -40,14 +48,14 @@ GRIDS = {
         "engine",
         (0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1),
         {
-            "upscale_delay_s": (0,), "downscale_delay_s": (0, 300, 600),
-            "interval_s": (60, 180, 30), "predictor": ("constant", "trend"),
+            "downscale_delay_s": (0, 300, 600), "interval_s": (60, 180, 30, 20), **_RAY,
+            "predictor": ("constant", "trend"),
         },
     ),
     RAY: Grid(
         "target_ongoing_requests",
         (1, 2, 3, 4, 6, 8, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 55, 60),
-        {**_DELAYS, "upscale_delay_s": (0, 30)},
+        _DELAYS,
     ),
     "queue-depth": Grid(
         "target", (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0),
@@ -59,8 +67,10 @@ GRIDS = {
     ),
     "dynamo-load": Grid(
         "itl_s", (0.03, 0.035, 0.04, 0.045, 0.05, 0.055, 0.06, 0.07, 0.08, 0.09, 0.1),
-        {"upscale_delay_s": (0,), "downscale_delay_s": (0, 120), "sensitivity": (0.8, 0.9, 0.7),
-            "interval_s": (5, 30),},
+        {
+            "downscale_delay_s": (0, 120, 300), "sensitivity": (0.8, 0.9, 0.7, 0.75),
+            "interval_s": (5, 30), "ttft_s": (1.0, 2.0, 0.5), **_RAY,
+        },
     ),
 }  # fmt: skip
 
@@ -70,43 +80,78 @@ def tune(
 ) -> Result:
     """The cheapest setting that keeps the SLA for enough requests; else the one that keeps most.
 
-    First the tightest value that keeps it, by halving, as hours fall and attainment with them from
-    one value to the next; then each other setting in turn, with the values next to it.
+    Hours fall, and attainment with them, from one value of ``grid.key`` to the next. So first the
+    tightest value that keeps the SLA is found by halving; then each other setting is changed in
+    turn, with the values next to it, until a round brings nothing; then values between two of the
+    grid's are tried.
 
     Args:
+        run: what a policy makes of the day; asked again it has to know the answer.
         most_hours: where the first takes more it is the answer.
     """
-    settings = {key: options[0] for key, options in grid.sides.items()}
-    tried: list[Result] = []
+    climb = _Climb(name, grid, run)
+    settings: dict[str, Any] = {key: options[0] for key, options in grid.sides.items()}
+    at = climb.tightest(settings)
+    if climb.best.keeps and climb.best.replica_hours > most_hours:
+        return climb.best
+    for _ in range(ROUNDS):
+        before = climb.best
+        for key, options in grid.sides.items():
+            for option in options:
+                known, other = climb.best, {**settings, key: option}
+                beside = at if option == settings[key] else climb.near(max(at, 0), other)
+                if climb.best != known:
+                    settings, at = other, beside
+        if climb.best == before:
+            break
+    if 0 <= at < len(grid.values) - 1:
+        climb.between(at, settings)
+    return climb.best
 
-    def keeps(index: int, settings: Mapping[str, Any]) -> bool:
-        tried.append(run(spec_of(name, {grid.key: grid.values[index], **settings})))
-        return tried[-1].keeps
 
-    low, high = -1, len(grid.values)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if keeps(middle, settings) else (low, middle)
-    if best(tried).keeps and best(tried).replica_hours > most_hours:
-        return best(tried)
-    for key, options in grid.sides.items():
-        for option in options[1:]:
-            before, other = best(tried), {**settings, key: option}
-            at = max(low, 0)
-            if keeps(at, other):
-                while at + 1 < len(grid.values) and keeps(at + 1, other):
-                    at += 1
-            else:
-                for _ in range(min(at, MOST_BACK)):
-                    # More generous values take more hours still.
-                    if before.keeps and tried[-1].replica_hours >= before.replica_hours:
-                        break
-                    at -= 1
-                    if keeps(at, other):
-                        break
-            if best(tried) != before:
-                settings, low = other, at
-    return best(tried)
+class _Climb:
+    """Attributes: best: of all that was tried (``best``)."""
+
+    best: Result
+
+    def __init__(self, name: str, grid: Grid, run: Callable[[str], Result]) -> None:
+        self._name, self._grid, self._run = name, grid, run
+        self._tried: list[Result] = []
+
+    def tightest(self, settings: Mapping[str, Any]) -> int:
+        """Where the tightest value stands that keeps the SLA, by halving; -1: none does."""
+        low, high = -1, len(self._grid.values)
+        while high - low > 1:
+            middle = (low + high) // 2
+            keeps = self._try(self._grid.values[middle], settings).keeps
+            low, high = (middle, high) if keeps else (low, middle)
+        return low
+
+    def near(self, at: int, settings: Mapping[str, Any]) -> int:
+        """The same from a value on, as far as what is more generous is not dearer than the best."""
+        values, last = self._grid.values, self.best
+        if self._try(values[at], settings).keeps:
+            while at + 1 < len(values) and self._try(values[at + 1], settings).keeps:
+                at += 1
+            return at
+        while at > 0 and not (last.keeps and self._tried[-1].replica_hours >= last.replica_hours):
+            at -= 1
+            if self._try(values[at], settings).keeps:
+                return at
+        return -1
+
+    def between(self, at: int, settings: Mapping[str, Any]) -> None:
+        """Values between one that keeps the SLA and the next, which does not."""
+        low, high = self._grid.values[at], self._grid.values[at + 1]
+        for _ in range(HALVINGS):
+            middle = float(f"{math.sqrt(low * high):.4g}")
+            keeps = self._try(middle, settings).keeps
+            low, high = (middle, high) if keeps else (low, middle)
+
+    def _try(self, value: float, settings: Mapping[str, Any]) -> Result:
+        self._tried.append(self._run(spec_of(self._name, {self._grid.key: value, **settings})))
+        self.best = best(self._tried)
+        return self._tried[-1]
 
 
 def best(tried: Sequence[Result]) -> Result:

@@ -1,14 +1,16 @@
 """A rival with one setting for many days, as an operator has to choose it: before they come."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from benchmarks.fleet.contest import GRIDS, Found, Grid, best_rival, spec_of
+from benchmarks.fleet.contest import GRIDS, HALVINGS, Found, Grid, best_rival, spec_of
 from benchmarks.fleet.course import Result
 from benchmarks.fleet.policies import OURS, RIVALS
 
 REAL_DAY = "day-"  # their names begin with it
+Sides = tuple[tuple[str, str], ...]  # settings beside the key of the grid
 Runs = Mapping[str, Callable[[str], Result]]  # by day: what makes or finds a run of a policy
 
 
@@ -45,69 +47,105 @@ def groups(by_day: Mapping[str, Found]) -> dict[str, list[str]]:
 def best_for_all(by_day: Mapping[str, Found], days: Sequence[str], runs: Runs) -> OneForAll | None:
     """The best rival with one setting for these days; None where none keeps the SLA on all.
 
-    A rival that does not keep it on one of them even tuned for that day is left out.
+    A rival that does not keep it on one of them even tuned for that day is left out. One that is
+    dear tuned for each day may still be the best with one setting, so all others are looked at.
 
     Args:
         by_day: what each policy made of each day, as ``Bench.all`` has it.
     """
-    found: list[OneForAll] = []
+    found: OneForAll | None = None
     for name in RIVALS:
         tuned = {day: by_day[day].get(f"{name} tuned") for day in days}
         kept = {day: one for day, one in tuned.items() if one is not None and one.keeps}
         if len(kept) == len(days):
-            setting = one_for_all(name, GRIDS[name], {day: runs[day] for day in days}, kept)
-            found += [setting] if setting else []
-    return min(found, key=lambda one: one.mean_hours, default=None)
+            wanted = {day: runs[day] for day in days}
+            found = one_for_all(name, GRIDS[name], wanted, kept, found) or found
+    return found
 
 
-def one_for_all(name: str, grid: Grid, runs: Runs, tuned: Mapping[str, Result]) -> OneForAll | None:
+def one_for_all(
+    name: str, grid: Grid, runs: Runs, tuned: Mapping[str, Result], limit: OneForAll | None = None
+) -> OneForAll | None:
     """The setting that keeps the SLA on each day for the fewest hours; None where none does.
 
-    Tried are the side settings that were best on some day, each with the most generous value of
-    ``grid.key`` that was best on a day with them (a tighter one was seen to fail there), and with
-    more generous ones until the SLA is kept everywhere.
+    First with the side settings that were best on some day, then with the best of these, one
+    changed at a time; with each the tightest value of ``grid.key`` is found by halving, as hours
+    and attainment fall from one value to the next; then values between two of the grid's are tried.
 
     Args:
         runs: by day; the days that count.
         tuned: the policy's best of each of these days, which keeps the SLA.
+        limit: another policy's; what takes no fewer hours is None.
     """
-    begins: dict[tuple[tuple[str, str], ...], int] = {}
-    texts = [str(value) for value in grid.values]
-    for one in tuned.values():
-        settings = dict(pair.split("=") for pair in one.spec.partition(":")[2].split(","))
-        at = texts.index(settings.pop(grid.key))
-        sides = tuple(settings.items())
-        begins[sides] = min(at, begins.get(sides, at))
-    search = _Search(runs, {day: tuned[day].replica_hours for day in runs})
-    for sides, begin in begins.items():
-        for at in range(begin, -1, -1):
-            if search.ends(spec_of(name, {grid.key: grid.values[at], **dict(sides)})):
-                break
+    search = _Search(name, grid.key, runs, tuned, limit)
+    settings = [_settings(one.spec) for one in tuned.values()]
+    own = [{key: of[key] for key in of if key != grid.key} for of in settings]
+    for sides in dict.fromkeys(tuple(one.items()) for one in own):
+        _tightest(search, grid, sides)
+    if search.best is limit or search.best is None:
+        return None
+    for key, options in grid.sides.items():
+        for option in options:
+            sides = tuple({**dict(search.sides), key: str(option)}.items())
+            if sides != search.sides:
+                _tightest(search, grid, sides)
+    _between(search, grid)
     return search.best
 
 
+def _tightest(search: "_Search", grid: Grid, sides: Sides) -> None:
+    low, high = -1, len(grid.values)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if search.fails(grid.values[middle], sides) else (middle, high)
+
+
+def _between(search: "_Search", grid: Grid) -> None:
+    low = search.value
+    high = next((value for value in grid.values if value > low), low)
+    for _ in range(HALVINGS if high > low else 0):
+        middle = float(f"{math.sqrt(low * high):.4g}")
+        low, high = (low, middle) if search.fails(middle, search.sides) else (middle, high)
+
+
+def _settings(spec: str) -> dict[str, str]:
+    return dict(pair.split("=") for pair in spec.partition(":")[2].split(","))
+
+
 class _Search:
-    """Args: least_hours: by day, which no setting is taken to stay below."""
+    """Attributes: best, with ``value`` of the grid's key and its ``sides``: so far, if any."""
 
-    def __init__(self, runs: Runs, least_hours: Mapping[str, float]) -> None:
-        self.best: OneForAll | None = None
-        self._runs, self._least_hours, self._days = runs, least_hours, list(runs)
+    def __init__(
+        self,
+        name: str,
+        key: str,
+        runs: Runs,
+        tuned: Mapping[str, Result],
+        limit: OneForAll | None,
+    ) -> None:
+        self.best, self.value = limit, 0.0
+        self.sides: Sides = ()
+        self._name, self._key, self._runs, self._days = name, key, runs, list(runs)
+        # On no day any setting is taken to stay below the one that was tuned for it.
+        self._least_hours = {day: tuned[day].replica_hours for day in runs}
 
-    def ends(self, spec: str) -> bool:
-        """Whether nothing is to be had from more generous values than this one's.
+    def fails(self, value: float, sides: Sides) -> bool:
+        """Whether it does not keep the SLA on some day, so that only more generous values may.
 
-        It keeps the SLA on each day, and is the best so far, or it takes more hours than that.
+        Else it is the best so far, or takes more hours than that, and only tighter ones are worth
+        a look.
         """
+        spec = spec_of(self._name, {self._key: value, **dict(sides)})
         made: dict[str, Result] = {}
         hours = dict(self._least_hours)
         for day in self._days:
             one = made[day] = self._runs[day](spec)
             hours[day] = one.replica_hours
             if self.best and geometric_mean(hours.values()) >= self.best.mean_hours:
-                return True
+                return False
             if not one.keeps:
                 # Where one setting fails the next one may: it is looked at first.
                 self._days = [day, *(other for other in self._days if other != day)]
-                return False
-        self.best = OneForAll(spec, made)
-        return True
+                return True
+        self.best, self.value, self.sides = OneForAll(spec, made), value, sides
+        return False

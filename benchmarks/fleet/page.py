@@ -29,14 +29,15 @@ def elastic_page(
     ground: Ground,
     fidelity: str = "",
     cut: Mapping[str, Mapping[str, int]] | None = None,
-    shared: Mapping[str, OneForAll] | None = None,
+    shared: Mapping[str, OneForAll | None] | None = None,
 ) -> Section:
     """The figures with their targets, and the tables they were made from.
 
     Args:
         fidelity: the fluid beside the real scheduler (``benchmarks.fleet.against``); Markdown.
         cut: by day the policies whose search was cut short, with the settings that were tried.
-        shared: by a group of days the best rival with one setting for all of them.
+        shared: by a group of days the best rival with one setting for all of them; None where
+            that is not known.
     """
     if fidelity:
         fidelity = f"{FIDELITY}\n\n{fidelity}"
@@ -47,7 +48,7 @@ def elastic_page(
         for row in _rows(day, found, searched(cut.get(day, {})))
     ]
     ours = {day: found[OURS] for day, found in by_day.items()}
-    rows += [_shared_row(group, one, ours) for group, one in (shared or {}).items()]
+    rows += [_shared_row(group, one, ours) for group, one in (shared or {}).items() if one]
     text = (
         f"A fleet in virtual time (`brimful fleet`, decision 23): fluid replicas with the steps of"
         f" `{ground.profile.name}`, SLA {ground.sla.itl_ms:g} ms between tokens on average and"
@@ -56,7 +57,8 @@ def elastic_page(
         " are scaled so that their highest step asks for the capacity of 20 replicas. Replica-hours"
         " count from the decision to start until the replica is empty, and only where"
         f" {SHARE:.0%} of all requests were inside the SLA. Each rival's constants and delays were"
-        " searched for each day with the day known, and no further where with its usual delays"
+        " searched for each day with the day known, Ray Serve's delays, factors and look-back"
+        " around it as well, and no further where with the usual ones of these"
         f" a rival took {WORTH:g} times the hours of the best; `brimful` is as shipped on all days,"
         " and is shown tuned for the day as well where that was searched. The oracle knows the"
         " future; its plan was found by search, so it is a mark and no bound. One draw of each day"
@@ -123,8 +125,10 @@ def _shared_row(group: str, one: OneForAll, ours: Mapping[str, Result]) -> Row:
     return Row(f"elastic_{group.replace(' ', '_')}_over_one_setting", what, "", over)
 
 
-def _shared_table(group: str, one: OneForAll, by_day: Mapping[str, Found]) -> str:
+def _shared_table(group: str, one: OneForAll | None, by_day: Mapping[str, Found]) -> str:
     """The rival with one setting, beside itself tuned for each day, and ours."""
+    if one is None:
+        return f"A rival with one setting for {group}: none is known; not all was searched."
     name = one.spec.partition(":")[0]
     lines = []
     for day, made in one.by_day.items():
@@ -161,9 +165,15 @@ def _table(day: str, found: Found, cut: Mapping[str, int]) -> str:
     if with_event:
         head.append("back inside, s")
     missed = [name for name, one in found.items() if not one.keeps]
-    note = ""
+    best = best_rival(found)
+    dear = [
+        one.policy
+        for name, one in found.items()
+        if name.endswith(" tuned") and best and one.replica_hours > WORTH * best.replica_hours
+    ]
+    note = f"\n\nSearched with usual delays only, as too dear: {', '.join(dear)}." if dear else ""
     if missed:
-        note = f"\n\nUnder {SHARE:.0%} at every setting that was tried: {', '.join(missed)}."
+        note += f"\n\nUnder {SHARE:.0%} at every setting that was tried: {', '.join(missed)}."
         note += " Their hours, in brackets, do not count."
     if cut:
         counts = ", ".join(f"{count} of {name}" for name, count in cut.items() if count)

@@ -41,11 +41,35 @@ def test_of_what_was_kept_the_best_is_shown_and_which_search_was_cut_short(tmp_p
 def test_a_search_that_has_all_it_asks_for_is_not_cut_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(GRIDS, "ray", Grid("target_ongoing_requests", (4, 9), {}))
-    kept = [made("brimful"), made("oracle")]
-    kept += [made("ray:target_ongoing_requests=9", 0.9), made("ray:target_ongoing_requests=4")]
+    monkeypatch.setitem(GRIDS, "ray", Grid("target_ongoing_requests", (4,), {}))
+    kept = [made("brimful"), made("oracle"), made("ray:target_ongoing_requests=4")]
     _, cut = benches(tmp_path, *kept).all(["ray"])
     assert "ray" not in cut and len(cut) == len(GRIDS) - 1
+
+
+@pytest.mark.parametrize(("hours", "searched"), [(77.0, False), (79.0, True)])
+def test_a_rival_far_dearer_than_the_best_rival_need_not_be_searched_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float, searched: bool
+) -> None:
+    """The best one takes 60 hours, 1.3 times that is 78; ours and the oracle take fewer."""
+    for name, key in (("dynamo-throughput", "engine"), ("ray", "target_ongoing_requests")):
+        sides = {"upscale_delay_s": (0, 30)} if name == "ray" else {}
+        monkeypatch.setitem(GRIDS, name, Grid(key, (1,), sides))
+    kept = [made("brimful", hours=40.0), made("oracle", hours=30.0)]
+    kept += [made("dynamo-throughput:engine=1", hours=60.0)]
+    kept += [made("ray:target_ongoing_requests=1,upscale_delay_s=0", hours=hours)]
+    found, cut = benches(tmp_path, *kept).all([])
+    # What 30 s of delay would give is not kept: a search that wants it is cut short.
+    assert ("ray" not in cut) is searched
+    assert found["ray tuned"].replica_hours == hours
+
+
+def test_a_run_made_later_that_is_better_than_a_search_found_is_taken(tmp_path: Path) -> None:
+    eight = made("ray:target_ongoing_requests=8", hours=90.0)
+    nine = made("ray:target_ongoing_requests=9", hours=80.0)
+    bench = benches(tmp_path, made("brimful"), made("oracle"), eight, nine)
+    found = {"brimful": made("brimful"), "ray tuned": eight}
+    assert bench.with_later_runs(found) == {**found, "ray tuned": nine}
 
 
 @pytest.mark.parametrize(

@@ -1,62 +1,131 @@
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from benchmarks.fleet.contest import GRIDS, Grid, best, spec_of, tune
 from benchmarks.fleet.course import Result
 from benchmarks.fleet.policies import parse_policy
 from tests.unit.benchmarks.fleet.fleets import GROUND
+
+VALUES = tuple(range(1, 11))
 
 
 def made(spec: str, attainment: float, hours: float) -> Result:
     return Result("d", spec.partition(":")[0], spec, attainment, hours, 0.0, None)
 
 
-def test_the_tightest_value_that_keeps_the_sla_is_found_then_each_other_setting() -> None:
-    asked: list[str] = []
+def settings_of(spec: str) -> dict[str, float]:
+    pairs = (pair.split("=") for pair in spec.partition(":")[2].split(","))
+    return {key: float(value) for key, value in pairs}
 
-    def run(spec: str) -> Result:
-        asked.append(spec)
-        value, delay = (float(part.partition("=")[2]) for part in spec.split(":")[1].split(","))
-        return made(spec, 1.0 if value <= (6 if delay else 4) else 0.5, 100 - 3 * value + delay)
 
-    grid = Grid("x", tuple(range(1, 11)), {"y": (0, 1)})
-    assert tune("p", grid, run).spec == "p:x=6,y=1"
-    assert len(asked) <= 8
-    assert tune("p", Grid("x", (7, 8), {"y": (0,)}), run).attainment == 0.5
+class Day:
+    """A day on which the SLA is kept up to a value of x, by the other settings.
+
+    Attributes:
+        asked: specs that were run, each once.
+    """
+
+    def __init__(self, most: Callable[..., float], hours: Callable[..., float]) -> None:
+        self._most, self._hours = most, hours
+        self.asked: list[str] = []
+
+    def __call__(self, spec: str) -> Result:
+        if spec not in self.asked:
+            self.asked.append(spec)
+        settings = settings_of(spec)
+        x = settings.pop("x")
+        inside = 1.0 if x <= self._most(**settings) else 0.5
+        return made(spec, inside, self._hours(x, **settings))
+
+
+def falls(x: float, **others: float) -> float:
+    return 100 - 3 * x + sum(others.values())
+
+
+def test_the_tightest_value_that_keeps_the_sla_is_found_with_the_best_of_each_setting() -> None:
+    day = Day(lambda y: 6 if y else 4, falls)
+    found = settings_of(tune("p", Grid("x", VALUES, {"y": (0, 1)}), day).spec)
+    assert found["y"] == 1 and 6 <= found["x"] < 6.2
+    assert len(day.asked) <= 14
+    assert tune("p", Grid("x", (7, 8), {"y": (0,)}), day).attainment == 0.5
+
+
+def test_between_two_values_of_the_grid_a_tighter_one_is_found() -> None:
+    found = tune("p", Grid("x", (1, 2, 4, 8), {"y": (0,)}), Day(lambda y: 7, falls))
+    assert 6.5 < settings_of(found.spec)["x"] <= 7
+    # The last value of the grid is the tightest there is.
+    assert tune("p", Grid("x", (1, 2, 4), {"y": (0,)}), Day(lambda y: 9, falls)).spec == "p:x=4,y=0"
+
+
+def test_settings_that_are_better_after_another_one_has_changed_are_tried_again() -> None:
+    """The second setting is worth it only with the third, which comes after it."""
+
+    def hours(x: float, y: float, z: float) -> float:
+        return 100 - 3 * x - 2 * z + (y if z == 0 else -10 * y)
+
+    grid = Grid("x", VALUES, {"y": (0, 1), "z": (0, 1)})
+    found = settings_of(tune("p", grid, Day(lambda y, z: 5, hours)).spec)
+    assert (found["y"], found["z"]) == (1, 1)
+
+
+def test_a_setting_may_need_a_far_more_generous_value_than_the_best_before() -> None:
+    """It keeps the SLA up to 2 only, where the other does up to 9, and is cheaper all the same."""
+    grid = Grid("x", VALUES, {"y": (0, 1)})
+    day = Day(lambda y: 2 if y else 9, lambda x, y: 100 - 3 * x - 50 * y)
+    assert settings_of(tune("p", grid, day).spec)["y"] == 1
 
 
 def test_values_that_are_dearer_than_the_best_are_not_tried_back() -> None:
-    asked: list[str] = []
+    day = Day(lambda y: 2 if y else 5, lambda x, y: 100 - 3 * x + 20 * y)
+    found = tune("p", Grid("x", VALUES, {"y": (0, 1)}), day)
+    assert settings_of(found.spec)["y"] == 0
+    assert [spec for spec in day.asked if spec.endswith("y=1")] == ["p:x=5,y=1"]
 
-    def run(spec: str) -> Result:
-        asked.append(spec)
-        value, delay = (float(part.partition("=")[2]) for part in spec.split(":")[1].split(","))
-        return made(
-            spec, 1.0 if value <= (2 if delay else 5) else 0.5, 100 - 3 * value + 20 * delay
-        )
 
-    assert tune("p", Grid("x", tuple(range(1, 11)), {"y": (0, 1)}), run).spec == "p:x=5,y=0"
-    assert [spec for spec in asked if spec.endswith("y=1")] == ["p:x=5,y=1"]
+def test_where_nothing_keeps_the_sla_all_more_generous_values_are_tried() -> None:
+    day = Day(lambda y: 2 if y else 0, falls)
+    assert settings_of(tune("p", Grid("x", VALUES, {"y": (0, 1)}), day).spec)["y"] == 1
 
 
 def test_who_is_too_dear_with_its_usual_settings_is_not_searched_further() -> None:
-    asked: list[str] = []
-
-    def run(spec: str) -> Result:
-        asked.append(spec)
-        value = float(spec.split("x=")[1].split(",")[0])
-        return made(spec, 1.0 if value <= 5 else 0.5, 100 - 3 * value)
-
-    grid = Grid("x", tuple(range(1, 11)), {"y": (0, 1)})
-    assert tune("p", grid, run, most_hours=84.0).replica_hours == 85.0
-    assert all(spec.endswith("y=0") for spec in asked)
-    tune("p", grid, run, most_hours=85.0)
-    assert asked[-1].endswith("y=1")
+    day = Day(lambda y: 5, falls)
+    grid = Grid("x", VALUES, {"y": (0, 1)})
+    assert tune("p", grid, day, most_hours=84.0).replica_hours == 85.0
+    assert all(spec.endswith("y=0") for spec in day.asked)
+    tune("p", grid, day, most_hours=85.0)
+    assert any(spec.endswith("y=1") for spec in day.asked)
 
 
 def test_who_keeps_the_sla_nowhere_with_its_usual_settings_is_searched_further() -> None:
-    def run(spec: str) -> Result:
-        return made(spec, 1.0 if spec.endswith("y=1") else 0.5, 50.0)
-
-    found = tune("p", Grid("x", (1, 2), {"y": (0, 1)}), run, most_hours=10.0)
+    day = Day(lambda y: 9 if y else 0, falls)
+    found = tune("p", Grid("x", (1, 2), {"y": (0, 1)}), day, most_hours=10.0)
     assert found.spec.endswith("y=1")
+
+
+@given(
+    st.lists(st.integers(1, 10), min_size=6, max_size=6),
+    st.lists(st.integers(0, 40), min_size=6, max_size=6),
+)
+def test_no_single_change_of_what_was_found_is_better(most: list[int], extra: list[int]) -> None:
+    def place(y: float, z: float) -> int:
+        return int(3 * y + z)
+
+    def hours(x: float, y: float, z: float) -> float:
+        return 100 - 3 * x + extra[place(y, z)]
+
+    day = Day(lambda y, z: most[place(y, z)], hours)
+    grid = Grid("x", VALUES, {"y": (0, 1), "z": (0, 1, 2)})
+    found = tune("p", grid, day)
+    at = settings_of(found.spec)
+    for key, options in grid.sides.items():
+        for option in options:
+            other = {**at, key: option}
+            x = most[place(other["y"], other["z"])]
+            cheapest = hours(x, other["y"], other["z"])
+            assert found.replica_hours <= cheapest + 1e-9
 
 
 def test_the_cheapest_of_those_that_keep_it_is_best() -> None:
@@ -65,7 +134,9 @@ def test_the_cheapest_of_those_that_keep_it_is_best() -> None:
     assert best(tried[2:]).policy == "c"
 
 
-def test_every_grid_is_of_settings_that_are_allowed() -> None:
-    for name, grid in GRIDS.items():
-        settings = {grid.key: grid.values[0], **{k: v[-1] for k, v in grid.sides.items()}}
-        parse_policy(spec_of(name, settings), GROUND, {"min_replicas": 1, "max_replicas": 9})
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_grid_is_of_settings_that_are_allowed(name: str) -> None:
+    grid = GRIDS[name]
+    assert list(grid.values) == sorted(grid.values)
+    settings = {grid.key: grid.values[0], **{k: v[-1] for k, v in grid.sides.items()}}
+    parse_policy(spec_of(name, settings), GROUND, {"min_replicas": 1, "max_replicas": 9})

@@ -8,60 +8,111 @@ from benchmarks.fleet.contest import Grid, tune
 from benchmarks.fleet.course import Result
 from benchmarks.fleet.one_for_all import OneForAll, best_for_all, groups, one_for_all
 
-GRID = Grid("x", tuple(range(1, 11)), {"y": (0, 1)})
+VALUES = tuple(range(1, 11))
+GRID = Grid("x", VALUES, {"y": (0, 1)})
 
 
 def made(day: str, spec: str, attainment: float, hours: float) -> Result:
     return Result(day, spec.partition(":")[0], spec, attainment, hours, 0.0, None)
 
 
-def a_day(
-    day: str, most: Mapping[int, int], asked: list[tuple[str, str]]
-) -> Callable[[str], Result]:
-    """The SLA is kept up to ``most`` of x, by y; hours fall with x."""
-
-    def run(spec: str) -> Result:
-        asked.append((day, spec))
-        x, y = (int(part.partition("=")[2]) for part in spec.split(":")[1].split(","))
-        return made(day, spec, 1.0 if x <= most[y] else 0.5, 100.0 - 5 * x - y)
-
-    return run
+def dearer(x: float, y: float) -> float:
+    """Of y=1."""
+    return 100.0 - 5 * x + y
 
 
-def found_by(*days: Mapping[int, int]) -> tuple[OneForAll | None, list[tuple[str, str]]]:
-    asked: list[tuple[str, str]] = []
-    runs = {f"d{k}": a_day(f"d{k}", most, asked) for k, most in enumerate(days)}
-    tuned = {day: tune("p", GRID, run) for day, run in runs.items()}
-    asked.clear()
-    return one_for_all("p", GRID, runs, tuned), asked
+class Days:
+    """Days on each of which the SLA is kept up to a value of x, by y; hours fall with x.
+
+    Attributes:
+        asked: day and spec of each run since ``tuned`` was made.
+    """
+
+    def __init__(
+        self, *most: Mapping[int, float], hours: Callable[[float, float], float] = dearer
+    ) -> None:
+        self._hours = hours
+        self.asked: list[tuple[str, str]] = []
+        self.runs = {f"d{k}": self._run(f"d{k}", one) for k, one in enumerate(most)}
+        self.tuned = {day: tune("p", GRID, run) for day, run in self.runs.items()}
+        self.asked.clear()
+
+    def _run(self, day: str, most: Mapping[int, float]) -> Callable[[str], Result]:
+        def run(spec: str) -> Result:
+            self.asked.append((day, spec))
+            x, y = (float(part.partition("=")[2]) for part in spec.split(":")[1].split(","))
+            return made(day, spec, 1.0 if x <= most[int(y)] else 0.5, self._hours(x, y))
+
+        return run
+
+    def found(self, limit: OneForAll | None = None) -> OneForAll | None:
+        return one_for_all("p", GRID, self.runs, self.tuned, limit)
+
+
+def value(found: OneForAll | None) -> tuple[float, str]:
+    """x to half of one, and y."""
+    assert found is not None
+    x, y = (part.partition("=")[2] for part in found.spec.split(":")[1].split(","))
+    return round(2 * float(x)) / 2, y
 
 
 def test_the_tightest_setting_that_no_day_fails_is_taken() -> None:
-    found, _ = found_by({0: 8, 1: 3}, {0: 5, 1: 2}, {0: 9, 1: 4})
-    assert found is not None and found.spec == "p:x=5,y=0"
-    assert set(found.by_day) == {"d0", "d1", "d2"}
+    found = Days({0: 8, 1: 3}, {0: 5, 1: 2}, {0: 9, 1: 4}).found()
+    assert value(found) == (5.0, "0")
+    assert found is not None and set(found.by_day) == {"d0", "d1", "d2"}
     assert all(one.keeps for one in found.by_day.values())
 
 
 def test_a_more_generous_value_than_any_days_best_where_two_days_want_other_settings() -> None:
     """With y=0 the second day keeps the SLA up to 2 only, which was not its best."""
-    found, _ = found_by({0: 8, 1: 1}, {0: 2, 1: 6})
-    assert found is not None and found.spec == "p:x=2,y=0"
+    assert value(Days({0: 8, 1: 1}, {0: 2, 1: 6}).found()) == (2.0, "0")
+
+
+def test_a_value_between_two_of_the_grid() -> None:
+    found = Days({0: 8, 1: 1}, {0: 2.95, 1: 6}).found()
+    assert found is not None and 2.7 < float(found.spec.split("=")[1].split(",")[0]) <= 2.95
+
+
+def test_a_setting_that_was_best_on_no_day_is_tried_as_well() -> None:
+    """y=1 is second on both days, and the only one that is not bad on either."""
+    grid = Grid("x", VALUES, {"y": (0, 1, 2)})
+    most = ({0: 9, 1: 7, 2: 1}, {0: 1, 1: 7, 2: 9})
+
+    def run_on(day: int) -> Callable[[str], Result]:
+        def run(spec: str) -> Result:
+            x, y = (float(part.partition("=")[2]) for part in spec.split(":")[1].split(","))
+            return made(f"d{day}", spec, 1.0 if x <= most[day][int(y)] else 0.5, 100 - 5 * x)
+
+        return run
+
+    runs = {f"d{day}": run_on(day) for day in (0, 1)}
+    tuned = {day: tune("p", grid, run) for day, run in runs.items()}
+    assert {one.spec[-1] for one in tuned.values()} == {"0", "2"}
+    assert value(one_for_all("p", grid, runs, tuned)) == (7.0, "1")
 
 
 def test_nothing_where_no_setting_is_right_for_both() -> None:
-    assert found_by({0: 8, 1: 0}, {0: 0, 1: 8})[0] is None
+    assert Days({0: 8, 1: 0}, {0: 0, 1: 8}).found() is None
 
 
 def test_what_cannot_be_cheaper_is_not_tried_further() -> None:
-    """x=5, y=0 takes 75 hours; with y=1 the first day keeps the SLA from 2 on, the second needs 6.
+    """x=5, y=0 takes 75 hours. With y=1 the second day needs 6 at most, the first 2.
 
-    At 3 the first day takes 84, the second at least 69: more than 75 on average already.
+    Hours are 40 more with y=1, so a day alone says that it is dearer.
     """
-    found, asked = found_by({0: 8, 1: 2}, {0: 5, 1: 6})
-    assert found is not None and found.spec == "p:x=5,y=0"
-    with_one = [(day, spec) for day, spec in asked if spec.endswith("y=1")]
-    assert with_one == [("d1", "p:x=6,y=1"), *(("d0", f"p:x={x},y=1") for x in (6, 5, 4, 3))]
+    days = Days({0: 8, 1: 9}, {0: 5, 1: 9}, hours=lambda x, y: 100 - 5 * x + 40 * y)
+    assert value(days.found()) == (5.0, "0")
+    with_one = [(day, spec) for day, spec in days.asked if spec.endswith("y=1")]
+    assert len(with_one) <= 5  # each value on one day or two
+
+
+def test_another_policys_setting_is_a_limit() -> None:
+    days = Days({0: 8, 1: 3}, {0: 5, 1: 2})
+    found = days.found()
+    assert found is not None
+    assert days.found(limit=found) is None
+    dear = OneForAll("q:x=1", {day: made(day, "q:x=1", 1.0, 500.0) for day in days.runs})
+    assert days.found(limit=dear) == found
 
 
 @given(
@@ -71,15 +122,13 @@ def test_what_cannot_be_cheaper_is_not_tried_further() -> None:
         max_size=4,
     )
 )
-def test_it_keeps_the_sla_everywhere_and_no_tried_side_setting_is_cheaper(
-    days: list[dict[int, int]],
+def test_it_keeps_the_sla_everywhere_and_no_other_setting_of_the_grid_is_cheaper(
+    most: list[Mapping[int, float]],
 ) -> None:
-    found, asked = found_by(*days)
-    sides = {spec[-1] for _, spec in asked}
-    least = {y: min(most[y] for most in days) for y in (0, 1)}
-    cheapest = min(100.0 - 5 * least[int(y)] - int(y) for y in sides)
-    assert found is not None
-    assert found.mean_hours == pytest.approx(cheapest)
+    found = Days(*most).found()
+    cheapest = min(dearer(min(one[y] for one in most), y) for y in (0, 1))
+    assert found is not None and all(one.keeps for one in found.by_day.values())
+    assert cheapest - 1e-6 <= found.mean_hours <= cheapest + 1e-6
 
 
 def test_another_policys_hours_over_those_of_the_setting_day_by_day() -> None:

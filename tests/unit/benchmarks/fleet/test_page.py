@@ -74,3 +74,24 @@ def test_a_rival_with_one_setting_is_shown_beside_itself_tuned_for_each_day() ->
     assert row.estimate.value == 108 / 160 and row.met is None
     text = page.markdown("make bench-elastic")
     assert "`ray:x=2`" in text and "| step | 108.0 | 160.0 | 150.0 | 99.10% |" in text
+
+
+def test_hours_and_turns_of_ours_and_of_the_one_setting_are_not_mixed_up() -> None:
+    one = Result("step", "ray", "ray:x=2", 0.991, 160.0, 7.0, None)
+    found = {**FOUND, "brimful": Result("step", "brimful", "brimful", 0.992, 108.0, 3.0, 140.0)}
+    page = elastic_page(
+        {"step": found}, GROUND, shared={"all days": OneForAll("ray:x=2", {"step": one})}
+    )
+    assert "| step | 108.0 | 160.0 | 150.0 | 99.10% | 3 | 7 |" in page.markdown("x")
+
+
+def test_where_no_one_setting_is_known_the_page_says_so() -> None:
+    page = elastic_page({"step": FOUND}, GROUND, shared={"real days": None})
+    assert "A rival with one setting for real days: none is known" in page.markdown("x")
+    assert all("one_setting" not in row.id for row in page.rows)
+
+
+def test_a_rival_that_was_not_searched_whole_as_it_is_dear_is_named() -> None:
+    dear = {**FOUND, "queue-depth tuned": result("queue-depth", 0.99, 196.0)}
+    assert "as too dear: queue-depth." in elastic_page({"step": dear}, GROUND).markdown("x")
+    assert "too dear" not in elastic_page({"step": FOUND}, GROUND).markdown("x")
