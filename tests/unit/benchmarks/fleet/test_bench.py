@@ -1,6 +1,8 @@
 """What `make bench-elastic` shows of what it kept."""
 
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,3 +93,24 @@ def test_the_bench_ends_with_that_line(
         command.main()
     assert str(ended.value.code).startswith("error: step: no run of oracle is kept")
     assert capsys.readouterr().out == ""
+
+
+def test_the_bench_shows_the_rival_with_one_setting_for_its_days(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rival = "dynamo-throughput:engine=1"
+    for name in GRIDS:
+        monkeypatch.setitem(GRIDS, name, Grid("engine", (1,), {}))
+    monkeypatch.setattr(command, "CACHE", tmp_path)
+    monkeypatch.setattr(command, "_fidelity", lambda ground: "")
+    kept = Kept(tmp_path / "elastic.json")
+    for day, hours in (("step", 60.0), ("bursts", 80.0)):
+        for spec in ("brimful", "oracle", rival):
+            kept.add(f"{day} 101 100", spec, replace(made(spec, hours=hours), day=day))
+    argv = ["bench", "--day", "step", "bursts", "--kept", "--policy", "dynamo-throughput"]
+    monkeypatch.setattr(sys, "argv", argv)
+    command.main()
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    values = {row["id"]: row["value"] for row in last["rows"]}
+    assert values["elastic_all_days_over_one_setting"] == 1.0
+    assert values["elastic_step_over_rival"] == 1.0
