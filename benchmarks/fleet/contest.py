@@ -13,7 +13,7 @@ Found = Mapping[str, Result]  # by policy: `oracle`, `brimful`, `NAME tuned`
 # A rival that takes so many times the hours of the best one with its usual settings is not searched
 # further: others bring less than that.
 WORTH = 1.3
-ROUNDS = 3  # through all other settings, as long as one of them is better than before
+ROUNDS = 2  # through all other settings, as long as one of them is better than before
 HALVINGS = 3  # between the tightest value of the grid that keeps the SLA and the next one
 
 
