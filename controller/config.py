@@ -117,7 +117,8 @@ class BatchingConfig(Block):
         lt=0.5,
         description="epsilon_M: chance that KV memory overflows, 0.02 where none is set; under"
         " `adaptive` the share of requests that may be preempted, at most: where none is set, as"
-        " many as pay, and under sla.itl_ms no larger a share than its percentile lets be late",
+        " many as pay, and under sla.itl_ms so many that they make at most a tenth of the gaps late"
+        " that its percentile lets be, or that share of short answers",
     )
     prefill_floor: float = Field(
         0.01,
@@ -165,7 +166,8 @@ class BatchingConfig(Block):
     def preempted_at_most(self) -> float | None:
         """The share of requests that ``adaptive`` may let be preempted; None: as many as pay.
 
-        A preempted request waits longer for a token than any SLA allows.
+        A preempted request waits longer for a token than any SLA allows. Where it comes from the
+        SLA's percentile a long answer counts as several (``preempted_share.worth_of``).
         """
         if self.overflow_probability is not None or self.sla.itl_ms is None:
             return self.overflow_probability

@@ -8,7 +8,7 @@ from controller.models.batch_memory import KvMemory
 from controller.models.lookahead import Forecast, Outlook, leading
 from controller.models.output_lengths import REFRESH_STEPS, OutputLengths
 from controller.models.pace import Remaining
-from controller.models.preempted_share import Theta
+from controller.models.preempted_share import Theta, worth_of
 from controller.models.price import paying
 from controller.models.requests import Ints, Requests
 from controller.models.step_time import StepModel
@@ -22,12 +22,21 @@ class MemoryAdmission:
         kv_tokens, block_tokens: KV memory and its unit, tokens.
         epsilon: the share of requests that may be preempted, at most (epsilon_M of the paper);
             None: as many as pay.
+        of_gaps: epsilon is a share of gaps between tokens, of which a long answer has more.
 
     Attributes:
         theta: None where the share has no bound.
     """
 
-    def __init__(self, kv_tokens: int, block_tokens: int, epsilon: float | None) -> None:
+    def __init__(
+        self,
+        kv_tokens: int,
+        block_tokens: int,
+        epsilon: float | None,
+        *,
+        of_gaps: bool = False,
+    ) -> None:
+        self._of_gaps = of_gaps
         self.theta = None if epsilon is None else Theta(epsilon)
         self._memory = KvMemory(kv_tokens, block_tokens)
         self._lengths = OutputLengths()
@@ -64,7 +73,7 @@ class MemoryAdmission:
         """
         self._lengths.finished(output_tokens)
         if applied and self.theta:
-            self.theta.finished()
+            self.theta.finished(worth_of(output_tokens) if self._of_gaps else 1.0)
 
     def aborted(self, output_tokens: int) -> None:
         """A request was aborted after so many tokens."""

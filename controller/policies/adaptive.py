@@ -4,7 +4,7 @@ The step half decides in the engine, before every step, from the batch:
 
 - *Memory* (``controller.models.admission``). Waiting requests start in queue order as long as the
   steps that each runs before KV memory overflows are worth more than computing it again; under an
-  SLA, for which a preempted request is late, no more of them than its percentile allows.
+  SLA no more are preempted than may be late (``models.preempted_share``).
 - *Latency* (``policies.chunk``). The chunk of prompt tokens is what the SLA leaves beside
   the decodes, by an online step-time model less a margin corrected by the violations that happen.
   As the batch grows the room for prompts shrinks, so admission ends by itself. A request that
@@ -74,8 +74,9 @@ class AdaptiveStep:
         self._applied = config.enforce  # what limits that are not applied cause teaches nothing
         self._prefilling = False  # whether a prompt may have to be computed that does not wait
         self._b_min = config.max_running.min
+        share, of_gaps = config.preempted_at_most, config.overflow_probability is None
         self._admission = MemoryAdmission(
-            engine.kv_tokens, engine.block_tokens, config.preempted_at_most
+            engine.kv_tokens, engine.block_tokens, share, of_gaps=of_gaps
         )
         self._time = OnlineStepModel(guess(UNKNOWN_STEP_S))  # where no SLA asks for one
         limit_s = config.sla.itl_s
