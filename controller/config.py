@@ -118,7 +118,7 @@ class BatchingConfig(Block):
         description="epsilon_M: chance that KV memory overflows, 0.02 where none is set; under"
         " `adaptive` the share of requests that may be preempted, at most: where none is set, as"
         " many as pay, and under sla.itl_ms so many that they make at most a tenth of the gaps late"
-        " that its percentile lets be, or that share of short answers",
+        " that its percentile lets be; of short answers, and under paced delivery, that share",
     )
     prefill_floor: float = Field(
         0.01,
@@ -172,6 +172,14 @@ class BatchingConfig(Block):
         if self.overflow_probability is not None or self.sla.itl_ms is None:
             return self.overflow_probability
         return 1 - self.sla.percentile / 100
+
+    @property
+    def preempted_of_gaps(self) -> bool:
+        """Whether that share is of gaps between tokens, of which a preemption makes one late.
+
+        Under paced delivery every token after it is late until the request has caught up.
+        """
+        return self.overflow_probability is None and self.sla.delivery == "gaps"
 
     @property
     def period_s(self) -> float:

@@ -169,7 +169,10 @@ def _table(day: str, found: Found, cut: Mapping[str, int]) -> str:
     dear = [
         one.policy
         for name, one in found.items()
-        if name.endswith(" tuned") and best and one.replica_hours > WORTH * best.replica_hours
+        if name.endswith(" tuned")
+        and one.keeps
+        and best
+        and one.replica_hours > WORTH * best.replica_hours
     ]
     note = f"\n\nSearched with usual delays only, as too dear: {', '.join(dear)}." if dear else ""
     if missed:

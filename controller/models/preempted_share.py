@@ -45,7 +45,7 @@ class Theta:
 def worth_of(output_tokens: int) -> float:
     """As how many requests an answer counts where the bound is a share of gaps.
 
-    With epsilon = 1 - p, preemptions make at most epsilon / ``TOKENS_EACH`` of all gaps late, or
-    one in epsilon short answers has one.
+    With epsilon = 1 - p, preemptions make at most epsilon / ``TOKENS_EACH`` of all gaps late. Of
+    answers shorter than ``TOKENS_EACH`` a share of epsilon has one.
     """
     return max(1.0, output_tokens / TOKENS_EACH)

@@ -74,7 +74,7 @@ class AdaptiveStep:
         self._applied = config.enforce  # what limits that are not applied cause teaches nothing
         self._prefilling = False  # whether a prompt may have to be computed that does not wait
         self._b_min = config.max_running.min
-        share, of_gaps = config.preempted_at_most, config.overflow_probability is None
+        share, of_gaps = config.preempted_at_most, config.preempted_of_gaps
         self._admission = MemoryAdmission(
             engine.kv_tokens, engine.block_tokens, share, of_gaps=of_gaps
         )

@@ -76,11 +76,18 @@ def test_a_long_answer_counts_as_several_where_the_bound_is_of_gaps() -> None:
         assert one.theta.value == pytest.approx(1 - 0.2 * 0.01 * requests_worth)
 
 
-@pytest.mark.parametrize(("share", "of_gaps"), [(None, True), (0.01, False)])
+@pytest.mark.parametrize(
+    ("share", "sla", "of_gaps"),
+    [
+        (None, {"itl_ms": 50}, True),
+        (0.01, {"itl_ms": 50}, False),
+        (None, {"itl_ms": 50, "ttft_ms": 2000, "delivery": "paced"}, False),
+    ],
+)
 def test_a_share_that_is_set_is_of_requests_and_an_slas_is_of_gaps(
-    share: float | None, of_gaps: bool
+    share: float | None, sla: dict[str, object], of_gaps: bool
 ) -> None:
-    config = parse_batching({"overflow_probability": share, "sla": {"itl_ms": 50}})
+    config = parse_batching({"overflow_probability": share, "sla": sla})
     step = AdaptiveStep(config, EngineLimits(8, 512, 4096, 16))
     step.finished(300)
     theta = step._admission.theta
