@@ -187,6 +187,18 @@ def test_silent_replicas_are_taken_to_be_as_busy_when_fewer_would_do() -> None:
     assert desired(*[one(3.0)] * 2, current=4, target=4) == 4
 
 
+def test_a_replica_that_says_nothing_keeps_an_idle_fleet_above_zero() -> None:
+    # With HAProxy Ray Serve counts what replicas say they serve, so this one may be at work.
+    idle = one(running=0.0)
+
+    def last(*said: ReplicaLoad) -> int:
+        scale, fleet = scaler(), reading(*said, current=2, target=2, minimum=0, ongoing=0.0)
+        looks = [replace(fleet, now_s=float(now_s)) for now_s in range(0, 310, 10)]
+        return [scale.decide(look).desired for look in looks][-1]
+
+    assert (last(idle, idle), last(idle)) == (0, 1)
+
+
 def test_where_no_capacity_is_known_the_queue_alone_decides() -> None:
     assert desired(replace(UNMODELLED, running=10.0)) == 1
     assert desired(replace(UNMODELLED, waiting=60.0)) == 2  # 124 / 64
