@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.fleet.days import CONVERSATION, PEAK_REPLICAS, Day, find_days
+from benchmarks.fleet.days import CONVERSATION, MOST_REPLICAS, PEAK_REPLICAS, Day, find_days
 from benchmarks.fleet.outcome import SHARE
 from benchmarks.replay.values import number, seed
 from controller.config import Sla
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from benchmarks.fleet.course import Course, Result
     from benchmarks.fleet.outcome import Outcome
 
-MOST_REPLICAS = 200
 PROFILE, ITL_MS, TTFT_MS = "paper-fig3", 100.0, 2000.0
 POLICIES = ("brimful", "ray:target_ongoing_requests=20", "oracle")
 
@@ -104,9 +103,6 @@ def run(args: argparse.Namespace) -> int:
 
     bounds = {"min_replicas": args.min_replicas, "max_replicas": args.max_replicas}
     check_bounds(bounds, "bounds")
-    if args.max_replicas > MOST_REPLICAS:
-        problem = f"--max-replicas {args.max_replicas}: is not allowed: at most {MOST_REPLICAS}"
-        raise ConfigError([problem])
     overflow = parse_overflow(args.overflow) if args.overflow else None
     sla = parse(Sla, {"itl_ms": args.itl, "ttft_ms": args.ttft}, "sla")
     ground = Ground(load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed)

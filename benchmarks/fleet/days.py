@@ -11,6 +11,7 @@ from controller.errors import ConfigError
 from controller.validation import unknown_key
 
 PEAK_REPLICAS = 20.0  # of true capacity, at the highest step of a day
+MOST_REPLICAS = 200  # of a fleet
 CONVERSATION = "azure-2023-conversation"
 # Lengths of code completion as the Azure code trace has them on average: long in, few out.
 CODE = "lognormal:2048,28,1.0"

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from pydantic import BaseModel
+from ray.serve.config import AutoscalingConfig
 
-from benchmarks.fleet.rivals import dynamo_load, dynamo_throughput, queue_depth, wva
+from benchmarks.fleet.days import MOST_REPLICAS
+from benchmarks.fleet.rivals import constants, dynamo_load, dynamo_throughput, queue_depth, wva
 from benchmarks.fleet.simulate import Ground
 from controller.errors import ConfigError
-from controller.validation import shown, unknown_key
+from controller.validation import parse, shown, unknown_key
 from controller.yaml_text import Loader
 from serve_app.config import ray_llm_config
 from serve_app.scaling.reading import PUBLISHED
@@ -37,33 +40,25 @@ class Rival:
 
     Args:
         path: ``module:name``, as Ray Serve wants it.
-        keys: its constants.
+        constants: what it may be given.
         reads: names of the metrics it goes by.
     """
 
     path: str
-    keys: tuple[str, ...]
+    constants: type[BaseModel]
     reads: tuple[str, ...]
 
 
 RIVALS = {
-    RAY: Rival("ray.serve.autoscaling_policy:default_autoscaling_policy", (), ()),
-    "queue-depth": Rival(
-        f"{_IN}.queue_depth:QueueDepth", ("target", "step_down"), queue_depth.READS
-    ),
-    "wva": Rival(
-        f"{_IN}.wva:WorkloadVariant", ("kv_threshold", "queue_threshold", "up", "down"), wva.READS
-    ),
+    RAY: Rival("ray.serve.autoscaling_policy:default_autoscaling_policy", constants.Ray, ()),
+    "queue-depth": Rival(f"{_IN}.queue_depth:QueueDepth", constants.QueueDepth, queue_depth.READS),
+    "wva": Rival(f"{_IN}.wva:WorkloadVariant", constants.WorkloadVariant, wva.READS),
     "dynamo-throughput": Rival(
         f"{_IN}.dynamo_throughput:DynamoThroughput",
-        ("interval_s", "engine", "predictor"),
+        constants.DynamoThroughput,
         dynamo_throughput.READS,
     ),
-    "dynamo-load": Rival(
-        f"{_IN}.dynamo_load:DynamoLoad",
-        ("ttft_s", "itl_s", "sensitivity", "interval_s"),
-        dynamo_load.READS,
-    ),
+    "dynamo-load": Rival(f"{_IN}.dynamo_load:DynamoLoad", constants.DynamoLoad, dynamo_load.READS),
 }
 NAMES = (OURS, *RIVALS, ORACLE)
 
@@ -106,14 +101,17 @@ def parse_policy(spec: str, ground: Ground, bounds: Mapping[str, int]) -> Policy
     }
     own = {key: value for key, value in given.items() if key not in RAY_KEYS}
     check_bounds(ray, spec)
+    parse(AutoscalingConfig, ray, f"policy {spec}")
     if name == OURS:
         return Policy(spec, _ours(own, ray, ground, spec), PUBLISHED)
     if name == ORACLE:
         raise ConfigError([f"policy {spec}: is not allowed with settings; it plans for the day"])
     rival = RIVALS[name]
+    allowed = rival.constants.model_fields
     for key in own:
-        if key not in rival.keys:
-            raise ConfigError([unknown_key(f"policy {spec}", key, [*RAY_KEYS, *rival.keys])])
+        if key not in allowed:
+            raise ConfigError([unknown_key(f"policy {spec}", key, [*RAY_KEYS, *allowed])])
+    parse(rival.constants, own, f"policy {spec}")
     kwargs = {**known(name, ground), **own}
     policy = {"policy_function": rival.path, "policy_kwargs": kwargs}
     return Policy(spec, {**ray, "policy": policy}, rival.reads)
@@ -158,14 +156,17 @@ def _ours(
 
 
 def check_bounds(ray: Mapping[str, Any], where: str) -> None:
-    """Refuse bounds that contradict each other.
+    """Refuse bounds that contradict each other, and fleets larger than ``MOST_REPLICAS``.
 
     Raises:
-        ConfigError: naming both.
+        ConfigError: naming them.
     """
     least, most = ray.get("min_replicas", 1), ray.get("max_replicas", 1)
     if not (isinstance(least, int) and isinstance(most, int) and least >= 0):
         raise ConfigError([f"{where}: min_replicas and max_replicas must be whole numbers from 0"])
+    if most > MOST_REPLICAS:
+        problem = f"{where}: max_replicas={most} is not allowed: at most {MOST_REPLICAS}"
+        raise ConfigError([problem])
     if least > most:
         raise ConfigError(
             [f"{where}: min_replicas={least} is not allowed: at most max_replicas={most}"]

@@ -21,11 +21,11 @@ def test_ours_is_built_as_serve_app_builds_it() -> None:
 
 @pytest.mark.parametrize("name", RIVALS)
 def test_a_rival_gets_its_constants_and_what_it_knows_beforehand(name: str) -> None:
-    keys = [k for k in RIVALS[name].keys if k != "predictor"]
-    spec = ",".join(f"{key}=2" for key in keys)
+    keys = [k for k in RIVALS[name].constants.model_fields if k != "predictor"]
+    spec = ",".join(f"{key}=0.5" for key in keys)
     policy = parse_policy(f"{name}:{spec}", GROUND, BOUNDS)
     kwargs = policy.autoscaling["policy"]["policy_kwargs"]
-    assert kwargs == {**known(name, GROUND), **dict.fromkeys(keys, 2)}
+    assert kwargs == {**known(name, GROUND), **dict.fromkeys(keys, 0.5)}
     assert policy.autoscaling["max_replicas"] == 9
 
 
@@ -44,6 +44,16 @@ def test_dynamo_load_knows_the_line_of_the_steps() -> None:
         ("ray:min_replicas=10", "min_replicas=10 is not allowed: at most max_replicas=9"),
         ("brimful:target_utilisation=0.7", "target_utilisation"),
         ("brimful:target_utilization=1.7", "target_utilization"),
+        ("brimful:upscale_delay_s=-1", "upscale_delay_s: -1 is not allowed"),
+        ("brimful:max_replicas=100000", "max_replicas=100000 is not allowed: at most 200"),
+        ("ray:min_replicas=0,max_replicas=0", "max_replicas: 0 is not allowed"),
+        ("ray:look_back_period_s=-5", "look_back_period_s: -5 is not allowed"),
+        ("ray:target_ongoing_requests=-1", "target_ongoing_requests: -1 is not allowed"),
+        ("ray:upscaling_factor=0", "upscaling_factor: 0 is not allowed"),
+        ("dynamo-load:itl_s=.nan", "itl_s: nan is not allowed"),
+        ("dynamo-throughput:predictor=2", "predictor: 2 is not allowed"),
+        ("queue-depth:target=0", "target: 0 is not allowed"),
+        ("wva:up=0", "up: 0 is not allowed"),
         (f"{ORACLE}:step_s=3", "it plans for the day"),
     ],
 )

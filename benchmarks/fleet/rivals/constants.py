@@ -1,0 +1,36 @@
+"""The constants that rivals may be given, with what is allowed; the defaults are the rivals'."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from controller.config import Block
+
+
+class Ray(Block):
+    """Ray Serve's default policy has none beside its ``autoscaling_config``."""
+
+
+class QueueDepth(Block):
+    target: float | None = Field(None, gt=0)
+    step_down: float | None = Field(None, ge=0, le=1)
+
+
+class WorkloadVariant(Block):
+    kv_threshold: float | None = Field(None, gt=0, le=1)
+    queue_threshold: float | None = Field(None, ge=0)
+    up: float | None = Field(None, gt=0)
+    down: float | None = Field(None, gt=0)
+
+
+class DynamoThroughput(Block):
+    interval_s: float | None = Field(None, gt=0)
+    engine: float | None = Field(None, gt=0)
+    predictor: Literal["constant", "trend"] | None = None
+
+
+class DynamoLoad(Block):
+    ttft_s: float | None = Field(None, gt=0)
+    itl_s: float | None = Field(None, gt=0)
+    sensitivity: float | None = Field(None, gt=0)
+    interval_s: float | None = Field(None, gt=0)
