@@ -37,7 +37,6 @@ SELDOM = {
 ENVIRONMENT = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1",
     "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1",
-    "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
     # Of Ray's four, on two cores, each wakes for a few chunks at a time.
     "RAY_SERVE_HAPROXY_NBTHREAD": "1",
     **haproxy.ENVIRONMENT,
