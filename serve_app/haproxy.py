@@ -11,7 +11,7 @@ every reload. It changes what Ray wrote in some places and becomes HAProxy:
 - its statistics and metrics are for this machine alone, and its admin socket for this user.
 
 And it leaves a process behind that starts HAProxy again if it is killed (``haproxy_watch``).
-Standard library alone, and no other part of the project.
+Standard library alone, and of the project that one module.
 """
 
 import json

@@ -1,8 +1,9 @@
 """From one look at a fleet to a number of replicas, with the reason in words.
 
 Too few replicas cost every client, one too many costs its rent. So more are asked for at once, as
-many as what waits will be worth when they run; fewer only where those that remain carry the highest
-load of the recent past, which is several starts long: whatever is given up takes one to come back.
+many as what waits will be worth when they run; fewer only where those that remain carry what is
+provided for (``forecast``: the recent past is in it, since whatever is given up takes a start to
+come back), or, where no capacity is known, the highest load of several starts.
 """
 
 from dataclasses import dataclass
@@ -210,10 +211,11 @@ class Scaler:
         if now_s - self._since_s < past_s:
             known_s = now_s - self._since_s
             return reading.target, f"{known_s:.0f} s are known of the last {past_s:.0f}"
+        start_s = max(self._starts.takes_s, SUSTAINED_S)
         peak = max(
             self._arriving.highest(now_s - hold_s),
             self._deep_wanted.highest(now_s - past_s),
-            self._wanted.highest(now_s - max(self._starts.takes_s, SUSTAINED_S)),
+            self._wanted.highest(now_s - start_s),
         )
         # Those that say nothing are taken to have as much to do as the others, and a capacity
         # that is not sure to be as low as it may be.
@@ -221,7 +223,7 @@ class Scaler:
         peak *= (said + reading.silent) / said * (1 + load.error_frac)
         spare = min(max(SPARE_FRAC * peak, LEAST_SPARE), MOST_SPARE)
         fewest = max(whole(peak + spare), 1) + load.out_of_reach if peak else least
-        return fewest, f"the last {hold_s:.0f} s had use for {peak:.1f} replicas"
+        return fewest, f"the last {max(hold_s, start_s):.0f} s had use for {peak:.1f} replicas"
 
     def _past_s(self) -> float:
         return max(self._peak_s, self._peak_starts * self._starts.takes_s)

@@ -16,7 +16,7 @@ SMALLEST = 1e-6  # a capacity or cap below is none
 
 @dataclass(frozen=True)
 class ReplicaLoad:
-    """One replica's numbers, as Ray Serve averages them over its look-back period.
+    """One replica's numbers, as Ray Serve averages them over its look-back period, or the newest.
 
     Args:
         running, waiting: requests in the engine.

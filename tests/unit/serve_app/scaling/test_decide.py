@@ -269,3 +269,10 @@ def test_what_waits_outside_need_not_be_gone_before_a_replica_has_started() -> N
 
     assert after(60.0) == 2  # 340 are left: (2 + 340 / 60) / 6.8; within 20 s it were 3
     assert after(10.0) == 5  # 640: (2 + 640 / 20) / 6.8; within 10 s it were 10
+
+
+def test_the_words_name_the_time_whose_load_was_counted() -> None:
+    scale = scaler(start_s=100.0)
+    for now_s in range(0, 310, 10):
+        decision = scale.decide(reading(*[one(5.3)] * 4, now_s=float(now_s)))
+    assert decision.reason == "peak" and "the last 100 s had use for 3.0 replicas" in decision.words
