@@ -32,7 +32,7 @@ DEFAULT_DAYS = ("all",)
 
 
 def _draw(bench: Bench, found: Found, *, oracle: bool) -> None:
-    """Ours and the best rival over the day; with the oracle, whose search takes eight runs."""
+    """Ours and the best rival over the day; with the oracle, whose search takes thirty runs."""
     rival = best_rival(found)
     specs = [*([ORACLE] if oracle else []), OURS_SPEC, *([rival.spec] if rival else [])]
     plot(bench.course, [(s, bench.course.outcome(s)) for s in specs], PAGES / "elastic.png")

@@ -82,8 +82,8 @@ def tune(
 
     Hours fall, and attainment with them, from one value of ``grid.key`` to the next. So first the
     tightest value that keeps the SLA is found by halving; then each other setting is changed in
-    turn, with the values next to it, until a round brings nothing; then values between two of the
-    grid's are tried.
+    turn, with the values next to it, for ``ROUNDS`` rounds or until one brings nothing; then values
+    between two of the grid's are tried.
 
     Args:
         run: what a policy makes of the day; asked again it has to know the answer.

@@ -60,6 +60,7 @@ def elastic_page(
         " searched for each day with the day known, Ray Serve's delays, factors and look-back"
         " around it as well, and no further where with the usual ones of these"
         f" a rival took {WORTH:g} times the hours of the best; `brimful` is as shipped on all days,"
+        " but for a look-back of two decisions,"
         " and is shown tuned for the day as well where that was searched. The oracle knows the"
         " future; its plan was found by search, so it is a mark and no bound. One draw of each day"
         f" (seed {ground.seed})."

@@ -23,7 +23,7 @@ from controller.errors import BrimfulError
 
 ROUNDS = 3
 AT_ONCE, TOKENS = 8, 16  # requests that find no replica, and the tokens of each answer
-# As short as they may be for minutes: 300 s, three starts and Ray's 600 s are for days.
+# As short as they may be for minutes: 300 s, three starts and 60 s downwards are for days.
 SCALING = {"peak_s": 10, "peak_starts": 0, "start_s": 15}
 AUTOSCALING = {
     "min_replicas": 0,
