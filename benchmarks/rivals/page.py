@@ -55,5 +55,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     axes.set_yticks(range(len(rows)), [row.id for row in reversed(rows)], fontsize=7)
     axes.axvline(1.0, color="0.8", linewidth=0.8, zorder=0)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("adaptive over the rival (bar: interval, tick: target)")
     figure.savefig(path, dpi=110)
