@@ -40,6 +40,7 @@ class Summary:
         itl_ms: gaps between two tokens of a request, every gap counted once.
         tpot_ms: (last token - first token) / (tokens - 1) of each request.
         ttft_ms: arrival to first token.
+        e2e_ms: arrival to last token, of the requests that were served to their end.
         scheduling_delay_ms: arrival to the first step that computed something of the request.
         late_share_cold, late_share_after: share of the tokens after a first one that are late by
             the SLA's ``itl_ms`` (``late_share``), in the first ``COLD_S`` and from there on; None
@@ -63,6 +64,7 @@ class Summary:
     itl_ms: Spread
     tpot_ms: Spread
     ttft_ms: Spread
+    e2e_ms: Spread
     scheduling_delay_ms: Spread
     late_share_cold: float | None
     late_share_after: float | None
@@ -100,6 +102,7 @@ def summarise(policy: str, trace: Trace, sla: Sla) -> Summary:
         itl_ms=spread(gaps),
         tpot_ms=spread(_tpot_s(finished)),
         ttft_ms=spread(ttft_s(outcomes)),
+        e2e_ms=spread(_e2e_s(finished)),
         scheduling_delay_ms=spread(scheduling_delay_s(outcomes)),
         late_share_cold=late_share(trace, sla, 0.0, COLD_S),
         late_share_after=late_share(trace, sla, COLD_S),
@@ -164,6 +167,11 @@ def ttft_s(outcomes: Sequence[Outcome]) -> Floats:
 def scheduling_delay_s(outcomes: Sequence[Outcome]) -> Floats:
     """Arrival to the first step of those that had one, seconds (Sarathi-Serve, section 2)."""
     times = [o.scheduled_s - o.request.arrival_s for o in outcomes if o.scheduled_s is not None]
+    return np.array(times)
+
+
+def _e2e_s(finished: Sequence[Outcome]) -> Floats:
+    times = [o.finished_s - o.request.arrival_s for o in finished if o.finished_s is not None]
     return np.array(times)
 
 

@@ -48,6 +48,7 @@ def _columns(summaries: Sequence[Summary], sla: Sla, wide: bool) -> Iterator[Col
         yield "TTFT ms\np50", lambda s: _number(s.ttft_ms.p50, 1)
     yield "TTFT ms\np99", lambda s: _number(s.ttft_ms.p99, 1)
     if wide:
+        yield "E2E s\nmean / p99", _e2e
         yield "delay ms\np50 / p90", lambda s: _pair(s.scheduling_delay_ms, "p90", 0)
         if sla.itl_ms is not None:
             yield f"late gaps\nto {COLD_S:g} s / after", _late_gaps
@@ -57,6 +58,13 @@ def _columns(summaries: Sequence[Summary], sla: Sla, wide: bool) -> Iterator[Col
         yield "goodput\n/s", lambda s: _number(s.goodput_per_s, 2)
     if wide:
         yield "model\nerror", _model_error
+
+
+def _e2e(summary: Summary) -> str:
+    mean, p99 = (
+        None if ms is None else ms / 1000 for ms in (summary.e2e_ms.mean, summary.e2e_ms.p99)
+    )
+    return f"{_number(mean, 1)} / {_number(p99, 1)}"
 
 
 def _late_gaps(summary: Summary) -> str:

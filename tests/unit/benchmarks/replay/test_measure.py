@@ -56,6 +56,7 @@ def test_latencies_are_in_milliseconds() -> None:
     assert found.tpot_ms.p50 == pytest.approx(200)
     assert found.ttft_ms.mean == pytest.approx(2000)
     assert found.scheduling_delay_ms.mean == pytest.approx(1000)
+    assert found.e2e_ms.mean == found.e2e_ms.p99 == pytest.approx(2400)
 
 
 def test_without_an_agreement_nothing_attains_it() -> None:
@@ -131,6 +132,7 @@ KEYS = (
     "itl_ms",
     "tpot_ms",
     "ttft_ms",
+    "e2e_ms",
     "scheduling_delay_ms",
     "late_share_cold",
     "late_share_after",

@@ -25,6 +25,7 @@ def summary(policy: str, *, finished: int = 100_000) -> Summary:
         itl_ms=wide,
         tpot_ms=wide,
         ttft_ms=wide,
+        e2e_ms=wide,
         scheduling_delay_ms=wide,
         late_share_cold=0.1234,
         late_share_after=0.0123,
@@ -61,5 +62,13 @@ def test_all_columns_are_as_wide_as_they_are(
     monkeypatch.setenv("COLUMNS", "80")
     text = printed(capsys, wide=True)
     assert LONG in text
-    for word in ("12.34%", "123.45", "1.23%", "23,457 / 123,457", "99999/100000", "TPOT"):
+    for word in (
+        "12.34%",
+        "123.45",
+        "1.23%",
+        "23,457 / 123,457",
+        "99999/100000",
+        "TPOT",
+        "1.2 / 34.6",
+    ):
         assert word in text
