@@ -12,7 +12,7 @@ from ray import cloudpickle
 
 from serve_app.scaling import allowance, decide, demand, forecast, reading, recent, starts
 from serve_app.scaling.decide import Decision, Scaler
-from serve_app.scaling.reading import Ages, number, read_fleet
+from serve_app.scaling.reading import Ages, number, read_fleet, time_of
 from serve_app.scaling_export import ScalingExport
 
 for _module in (allowance, decide, demand, forecast, reading, recent, starts):
@@ -69,7 +69,7 @@ class CapacityPolicy:
         return decision.desired, state
 
     def _decide(self, ctx: Any) -> Decision:
-        now_s = number(ctx.current_time) or 0.0
+        now_s = time_of(ctx)
         replicas = ctx.current_num_replicas, ctx.target_num_replicas
         if self._last is not None:
             decided_s, of, decision = self._last

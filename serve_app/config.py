@@ -34,6 +34,7 @@ AUTOSCALING_DEFAULTS = {
 BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine")
 # The replica's two event loops become one: each token would be handed from one to the other.
 ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
+A_DAY_S = 86_400.0
 
 
 class ScalingConfig(Block):
@@ -54,19 +55,25 @@ class ScalingConfig(Block):
     drain_s: float = Field(
         20.0,
         gt=0,
+        le=A_DAY_S,
         description="T_drain: how fast a backlog should be gone; outside engines, a start at least",
     )
     queue_factor: float = Field(
         2.0, gt=0, description="a queue above this many times the cap asks for one replica more"
     )
-    queue_for_s: float = Field(30.0, ge=0, description="... once it lasted this long")
+    queue_for_s: float = Field(30.0, ge=0, le=A_DAY_S, description="... once it lasted this long")
     peak_s: float = Field(
         300.0,
         ge=0,
+        le=A_DAY_S,
         description="nothing is given up before so long is known",
     )
-    peak_starts: float = Field(3.0, ge=0, description="... and of so many starts of a replica")
-    start_s: float = Field(60.0, ge=0, description="a replica's start, until one was seen")
+    peak_starts: float = Field(
+        3.0, ge=0, le=100, description="... and of so many starts of a replica"
+    )
+    start_s: float = Field(
+        60.0, ge=0, le=A_DAY_S, description="a replica's start, until one was seen"
+    )
 
 
 def parse_scaling(data: Any, where: str = "scaling") -> ScalingConfig:

@@ -95,6 +95,10 @@ def run(args: argparse.Namespace) -> int:
     days = find_days(args.day, args.workload, args.peak)
     if args.plot and len(days) > 1:
         raise ConfigError([f"--plot {args.plot}: is not allowed with {len(days)} days: one"])
+    if args.plot:  # what cannot be written is not found out at the end
+        from benchmarks.replay.plots import check_path
+
+        check_path(args.plot)
     quiet()
     from benchmarks.fleet.course import Course, result
     from benchmarks.fleet.crew import parse_overflow
@@ -103,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
     bounds = {"min_replicas": args.min_replicas, "max_replicas": args.max_replicas}
     check_bounds(bounds, "bounds")
-    overflow = parse_overflow(args.overflow) if args.overflow else None
+    overflow = None if args.overflow is None else parse_overflow(args.overflow)
     sla = parse(Sla, {"itl_ms": args.itl, "ttft_ms": args.ttft}, "sla")
     ground = Ground(load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed)
     for spec in args.policy:  # all of them before the first takes its time

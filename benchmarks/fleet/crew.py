@@ -144,7 +144,15 @@ class Crew:
         return BASE if groups.count(BASE) < self._overflow.base else SPOT
 
     def _open(self, since_s: float, now_s: float, group: int) -> None:
-        slot = next(s for s in range(len(self.fleet.status)) if s not in self._since)
+        free = (s for s in range(len(self.fleet.status)) if s not in self._since)
+        slot = next(free, None)
+        if slot is None:
+            raise ConfigError(
+                [
+                    f"overflow: {len(self._since)} replicas are there at a time, most of them on"
+                    " their way out: only with fewer losses_per_h, or a shorter notice_s"
+                ]
+            )
         occupy(self.fleet, slot, now_s)
         self._since[slot], self._group[slot] = since_s, group
         if group == SPOT and self._overflow is not None and self._overflow.losses_per_h:
@@ -212,10 +220,14 @@ def parse_overflow(text: str) -> Overflow:
         key, _, value = pair.partition("=")
         if key not in names:
             raise ConfigError([unknown_key("overflow", key, names)])
+        if key in found:
+            raise ConfigError([f"overflow: {key} stands there twice"])
         try:
             found[key] = float(value)
         except ValueError:
             raise ConfigError([f"overflow: {key}={value} is not allowed: a number"]) from None
-    if not found.get("base", -1.0).is_integer():
+    if "base" not in found:
+        raise ConfigError([f"overflow: {text} is not allowed: base=N is missing"])
+    if not found["base"].is_integer():
         raise ConfigError([f"overflow: base={found['base']:g} is not allowed: a whole number"])
-    return Overflow(base=int(found.pop("base", -1.0)), **found)
+    return Overflow(base=int(found.pop("base")), **found)

@@ -90,7 +90,7 @@ class Outcome:
     def attainment_over_time(self, window_s: float = WINDOW_S) -> tuple[Floats, Floats]:
         """Share inside the SLA by time of arrival: the windows' starts; NaN where none came."""
         arrival_s = self.requests.arrival_s
-        bins = int(len(self.targets) * self.tick_s / window_s)
+        bins = max(int(len(self.targets) * self.tick_s / window_s), 1)
         at = np.minimum((arrival_s / window_s).astype(np.int64), bins - 1)
         came = np.bincount(at, minlength=bins)
         good = np.bincount(at, weights=self.inside, minlength=bins)

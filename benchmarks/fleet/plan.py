@@ -22,6 +22,7 @@ from benchmarks.fleet.simulate import Ground, simulate
 from benchmarks.fleet.state import make_fleet, occupy
 from benchmarks.fleet.traffic import Rates, Requests, draw
 from benchmarks.workloads.traffic import Workload
+from controller.errors import ConfigError
 
 STEP_S = 10.0  # of the plan
 FINE = 5  # parts of a step, by each of which work may be above what is carried
@@ -33,14 +34,25 @@ SHARES, FINER, DRAINS_S = (1.0, 0.93, 1.07), 0.035, (30.0, 0.0, 120.0)
 CHEAPEST, DEAREST, HALVINGS = 1.0, 1000.0, 6
 NEAR, NEAR_HALVINGS = 4.0, 4  # times and over the price found before, for the others
 TRIAL_REPLICAS, TRIAL_S = 10, 1200.0
+LEAST_PER_S = 0.05  # that a replica has to carry
 
 
 def capacity_per_s(workload: Workload, ground: Ground) -> float:
     """Requests/s of one replica among ``TRIAL_REPLICAS`` at which ``SHARE`` stays inside the SLA.
 
     Poisson arrivals; searched by halving, to a percent or two.
+
+    Raises:
+        ConfigError: it carries less than ``LEAST_PER_S``.
     """
-    low, high = 0.05, 0.1
+    low, high = LEAST_PER_S, 2 * LEAST_PER_S
+    if _attained(workload, ground, low) < SHARE:
+        raise ConfigError(
+            [
+                f"sla: one replica does not keep it at {low:g} requests/s of these lengths for"
+                f" {SHARE:.0%} of them: a longer itl_ms or ttft_ms, or another profile"
+            ]
+        )
     while high < 1e4 and _attained(workload, ground, high) >= SHARE:
         low, high = high, 2 * high
     for _ in range(6):

@@ -12,6 +12,7 @@ LEAST_RATE, MOST_RATE = 1e-3, 1e6  # requests/s
 MOST_PHASE_S = 1e6
 MOST_COUNT = 10_000_000
 MOST_DRAFTS = 64
+MOST_SEED = 2**32 - 1
 
 
 def rate(text: str) -> Rate:
@@ -60,10 +61,10 @@ def share(text: str) -> float:
 
 
 def seed(text: str) -> int:
-    """A whole number from 0."""
+    """A whole number of 32 bits."""
     value = int(text)
-    if value < 0:
-        raise ArgumentTypeError(f"{text} is not allowed: a whole number from 0")
+    if not 0 <= value <= MOST_SEED:
+        raise ArgumentTypeError(f"{text} is not allowed: a whole number from 0 to {MOST_SEED:,}")
     return value
 
 

@@ -3,8 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from serve_app.scaling.reading import FleetReading, ReplicaLoad
+
+# A capacity above so many times the median replica's is taken to be that: one that cannot be would
+# else stand for a fleet by itself. Two kinds of cards in one deployment are closer than that.
+MOST_OVER_MEDIAN = 4.0
 
 
 def replicas_needed(
@@ -97,7 +102,7 @@ def load_of(reading: FleetReading) -> Load:
         queued=reading.queued,
         behind=tuple(r.waiting for r in good),
         queues=queues,
-        capacity_per_s=_mean([r.capacity_per_s or 0.0 for r in known]) if known else None,
+        capacity_per_s=_mean_capacity([r.capacity_per_s or 0.0 for r in known]),
         error_frac=_mean([r.capacity_error_frac for r in known]) if known else 0.0,
         caps=sum(caps),
         mean_cap=_mean(caps) if caps else 0.0,
@@ -119,6 +124,13 @@ def idle(reading: FleetReading) -> bool:
     if reading.silent or reading.queued or reading.ongoing:
         return False
     return not any(r.running or r.waiting or r.arrivals_per_s for r in reading.replicas)
+
+
+def _mean_capacity(each_per_s: Sequence[float]) -> float | None:
+    if not each_per_s:
+        return None
+    most = MOST_OVER_MEDIAN * median(each_per_s)
+    return _mean([min(per_s, most) for per_s in each_per_s])
 
 
 def _mean(values: Sequence[float]) -> float:

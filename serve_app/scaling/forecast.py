@@ -45,9 +45,14 @@ class Base:
             self._means.popleft()
         return max(value for _, value in self._means)
 
-    def forget(self) -> None:
-        """Nobody knows what came of late; how far the base is off is still known."""
+    def forget(self, now_s: float) -> None:
+        """Nobody knows what came of late; how far the base is off is still known.
+
+        But for what a clock that went back has left ahead of it, which would never be too old.
+        """
         self._means.clear()
+        while self._known and self._known[-1][0] > now_s:
+            self._known.pop()
 
     def learn(self, now_s: float, came: float, base: float) -> None:
         """Count what came where it was forecast; what is too old is forgotten.
@@ -59,6 +64,11 @@ class Base:
             self._known.append((now_s, (came + NEAR_NOTHING) / (base + NEAR_NOTHING), base))
         while self._known and self._known[0][0] < now_s - MEMORY_S:
             self._known.popleft()
+
+    @property
+    def learned(self) -> int:
+        """Forecasts of the last hour of which it is known what came."""
+        return sum(base is not None for _, _, base in self._known)
 
     def factor(self, share: float, unforeseen: tuple[float, float]) -> float:
         """The least ratio above which no more than this share of what came was.
@@ -120,7 +130,7 @@ class Forecast:
         if not self._bases:
             self._bases = [Base(window_s, hold, now_s) for hold in HOLDS for window_s in WINDOWS_S]
         if self._seen and not 0 <= now_s - self._seen[-1][0] <= LONGEST_GAP_S:
-            self._forget()
+            self._forget(now_s)
         self._seen.append((now_s, load))
         while self._seen[0][0] <= now_s - max(WINDOWS_S):
             self._seen.popleft()
@@ -141,15 +151,18 @@ class Forecast:
         unforeseen = self._bases[0].unforeseen(start_s + RISE_S)
         factors = [base.factor(share, unforeseen) for base in self._bases]
         costs = [base.cost(factor) for base, factor in zip(self._bases, factors, strict=True)]
-        if min(costs) < BETTER * costs[self._best]:
+        if self._bases[0].learned < BEFORE_N:
+            # After a silence the slowest would seem the cheapest, just while a load begins to rise.
+            self._best = 0
+        elif min(costs) < BETTER * costs[self._best]:
             self._best = costs.index(min(costs))
         self._factor = factors[self._best]
 
-    def _forget(self) -> None:
+    def _forget(self, now_s: float) -> None:
         self._seen.clear()
         self._made.clear()
         for base in self._bases:
-            base.forget()
+            base.forget(now_s)
 
     def _mean(self, since_s: float) -> float:
         values = [value for at, value in self._seen if at > since_s]

@@ -4,6 +4,7 @@ Nothing here raises for what it is given: a replica whose numbers are missing, o
 ``silent``, and what stands in its place is decided in ``decide``.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -78,7 +79,7 @@ class FleetReading:
 
 def read_fleet(ctx: Any, ages: "Ages") -> FleetReading:
     """A Ray Serve ``AutoscalingContext`` as far as it makes sense."""
-    now_s = number(_get(ctx, "current_time")) or 0.0
+    now_s = time_of(ctx)
     current = _count(_get(ctx, "current_num_replicas"), 0)
     target = _count(_get(ctx, "target_num_replicas"), current)
     minimum = _count(_get(ctx, "capacity_adjusted_min_replicas"), 1)
@@ -94,6 +95,12 @@ def read_fleet(ctx: Any, ages: "Ages") -> FleetReading:
         replicas=_replicas(_get(ctx, "aggregated_metrics"), _get(ctx, "raw_metrics"), old),
         names=_names(_get(ctx, "running_replicas"), current),
     )
+
+
+def time_of(ctx: Any) -> float:
+    """Unix time of this look; this process' own where the context has none."""
+    known = number(_get(ctx, "current_time"))
+    return time.time() if known is None else known
 
 
 def number(value: Any) -> float | None:
@@ -124,7 +131,8 @@ class Ages:
         known = {}
         for replica, at in newest.items():
             before, since_s = self._seen.get(replica, (None, now_s))
-            known[replica] = (at, since_s if at == before and since_s <= now_s else now_s)
+            same = at == before or at != at  # nan, which is no time, is never another
+            known[replica] = (at, since_s if same and since_s <= now_s else now_s)
         self._seen = known
         return {r for r, (_, since_s) in known.items() if now_s - since_s > patience_s}
 

@@ -1,5 +1,6 @@
 """How long a replica takes from being asked for until it runs, learned by watching."""
 
+import math
 from collections import deque
 from collections.abc import Collection
 from statistics import median
@@ -20,7 +21,8 @@ class Starts:
     def __init__(self, assumed_s: float) -> None:
         self._assumed_s = assumed_s
         self._took_s: deque[float] = deque(maxlen=KEPT)
-        self._asked_s: list[float] = []
+        self._asked_s: list[float | None] = []  # None: not known
+        self._looked_s = -math.inf
         self._seen_s: dict[Any, float] = {}  # when each was seen last
         self._current: int | None = None
 
@@ -33,6 +35,9 @@ class Starts:
             names: of the replicas that run: one that was seen before did not start now, it was out
                 for a moment. None: they are not known, and any that is one more has started.
         """
+        if now_s < self._looked_s:  # the clock went back
+            self._asked_s = [None] * len(self._asked_s)
+        self._looked_s = now_s
         if self._current is None:
             came = 0
         elif names is None:
@@ -41,7 +46,9 @@ class Starts:
             came = sum(name not in self._seen_s for name in names)
         self._remember(now_s, names or ())
         for _ in range(min(came, len(self._asked_s))):
-            self._took_s.append(max(now_s - self._asked_s.pop(0), 0.0))
+            asked_s = self._asked_s.pop(0)
+            if asked_s is not None:
+                self._took_s.append(now_s - asked_s)
         self._current = current
         coming = max(target - current, 0)
         del self._asked_s[coming:]  # no longer wanted
@@ -66,4 +73,6 @@ class Starts:
     def next_s(self, now_s: float) -> float:
         """Seconds until the next replica runs: one that is coming, or one asked for now."""
         asked_s = self._asked_s[0] if self._asked_s else now_s
+        if asked_s is None:
+            return self.takes_s
         return min(max(self.takes_s - (now_s - asked_s), 0.0), self.takes_s)

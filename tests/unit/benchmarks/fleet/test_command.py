@@ -16,6 +16,10 @@ from serve_app import cli
         (["--day", "nowhere.json"], "nowhere.json: cannot be read"),
         (["--max-replicas", "500"], "at most 200"),
         (["--day", "step", "flash", "--plot", "x.png"], "one"),
+        (["--day", "step", "--plot", "nowhere/x.png"], "nowhere is not a folder"),
+        (["--day", "step", "--plot", "x.csv"], ".csv is not allowed"),
+        (["--day", "step", "--overflow", ""], "unknown key"),
+        (["--day", "step", "--itl", "0.1"], "one replica does not keep it"),
     ],
 )
 def test_bad_input_gets_one_line_each(

@@ -89,7 +89,9 @@ def test_what_cannot_be_is_one_clear_line(wrong: dict[str, float], says: str) ->
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("price=0.5", "base=-1 is not allowed"),
+        ("price=0.5", "overflow: price=0.5 is not allowed: base=N is missing"),
+        ("", "overflow: unknown key ''"),
+        ("base=1,base=2", "overflow: base stands there twice"),
         ("base=1.5", "base=1.5 is not allowed: a whole number"),
         ("base=many", "base=many is not allowed: a number"),
         ("base=1,prise=0.5", "overflow: unknown key 'prise'"),
@@ -102,3 +104,11 @@ def test_an_overflow_that_is_written_wrong(text: str, says: str) -> None:
 
 def test_an_overflow_as_it_is_written() -> None:
     assert parse_overflow("base=3,losses_per_h=2") == Overflow(3, losses_per_h=2.0)
+
+
+def test_more_that_leave_than_a_fleet_has_room_for_is_one_clear_line() -> None:
+    fleet, engine = standing(requests((0.0, 1000, 400)), 0, slots=[1])
+    crew = Crew(fleet, engine, 1.0, len(fleet.status) - 1, Overflow(0, losses_per_h=1e-9))
+    crew.scale_to(len(fleet.status) + 1, 0.0)
+    with pytest.raises(ConfigError, match="only with fewer losses_per_h"):
+        crew.work_until(2.0)

@@ -131,3 +131,11 @@ def test_what_a_policy_reads_is_the_same_as_of_one_that_reads_all() -> None:
     everything = sample(None)
     for name in everything.keys() - {ONGOING}:
         assert sample((name,))[name] == everything[name], name
+
+
+def test_a_day_shorter_than_a_window_is_one_window() -> None:
+    outcome = simulate(
+        steadily(5.0, 20.0, 100, 10), scripted((0.0, 1)), GROUND, seconds=20.0, replicas=1, reads=()
+    )
+    starts_s, share = outcome.attainment_over_time(300.0)
+    assert list(starts_s) == [0.0] and list(share) == [1.0]

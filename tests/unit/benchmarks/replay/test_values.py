@@ -42,7 +42,7 @@ def test_a_rate_that_no_replay_ends_with_is_refused(text: str) -> None:
         (number(0), ["0", "1e300"], ["-0.1", "inf", "nan"], "a number from 0"),
         (number(0, 10), ["10"], ["10.1", "inf", "nan"], "a number from 0 to 10"),
         (share, ["0", "1"], ["-0.1", "1.1", "nan"], "a number from 0 to 1"),
-        (seed, ["0", "12"], ["-1"], "a whole number from 0"),
+        (seed, ["0", "4294967295"], ["-1", "4294967296"], "a whole number from 0 to 4,294,967,295"),
     ],
 )
 def test_numbers_have_bounds(

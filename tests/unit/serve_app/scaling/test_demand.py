@@ -3,11 +3,13 @@
 import pytest
 
 from serve_app.scaling.demand import (
+    load_of,
     replicas_behind,
     replicas_for_queue,
     replicas_needed,
     whole,
 )
+from serve_app.scaling.reading import FleetReading, ReplicaLoad
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,24 @@ def test_replicas_needed_is_the_formula(arrivals: float, backlog: float, replica
 @pytest.mark.parametrize(("in_system", "replicas"), [(0, 0), (54, 1), (55, 2), (109, 3)])
 def test_replicas_for_queue_fills_rho_of_every_cap(in_system: float, replicas: int) -> None:
     assert whole(replicas_for_queue(in_system, 64, 0.85)) == replicas  # 54.4 each
+
+
+@pytest.mark.parametrize(
+    ("capacities", "mean"),
+    [
+        ([8.0] * 9 + [32.0], 10.4),  # another kind of card
+        ([8.0] * 9 + [1e6], 10.4),
+        ([8.0] * 9 + [1e-5], 7.2),
+        ([8.0], 8.0),
+        ([], None),
+    ],
+)
+def test_a_capacity_that_cannot_be_is_not_worth_a_fleet(
+    capacities: list[float], mean: float | None
+) -> None:
+    said = [ReplicaLoad(1.0, 0.0, 1.0, 1.0, 0.0, 8.0, each, 0.0, False) for each in capacities]
+    reading = FleetReading(0.0, len(said), len(said), 1, 40, 0.0, None, tuple(said))
+    assert load_of(reading).capacity_per_s == (None if mean is None else pytest.approx(mean))
 
 
 def test_more_than_can_be_is_a_number_all_the_same() -> None:

@@ -111,3 +111,23 @@ def test_after_looks_that_are_missing_only_the_errors_are_remembered() -> None:
         forecast.look(10.0 * k, 10.0, 100.0, SHARE)
     assert forecast.look(2100.0, 1.0, 100.0, SHARE) < 1.2
     assert forecast.look(50.0, 3.0, 100.0, SHARE) < 3.5  # a clock that went back
+
+
+def test_after_a_silence_the_quickest_base_decides_until_enough_is_known() -> None:
+    forecast = Forecast()
+    busy, silent = [10.0] * 800, [0.0] * 800
+    rise = [0.1 * k for k in range(1, 30)]
+    found = [forecast.look(5.0 * k, x, 100.0, SHARE) for k, x in enumerate(busy + silent + rise)]
+    # The mean over ten minutes, which costs least here, would have a tenth of it.
+    assert all(
+        provided >= 0.9 * load for provided, load in zip(found[-10:], rise[-10:], strict=True)
+    )
+
+
+def test_a_clock_that_goes_back_leaves_nothing_behind_that_never_grows_old() -> None:
+    forecast = Forecast()
+    for k in range(800):
+        forecast.look(4e9 + 5.0 * k, 10.0, 100.0, SHARE)
+    for k in range(4000):
+        forecast.look(1.7e9 + 5.0 * k, 10.0, 100.0, SHARE)
+    assert all(len(base._known) <= MEMORY_S / 5.0 + 1 for base in forecast._bases)

@@ -1,5 +1,6 @@
 """What is believed of Ray Serve's context."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,3 +106,15 @@ def test_rates_and_counts_are_taken_as_they_were_said_last() -> None:
 def test_a_last_sample_that_cannot_be_true_silences_its_replica() -> None:
     raw = {"demand_per_s": {0: [SimpleNamespace(timestamp=1.0, value=-1.0)]}}
     assert read(FINE | {"demand_per_s": 5.0}, raw_metrics=raw).silent == 1
+
+
+@pytest.mark.parametrize("said", [None, float("nan"), 1.7e12, "now"])
+def test_without_a_time_that_can_be_this_process_own_is_taken(said: Any) -> None:
+    assert read(FINE, current_time=said).now_s == pytest.approx(time.time(), abs=60)
+    assert read(FINE, current_time=12.5).now_s == 12.5
+
+
+def test_samples_without_a_time_are_not_new_ones() -> None:
+    ages = Ages()
+    raw = {"running": {"a": [SimpleNamespace(timestamp=float("nan"))]}}
+    assert [ages.old(raw, now_s, 20.0) for now_s in (0.0, 10.0, 30.0)] == [set(), set(), {"a"}]

@@ -57,6 +57,15 @@ def test_the_next_replica_is_as_near_as_the_oldest_ask() -> None:
     assert starts.next_s(-100) == 60  # a clock that went back
 
 
+def test_a_start_in_which_the_clock_went_back_is_not_learned() -> None:
+    starts = watched((1000, 1, 1), (1010, 1, 3), (10, 1, 3), (50, 2, 3))
+    assert not starts.learned
+    assert starts.next_s(50) == 60  # nobody knows since when the other one is coming
+    starts.observe(60, 2, 4)
+    starts.observe(100, 4, 4)
+    assert starts.takes_s == 40
+
+
 def test_an_absurd_target_is_counted_to_an_end() -> None:
     starts = watched(*[(float(now_s), 1, 10**9) for now_s in range(3)])
     assert len(starts._asked_s) == 10_000
