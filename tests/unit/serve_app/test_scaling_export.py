@@ -3,14 +3,14 @@
 import gc
 import json
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
 import ray
 
 from serve_app.autoscaling import CapacityPolicy
-from serve_app.scaling_export import ScalingExport, Told
+from serve_app.scaling_export import ScalingExport, Told, internal_kv, read_told
 from tests.unit.serve_app.snapshots import SCALED
 from tests.unit.serve_app.test_autoscaling import Context, metrics, policy, replica
 
@@ -66,3 +66,27 @@ def test_what_is_told_is_the_decision_with_its_deployment(monkeypatch: pytest.Mo
     assert (first.reason, first.capacity_per_s, first.unix_s) == ("capacity", 8.0, 0.0)
     assert second.unix_s == 5.0
     assert Told(**json.loads(json.dumps(asdict(first)))) == first
+
+
+def test_a_clock_that_went_back_holds_no_line_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ScalingExport, "_start", lambda self: None)
+    scale, written = policy(), []
+    for now_s in (3600.0, 2.0, 4.0, 7.0):
+        context = Context(metrics(replica(arrivals=10.0)), current_time=now_s)
+        context.app_name, context.deployment_name = "llm", "d"  # type: ignore[attr-defined]
+        scale(context)
+    while not scale._export._lines.empty():
+        told = scale._export._lines.get_nowait()
+        assert told is not None
+        written.append(told.unix_s)
+    assert written == [3600.0, 2.0, 7.0]
+
+
+def test_lines_of_another_minute_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One that lies ahead was written by a clock that is off, or has gone back since.
+    said = {at_s: replace(SCALED, unix_s=1000.0 + at_s) for at_s in (-61.0, -60.0, 60.0, 61.0)}
+    store = {f"scaling:{k}": json.dumps(asdict(told)) for k, told in enumerate(said.values())}
+    monkeypatch.setattr(internal_kv, "_internal_kv_list", lambda prefix, namespace: list(store))
+    monkeypatch.setattr(internal_kv, "_internal_kv_get", lambda key, namespace: store[key])
+    assert read_told(1000.0) == [said[-60.0], said[60.0]]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.fleet.contest import GRIDS, Grid, best, spec_of, tune
+from benchmarks.fleet.contest import GRIDS, Grid, best, best_rival, spec_of, tune
 from benchmarks.fleet.course import Result
 from benchmarks.fleet.policies import parse_policy
 from tests.unit.benchmarks.fleet.fleets import GROUND
@@ -132,6 +132,12 @@ def test_the_cheapest_of_those_that_keep_it_is_best() -> None:
     tried = [made("a", 0.995, 30.0), made("b", 0.99, 20.0), made("c", 0.98, 10.0)]
     assert best(tried).policy == "b"
     assert best(tried[2:]).policy == "c"
+
+
+def test_the_best_rival_is_none_of_ours_however_cheap() -> None:
+    found = {"brimful tuned": made("brimful", 1.0, 1.0), "ray tuned": made("ray", 1.0, 2.0)}
+    rival = best_rival(found)
+    assert rival is not None and rival.policy == "ray"
 
 
 @pytest.mark.parametrize("name", GRIDS)

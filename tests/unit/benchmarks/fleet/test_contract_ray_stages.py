@@ -53,6 +53,17 @@ def test_delays_and_bounds_are_rays_on_our_clock() -> None:
     assert said == [10, 10, 1]
 
 
+def test_the_policy_is_told_when_the_number_last_rose_and_fell() -> None:
+    clock = Clock()
+    ray = scaler(clock, upscale_delay_s=0, downscale_delay_s=0)
+    ray.observe({"a": {ONGOING: 1.0}, "b": {ONGOING: 1.0}}, 0.0)
+    told = []
+    for clock.now_s, Says.desired in ((10.0, 5), (20.0, 3), (30.0, 3)):
+        ray.decide()
+        told.append((Says.seen[-1].last_scale_up_time, Says.seen[-1].last_scale_down_time))
+    assert told == [(None, None), (10.0, None), (10.0, 20.0)]
+
+
 def test_factors_are_rays() -> None:
     clock = Clock()
     ray = scaler(clock, upscale_delay_s=0, upscaling_factor=0.5)

@@ -6,6 +6,7 @@ import pytest
 from benchmarks.fleet.crew import BASE, SPOT, Crew, Overflow, parse_overflow
 from benchmarks.fleet.outcome import Outcome
 from benchmarks.fleet.simulate import simulate
+from benchmarks.fleet.state import DRAINING, READY
 from benchmarks.fleet.traffic import Requests
 from controller.errors import ConfigError
 from tests.unit.benchmarks.fleet.fleets import GROUND, requests, standing, steadily
@@ -69,6 +70,26 @@ def test_a_replica_that_was_taken_is_paid_for_until_it_is_gone() -> None:
     crew.work_until(10.0)
     spent_s = crew.replica_s(10.0)
     assert spent_s[BASE] == 0 and spent_s[SPOT] == pytest.approx(4.0)
+
+
+def test_of_several_starts_the_newest_is_called_off_first() -> None:
+    fleet, engine = standing(requests((50.0, 10, 2)), 0)
+    crew = Crew(fleet, engine, 20.0, 1)
+    for now_s, target in ((0.0, 2), (15.0, 3), (16.0, 2)):
+        crew.scale_to(target, now_s)
+    crew.work_until(21.0)
+    assert crew.ready == 2
+    assert crew.replica_s(21.0) == (21.0 + 21.0 + 1.0, 0.0)
+
+
+def test_of_several_replicas_that_with_the_least_to_do_is_drained() -> None:
+    fleet, engine = standing(requests((0.0, 100, 400), (0.1, 100, 400), (0.2, 100, 400)), 0)
+    crew = Crew(fleet, engine, 20.0, 4)
+    crew.work_until(1.0)
+    busy = fleet.decodes > 0
+    assert sorted(fleet.decodes) == [0, 1, 1, 1]
+    crew.scale_to(3, 1.0)
+    assert (fleet.status[busy] == READY).all() and fleet.status[~busy].tolist() == [DRAINING]
 
 
 @pytest.mark.parametrize(

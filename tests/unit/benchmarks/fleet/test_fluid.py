@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from benchmarks.fleet import fluid, steps
 from benchmarks.fleet.state import ABSENT, DRAINING, Engine, engine_of, occupy
 from controller.config import Sla
+from replicas.profile import LinearCost
 from replicas.profile_file import load_profile
 from tests.unit.benchmarks.fleet.fleets import PROFILE, SLA, requests, standing, steadily
 
@@ -23,6 +26,17 @@ def test_prompts_take_what_the_sla_leaves_beside_the_decodes() -> None:
     assert per_s == pytest.approx((0.05 - 0.03) / 0.0001 / 0.05)
     floored, slow_s = steps.prompt_rate(engine, 64, 0.0, 1000.0)  # 52 ms without a prompt
     assert floored == pytest.approx(0.01 * (1000 - 64) / slow_s)
+
+
+def test_attention_to_what_a_prompt_has_so_far_takes_its_part_of_a_step() -> None:
+    cost = LinearCost(0.02, 0.0005, per_kv_s=1e-6, per_prefill_s=0.0001, per_context_s=1e-7)
+    engine = engine_of(replace(PROFILE, cost=cost), SLA, mean_growth=0, max_ongoing=9)
+    # A token of a prompt of 800 sees 400 before it on average: 0.04 ms each.
+    alone = steps.prompt_rate(engine, 0, 0.0, 800.0)
+    assert alone == pytest.approx((800 / 0.132, 0.132))  # 20 + 80 + 32 ms
+    # 40 ms for 20 decodes that hold 10,000; of 10 ms each token takes 0.1 and 0.04.
+    beside = steps.prompt_rate(engine, 20, 10_000.0, 800.0)
+    assert beside == pytest.approx((0.01 / 0.00014 / 0.05, 0.05))
 
 
 def test_a_table_of_steps_is_followed() -> None:

@@ -29,6 +29,16 @@ def test_a_rival_gets_its_constants_and_what_it_knows_beforehand(name: str) -> N
     assert policy.autoscaling["max_replicas"] == 9
 
 
+@pytest.mark.parametrize("name", ["brimful", *RIVALS])
+def test_samples_count_for_two_ticks_unless_a_policy_says_otherwise(name: str) -> None:
+    usual, other = (
+        parse_policy(spec, GROUND, BOUNDS).autoscaling
+        for spec in (name, f"{name}:look_back_period_s=60")
+    )
+    assert (usual["metrics_interval_s"], usual["look_back_period_s"]) == (5.0, 10.0)
+    assert other["look_back_period_s"] == 60
+
+
 def test_dynamo_load_knows_the_line_of_the_steps() -> None:
     line = known("dynamo-load", GROUND)
     assert line == pytest.approx({"fixed_s": 0.02, "per_decode_s": 0.0005, "per_prefill_s": 0.0001})

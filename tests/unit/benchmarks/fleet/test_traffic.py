@@ -63,6 +63,13 @@ def test_arrivals_come_at_the_rate_and_as_bursty(cv: float, two_phases: bool) ->
     assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.1)
 
 
+def test_even_gaps_go_on_from_one_step_to_the_next() -> None:
+    rates = Rates(60.0, (10.01,) * 21, (0.001,) * 21)  # 600.6 a step
+    times = rates.arrivals_s(np.random.default_rng(0))
+    assert len(times) == 12_612
+    assert np.diff(times) == pytest.approx(1 / 10.01, rel=0.01)
+
+
 def test_no_request_comes_while_the_rate_is_0() -> None:
     rates = Rates(60.0, (10.0, 0.0, 0.0, 0.0, 10.0), (1.0,) * 5)
     times = rates.arrivals_s(np.random.default_rng(0))
@@ -94,6 +101,12 @@ def test_the_shipped_days_have_a_step_and_a_crowd() -> None:
     crowd = by_name["flash"].rates
     busy = sum(r > min(crowd.rate_per_s) for r in crowd.rate_per_s) * crowd.step_s
     assert busy == 180
+
+
+def test_the_step_lasts_four_hours() -> None:
+    (step,) = find_days(["step"], "fixed:10,10", 8.0)
+    high = [rate > min(step.rates.rate_per_s) for rate in step.rates.rate_per_s]
+    assert sum(high) * step.rates.step_s == 4 * 3600
 
 
 def test_days_are_found_by_name_and_in_files(tmp_path: Path) -> None:

@@ -55,3 +55,32 @@ def test_after_looks_that_are_missing_it_is_as_it_was() -> None:
     allowance.look(0.0, [served(0.0, 0.0)])
     assert allowance.look(1000.0, [served(9000.0, 0.0)]) == pytest.approx(FIRST)
     assert allowance.look(900.0, [served(9900.0, 0.0)]) == pytest.approx(FIRST)
+
+
+def share_of(aim: float, *looks: tuple[float, ReplicaLoad]) -> float:
+    allowance = Allowance(aim)
+    return [allowance.look(now_s, [load]) for now_s, load in looks][-1]
+
+
+def test_of_those_that_are_not_refused_a_share_is_late() -> None:
+    # Half of them are refused, and half of the rest is late: as many as may be.
+    looks = [(10.0 * k, served(100.0 * k, 50.0 * k, refused_per_s=5.0)) for k in range(9)]
+    assert share_of(0.75, *looks) == pytest.approx(FIRST)
+
+
+def test_no_more_than_all_are_late() -> None:
+    # What is counted as late and as served need not be of one moment.
+    looks = (0.0, served(0.0, 0.0)), (10.0, served(10.0, 20.0))
+    assert share_of(1.0, *looks) == pytest.approx(FIRST)
+
+
+def test_a_replica_with_fewer_late_than_before_has_another_engine() -> None:
+    looks = (0.0, served(1000.0, 900.0)), (10.0, served(1010.0, 5.0))
+    assert share_of(AIM, *looks) == pytest.approx(FIRST)
+
+
+def test_looks_up_to_a_minute_apart_belong_together() -> None:
+    def after(gap_s: float) -> float:
+        return share_of(AIM, (0.0, served(0.0, 0.0)), (gap_s, served(9000.0, 0.0)))
+
+    assert after(60.0) > FIRST == pytest.approx(after(61.0))

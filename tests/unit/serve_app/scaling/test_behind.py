@@ -101,3 +101,9 @@ def test_what_grows_is_counted_in_the_engines_and_not_outside_as_well() -> None:
     fleet = reading(one(16.0), queued=100.0)
     decided = looks(scaler(start_s=40.0), fleet, 0.0, 30.0)
     assert decided.desired == 4  # 16 / 8 provided for as 18.3, 100 / 40 / 8, and 1: 3.6
+
+
+def test_what_grows_is_spread_over_the_replicas_that_carry_it_alone() -> None:
+    # 2/s too many for two of three: in 40 s 40 more in each of the two.
+    fleet = reading(*waits(8.0, 8.0, arrivals=9.0), OUT)
+    assert behind(scaler(start_s=40.0), fleet, 0.0, 30.0) == 0.6  # 2 x (8 + 40) / 160

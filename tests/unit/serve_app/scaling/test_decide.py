@@ -276,3 +276,15 @@ def test_the_words_name_the_time_whose_load_was_counted() -> None:
     for now_s in range(0, 310, 10):
         decision = scale.decide(reading(*[one(5.3)] * 4, now_s=float(now_s)))
     assert decision.reason == "peak" and "the last 100 s had use for 3.0 replicas" in decision.words
+
+
+def test_a_start_that_is_under_way_does_not_make_what_waits_outside_more_urgent() -> None:
+    scale, fleet = scaler(start_s=60.0), reading(one(8.0), target=2, queued=480.0)
+    numbers = [scale.decide(replace(fleet, now_s=now_s)).desired for now_s in (0.0, 30.0)]
+    assert numbers == [3, 3]  # (9.2 + 480 / 60) / 8; the next one runs in 60 s, then in 30
+
+
+def test_in_a_large_fleet_less_than_one_replica_is_kept_to_spare() -> None:
+    scale, most = scaler(peak_s=60.0), replace(UNMODELLED, running=39.5 * 64 / 45)
+    looks = [reading(*[most] * 45, now_s=10.0 * k) for k in range(7)]
+    assert [scale.decide(look).desired for look in looks] == [45] * 6 + [41]  # of 39.5: 5% is 2

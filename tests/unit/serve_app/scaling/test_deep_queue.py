@@ -68,3 +68,10 @@ def test_a_deep_queue_in_half_of_the_engines_is_deep() -> None:
     assert wanted(2) == 0  # twice what is too much for them is what is too much for all
     scale = scaler(queue_for_s=30.0)
     assert wanted(3) == 5
+
+
+def test_a_queue_that_was_empty_in_between_has_not_stayed_deep() -> None:
+    scale, deep = scaler(), one(waiting=129.0, capacity_per_s=1000.0)
+    looks = [deep, one(running=0.0, capacity_per_s=1000.0), deep]
+    numbers = [scale.decide(reading(r, now_s=20.0 * k)).desired for k, r in enumerate(looks)]
+    assert numbers == [1, 1, 1]

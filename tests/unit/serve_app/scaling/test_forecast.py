@@ -131,3 +131,17 @@ def test_a_clock_that_goes_back_leaves_nothing_behind_that_never_grows_old() -> 
     for k in range(4000):
         forecast.look(1.7e9 + 5.0 * k, 10.0, 100.0, SHARE)
     assert all(len(base._known) <= MEMORY_S / 5.0 + 1 for base in forecast._bases)
+
+
+def test_what_is_only_taken_to_have_been_seen_costs_nothing() -> None:
+    base = Base(10.0, 1.0)
+    base.learn(0.0, 2.0, 2.0)
+    base.learn(5.0, 2.0, 4.0)
+    assert base.cost(1.5) == pytest.approx(1.5 * (3.0 + 0.1))
+
+
+@pytest.mark.parametrize(("forecast", "learned"), [(0.029, 0), (0.03, 1), (0.06, 1)])
+def test_errors_are_learned_from_what_is_more_than_nothing(forecast: float, learned: int) -> None:
+    base = Base(10.0, 1.0)
+    base.learn(0.0, 0.1, forecast)
+    assert base.learned == learned

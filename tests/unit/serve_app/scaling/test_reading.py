@@ -118,3 +118,28 @@ def test_samples_without_a_time_are_not_new_ones() -> None:
     ages = Ages()
     raw = {"running": {"a": [SimpleNamespace(timestamp=float("nan"))]}}
     assert [ages.old(raw, now_s, 20.0) for now_s in (0.0, 10.0, 30.0)] == [set(), set(), {"a"}]
+
+
+def test_statistics_that_are_pushed_often_may_be_as_old_as_the_usual_ones() -> None:
+    config = SimpleNamespace(metrics_interval_s=1.0, look_back_period_s=30.0)
+    context = SimpleNamespace(
+        current_num_replicas=1,
+        aggregated_metrics={name: {0: value} for name, value in FINE.items()},
+        raw_metrics={"running": {0: [SimpleNamespace(timestamp=1.0, value=3.0)]}},
+        config=config,
+    )
+    ages, silent = Ages(), []
+    for context.current_time in (0.0, 26.0, 27.0):  # two pushes of 10 s, and a fifth of 30 s
+        silent.append(read_fleet(context, ages).silent)
+    assert silent == [0, 0, 1]
+
+
+def test_a_capacity_is_off_by_all_of_it_at_most() -> None:
+    (load,) = read(FINE | {"capacity_error_frac": 7.0}).replicas
+    assert load.capacity_error_frac == 1.0
+
+
+def test_after_a_clock_that_went_back_statistics_grow_old_all_the_same() -> None:
+    ages, raw = Ages(), {"running": {"a": [SimpleNamespace(timestamp=5.0)]}}
+    old = [ages.old(raw, now_s, 20.0) for now_s in (3600.0, 100.0, 120.0, 121.0)]
+    assert old == [set(), set(), set(), {"a"}]
