@@ -23,6 +23,9 @@ NOTHING = 0.03  # ... and below this, nothing: a probe now and then
 BEFORE, BEFORE_N = (0.8, 0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.2), 48
 CHOOSE_S = 30.0  # between two looks at which base is best
 BETTER = 0.97  # of what the present one costs: for less than that none is left
+# Whatever was forecast: of a load that stands so long no less than so much. After a silence of just
+# the memory's time all that is remembered is how far too high the forecasts of its beginning were.
+STANDS_S, LEAST_OF_IT = 30.0, 0.9
 LONGEST_GAP_S = 60.0  # between two looks: after a longer one nobody knows what came
 
 
@@ -144,7 +147,9 @@ class Forecast:
         if self._chosen_s is None or not 0 <= now_s - self._chosen_s < CHOOSE_S:
             self._chosen_s = now_s
             self._choose(share, start_s)
-        return max((values[self._best] + NEAR_NOTHING) * self._factor - NEAR_NOTHING, 0.0)
+        stands = min(seen for at, seen in self._seen if at > now_s - STANDS_S)
+        provided = (values[self._best] + NEAR_NOTHING) * self._factor - NEAR_NOTHING
+        return max(provided, LEAST_OF_IT * stands)
 
     def _choose(self, share: float, start_s: float) -> None:
         # Of the quickest base: what it did not foresee could not be.

@@ -145,3 +145,9 @@ def test_errors_are_learned_from_what_is_more_than_nothing(forecast: float, lear
     base = Base(10.0, 1.0)
     base.learn(0.0, 0.1, forecast)
     assert base.learned == learned
+
+
+@pytest.mark.parametrize("silence_s", [1800, 3400, 3600, 3900, 7200])
+def test_a_load_that_is_back_after_a_silence_is_provided_for(silence_s: int) -> None:
+    loads = [2.0] * 720 + [0.0] * (silence_s // 10) + [2.0] * 6
+    assert watched(loads)[-1] >= 1.8
