@@ -118,8 +118,8 @@ class BatchingConfig(Block):
         description="epsilon_M: chance that KV memory overflows, 0.02 where none is set; under"
         " `adaptive` the share of requests that may be preempted, which memory kept free is steered"
         " by (nearly equal lengths overflow at once, and have more): where none is set, as many as"
-        " pay, and under sla.itl_ms so many that they make at most a tenth of the gaps late that its"
-        " percentile lets be; of short answers, and under paced delivery, that share",
+        " pay, and under sla.itl_ms so many that they make at most a tenth of the gaps late that"
+        " its percentile lets be; of short answers, and under paced delivery, that share",
     )
     prefill_floor: float = Field(
         0.01,
