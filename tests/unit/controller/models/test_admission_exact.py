@@ -56,3 +56,10 @@ def test_a_request_of_a_token_or_two_starts_where_its_prompt_fits(allowed: int) 
     fitting, together = fit(one, running, short, 5_000)
     assert together is not None
     assert fitting == 3
+
+
+def test_the_second_candidate_is_asked_whether_it_pays_as_well() -> None:
+    # The first one takes what is left; the second would be preempted in its first step.
+    running = rows(50)
+    waiting = requests_of([0] * 2, [100, 5000], [0] * 2, [2, 4000], [0] * 2)
+    assert fit(MemoryAdmission(7_000, 16, None), running, waiting, 5_000)[0] == 1

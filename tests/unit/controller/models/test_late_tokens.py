@@ -144,3 +144,13 @@ def test_a_chunk_without_room_is_not_made_longer(decodes: int) -> None:
         sizer.chunk(200, 0, 0, least=16, most=2048)
     assert sizer.forced
     assert not sizer.may_be_late(1)
+
+
+def test_what_is_late_by_the_share_of_the_sla_that_is_held_is_late() -> None:
+    plain, held = seen(60, 2), seen(60, 2)
+    held.hold_to(0.9)
+    for sizer in (plain, held):
+        sizer.observe(StepSample(2, 200, 1000, 0, 0.95 * 0.05))
+    assert plain.may_be_late(5)
+    assert held.may_be_late(3)
+    assert not held.may_be_late(4)

@@ -159,3 +159,10 @@ def test_a_pause_owes_no_more_than_the_income_of_a_thousand_steps() -> None:
     assert account.tokens == pytest.approx(-0.007 * 1024 * 256)
     account.observe(0, 0)  # a step without decodes owes as one of a single one
     assert account.tokens == pytest.approx(-0.007 * 1024)
+
+
+def test_who_is_lost_counts_no_more_where_the_account_covers_fewer_than_are() -> None:
+    pace = exact()
+    pace.account.tokens = 60.0
+    lost = leads((-3.0, 3), (-2.0, 3), (-1.0, 3), (0.4, 9))
+    assert pace.extra_s(lost, remaining(60)) == pytest.approx(0.4 * AT_ONCE)

@@ -242,3 +242,11 @@ def test_500_answers_are_remembered() -> None:
     assert len(counter) == 500
     assert counter.counts[6] == 500
     assert counter.counts[5] == counter.counts[7] == 0
+
+
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.5])
+def test_no_token_is_taken_to_come_after_the_longest_that_was_seen(share: float) -> None:
+    # Ten that run have 50 tokens, and nobody has ended: all of them get there.
+    history = LengthHistory()
+    history.update([], [], np.full(10, 49), None)
+    assert Survival(history.seen).length_beyond(share) == pytest.approx(49 * (1 - share), abs=2)

@@ -243,3 +243,19 @@ def test_a_block_that_waited_long_enough_is_computed_whole() -> None:
     s = half(50, whole_chunk_tokens=528)
     budgets = [ask(s, decoding(20), prompts(9000)).token_budget for _ in range(100)]
     assert budgets == [20] * 99 + [548]
+
+
+def test_a_prompt_that_has_just_started_is_sized_though_nobody_waits_any_more() -> None:
+    s = half(50)
+    first = ask(s, decoding(20, tokens=300), prompts(9000))
+    begun = prompts(9000, computed=first.token_budget - 20)
+    assert 20 < ask(s, decoding(20, tokens=300) + begun, []).token_budget <= first.token_budget
+
+
+@pytest.mark.parametrize(("tokens", "starts"), [(100_000, True), (300_000, False)])
+def test_a_prompt_that_would_make_every_step_too_long_to_read_does_not_start(
+    tokens: int, starts: bool
+) -> None:
+    # 24 ms for 20 decodes, and 0.1 us for each token of its KV.
+    step = ask(half(50, kv_tokens=10**8), decoding(20), prompts(tokens))
+    assert (step.max_running, step.reason) == ((21, "load") if starts else (20, "sla"))

@@ -195,3 +195,18 @@ def test_no_share_puts_the_sla_out_of_reach() -> None:
     assert not out_of_reach(one.model, one._limit_s)
     assert one._limit_s == one._margin.limit_s == pytest.approx(0.02222)
     assert one.until_s < shorter_s
+
+
+def test_a_pause_of_the_host_is_no_part_of_what_steps_take_beyond_their_prediction() -> None:
+    one = sizer()
+    for k in range(50 + 64 + 1):
+        one.observe(StepSample(10, 1000, 0, 0, 3.0 if k == 80 else 0.0221))
+    assert one.published.tail_frac == pytest.approx(0, abs=0.005)
+
+
+def test_a_step_longer_than_it_might_have_been_is_judged_as_one_that_was_filled_up() -> None:
+    # 500 decodes take 120 ms, as predicted: an error of nothing, and nothing is late.
+    one = sizer()
+    one.observe(StepSample(500, 0, 0, 0, 0.12))
+    margin_s = (3 - 0.2 * 0.007) * 0.0025 * 0.98**0.5
+    assert one.until_s == pytest.approx(0.05 - margin_s, rel=1e-6)

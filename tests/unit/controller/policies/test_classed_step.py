@@ -170,3 +170,47 @@ def test_where_others_are_left_out_a_step_is_full_of_those_that_are_not() -> Non
     )
     found = half().limits(EngineState(163, 1, 20_000), lambda: batch, limits())
     assert (found.token_budget, found.left_out) == (112, tuple(range(112, 163)))
+
+
+def tight(
+    kinds: list[int],
+    waiting: list[int],
+    size: EngineLimits,
+    kv: int,
+    *,
+    computed: int = 100,
+    elsewhere: int = 0,
+) -> StepLimits:
+    """With decodes of so many tokens, and prompts of 20 that wait."""
+    batch = Batch(
+        some(kinds, computed, 96),
+        lambda n: some(waiting, 0, 20).first(n),
+        held_elsewhere_tokens=elsewhere,
+        agreements=AGREEMENTS,
+        waited_s=lambda: np.zeros(len(kinds)),
+    )
+    state = EngineState(len(kinds), len(waiting), kv)
+    return half(size).limits(state, lambda: batch, limits())
+
+
+def test_who_is_left_out_of_a_step_keeps_memory_that_others_cannot_have() -> None:
+    kinds = [2] * 200 + [0]
+    found = tight(kinds, [0] * 20, engine(kv_tokens=26_000), 22_512)
+    assert (found.max_running, found.reason) == (201, "memory")
+    assert len(found.left_out) > 150
+    assert tight(kinds, [0] * 20, SIZE, 22_512).max_running > 201
+
+
+def test_what_others_hold_that_do_not_run_is_counted() -> None:
+    size = engine(kv_tokens=14_000)
+    assert tight([2] * 30, [2] * 20, size, 13_000).max_running == 50
+    found = tight([2] * 30, [2] * 20, size, 13_000, elsewhere=10_000)
+    assert (30 <= found.max_running < 50, found.reason) == (True, "memory")
+
+
+def test_a_step_may_take_a_block_for_each_that_fills_one_and_all_of_its_prompts() -> None:
+    # 112 of 201 decode. At a multiple of 16 tokens each needs a block; at one more nobody does.
+    kinds, size = [2] * 200 + [0], engine(kv_tokens=30_000)
+    for computed, new in ((96, 112 * 16 + 2048), (97, 2048), (112, 112 * 16 + 2048)):
+        assert len(tight(kinds, [], size, 30_000 - new, computed=computed).left_out) == 89
+        assert tight(kinds, [], size, 30_001 - new, computed=computed).left_out == ()

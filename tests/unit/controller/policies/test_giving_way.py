@@ -194,3 +194,66 @@ def test_what_was_lost_is_computed_again_without_giving_way() -> None:
 def test_nobody_gives_way_where_drafts_or_whole_blocks_are_computed() -> None:
     assert not gives_way(2, [0], size=replace(SIZE, tokens_per_decode=3))
     assert not gives_way(2, [0], size=replace(SIZE, whole_chunk_tokens=64))
+
+
+def beside_sooner(*prompts: int) -> StepLimits:
+    """A prompt of the loosest is half computed beside three decodes; these are sooner due."""
+    batch = Batch(
+        both(some([0, 1, 2], 100), some([2], 40, 5000)),
+        lambda n: both(*[some([0], 0, prompt) for prompt in prompts]).first(n),
+        agreements=AGREEMENTS,
+        waited_s=lambda: np.zeros(4),
+    )
+    return half().limits(EngineState(4, len(prompts), 1000), lambda: batch, limits())
+
+
+def test_as_much_is_left_as_the_largest_of_the_sooner_ones_may_take_and_a_block() -> None:
+    chunk = beside_sooner(20).token_budget - 3
+    assert chunk == 218
+    assert beside_sooner(20, 100).left_out == (3,)  # 98 are less than 100
+    assert beside_sooner(60, 60).left_out == ()
+    assert beside_sooner(60, 60).longest_chunk_tokens == chunk - 120
+    assert beside_sooner(*[12] * 17).left_out == (3,)  # 14 are less than a block
+    assert beside_sooner(*[12] * 16).left_out == ()
+
+
+def test_where_prompts_take_no_time_all_that_is_left_goes_to_the_one_that_was_there() -> None:
+    one = half()
+    one.receive(limits(model=StepModel(0.02, 2e-4, 0.0, 0.0, 0.0, 0.0)))
+    batch = Batch(
+        both(some([0, 1, 2], 100), some([2], 40, 5000)),
+        lambda n: some([0], 0, 20).first(n),
+        agreements=AGREEMENTS,
+        waited_s=lambda: np.zeros(4),
+    )
+    found = one.limits(EngineState(4, 1, 1000), lambda: batch, limits())
+    assert (found.left_out, found.longest_chunk_tokens) == ((), 2045 - 20)
+
+
+def test_where_nobody_waits_the_cap_is_as_ever() -> None:
+    one = half()
+    batch = Batch(
+        both(some([0, 1], 100), some([2, 0], 40, 5000)),
+        lambda n: some([0], 0, 20).first(n),
+        agreements=AGREEMENTS,
+        waited_s=lambda: np.zeros(4),
+    )
+    one.limits(EngineState(4, 1, 1000), lambda: batch, limits())
+    alone = replace(batch, waiting=lambda n: some([], 0))
+    found = one.limits(EngineState(4, 0, 1000), lambda: alone, limits())
+    assert (found.left_out, found.max_running, found.reason) == ((2,), 4 + 64, "load")
+
+
+def test_who_could_not_start_is_asked_again_in_the_sixteenth_step_after() -> None:
+    one = half(replace(SIZE, max_num_seqs=5))
+    batch = Batch(
+        both(some([0, 1, 2], 100), some([2], 40, 5000)),
+        lambda n: some([0], 0, 3000).first(n),
+        agreements=AGREEMENTS,
+        waited_s=lambda: np.zeros(4),
+    )
+    found = [
+        one.limits(EngineState(running, 1, 1000), lambda: batch, limits()).left_out
+        for running in [5] + [4] * 17
+    ]
+    assert found == [()] * 16 + [(3,)] * 2

@@ -101,3 +101,51 @@ def test_an_sla_out_of_reach_is_given_up() -> None:
         sizer.observe(StepSample(*features, TRUE.predict_s(*features), late=1))
     sizer.look(leads_of(9.0), None)
     assert sizer.until_s == pytest.approx(2 * 0.0202, rel=0.02)
+
+
+def test_what_is_late_is_made_good_by_steps_of_decodes_alone_as_well() -> None:
+    sizer = learned()
+    sizer.look(leads_of(0.0, 0.8), None)
+    assert sizer.in_time(140, 0)  # 48 ms
+    sizer.look(leads_of(-0.01, 0.8), None)
+    assert not sizer.in_time(140, 0)
+    assert sizer.in_time(90, 0)
+
+
+def known() -> PacedChunks:
+    sizer = learned()
+    sizer.receive(TRUE)  # of batches that were not seen, too
+    return sizer
+
+
+def crowded(sizer: PacedChunks) -> int:
+    """The chunk beside 200 decodes, which take 60 ms."""
+    return sizer.chunk(200, 0, 0, least=16, most=8192)
+
+
+def test_a_chunk_that_is_given_without_room_is_given_whole() -> None:
+    sizer = known()
+    chunks = [crowded(sizer) for _ in range(100)]
+    assert chunks[:-1] == [0] * 99
+    assert chunks[-1] == pytest.approx(500, rel=0.02)  # and no tile less
+
+
+def test_prompt_tokens_that_were_computed_end_the_wait() -> None:
+    sizer = known()
+    for _ in range(99):
+        crowded(sizer)
+    features = DECODES, 0, 40, 0
+    sizer.observe(StepSample(*features, TRUE.predict_s(*features), late=0))
+    assert crowded(sizer) == 0
+
+
+def test_late_tokens_of_steps_that_were_not_sized_here_teach_nothing() -> None:
+    seen, unseen = learned(), learned()
+    for sizer, late in ((seen, DECODES), (unseen, None)):
+        for _ in range(20):
+            sizer.observe(StepSample(DECODES, 0, 0, 0, 0.031, late=late), applied=False)
+        sizer.look(leads_of(0.1, 0.8), None)
+    assert seen.until_s == unseen.until_s
+    seen.observe(StepSample(DECODES, 0, 0, 0, 0.031, late=DECODES))
+    seen.look(leads_of(0.1, 0.8), None)
+    assert seen.until_s < unseen.until_s

@@ -1,0 +1,58 @@
+"""The step half of ``adaptive``: what it counts of KV memory, and of those that wait."""
+
+from controller.models.step_time import StepModel
+from controller.policies.adaptive import AdaptiveStep
+from controller.policies.base import Batch
+from controller.records import StepLimits
+from tests.builders import limits, state
+from tests.unit.controller.policies.test_adaptive_step import (
+    ask,
+    decoding,
+    half,
+    prompts,
+    requests,
+)
+
+Rows = list[tuple[int, int, int]]
+
+
+def beside(
+    elsewhere: int, step_half: AdaptiveStep, running: Rows, waiting: Rows, used: int
+) -> StepLimits:
+    """The limits of a step; of the tokens in use so many are held by requests that do not run."""
+    live = Batch(requests(running), requests(waiting).first, held_elsewhere_tokens=elsewhere)
+    return step_half.limits(state(len(running), len(waiting), used), lambda: live, limits())
+
+
+def test_fewer_start_where_requests_that_do_not_run_hold_most_of_what_is_in_use() -> None:
+    def step(elsewhere: int) -> StepLimits:
+        return beside(elsewhere, half(kv_tokens=5000), decoding(10), prompts(*[100] * 20), 4000)
+
+    assert (step(0).max_running, step(0).reason) == (30, "load")
+    assert (step(3000).max_running < 20, step(3000).reason) == (True, "memory")
+
+
+def test_no_step_reads_what_requests_hold_that_do_not_run() -> None:
+    # 20 that read 8,000 tokens each take 40 ms, and 40,000 more are 4 ms too many. Where 150,000
+    # of those in use are not theirs, they keep a window of a quarter.
+    for elsewhere, cap, reason in ((0, 20, "sla"), (150_000, 21, "load")):
+        one = half(50, kv_tokens=10**8)
+        step = beside(elsewhere, one, decoding(20, tokens=8000), prompts(40_000), 190_000)
+        assert (step.max_running, step.reason) == (cap, reason)
+
+
+def starting_after(preempted: int) -> int:
+    """How many start once so many waited that had 300 tokens when they were preempted.
+
+    Each of them fills more than a step, so that only the first of them might have started.
+    """
+    one = half(kv_tokens=2500)
+    one.receive(limits(model=StepModel(0.02, 2e-4, 1e-7, 1e-3, 1e-8, 0.0)))
+    for _ in range(50):
+        one.finished(20)
+    assert ask(one, decoding(3), [(0, 3000, 300)] * preempted, kv=300).max_running == 3
+    return ask(one, decoding(3), prompts(*[10] * 64), kv=300).max_running - 3
+
+
+def test_all_that_were_preempted_say_how_long_answers_are() -> None:
+    assert starting_after(20) < 0.8 * starting_after(1)
