@@ -48,18 +48,23 @@ def best_for_all(by_day: Mapping[str, Found], days: Sequence[str], runs: Runs) -
     """The best rival with one setting for these days; None where none keeps the SLA on all.
 
     A rival that does not keep it on one of them even tuned for that day is left out. One that is
-    dear tuned for each day may still be the best with one setting, so all others are looked at.
+    dearer than another tuned for each day may still be the better one with one setting, so it is
+    looked at, but for one whose tuned settings take more than the best single setting so far.
 
     Args:
         by_day: what each policy made of each day, as ``Bench.all`` has it.
     """
-    found: OneForAll | None = None
+    tuned: dict[str, dict[str, Result]] = {}
     for name in RIVALS:
-        tuned = {day: by_day[day].get(f"{name} tuned") for day in days}
-        kept = {day: one for day, one in tuned.items() if one is not None and one.keeps}
-        if len(kept) == len(days):
-            wanted = {day: runs[day] for day in days}
-            found = one_for_all(name, GRIDS[name], wanted, kept, found) or found
+        kept = ((day, by_day[day].get(f"{name} tuned")) for day in days)
+        tuned[name] = {day: one for day, one in kept if one is not None and one.keeps}
+    whole = [name for name in RIVALS if len(tuned[name]) == len(days)]
+    # The cheapest first: what it ends with is a limit for all others.
+    whole.sort(key=lambda name: geometric_mean(one.replica_hours for one in tuned[name].values()))
+    wanted = {day: runs[day] for day in days}
+    found: OneForAll | None = None
+    for name in whole:
+        found = one_for_all(name, GRIDS[name], wanted, tuned[name], found) or found
     return found
 
 
@@ -139,13 +144,18 @@ class _Search:
         made: dict[str, Result] = {}
         hours = dict(self._least_hours)
         for day in self._days:
+            if self._too_dear(hours):
+                return False
             one = made[day] = self._runs[day](spec)
             hours[day] = one.replica_hours
-            if self.best and geometric_mean(hours.values()) >= self.best.mean_hours:
-                return False
-            if not one.keeps:
+            if not (one.keeps or self._too_dear(hours)):
                 # Where one setting fails the next one may: it is looked at first.
                 self._days = [day, *(other for other in self._days if other != day)]
                 return True
+        if self._too_dear(hours):
+            return False
         self.best, self.value, self.sides = OneForAll(spec, made), value, sides
         return False
+
+    def _too_dear(self, hours: Mapping[str, float]) -> bool:
+        return self.best is not None and geometric_mean(hours.values()) >= self.best.mean_hours

@@ -166,3 +166,20 @@ def test_a_rival_that_fails_on_a_day_tuned_for_it_is_left_out() -> None:
     assert best_for_all(by_day, list(by_day), asked) is None
     found = best_for_all(by_day, ["day-1"], asked)
     assert found is not None and found.mean_hours == pytest.approx(50.0)
+
+
+def test_a_rival_dearer_on_each_day_than_anothers_one_setting_is_not_run() -> None:
+    asked: list[str] = []
+
+    def run(spec: str) -> Result:
+        asked.append(spec.partition(":")[0])
+        return made("day", spec, 1.0, 60.0 if spec.startswith("wva") else 80.0)
+
+    wva = made("day-1", "wva:kv_threshold=0.3,upscale_delay_s=0", 0.995, 50.0)
+    by_day = {
+        "day-1": results("day-1", 1.0, 1.0, hours=70.0) | {"wva tuned": wva},
+        "day-2": results("day-2", 1.0, 1.0, hours=70.0) | {"wva tuned": wva},
+    }
+    found = best_for_all(by_day, list(by_day), dict.fromkeys(by_day, run))
+    assert found is not None and found.spec.startswith("wva")
+    assert set(asked) == {"wva"}
