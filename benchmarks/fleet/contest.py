@@ -10,8 +10,9 @@ from benchmarks.fleet.policies import OURS, RAY
 
 Found = Mapping[str, Result]  # by policy: `oracle`, `brimful`, `NAME tuned`
 
-# A rival that takes so many times the hours of the best one with its usual settings is not searched
-# further: others bring less than that.
+# A rival that still takes so many times the hours of the best one, once each of its settings was
+# changed in turn, is not searched further. Before that no rival is given up: a slower way up and a
+# damped way down take Ray Serve's own policy from 1.9 to 1.1 times the hours.
 WORTH = 1.3
 ROUNDS = 2  # through all other settings, as long as one of them is better than before
 HALVINGS = 3  # between the tightest value of the grid that keeps the SLA and the next one
@@ -54,7 +55,7 @@ GRIDS = {
     ),
     RAY: Grid(
         "target_ongoing_requests",
-        (1, 2, 3, 4, 6, 8, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 55, 60),
+        (1, 2, 3, 4, 6, 8, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 55, 60, 66, 73, 80),
         _DELAYS,
     ),
     "queue-depth": Grid(
@@ -87,13 +88,11 @@ def tune(
 
     Args:
         run: what a policy makes of the day; asked again it has to know the answer.
-        most_hours: where the first takes more it is the answer.
+        most_hours: where the best of the first round takes more it is the answer.
     """
     climb = _Climb(name, grid, run)
     settings: dict[str, Any] = {key: options[0] for key, options in grid.sides.items()}
     at = climb.tightest(settings)
-    if climb.best.keeps and climb.best.replica_hours > most_hours:
-        return climb.best
     for _ in range(ROUNDS):
         before = climb.best
         for key, options in grid.sides.items():
@@ -102,6 +101,8 @@ def tune(
                 beside = at if option == settings[key] else climb.near(max(at, 0), other)
                 if climb.best != known:
                     settings, at = other, beside
+        if climb.best.keeps and climb.best.replica_hours > most_hours:
+            return climb.best
         if climb.best == before:
             break
     if 0 <= at < len(grid.values) - 1:

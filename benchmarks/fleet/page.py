@@ -58,7 +58,7 @@ def elastic_page(
         " count from the decision to start until the replica is empty, and only where"
         f" {SHARE:.0%} of all requests were inside the SLA. Each rival's constants and delays were"
         " searched for each day with the day known, Ray Serve's delays, factors and look-back"
-        " around it as well, and no further where with the usual ones of these"
+        " around it as well, and for one round only where after it"
         f" a rival took {WORTH:g} times the hours of the best; `brimful` is as shipped on all days,"
         " but for a look-back of two decisions,"
         " and is shown tuned for the day as well where that was searched. The oracle knows the"
@@ -175,7 +175,7 @@ def _table(day: str, found: Found, cut: Mapping[str, int]) -> str:
         and best
         and one.replica_hours > WORTH * best.replica_hours
     ]
-    note = f"\n\nSearched with usual delays only, as too dear: {', '.join(dear)}." if dear else ""
+    note = f"\n\nSearched for one round only, as too dear: {', '.join(dear)}." if dear else ""
     if missed:
         note += f"\n\nUnder {SHARE:.0%} at every setting that was tried: {', '.join(missed)}."
         note += " Their hours, in brackets, do not count."
