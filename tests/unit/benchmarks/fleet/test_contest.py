@@ -91,7 +91,7 @@ def test_where_nothing_keeps_the_sla_all_more_generous_values_are_tried() -> Non
 
 
 def test_who_is_too_dear_after_a_round_is_not_searched_further() -> None:
-    """The best with y=0 takes 85 hours, with y=1 70; where that is dear no value between is tried."""
+    """85 hours are the best with y=0, 70 with y=1; where that is dear, nothing between is tried."""
     day = Day(lambda y: 8 if y else 5, lambda x, y: 110 - 5 * x)
     grid = Grid("x", VALUES, {"y": (0, 1)})
     assert tune("p", grid, day, most_hours=69.0).replica_hours == 70.0
