@@ -54,14 +54,17 @@ def test_a_rival_far_dearer_than_the_best_rival_need_not_be_searched_further(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float, searched: bool
 ) -> None:
     """The best one takes 60 hours, 1.3 times that is 78; ours and the oracle take fewer."""
-    for name, key in (("dynamo-throughput", "engine"), ("ray", "target_ongoing_requests")):
-        sides = {"upscale_delay_s": (0, 30)} if name == "ray" else {}
-        monkeypatch.setitem(GRIDS, name, Grid(key, (1,), sides))
+    sides = {"upscale_delay_s": (0, 30), "look_back_period_s": (20, 60)}
+    monkeypatch.setitem(GRIDS, "dynamo-throughput", Grid("engine", (1,), {}))
+    monkeypatch.setitem(GRIDS, "ray", Grid("target_ongoing_requests", (1,), sides))
     kept = [made("brimful", hours=40.0), made("oracle", hours=30.0)]
     kept += [made("dynamo-throughput:engine=1", hours=60.0)]
-    kept += [made("ray:target_ongoing_requests=1,upscale_delay_s=0", hours=hours)]
+    ray = "ray:target_ongoing_requests=1,upscale_delay_s={},look_back_period_s={}"
+    # Each setting was changed in turn; a second round would change the first beside the second.
+    kept += [made(ray.format(0, 20), hours=90.0), made(ray.format(30, 20), hours=95.0)]
+    kept += [made(ray.format(0, 60), hours=hours)]
     found, cut = benches(tmp_path, *kept).all([])
-    # What 30 s of delay would give is not kept: a search that wants it is cut short.
+    # What both would give is not kept: a search that wants it is cut short.
     assert ("ray" not in cut) is searched
     assert found["ray tuned"].replica_hours == hours
 
