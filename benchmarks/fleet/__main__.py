@@ -19,6 +19,7 @@ from benchmarks.fleet.page import OURS_SPEC, elastic_page
 from benchmarks.fleet.plots import plot
 from benchmarks.fleet.policies import ORACLE
 from benchmarks.fleet.simulate import Ground
+from benchmarks.fleet.starts import Starts
 from benchmarks.report.code import digest, imported_by
 from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.seeds import FIRST_SEED
@@ -74,6 +75,11 @@ def main() -> None:
     parser.add_argument(
         "--kept", action="store_true", help="run no day: show what was kept of these"
     )
+    parser.add_argument(
+        "--from-usual",
+        action="store_true",
+        help="search from usual settings, not from what benchmarks/fleet/starts.json has",
+    )
     parser.add_argument("--plot-day", default="day-1")
     parser.add_argument("--write", action="store_true", help="docs/results/elastic.md as well")
     parser.add_argument(
@@ -118,7 +124,8 @@ def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
     ground = Ground(load_profile(PROFILE), sla, asked.startup, tick_s=10.0, seed=asked.seed)
     kept = Kept(CACHE / "elastic.json", again=asked.again)
     days = find_days(asked.day, "", 1.0)
-    benches = [Bench(day, ground, kept, makes=not asked.kept) for day in days]
+    starts = None if asked.from_usual else Starts()
+    benches = [Bench(day, ground, kept, makes=not asked.kept, starts=starts) for day in days]
     made = {bench.day.name: bench.all(asked.policy) for bench in benches}
     found: dict[str, Found] = {name: results for name, (results, _) in made.items()}
     cut = {name: short for name, (_, short) in made.items()}
@@ -135,6 +142,8 @@ def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
     print(text)
     if asked.write:
         write_page("elastic", text)
+        if starts is not None:
+            starts.keep(found)
     print(json.dumps({"bench": "elastic", "rows": [row.to_json() for row in page.rows]}))
 
 

@@ -15,6 +15,7 @@ from benchmarks.fleet.kept import Kept, code_of
 from benchmarks.fleet.page import OURS_SPEC
 from benchmarks.fleet.policies import ORACLE, OURS
 from benchmarks.fleet.simulate import Ground
+from benchmarks.fleet.starts import Starts
 from controller.errors import ConfigError
 
 
@@ -28,10 +29,20 @@ class Bench:
     Args:
         kept: results of earlier benches.
         makes: whether what was not kept is run.
+        starts: where searches begin; None: with the usual settings.
     """
 
-    def __init__(self, day: Day, ground: Ground, kept: Kept, *, makes: bool = True) -> None:
+    def __init__(
+        self,
+        day: Day,
+        ground: Ground,
+        kept: Kept,
+        *,
+        makes: bool = True,
+        starts: Starts | None = None,
+    ) -> None:
         self.day, self._ground, self._kept, self._makes = day, ground, kept, makes
+        self._starts = starts
         self._at = f"{day.name} {ground.seed} {ground.startup_s:g}"
         self._course: Course | None = None
         self._bar: tqdm[Any] | None = None
@@ -93,7 +104,8 @@ class Bench:
         for name, grid in GRIDS.items():
             try:
                 run = self.run if name in names else self.look
-                found[f"{name} tuned"] = tune(name, grid, run, WORTH * _least_hours(found))
+                start = self._starts.of(self.day.name, name) if self._starts else None
+                found[f"{name} tuned"] = tune(name, grid, run, WORTH * _least_hours(found), start)
             except NotKeptError:
                 tried = self._kept.all_of(self._at, name)
                 cut[name] = len(tried)

@@ -77,7 +77,11 @@ GRIDS = {
 
 
 def tune(
-    name: str, grid: Grid, run: Callable[[str], Result], most_hours: float = math.inf
+    name: str,
+    grid: Grid,
+    run: Callable[[str], Result],
+    most_hours: float = math.inf,
+    start: str | None = None,
 ) -> Result:
     """The cheapest setting that keeps the SLA for enough requests; else the one that keeps most.
 
@@ -89,10 +93,12 @@ def tune(
     Args:
         run: what a policy makes of the day; asked again it has to know the answer.
         most_hours: where the best of the first round takes more it is the answer.
+        start: a setting to begin with, which an earlier search or one of another day has found,
+            instead of the usual ones.
     """
     climb = _Climb(name, grid, run)
     settings: dict[str, Any] = {key: options[0] for key, options in grid.sides.items()}
-    at = climb.tightest(settings)
+    at = climb.tightest(settings) if start is None else climb.begin(start, settings)
     for _ in range(ROUNDS):
         before = climb.best
         for key, options in grid.sides.items():
@@ -118,6 +124,17 @@ class _Climb:
     def __init__(self, name: str, grid: Grid, run: Callable[[str], Result]) -> None:
         self._name, self._grid, self._run = name, grid, run
         self._tried: list[Result] = []
+
+    def begin(self, start: str, settings: dict[str, Any]) -> int:
+        """Take the sides of ``start`` into ``settings``; where the tightest value then stands."""
+        given = settings_of(start)
+        for key, options in self._grid.sides.items():
+            text = given.get(key, str(options[0]))
+            settings[key] = next((each for each in options if str(each) == text), text)
+        values, value = self._grid.values, float(given[self._grid.key])
+        at = max((k for k, each in enumerate(values) if each <= value), default=0)
+        self._try(next((each for each in values if each == value), value), settings)
+        return self.near(at, settings)
 
     def tightest(self, settings: Mapping[str, Any]) -> int:
         """Where the tightest value stands that keeps the SLA, by halving; -1: none does."""
@@ -174,3 +191,8 @@ def best_rival(found: Found) -> Result | None:
 def spec_of(name: str, settings: Mapping[str, Any]) -> str:
     """As ``--policy`` takes it."""
     return f"{name}:{','.join(f'{key}={value}' for key, value in settings.items())}"
+
+
+def settings_of(spec: str) -> dict[str, str]:
+    """The settings of a spec, as they stand there."""
+    return dict(pair.split("=") for pair in spec.partition(":")[2].split(","))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from benchmarks.fleet.contest import GRIDS, HALVINGS, Found, Grid, best_rival, spec_of
+from benchmarks.fleet.contest import GRIDS, HALVINGS, Found, Grid, best_rival, settings_of, spec_of
 from benchmarks.fleet.course import Result
 from benchmarks.fleet.policies import OURS, RIVALS
 
@@ -83,7 +83,7 @@ def one_for_all(
         limit: another policy's; what takes no fewer hours is None.
     """
     search = _Search(name, grid.key, runs, tuned, limit)
-    settings = [_settings(one.spec) for one in tuned.values()]
+    settings = [settings_of(one.spec) for one in tuned.values()]
     own = [{key: of[key] for key in of if key != grid.key} for of in settings]
     for sides in dict.fromkeys(tuple(one.items()) for one in own):
         _tightest(search, grid, sides)
@@ -111,10 +111,6 @@ def _between(search: "_Search", grid: Grid) -> None:
     for _ in range(HALVINGS if high > low else 0):
         middle = float(f"{math.sqrt(low * high):.4g}")
         low, high = (low, middle) if search.fails(middle, search.sides) else (middle, high)
-
-
-def _settings(spec: str) -> dict[str, str]:
-    return dict(pair.split("=") for pair in spec.partition(":")[2].split(","))
 
 
 class _Search:

@@ -13,6 +13,7 @@ from benchmarks.fleet.contest import GRIDS, Grid
 from benchmarks.fleet.course import Result
 from benchmarks.fleet.days import shipped_days
 from benchmarks.fleet.kept import Kept
+from benchmarks.fleet.starts import Starts
 from controller.errors import ConfigError
 from tests.unit.benchmarks.fleet.fleets import GROUND
 
@@ -111,9 +112,23 @@ def test_the_bench_shows_the_rival_with_one_setting_for_its_days(
         for spec in ("brimful", "oracle", rival):
             kept.add(f"{day} 101 100", spec, replace(made(spec, hours=hours), day=day))
     argv = ["bench", "--day", "step", "bursts", "--kept", "--policy", "dynamo-throughput"]
-    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(sys, "argv", [*argv, "--from-usual"])
     command.main()
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     values = {row["id"]: row["value"] for row in last["rows"]}
     assert values["elastic_all_days_over_one_setting"] == 1.0
     assert values["elastic_step_over_rival"] == 1.0
+
+
+def test_a_search_begins_with_what_was_best_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(GRIDS, "ray", Grid("target_ongoing_requests", (1, 2, 4), {}))
+    four = made("ray:target_ongoing_requests=4", hours=70.0)
+    bench = benches(tmp_path, made("brimful"), made("oracle"), four)
+    assert "ray" in bench.all([])[1]  # halving would ask for 2 first
+    (tmp_path / "starts.json").write_text(json.dumps({"step": {"ray": four.spec}}))
+    there = Bench(bench.day, GROUND, Kept(tmp_path / "kept.json"), makes=False,
+                  starts=Starts(tmp_path / "starts.json"))  # fmt: skip
+    found, cut = there.all([])
+    assert "ray" not in cut and found["ray tuned"] == four

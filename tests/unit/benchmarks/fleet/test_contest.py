@@ -148,3 +148,26 @@ def test_every_grid_is_of_settings_that_are_allowed(name: str) -> None:
     assert list(grid.values) == sorted(grid.values)
     settings = {grid.key: grid.values[0], **{k: v[-1] for k, v in grid.sides.items()}}
     parse_policy(spec_of(name, settings), GROUND, {"min_replicas": 1, "max_replicas": 9})
+
+
+def test_a_search_that_begins_where_another_ended_needs_fewer_runs_and_is_no_worse() -> None:
+    grid = Grid("x", VALUES, {"y": (0, 1, 2), "z": (0, 1, 2)})
+
+    def day() -> Day:
+        return Day(lambda y, z: 2 + 2 * y + z, lambda x, y, z: 100 - 3 * x - z)
+
+    from_usual, from_there = day(), day()
+    found = tune("p", grid, from_usual)
+    again = tune("p", grid, from_there, start=found.spec)
+    assert again.spec == found.spec
+    assert len(from_there.asked) < len(from_usual.asked)
+    # A start that is too tight, or unlike every option, is only a start.
+    for start in ("p:x=10,y=0,z=7", "p:x=0.5"):
+        assert tune("p", grid, day(), start=start).replica_hours <= found.replica_hours
+
+
+def test_a_start_between_two_values_of_the_grid_is_tried_and_beaten_by_what_is_better() -> None:
+    day = Day(lambda y: 4.6, falls)
+    found = tune("p", Grid("x", VALUES, {"y": (0,)}), day, start="p:x=4.59,y=0")
+    assert "p:x=4.59,y=0" in day.asked
+    assert 4.59 <= settings_of(found.spec)["x"] <= 4.6

@@ -1,0 +1,47 @@
+"""Where a search begins."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fleet.contest import GRIDS
+from benchmarks.fleet.course import Result
+from benchmarks.fleet.days import shipped_days
+from benchmarks.fleet.policies import parse_policy
+from benchmarks.fleet.starts import FILE, Starts
+from controller.errors import ConfigError
+from tests.unit.benchmarks.fleet.fleets import GROUND
+
+
+def made(day: str, spec: str) -> Result:
+    return Result(day, spec.partition(":")[0], spec, 0.995, 60.0, 1.0, None)
+
+
+def test_what_was_best_is_kept_by_day_and_a_day_without_begins_with_the_first(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "starts.json"
+    assert Starts(path).of("a", "ray") is None
+    Starts(path).keep({"a": {"ray tuned": made("a", "ray:x=1")}, "b": {}})
+    Starts(path).keep({"b": {"ray tuned": made("b", "ray:x=2"), "oracle": made("b", "oracle")}})
+    starts = Starts(path)
+    assert [starts.of(day, "ray") for day in ("a", "b", "c")] == ["ray:x=1", "ray:x=2", "ray:x=1"]
+    assert starts.of("b", "wva") is None
+
+
+def test_a_file_that_is_none_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "starts.json"
+    path.write_text('{"a": ["ray"]}')
+    with pytest.raises(ConfigError, match=r"starts\.json:1"):
+        Starts(path)
+
+
+def test_what_is_shipped_is_of_policies_and_days_that_there_are() -> None:
+    starts, days = Starts(), {day.name for day in shipped_days()}
+    assert any(starts.of(day, name) for day in days for name in GRIDS)
+    for day, specs in json.loads(FILE.read_text()).items():
+        assert day in days
+        for name, spec in specs.items():
+            assert name in GRIDS and spec.startswith(f"{name}:")
+            parse_policy(spec, GROUND, {"min_replicas": 1, "max_replicas": 9})
