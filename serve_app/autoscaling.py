@@ -41,7 +41,7 @@ class CapacityPolicy:
         peak_s: float = 300.0,
         peak_starts: float = 3.0,
         start_s: float = 60.0,
-        late_frac: float = 0.008,
+        late_frac: float = 0.006,
     ) -> None:
         self._scaler = Scaler(
             target_utilization,

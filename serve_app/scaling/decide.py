@@ -76,7 +76,7 @@ class Scaler:
         peak_s: float,
         peak_starts: float,
         start_s: float,
-        late_frac: float = 0.008,
+        late_frac: float = 0.006,
     ) -> None:
         self._rho = target_utilization
         self._drain_s = drain_s

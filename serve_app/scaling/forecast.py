@@ -1,11 +1,13 @@
 """What load to provide for, when a replica that is asked for now has started.
 
-A forecast is a base times a factor. A base is the highest of what means over a window were in the
-last starts: a replica that was needed a moment ago is kept, as to give it up and have it back costs
-a start as well. The factor comes from how far the base was off here in the last hour at that
-distance: the least for which no more than a given share of what came was above it. That share is
-what is lost, and so what an SLA bounds; how often the load was higher is not (uneven arrivals are
-far above seldom, and noise is just above often). Of several bases that which costs least is taken.
+A forecast is a base and a margin above it. A base is the highest of what means over a window were
+in the last starts: a replica that was needed a moment ago is kept, as to give it up and have it
+back costs a start as well. The margin comes from how far the base was off here in the last hour at
+that distance: the least for which no more than a given share of what came was above it. That share
+is what is lost, and so what an SLA bounds; how often the load was higher is not (uneven arrivals
+are far above seldom, and noise is just above often). Of several bases that which costs least is
+taken. The margin is in replicas, no multiple of the base: a load that rises from nothing is many
+times what it was, and a fleet that provided for as many times as much would stand for an hour.
 """
 
 from collections import deque
@@ -17,12 +19,12 @@ EVERY_S = 5.0  # between two forecasts whose errors are looked at
 # A load that is four times as high in a moment is above every forecast for as long as a start. Once
 # an hour that is not provided for, nor is what came seldom besides.
 RARE, RISE_S = 0.02, 30.0
-NEAR_NOTHING = 0.1  # replicas: below, a ratio of two loads says little
-NOTHING = 0.03  # ... and below this, nothing: a probe now and then
-# Ratios that are taken to have been seen in the hour before the first.
+NOTHING = 0.03  # replicas: below, what comes is a probe now and then
+# What is taken to have come where nothing is known, as multiples of what comes now.
 BEFORE, BEFORE_N = (0.8, 0.9, 0.95, 1.0, 1.0, 1.05, 1.1, 1.2), 48
 CHOOSE_S = 30.0  # between two looks at which base is best
-BETTER = 0.97  # of what the present one costs: for less than that none is left
+# Of what the present one costs, and this many replicas: for less than that none is left.
+BETTER, BETTER_BY = 0.97, 0.1
 # Whatever was forecast: of a load that stands so long no less than so much. After a silence of just
 # the memory's time all that is remembered is how far too high the forecasts of its beginning were.
 STANDS_S, LEAST_OF_IT = 30.0, 0.9
@@ -30,16 +32,22 @@ LONGEST_GAP_S = 60.0  # between two looks: after a longer one nobody knows what 
 
 
 class Base:
-    """The highest of means over ``window_s``, for ``hold`` starts, and its errors."""
+    """The highest of means over ``window_s``, for ``hold`` starts, and its errors.
 
-    def __init__(self, window_s: float, hold: float, now_s: float = 0.0) -> None:
+    Args:
+        now_s, load: of the first look.
+    """
+
+    def __init__(self, window_s: float, hold: float, now_s: float = 0.0, load: float = 1.0) -> None:
         self.window_s, self.hold = window_s, hold
         self._means: deque[tuple[float, float]] = deque()
-        # When, what came / the base, and the base: of the forecasts of the last hour.
-        self._known: deque[tuple[float, float, float | None]] = deque(
-            (now_s - MEMORY_S * (1 - k / BEFORE_N), BEFORE[k % len(BEFORE)], None)
-            for k in range(BEFORE_N)
-        )
+        # When, how much more came than the base, what came, and the base: of the last hour.
+        self._known: deque[tuple[float, float, float, float | None]] = deque()
+        self._every_s = EVERY_S  # between two errors
+        usual = _usual(load)
+        for k in range(BEFORE_N):
+            at_s = now_s - MEMORY_S * (1 - k / BEFORE_N)
+            self._known.append((at_s, *usual[k % len(usual)], None))
 
     def look(self, now_s: float, mean: float, start_s: float) -> float:
         """The base of now."""
@@ -61,33 +69,45 @@ class Base:
         """Count what came where it was forecast; what is too old is forgotten.
 
         Where nothing to speak of came for all of the base's time (``NOTHING``), how
-        many times as much came after it says nothing of the next rise.
+        much more came after it says nothing of the next rise.
         """
         if base >= NOTHING:
-            self._known.append((now_s, (came + NEAR_NOTHING) / (base + NEAR_NOTHING), base))
+            since_s = now_s - self._known[-1][0] if self._known else 0.0
+            if EVERY_S <= since_s <= LONGEST_GAP_S:
+                self._every_s = since_s
+            self._known.append((now_s, came - base, came, base))
         while self._known and self._known[0][0] < now_s - MEMORY_S:
             self._known.popleft()
 
     @property
     def learned(self) -> int:
         """Forecasts of the last hour of which it is known what came."""
-        return sum(base is not None for _, _, base in self._known)
+        return sum(base is not None for *_, base in self._known)
 
-    def factor(self, share: float, unforeseen: tuple[float, float]) -> float:
-        """The least ratio above which no more than this share of what came was.
+    def margin(self, share: float, unforeseen: tuple[float, float]) -> float:
+        """Replicas above the base above which no more than this share of what came was; the least.
 
         Args:
             unforeseen: from when to when nothing of what came counts.
         """
         since_s, until_s = unforeseen
-        counted = (r for at_s, r, _ in self._known if not since_s <= at_s <= until_s)
-        ratios = sorted(counted) or list(BEFORE)
-        rare = ratios[int((1 - RARE) * len(ratios))]
-        left, above = share * sum(ratios), 0.0
-        for count, ratio in enumerate(reversed(ratios)):
-            if above - count * ratio > left:
+        now = self._means[-1][1] if self._means else 0.0
+        counted = [
+            (more, came) for at_s, more, came, _ in self._known if not since_s <= at_s <= until_s
+        ] or _usual(now)
+        errors = sorted((more for more, _ in counted), reverse=True)
+        rare = errors[int(RARE * len(errors))]
+        came = sum(came for _, came in counted)
+        if self._known and self._known[0][3] is not None:
+            # A share of the hour to come, if more comes now: after a silence the hour that is
+            # remembered has next to nothing of which a share could be lost. The first hour has
+            # what is only taken to have come.
+            came = max(came, now * MEMORY_S / self._every_s)
+        left, above = share * came, 0.0
+        for count, more in enumerate(errors):
+            if above - count * more > left:
                 return min((above - left) / count, rare)
-            above += ratio
+            above += more
         return rare
 
     def unforeseen(self, seconds: float) -> tuple[float, float]:
@@ -95,19 +115,25 @@ class Base:
         first: deque[tuple[float, float]] = deque()
         total = 0.0
         most, worst = 0.0, (0.0, -1.0)
-        for at_s, ratio, _ in self._known:
-            first.append((at_s, ratio - 1))
-            total += ratio - 1
+        for at_s, more, _, _ in self._known:
+            first.append((at_s, more))
+            total += more
             while first[0][0] <= at_s - seconds:
                 total -= first.popleft()[1]
             if total > most:
                 most, worst = total, (first[0][0], at_s)
         return worst
 
-    def cost(self, factor: float) -> float:
-        """What would have been provided in the last hour on average."""
-        bases = [base for _, _, base in self._known if base is not None]
-        return factor * (sum(bases) / max(len(bases), 1) + NEAR_NOTHING)
+    def cost(self, margin: float) -> float:
+        """Replicas that would have been provided in the last hour on average."""
+        bases = [base for *_, base in self._known if base is not None]
+        return sum(max(base + margin, 0.0) for base in bases) / max(len(bases), 1)
+
+
+def _usual(load: float) -> list[tuple[float, float]]:
+    """Errors where none is known, and what came: those of a load of one replica at least."""
+    load = max(load, 1.0)
+    return [((times - 1) * load, times * load) for times in BEFORE]
 
 
 class Forecast:
@@ -117,7 +143,7 @@ class Forecast:
         self._bases: list[Base] = []
         self._seen: deque[tuple[float, float]] = deque()
         self._made: deque[tuple[float, float, list[float]]] = deque()  # when, start_s, bases
-        self._best, self._factor = 0, 1.0
+        self._best, self._margin = 0, 0.0
         self._chosen_s: float | None = None
 
     def look(self, now_s: float, load: float, start_s: float, share: float) -> float:
@@ -131,7 +157,9 @@ class Forecast:
             The load to provide for.
         """
         if not self._bases:
-            self._bases = [Base(window_s, hold, now_s) for hold in HOLDS for window_s in WINDOWS_S]
+            self._bases = [
+                Base(window_s, hold, now_s, load) for hold in HOLDS for window_s in WINDOWS_S
+            ]
         if self._seen and not 0 <= now_s - self._seen[-1][0] <= LONGEST_GAP_S:
             self._forget(now_s)
         self._seen.append((now_s, load))
@@ -148,20 +176,19 @@ class Forecast:
             self._chosen_s = now_s
             self._choose(share, start_s)
         stands = min(seen for at, seen in self._seen if at > now_s - STANDS_S)
-        provided = (values[self._best] + NEAR_NOTHING) * self._factor - NEAR_NOTHING
-        return max(provided, LEAST_OF_IT * stands)
+        return max(values[self._best] + self._margin, LEAST_OF_IT * stands)
 
     def _choose(self, share: float, start_s: float) -> None:
         # Of the quickest base: what it did not foresee could not be.
         unforeseen = self._bases[0].unforeseen(start_s + RISE_S)
-        factors = [base.factor(share, unforeseen) for base in self._bases]
-        costs = [base.cost(factor) for base, factor in zip(self._bases, factors, strict=True)]
+        margins = [base.margin(share, unforeseen) for base in self._bases]
+        costs = [base.cost(margin) for base, margin in zip(self._bases, margins, strict=True)]
         if self._bases[0].learned < BEFORE_N:
             # After a silence the slowest would seem the cheapest, just while a load begins to rise.
             self._best = 0
-        elif min(costs) < BETTER * costs[self._best]:
+        elif min(costs) + BETTER_BY < BETTER * (costs[self._best] + BETTER_BY):
             self._best = costs.index(min(costs))
-        self._factor = factors[self._best]
+        self._margin = margins[self._best]
 
     def _forget(self, now_s: float) -> None:
         self._seen.clear()
