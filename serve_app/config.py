@@ -13,7 +13,13 @@ from replicas.executor import backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings, slowed
 from serve_app.groups import group_name, model_id
-from serve_app.routing.settings import by_haproxy, parse_router, request_router_config
+from serve_app.routing.gather import ends_of
+from serve_app.routing.settings import (
+    by_haproxy,
+    parse_router,
+    promised,
+    request_router_config,
+)
 from serve_app.tracing import tracing_problems
 
 SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
@@ -143,7 +149,7 @@ def ray_llm_config(
             ours = {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": scaling.model_dump()}
             autoscaling = {**AUTOSCALING_DEFAULTS, **autoscaling, "policy": ours}
         deployment["autoscaling_config"] = autoscaling
-    _route(entry, deployment, where)
+    _route(entry, deployment, classes, where)
     deployment.setdefault("graceful_shutdown_timeout_s", DRAIN_TIMEOUT_S)
     return {
         "callback_config": {"callback_class": MODEL_FILES},
@@ -159,12 +165,20 @@ def ray_llm_config(
     }
 
 
-def _route(entry: dict[str, Any], deployment: dict[str, Any], where: str) -> None:
+def _route(
+    entry: dict[str, Any],
+    deployment: dict[str, Any],
+    classes: ServiceClasses | None,
+    where: str,
+) -> None:
     """Name our router to Ray Serve, where the deployment does not name one."""
     router = parse_router(entry.get("router"), f"{where}.router")
+    if router.gather_classes and not (classes and ends_of(promised(classes))):
+        problem = "true is not allowed without classes that differ in itl_ms: nothing is to gather"
+        raise ConfigError([f"{where}.router.gather_classes: {problem}"])
     if deployment.get("request_router_config") is None:
         if not by_haproxy(router if entry.get("router") is not None else None, deployment):
-            deployment["request_router_config"] = request_router_config(router)
+            deployment["request_router_config"] = request_router_config(router, classes)
     elif entry.get("router") is not None:
         problem = f"{where}.router: is not allowed with deployment_config.request_router_config"
         raise ConfigError([f"{problem}, which names a router, too; leave one of them out"])

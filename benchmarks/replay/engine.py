@@ -57,7 +57,7 @@ def replay(
     if plan.kind == "request-level":
         return replay_request_level(requests, plan, ground.profile, drain=drain)
     warm_up = ground.warm_up if plan.kind == "scheduler" else ()
-    engine = _Engine((*warm_up, *requests), requests, plan, ground)
+    engine = Engine((*warm_up, *requests), requests, plan, ground)
     collecting = gc.isenabled()
     gc.disable()  # a third of the time otherwise; reference counts free the requests
     try:
@@ -85,7 +85,7 @@ class _Flight:
     step: Step | None
 
 
-class _Engine:
+class Engine:
     """Serves one sequence of requests after the other.
 
     Two clocks: the scheduler's, which only runs on, and that of the trace, which begins at 0 with

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from benchmarks.contests import classes, contest, entry, offline
+from benchmarks.contests import classes, contest, entry, fleets, offline
 from benchmarks.report.document import ROOT
 from benchmarks.report.kept import KeptRuns
 from benchmarks.report.rows import Row, Section, rows_table
@@ -24,17 +24,19 @@ from benchmarks.rivals import (
     r1_capacity,
     r2_paced,
     r3_classes,
+    r3_fleet,
     r4_offline,
     r5_client,
 )
 
 KEPT = ROOT / ".cache" / "rivals.sqlite"
-REPLAYED = tuple(one.__name__ for one in (contest, entry, classes, offline, http))
+REPLAYED = tuple(one.__name__ for one in (contest, entry, classes, fleets, offline, http))
 PARTS: dict[str, tuple[Callable[[Bench, Sequence[str]], Section], tuple[str, ...]]] = {
     "R1": (r1_capacity.run, tuple(c.name for c in r1_capacity.GROUNDS)),
     "R1-reasoning": (r1_capacity.run_reasoning, ()),
     "R2": (r2_paced.run, tuple(c.name for c in r2_paced.GROUNDS)),
     "R3": (r3_classes.run, tuple(classes.GROUNDS)),
+    "R3-fleet": (r3_fleet.run, tuple(classes.GROUNDS)),
     "R4": (r4_offline.run, tuple(c.name for c in r4_offline.GROUNDS)),
     "R5": (r5_client.run, ()),
 }

@@ -46,13 +46,7 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
     """
     grounds = [g for g in GROUNDS if not names or g in names]
     grounds = grounds[:1] if bench.small and not names else grounds
-    settings = SETTINGS[:2] if bench.small else SETTINGS
-    pilots = [Task(g, PILOT_SEED, bench.small, spec) for g in grounds for spec in settings]
-    of = dict(zip(pilots, bench.map(measure, pilots, "R3 qoserve", is_ours), strict=True))
-    tuned = {
-        g: max(settings, key=lambda s: of[Task(g, PILOT_SEED, bench.small, s)].per_s)
-        for g in grounds
-    }
+    tuned = tuned_on(bench, grounds)
     specs = {g: dict.fromkeys((OURS, ONE_SLA, QOSERVE, tuned[g])) for g in grounds}
     tasks = [
         Task(g, seed, bench.small, spec)
@@ -83,6 +77,17 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
         tuple(rows_of(result)),
         (_capacities(result), _attained(result)),
     )
+
+
+def tuned_on(bench: Bench, grounds: Sequence[str]) -> dict[str, str]:
+    """QoServe's best setting on the pilot's draw of each ground."""
+    settings = SETTINGS[:2] if bench.small else SETTINGS
+    pilots = [Task(g, PILOT_SEED, bench.small, spec) for g in grounds for spec in settings]
+    of = dict(zip(pilots, bench.map(measure, pilots, "R3 qoserve", is_ours), strict=True))
+    return {
+        g: max(settings, key=lambda s: of[Task(g, PILOT_SEED, bench.small, s)].per_s)
+        for g in grounds
+    }
 
 
 @dataclass(frozen=True, slots=True)

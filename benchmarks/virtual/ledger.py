@@ -56,6 +56,10 @@ class Ledger:
         """Requests that came in and are not finished."""
         return len(self._accounts)
 
+    def expect(self, request: Request) -> None:
+        """One more request than it was made with."""
+        self._outcomes.append(Outcome(request, refused=True))
+
     def come(self, number: int, request: Request) -> None:
         """A request was let in."""
         self._accounts[str(number)] = _Account(number, request)

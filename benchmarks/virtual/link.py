@@ -14,6 +14,9 @@ class VirtualLink:
 
     The limits of one exchange reach the engine with the next one, as over the wire. Due at fixed
     times, it takes place at the next step's end, where EngineCore runs a utility call.
+
+    Attributes:
+        report, reported_s: the last one, and when the engine was asked for it; None before.
     """
 
     def __init__(self, scheduler: VirtualScheduler, config: BatchingConfig) -> None:
@@ -23,6 +26,8 @@ class VirtualLink:
         self._answer: BatchLimits | None = None
         self.due_s = scheduler.now_s()
         self.model: StepModel | None = None
+        self.report: ReplicaReport | None = None
+        self.reported_s = self.due_s
 
     def tick(self, now_s: float) -> bool:
         """Exchange if it is time; says whether it was."""
@@ -34,7 +39,7 @@ class VirtualLink:
         )
         if answer is not None:
             self.model = answer.model
-        report = from_wire(ReplicaReport, wire)
-        self._answer = self._loop.exchange(report, self._config, now_s)
+        self.report, self.reported_s = from_wire(ReplicaReport, wire), now_s
+        self._answer = self._loop.exchange(self.report, self._config, now_s)
         self.due_s = max(self.due_s + self._config.period_s, now_s)
         return True

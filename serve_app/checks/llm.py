@@ -117,12 +117,14 @@ def _build_problems(ours: dict[str, Any], where: str) -> list[str]:
 
 def _unused(entry: dict[str, Any], where: str, target: Target) -> list[str]:
     notes = []
-    by_prefix = parse_router(entry.get("router")).prefix_affinity
-    if by_prefix and target.direct_streaming and target.env.get(FORWARD_BODY) != "1":
-        notes.append(
-            f'{where}.router.prefix_affinity: has no effect without {FORWARD_BODY}="1" for Ray\'s'
-            " processes: HAProxy does not show prompts to the router"
-        )
+    router = parse_router(entry.get("router"))
+    if target.direct_streaming and target.env.get(FORWARD_BODY) != "1":
+        notes += [
+            f'{where}.router.{key}: has no effect without {FORWARD_BODY}="1" for Ray\'s'
+            f" processes: HAProxy does not show {what} to the router"
+            for key, what in (("prefix_affinity", "prompts"), ("gather_classes", "classes"))
+            if getattr(router, key)
+        ]
     if entry.get("scaling") and _scaling(entry) is None:
         notes.append(f"{where}.scaling: has no effect without deployment_config.autoscaling_config")
     notes += _logged_prompts(entry, where)

@@ -13,6 +13,7 @@ from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
+from serve_app.routing.gather import End
 from serve_app.routing.room import Asked, Forecast, Room, Usual, forecast
 
 K = TypeVar("K", bound=Hashable)
@@ -25,6 +26,7 @@ by the draw, where nothing tells them apart."""
 FLIGHT_S = 0.05  # from the decision to the engine: HAProxy, HTTP, tokenizer, the engine's socket
 ALIKE, ALIKE_S = 0.05, 0.001  # waits closer than this are the same, as far as can be known
 MOST_PREFIXES = 16_384
+MOST_GATHERED = 64  # replicas that are compared where classes are gathered
 LEAST_SHARE = 0.05  # of the traffic: more routers than 20 are not told apart
 ENOUGH, FADE_AT = 20, 200  # arrivals from which a share is computed; at which old ones fade
 
@@ -152,22 +154,35 @@ class HeadroomChooser(Generic[K]):
         *,
         prefix: int | None = None,
         among: Container[K] = (),
+        end: End | None = None,
     ) -> Choice[K]:
         """The best of a few of ``candidates``, which are not empty.
 
         Args:
             prefix: how the prompt begins; None: unknown, or too short.
             among: as ``candidates``, quick to look up; needed for ``prefix`` alone.
+            end: from which end of ``candidates`` the request's class is served; None: from none.
+                Their order is the same for all routers then.
         """
-        drawn = self._draw(candidates)
+        if end is None:
+            drawn = self._draw(candidates, self._choices)
+        else:
+            drawn = self._draw(candidates, MOST_GATHERED, in_order=True)
         known = [self._at(key, now_s) for key in drawn]
         fresh = [self._fresh(one, now_s) for one in known]
         found = [
             (key, self._forecast(one, asked, is_fresh))
             for key, one, is_fresh in zip(drawn, known, fresh, strict=True)
         ]
+        if end is not None:
+            found = [
+                (key, one.detoured(end.detour_s(place, len(found))))
+                for place, (key, one) in enumerate(found)
+            ]
         if not any(fresh):
-            by_sent = {key: one.tokens for key, one in zip(drawn, known, strict=True)}
+            if end is not None and not end.first:
+                drawn.reverse()  # of those that were sent as much the one at its end leads
+            by_sent = {key: self._at(key, now_s).tokens for key in drawn}
             drawn.sort(key=lambda key: by_sent[key])
             told_apart = len(set(by_sent.values())) > 1
             best = drawn[0]
@@ -179,9 +194,13 @@ class HeadroomChooser(Generic[K]):
         if prefix is not None and self._prefix_affinity:
             seen = self._prefixes.get(prefix)
             if seen is not None and seen in among and seen != best:
-                at = self._at(seen, now_s)
-                there = self._forecast(at, asked, self._fresh(at, now_s))
-                if there.wait_s - there.prompt_s <= its.wait_s:
+                there = dict(found).get(seen)
+                if there is None:
+                    at = self._at(seen, now_s)
+                    there = self._forecast(at, asked, self._fresh(at, now_s))
+                # Where classes are gathered, one that was not compared is at no known place.
+                known_place = end is None or seen in drawn
+                if known_place and there.wait_s - there.prompt_s <= its.wait_s:
                     ordered.insert(0, (seen, there))
                     best, its, outcome = seen, there, "prefix"
             self._remember(prefix, best)
@@ -202,10 +221,10 @@ class HeadroomChooser(Generic[K]):
             known.tokens -= sent.tokens
         sent.requests, sent.tokens = 0, 0.0
 
-    def _draw(self, candidates: Sequence[K]) -> list[K]:
-        """A few at random."""
-        count = min(self._choices, len(candidates))
-        return [candidates[i] for i in self._random.sample(range(len(candidates)), count)]
+    def _draw(self, candidates: Sequence[K], most: int, *, in_order: bool = False) -> list[K]:
+        """A few at random, in the order of the draw or of ``candidates``."""
+        places = self._random.sample(range(len(candidates)), min(most, len(candidates)))
+        return [candidates[i] for i in (sorted(places) if in_order else places)]
 
     def _at(self, key: K, now_s: float) -> _Known:
         known = self._known.get(key)

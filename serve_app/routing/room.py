@@ -113,6 +113,10 @@ class Forecast:
     prompt_s: float
     filled: float
 
+    def detoured(self, detour_s: float) -> "Forecast":
+        """The same as if the wait were so much longer."""
+        return Forecast(self.wait_s + detour_s, self.prompt_s, self.filled)
+
 
 def forecast(
     room: Room | None,

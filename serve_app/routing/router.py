@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from ray import cloudpickle
@@ -12,8 +12,9 @@ from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve._private.request_router.request_router import MultiplexMixin, RequestRouter
 from ray.util.metrics import Counter
 
-from serve_app.routing import choice, prompt, room
+from serve_app.routing import choice, gather, prompt, room
 from serve_app.routing.choice import HeadroomChooser, Outcome, Sent
+from serve_app.routing.gather import End, end_of, ends_of
 from serve_app.routing.prompt import PromptLengths, read_prompt
 from serve_app.routing.room import PROMPT_TOKENS, Asked, read_room
 
@@ -21,7 +22,7 @@ logger = logging.getLogger("ray.serve")
 
 # Ray Serve pickles this module by value, as every process with a handle unpickles the class, the
 # proxies too, which have no runtime_env. What it is made of has to travel along.
-for _module in (choice, prompt, room):
+for _module in (choice, gather, prompt, room):
     cloudpickle.register_pickle_by_value(_module)
 
 
@@ -41,12 +42,18 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         stale_after_s: float = 5.0,
         prefix_affinity: bool = False,
         prefix_chars: int = 1024,
+        gathered: Mapping[str, tuple[float | None, float]] | None = None,
     ) -> None:
-        """``request_router_kwargs``: see ``serve_app.routing.settings.RouterConfig``."""
+        """``request_router_kwargs``: see ``serve_app.routing.settings.RouterConfig``.
+
+        Args:
+            gathered: the classes, as ``ends_of`` takes them; None: requests go where most room is.
+        """
         self._chooser: HeadroomChooser[ReplicaID] = HeadroomChooser(
             choices=choices, stale_after_s=stale_after_s, prefix_affinity=prefix_affinity
         )
         self._prefix_chars = prefix_chars
+        self._ends = ends_of(gathered or {})
         self._lengths = PromptLengths()
         self._ids: tuple[Sequence[RunningReplica], Sequence[ReplicaID]] = ((), ())
         self.outcomes: dict[str, int] = {}
@@ -75,11 +82,11 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         ids, among = self._candidates(candidate_replicas, pending_request)
         if not ids:
             return []
-        asked, prefix = self._read(pending_request)
+        asked, prefix, end = self._read(pending_request)
         now_s = time.time()
         if pending_request is not None:
             self._take_back(pending_request)
-        chosen = self._chooser.choose(ids, asked, now_s, prefix=prefix, among=among)
+        chosen = self._chooser.choose(ids, asked, now_s, prefix=prefix, among=among, end=end)
         self._note(chosen.outcome)
         sent = self._chooser.sent(chosen.replica, asked, now_s)
         if pending_request is not None:
@@ -92,23 +99,23 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
     ) -> tuple[Sequence[ReplicaID], Container[ReplicaID]]:
         if pending is not None and pending.metadata.multiplexed_model_id:
             some = self.apply_multiplex_routing(pending_request=pending)
-            return tuple(some), some
+            return _ordered(some), some
         if pending is not None:
             pending.routing_context.should_backoff = True  # or Ray asks again without a pause
         if self._ids[0] is not replicas:  # Ray makes a new list when its replicas change
-            self._ids = replicas, tuple(replica.replica_id for replica in replicas)
+            self._ids = replicas, _ordered(replica.replica_id for replica in replicas)
         return self._ids[1], self._replicas
 
-    def _read(self, pending: PendingRequest | None) -> tuple[Asked, int | None]:
+    def _read(self, pending: PendingRequest | None) -> tuple[Asked, int | None, End | None]:
         payload: Any = pending.args[0] if pending is not None and pending.args else None
         found = read_prompt(payload, self._prefix_chars)
         mean_tokens = self._chooser.usual.mean_prompt_tokens
         tokens = self._lengths.tokens(found, mean_tokens)
         if found is None:
-            return Asked(PROMPT_TOKENS if tokens is None else tokens), None
+            return Asked(PROMPT_TOKENS if tokens is None else tokens), None, None
         self._lengths.note(found)
         asked = Asked(PROMPT_TOKENS if tokens is None else tokens, found.max_tokens)
-        return asked, found.prefix
+        return asked, found.prefix, end_of(payload, self._ends)
 
     def _note(self, outcome: Outcome) -> None:
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
@@ -128,3 +135,8 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         before = getattr(pending.routing_context, "brimful", None)
         if before is not None:  # Ray asks again: the one chosen before did not take it
             self._chooser.take_back(*before)
+
+
+def _ordered(ids: Iterable[ReplicaID]) -> tuple[ReplicaID, ...]:
+    """In the order in which all routers have them."""
+    return tuple(sorted(ids, key=lambda one: one.unique_id))

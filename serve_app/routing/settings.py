@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from controller.classes import ServiceClasses
 from controller.config import Block
 from controller.validation import parse
 
@@ -37,6 +38,12 @@ class RouterConfig(Block):
         False, description="prefer a replica that has seen how the prompt begins"
     )
     prefix_chars: int = Field(1024, ge=64, le=65_536, description="what counts as its beginning")
+    gather_classes: bool = Field(
+        False,
+        description="where `classes` differ in itl_ms, the strictest gather on the first replicas"
+        " and all others on the last ones, as far as nobody waits an eighth of its time to first"
+        " token longer for it; of requests that name their class in the body",
+    )
 
 
 def parse_router(data: Any, where: str = "router") -> RouterConfig:
@@ -61,11 +68,20 @@ def by_haproxy(router: RouterConfig | None, deployment: Mapping[str, Any]) -> bo
     return not deployment.get("autoscaling_config") and deployment.get("num_replicas") == 1
 
 
-def request_router_config(config: RouterConfig) -> dict[str, Any]:
+def request_router_config(
+    config: RouterConfig, classes: ServiceClasses | None = None
+) -> dict[str, Any]:
     """The block as Ray Serve's ``request_router_config``."""
-    kwargs = config.model_dump(exclude={"policy", "stats_period_s"})
+    kwargs = config.model_dump(exclude={"policy", "stats_period_s", "gather_classes"})
+    if config.gather_classes and classes is not None:
+        kwargs["gathered"] = promised(classes)
     return {
         "request_router_class": CLASSES[config.policy],
         "request_router_kwargs": kwargs if config.policy == "headroom" else {},
         "request_routing_stats_period_s": config.stats_period_s,
     }
+
+
+def promised(classes: ServiceClasses) -> dict[str, tuple[float | None, float]]:
+    """What ``serve_app.routing.gather`` goes by, as plain data: Ray Serve pickles it."""
+    return {name: (one.itl_ms, one.deadline_s) for name, one in classes.by_name.items()}

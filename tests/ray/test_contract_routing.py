@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.llm._internal.serve.core.ingress.router import LLMRouter
+from ray.llm._internal.serve.core.ingress.router import LLMRouter, _parse_routing_payload
 from ray.llm._internal.serve.core.server.llm_server import LLMServer
 from ray.serve._private.common import (
     DeploymentHandleSource,
@@ -24,7 +24,9 @@ from ray.serve._private.router import AsyncioRouter
 from ray.serve.config import RequestRouterConfig
 
 from benchmarks.routing.router import ByName
+from controller.classes import parse_classes
 from replicas.emulated_server import of_replica
+from serve_app.routing.gather import end_of, ends_of
 from serve_app.routing.router import HeadroomRouter
 from serve_app.routing.settings import CLASSES, parse_router, request_router_config
 
@@ -219,8 +221,31 @@ async def test_a_prefix_stays_at_its_replica() -> None:
     assert await picked(made, longer) == first
 
 
+CLASSES_OF = {"gold": (50.0, 2.0), "batch": (None, 600.0)}
+
+
+async def test_classes_gather_at_the_ends_of_an_order_that_all_routers_share() -> None:
+    for names in ("abc", "cab"):
+        made = router(gathered=CLASSES_OF)
+        now_s = made._get_curr_time_s()
+        made.update_replicas([Replica(name, room(now_s)) for name in names])  # type: ignore[misc]
+        assert await picked(made, pending(prompt="a", service_tier="gold")) == "a"
+        assert await picked(made, pending(prompt="a", service_tier="batch")) == "c"
+        free = {await picked(made, pending(prompt="a")) for _ in range(40)}
+        assert free == set("abc")
+
+
+def test_the_class_in_a_body_still_reaches_the_router() -> None:
+    body = b'{"messages": [{"role": "user", "content": "a"}], "service_tier": "gold"}'
+    end = end_of(_parse_routing_payload(body), ends_of(CLASSES_OF))
+    assert end is not None and end.first
+    assert end_of(_parse_routing_payload(body[:-20]), ends_of(CLASSES_OF)) is None  # cut off
+
+
 def test_it_travels_by_value_to_a_process_without_this_project(tmp_path: Path) -> None:
-    config = RequestRouterConfig(**request_router_config(parse_router({})))
+    gathering = parse_router({"gather_classes": True})
+    classes = parse_classes({"gold": {"itl_ms": 50}, "batch": {"default": True}})
+    config = RequestRouterConfig(**request_router_config(gathering, classes))
     pickled = tmp_path / "router"
     pickled.write_bytes(config.get_serialized_request_router_cls() or b"")
     script = (
@@ -231,8 +256,8 @@ def test_it_travels_by_value_to_a_process_without_this_project(tmp_path: Path) -
         "made = cls(DeploymentID('d', 'a'), DeploymentHandleSource.PROXY)\n"
         f"made.initialize_state(**{config.request_router_kwargs!r})\n"
         "from types import SimpleNamespace as N\n"
-        "asked, prefix = made._read(N(args=[N(prompt='x' * 2000)]))\n"
-        "assert asked.prompt_tokens == 500\n"
+        "asked, prefix, end = made._read(N(args=[N(prompt='x' * 2000, service_tier='gold')]))\n"
+        "assert asked.prompt_tokens == 500 and end.first\n"
         "assert made._chooser.choose(['a', 'b'], asked, 0.0).replica in 'ab'\n"
         "assert 'vllm' not in sys.modules and 'torch' not in sys.modules\n"
     )

@@ -172,6 +172,17 @@ def test_affinity_to_prefixes_that_the_router_does_not_see_is_noted(check):
     assert check(data, forwarding).notes == check(data).notes == []
 
 
+def test_classes_that_the_router_does_not_see_are_noted(check):
+    data = put(config(), (*ENTRY, "router"), {"gather_classes": True})
+    classes = {"gold": {"itl_ms": 50}, "batch": {"default": True}}
+    data = put(data, (*ENTRY, "classes"), classes)
+    forwarding = Target(env={**DIRECT.env, FORWARD_BODY: "1"}, local_paths=True)
+
+    (note,) = check(data, DIRECT).notes
+    assert note.startswith(f"{PLACE}.router.gather_classes: has no effect without {FORWARD_BODY}")
+    assert check(data, forwarding).notes == []
+
+
 def test_what_running_engines_would_refuse_of_a_user_config_is_found(check):
     live = {"name": "BrimfulServer:m", "user_config": {"batching": {"lease_s": 0}}}
     (problem,) = check(put(config(), (*APP, "deployments"), [live])).problems

@@ -92,3 +92,27 @@ def test_what_is_wrong_with_the_block_is_said_in_one_line(block: Any, said: str)
 
 def test_the_block_may_be_left_out() -> None:
     assert parse_router(None).policy == "headroom"
+
+
+def test_classes_are_gathered_by_what_they_are_promised_where_that_is_asked_for() -> None:
+    classes = {
+        "gold": {"itl_ms": 50, "ttft_ms": 2000},
+        "batch": {"default": True, "queue_timeout_s": 600},
+    }
+    told = routed_by(router={"gather_classes": True}, classes=classes)["request_router_kwargs"]
+    assert told["gathered"] == {"gold": (50.0, 2.0), "batch": (None, 600.0)}
+    assert "gather_classes" not in told
+    assert "gathered" not in routed_by(classes=classes)["request_router_kwargs"]
+    slower = {"profile": "paper-fig3", "time_scale": 4}
+    told = routed_by(router={"gather_classes": True}, classes=classes, emulate=slower)[
+        "request_router_kwargs"
+    ]
+    assert told["gathered"]["gold"] == (200.0, 8.0)
+
+
+@pytest.mark.parametrize(
+    "classes", [None, {"a": {"itl_ms": 50}}, {"a": {}, "b": {"ttft_ms": 9, "default": True}}]
+)
+def test_there_have_to_be_classes_that_can_be_gathered(classes: Any) -> None:
+    (problem,) = problems(router={"gather_classes": True}, classes=classes)
+    assert problem.startswith("llm_configs[0].router.gather_classes: true is not allowed without")

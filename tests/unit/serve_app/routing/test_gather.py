@@ -1,0 +1,149 @@
+"""From which end of the fleet a class is served, and what that does to a choice."""
+
+import random
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.classes import parse_classes
+from serve_app.routing.choice import MOST_GATHERED, HeadroomChooser
+from serve_app.routing.gather import End, end_of, ends_of
+from serve_app.routing.room import Asked
+from serve_app.routing.settings import promised
+from tests.unit.serve_app.routing.test_choice import ASKED, NOW_S, chooser, room
+
+CLASSES = {"gold": (50.0, 2.0), "silver": (100.0, 6.0), "batch": (None, 600.0)}
+FRONT, BACK = End(True, 0.4), End(False, 0.4)
+
+
+def test_the_strictest_is_served_from_the_first_on_and_all_others_from_the_last() -> None:
+    ends = ends_of(CLASSES)
+    assert [name for name, end in ends.items() if end.first] == ["gold"]
+    # An eighth of the time to first token, and no more than five seconds.
+    assert [end.patience_s for end in ends.values()] == [0.25, 0.75, 5.0]
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        {},
+        {"a": (None, 2.0), "b": (None, 9.0)},
+        {"a": (50.0, 2.0), "b": (50.0, 600.0)},
+    ],
+)
+def test_where_all_have_the_same_time_between_tokens_nothing_is_gathered(
+    classes: dict[str, tuple[float | None, float]],
+) -> None:
+    assert ends_of(classes) == {}
+
+
+def test_of_classes_where_one_has_no_bound_the_other_is_the_strictest() -> None:
+    ends = ends_of({"chat": (80.0, 2.0), "batch": (None, 30.0)})
+    assert ends["chat"].first and not ends["batch"].first
+
+
+def test_what_is_promised_is_read_of_the_classes() -> None:
+    classes = parse_classes({"a": {"itl_ms": 50, "ttft_ms": 2000}, "b": {"default": True}})
+    assert promised(classes) == {"a": (50.0, 2.0), "b": (None, 30.0)}
+
+
+def test_the_way_from_its_end_grows_evenly_to_all_of_the_patience() -> None:
+    assert [FRONT.detour_s(k, 5) for k in range(5)] == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4])
+    assert [BACK.detour_s(k, 3) for k in range(3)] == pytest.approx([0.4, 0.2, 0.0])
+    assert FRONT.detour_s(0, 1) == BACK.detour_s(0, 1) == 0.0
+
+
+@pytest.mark.parametrize(
+    "payload", [None, SimpleNamespace(), SimpleNamespace(service_tier="none"),
+                SimpleNamespace(service_tier=7), SimpleNamespace(service_tier=None),
+                SimpleNamespace(service_tier=["gold"])],
+)  # fmt: skip
+def test_a_request_that_names_no_class_in_its_body_has_no_end(payload: Any) -> None:
+    assert end_of(payload, ends_of(CLASSES)) is None
+
+
+def test_a_request_that_names_one_has_its_end() -> None:
+    ends = ends_of(CLASSES)
+    assert end_of(SimpleNamespace(service_tier="silver"), ends) is ends["silver"]
+    assert end_of(SimpleNamespace(service_tier="silver"), {}) is None
+
+
+def test_where_all_wait_alike_each_goes_to_its_end() -> None:
+    made = chooser({name: room() for name in "abc"})
+    for _ in range(20):
+        assert made.choose("abc", ASKED, NOW_S, end=FRONT).replica == "a"
+        assert made.choose("abc", ASKED, NOW_S, end=BACK).replica == "c"
+    free = {made.choose("abc", ASKED, NOW_S).replica for _ in range(100)}
+    assert free == set("abc")
+
+
+def test_it_goes_on_from_there_as_far_as_the_wait_is_worth() -> None:
+    # A prompt's backlog of 300 tokens is 0.3 s; one replica further is worth 0.2 of it.
+    made = chooser({"a": room(prompt_backlog_tokens=300), "b": room(), "c": room()})
+    chosen = made.choose("abc", ASKED, NOW_S, end=FRONT)
+    assert (chosen.replica, chosen.others) == ("b", ("a", "c"))
+    assert made.choose("abc", ASKED, NOW_S, end=End(True, 0.7)).replica == "a"
+
+
+def test_what_was_sent_sends_the_next_ones_on() -> None:
+    made = chooser({"a": room(), "b": room(), "c": room()})
+    sent = Counter[str]()
+    for _ in range(6):
+        chosen = made.choose("abc", ASKED, NOW_S, end=FRONT).replica
+        made.sent(chosen, ASKED, NOW_S)
+        sent[chosen] += 1
+    # 0.5 s a prompt: one at its end, then one further, each 0.2 s further on.
+    assert sent["a"] >= sent["b"] >= sent["c"] > 0
+
+
+def test_of_a_large_fleet_some_are_compared_from_end_to_end() -> None:
+    many = range(10 * MOST_GATHERED)
+    made: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(1))
+    for k in many:
+        made.update(k, room(), NOW_S)
+    places = [made.choose(many, ASKED, NOW_S, end=End(True, 2.0)).replica for _ in range(50)]
+    assert max(places) < len(many) / 5
+    chosen = made.choose(many, ASKED, NOW_S, end=FRONT)
+    assert len(chosen.others) == MOST_GATHERED - 1
+
+
+def test_where_no_figure_is_fresh_what_was_sent_decides_and_then_the_end() -> None:
+    made = chooser({name: room() for name in "abc"})
+    later_s = NOW_S + 60
+    assert made.choose("abc", ASKED, later_s, end=FRONT).replica == "a"
+    assert made.choose("abc", ASKED, later_s, end=BACK).replica == "c"
+    made.sent("c", ASKED, later_s)
+    assert made.choose("abc", ASKED, later_s, end=BACK).replica == "b"
+
+
+def test_a_prefix_counts_with_the_way_to_where_it_was_seen() -> None:
+    made = chooser({name: room() for name in "ab"}, prefix_affinity=True)
+    assert made.choose("ab", ASKED, NOW_S, prefix=7, among="ab", end=BACK).replica == "b"
+    # Its prompt takes 0.5 s, which it may save there; the way is 0.4 s.
+    assert made.choose("ab", ASKED, NOW_S, prefix=7, among="ab", end=FRONT).outcome == "prefix"
+    assert made.choose("ab", ASKED, NOW_S, prefix=8, among="ab", end=BACK).replica == "b"
+    far = End(True, 0.6)
+    assert made.choose("ab", ASKED, NOW_S, prefix=8, among="ab", end=far).replica == "a"
+
+
+@given(
+    st.lists(st.integers(0, 4000), min_size=1, max_size=9),
+    st.booleans(),
+    st.floats(0, 10),
+    st.integers(0, 3),
+)
+def test_nobody_waits_longer_than_elsewhere_by_more_than_the_patience(
+    backlogs: list[int], first: bool, patience_s: float, seed: int
+) -> None:
+    made: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(seed))
+    for k, tokens in enumerate(backlogs):
+        made.update(k, room(prompt_backlog_tokens=tokens), NOW_S)
+    end = End(first, patience_s)
+    chosen = made.choose(range(len(backlogs)), Asked(500), NOW_S, end=end).replica
+    waits = [tokens / 1000 + 0.5 for tokens in backlogs]
+    # Waits that are closer than a twentieth are the same to it.
+    assert waits[chosen] <= (min(waits) + patience_s) * 1.05 + 0.002

@@ -1,0 +1,110 @@
+"""Several engines behind the production router, in virtual time; and R3-fleet's figures."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from benchmarks.contests.classes import CLASSES, OURS, QOSERVE
+from benchmarks.contests.fleets import EVEN, GATHERED, SEPARATE, FleetTask, measure, run_at
+from benchmarks.replay.by_class import spread_over
+from benchmarks.replay.engine import Ground, replay
+from benchmarks.replay.fleet import ByClass, Router, replay_fleet, together
+from benchmarks.rivals import r3_fleet
+from benchmarks.virtual.plan import engine_of, parse_policy
+from benchmarks.workloads.catalog import load_workload
+from benchmarks.workloads.traffic import draw_traffic
+from controller.config import Sla
+from replicas.profile_file import load_profile
+
+PROFILE = load_profile("paper-fig3")
+GROUND = Ground(PROFILE, classes=CLASSES)
+PLAN = parse_policy("adaptive", Sla(), engine_of(PROFILE))
+
+
+def requests(per_s: float, count: int):
+    traffic = draw_traffic(load_workload("exponential:257,62"), count, None, 3).at(per_s)
+    return spread_over(traffic, CLASSES, 3)
+
+
+@pytest.mark.parametrize("per_s", [0.5, 9.0])
+def test_a_fleet_of_one_engine_is_that_engine(per_s: float) -> None:
+    asked = requests(per_s, 150)
+    (fleet,) = replay_fleet(asked, PLAN, GROUND, 1, Router(1, 0, {}))
+    alone = replay(asked, PLAN, GROUND, drain=False)
+    assert fleet.steps[: len(alone.steps)] == alone.steps
+    assert [o.first_token_s for o in fleet.outcomes] == [o.first_token_s for o in alone.outcomes]
+
+
+@pytest.mark.parametrize("routed", [GATHERED, EVEN, SEPARATE])
+def test_every_request_is_served_by_one_engine_and_none_is_lost(routed: str) -> None:
+    task = FleetTask("257-62", 5, True, OURS, routed)
+    traces = run_at(task, 6.0)
+    whole = together(traces)
+    arrivals = [o.request.arrival_s for o in whole.outcomes]
+    assert len(arrivals) == len(set(arrivals)) == sum(len(one.outcomes) for one in traces)
+    assert max(arrivals) == whole.end_s
+    # Each gap is of the request that it is counted for.
+    gaps = np.bincount(whole.gaps.request, minlength=len(whole.outcomes))
+    assert [max(o.tokens - 1, 0) for o in whole.outcomes] == gaps.tolist()
+
+
+def test_the_strictest_gather_on_the_first_engine_and_the_others_on_the_last() -> None:
+    def shares(routed: str) -> list[Counter[str]]:
+        traces = run_at(FleetTask("257-62", 5, False, OURS, routed), 6.0)
+        return [Counter(o.request.service or "" for o in one.outcomes) for one in traces]
+
+    gathered, even, separate = map(shares, (GATHERED, EVEN, SEPARATE))
+    assert gathered[0]["gold"] > 0.8 * gathered[0].total()
+    assert gathered[2]["gold"] < 0.1 * gathered[2].total()
+    assert all(0.25 < one["gold"] / one.total() < 0.42 for one in even)
+    assert [set(one) for one in separate] == [{name} for name in CLASSES.by_name]
+
+
+def test_the_router_hears_of_an_engine_that_has_nothing_to_do() -> None:
+    """Else its room would be out of date, and count for less."""
+    heard = Counter[int]()
+
+    class Listening(ByClass):
+        def hear(self, engine, room, now_s):
+            heard[engine] += room is not None
+
+    asked = [r for r in requests(9.0, 300) if r.service == "gold"]
+    replay_fleet(asked, PLAN, GROUND, 3, Listening(list(CLASSES.by_name)))
+    assert min(heard[k] for k in range(3)) > 0.9 * max(heard.values()) > 10
+
+
+def test_a_capacity_is_found_for_a_rival_too() -> None:
+    ours = measure(FleetTask("257-62", 5, True, OURS, GATHERED))
+    rival = "qoserve:slack=gaps,least_tokens=32,token_step=16,low_memory_tokens=0,margin=1"
+    assert 3 < measure(FleetTask("257-62", 5, True, rival, EVEN)) < 30
+    assert 3 < ours < 30
+
+
+class Made:
+    """A bench that has every figure already.
+
+    Args:
+        per_s: by how requests are routed and whose policy it is.
+    """
+
+    small, seeds = False, (1, 2)
+
+    def __init__(self, per_s: dict[tuple[str, bool], float]) -> None:
+        self._per_s = per_s
+
+    def map(self, work, tasks, what, ours):
+        return [self._per_s[t.routed, t.spec.startswith(QOSERVE)] * t.seed for t in tasks]
+
+
+def test_the_figures_of_r3_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned = "qoserve:margin=1"
+    monkeypatch.setattr(r3_fleet, "tuned_on", lambda bench, grounds: dict.fromkeys(grounds, tuned))
+    ours = {(GATHERED, False): 12.0, (EVEN, False): 11.0, (SEPARATE, False): 10.0}
+    section = r3_fleet.run(Made({**ours, (EVEN, True): 8.0}))  # type: ignore[arg-type]
+    values = {row.id: row.estimate.value for row in section.rows}
+    assert values == pytest.approx(
+        {"r3_fleet_separate": 1.2, "r3_fleet_qoserve_tuned": 1.5, "r3_fleet_even": 12 / 11}
+    )
+    assert [row.at_least for row in section.rows] == [1.2, 1.05, None]
+    assert "| 257-447 | separate | `adaptive` | 10, 20 |" in section.tables[0]
