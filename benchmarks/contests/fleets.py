@@ -21,6 +21,7 @@ from serve_app.routing.settings import promised
 
 ENGINES = 3
 GATHERED, EVEN, SEPARATE = "gathered", "even", "separate"
+NEAR = {GATHERED: 1.15, EVEN: 1.05, SEPARATE: 0.95}  # of the fluid limit: where a search begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,5 +85,5 @@ def measure(task: FleetTask) -> float:
     def tried(rate_per_s: float) -> bool:
         return holds(together(run_at(task, rate_per_s)), CLASSES)
 
-    per_s = highest(tried, limit, limit / 64, MOST * limit, PRECISION)
+    per_s = highest(tried, NEAR[task.routed] * limit, limit / 64, MOST * limit, PRECISION)
     return max(per_s, limit / 64)
