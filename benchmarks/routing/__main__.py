@@ -16,6 +16,7 @@ from benchmarks.replay.fluid import fluid_limit_per_s
 from benchmarks.report.bootstrap import geometric_mean
 from benchmarks.report.document import markdown_table, write_page
 from benchmarks.report.rows import Row, Section, exactly, shown
+from benchmarks.routing import gathered
 from benchmarks.routing.fleet import ROUTERS, Served, Speed, serve
 from benchmarks.routing.stack import application, fleet
 from benchmarks.workloads.catalog import load_workload
@@ -195,7 +196,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=5, help="draws in virtual time")
     parser.add_argument("--write", action="store_true", help="docs/results/routing.md as well")
+    parser.add_argument(
+        "--gathered", action="store_true", help="instead: which replica requests of classes go to"
+    )
     settings = parser.parse_args()
+    if settings.gathered:
+        found, table = gathered.run()
+        print(table)
+        print(json.dumps({"bench": "routing", "rows": [row.to_json() for row in found]}))
+        return
     http = over_http(settings.seconds, settings.load, settings.time_scale, settings.seed)
     virtual = in_virtual_time(range(settings.seed, settings.seed + settings.runs))
     page = section(http, virtual, settings)

@@ -75,7 +75,7 @@ class Fleet:
         if not whole:
             raise RuntimeError(f"no request was served: {answers[0].status} {answers[0].text}")
         seen = of_answers([ask for ask, _ in whole], [a for _, a in whole], self._time_scale)
-        self._wait_idle()
+        self.wait_idle()
         return seen, len(asks) - len(whole)
 
     def _ask(self, request: Request) -> Ask:
@@ -84,7 +84,8 @@ class Fleet:
         allowed = min(request.max_tokens or room, room)
         return Ask(prompt, allowed, request.arrival_s * self._time_scale, request.output_tokens)
 
-    def _wait_idle(self) -> None:
+    def wait_idle(self) -> None:
+        """Return once no replica has a request left."""
         until_s = time.monotonic() + IDLE_TIMEOUT_S
         while any(r.running + r.waiting for r in reports()):
             if time.monotonic() > until_s:
