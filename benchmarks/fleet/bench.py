@@ -101,20 +101,30 @@ class Bench:
             except NotKeptError:
                 raise ConfigError([self._missing(name)]) from None
         cut: dict[str, int] = {}
-        for name, grid in GRIDS.items():
-            try:
-                run = self.run if name in names else self.look
-                start = self._starts.of(self.day.name, name) if self._starts else None
-                found[f"{name} tuned"] = tune(name, grid, run, WORTH * _least_hours(found), start)
-            except NotKeptError:
+        for name in GRIDS:
+            tuned = self._tuned(name, WORTH * _least_hours(found), makes=name in names)
+            if tuned is None:
                 tried = self._kept.all_of(self._at, name)
                 cut[name] = len(tried)
-                if tried:
-                    found[f"{name} tuned"] = best(tried)
+                tuned = best(tried) if tried else None
+            if tuned is not None:
+                found[f"{name} tuned"] = tuned
         if self._bar is not None:
             self._bar.close()
             self._bar = None
         return found, cut
+
+    def _tuned(self, name: str, most_hours: float, *, makes: bool) -> Result | None:
+        """A policy at its best, from where its search begins; None where runs are missing.
+
+        What was kept may be of a search from there, or of one from the usual settings.
+        """
+        start = self._starts.of(self.day.name, name) if self._starts else None
+        run = self.run if makes else self.look
+        for begin in dict.fromkeys((start, None)):
+            with suppress(NotKeptError):
+                return tune(name, GRIDS[name], run, most_hours, begin)
+        return None
 
     def with_later_runs(self, found: Found) -> Found:
         """The same, where a run made since is better than what a search had ended with."""

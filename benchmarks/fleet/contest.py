@@ -133,8 +133,9 @@ class _Climb:
             settings[key] = next((each for each in options if str(each) == text), text)
         values, value = self._grid.values, float(given[self._grid.key])
         at = max((k for k, each in enumerate(values) if each <= value), default=0)
-        self._try(next((each for each in values if each == value), value), settings)
-        return self.near(at, settings)
+        keeps = self._try(next((each for each in values if each == value), value), settings).keeps
+        found = self.near(at, settings)
+        return at if keeps and found < 0 else found
 
     def tightest(self, settings: Mapping[str, Any]) -> int:
         """Where the tightest value stands that keeps the SLA, by halving; -1: none does."""

@@ -5,7 +5,7 @@ around what was best before takes half of them, and it is never worse than that.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from pydantic import RootModel
@@ -32,14 +32,22 @@ class Starts:
         self._by_day = read_json(path, _File).root if path.exists() else {}
 
     def of(self, day: str, policy: str) -> str | None:
-        """What was best on this day, else on the first day of which it is known; None: on none."""
-        known = [self._by_day.get(day, {}), *self._by_day.values()]
-        return next((specs[policy] for specs in known if policy in specs), None)
+        """What was best on this very day; None: nobody knows.
 
-    def keep(self, by_day: Mapping[str, Found]) -> None:
-        """Write what was best on these days; of all others the file keeps what it has."""
+        Not another day's: around that, a search ends at a worse setting than from the usual ones
+        on one day of four.
+        """
+        return self._by_day.get(day, {}).get(policy)
+
+    def keep(self, by_day: Mapping[str, Found], cut: Mapping[str, Collection[str]]) -> None:
+        """Write what was best on these days; of all others the file keeps what it has.
+
+        Args:
+            cut: by day the policies whose search was cut short: of these nothing is written.
+        """
         for day, found in by_day.items():
             for name in GRIDS:
-                if (one := found.get(f"{name} tuned")) is not None:
+                one = found.get(f"{name} tuned")
+                if one is not None and name not in cut.get(day, ()):
                     self._by_day.setdefault(day, {})[name] = one.spec
         self._path.write_text(json.dumps(self._by_day, indent=1) + "\n")

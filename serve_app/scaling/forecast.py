@@ -11,6 +11,7 @@ times what it was, and a fleet that provided for as many times as much would sta
 """
 
 from collections import deque
+from collections.abc import Iterator
 
 WINDOWS_S = (10.0, 30.0, 120.0, 600.0)
 HOLDS = (3.0, 1.0)  # starts
@@ -35,19 +36,17 @@ class Base:
     """The highest of means over ``window_s``, for ``hold`` starts, and its errors.
 
     Args:
-        now_s, load: of the first look.
+        now_s: of the first look.
     """
 
-    def __init__(self, window_s: float, hold: float, now_s: float = 0.0, load: float = 1.0) -> None:
+    def __init__(self, window_s: float, hold: float, now_s: float = 0.0) -> None:
         self.window_s, self.hold = window_s, hold
         self._means: deque[tuple[float, float]] = deque()
-        # When, how much more came than the base, what came, and the base: of the last hour.
-        self._known: deque[tuple[float, float, float, float | None]] = deque()
-        self._every_s = EVERY_S  # between two errors
-        usual = _usual(load)
-        for k in range(BEFORE_N):
-            at_s = now_s - MEMORY_S * (1 - k / BEFORE_N)
-            self._known.append((at_s, *usual[k % len(usual)], None))
+        # When, what came, and the base: of the last hour. Without a base: multiples of the load.
+        self._known: deque[tuple[float, float, float | None]] = deque(
+            (now_s - MEMORY_S * (1 - k / BEFORE_N), BEFORE[k % len(BEFORE)], None)
+            for k in range(BEFORE_N)
+        )
 
     def look(self, now_s: float, mean: float, start_s: float) -> float:
         """The base of now."""
@@ -72,10 +71,7 @@ class Base:
         much more came after it says nothing of the next rise.
         """
         if base >= NOTHING:
-            since_s = now_s - self._known[-1][0] if self._known else 0.0
-            if EVERY_S <= since_s <= LONGEST_GAP_S:
-                self._every_s = since_s
-            self._known.append((now_s, came - base, came, base))
+            self._known.append((now_s, came, base))
         while self._known and self._known[0][0] < now_s - MEMORY_S:
             self._known.popleft()
 
@@ -91,19 +87,12 @@ class Base:
             unforeseen: from when to when nothing of what came counts.
         """
         since_s, until_s = unforeseen
-        now = self._means[-1][1] if self._means else 0.0
         counted = [
-            (more, came) for at_s, more, came, _ in self._known if not since_s <= at_s <= until_s
-        ] or _usual(now)
+            (more, came) for at_s, more, came in self._errors() if not since_s <= at_s <= until_s
+        ] or [((times - 1) * self._load, times * self._load) for times in BEFORE]
         errors = sorted((more for more, _ in counted), reverse=True)
         rare = errors[int(RARE * len(errors))]
-        came = sum(came for _, came in counted)
-        if self._known and self._known[0][3] is not None:
-            # A share of the hour to come, if more comes now: after a silence the hour that is
-            # remembered has next to nothing of which a share could be lost. The first hour has
-            # what is only taken to have come.
-            came = max(came, now * MEMORY_S / self._every_s)
-        left, above = share * came, 0.0
+        left, above = share * sum(came for _, came in counted), 0.0
         for count, more in enumerate(errors):
             if above - count * more > left:
                 return min((above - left) / count, rare)
@@ -115,7 +104,7 @@ class Base:
         first: deque[tuple[float, float]] = deque()
         total = 0.0
         most, worst = 0.0, (0.0, -1.0)
-        for at_s, more, _, _ in self._known:
+        for at_s, more, _ in self._errors():
             first.append((at_s, more))
             total += more
             while first[0][0] <= at_s - seconds:
@@ -129,11 +118,19 @@ class Base:
         bases = [base for *_, base in self._known if base is not None]
         return sum(max(base + margin, 0.0) for base in bases) / max(len(bases), 1)
 
+    @property
+    def _load(self) -> float:
+        """What usual errors are taken to be of: what comes now, and one replica at least."""
+        return max(self._means[-1][1] if self._means else 0.0, 1.0)
 
-def _usual(load: float) -> list[tuple[float, float]]:
-    """Errors where none is known, and what came: those of a load of one replica at least."""
-    load = max(load, 1.0)
-    return [((times - 1) * load, times * load) for times in BEFORE]
+    def _errors(self) -> Iterator[tuple[float, float, float]]:
+        """When, how much more came than the base, and what came."""
+        load = self._load
+        for at_s, came, base in self._known:
+            if base is None:
+                yield at_s, (came - 1) * load, came * load
+            else:
+                yield at_s, came - base, came
 
 
 class Forecast:
@@ -157,9 +154,7 @@ class Forecast:
             The load to provide for.
         """
         if not self._bases:
-            self._bases = [
-                Base(window_s, hold, now_s, load) for hold in HOLDS for window_s in WINDOWS_S
-            ]
+            self._bases = [Base(window_s, hold, now_s) for hold in HOLDS for window_s in WINDOWS_S]
         if self._seen and not 0 <= now_s - self._seen[-1][0] <= LONGEST_GAP_S:
             self._forget(now_s)
         self._seen.append((now_s, load))

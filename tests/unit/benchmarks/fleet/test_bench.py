@@ -132,3 +132,22 @@ def test_a_search_begins_with_what_was_best_before(
                   starts=Starts(tmp_path / "starts.json"))  # fmt: skip
     found, cut = there.all([])
     assert "ray" not in cut and found["ray tuned"] == four
+
+
+def test_a_search_from_the_usual_settings_is_found_whole_though_another_begin_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(GRIDS, "ray", Grid("target_ongoing_requests", (1, 2, 4), {}))
+    two = made("ray:target_ongoing_requests=2", hours=70.0)
+    four = made("ray:target_ongoing_requests=4", attainment=0.9)
+    between = [made(f"ray:target_ongoing_requests={x}", attainment=0.9) for x in
+               (2.828, 2.378, 2.181)]  # fmt: skip
+    kept = [made("brimful"), made("oracle"), two, four, *between]
+    (tmp_path / "starts.json").write_text(
+        json.dumps({"step": {"ray": "ray:target_ongoing_requests=1"}})
+    )
+    bench = benches(tmp_path, *kept)
+    there = Bench(bench.day, GROUND, Kept(tmp_path / "kept.json"), makes=False,
+                  starts=Starts(tmp_path / "starts.json"))  # fmt: skip
+    found, cut = there.all([])
+    assert "ray" not in cut and found["ray tuned"] == two

@@ -171,3 +171,17 @@ def test_a_start_between_two_values_of_the_grid_is_tried_and_beaten_by_what_is_b
     found = tune("p", Grid("x", VALUES, {"y": (0,)}), day, start="p:x=4.59,y=0")
     assert "p:x=4.59,y=0" in day.asked
     assert 4.59 <= settings_of(found.spec)["x"] <= 4.6
+
+
+def test_where_the_start_keeps_the_sla_and_a_more_generous_value_does_not_it_stays_there() -> None:
+    """One value alone keeps it, as chance may have it; no side is then tried from the first on."""
+
+    class Chance(Day):
+        def __call__(self, spec: str) -> Result:
+            self.asked.append(spec)
+            inside = 0.995 if "x=4.5" in spec else 0.5
+            return made(spec, inside, 50.0)
+
+    day = Chance(lambda y: 0, falls)
+    assert tune("p", Grid("x", VALUES, {"y": (0, 1)}), day, start="p:x=4.5,y=0").keeps
+    assert not any("x=1," in spec and "y=1" in spec for spec in day.asked)

@@ -172,3 +172,35 @@ def test_errors_are_learned_from_what_is_more_than_nothing(forecast: float, lear
 def test_a_load_that_is_back_after_a_silence_is_provided_for(silence_s: int) -> None:
     loads = [2.0] * 720 + [0.0] * (silence_s // 10) + [2.0] * 6
     assert watched(loads)[-1] >= 1.8
+
+
+def test_a_noisy_load_after_a_silence_is_provided_for() -> None:
+    """A few errors are not given the loss of a whole hour."""
+    noisy = [10.0 + 4.0 * ((k * 7919) % 11 - 5) / 5 for k in range(60)]
+    provided = watched([5.0] * 720 + [0.0] * 1000 + noisy, every_s=5.0)[-40:]
+    came = noisy[-40:]
+    above = sum(max(load - got, 0.0) for load, got in zip(came, provided, strict=True))
+    assert above < 0.05 * sum(came)
+
+
+@pytest.mark.parametrize("first", [0.1, 30.0])
+def test_what_came_first_says_nothing_of_the_first_hour(first: float) -> None:
+    """A controller that begins beside a backlog, or before the first request."""
+    provided = watched([first] + [3.0] * 200)
+    assert 2.97 <= provided[-1] < 3.6
+
+
+def test_of_a_load_that_falls_less_is_provided_than_was_needed_a_start_ago() -> None:
+    loads = [20.0 - 18.0 * k / 720 for k in range(720)]
+    provided = watched(loads)
+    # The base is the highest of a start ago; what is above the load is a part of that at most.
+    assert all(got - load < 0.2 for got, load in zip(provided[400:], loads[400:], strict=True))
+    assert learned([0.5] * 100).margin(SHARE, NOWHERE) == pytest.approx(-0.5, abs=0.01)
+
+
+def test_errors_taken_to_be_usual_are_of_one_replica_at_least() -> None:
+    base = Base(10.0, 1.0)
+    base.look(0.0, 0.01, 100.0)
+    small = base.margin(SHARE, NOWHERE)
+    base.look(5.0, 10.0, 100.0)
+    assert 0.05 < small < 0.2 and base.margin(SHARE, NOWHERE) == pytest.approx(10 * small)
