@@ -30,11 +30,15 @@ from benchmarks.report.workers import Bench
 LOADS = (0.7, 0.85, 1.0, 1.15, 1.3)  # of the fluid limit at the strictest time between tokens
 OVER_FLEETS, OVER_QOSERVE, TOP_ATTAINS = 1.2, 1.05, 0.99
 _GAPS = "qoserve:slack=gaps,least_tokens=32,token_step=16,low_memory_tokens=0"
+# Budgets to two tokens: by gaps what a coarser grid leaves of a step is lost.
+_FINE = _GAPS.replace("token_step=16", "token_step=2")
 SETTINGS = (
     QOSERVE,
     f"{_GAPS},margin=1,ms_per_token=0",
     f"{_GAPS},margin=1,ms_per_token=8",
     f"{_GAPS},margin=1.03,ms_per_token=1",
+    f"{_FINE},margin=1,ms_per_token=0",
+    f"{_FINE},margin=1.03,ms_per_token=1",
 )
 
 
