@@ -3,6 +3,7 @@
 import inspect
 import random
 import re
+from types import SimpleNamespace
 
 import pytest
 from vllm.sampling_params import SamplingParams
@@ -15,8 +16,9 @@ from vllm.v1.core.sched.request_queue import (
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request
 
+from controller.config import parse_batching
 from replicas.queue_order import StepAside
-from replicas.waiting_queues import QUEUES
+from replicas.waiting_queues import QUEUES, step_aside
 from tests.vllm.harness import Rig, batching, engine_config
 from tests.vllm.replicas.test_start_order import by_grammar
 
@@ -147,3 +149,12 @@ def test_an_abort_finds_requests_in_time_and_late(tiny_llama, policy):
 
     assert order_of_starts(rig) == ["new2", "new3", "new4", "late1", "late2", "late4", "late5"]
     assert rig.scheduler.get_request_counts() == (0, 0)
+
+
+def test_where_delivery_is_paced_who_has_waited_for_three_quarters_steps_aside() -> None:
+    for delivery, ttft_s in (("paced", 1.5), ("gaps", 2.0)):
+        sla = {"itl_ms": 50, "ttft_ms": 2000, "delivery": delivery}
+        scheduler = SimpleNamespace(policy=SimpleNamespace(value="fcfs"), waiting=[])
+        aside = step_aside(scheduler, None, parse_batching({"policy": "adaptive", "sla": sla}))
+        assert aside is not None
+        assert aside.ttft_s == ttft_s

@@ -166,3 +166,35 @@ def test_who_is_lost_counts_no_more_where_the_account_covers_fewer_than_are() ->
     pace.account.tokens = 60.0
     lost = leads((-3.0, 3), (-2.0, 3), (-1.0, 3), (0.4, 9))
     assert pace.extra_s(lost, remaining(60)) == pytest.approx(0.4 * AT_ONCE)
+
+
+def test_the_account_pays_for_what_the_requests_with_the_least_leads_have_left() -> None:
+    pace, some = exact(), leads((0.6, 0), (0.2, 90), (0.4, 0))
+    by_age = Remaining(np.array([0.0, 100.0]), np.array([100.0, 0.0]), lambda share: 1e9)
+    for tokens, least_s in ((9.9, 0.2), (10.1, 0.4), (109.0, 0.4), (111.0, 0.6)):
+        pace.account.tokens = tokens
+        assert pace.extra_s(some, by_age) == pytest.approx(least_s / 2), tokens
+
+
+def test_a_step_that_ends_far_too_early_counts_as_one_d_as_well() -> None:
+    early, late = Pace(D, 99.0), Pace(D, 99.0)
+    early.observe(10, 0, -30.0)
+    late.observe(10, 0, -D)
+    assert early.margin_s == late.margin_s
+
+
+def test_the_margin_is_twelve_spreads_at_most() -> None:
+    pace = Pace(D, 99.0)
+    for _ in range(100):
+        pace.observe(10, 10, 0.02 * D)
+    assert pace.margin_s == pytest.approx(12 * 0.02 * D)
+
+
+def test_the_spread_is_that_of_the_last_fifty_steps() -> None:
+    pace = Pace(D, 99.0)
+    before = pace.margin_s
+    pace.observe(10, 0, 0.2 * D)
+    variance = (0.02 * D) ** 2
+    variance += 0.02 * ((0.2 * D) ** 2 - variance)
+    assert pace.margin_s == pytest.approx((3 - 0.2 * 0.007) * variance**0.5)
+    assert pace.margin_s > 1.5 * before

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from controller.agreements import Agreement
 from controller.models.requests import Requests, requests_of
@@ -214,3 +215,34 @@ def test_a_step_may_take_a_block_for_each_that_fills_one_and_all_of_its_prompts(
     for computed, new in ((96, 112 * 16 + 2048), (97, 2048), (112, 112 * 16 + 2048)):
         assert len(tight(kinds, [], size, 30_000 - new, computed=computed).left_out) == 89
         assert tight(kinds, [], size, 30_001 - new, computed=computed).left_out == ()
+
+
+@pytest.mark.parametrize("enforce", [True, False])
+def test_a_gap_after_a_preemption_is_its_own_agreements_and_only_where_limits_apply(
+    enforce: bool,
+) -> None:
+
+    one = half()
+    one.receive(limits(model=MODEL, enforce=enforce))
+    asked(one, [0, 1], [0])
+    sizers = one._by_class._sizers
+    before = {key: sizer._late._balance for key, sizer in sizers.items()}
+    one.resumed(9.0, 1)
+    moved = {key for key, sizer in sizers.items() if sizer._late._balance != before[key]}
+    assert moved == ({(0.1, 99)} if enforce else set())
+
+
+def test_who_is_left_out_of_a_step_has_no_token_in_its_accounts() -> None:
+
+    one = half()
+    found = asked(one, [2] * 200 + [0], [0])
+    assert found.left_out
+    assert sum(one._by_class._decodes) == 201 - len(found.left_out)
+
+
+def test_one_without_a_bound_waits_for_those_left_out_as_well() -> None:
+
+    one = half()
+    assert asked(one, [2] * 200 + [0], [2]).left_out
+    rest = Batch(some([0], 100), lambda n: some([2], 0).first(n), agreements=AGREEMENTS)
+    assert one._fitting(EngineState(201, 1, 22_512), rest, some([2], 0)) == (0, "sla")

@@ -7,7 +7,9 @@ from controller.models.pace import Leads, Remaining
 from controller.models.step_time import StepModel
 from controller.policies.chunk import ChunkSizer
 from controller.policies.paced import PacedChunks
+from controller.policies.registry import make_step_half
 from controller.records import StepSample
+from tests.builders import batching, engine
 
 TRUE = StepModel(0.02, 2e-4, 0.0, 1e-4, 0.0, 0.0)
 DECODES = 50  # 30 ms
@@ -149,3 +151,77 @@ def test_late_tokens_of_steps_that_were_not_sized_here_teach_nothing() -> None:
     seen.observe(StepSample(DECODES, 0, 0, 0, 0.031, late=DECODES))
     seen.look(leads_of(0.1, 0.8), None)
     assert seen.until_s < unseen.until_s
+
+
+def test_where_a_decode_is_several_tokens_no_tiles_are_cut() -> None:
+    sizer = PacedChunks(0.05, 99.0, tiles=False)
+    sizer.receive(TRUE)
+    for k in range(400):
+        features = DECODES + k % 7, 0, (k % 5) * 40, 0
+        sizer.observe(StepSample(*features, TRUE.predict_s(*features), late=0))
+    sizer.look(leads_of(0.1, 0.8), None)
+    assert chunk(sizer) == pytest.approx(700, rel=0.03)
+    assert (chunk(sizer) + DECODES) % 256
+
+
+@pytest.mark.parametrize(
+    ("size", "tiles"),
+    [({}, True), ({"tokens_per_decode": 3}, False), ({"whole_chunk_tokens": 64}, False)],
+)
+def test_tiles_are_cut_where_a_decode_is_one_token_and_chunks_are_of_any_size(
+    size: dict[str, int], tiles: bool
+) -> None:
+    paced = batching(policy="adaptive", sla={"itl_ms": 50, "delivery": "paced"})
+    half = make_step_half(paced, engine(**size))
+    assert half._chunks._tiles is tiles  # type: ignore[attr-defined]
+
+
+def test_what_steps_take_beyond_their_prediction_widens_the_margin() -> None:
+    sizer, before = learned(), learned()
+    spread_s = []
+    for k in range(200):
+        error_s = 0.004 * (-1) ** k
+        before_s = sizer.model.predict_s(DECODES, 0, 40, 0)
+        duration_s = TRUE.predict_s(DECODES, 0, 40, 0) + error_s
+        spread_s.append(duration_s - before_s)
+        sizer.observe(StepSample(DECODES, 0, 40, 0, duration_s, late=0))
+    variance = before._pace._variance
+    for one in spread_s:
+        variance += 0.02 * (one * one - variance)
+    assert sizer._pace._variance == pytest.approx(variance, rel=1e-9)
+
+
+def test_tokens_that_wait_on_their_way_out_take_nothing_off_a_paced_step() -> None:
+    sizer = learned()
+    sizer.look(leads_of(0.0, 0.8), None)
+    before = sizer.until_s
+    sizer.hold_to(0.9)
+    assert sizer.until_s == before
+    assert sizer.in_time(140, 0)
+
+
+def test_a_paced_sizer_counts_what_it_has_learned_from() -> None:
+    sizer = PacedChunks(0.05, 99.0)
+    for n in range(3):
+        assert sizer.steps == n
+        sizer.observe(StepSample(DECODES, 0, 0, 0, 0.03, late=0))
+
+
+def test_a_step_of_prompts_alone_moves_no_account() -> None:
+    sizer = learned()
+    before = sizer._pace.account.tokens, sizer._pace.margin_s
+    sizer.observe(StepSample(0, 0, 200, 0, 0.04, late=0))
+    assert (sizer._pace.account.tokens, sizer._pace.margin_s) == before
+
+
+def test_a_lead_that_is_gone_with_its_request_is_lent_no_more() -> None:
+    sizer = learned()
+    sizer.look(None, None)
+    before = sizer.until_s
+    sizer.look(leads_of(3.0), None)
+    assert sizer.until_s > 1
+    sizer.look(leads_of(), None)
+    assert sizer.until_s == before
+    sizer.look(leads_of(3.0), None)
+    sizer.look(None, None)
+    assert sizer.until_s == before
