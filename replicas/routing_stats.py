@@ -28,6 +28,7 @@ def routing_stats(
         "running": report.running,
         "waiting": report.waiting,
         "max_running": held,
+        "most_running": engine.max_num_seqs,
         "prompt_backlog_tokens": report.prompt_backlog_tokens,
         "kv_free_tokens": max(engine.kv_tokens - report.kv_used_tokens, 0),
         "arrivals": report.arrivals,
@@ -41,6 +42,9 @@ def routing_stats(
         sla_itl_s = config.sla.itl_s if report.enforced and config.policy == "adaptive" else None
         itl_s = sla_itl_s and kept_itl_s(model, sla_itl_s)
         stats["prefill_tokens_per_s"] = round(prefill_tokens_per_s(report, model, itl_s), 1)
+        if itl_s is not None:
+            unbound = prefill_tokens_per_s(report, model, None)
+            stats["most_prefill_tokens_per_s"] = round(unbound, 1)
         drain = capacity_per_s(model, lengths, held, None)
         if drain:
             stats["drain_per_s"] = round(drain, 4)

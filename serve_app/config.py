@@ -173,9 +173,14 @@ def _route(
 ) -> None:
     """Name our router to Ray Serve, where the deployment does not name one."""
     router = parse_router(entry.get("router"), f"{where}.router")
-    if router.gather_classes and not (classes and ends_of(promised(classes))):
-        problem = "true is not allowed without classes that differ in itl_ms: nothing is to gather"
-        raise ConfigError([f"{where}.router.gather_classes: {problem}"])
+    if router.gather_classes:
+        problem = "true is not allowed "
+        if router.policy != "headroom":
+            problem += f"with policy {router.policy!r}: only headroom knows classes"
+            raise ConfigError([f"{where}.router.gather_classes: {problem}"])
+        if not (classes and ends_of(promised(classes))):
+            problem += "without classes that differ in itl_ms: nothing is to gather"
+            raise ConfigError([f"{where}.router.gather_classes: {problem}"])
     if deployment.get("request_router_config") is None:
         if not by_haproxy(router if entry.get("router") is not None else None, deployment):
             deployment["request_router_config"] = request_router_config(router, classes)

@@ -27,8 +27,15 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
     grounds = [g for g in GROUNDS if not names or g in names]
     grounds = grounds[:1] if bench.small and not names else grounds
     tuned = tuned_on(bench, grounds)
-    arms = {
-        g: [(GATHERED, OURS), (EVEN, OURS), (SEPARATE, OURS), (EVEN, tuned[g])] for g in grounds
+    arms: dict[str, list[Arm]] = {
+        g: [
+            (GATHERED, OURS),
+            (EVEN, OURS),
+            (SEPARATE, OURS),
+            (EVEN, tuned[g]),
+            (GATHERED, tuned[g]),
+        ]
+        for g in grounds
     }
     tasks = [
         FleetTask(g, seed, bench.small, spec, routed)
@@ -54,6 +61,7 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
         row("separate", "gathered, over an engine for each class", 2, OVER_FLEETS),
         row("qoserve_tuned", "gathered, over QoServe tuned for the workload", 3, OVER_QOSERVE),
         row("even", "gathered, over the same without", 1, None),
+        row("qoserve_gathered", "gathered, over QoServe gathered by the same router", 4, None),
     )
     lines = [
         (g, routed, f"`{spec}`", ", ".join(map(shown, per_s(g, (routed, spec)))))
@@ -78,7 +86,9 @@ def _text(bench: Bench) -> str:
         " engine and the others to the last, as far as nobody waits long for it; its figures of"
         " the engines are half a second old at most, and a quarter more on their way. `even`: the"
         " same router without it, where most room is. `separate`: an engine for each class, on the"
-        " same stream. QoServe is spread evenly by the same router, with the setting of"
-        f" {len(SETTINGS)} that is the best on one engine on the draw of seed {PILOT_SEED}, as in"
-        f" R3. Seeds {', '.join(map(str, bench.seeds))}."
+        " same stream. QoServe is spread evenly by the same router, and gathered by it, with the"
+        f" setting of {len(SETTINGS)} that is the best on one engine on the draw of seed"
+        f" {PILOT_SEED}, as in R3: what gathering wins is the router's, whatever schedules in the"
+        " engines. No `batching.sla` is set, so that no cap is published but the engine's own."
+        f" Seeds {', '.join(map(str, bench.seeds))}."
     )

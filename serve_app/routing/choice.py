@@ -7,6 +7,7 @@ have it in them, so it is dropped. Times are Unix seconds: replicas date their f
 clocks, which are taken to agree within a second or so.
 """
 
+import math
 import random
 from collections import OrderedDict, deque
 from collections.abc import Container, Hashable, Sequence
@@ -74,7 +75,8 @@ class Choice(Generic[K]):
     """The replica that was chosen, those that come next where it refuses, and by what.
 
     Args:
-        wait_s: what is forecast for the chosen one; None where nothing is known of it.
+        wait_s: what is forecast for the chosen one, with the way from its class's end; None where
+            nothing is known of it.
     """
 
     replica: K
@@ -107,7 +109,8 @@ class HeadroomChooser(Generic[K]):
         self._prefix_affinity = prefix_affinity
         self._random = rng or random.Random()
         self._known: dict[K, _Known] = {}
-        self._prefixes: OrderedDict[int, K] = OrderedDict()
+        # By the beginning of a prompt, and from which end its class is served.
+        self._prefixes: OrderedDict[tuple[int, bool | None], K] = OrderedDict()
         self._own = self._all = 0.0  # requests that were measured: sent from here, and arrived
         self.usual = Usual()
 
@@ -170,8 +173,9 @@ class HeadroomChooser(Generic[K]):
             drawn = self._draw(candidates, MOST_GATHERED, in_order=True)
         known = [self._at(key, now_s) for key in drawn]
         fresh = [self._fresh(one, now_s) for one in known]
+        strict = end is None or end.first
         found = [
-            (key, self._forecast(one, asked, is_fresh))
+            (key, self._forecast(one, asked, is_fresh, strict))
             for key, one, is_fresh in zip(drawn, known, fresh, strict=True)
         ]
         if end is not None:
@@ -188,22 +192,23 @@ class HeadroomChooser(Generic[K]):
             best = drawn[0]
             outcome: Outcome = "sent" if told_apart else "random"
             return Choice(best, tuple(drawn[1:]), outcome, None)
-        ordered = _ordered(found)
+        ordered = _ordered(found, math.inf if end is None else end.step_s(len(found)) / 2)
         best, its = ordered[0]
         outcome = "room" if all(fresh) else "partial"
         if prefix is not None and self._prefix_affinity:
-            seen = self._prefixes.get(prefix)
+            begins = prefix, None if end is None else end.first
+            seen = self._prefixes.get(begins)
             if seen is not None and seen in among and seen != best:
                 there = dict(found).get(seen)
                 if there is None:
                     at = self._at(seen, now_s)
-                    there = self._forecast(at, asked, self._fresh(at, now_s))
+                    there = self._forecast(at, asked, self._fresh(at, now_s), strict)
                 # Where classes are gathered, one that was not compared is at no known place.
                 known_place = end is None or seen in drawn
                 if known_place and there.wait_s - there.prompt_s <= its.wait_s:
                     ordered.insert(0, (seen, there))
                     best, its, outcome = seen, there, "prefix"
-            self._remember(prefix, best)
+            self._remember(begins, best)
         others = tuple(key for key, _ in ordered if key != best)
         return Choice(best, others, outcome, its.wait_s)
 
@@ -237,7 +242,7 @@ class HeadroomChooser(Generic[K]):
     def _fresh(self, known: _Known, now_s: float) -> bool:
         return known.taken_s >= now_s - self._stale_after_s
 
-    def _forecast(self, known: _Known, asked: Asked, fresh: bool) -> Forecast:
+    def _forecast(self, known: _Known, asked: Asked, fresh: bool, strict: bool) -> Forecast:
         others = 1 / self.share
         return forecast(
             known.room,
@@ -246,20 +251,25 @@ class HeadroomChooser(Generic[K]):
             sent_requests=known.requests * others,
             sent_tokens=known.tokens * others,
             fresh=fresh,
+            strict=strict,
         )
 
-    def _remember(self, prefix: int, replica: K) -> None:
+    def _remember(self, prefix: tuple[int, bool | None], replica: K) -> None:
         self._prefixes[prefix] = replica
         self._prefixes.move_to_end(prefix)
         if len(self._prefixes) > MOST_PREFIXES:
             self._prefixes.popitem(last=False)
 
 
-def _ordered(found: list[tuple[K, Forecast]]) -> list[tuple[K, Forecast]]:
-    """By wait; of those that wait as long as the first, the emptiest leads. Ties: as drawn."""
+def _ordered(found: list[tuple[K, Forecast]], most_s: float) -> list[tuple[K, Forecast]]:
+    """By wait; of those that wait as long as the first, the emptiest leads. Ties: as drawn.
+
+    Args:
+        most_s: waits that differ by more are never the same.
+    """
     by_wait = sorted(found, key=lambda pair: pair[1].wait_s)
     shortest_s = by_wait[0][1].wait_s
-    alike_s = shortest_s + max(ALIKE * shortest_s, ALIKE_S)
+    alike_s = shortest_s + min(max(ALIKE * shortest_s, ALIKE_S), most_s)
     leading = [pair for pair in by_wait if pair[1].wait_s <= alike_s]
     leading.sort(key=lambda pair: pair[1].filled)
     return leading + by_wait[len(leading) :]

@@ -34,8 +34,11 @@ class End:
         Args:
             place: from 0, of so many ``places``.
         """
-        steps = place if self.first else places - 1 - place
-        return self.patience_s * steps / max(places - 1, 1)
+        return self.step_s(places) * (place if self.first else places - 1 - place)
+
+    def step_s(self, places: int) -> float:
+        """The part of it that is from one place to the next."""
+        return self.patience_s / max(places - 1, 1)
 
 
 def ends_of(promised: Mapping[str, tuple[float | None, float]]) -> dict[str, End]:

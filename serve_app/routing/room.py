@@ -31,6 +31,8 @@ class Room:
         drain_per_s: requests/s that end while it is full; None: not known.
         mean_prompt_tokens, mean_output_tokens: of the last finished requests; None: none finished.
         led: it goes by the batch controller's limits, not by its local fallback.
+        most_running, most_prefill_tokens_per_s: the same two where no SLA bounds them; None: not
+            known, or nothing does.
     """
 
     taken_unix_s: float
@@ -45,6 +47,8 @@ class Room:
     mean_prompt_tokens: float | None = None
     mean_output_tokens: float | None = None
     led: bool = True
+    most_running: int | None = None
+    most_prefill_tokens_per_s: float | None = None
 
 
 _ALLOWED = frozenset(field.name for field in fields(Room))
@@ -126,6 +130,7 @@ def forecast(
     sent_requests: float = 0.0,
     sent_tokens: float = 0.0,
     fresh: bool = True,
+    strict: bool = True,
 ) -> Forecast:
     """How ``asked`` would fare at a replica with this room.
 
@@ -136,16 +141,19 @@ def forecast(
         room: None: a replica that has not said anything yet, taken to be empty and usual.
         sent_requests, sent_tokens: sent there since the room was measured, prompts in tokens.
         fresh: whether the figures are new enough to be trusted.
+        strict: whether it goes by the SLA's cap and rate, which are of the strictest that is
+            promised: classes that are gathered apart from those fill a replica beyond it.
     """
     if room is None:
         prefill_per_s = usual.prefill_tokens_per_s or PREFILL_TOKENS_PER_S
         prompt_s = asked.prompt_tokens / prefill_per_s
         wait_s, filled = sent_tokens / prefill_per_s + prompt_s, 0.0
     else:
-        prefill_per_s = (
-            room.prefill_tokens_per_s or usual.prefill_tokens_per_s or PREFILL_TOKENS_PER_S
-        )
+        own_per_s = None if strict else room.most_prefill_tokens_per_s
+        own_per_s = own_per_s or room.prefill_tokens_per_s
+        prefill_per_s = own_per_s or usual.prefill_tokens_per_s or PREFILL_TOKENS_PER_S
         prompt_s = asked.prompt_tokens / prefill_per_s
+        cap = room.max_running if strict else room.most_running or room.max_running
         inside = room.running + room.waiting + sent_requests
         backlog = room.prompt_backlog_tokens + sent_tokens
         drain_per_s = room.drain_per_s or usual.drain_per_s or DRAIN_PER_S
@@ -153,9 +161,9 @@ def forecast(
         mean_output = room.mean_output_tokens or usual.mean_output_tokens or OUTPUT_TOKENS
         answer = min(mean_output, asked.max_tokens or mean_output)
         short = backlog + asked.prompt_tokens + answer - room.kv_free_tokens
-        excess = max(inside + 1 - room.max_running, short / (mean_prompt + mean_output / 2), 0.0)
+        excess = max(inside + 1 - cap, short / (mean_prompt + mean_output / 2), 0.0)
         wait_s = backlog / prefill_per_s + prompt_s + excess / drain_per_s
-        filled = inside / max(room.max_running, 1)
+        filled = inside / max(cap, 1)
     if not fresh or (room is not None and not room.led):
         wait_s, filled = UNLED * wait_s, UNLED * filled
     return Forecast(min(wait_s, MOST_WAIT_S), min(prompt_s, MOST_WAIT_S), filled)

@@ -235,6 +235,21 @@ async def test_classes_gather_at_the_ends_of_an_order_that_all_routers_share() -
         assert free == set("abc")
 
 
+async def test_replicas_of_one_adapter_are_in_the_order_of_all_too() -> None:
+    made = router(gathered=CLASSES_OF)
+    now_s = made._get_curr_time_s()
+    names = [f"r{k:02}" for k in range(20)]
+    replicas = [Replica(name, room(now_s), frozenset({"lora"})) for name in names]
+
+    async def of(tier: str) -> str:
+        made.update_replicas(replicas)  # type: ignore[arg-type]
+        request = pending(prompt="a river", max_tokens=4, service_tier=tier)
+        request.metadata.multiplexed_model_id = "lora"
+        return await picked(made, request)
+
+    assert (await of("gold"), await of("batch")) == (names[0], names[-1])
+
+
 def test_the_class_in_a_body_still_reaches_the_router() -> None:
     body = b'{"messages": [{"role": "user", "content": "a"}], "service_tier": "gold"}'
     end = end_of(_parse_routing_payload(body), ends_of(CLASSES_OF))

@@ -5,11 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from benchmarks.contests import fleets
 from benchmarks.contests.classes import CLASSES, OURS, QOSERVE
 from benchmarks.contests.fleets import EVEN, GATHERED, SEPARATE, FleetTask, measure, run_at
 from benchmarks.replay.by_class import spread_over
 from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.fleet import ByClass, Router, replay_fleet, together
+from benchmarks.replay.fleet import STATS_DELAY_S, ByClass, Router, replay_fleet, together
 from benchmarks.rivals import r3_fleet
 from benchmarks.virtual.plan import engine_of, parse_policy
 from benchmarks.workloads.catalog import load_workload
@@ -41,6 +42,7 @@ def test_every_request_is_served_by_one_engine_and_none_is_lost(routed: str) -> 
     task = FleetTask("257-62", 5, True, OURS, routed)
     traces = run_at(task, 6.0)
     whole = together(traces)
+    assert whole.kv_tokens == 3 * traces[0].kv_tokens
     arrivals = [o.request.arrival_s for o in whole.outcomes]
     assert len(arrivals) == len(set(arrivals)) == sum(len(one.outcomes) for one in traces)
     assert max(arrivals) == whole.end_s
@@ -74,6 +76,41 @@ def test_the_router_hears_of_an_engine_that_has_nothing_to_do() -> None:
     assert min(heard[k] for k in range(3)) > 0.9 * max(heard.values()) > 10
 
 
+def test_the_router_knows_what_it_sent_and_figures_when_they_are_a_quarter_old() -> None:
+    ages: list[float] = []
+    dates: list[tuple[int, float]] = []
+    open_here: list[int] = []
+
+    class Watched(Router):
+        def hear(self, engine, room, now_s):
+            assert room is not None
+            ages.append(now_s - room.taken_unix_s)
+            dates.append((engine, room.taken_unix_s))
+            super().hear(engine, room, now_s)
+
+        def pick(self, request, now_s):
+            chosen = super().pick(request, now_s)
+            open_here.append(self._chooser._known[chosen].requests)
+            return chosen
+
+    replay_fleet(requests(9.0, 150), PLAN, GROUND, 3, Watched(3, 1, {}))
+    assert STATS_DELAY_S == 0.25
+    assert min(ages) >= 0.249 and max(ages) < 1.5  # to the next request at the latest
+    assert len(set(dates)) == len(dates)
+    assert min(open_here) >= 1
+
+
+def test_only_ours_is_told_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """QoServe has an order of its own."""
+    told: list[set[int]] = []
+    monkeypatch.setattr(
+        fleets, "replay_fleet", lambda requests, *rest: told.append({r.priority for r in requests})
+    )
+    for spec in (OURS, QOSERVE):
+        run_at(FleetTask("257-62", 5, True, spec, EVEN), 3.0)
+    assert told == [{0, 1, 2}, {0}]
+
+
 def test_a_capacity_is_found_for_a_rival_too() -> None:
     ours = measure(FleetTask("257-62", 5, True, OURS, GATHERED))
     rival = "qoserve:slack=gaps,least_tokens=32,token_step=16,low_memory_tokens=0,margin=1"
@@ -101,10 +138,15 @@ def test_the_figures_of_r3_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = "qoserve:margin=1"
     monkeypatch.setattr(r3_fleet, "tuned_on", lambda bench, grounds: dict.fromkeys(grounds, tuned))
     ours = {(GATHERED, False): 12.0, (EVEN, False): 11.0, (SEPARATE, False): 10.0}
-    section = r3_fleet.run(Made({**ours, (EVEN, True): 8.0}))  # type: ignore[arg-type]
+    section = r3_fleet.run(Made({**ours, (EVEN, True): 8.0, (GATHERED, True): 12.5}))  # type: ignore[arg-type]
     values = {row.id: row.estimate.value for row in section.rows}
     assert values == pytest.approx(
-        {"r3_fleet_separate": 1.2, "r3_fleet_qoserve_tuned": 1.5, "r3_fleet_even": 12 / 11}
+        {
+            "r3_fleet_separate": 1.2,
+            "r3_fleet_qoserve_tuned": 1.5,
+            "r3_fleet_even": 12 / 11,
+            "r3_fleet_qoserve_gathered": 0.96,
+        }
     )
-    assert [row.at_least for row in section.rows] == [1.2, 1.05, None]
+    assert [row.at_least for row in section.rows] == [1.2, 1.05, None, None]
     assert "| 257-447 | separate | `adaptive` | 10, 20 |" in section.tables[0]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.classes import parse_classes
 from serve_app.routing.choice import MOST_GATHERED, HeadroomChooser
 from serve_app.routing.gather import End, end_of, ends_of
-from serve_app.routing.room import Asked
+from serve_app.routing.room import Asked, Forecast
 from serve_app.routing.settings import promised
 from tests.unit.serve_app.routing.test_choice import ASKED, NOW_S, chooser, room
 
@@ -120,14 +120,78 @@ def test_where_no_figure_is_fresh_what_was_sent_decides_and_then_the_end() -> No
     assert made.choose("abc", ASKED, later_s, end=BACK).replica == "b"
 
 
-def test_a_prefix_counts_with_the_way_to_where_it_was_seen() -> None:
-    made = chooser({name: room() for name in "ab"}, prefix_affinity=True)
-    assert made.choose("ab", ASKED, NOW_S, prefix=7, among="ab", end=BACK).replica == "b"
-    # Its prompt takes 0.5 s, which it may save there; the way is 0.4 s.
-    assert made.choose("ab", ASKED, NOW_S, prefix=7, among="ab", end=FRONT).outcome == "prefix"
-    assert made.choose("ab", ASKED, NOW_S, prefix=8, among="ab", end=BACK).replica == "b"
-    far = End(True, 0.6)
-    assert made.choose("ab", ASKED, NOW_S, prefix=8, among="ab", end=far).replica == "a"
+def test_a_prefix_that_classes_share_does_not_send_them_to_one_replica() -> None:
+    """A system prompt of one second, asked for by both: each keeps to its end."""
+    made: HeadroomChooser[int] = HeadroomChooser(prefix_affinity=True, rng=random.Random(1))
+    taken = {True: Counter[int](), False: Counter[int]()}
+    for turn in range(40):
+        now_s = NOW_S + turn
+        for k in range(3):
+            made.update(k, room(now_s), now_s)
+        end = FRONT if turn % 2 else BACK
+        chosen = made.choose(range(3), Asked(1000), now_s, prefix=7, among=range(3), end=end)
+        taken[end.first][chosen.replica] += 1
+    assert taken == {True: Counter({0: 20}), False: Counter({2: 20})}
+
+
+def test_a_prefix_at_a_replica_that_was_not_compared_is_left_where_classes_are_gathered() -> None:
+    many = range(10 * MOST_GATHERED)
+    made: HeadroomChooser[int] = HeadroomChooser(prefix_affinity=True, rng=random.Random(1))
+    for k in many:
+        made.update(k, room(), NOW_S)
+    for _ in range(40):
+        made._remember((7, True), many[-1])
+        chosen = made.choose(many, ASKED, NOW_S, prefix=7, among=many, end=End(True, 2.0))
+        assert chosen.replica != many[-1] and chosen.outcome == "room"
+
+
+def test_without_an_end_a_prefix_counts_at_a_replica_that_was_not_drawn() -> None:
+    many = range(100)
+    made: HeadroomChooser[int] = HeadroomChooser(prefix_affinity=True, rng=random.Random(1))
+    for k in many:
+        made.update(k, room(), NOW_S)
+    made._remember((7, None), 99)
+    taken = {made.choose(many, ASKED, NOW_S, prefix=7, among=many).replica for _ in range(20)}
+    assert taken == {99}
+
+
+def test_of_those_that_are_drawn_the_last_one_is_all_of_the_way_off() -> None:
+    many = range(10 * MOST_GATHERED)
+    made: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(1))
+    for k in many:  # a step of the whole way in every replica before the last tenth
+        made.update(k, room(prompt_backlog_tokens=300 if k < 576 else 0), NOW_S)
+    # 0.3 s of wait is not worth 0.9 of a way of 2 s, and is worth 0.9 of one of 0.2.
+    assert made.choose(many, ASKED, NOW_S, end=End(True, 2.0)).replica < 64
+    assert made.choose(many, ASKED, NOW_S, end=End(True, 0.2)).replica >= 576
+
+
+@pytest.mark.parametrize("places", [3, 8, 16, 64])
+def test_a_long_prompt_is_gathered_as_well(places: int) -> None:
+    """All wait 1.5 s alike, and those before the end are fuller: that is what gathering means."""
+    made: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(1))
+    for k in range(places):
+        made.update(k, room(running=places - k, max_running=256), NOW_S)
+    assert made.choose(range(places), Asked(1500), NOW_S, end=End(True, 0.25)).replica == 0
+
+
+def test_the_way_leaves_how_full_a_replica_is() -> None:
+    assert Forecast(1.0, 0.5, 0.7).detoured(0.25) == Forecast(1.25, 0.5, 0.7)
+
+
+def test_the_cap_is_of_the_strictest_and_others_fill_a_replica_beyond_it() -> None:
+    """A replica's cap follows ``batching.sla``, which names the strictest class."""
+    full = room(running=20, most_running=256)
+    made = chooser({"a": full, "b": full, "c": full})
+    strict = made.choose("abc", ASKED, NOW_S, end=FRONT)
+    loose = made.choose("abc", ASKED, NOW_S, end=BACK)
+    assert strict.wait_s == pytest.approx(1.0) and loose.wait_s == pytest.approx(0.5)
+    # One that does not say what it could run goes by its cap.
+    old = chooser({name: room(running=20) for name in "abc"})
+    assert old.choose("abc", ASKED, NOW_S, end=BACK).wait_s == pytest.approx(1.0)
+    # So it is with the rate at which prompts are computed beside the SLA, and without.
+    quick = chooser({name: room(most_prefill_tokens_per_s=5000.0) for name in "abc"})
+    assert quick.choose("abc", ASKED, NOW_S, end=FRONT).wait_s == pytest.approx(0.5)
+    assert quick.choose("abc", ASKED, NOW_S, end=BACK).wait_s == pytest.approx(0.1)
 
 
 @given(

@@ -116,3 +116,10 @@ def test_classes_are_gathered_by_what_they_are_promised_where_that_is_asked_for(
 def test_there_have_to_be_classes_that_can_be_gathered(classes: Any) -> None:
     (problem,) = problems(router={"gather_classes": True}, classes=classes)
     assert problem.startswith("llm_configs[0].router.gather_classes: true is not allowed without")
+
+
+def test_only_our_router_gathers_classes() -> None:
+    classes = {"gold": {"itl_ms": 50}, "batch": {"default": True}}
+    router = {"gather_classes": True, "policy": "round_robin"}
+    (problem,) = problems(router=router, classes=classes)
+    assert problem.endswith("with policy 'round_robin': only headroom knows classes")
