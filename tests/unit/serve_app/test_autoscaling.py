@@ -213,7 +213,7 @@ def test_the_reason_is_in_the_policys_state() -> None:
     assert state == {
         DESIRED: 2,
         REASON: "capacity",
-        WORDS: "10.0 requests/s come and 11.5 are provided for; a replica carries 8.0 (+-4%) inside"
+        WORDS: "10.0 requests/s come and 11.3 are provided for; a replica carries 8.0 (+-4%) inside"
         " the SLA and should carry 100% of that",
     }
 
