@@ -87,11 +87,12 @@ def _rows(day: str, found: Found, sure: bool) -> Sequence[Row]:
     rows = [
         Row(f"{at}_inside", f"{day}: inside the SLA", "", exactly(ours.attainment), at_least=SHARE)
     ]
-    if oracle.keeps:
+    # What does not keep the SLA has no hours that count.
+    if ours.keeps and oracle.keeps:
         over = ours.replica_hours / oracle.replica_hours
         what = f"{day}: replica-hours over the oracle's"
         rows.append(Row(f"{at}_over_oracle", what, "", exactly(over), at_most=OVER_ORACLE))
-    if rival is not None:
+    if ours.keeps and rival is not None:
         over = ours.replica_hours / rival.replica_hours
         what = f"{day}: over the best rival's ({rival.policy})"
         rows.append(_against(f"{at}_over_rival", what, "", over, OVER_RIVAL, sure))
