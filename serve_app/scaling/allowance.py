@@ -1,6 +1,7 @@
 """How much of the load may be above what is provided for, learned by who is late."""
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from serve_app.scaling.reading import ReplicaLoad
 FIRST, LEAST, MOST = 0.007, 0.002, 0.05  # of the load: at the beginning, and the bounds
 DOUBLES_S = 1800.0  # where none is late for so long, twice as much may be above
 LONGEST_GAP_S = 60.0  # between two looks: after a longer one it is as it was
+# Of those served so lately many are late where this share is, and a handful at least.
+LATELY_S, MANY, HANDFUL = 60.0, 0.1, 5
 
 
 class Allowance:
@@ -27,18 +30,35 @@ class Allowance:
         self._log = math.log(FIRST)
         self._looked_s = -math.inf
         self._counted: dict[Any, tuple[float, float]] = {}
+        self._lately: deque[tuple[float, float, float]] = deque()  # when, served, late
 
     def look(self, now_s: float, replicas: Sequence[ReplicaLoad]) -> float:
         """Count who was late since the last look; the share from now on."""
-        late = self._late(replicas)
+        if not 0 <= now_s - self._looked_s <= LONGEST_GAP_S:
+            self._lately.clear()
+        while self._lately and self._lately[0][0] <= now_s - LATELY_S:
+            self._lately.popleft()
+        served, late = self._count(replicas)
+        if late is not None:
+            self._lately.append((now_s, served, served * late))
         if late is not None and 0 < now_s - self._looked_s <= LONGEST_GAP_S:
             grows = math.log(2) * (now_s - self._looked_s) / DOUBLES_S * (1 - late / self._aim)
             self._log = min(max(self._log + grows, math.log(LEAST)), math.log(MOST))
         self._looked_s = now_s
         return math.exp(self._log)
 
-    def _late(self, replicas: Sequence[ReplicaLoad]) -> float | None:
-        """The share of those served or refused since the last look; None where it is not known."""
+    @property
+    def many_late(self) -> bool:
+        """Whether more than ``MANY`` of those served or refused in ``LATELY_S`` are late.
+
+        So many are late where the load has become another one, whose errors a forecast knows only
+        a start from now.
+        """
+        served = sum(count for _, count, _ in self._lately)
+        return sum(late for *_, late in self._lately) > max(MANY * served, HANDFUL)
+
+    def _count(self, replicas: Sequence[ReplicaLoad]) -> tuple[float, float | None]:
+        """Who was served since the last look, and the share of late ones; None: not known."""
         counted, served, late = {}, 0.0, 0.0
         for each in replicas:
             if each.first_tokens is None or each.late_first_tokens is None:
@@ -49,7 +69,7 @@ class Allowance:
                 served, late = served + now[0] - before[0], late + now[1] - before[1]
         self._counted = counted
         if not served:
-            return None
+            return 0.0, None
         arrivals = sum(each.arrivals_per_s for each in replicas)
         refused = sum(each.refused_per_s for each in replicas) / arrivals if arrivals else 0.0
-        return 1 - (1 - min(late / served, 1.0)) * (1 - refused)
+        return served, 1 - (1 - min(late / served, 1.0)) * (1 - refused)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 WINDOWS_S = (10.0, 30.0, 120.0, 600.0)
 HOLDS = (3.0, 1.0)  # starts
+QUICKEST = len(WINDOWS_S)  # of the bases: the shortest window, held for one start
 MEMORY_S = 3600.0  # of errors
 EVERY_S = 5.0  # between two forecasts whose errors are looked at
 # A load that is four times as high in a moment is above every forecast for as long as a start. Once
@@ -143,12 +144,15 @@ class Forecast:
         self._best, self._margin = 0, 0.0
         self._chosen_s: float | None = None
 
-    def look(self, now_s: float, load: float, start_s: float, share: float) -> float:
+    def look(
+        self, now_s: float, load: float, start_s: float, share: float, many_late: bool = False
+    ) -> float:
         """Count the load of now.
 
         Args:
             start_s: of a replica: how far ahead the forecast is.
             share: of the load that may be above what is returned.
+            many_late: now. No less is returned than came in the last start at its highest.
 
         Returns:
             The load to provide for.
@@ -171,7 +175,12 @@ class Forecast:
             self._chosen_s = now_s
             self._choose(share, start_s)
         stands = min(seen for at, seen in self._seen if at > now_s - STANDS_S)
-        return max(values[self._best] + self._margin, LEAST_OF_IT * stands)
+        least = LEAST_OF_IT * stands
+        if many_late:
+            # The margin is of the last hour, and what comes now is not like it: arrivals that are
+            # suddenly uneven have the mean they had, and are late all the same.
+            least = max(least, values[QUICKEST])
+        return max(values[self._best] + self._margin, least)
 
     def _choose(self, share: float, start_s: float) -> None:
         # Of the quickest base: what it did not foresee could not be.

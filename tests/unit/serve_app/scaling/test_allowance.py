@@ -84,3 +84,40 @@ def test_looks_up_to_a_minute_apart_belong_together() -> None:
         return share_of(AIM, (0.0, served(0.0, 0.0)), (gap_s, served(9000.0, 0.0)))
 
     assert after(60.0) > FIRST == pytest.approx(after(61.0))
+
+
+def lately(late: float, of: float = 100.0, seconds: float = 60.0, **more: float) -> Allowance:
+    """So many of so many requests every ten seconds were late."""
+    allowance = Allowance(AIM)
+    for k in range(int(seconds / 10) + 1):
+        allowance.look(10.0 * k, [served(of * k, late * k, **more)])
+    return allowance
+
+
+def test_many_are_late_where_more_than_a_tenth_is() -> None:
+    assert lately(11.0).many_late
+    assert not lately(10.0).many_late
+
+
+def test_a_few_are_not_many() -> None:
+    assert not lately(0.8, of=1.0).many_late  # 4.8 of 6 in a minute
+    assert lately(0.9, of=1.0).many_late
+
+
+def test_who_is_refused_is_among_the_many() -> None:
+    assert lately(0.0, refused_per_s=1.1).many_late
+    assert not lately(0.0, refused_per_s=0.9).many_late
+
+
+def test_after_a_minute_in_time_none_is_late_lately() -> None:
+    allowance = lately(50.0)
+    for k in range(1, 6):
+        allowance.look(60.0 + 10.0 * k, [served(600.0 + 100.0 * k, 300.0)])
+    assert not allowance.many_late
+
+
+def test_after_looks_that_are_missing_nobody_is_known_to_be_late() -> None:
+    for now_s in (1000.0, 5.0):  # a long gap, and a clock that went back
+        allowance = lately(50.0)
+        allowance.look(now_s, [served(600.0, 300.0)])
+        assert not allowance.many_late

@@ -204,3 +204,18 @@ def test_errors_taken_to_be_usual_are_of_one_replica_at_least() -> None:
     small = base.margin(SHARE, NOWHERE)
     base.look(5.0, 10.0, 100.0)
     assert 0.05 < small < 0.2 and base.margin(SHARE, NOWHERE) == pytest.approx(10 * small)
+
+
+def test_where_many_are_late_what_came_in_the_last_start_at_its_highest_is_provided_for() -> None:
+    """Two hours of a little noise, over which a long mean is best, then uneven arrivals."""
+
+    def provided(many_late: bool, then: int) -> float:
+        forecast, found = Forecast(), 0.0
+        noisy = [10.0 + 1.5 * ((k * 7919) % 11 - 5) / 5 for k in range(720)]
+        for k, load in enumerate([*noisy, 20.0, *[9.0] * then]):
+            found = forecast.look(10.0 * k, load, 100.0, SHARE, many_late)
+        return found
+
+    assert provided(True, then=9) == pytest.approx(20.0)
+    assert provided(False, then=9) < 13.0
+    assert provided(True, then=11) < 13.0  # it is a start ago
