@@ -10,8 +10,10 @@ from serve_app.scaling.reading import ReplicaLoad
 FIRST, LEAST, MOST = 0.007, 0.002, 0.05  # of the load: at the beginning, and the bounds
 DOUBLES_S = 1800.0  # where none is late for so long, twice as much may be above
 LONGEST_GAP_S = 60.0  # between two looks: after a longer one it is as it was
-# Of those served so lately many are late where this share is, and a handful at least.
+# Of those served or refused so lately many are late where more than this share is, and more than a
+# handful.
 LATELY_S, MANY, HANDFUL = 60.0, 0.1, 5
+LEAST_SERVED = 0.01  # of those that came: below, how many were refused is not known from the served
 
 
 class Allowance:
@@ -36,6 +38,7 @@ class Allowance:
         """Count who was late since the last look; the share from now on."""
         if not 0 <= now_s - self._looked_s <= LONGEST_GAP_S:
             self._lately.clear()
+            self._counted = {}  # who was late meanwhile was not lately
         while self._lately and self._lately[0][0] <= now_s - LATELY_S:
             self._lately.popleft()
         served, late = self._count(replicas)
@@ -51,14 +54,18 @@ class Allowance:
     def many_late(self) -> bool:
         """Whether more than ``MANY`` of those served or refused in ``LATELY_S`` are late.
 
-        So many are late where the load has become another one, whose errors a forecast knows only
-        a start from now.
+        And more than a ``HANDFUL``. So many are late where the load has become another one, whose
+        errors a forecast knows only a start from now. A request counts when its first token was
+        sent: this stays true until the backlog is gone, and a minute longer.
         """
         served = sum(count for _, count, _ in self._lately)
         return sum(late for *_, late in self._lately) > max(MANY * served, HANDFUL)
 
     def _count(self, replicas: Sequence[ReplicaLoad]) -> tuple[float, float | None]:
-        """Who was served since the last look, and the share of late ones; None: not known."""
+        """How many were served or refused since the last look, and the share of late ones.
+
+        None: nobody was served, or nobody says who was late.
+        """
         counted, served, late = {}, 0.0, 0.0
         for each in replicas:
             if each.first_tokens is None or each.late_first_tokens is None:
@@ -72,4 +79,5 @@ class Allowance:
             return 0.0, None
         arrivals = sum(each.arrivals_per_s for each in replicas)
         refused = sum(each.refused_per_s for each in replicas) / arrivals if arrivals else 0.0
-        return served, 1 - (1 - min(late / served, 1.0)) * (1 - refused)
+        late_frac = 1 - (1 - min(late / served, 1.0)) * (1 - refused)
+        return served / max(1 - refused, LEAST_SERVED), late_frac

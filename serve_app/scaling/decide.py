@@ -176,9 +176,8 @@ class Scaler:
     def _provide(self, reading: FleetReading, load: float) -> float:
         """The load to provide for when a replica that is asked for now runs, in replicas."""
         now_s = reading.now_s
-        share = self._allowance.look(now_s, reading.replicas)
-        many_late = self._allowance.many_late
-        return self._forecast.look(now_s, load, self._starts.takes_s, share, many_late)
+        share, start_s = self._allowance.look(now_s, reading.replicas), self._starts.takes_s
+        return self._forecast.look(now_s, load, start_s, share, self._allowance.many_late)
 
     def _behind(self, load: Load, capacity: float, grows: float, now_s: float) -> float:
         """Replicas still busy with what waits in the engines, when the next one runs.

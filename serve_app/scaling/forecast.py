@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 WINDOWS_S = (10.0, 30.0, 120.0, 600.0)
 HOLDS = (3.0, 1.0)  # starts
-QUICKEST = len(WINDOWS_S)  # of the bases: the shortest window, held for one start
+LAST_START = len(WINDOWS_S)  # of the bases: the shortest window, held for one start
 MEMORY_S = 3600.0  # of errors
 EVERY_S = 5.0  # between two forecasts whose errors are looked at
 # A load that is four times as high in a moment is above every forecast for as long as a start. Once
@@ -30,6 +30,8 @@ BETTER, BETTER_BY = 0.97, 0.1
 # Whatever was forecast: of a load that stands so long no less than so much. After a silence of just
 # the memory's time all that is remembered is how far too high the forecasts of its beginning were.
 STANDS_S, LEAST_OF_IT = 30.0, 0.9
+# Where many are late, of what was forecast: a clump is over before a replica has started.
+MOST_OF_IT = 1.5
 LONGEST_GAP_S = 60.0  # between two looks: after a longer one nobody knows what came
 
 
@@ -152,7 +154,8 @@ class Forecast:
         Args:
             start_s: of a replica: how far ahead the forecast is.
             share: of the load that may be above what is returned.
-            many_late: now. No less is returned than came in the last start at its highest.
+            many_late: now. No less is returned than came in the last start at its highest (mean
+                over the shortest window), up to ``MOST_OF_IT`` of what would be returned else.
 
         Returns:
             The load to provide for.
@@ -175,12 +178,12 @@ class Forecast:
             self._chosen_s = now_s
             self._choose(share, start_s)
         stands = min(seen for at, seen in self._seen if at > now_s - STANDS_S)
-        least = LEAST_OF_IT * stands
+        foreseen = max(values[self._best] + self._margin, LEAST_OF_IT * stands)
         if many_late:
             # The margin is of the last hour, and what comes now is not like it: arrivals that are
             # suddenly uneven have the mean they had, and are late all the same.
-            least = max(least, values[QUICKEST])
-        return max(values[self._best] + self._margin, least)
+            foreseen = max(foreseen, min(values[LAST_START], MOST_OF_IT * foreseen))
+        return foreseen
 
     def _choose(self, share: float, start_s: float) -> None:
         # Of the quickest base: what it did not foresee could not be.

@@ -101,7 +101,9 @@ def test_many_are_late_where_more_than_a_tenth_is() -> None:
 
 def test_a_few_are_not_many() -> None:
     assert not lately(0.8, of=1.0).many_late  # 4.8 of 6 in a minute
-    assert lately(0.9, of=1.0).many_late
+    assert not lately(1.0, of=1.0, seconds=50.0).many_late  # a handful
+    # Only what is a minute ago is forgotten.
+    assert all(lately(0.9, of=1.0, seconds=s).many_late for s in (60.0, 70.0, 80.0, 130.0))
 
 
 def test_who_is_refused_is_among_the_many() -> None:
@@ -109,15 +111,33 @@ def test_who_is_refused_is_among_the_many() -> None:
     assert not lately(0.0, refused_per_s=0.9).many_late
 
 
+def test_who_is_refused_weighs_as_much_as_who_is_served() -> None:
+    allowance = Allowance(AIM)
+    for k, count in enumerate([0.0, 100.0, 200.0, 300.0, 400.0, 500.0, 505.0]):
+        refused_per_s = 9.5 if k == 6 else 0.0  # 95 of 600 in all
+        allowance.look(10.0 * k, [served(count, 0.0, refused_per_s=refused_per_s)])
+    assert allowance.many_late
+
+
 def test_after_a_minute_in_time_none_is_late_lately() -> None:
     allowance = lately(50.0)
     for k in range(1, 6):
         allowance.look(60.0 + 10.0 * k, [served(600.0 + 100.0 * k, 300.0)])
     assert not allowance.many_late
+    allowance = lately(50.0)
+    allowance.look(120.0, [served(700.0, 300.0)])
+    assert not allowance.many_late
 
 
-def test_after_looks_that_are_missing_nobody_is_known_to_be_late() -> None:
-    for now_s in (1000.0, 5.0):  # a long gap, and a clock that went back
-        allowance = lately(50.0)
-        allowance.look(now_s, [served(600.0, 300.0)])
-        assert not allowance.many_late
+def test_two_looks_of_one_moment_leave_what_is_known() -> None:
+    allowance = lately(50.0)
+    allowance.look(60.0, [served(600.0, 300.0)])
+    assert allowance.many_late
+
+
+@pytest.mark.parametrize("now_s", [121.0, 5.0])  # after a long gap, and by a clock that went back
+@pytest.mark.parametrize("late", [300.0, 9000.0])
+def test_after_looks_that_are_missing_nobody_is_known_to_be_late(now_s: float, late: float) -> None:
+    allowance = lately(50.0)
+    allowance.look(now_s, [served(600.0 + late, late)])
+    assert not allowance.many_late

@@ -288,19 +288,3 @@ def test_in_a_large_fleet_less_than_one_replica_is_kept_to_spare() -> None:
     scale, most = scaler(peak_s=60.0), replace(UNMODELLED, running=39.5 * 64 / 45)
     looks = [reading(*[most] * 45, now_s=10.0 * k) for k in range(7)]
     assert [scale.decide(look).desired for look in looks] == [45] * 6 + [41]  # of 39.5: 5% is 2
-
-
-@pytest.mark.parametrize(("late", "wanted"), [(0.05, 6), (0.2, 10)])
-def test_more_are_asked_for_where_many_are_late_at_a_load_that_is_uneven(
-    late: float, wanted: int
-) -> None:
-    """An hour of a little noise, then 80 requests/s instead of 40 in one look of six."""
-    decides, found = scaler(start_s=100.0), []
-    for k in range(370):
-        per_s = 40.0 + 6.0 * ((k * 7919) % 11 - 5) / 5
-        if k >= 360:
-            per_s = 80.0 if k % 6 == 0 else 32.0
-        counts = {"first_tokens": 400.0 * k, "late_first_tokens": 400.0 * late * max(k - 360, 0)}
-        each = [one(per_s / 6, name=n, **counts) for n in range(6)]
-        found.append(decides.decide(reading(*each, now_s=10.0 * k)).desired)
-    assert found[359] == 6 and found[-1] == wanted

@@ -206,16 +206,23 @@ def test_errors_taken_to_be_usual_are_of_one_replica_at_least() -> None:
     assert 0.05 < small < 0.2 and base.margin(SHARE, NOWHERE) == pytest.approx(10 * small)
 
 
+def uneven(*then: float, many_late: bool = True) -> float:
+    """What is provided for after two hours of a little noise, over which a long mean is best."""
+    forecast, found = Forecast(), 0.0
+    noisy = [10.0 + 1.5 * ((k * 7919) % 11 - 5) / 5 for k in range(720)]
+    for k, load in enumerate([*noisy, *then]):
+        found = forecast.look(10.0 * k, load, 100.0, SHARE, many_late and k >= 720)
+    return found
+
+
 def test_where_many_are_late_what_came_in_the_last_start_at_its_highest_is_provided_for() -> None:
-    """Two hours of a little noise, over which a long mean is best, then uneven arrivals."""
+    """Uneven arrivals whose mean is that of before."""
+    assert uneven(15.0, *[9.5] * 9) == pytest.approx(15.0)
+    assert uneven(15.0, *[9.5] * 9, many_late=False) < 12.5
+    assert uneven(15.0, *[9.5] * 11) < 12.5  # it is a start ago
 
-    def provided(many_late: bool, then: int) -> float:
-        forecast, found = Forecast(), 0.0
-        noisy = [10.0 + 1.5 * ((k * 7919) % 11 - 5) / 5 for k in range(720)]
-        for k, load in enumerate([*noisy, 20.0, *[9.0] * then]):
-            found = forecast.look(10.0 * k, load, 100.0, SHARE, many_late)
-        return found
 
-    assert provided(True, then=9) == pytest.approx(20.0)
-    assert provided(False, then=9) < 13.0
-    assert provided(True, then=11) < 13.0  # it is a start ago
+def test_one_clump_is_not_provided_for_as_a_whole() -> None:
+    # It is over before a replica that is asked for now has started.
+    usual = uneven(10.0, 10.0, many_late=False)
+    assert uneven(80.0, 10.0) < 2.1 * usual < 80.0
