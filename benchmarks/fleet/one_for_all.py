@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
 from benchmarks.fleet.contest import GRIDS, HALVINGS, Found, Grid, best_rival, settings_of, spec_of
@@ -16,10 +16,15 @@ Runs = Mapping[str, Callable[[str], Result]]  # by day: what makes or finds a ru
 
 @dataclass(frozen=True, slots=True)
 class OneForAll:
-    """A setting that keeps the SLA on each of these days."""
+    """A setting that keeps the SLA on each of these days.
+
+    Args:
+        among: the policies that were searched for one.
+    """
 
     spec: str
     by_day: Mapping[str, Result]
+    among: tuple[str, ...] = ()
 
     @property
     def mean_hours(self) -> float:
@@ -65,7 +70,7 @@ def best_for_all(by_day: Mapping[str, Found], days: Sequence[str], runs: Runs) -
     found: OneForAll | None = None
     for name in whole:
         found = one_for_all(name, GRIDS[name], wanted, tuned[name], found) or found
-    return found
+    return None if found is None else replace(found, among=tuple(whole))
 
 
 def one_for_all(

@@ -144,8 +144,8 @@ def _shared_table(group: str, one: OneForAll | None, by_day: Mapping[str, Found]
         "inside, one setting", "reversals/h: `brimful`", f"{name}, one setting",
     )  # fmt: skip
     return (
-        f"The best rival with one setting for {group} on which both keep the SLA:"
-        f" `{one.spec}`\n\n{markdown_table(head, lines)}"
+        f"The best rival with one setting for {group} on which both keep the SLA, of"
+        f" {', '.join(one.among)}: `{one.spec}`\n\n{markdown_table(head, lines)}"
     )
 
 

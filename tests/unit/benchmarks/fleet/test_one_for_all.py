@@ -166,6 +166,7 @@ def test_a_rival_that_fails_on_a_day_tuned_for_it_is_left_out() -> None:
     assert best_for_all(by_day, list(by_day), asked) is None
     found = best_for_all(by_day, ["day-1"], asked)
     assert found is not None and found.mean_hours == pytest.approx(50.0)
+    assert found.among == ("ray",)
 
 
 def test_a_rival_dearer_on_each_day_than_anothers_one_setting_is_not_run() -> None:
@@ -183,3 +184,4 @@ def test_a_rival_dearer_on_each_day_than_anothers_one_setting_is_not_run() -> No
     found = best_for_all(by_day, list(by_day), dict.fromkeys(by_day, run))
     assert found is not None and found.spec.startswith("wva")
     assert set(asked) == {"wva"}
+    assert sorted(found.among) == ["ray", "wva"]  # left out as dearer, and no less looked at

@@ -68,12 +68,14 @@ def test_an_aim_that_is_missed_stays_missed_whoever_else_is_found() -> None:
 
 
 def test_a_rival_with_one_setting_is_shown_beside_itself_tuned_for_each_day() -> None:
-    shared = {"all days": OneForAll("ray:x=2", {"step": result("ray", 0.991, 160.0)})}
+    one = OneForAll("ray:x=2", {"step": result("ray", 0.991, 160.0)}, among=("wva", "ray"))
+    shared = {"all days": one}
     page = elastic_page({"step": FOUND}, GROUND, shared=shared)
     row = next(row for row in page.rows if row.id == "elastic_all_days_over_one_setting")
     assert row.estimate.value == 108 / 160 and row.met is None
     text = page.markdown("make bench-elastic")
-    assert "`ray:x=2`" in text and "| step | 108.0 | 160.0 | 150.0 | 99.10% |" in text
+    assert "both keep the SLA, of wva, ray: `ray:x=2`" in text
+    assert "| step | 108.0 | 160.0 | 150.0 | 99.10% |" in text
 
 
 def test_hours_and_turns_of_ours_and_of_the_one_setting_are_not_mixed_up() -> None:
