@@ -34,12 +34,12 @@ class Grid:
 
 # Ray Serve's own settings around a policy: every rival may have them.
 _RAY = {
-    "upscale_delay_s": (0, 10, 30),
-    "look_back_period_s": (20, 30, 60),
-    "downscaling_factor": (1.0, 0.6, 0.4),
-    "upscaling_factor": (1.0, 0.8, 1.25),
+    "upscale_delay_s": (0, 10, 30, 60),
+    "look_back_period_s": (20, 30, 60, 90),
+    "downscaling_factor": (1.0, 0.6, 0.4, 0.2, 0.1),
+    "upscaling_factor": (1.0, 0.8, 1.25, 0.6, 1.5),
 }
-_DELAYS = {**_RAY, "downscale_delay_s": (180, 60, 300, 600)}
+_DELAYS = {**_RAY, "downscale_delay_s": (180, 60, 300, 600, 900)}
 GRIDS = {
     OURS: Grid(
         "late_frac", (0.001, 0.002, 0.003, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03),
@@ -49,7 +49,7 @@ GRIDS = {
         "engine",
         (0.2, 0.3, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1),
         {
-            "downscale_delay_s": (0, 300, 600), "interval_s": (60, 180, 30, 20), **_RAY,
+            "downscale_delay_s": (0, 300, 600, 900), "interval_s": (60, 180, 30, 20), **_RAY,
             "predictor": ("constant", "trend"),
         },
     ),
@@ -76,7 +76,7 @@ GRIDS = {
             0.17,
         ),
         {
-            "downscale_delay_s": (0, 120, 300), "sensitivity": (0.8, 0.9, 0.7, 0.75),
+            "downscale_delay_s": (0, 120, 300), "sensitivity": (0.8, 0.9, 0.7, 0.75, 0.95),
             "interval_s": (5, 30), "ttft_s": (1.0, 2.0, 0.5), **_RAY,
         },
     ),
