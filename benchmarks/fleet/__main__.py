@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from benchmarks.fleet.bench import Bench, NotKeptError
 from benchmarks.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
@@ -54,13 +55,16 @@ def _fidelity(ground: Ground) -> str:
     return path.read_text()
 
 
-def _shared(benches: Sequence[Bench], found: Mapping[str, Found]) -> dict[str, OneForAll | None]:
+def _shared(
+    benches: Sequence[Bench], found: Mapping[str, Found], starts: Starts | None
+) -> dict[str, OneForAll | None]:
     """By a group of days, the best rival with one setting; None where its search was cut short."""
     runs = {bench.day.name: bench.run for bench in benches}
     shared: dict[str, OneForAll | None] = {}
     for group, days in groups(found).items():
+        begin = partial(starts.of, group) if starts else (lambda name: None)
         try:
-            shared[group] = best_for_all(found, days, runs)
+            shared[group] = best_for_all(found, days, runs, begin)
         except NotKeptError:
             shared[group] = None
     return shared
@@ -130,7 +134,7 @@ def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
     made = {bench.day.name: bench.all(asked.policy) for bench in benches}
     found: dict[str, Found] = {name: results for name, (results, _) in made.items()}
     cut = {name: short for name, (_, short) in made.items()}
-    shared = _shared(benches, found)
+    shared = _shared(benches, found, starts)
     found = {bench.day.name: bench.with_later_runs(found[bench.day.name]) for bench in benches}
     if asked.plot_day in found and asked.write:
         (bench,) = (bench for bench in benches if bench.day.name == asked.plot_day)
@@ -144,7 +148,7 @@ def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
     if asked.write:
         write_page("elastic", text)
         if starts is not None and (asked.seed, asked.startup) == (FIRST_SEED, STARTUP_S):
-            starts.keep(found, cut)
+            starts.keep(found, cut, shared)
     print(json.dumps({"bench": "elastic", "rows": [row.to_json() for row in page.rows]}))
 
 

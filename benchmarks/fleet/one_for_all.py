@@ -5,7 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
-from benchmarks.fleet.contest import GRIDS, HALVINGS, Found, Grid, best_rival, settings_of, spec_of
+from benchmarks.fleet.contest import (
+    GRIDS,
+    HALVINGS,
+    ROUNDS,
+    Found,
+    Grid,
+    best_rival,
+    settings_of,
+    spec_of,
+)
 from benchmarks.fleet.course import Result
 from benchmarks.fleet.policies import OURS, RIVALS
 
@@ -49,7 +58,12 @@ def groups(by_day: Mapping[str, Found]) -> dict[str, list[str]]:
     return {group: days for group, days in found.items() if len(days) > 1}
 
 
-def best_for_all(by_day: Mapping[str, Found], days: Sequence[str], runs: Runs) -> OneForAll | None:
+def best_for_all(
+    by_day: Mapping[str, Found],
+    days: Sequence[str],
+    runs: Runs,
+    start: Callable[[str], str | None] = lambda name: None,
+) -> OneForAll | None:
     """The best rival with one setting for these days; None where none keeps the SLA on all.
 
     A rival that does not keep it on one of them even tuned for that day is left out. One that is
@@ -58,6 +72,7 @@ def best_for_all(by_day: Mapping[str, Found], days: Sequence[str], runs: Runs) -
 
     Args:
         by_day: what each policy made of each day, as ``Bench.all`` has it.
+        start: by policy the setting that an earlier search ended with; None: nobody knows.
     """
     tuned: dict[str, dict[str, Result]] = {}
     for name in RIVALS:
@@ -69,57 +84,76 @@ def best_for_all(by_day: Mapping[str, Found], days: Sequence[str], runs: Runs) -
     wanted = {day: runs[day] for day in days}
     found: OneForAll | None = None
     for name in whole:
-        found = one_for_all(name, GRIDS[name], wanted, tuned[name], found) or found
+        found = one_for_all(name, GRIDS[name], wanted, tuned[name], found, start(name)) or found
     return None if found is None else replace(found, among=tuple(whole))
 
 
 def one_for_all(
-    name: str, grid: Grid, runs: Runs, tuned: Mapping[str, Result], limit: OneForAll | None = None
+    name: str,
+    grid: Grid,
+    runs: Runs,
+    tuned: Mapping[str, Result],
+    limit: OneForAll | None = None,
+    start: str | None = None,
 ) -> OneForAll | None:
     """The setting that keeps the SLA on each day for the fewest hours; None where none does.
 
     First with the side settings that were best on some day, then with the best of these, one
-    changed at a time; with each the tightest value of ``grid.key`` is found by halving, as hours
-    and attainment fall from one value to the next; then values between two of the grid's are tried.
+    changed at a time, for ``ROUNDS`` rounds or until one brings nothing; with each the tightest
+    value of ``grid.key`` is found by halving, as hours and attainment fall from one value to the
+    next, between two values of the grid as well.
 
     Args:
         runs: by day; the days that count.
         tuned: the policy's best of each of these days, which keeps the SLA.
         limit: another policy's; what takes no fewer hours is None.
+        start: a setting to begin with, which an earlier search has found.
     """
     search = _Search(name, grid.key, runs, tuned, limit)
+    if start is not None:
+        given = settings_of(start)
+        value = float(given.pop(grid.key))
+        search.fails(next((each for each in grid.values if each == value), value), _sides(given))
     settings = [settings_of(one.spec) for one in tuned.values()]
-    own = [{key: of[key] for key in of if key != grid.key} for of in settings]
-    for sides in dict.fromkeys(tuple(one.items()) for one in own):
+    own = [_sides({key: of[key] for key in of if key != grid.key}) for of in settings]
+    for sides in dict.fromkeys(own):
         _tightest(search, grid, sides)
     if search.best is limit or search.best is None:
         return None
-    for key, options in grid.sides.items():
-        for option in options:
-            sides = tuple({**dict(search.sides), key: str(option)}.items())
-            if sides != search.sides:
-                _tightest(search, grid, sides)
-    _between(search, grid)
+    for _ in range(ROUNDS):
+        before = search.best
+        for key, options in grid.sides.items():
+            for option in options:
+                sides = _sides({**dict(search.sides), key: str(option)})
+                if sides != search.sides:
+                    _tightest(search, grid, sides)
+        if search.best is before:
+            break
     return search.best
 
 
+def _sides(settings: Mapping[str, str]) -> Sides:
+    return tuple(settings.items())
+
+
 def _tightest(search: "_Search", grid: Grid, sides: Sides) -> None:
-    low, high = -1, len(grid.values)
+    values = grid.values
+    low, high = -1, len(values)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if search.fails(grid.values[middle], sides) else (middle, high)
-
-
-def _between(search: "_Search", grid: Grid) -> None:
-    low = search.value
-    high = next((value for value in grid.values if value > low), low)
-    for _ in range(HALVINGS if high > low else 0):
-        middle = float(f"{math.sqrt(low * high):.4g}")
-        low, high = (low, middle) if search.fails(middle, search.sides) else (middle, high)
+        low, high = (low, middle) if search.fails(values[middle], sides) else (middle, high)
+    if not 0 <= low < high < len(values):
+        return
+    # What fails would take fewer hours than the best, so something between may as well.
+    least, most = float(values[low]), float(values[high])
+    for _ in range(HALVINGS):
+        between = float(f"{math.sqrt(least * most):.4g}")
+        fails = search.fails(between, sides)
+        least, most = (least, between) if fails else (between, most)
 
 
 class _Search:
-    """Attributes: best, with ``value`` of the grid's key and its ``sides``: so far, if any."""
+    """Attributes: best, with its ``sides``: so far, if any."""
 
     def __init__(
         self,
@@ -129,7 +163,7 @@ class _Search:
         tuned: Mapping[str, Result],
         limit: OneForAll | None,
     ) -> None:
-        self.best, self.value = limit, 0.0
+        self.best = limit
         self.sides: Sides = ()
         self._name, self._key, self._runs, self._days = name, key, runs, list(runs)
         # On no day any setting is taken to stay below the one that was tuned for it.
@@ -155,7 +189,7 @@ class _Search:
                 return True
         if self._too_dear(hours):
             return False
-        self.best, self.value, self.sides = OneForAll(spec, made), value, sides
+        self.best, self.sides = OneForAll(spec, made), sides
         return False
 
     def _too_dear(self, hours: Mapping[str, float]) -> bool:

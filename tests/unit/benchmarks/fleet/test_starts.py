@@ -21,9 +21,9 @@ def made(day: str, spec: str) -> Result:
 def test_what_was_best_is_kept_by_day(tmp_path: Path) -> None:
     path = tmp_path / "starts.json"
     assert Starts(path).of("a", "ray") is None
-    Starts(path).keep({"a": {"ray tuned": made("a", "ray:x=1")}, "b": {}}, {})
+    Starts(path).keep({"a": {"ray tuned": made("a", "ray:x=1")}, "b": {}}, {}, {})
     found = {"ray tuned": made("b", "ray:x=2"), "oracle": made("b", "oracle")}
-    Starts(path).keep({"b": found}, {})
+    Starts(path).keep({"b": found}, {}, {})
     starts = Starts(path)
     assert [starts.of(day, "ray") for day in ("a", "b", "c")] == ["ray:x=1", "ray:x=2", None]
     assert starts.of("b", "wva") is None
@@ -31,9 +31,9 @@ def test_what_was_best_is_kept_by_day(tmp_path: Path) -> None:
 
 def test_what_a_search_that_was_cut_short_has_found_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "starts.json"
-    Starts(path).keep({"a": {"ray tuned": made("a", "ray:x=1")}}, {})
+    Starts(path).keep({"a": {"ray tuned": made("a", "ray:x=1")}}, {}, {})
     other = {"a": {"ray tuned": made("a", "ray:x=9"), "wva tuned": made("a", "wva:y=1")}}
-    Starts(path).keep(other, {"a": {"ray": 2}})
+    Starts(path).keep(other, {"a": {"ray": 2}}, {})
     assert (Starts(path).of("a", "ray"), Starts(path).of("a", "wva")) == ("ray:x=1", "wva:y=1")
 
 
