@@ -6,6 +6,7 @@ and needs the standard library alone. It never blocks and never raises there.
 """
 
 import logging
+import math
 from typing import Any
 
 from ray import cloudpickle
@@ -29,7 +30,9 @@ class CapacityPolicy:
     """Ray Serve instantiates it once with the ``scaling`` block and calls it with its context.
 
     ``serve_app.scaling.decide`` decides, once a second. Ray Serve then applies its delays, factors
-    and bounds. Whatever goes wrong here leaves the number of replicas as it is, and is logged once.
+    and bounds; its factors change by how much the number goes up or down, and never a number that
+    is to stay (``_through_factors``). Whatever goes wrong here leaves the number of replicas as it
+    is, and is logged once.
     """
 
     def __init__(
@@ -58,15 +61,19 @@ class CapacityPolicy:
         self._last: tuple[float, tuple[Any, Any], Decision] | None = None
         self._complaint: str | None = None
 
-    def __call__(self, ctx: Any) -> tuple[int, dict[str, Any]]:
-        """``(desired replicas, state)`` from an ``AutoscalingContext``."""
+    def __call__(self, ctx: Any) -> tuple[float, dict[str, Any]]:
+        """``(desired replicas, state)`` from an ``AutoscalingContext``.
+
+        The number is a fraction only where Ray Serve's factors are to make the one that is meant of
+        it; ``state`` has that one.
+        """
         try:
             decision = self._decide(ctx)
         except Exception as error:
             self._complain(error, "Autoscaling leaves the number of replicas as it is.")
-            return _as_it_is(ctx), {}
+            return _through_factors(_as_it_is(ctx), ctx), {}
         state = {DESIRED: decision.desired, REASON: decision.reason, WORDS: decision.words}
-        return decision.desired, state
+        return _through_factors(decision.desired, ctx), state
 
     def _decide(self, ctx: Any) -> Decision:
         now_s = time_of(ctx)
@@ -112,3 +119,30 @@ def _as_it_is(ctx: Any) -> int:
         if known is not None:
             return int(known)
     return 1
+
+
+def _through_factors(desired: int, ctx: Any) -> float:
+    """The number of which Ray Serve's factors make one on the same side of the target.
+
+    Ray Serve multiplies what is missing to the replicas that run, not to those that were asked
+    for (``_apply_scaling_factors`` in its ``autoscaling_policy``). So while some start, a factor
+    above 1 would raise a number that is to stay at every look, ten times a second, up to
+    ``max_replicas``; and one below 1 would call off starts that are still needed.
+    """
+    try:
+        target, current = int(ctx.target_num_replicas), int(ctx.current_num_replicas)
+        up, down = ctx.config.get_upscaling_factor(), ctx.config.get_downscaling_factor()
+        if current <= 0 or up == down == 1:
+            return desired
+        made = math.ceil(current + (up if desired > current else down) * (desired - current))
+        within = max(made, target) if desired > target else target
+        within = min(made, target) if desired < target else within
+        if within == made:
+            return desired
+        if target == current:
+            return target
+        # Half a replica less, so that no rounding lifts it over the target.
+        missing = target - 0.5 - current
+        return current + missing / (up if target > current else down)
+    except Exception:  # a context without a configuration, or with another one
+        return desired

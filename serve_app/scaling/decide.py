@@ -13,6 +13,7 @@ from serve_app.scaling.allowance import Allowance
 from serve_app.scaling.demand import (
     Load,
     idle,
+    left_outside,
     load_of,
     replicas_behind,
     replicas_for_queue,
@@ -152,13 +153,14 @@ class Scaler:
             return worth, worth, words, "queue"
         next_s, start_s = self._starts.next_s(reading.now_s), self._starts.takes_s
         coming = self._provide(reading, load.demand_per_s / capacity)
-        grows_per_s = self._grows_per_s(load.queueing_per_s - load.carrying * capacity, reading)
-        behind = self._behind(load, capacity, grows_per_s * next_s, reading.now_s)
+        excess_per_s = load.queueing_per_s - load.carrying * capacity
+        grows = next_s * self._grows_per_s(excess_per_s, reading)
+        behind = self._behind(load, capacity, grows, reading.now_s)
         wanted = behind + replicas_needed(
             coming * capacity,
             capacity,
             target_utilization=self._rho,
-            outside=max(reading.queued + min(grows_per_s * next_s, 0.0), 0.0),
+            outside=left_outside(load, grows),
             drain_s=max(self._drain_s, start_s),
         )
         words = (
@@ -185,10 +187,10 @@ class Scaler:
         Args:
             grows: by how much that grows until then, requests; below 0: shrinks.
         """
-        start_s, waiting = self._starts.takes_s, sum(load.behind)
-        self._waiting.add(now_s, waiting, 2 * max(start_s, SUSTAINED_S))
+        start_s, waiting = max(self._starts.takes_s, SUSTAINED_S), sum(load.behind)
+        self._waiting.add(now_s, waiting, 2 * start_s)
         # What did not shrink in the time of a start will not in the next, whatever capacity says.
-        since_s = now_s - max(start_s, SUSTAINED_S)
+        since_s = now_s - start_s
         known = bool(waiting) and self._waiting.spans(since_s)
         stays = self._waiting.lowest(since_s) / waiting if known else 0.0
         more = grows / max(load.carrying, 1)
@@ -208,8 +210,7 @@ class Scaler:
         """The replicas that carry the highest load of ``hold_s``, and that in words."""
         now_s, past_s = reading.now_s, self._past_s()
         assert self._since_s is not None
-        if now_s - self._since_s < past_s:
-            known_s = now_s - self._since_s
+        if (known_s := now_s - self._since_s) < past_s:
             return reading.target, f"{known_s:.0f} s are known of the last {past_s:.0f}"
         start_s = max(self._starts.takes_s, SUSTAINED_S)
         peak = max(
@@ -269,10 +270,9 @@ class Scaler:
         if not reading.current:
             return self._decision(reading, load, reading.target, "idle", "no request comes")
         fewest, about = self._fewest(reading, load, past_s, least=0)
-        if fewest >= reading.target:
-            words = f"no request comes; {about}"
-            return self._decision(reading, load, reading.target, "peak", words)
         words = f"no request comes; {about}"
+        if fewest >= reading.target:
+            return self._decision(reading, load, reading.target, "peak", words)
         return self._decision(reading, load, fewest, "idle", words)
 
     def _stay(self, reading: FleetReading, load: Load, reason: Reason, words: str) -> Decision:

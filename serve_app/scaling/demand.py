@@ -111,6 +111,17 @@ def load_of(reading: FleetReading) -> Load:
     )
 
 
+def left_outside(load: Load, grows: float) -> float:
+    """What still waits outside the engines, once they have served what they have room for.
+
+    Args:
+        grows: by how much what waits grows; below 0: what they serve besides what comes. It is of
+            use to what waits in an engine first.
+    """
+    each = max(-grows, 0.0) / max(load.carrying, 1)
+    return max(load.queued - sum(max(each - waiting, 0.0) for waiting in load.behind), 0.0)
+
+
 def _let_in_per_s(replica: ReplicaLoad) -> float:
     """What of a replica's demand waits where it is not served at once."""
     if not replica.arrivals_per_s:

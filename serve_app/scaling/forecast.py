@@ -100,7 +100,7 @@ class Base:
             if above - count * more > left:
                 return min((above - left) / count, rare)
             above += more
-        return rare
+        return min((above - left) / len(errors), rare)
 
     def unforeseen(self, seconds: float) -> tuple[float, float]:
         """The one time so long, from when to when, in which most came that was not foreseen."""

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 KEPT = 5  # of the last starts the median counts: one that waited for a machine is not the rule
+GAP_S = 60.0  # between two looks: after a longer one nobody knows when what came has come
 LONGEST_S = 600.0  # what takes longer waits for machines, which asking earlier does not bring
 SEEN_KEPT = 1000  # replicas that are gone and might come back
 
@@ -35,7 +36,8 @@ class Starts:
             names: of the replicas that run: one that was seen before did not start now, it was out
                 for a moment. None: they are not known, and any that is one more has started.
         """
-        if now_s < self._looked_s:  # the clock went back
+        # The clock went back, or nobody looked for long; it may have been set ahead, too.
+        if not 0 <= now_s - self._looked_s <= GAP_S:
             self._asked_s = [None] * len(self._asked_s)
         self._looked_s = now_s
         if self._current is None:

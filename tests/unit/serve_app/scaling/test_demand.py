@@ -3,6 +3,7 @@
 import pytest
 
 from serve_app.scaling.demand import (
+    left_outside,
     load_of,
     replicas_behind,
     replicas_for_queue,
@@ -52,3 +53,22 @@ def test_more_than_can_be_is_a_number_all_the_same() -> None:
 def test_a_replica_that_is_behind_is_busy_with_that_and_no_other_with_it() -> None:
     # 160 is what a replica carries in 20 s.
     assert replicas_behind([80.0, 160.0, 9000.0, 0.0], 8.0, 20.0) == 2.5
+
+
+@pytest.mark.parametrize(
+    ("waiting", "grows", "left"),
+    [
+        ((0.0, 0.0), -100.0, 400.0),  # 50 free in each, all for what waits outside
+        ((50.0, 80.0), -100.0, 500.0),  # all for what waits in the engines
+        ((20.0, 80.0), -100.0, 470.0),
+        ((0.0, 0.0), 100.0, 500.0),
+        ((0.0, 0.0), -2000.0, 0.0),
+    ],
+)
+def test_what_is_free_serves_what_waits_in_an_engine_first(
+    waiting: tuple[float, ...], grows: float, left: float
+) -> None:
+    said = [ReplicaLoad(1.0, each, 1.0, 1.0, 0.0, 8.0, 8.0, 0.0, False) for each in waiting]
+    load = load_of(FleetReading(0.0, 2, 2, 1, 40, 500.0, None, tuple(said)))
+    assert load.behind == waiting
+    assert left_outside(load, grows) == left

@@ -42,6 +42,18 @@ def test_the_margin_leaves_a_share_of_what_came_above_it() -> None:
     assert above == pytest.approx(SHARE)
 
 
+@pytest.mark.parametrize("more", [1.0, 2.0])
+def test_where_more_may_be_left_than_ever_came_above_the_base_less_is_provided(
+    more: float,
+) -> None:
+    """In 3% of the time twice or thrice the base of 1 came: 0.03 and 0.06 of it are above."""
+    came = [1.0 + more * (k % 100 < 3) for k in range(600)]
+    share = 0.1
+    margin = learned(came).margin(share, NOWHERE)
+    above = sum(max(load - 1 - margin, 0.0) for load in came) / sum(came)
+    assert margin < 0 and above == pytest.approx(share)
+
+
 def test_an_error_counts_by_the_load_it_is_of() -> None:
     """Half of the time a tenth of a replica had been forecast and a whole one came."""
     base = Base(10.0, 1.0)

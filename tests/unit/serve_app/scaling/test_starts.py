@@ -1,16 +1,27 @@
 """How long a replica's start takes, by watching."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
 import pytest
 
 from serve_app.scaling.starts import LONGEST_S, SEEN_KEPT, Starts
 
 
+def shown(starts: Starts, looks: Sequence[tuple[Any, ...]]) -> Starts:
+    """Each look, and the same twice a minute until the next one."""
+    for (at_s, *seen), (until_s, *_) in pairwise([*looks, looks[-1]]):
+        starts.observe(at_s, *seen)
+        while at_s + 30 < until_s:
+            at_s += 30
+            starts.observe(at_s, *seen)
+    return starts
+
+
 def watched(*looks: tuple[float, int, int], assumed_s: float = 60.0) -> Starts:
     """Starts that were shown (time, current, target)."""
-    starts = Starts(assumed_s)
-    for look in looks:
-        starts.observe(*look)
-    return starts
+    return shown(Starts(assumed_s), looks)
 
 
 def test_until_one_was_seen_a_start_takes_what_is_assumed() -> None:
@@ -66,6 +77,13 @@ def test_a_start_in_which_the_clock_went_back_is_not_learned() -> None:
     assert starts.takes_s == 40
 
 
+def test_a_start_in_which_the_clock_was_set_ahead_is_not_learned() -> None:
+    starts = Starts(60.0)
+    for look in ((1000, 1, 1), (1010, 1, 2), (4610, 1, 2), (4650, 2, 2)):
+        starts.observe(*look)
+    assert not starts.learned
+
+
 def test_an_absurd_target_is_counted_to_an_end() -> None:
     starts = watched(*[(float(now_s), 1, 10**9) for now_s in range(3)])
     assert len(starts._asked_s) == 10_000
@@ -73,10 +91,7 @@ def test_an_absurd_target_is_counted_to_an_end() -> None:
 
 def named(*looks: tuple[float, str, int]) -> Starts:
     """Starts that were shown (time, a letter for each replica that runs, target)."""
-    starts = Starts(60.0)
-    for now_s, running, target in looks:
-        starts.observe(now_s, len(running), target, frozenset(running))
-    return starts
+    return shown(Starts(60.0), [(at_s, len(ran), to, frozenset(ran)) for at_s, ran, to in looks])
 
 
 def test_a_replica_that_was_out_for_a_moment_has_not_started() -> None:
