@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=list(POLICIES),
         metavar="SPEC",
         help="NAME[:key=value,...]: brimful (keys of the scaling block), ray, queue-depth, wva,"
-        " dynamo-throughput, dynamo-load, and oracle, which knows the future; keys of Ray Serve's"
-        f" autoscaling_config for all (default: {' '.join(POLICIES)})",
+        " dynamo-throughput, dynamo-load, dynamo-both, and oracle, which knows the future; keys of"
+        f" Ray Serve's autoscaling_config for all (default: {' '.join(POLICIES)})",
     )
     parser.add_argument(
         "--workload",

@@ -9,7 +9,14 @@ from pydantic import BaseModel
 from ray.serve.config import AutoscalingConfig
 
 from benchmarks.fleet.days import MOST_REPLICAS
-from benchmarks.fleet.rivals import constants, dynamo_load, dynamo_throughput, queue_depth, wva
+from benchmarks.fleet.rivals import (
+    constants,
+    dynamo_both,
+    dynamo_load,
+    dynamo_throughput,
+    queue_depth,
+    wva,
+)
 from benchmarks.fleet.simulate import Ground
 from controller.errors import ConfigError
 from controller.validation import parse, shown, unknown_key
@@ -59,6 +66,7 @@ RIVALS = {
         dynamo_throughput.READS,
     ),
     "dynamo-load": Rival(f"{_IN}.dynamo_load:DynamoLoad", constants.DynamoLoad, dynamo_load.READS),
+    "dynamo-both": Rival(f"{_IN}.dynamo_both:DynamoBoth", constants.DynamoBoth, dynamo_both.READS),
 }
 NAMES = (OURS, *RIVALS, ORACLE)
 
@@ -126,7 +134,7 @@ def known(name: str, ground: Ground) -> dict[str, float]:
             "step_tokens": float(profile.max_num_batched_tokens),
             "slots": float(profile.max_num_seqs),
         }
-    if name == "dynamo-load":
+    if name in ("dynamo-load", "dynamo-both"):
         base_s = profile.step_s(0, 0, 0, 0)
         return {
             "fixed_s": base_s,

@@ -34,3 +34,9 @@ class DynamoLoad(Block):
     itl_s: float | None = Field(None, gt=0)
     sensitivity: float | None = Field(None, gt=0)
     interval_s: float | None = Field(None, gt=0)
+
+
+class DynamoBoth(DynamoLoad):
+    throughput_s: float | None = Field(None, gt=0)
+    engine: float | None = Field(None, gt=0)
+    predictor: Literal["constant", "trend"] | None = None

@@ -6,8 +6,11 @@ All above ``ttft_s``, or all above ``itl_s``: one up. With queue and batch N / (
 large all still below ``sensitivity`` of both: one down.
 
 Dynamo learns the step times by regression from each forward pass; here they are the step-time line
-itself. Source: ai-dynamo/dynamo at 0c6da1ec, ``planner/core/load_scaling.py``, mode ``agg``,
-target ``sla`` (defaults: 5 s, 80%).
+itself. For one down Dynamo takes ``sensitivity`` of what ``ttft_s`` leaves for the queue; here it
+is of all of ``ttft_s``, which is stricter by a fifth of a prompt's own time.
+
+Source: ai-dynamo/dynamo at 0c6da1ec, ``planner/core/load_scaling.py``, mode ``agg``, target ``sla``
+(defaults: 5 s, 80%).
 """
 
 import math

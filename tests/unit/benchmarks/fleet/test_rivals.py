@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.fleet.rivals.dynamo_both import DynamoBoth
 from benchmarks.fleet.rivals.dynamo_load import DynamoLoad
 from benchmarks.fleet.rivals.dynamo_throughput import DynamoThroughput
 from benchmarks.fleet.rivals.oracle import Oracle
@@ -149,6 +150,22 @@ def test_dynamo_waits_for_what_is_under_way() -> None:
     starting = engines(4, 70, 0)
     starting.target_num_replicas = 5
     assert policy(starting)[0] == 5
+
+
+@pytest.mark.parametrize(("coming", "replicas"), [(0.0, 3), (3.9, 4), (7.5, 8)])
+def test_dynamos_throughput_mode_is_the_floor_of_its_load_mode(
+    coming: float, replicas: int
+) -> None:
+    """Load mode alone gives one of four back."""
+    line: Any = {"fixed_s": 0.02, "per_decode_s": 0.0005, "per_prefill_s": 0.0001, "itl_s": 0.05}
+    now = engines(4, 10, 0)
+    now.aggregated_metrics["arrival_rate_per_s"] = dict.fromkeys(range(4), coming / 4)
+    now.aggregated_metrics["capacity_per_s"] = dict.fromkeys(range(4), 1.0)
+    now.aggregated_metrics["prompt_tokens"] = dict.fromkeys(range(4), 10.0)
+    policy = DynamoBoth(engine=1.0, **line)
+    assert policy(now)[0] == replicas
+    now.target_num_replicas = 5  # one starts
+    assert DynamoBoth(engine=1.0, **line)(now)[0] == 5
 
 
 def test_the_oracle_starts_a_startup_ahead_and_gives_back_in_time() -> None:
