@@ -20,6 +20,7 @@ class Contest:
         run_s: how long a run is at least, seconds of virtual time.
         algorithm_2: the paper's Algorithms 1 and 2 run too.
         paced_ttft_s: delivery is paced, with this time to first token; None: gaps, and none.
+        top: where searches end, times the fluid limit; None: where those of others do.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Contest:
     run_s: float = 60.0
     algorithm_2: bool = False
     paced_ttft_s: float | None = None
+    top: float | None = None
 
 
 def on_paper(name: str, workload: str, default: float) -> Contest:

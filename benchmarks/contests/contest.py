@@ -108,6 +108,7 @@ class Draw:
             seed=task.seed,
             least_run_s=20.0 if task.small else contest.run_s,
             least=40 if task.small else 200,
+            top=contest.top,
         )
 
     def race(self, near: float) -> Race:

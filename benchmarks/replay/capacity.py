@@ -88,10 +88,12 @@ def make_course(
     seed: int = 0,
     least_run_s: float = LEAST_RUN_S,
     max_tokens: MaxTokens = SPREAD,
+    top: float | None = None,
 ) -> Course:
     """One draw of requests, enough for a steady run at any rate that may hold.
 
     Args:
+        top: where searches end, times the fluid limit; None: ``TOP``, or ``TOP_PACED``.
         least: requests of a run, at least; None: ``LEAST_REQUESTS``.
         max_tokens: what clients allow.
     """
@@ -101,7 +103,8 @@ def make_course(
     run_s = max(
         least_run_s, RESIDENCES * stats.mean_output * _longest_step_s(ground, stats, target)
     )
-    top = TOP_PACED if target.sla.delivery == "paced" else TOP
+    if top is None:
+        top = TOP_PACED if target.sla.delivery == "paced" else TOP
     n = max(math.ceil(limit * top * run_s), least)
     traffic = draw_traffic(workload, n, gap_cv, seed, max_tokens)
     stats = length_stats(traffic.requests)
