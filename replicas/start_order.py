@@ -94,6 +94,18 @@ def blocked(request: Request, loaded: Iterable[str]) -> bool:
     return True
 
 
+def adapters_fit(scheduler: Any) -> bool:
+    """Whether all LoRA adapters of the requests here may run at once.
+
+    vLLM keeps to ``max_loras`` by those that it schedules when others start. One that it does not
+    see then comes back with an adapter too many, and vLLM's assertion ends the engine.
+    """
+    if not scheduler.lora_config:
+        return True
+    asked = (r.lora_request for r in scheduler.requests.values())
+    return len({one.lora_int_id for one in asked if one}) <= scheduler.lora_config.max_loras
+
+
 def _loras(scheduler: Any) -> set[int] | None:
     """The adapters of those that run; None: no step is limited in them."""
     if not scheduler.lora_config:

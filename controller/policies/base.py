@@ -74,7 +74,7 @@ class Batch:
         leads: where delivery is paced.
         agreements: by their numbers, which requests have; empty where nobody goes by them.
         waited_s: gives the seconds since the last token of each running one, when the step begins,
-            shape (n,), at a price; with agreements.
+            shape (n,), at a price; with agreements. None: nobody can be left out of the step.
         apart: of the first n that wait, how many come before one that begins like another whose
             prompt is being computed: it finds that in the prefix cache later.
     """
