@@ -202,6 +202,7 @@ class DynamicBatchScheduler(GrammarFaults):
             self._classes.agreements,
             self._read_waited_s if self._classes.on and adapters_fit(self) else None,
             waiting.apart,
+            self._classes.in_vain(may_start(self)),
         )
 
     def _read_waited_s(self) -> Floats:
@@ -217,8 +218,7 @@ class DynamicBatchScheduler(GrammarFaults):
 
     def _under_way(self) -> Ends:
         model = self.governor.step_half.model
-        since_s, now_s = self._last_output_s, self.now_s()
-        return ends_of(self._scheduled, since_s, now_s, self._last_step_s, model)
+        return ends_of(self._scheduled, self._last_output_s, self.now_s(), self._last_step_s, model)
 
     def _set_limits(self) -> None:
         limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)

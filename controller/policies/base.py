@@ -77,6 +77,8 @@ class Batch:
             shape (n,), at a price; with agreements. None: nobody can be left out of the step.
         apart: of the first n that wait, how many come before one that begins like another whose
             prompt is being computed: it finds that in the prefix cache later.
+        in_vain: half-computed prompts gave way in the last step to the first that waits, and it did
+            not start.
     """
 
     running: Requests
@@ -86,6 +88,7 @@ class Batch:
     agreements: tuple[Agreement, ...] = ()
     waited_s: Callable[[], NDArray[np.float64]] | None = None
     apart: Callable[[int], int] = int
+    in_vain: bool = False
 
 
 _NONE = requests_of([], [], [], [])

@@ -3,6 +3,7 @@
 import pytest
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import Request
 
 from controller.agreements import KEY
@@ -75,3 +76,62 @@ def test_a_prompt_that_gives_way_keeps_its_adapters_place(tiny_llama, in_flight)
         assert len(adapters(rig)) <= 2
     rig.run()
     assert rig.is_whole("b", 5) and rig.is_whole("g", 100) and rig.is_whole("d", 200)
+
+
+def half_computed(rig: Rig, in_flight: int) -> Request:
+    """A long prompt that can wait, beside a strict decode that makes steps short."""
+    timed(rig, in_flight)
+    add(rig, "d", "gold", 20, 900)
+    for _ in range(60):
+        rig.step()
+    add(rig, "b", "batch", 900, 5)
+    while not rig.scheduler.requests["b"].num_computed_tokens:
+        rig.step()
+    return rig.scheduler.requests["b"]
+
+
+def steps_until_its_end(rig: Rig) -> int:
+    steps = 0
+    while "b" not in rig.ends:
+        rig.step()
+        steps += 1
+    return steps
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_while_vllm_starts_nobody_prompts_give_way_to_nobody_who_waits(tiny_llama, in_flight):
+    alone = rig_of(tiny_llama, in_flight=in_flight)
+    half_computed(alone, in_flight)
+    rig = rig_of(tiny_llama, in_flight=in_flight)
+    half_computed(rig, in_flight)
+    rig.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    add(rig, "g", "gold", 500, 5)
+    assert steps_until_its_end(rig) == steps_until_its_end(alone)
+    assert not rig.scheduler.requests["g"].num_computed_tokens
+    rig.scheduler.set_pause_state(PauseState.UNPAUSED)
+    rig.run()
+    assert rig.is_whole("b", 5) and rig.is_whole("g", 5) and rig.is_whole("d", 900)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_prompts_give_way_once_in_sixteen_steps_to_one_that_vllm_does_not_start(
+    tiny_llama, in_flight
+):
+    rig = rig_of(tiny_llama, in_flight=in_flight)
+    loose = half_computed(rig, in_flight)
+    manager = rig.scheduler.kv_cache_manager
+    allocated = manager.allocate_slots
+    manager.allocate_slots = lambda request, *args, **more: (
+        None if request.request_id == "g" else allocated(request, *args, **more)
+    )
+    add(rig, "g", "gold", 500, 5)
+    before = loose.num_computed_tokens
+    got_on = 0
+    for _ in range(4):
+        rig.step()
+        got_on += loose.num_computed_tokens > before
+        before = loose.num_computed_tokens
+    assert got_on == 3
+    manager.allocate_slots = allocated
+    rig.run()
+    assert rig.is_whole("b", 5) and rig.is_whole("g", 5) and rig.is_whole("d", 900)
