@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from controller.config import Block
+from controller.config import A_DAY_MS, Block, slowed_ms
 from controller.errors import ConfigError
 from controller.validation import nearest, parse, shown
 
@@ -24,11 +24,15 @@ class ServiceClass(Block):
     itl_ms: float | None = Field(
         None,
         gt=0,
+        le=A_DAY_MS,
         description="time between tokens, ms; where classes differ in it, each step of `adaptive`"
         " is sized for those that decode in it",
     )
     ttft_ms: float | None = Field(
-        None, gt=0, description="time to first token, ms: the deadline; None: queue_timeout_s is"
+        None,
+        gt=0,
+        le=A_DAY_MS,
+        description="time to first token, ms: the deadline; None: queue_timeout_s is",
     )
     percentile: float = Field(
         99.0,
@@ -104,8 +108,8 @@ class ServiceClasses:
             {
                 name: one.model_copy(
                     update={
-                        "itl_ms": one.itl_ms and one.itl_ms * time_scale,
-                        "ttft_ms": one.ttft_ms and one.ttft_ms * time_scale,
+                        "itl_ms": slowed_ms(one.itl_ms, time_scale),
+                        "ttft_ms": slowed_ms(one.ttft_ms, time_scale),
                     }
                 )
                 for name, one in self.by_name.items()

@@ -20,6 +20,8 @@ from controller.validation import parse
 # A report that is lost costs its time-out, half a lease, and then one period until the next answer
 # is applied. Of three periods, that leaves half a period for the calls themselves.
 LEAST_LEASE_PERIODS = 3
+# The longest time that can be agreed: what is far beyond it overflows where it is squared.
+A_DAY_MS = 86_400_000.0
 
 
 class Block(BaseModel):
@@ -47,8 +49,12 @@ is due, as ``Sla`` says."""
 class Sla(Block):
     """The latency agreement. Without ``itl_ms`` only memory and bounds limit the batch."""
 
-    itl_ms: float | None = Field(None, gt=0, description="D_SLA: time between tokens, ms")
-    ttft_ms: float | None = Field(None, gt=0, description="time to first token, ms")
+    itl_ms: float | None = Field(
+        None, gt=0, le=A_DAY_MS, description="D_SLA: time between tokens, ms; up to a day"
+    )
+    ttft_ms: float | None = Field(
+        None, gt=0, le=A_DAY_MS, description="time to first token, ms; up to a day"
+    )
     percentile: float = Field(99.0, ge=50, lt=100, description="share of tokens inside it, %")
     delivery: Delivery = Field(
         "gaps",
@@ -61,6 +67,11 @@ class Sla(Block):
     def itl_s(self) -> float | None:
         """D_SLA in seconds; None where decode latency is not limited."""
         return None if self.itl_ms is None else self.itl_ms / 1000
+
+
+def slowed_ms(agreed_ms: float | None, time_scale: float) -> float | None:
+    """A time that is agreed, where every step takes ``time_scale`` times as long; None: none is."""
+    return None if agreed_ms is None else min(agreed_ms * time_scale, A_DAY_MS)
 
 
 class Bounds(Block):

@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,7 @@ class ByClass:
         self._last_s: dict[str, float] = {}  # when each had its last token
         self._left_out: list[Any] = []  # of the step that is scheduled next
         self._ever_left_out: set[str] = set()
+        self._gave_way_to: Any = None  # the first of the queue, where prompts gave way
 
     @property
     def agreements(self) -> tuple[Agreement, ...]:
@@ -123,18 +123,31 @@ class ByClass:
         Args:
             waiting: those that may start; looked at only where prompts give way.
         """
-        out = set(limits.left_out)
+        out, first = set(limits.left_out), None
         if limits.giving_way:
             others = [r for k, r in enumerate(running) if not r.num_output_tokens and k not in out]
-            others += islice(waiting, 1)
+            first = next(waiting, None)
+            others += [] if first is None else [first]
             best = min((r.priority for r in others), default=math.inf)
             out -= {k for k in limits.giving_way if running[k].priority < best}
         self._left_out = [running[k] for k in sorted(out)]
+        self._gave_way_to = None if out.isdisjoint(limits.giving_way) else first
         self._ever_left_out.update(r.request_id for r in self._left_out)
+
+    def in_vain(self, waiting: Iterator[Any]) -> bool:
+        """Whether prompts gave way in the last step, and the first of the queue is still that.
+
+        Args:
+            waiting: those that may start; looked at only where prompts gave way.
+        """
+        return self._gave_way_to is not None and next(waiting, None) is self._gave_way_to
 
     def apart(self, scheduler: Any, cap_name: str) -> AbstractContextManager[None]:
         """While this lasts, vLLM does not see who is left out; then all stand as they did."""
-        return self._apart(scheduler, cap_name) if self._left_out else NOBODY
+        if self._left_out:
+            return self._apart(scheduler, cap_name)
+        self._gave_way_to = None
+        return NOBODY
 
     @contextmanager
     def _apart(self, scheduler: Any, cap_name: str) -> Iterator[None]:

@@ -35,7 +35,8 @@ class PrefixSharing:
         whole = len(groups) == 1 and isinstance(groups[0].kv_cache_spec, FullAttentionSpec)
         self.caches = bool(manager.enable_caching)
         self.enabled = self.caches and whole
-        self._blocks = manager.coordinator.single_type_managers[0].req_to_blocks
+        kinds = manager.coordinator.single_type_managers  # none: the model keeps no KV
+        self._blocks = kinds[0].req_to_blocks if kinds else {}
         self._ends: dict[str, int] = {}  # by request: how many of its blocks were shared last
 
     def shared(self, running: Sequence[Request]) -> list[int]:

@@ -57,12 +57,15 @@ class StepAside:
             self._tokens_per_s = known + NEWEST_WEIGHT * (rate - known) if known else rate
 
     def late(self, request: Waiting) -> bool:
-        """Whether its first token comes too late, with all that is left of its prompt."""
-        if request.num_output_tokens:  # it has its first token, and lost its KV blocks since
+        """Whether the first token of one that waits comes too late, with all of its prompt.
+
+        Of one that had its first token and lost its KV blocks since, it does not. One that holds KV
+        memory (a session with its next input, KV that has come from elsewhere) is not kept waiting
+        with it, late or not.
+        """
+        if request.num_output_tokens or request.num_computed_tokens:
             return False
-        prefill_s = 0.0
-        if self._tokens_per_s:
-            prefill_s = (request.num_tokens - request.num_computed_tokens) / self._tokens_per_s
+        prefill_s = request.num_tokens / self._tokens_per_s if self._tokens_per_s else 0.0
         ttft_s = self.ttft_s if self.ttft_of is None else self.ttft_of(request)
         return self.now_s + prefill_s > request.arrival_time + ttft_s
 

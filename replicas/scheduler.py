@@ -36,7 +36,7 @@ from replicas.pacing import pacing_of
 from replicas.prompt_chunks import PromptChunks, decodes_first
 from replicas.request_facts import RAN_TO_ITS_END, ran_to_its_end
 from replicas.settings import parse_settings
-from replicas.start_order import first_waited_s, may_start, prompt_backlog_tokens
+from replicas.start_order import adapters_fit, first_waited_s, may_start, prompt_backlog_tokens
 from replicas.step_sample import step_sample
 from replicas.under_way import Ends, ends_of
 from replicas.waiting_queues import order_waiting, step_aside
@@ -200,8 +200,9 @@ class DynamicBatchScheduler(GrammarFaults):
             self._in_tokens(elsewhere),
             self._read_leads(self._batch),
             self._classes.agreements,
-            self._read_waited_s if self._classes.on else None,
+            self._read_waited_s if self._classes.on and adapters_fit(self) else None,
             waiting.apart,
+            self._classes.in_vain(may_start(self)),
         )
 
     def _read_waited_s(self) -> Floats:
@@ -217,8 +218,7 @@ class DynamicBatchScheduler(GrammarFaults):
 
     def _under_way(self) -> Ends:
         model = self.governor.step_half.model
-        since_s, now_s = self._last_output_s, self.now_s()
-        return ends_of(self._scheduled, since_s, now_s, self._last_step_s, model)
+        return ends_of(self._scheduled, self._last_output_s, self.now_s(), self._last_step_s, model)
 
     def _set_limits(self) -> None:
         limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)

@@ -14,7 +14,7 @@ from controller.classes import (
     parse_admission,
     parse_classes,
 )
-from controller.config import BatchingConfig, Block, parse_batching
+from controller.config import BatchingConfig, Block, parse_batching, slowed_ms
 from controller.errors import ConfigError
 from controller.validation import parse
 from replicas.door.settings import Security, parse_security
@@ -171,7 +171,7 @@ def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:
     """The same batching where every step takes ``time_scale`` times as long."""
     sla = batching.sla
     latencies = {
-        key: value and value * time_scale
+        key: slowed_ms(value, time_scale)
         for key, value in (("itl_ms", sla.itl_ms), ("ttft_ms", sla.ttft_ms))
     }
     return batching.model_copy(update={"sla": sla.model_copy(update=latencies)})

@@ -23,6 +23,8 @@ REMOTE = getattr(RequestStatus, "WAITING_FOR_REMOTE_KVS", None)
 
 def may_start(scheduler: Any) -> Iterator[Request]:
     """The requests of both queues that vLLM can start now; lazily, the first ones first."""
+    if paused(scheduler):
+        return
     loras = _loras(scheduler)
     loaded = getattr(scheduler, "finished_recving_kv_req_ids", ())
     for request in _in_order(scheduler):
@@ -34,6 +36,12 @@ def may_start(scheduler: Any) -> Iterator[Request]:
                 continue
             loras.add(one)
         yield request
+
+
+def paused(scheduler: Any) -> bool:
+    """Whether vLLM starts nobody, or runs nobody either: for new weights, or to sleep."""
+    state = getattr(scheduler, "pause_state", None)  # None: this version has no such thing
+    return state is not None and state.name != "UNPAUSED"
 
 
 def first_waited_s(scheduler: Any, running: Requests, wall_s: float) -> float:
@@ -92,6 +100,18 @@ def blocked(request: Request, loaded: Iterable[str]) -> bool:
     if status == REMOTE:
         return request.request_id not in loaded
     return True
+
+
+def adapters_fit(scheduler: Any) -> bool:
+    """Whether all LoRA adapters of the requests here may run at once.
+
+    vLLM keeps to ``max_loras`` by those that it schedules when others start. One that it does not
+    see then comes back with an adapter too many, and vLLM's assertion ends the engine.
+    """
+    if not scheduler.lora_config:
+        return True
+    asked = (r.lora_request for r in scheduler.requests.values())
+    return len({one.lora_int_id for one in asked if one}) <= scheduler.lora_config.max_loras
 
 
 def _loras(scheduler: Any) -> set[int] | None:

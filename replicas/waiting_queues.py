@@ -188,15 +188,10 @@ def order_waiting(scheduler: Any, aside: StepAside, *, apart: bool) -> None:
 def pass_over_late(scheduler: Any, aside: StepAside) -> None:
     """Late requests that vLLM would take before all others step aside, too.
 
-    Those are the ones that waited for something of their own and have it now. Whoever holds KV
-    memory already is not kept waiting with it.
+    Those are the ones that waited for something of their own and have it now.
     """
     skipped = scheduler.skipped_waiting
-    late = [
-        request
-        for request in skipped
-        if aside.late(request) and not request.num_computed_tokens and not blocked(request, ())
-    ]
+    late = [request for request in skipped if aside.late(request) and not blocked(request, ())]
     if late:
         skipped.remove_requests(late)
         for request in late:

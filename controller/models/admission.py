@@ -19,7 +19,8 @@ class MemoryAdmission:
     """Memory's part of ``adaptive``, for one engine.
 
     Args:
-        kv_tokens, block_tokens: KV memory and its unit, tokens.
+        kv_tokens, block_tokens: KV memory and its unit, tokens; 0: the model keeps none (an encoder
+            that embeds or ranks), and nobody has to wait for it.
         epsilon: the share of requests that may be preempted, at most (epsilon_M of the paper);
             None: as many as pay.
         of_gaps: epsilon is a share of gaps between tokens, of which a long answer has more.
@@ -112,6 +113,8 @@ class MemoryAdmission:
             far as they were asked: the first one that does not start is in it. None where memory
             is so large that nothing had to be forecast.
         """
+        if not self._memory.tokens:
+            return len(candidates), None
         longest = self._survival(running, candidates).longest
         if self._memory.has_room_for_all(running, candidates, longest, kv_used, held_elsewhere):
             return len(candidates), None

@@ -273,7 +273,7 @@ class AdaptivePolicy:
 
     def _memory_batch(self, report: ReplicaReport, lengths: LengthMoments) -> float:
         """b with b m + theta s sqrt(b) <= eta (eq. 12), m and s those of a running request."""
-        if not lengths.output:
+        if not lengths.output or not report.engine.kv_tokens:
             return math.inf
         mean = lengths.mean_held + report.engine.block_tokens / 2
         return float(

@@ -74,9 +74,11 @@ class Batch:
         leads: where delivery is paced.
         agreements: by their numbers, which requests have; empty where nobody goes by them.
         waited_s: gives the seconds since the last token of each running one, when the step begins,
-            shape (n,), at a price; with agreements.
+            shape (n,), at a price; with agreements. None: nobody can be left out of the step.
         apart: of the first n that wait, how many come before one that begins like another whose
             prompt is being computed: it finds that in the prefix cache later.
+        in_vain: half-computed prompts gave way in the last step to the first that waits, and it did
+            not start.
     """
 
     running: Requests
@@ -86,6 +88,7 @@ class Batch:
     agreements: tuple[Agreement, ...] = ()
     waited_s: Callable[[], NDArray[np.float64]] | None = None
     apart: Callable[[int], int] = int
+    in_vain: bool = False
 
 
 _NONE = requests_of([], [], [], [])

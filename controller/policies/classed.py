@@ -29,12 +29,16 @@ class ClassedStep(AdaptiveStep):
         self._chunks, self._long_chunks = self._by_class, None
         self._all: Requests | None = None  # that run, whoever is left out
         self._head_waits = 0  # steps for which nobody gives way to the first of the queue
+        self._head_starts = False  # in the step that was sized last, as far as is known here
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         batch = read_batch()
         self._all = running = batch.running
         self._by_class.know(batch.agreements)
         decoding = running.tokens - running.computed <= self._engine.tokens_per_decode
+        if batch.in_vain and self._head_starts:  # vLLM alone knows why
+            self._head_waits = HEAD_WAITS_STEPS
+        self._head_starts = False
         out = self._left_out(state, batch, decoding)
         self._by_class.decoding(running.kinds[decoding & ~out])
         way = self._giving_way(state, batch, decoding)
@@ -131,13 +135,14 @@ class ClassedStep(AdaptiveStep):
         running, waiting = batch.running, batch.waiting(ONCE)
         later = self._later(batch, ~decoding & (running.outputs == 0))
         longest = asked.longest_chunk_tokens or asked.token_budget
-        left = (running.tokens - running.computed)[~decoding & ~way]
+        left = (running.tokens - running.computed)[~decoding & ~way].clip(max=longest)
         behind = np.flatnonzero(later[waiting.kinds])
         starts = min(
             max(asked.max_running - state.running, 0),
             int(behind[0]) if len(behind) else len(waiting),
         )
-        left = np.append(left, (waiting.tokens - waiting.computed)[:starts]).clip(max=longest)
+        self._head_starts = starts > 0 and asked.token_budget - decodes > int(left.sum())
+        left = np.append(left, (waiting.tokens - waiting.computed)[:starts].clip(max=longest))
         rest = asked.token_budget - decodes - int(left.sum())
         if not len(left):
             # It is asked again later: this step was sized as if the prompts were not there.

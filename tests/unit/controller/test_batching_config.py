@@ -50,6 +50,16 @@ def test_a_config_survives_its_own_dump() -> None:
             "batching.sla.itl_ms: 0 is not allowed: Input should be greater than 0",
         ),
         (
+            {"sla": {"itl_ms": 1e200, "delivery": "paced"}},
+            "batching.sla.itl_ms: 1e+200 is not allowed: Input should be less than or equal to"
+            " 86400000",
+        ),
+        (
+            {"sla": {"ttft_ms": 86_400_001}},
+            "batching.sla.ttft_ms: 86400001 is not allowed: Input should be less than or equal to"
+            " 86400000",
+        ),
+        (
             {"max_running": {"max": True}},
             "batching.max_running.max: True is not allowed: Input should be a number, not true or"
             " false",

@@ -62,6 +62,9 @@ def test_in_slowed_time_the_latencies_are_slowed() -> None:
     assert slowed.by_name["interactive"].ttft_ms == 1500
     assert slowed.by_name["interactive"].itl_ms == 150
     assert slowed.by_name["batch"].ttft_ms is None
+    # No more than may be said.
+    longest = parse_classes({"a": {"itl_ms": 86_400_000, "ttft_ms": 86_400_000}}).slowed(3)
+    assert parse_classes(longest.to_wire()) == longest
 
 
 @pytest.mark.parametrize("data", [{}, [], "interactive", None])
@@ -75,6 +78,14 @@ def test_anything_but_a_mapping_is_named(data: object) -> None:
         (
             {"ttft": 5},
             "classes.a: unknown key 'ttft'; did you mean 'ttft_ms'?",
+        ),
+        *(
+            (
+                {key: 86_400_001},
+                f"classes.a.{key}: 86400001 is not allowed: Input should be less than or equal to"
+                " 86400000",
+            )
+            for key in ("itl_ms", "ttft_ms")
         ),
         ({"ttft_ms": -1}, "classes.a.ttft_ms: -1 is not allowed: Input should be greater than 0"),
         (

@@ -175,3 +175,25 @@ def test_no_prompt_gives_way_to_one_of_lower_priority() -> None:
     # Where a step is full it is not for another one.
     assert leave_out(one, running[:3], [0, 1], []) == [first, second]
     assert leave_out(one, running[:3], [0, 1], [], prompt(5)) == [first, second]
+
+
+def test_prompts_gave_way_in_vain_where_the_first_that_waits_is_still_that() -> None:
+    one, (prompt, first, other, decode) = filled()
+    scheduler = SimpleNamespace(running=[decode, prompt], cap=9)
+    prompt.num_output_tokens = first.num_output_tokens = 0
+    assert not one.in_vain(iter([first]))
+    leave_out(one, [decode, prompt], [1], [1], first)
+    assert one.in_vain(iter([first, other]))
+    assert not one.in_vain(iter([other, first])) and not one.in_vain(iter([]))
+    with one.apart(scheduler, "cap"):
+        pass
+    assert one.in_vain(iter([first]))
+    with one.apart(scheduler, "cap"):  # nobody is left out
+        pass
+    assert not one.in_vain(iter([first]))
+    # A prompt that is left out for another reason gives way to nobody.
+    leave_out(one, [decode, prompt], [1], [], first)
+    assert not one.in_vain(iter([first]))
+    first.priority = 5
+    leave_out(one, [decode, prompt], [0, 1], [1], first)
+    assert not one.in_vain(iter([first]))

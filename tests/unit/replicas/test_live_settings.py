@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from controller.classes import parse_admission, parse_classes
+from controller.config import parse_batching
 from controller.errors import ConfigError
 from replicas.door.settings import parse_security
 from replicas.settings import Live, parse_live, parse_settings, slowed
@@ -23,6 +24,12 @@ def test_the_block_takes_the_place_of_the_entrys_own_and_is_stretched_as_that_wa
 @pytest.mark.parametrize("nothing", [None, {}, {"batching": None}])
 def test_without_a_block_the_entrys_own_holds(nothing: Any) -> None:
     assert parse_live(nothing, Live(slowed(ENTRYS.batching, 4.0)), 4.0).batching.sla.itl_ms == 200
+
+
+def test_slowed_or_not_no_time_is_longer_than_may_be_agreed() -> None:
+    longest = parse_batching({"sla": {"itl_ms": 86_400_000, "ttft_ms": 50_000_000}})
+    again = parse_batching(slowed(longest, 2.0).model_dump())
+    assert (again.sla.itl_ms, again.sla.ttft_ms) == (86_400_000, 86_400_000)
 
 
 @pytest.mark.parametrize(

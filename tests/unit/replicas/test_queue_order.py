@@ -83,13 +83,15 @@ def test_a_long_prompt_is_late_before_its_time_is_up() -> None:
     assert turn(lane, aside, 1.0) == "ba"
 
 
-def test_of_a_long_prompt_only_what_is_not_computed_yet_takes_time() -> None:
+@KINDS
+def test_who_holds_kv_memory_does_not_wait_with_it_for_others(kind: type[Lane]) -> None:
     aside = StepAside(5.0)
     aside.observe(1000, 1.0, 1)
-    loaded = Waiting("a", 0.0, num_tokens=9000, num_computed_tokens=5000)  # 4 s are left
-    lane = lane_of(aside, [loaded, Waiting("b", 0.1)])
-    assert turn(lane, aside, 1.0) == "ab"
-    assert turn(lane, aside, 1.001) == "ba"
+    session = Waiting("a", 0.0, num_tokens=9000, num_computed_tokens=5000)
+    lane = lane_of(aside, [session, Waiting("b", 0.0), Waiting("c", 8.0)], kind)
+    assert turn(lane, aside, 9.0) == "abc"
+    lane.pop()
+    assert turn(lane, aside, 9.0) == "cb"
 
 
 def test_the_prefill_rate_follows_the_last_twenty_steps() -> None:

@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import RequestStatus
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
@@ -29,6 +30,17 @@ def test_the_second_queue_is_there_and_goes_first(plain):
     assert (scheduler.finished_recving_kv_req_ids, request.lora_request) == (set(), None)
     assert (request.num_stale_output_tokens, request.drop_stale_output) == (0, False)
     assert [new.req_id for new in plain.step().scheduled_new_reqs] == ["b", "a"]
+
+
+def test_a_scheduler_says_whether_it_starts_anybody(plain):
+    running = plain.add("a", prompt=7, output=3)
+    plain.step()
+    plain.add("b", prompt=7, output=3)
+    assert plain.scheduler.pause_state.name == "UNPAUSED"
+    plain.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    assert plain.scheduler.pause_state.name == "PAUSED_NEW"
+    plain.step()
+    assert plain.scheduler.running == [running]
 
 
 def test_what_a_request_may_wait_for_has_not_changed():

@@ -158,3 +158,27 @@ def test_where_delivery_is_paced_who_has_waited_for_three_quarters_steps_aside()
         aside = step_aside(scheduler, None, parse_batching({"policy": "adaptive", "sla": sla}))
         assert aside is not None
         assert aside.ttft_s == ttft_s
+
+
+@POLICIES
+def test_a_session_that_holds_its_memory_does_not_step_aside_with_it(tiny_llama, policy):
+    rig = Rig(
+        engine_config(
+            tiny_llama,
+            additional_config=batching(sla={"ttft_ms": 300}, step_aside=True),
+            scheduling_policy=policy,
+            max_num_seqs=2,
+        )
+    )
+    rig.add("s", prompt=200, output=60, resumable=True)
+    rig.add("a", prompt=20, output=200)
+    rig.step()
+    # The next input, which waits for the first answer: 0.6 s, twice the time to first token.
+    rig.add("s", prompt=200, output=60, resumable=True)
+    session = rig.scheduler.requests["s"]
+    while session in rig.scheduler.running:
+        rig.step()
+    assert session.num_computed_tokens
+    rig.add("b", prompt=20, output=30)
+    rig.step()
+    assert session in rig.scheduler.running

@@ -63,3 +63,9 @@ def test_the_second_candidate_is_asked_whether_it_pays_as_well() -> None:
     running = rows(50)
     waiting = requests_of([0] * 2, [100, 5000], [0] * 2, [2, 4000], [0] * 2)
     assert fit(MemoryAdmission(7_000, 16, None), running, waiting, 5_000)[0] == 1
+
+
+def test_where_no_kv_is_kept_nobody_waits_for_memory() -> None:
+    waiting = rows(3, prompt=40, outputs=0, most=1)
+    assert fit(admission(0), rows(2), waiting, 0) == (3, None)
+    assert fit(admission(0), rows(0), waiting, 0) == (3, None)

@@ -50,6 +50,11 @@ def test_the_smaller_one_is_named() -> None:
     assert policy(50).fleet(report(engine=engine(kv_tokens=5000)), known, 0.0).reason == "memory"
 
 
+def test_a_model_that_keeps_no_kv_is_not_limited_by_memory() -> None:
+    known = pool(lengths=LENGTHS, model=MODEL)
+    assert policy().fleet(report(engine=engine(kv_tokens=0)), known, 0.0) == Decision(256, "bound")
+
+
 def test_of_equal_ones_it_is_memorys() -> None:
     exact = pool(lengths=LENGTHS, model=StepModel(0.0, 0.25, 0.0, 0.0, 0.0, 0.0))
     assert policy(32_000).fleet(report(engine=ROOMY), exact, 0.0) == Decision(128, "sla")
