@@ -290,6 +290,7 @@ def _text(bench: Bench, found: Raced) -> str:
         " tuned for a contest. What reached less than"
         f" {WORTH:g} of the best of them on the pilot's draw was not searched on the others, and"
         " has no rates by seed. Rivals that go by a step"
-        " time know the profile's exactly; `adaptive` has to learn it. `adaptive` has one set of"
+        " time know the profile's exactly (the refiner in a table, whose steps are the bench's);"
+        " `adaptive` has to learn it. `adaptive` has one set of"
         " constants, on vLLM's default engine, everywhere."
     )
