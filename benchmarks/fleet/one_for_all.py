@@ -19,6 +19,7 @@ from benchmarks.fleet.course import Result
 from benchmarks.fleet.policies import OURS, RIVALS
 
 REAL_DAY = "day-"  # their names begin with it
+REAL_DAYS, ALL_DAYS = "real days", "all days"
 Sides = tuple[tuple[str, str], ...]  # settings beside the key of the grid
 Runs = Mapping[str, Callable[[str], Result]]  # by day: what makes or finds a run of a policy
 
@@ -54,7 +55,7 @@ def groups(by_day: Mapping[str, Found]) -> dict[str, list[str]]:
     """
     both = [day for day, found in by_day.items() if found[OURS].keeps and best_rival(found)]
     real = [day for day in both if day.startswith(REAL_DAY)]
-    found = {"real days": real, "all days": both if len(both) > len(real) else []}
+    found = {REAL_DAYS: real, ALL_DAYS: both if len(both) > len(real) else []}
     return {group: days for group, days in found.items() if len(days) > 1}
 
 

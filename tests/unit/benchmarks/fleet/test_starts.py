@@ -8,6 +8,7 @@ import pytest
 from benchmarks.fleet.contest import GRIDS
 from benchmarks.fleet.course import Result
 from benchmarks.fleet.days import shipped_days
+from benchmarks.fleet.one_for_all import ALL_DAYS, REAL_DAYS, OneForAll
 from benchmarks.fleet.policies import parse_policy
 from benchmarks.fleet.starts import FILE, Starts
 from controller.errors import ConfigError
@@ -44,11 +45,19 @@ def test_a_file_that_is_none_is_one_line(tmp_path: Path) -> None:
         Starts(path)
 
 
+def test_the_best_with_one_setting_is_kept_by_its_group_of_days(tmp_path: Path) -> None:
+    path = tmp_path / "starts.json"
+    one = made("a", "ray:x=2")
+    Starts(path).keep({}, {}, {REAL_DAYS: OneForAll(one.spec, {"a": one}), ALL_DAYS: None})
+    assert Starts(path).of(REAL_DAYS, "ray") == "ray:x=2"
+    assert Starts(path).of(ALL_DAYS, "ray") is None
+
+
 def test_what_is_shipped_is_of_policies_and_days_that_there_are() -> None:
     starts, days = Starts(), {day.name for day in shipped_days()}
     assert any(starts.of(day, name) for day in days for name in GRIDS)
     for day, specs in json.loads(FILE.read_text()).items():
-        assert day in days
+        assert day in days | {REAL_DAYS, ALL_DAYS}
         for name, spec in specs.items():
             assert name in GRIDS and spec.startswith(f"{name}:")
             parse_policy(spec, GROUND, {"min_replicas": 1, "max_replicas": 9})
