@@ -8,6 +8,7 @@ from controller.config import BatchingConfig
 from controller.models.step_time import StepModel, fit
 from controller.records import ReplicaReport
 
+NO_KV_TOKENS = 2**40  # free where a model keeps no KV memory, which limits nobody there
 KEY = "brimful"  # among Ray Serve's routing stats, which Ray Serve LLM uses too
 
 
@@ -30,7 +31,7 @@ def routing_stats(
         "max_running": held,
         "most_running": engine.max_num_seqs,
         "prompt_backlog_tokens": report.prompt_backlog_tokens,
-        "kv_free_tokens": max(engine.kv_tokens - report.kv_used_tokens, 0),
+        "kv_free_tokens": _free_tokens(report),
         "arrivals": report.arrivals,
         "led": report.mode != "fallback",
     }
@@ -49,6 +50,11 @@ def routing_stats(
         if drain:
             stats["drain_per_s"] = round(drain, 4)
     return stats
+
+
+def _free_tokens(report: ReplicaReport) -> int:
+    kv_tokens = report.engine.kv_tokens
+    return max(kv_tokens - report.kv_used_tokens, 0) if kv_tokens else NO_KV_TOKENS
 
 
 def prefill_tokens_per_s(report: ReplicaReport, model: StepModel, itl_s: float | None) -> float:

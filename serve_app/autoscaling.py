@@ -139,8 +139,6 @@ def _through_factors(desired: int, ctx: Any) -> float:
         within = min(made, target) if desired < target else within
         if within == made:
             return desired
-        if target == current:
-            return target
         # Half a replica less, so that no rounding lifts it over the target.
         missing = target - 0.5 - current
         return current + missing / (up if target > current else down)

@@ -7,7 +7,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from benchmarks.fleet.bench import Bench, NotKeptError
@@ -62,11 +63,14 @@ def _shared(
     runs = {bench.day.name: bench.run for bench in benches}
     shared: dict[str, OneForAll | None] = {}
     for group, days in groups(found).items():
-        begin = partial(starts.of, group) if starts else (lambda name: None)
-        try:
-            shared[group] = best_for_all(found, days, runs, begin)
-        except NotKeptError:
-            shared[group] = None
+        shared[group] = None
+        begins: list[Callable[[str], str | None]] = [lambda name: None]
+        if starts is not None:
+            begins.insert(0, partial(starts.of, group))
+        for begin in begins:
+            with suppress(NotKeptError):
+                shared[group] = best_for_all(found, days, runs, begin)
+                break
     return shared
 
 
@@ -148,7 +152,7 @@ def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
     if asked.write:
         write_page("elastic", text)
         if starts is not None and (asked.seed, asked.startup) == (FIRST_SEED, STARTUP_S):
-            starts.keep(found, cut, shared)
+            starts.keep(found, cut, shared if asked.day == list(DEFAULT_DAYS) else {})
     print(json.dumps({"bench": "elastic", "rows": [row.to_json() for row in page.rows]}))
 
 

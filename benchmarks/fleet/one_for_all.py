@@ -112,12 +112,11 @@ def one_for_all(
     """
     search = _Search(name, grid.key, runs, tuned, limit)
     if start is not None:
-        given = settings_of(start)
-        value = float(given.pop(grid.key))
-        search.fails(next((each for each in grid.values if each == value), value), _sides(given))
-    settings = [settings_of(one.spec) for one in tuned.values()]
-    own = [_sides({key: of[key] for key in of if key != grid.key}) for of in settings]
-    for sides in dict.fromkeys(own):
+        text = settings_of(start)[grid.key]
+        value = next((each for each in grid.values if each == float(text)), text)
+        search.fails(value, _sides(start, grid.key))
+    specs = [*([] if start is None else [start]), *(one.spec for one in tuned.values())]
+    for sides in dict.fromkeys(_sides(spec, grid.key) for spec in specs):
         _tightest(search, grid, sides)
     if search.best is limit or search.best is None:
         return None
@@ -125,7 +124,7 @@ def one_for_all(
         before = search.best
         for key, options in grid.sides.items():
             for option in options:
-                sides = _sides({**dict(search.sides), key: str(option)})
+                sides = tuple({**dict(search.sides), key: str(option)}.items())
                 if sides != search.sides:
                     _tightest(search, grid, sides)
         if search.best is before:
@@ -133,8 +132,8 @@ def one_for_all(
     return search.best
 
 
-def _sides(settings: Mapping[str, str]) -> Sides:
-    return tuple(settings.items())
+def _sides(spec: str, but: str) -> Sides:
+    return tuple((key, text) for key, text in settings_of(spec).items() if key != but)
 
 
 def _tightest(search: "_Search", grid: Grid, sides: Sides) -> None:
@@ -170,7 +169,7 @@ class _Search:
         # On no day any setting is taken to stay below the one that was tuned for it.
         self._least_hours = {day: tuned[day].replica_hours for day in runs}
 
-    def fails(self, value: float, sides: Sides) -> bool:
+    def fails(self, value: float | str, sides: Sides) -> bool:
         """Whether it does not keep the SLA on some day, so that only more generous values may.
 
         Else it is the best so far, or takes more hours than that, and only tighter ones are worth

@@ -284,5 +284,6 @@ def _for_a_newcomer(group: _Group, report: ReplicaReport) -> tuple[float, ...] |
 
 def _held_uncapped(engine: EngineLimits, lengths: LengthMoments) -> int:
     """Requests that run together where no cap is applied: as many as its size and memory hold."""
-    fitting = engine.kv_tokens / lengths.mean_held if lengths.mean_held else engine.max_num_seqs
-    return max(int(min(engine.max_num_seqs, fitting)), 1)
+    if not (lengths.mean_held and engine.kv_tokens):  # 0: the model keeps none
+        return engine.max_num_seqs
+    return max(int(min(engine.max_num_seqs, engine.kv_tokens / lengths.mean_held)), 1)

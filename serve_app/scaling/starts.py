@@ -36,8 +36,10 @@ class Starts:
             names: of the replicas that run: one that was seen before did not start now, it was out
                 for a moment. None: they are not known, and any that is one more has started.
         """
-        # The clock went back, or nobody looked for long; it may have been set ahead, too.
-        if not 0 <= now_s - self._looked_s <= GAP_S:
+        # The clock went back, or nobody looked for long, or it was set ahead. While none runs and
+        # one is asked for, Ray Serve does not ask this policy.
+        gap_s = math.inf if self._current == 0 else GAP_S
+        if not 0 <= now_s - self._looked_s <= gap_s:
             self._asked_s = [None] * len(self._asked_s)
         self._looked_s = now_s
         if self._current is None:

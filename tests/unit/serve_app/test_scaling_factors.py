@@ -50,6 +50,12 @@ def test_a_start_that_is_still_needed_is_not_called_off() -> None:
     assert set(looks(8, 6, [7.0] * 6, upscaling_factor=0.5)) == {8}
 
 
+def test_a_factor_damps_the_way_down_as_ever() -> None:
+    given = config(downscaling_factor=0.2)
+    assert _through_factors(2, Context(None, 10, 10, config=given)) == 2  # 9 by Ray's factor
+    assert _through_factors(2, Context(None, 10, 12, config=given)) == 2
+
+
 @given(
     desired=st.integers(0, 60),
     target=st.integers(0, 60),

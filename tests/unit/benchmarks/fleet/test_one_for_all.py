@@ -109,6 +109,13 @@ def test_a_search_begins_with_what_an_earlier_one_found() -> None:
     assert found is not None and float(found.spec.split("=")[1].split(",")[0]) >= 2.94
 
 
+def test_what_an_earlier_search_found_is_made_tighter() -> None:
+    """y=1 is the cheaper one, and was best on no day."""
+    days = Days({0: 5, 1: 8}, {0: 5, 1: 8}, hours=lambda x, y: 100 - 5 * x - 10 * y)
+    days.tuned = {d: made(d, "p:x=5,y=0", 1.0, 40.0) for d in days.runs}
+    assert value(one_for_all("p", GRID, days.runs, days.tuned, None, "p:x=4,y=1")) == (8.0, "1")
+
+
 def test_nothing_where_no_setting_is_right_for_both() -> None:
     assert Days({0: 8, 1: 0}, {0: 0, 1: 8}).found() is None
 

@@ -119,6 +119,14 @@ def test_where_no_cap_is_applied_and_no_request_fits_one_runs() -> None:
     assert answer.capacity_per_s == pytest.approx(1 / (100 * 0.0202), rel=0.01)
 
 
+def test_a_model_without_kv_memory_runs_as_many_as_its_size_allows() -> None:
+    def per_s(**limits: int) -> float | None:
+        fields = {"lengths": moments_of([(300, 100)]), "steps": STEPS, "engine": engine(**limits)}
+        return ControlLoop().exchange(report(**fields), batching(enforce=False), 0).capacity_per_s
+
+    assert per_s(kv_tokens=0) == per_s(kv_tokens=10**9) != per_s(kv_tokens=200)
+
+
 def test_a_report_a_lease_after_the_last_is_no_old_news() -> None:
     loop = ControlLoop()
     first = loop.exchange(report(seq=5, running=50), EXACT, 0.0)

@@ -9,7 +9,7 @@ from controller.config import BatchingConfig
 from replicas.routing_stats import KEY, routing_stats
 from serve_app.routing.room import KEY as READ_KEY
 from serve_app.routing.room import Asked, Room, Usual, forecast, read_room
-from tests.builders import linear_steps, moments_of, report, sample, stats_of
+from tests.builders import engine, linear_steps, moments_of, report, sample, stats_of
 
 ROOM = Room(
     taken_unix_s=100.0,
@@ -107,6 +107,11 @@ def published(adaptive: bool = True, **fields: Any) -> Room:
     room = read_room({KEY: routing_stats(report(**known), config, 123.4567)})
     assert room is not None
     return room
+
+
+def test_where_a_model_keeps_no_kv_memory_no_request_waits_for_any() -> None:
+    some, none = (published(engine=engine(kv_tokens=tokens)) for tokens in (10**9, 0))
+    assert none.kv_free_tokens >= some.kv_free_tokens
 
 
 def test_what_a_replica_publishes_is_what_the_router_reads() -> None:

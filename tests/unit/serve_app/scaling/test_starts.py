@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.scaling.starts import LONGEST_S, SEEN_KEPT, Starts
+from serve_app.scaling.starts import GAP_S, LONGEST_S, SEEN_KEPT, Starts
 
 
 def shown(starts: Starts, looks: Sequence[tuple[Any, ...]]) -> Starts:
@@ -77,11 +77,21 @@ def test_a_start_in_which_the_clock_went_back_is_not_learned() -> None:
     assert starts.takes_s == 40
 
 
-def test_a_start_in_which_the_clock_was_set_ahead_is_not_learned() -> None:
+@pytest.mark.parametrize(("gap_s", "learned"), [(GAP_S, True), (GAP_S + 1, False), (3600, False)])
+def test_a_start_in_which_the_clock_was_set_ahead_is_not_learned(
+    gap_s: float, learned: bool
+) -> None:
     starts = Starts(60.0)
-    for look in ((1000, 1, 1), (1010, 1, 2), (4610, 1, 2), (4650, 2, 2)):
+    for look in ((1000, 1, 1), (1010, 1, 2), (1010 + gap_s, 1, 2), (1050 + gap_s, 2, 2)):
         starts.observe(*look)
-    assert not starts.learned
+    assert starts.learned is learned
+
+
+def test_the_first_start_is_learned_though_nobody_looked_meanwhile() -> None:
+    starts = Starts(60.0)
+    for look in ((0, 0, 1), (100, 1, 1)):
+        starts.observe(*look)
+    assert starts.takes_s == 100
 
 
 def test_an_absurd_target_is_counted_to_an_end() -> None:
