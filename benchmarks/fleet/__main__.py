@@ -11,19 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from benchmarks.fleet import no_search
 from benchmarks.fleet.bench import Bench, NotKeptError
 from benchmarks.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
 from benchmarks.fleet.contest import GRIDS, Found, best_rival
-from benchmarks.fleet.days import CONVERSATION, find_days
+from benchmarks.fleet.days import CONVERSATION, Day, find_days
 from benchmarks.fleet.kept import Kept
 from benchmarks.fleet.one_for_all import OneForAll, best_for_all, groups
-from benchmarks.fleet.page import OURS_SPEC, elastic_page
+from benchmarks.fleet.page import OURS_SPEC, day_table, elastic_page
 from benchmarks.fleet.plots import plot
 from benchmarks.fleet.policies import ORACLE
 from benchmarks.fleet.simulate import Ground
 from benchmarks.fleet.starts import Starts
+from benchmarks.report.beside_page import beside_page
 from benchmarks.report.code import digest, imported_by
 from benchmarks.report.document import PAGES, ROOT, write_page
+from benchmarks.report.rows import rows_table
 from benchmarks.report.seeds import FIRST_SEED
 from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
@@ -89,6 +92,12 @@ def main() -> None:
         action="store_true",
         help="search from usual settings, not from what benchmarks/fleet/starts.json has",
     )
+    parser.add_argument(
+        "--no-search",
+        action="store_true",
+        help="each rival only at the setting that benchmarks/fleet/starts.json has, and the figures"
+        " beside docs/results/elastic.md",
+    )
     parser.add_argument("--plot-day", default="day-1")
     parser.add_argument("--write", action="store_true", help="docs/results/elastic.md as well")
     parser.add_argument(
@@ -100,6 +109,8 @@ def main() -> None:
         "--zero", action="store_true", help="instead: the demo's model without a replica, and back"
     )
     asked = parser.parse_args()
+    if asked.no_search and (asked.write or asked.from_usual):
+        parser.error("--no-search goes with neither --write nor --from-usual")
     try:
         if asked.real:
             _real(asked)
@@ -127,6 +138,17 @@ def _zero(asked: argparse.Namespace) -> None:
     run(write=asked.write)
 
 
+def _without_search(
+    asked: argparse.Namespace, ground: Ground, kept: Kept, days: Sequence[Day]
+) -> None:
+    starts = Starts()
+    benches = [Bench(day, ground, kept, makes=not asked.kept, starts=starts) for day in days]
+    found, rows = no_search.run(benches, starts, asked.policy)
+    print(*(day_table(day, made) for day, made in found.items()), sep="\n\n")
+    print(f"\n{rows_table(rows)}\n\n{beside_page('elastic', rows)}")
+    print(json.dumps({"bench": "elastic", "rows": [row.to_json() for row in rows]}))
+
+
 def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
     quiet()
     sla = Sla(itl_ms=ITL_MS, ttft_ms=TTFT_MS)
@@ -134,6 +156,9 @@ def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
     kept = Kept(CACHE / "elastic.json", again=asked.again)
     days = find_days(asked.day, "", 1.0)
     starts = None if asked.from_usual else Starts()
+    if asked.no_search:
+        _without_search(asked, ground, kept, days)
+        return
     benches = [Bench(day, ground, kept, makes=not asked.kept, starts=starts) for day in days]
     made = {bench.day.name: bench.all(asked.policy) for bench in benches}
     found: dict[str, Found] = {name: results for name, (results, _) in made.items()}

@@ -94,12 +94,7 @@ class Bench:
         Raises:
             ConfigError: the oracle or ours is not kept, and this bench makes none.
         """
-        found: dict[str, Result] = {}
-        for name, spec in ((ORACLE, ORACLE), (OURS, OURS_SPEC)):
-            try:
-                found[name] = self.run(spec)
-            except NotKeptError:
-                raise ConfigError([self._missing(name)]) from None
+        found = self._untuned()
         cut: dict[str, int] = {}
         for name in GRIDS:
             tuned = self._tuned(name, WORTH * _least_hours(found), makes=name in names)
@@ -109,10 +104,39 @@ class Bench:
                 tuned = best(tried) if tried else None
             if tuned is not None:
                 found[f"{name} tuned"] = tuned
+        self._close_bar()
+        return found, cut
+
+    def without_search(self, names: Sequence[str]) -> dict[str, Result]:
+        """The same, but each of these policies is run only at the setting of ``starts``, if any.
+
+        Raises:
+            ConfigError: a run is not kept, and this bench makes none.
+        """
+        found = self._untuned()
+        for name in names:
+            start = self._starts.of(self.day.name, name) if self._starts else None
+            if start is not None:
+                try:
+                    found[f"{name} tuned"] = self.run(start)
+                except NotKeptError:
+                    raise ConfigError([self._missing(name)]) from None
+        self._close_bar()
+        return found
+
+    def _untuned(self) -> dict[str, Result]:
+        found: dict[str, Result] = {}
+        for name, spec in ((ORACLE, ORACLE), (OURS, OURS_SPEC)):
+            try:
+                found[name] = self.run(spec)
+            except NotKeptError:
+                raise ConfigError([self._missing(name)]) from None
+        return found
+
+    def _close_bar(self) -> None:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
-        return found, cut
 
     def _tuned(self, name: str, most_hours: float, *, makes: bool) -> Result | None:
         """A policy at its best, from where its search begins; None where runs are missing.

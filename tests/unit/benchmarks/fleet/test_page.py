@@ -36,6 +36,13 @@ def test_the_rows_compare_with_the_oracle_and_the_best_rival() -> None:
     assert rows["elastic_step_inside"].met is True
 
 
+def test_a_rival_that_takes_fewer_hours_than_the_oracle_is_the_mark() -> None:
+    found = {**FOUND, "ray tuned": result("ray", 0.995, 90.0)}
+    rows = {row.id: row for row in elastic_page({"step": found}, GROUND).rows}
+    assert rows["elastic_step_over_oracle"].estimate.value == 1.2
+    assert "ray, tuned for the day, which takes fewer" in rows["elastic_step_over_oracle"].what
+
+
 def test_who_cannot_keep_the_sla_is_named_and_its_hours_do_not_count() -> None:
     page = elastic_page({"step": FOUND}, GROUND).markdown("make bench-elastic")
     assert "Under 99% at every setting that was tried: wva tuned." in page
