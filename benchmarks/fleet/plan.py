@@ -33,6 +33,7 @@ SHARES, FINER, DRAINS_S = (1.0, 0.93, 1.07), 0.035, (30.0, 0.0, 120.0)
 # for ten seconds alone, and its start, costs eleven times what it carries.
 CHEAPEST, DEAREST, HALVINGS = 1.0, 1000.0, 6
 NEAR, NEAR_HALVINGS = 4.0, 4  # times and over the price found before, for the others
+NEXT, NEXT_HALVINGS = 1.3, 5  # and at last, of the best plan: how far below its price to look
 TRIAL_REPLICAS, TRIAL_S = 10, 1200.0
 LEAST_PER_S = 0.05  # that a replica has to carry
 
@@ -97,10 +98,11 @@ def plan(
     work = _work(requests, ground, seconds) / capacity
     low, high, halvings = CHEAPEST, DEAREST, HALVINGS
     best: Planned | None = None
+    at = SHARES[0], DRAINS_S[0], DEAREST  # of the best plan: share, drain, price
 
     def look(share: float, drain_s: float) -> bool:
         """Search the price; whether it found a better plan."""
-        nonlocal low, high, halvings, best
+        nonlocal low, high, halvings, best, at
         before = best
         for _ in range(halvings):
             price = math.sqrt(low * high)
@@ -110,7 +112,8 @@ def plan(
                 high = price
             else:
                 low = price
-            best = found if best is None else min(best, found, key=_badness)
+            if best is None or _badness(found) < _badness(best):
+                best, at = found, (share, drain_s, price)
         low, high, halvings = high / NEAR, high * NEAR, NEAR_HALVINGS
         return best is not before
 
@@ -124,6 +127,10 @@ def plan(
             usual_share = share
     for drain_s in DRAINS_S[1:]:
         look(usual_share, drain_s)
+    share, drain_s, price = at
+    # What is left of the share that may be late is worth as much as the plans are apart.
+    low, high, halvings = price / NEXT, price, NEXT_HALVINGS
+    look(share, drain_s)
     assert best is not None
     return best
 
