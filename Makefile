@@ -98,7 +98,7 @@ bench-faults: install ## What becomes of requests when processes are killed unde
 	$(BIN)/python -m benchmarks.faults $(ARGS)
 
 .PHONY: bench-elastic
-bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--day step' makes a part, and keeps it; ARGS=--real: beside emulated replicas over HTTP, 9 minutes; ARGS=--zero: no replica and back, 4)
+bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--day step' makes a part, and keeps it; ARGS=--no-search: rivals as an earlier search left them; ARGS=--real: beside emulated replicas over HTTP, 9 minutes; ARGS=--zero: no replica and back, 4)
 	$(BIN)/python -m benchmarks.fleet $(ARGS)
 
 .PHONY: bench-startup
@@ -124,5 +124,5 @@ results: install ## How good the policy adaptive is, each figure with its target
 	$(BIN)/python -m benchmarks.results $(ARGS)
 
 .PHONY: rivals
-rivals: install ## The policy adaptive against named rivals tuned for each workload (hours; ARGS='--only R4')
+rivals: install ## The policy adaptive against named rivals tuned for each workload (hours; ARGS='--only R4' makes a part; ARGS=--no-search: rivals as an earlier search left them)
 	$(BIN)/python -m benchmarks.rivals $(ARGS)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ class Bench:
     Args:
         seeds: of the figures; each is one draw of requests for all policies.
         small: a run to see that it works; its figures mean nothing.
+        rivals: only these of the named ones, where some are; empty: all.
         kept: where results are kept, and looked for before anything runs; None: nowhere.
     """
 
@@ -31,6 +32,11 @@ class Bench:
     seeds: tuple[int, ...]
     small: bool = False
     kept: KeptRuns | None = None
+    rivals: tuple[str, ...] = ()
+
+    def asked_rivals(self, all_of_them: Iterable[str]) -> tuple[str, ...]:
+        """Those of these that were asked for."""
+        return tuple(one for one in all_of_them if not self.rivals or one in self.rivals)
 
     def map(
         self,

@@ -2,17 +2,23 @@
 
 Prints tables, puts its sections into docs/results/rivals.md, and ends with one line of JSON.
 ``--only R1 R4`` takes whole grounds, ``--only R1:azure R4:heavy-tail`` some of their workloads,
-which are printed and not written. Every replay is kept in ``.cache/rivals.sqlite`` for the code it
+``--rival NAME`` some of the rivals in R1 and R4; parts of a ground are printed and not written.
+``--no-search`` takes each rival at the setting that an earlier search had ended with
+(benchmarks/rivals/settings.json): some two hours instead of a day, beside the page's figures.
+Every replay is kept in ``.cache/rivals.sqlite`` for the code it
 is of, so that a bench that was stopped goes on where it was.
 """
 
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.contests import classes, contest, entry, fleets, offline
+from benchmarks.contests.sweeps import OFFLINE, SWEEPS
+from benchmarks.report.beside_page import beside_page
 from benchmarks.report.document import ROOT
 from benchmarks.report.kept import KeptRuns
 from benchmarks.report.rows import Row, Section, rows_table
@@ -28,10 +34,13 @@ from benchmarks.rivals import (
     r4_offline,
     r5_client,
 )
+from benchmarks.rivals.settings import Settings
+from controller.errors import BrimfulError
 
 KEPT = ROOT / ".cache" / "rivals.sqlite"
 REPLAYED = tuple(one.__name__ for one in (contest, entry, classes, fleets, offline, http))
-PARTS: dict[str, tuple[Callable[[Bench, Sequence[str]], Section], tuple[str, ...]]] = {
+Part = Callable[[Bench, Sequence[str], Settings], Section]
+PARTS: dict[str, tuple[Part, tuple[str, ...]]] = {
     "R1": (r1_capacity.run, tuple(c.name for c in r1_capacity.GROUNDS)),
     "R1-reasoning": (r1_capacity.run_reasoning, ()),
     "R2": (r2_paced.run, tuple(c.name for c in r2_paced.GROUNDS)),
@@ -63,21 +72,37 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
     parser.add_argument("--again", action="store_true", help="make again what was kept")
+    parser.add_argument("--rival", nargs="+", choices=sorted({*SWEEPS, *OFFLINE}), default=[])
+    parser.add_argument(
+        "--no-search", action="store_true", help="no rival is tuned anew; no file is written"
+    )
     args = parser.parse_args()
+    try:
+        _run(args)
+    except BrimfulError as error:
+        sys.exit(f"error: {error}")
+
+
+def _run(args: argparse.Namespace) -> None:
+    settings = Settings(searches=not args.no_search)
+    whole = not (args.small or args.rival or args.no_search)
     kept = None if args.small else KeptRuns(KEPT, REPLAYED, again=args.again)
     seeds = tuple(range(FIRST_SEED, FIRST_SEED + args.seeds))
     rows: list[Row] = []
     with workers(args.workers) as pool:
-        bench = Bench(pool, seeds, args.small, kept)
+        bench = Bench(pool, seeds, args.small, kept, tuple(args.rival))
         for part, names in asked(args.only).items():
             began_s = time.monotonic()
-            section = PARTS[part][0](bench, names)
+            section = PARTS[part][0](bench, names, settings)
             rows += section.rows
             took_s = time.monotonic() - began_s
             print(f"\n{part}: {section.title} ({took_s:.0f} s)\n\n{rows_table(section.rows)}")
             print(*section.tables, sep="\n\n", flush=True)
-            if not args.small and not names:
+            if whole and not names:
                 page.write(section, f"make rivals ARGS='--only {part} --seeds {args.seeds}'")
+                settings.write()
+    if args.no_search:
+        print(f"\n{beside_page(page.NAME, rows)}")
     print(json.dumps({"bench": "rivals", "rows": [row.to_json() for row in rows]}))
 
 

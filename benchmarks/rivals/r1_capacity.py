@@ -7,9 +7,7 @@ a reasoning model's take as long as all the others together, and are a part of t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import replace
 
 from benchmarks.contests.catalog import CONTESTS, Contest, on_paper
 from benchmarks.contests.contest import LEFT_S, NEAR, Draw, Task
@@ -24,109 +22,61 @@ from benchmarks.contests.entry import (
     capacity,
     choose,
     is_ours,
-    raced,
     rivals_alone,
     tune_rival,
     tune_static,
 )
 from benchmarks.contests.sweeps import LONGEST, LONGEST_TOKENS, SWEEPS, Point, published
-from benchmarks.report.bootstrap import geometric_mean
-from benchmarks.report.document import markdown_table
-from benchmarks.report.rows import Row, Section, shown
+from benchmarks.report.rows import Section
 from benchmarks.report.seeds import PILOT_SEED
 from benchmarks.report.workers import Bench
+from benchmarks.rivals.r1_raced import (
+    ADAPTIVE,
+    ALL,
+    SHARED,
+    WORTH,
+    Raced,
+    capacities_table,
+    rows_of,
+    settings_table,
+)
+from benchmarks.rivals.settings import Setting, Settings
 
-SHARED = "paper-fig3"  # whose contests one setting of each rival is to serve as well
 LONG = on_paper("long-prompts", "long-prompts:257,447", 0.1)
 # Answers that stop in their middle let an engine take more than the fluid limit for a while.
 REASONING = replace(on_paper("reasoning", "reasoning:257,3000,1.3", 0.1), top=1.5)
 RUN_S = 120.0  # what is left for good in a shorter run is too few for `LEFT_S`
 GROUNDS = (*(replace(c, run_s=max(c.run_s, RUN_S)) for c in CONTESTS), LONG)
-ADAPTIVE = "adaptive"
-TUNED, ONE = (
-    0.99,
-    1.05,
-)  # what `adaptive` is to have over the best tuned rival, and over one for all
-# A rival that reached less than this share of the best one's capacity on the pilot's draw is not
-# searched on every other draw: ratios of two policies differ between draws by up to a tenth.
-WORTH = 0.85
+CONTESTS_ALIKE = tuple(c.name for c in GROUNDS if c.profile == SHARED)
 
 
-Key = tuple[str, str]  # contest and spec
-
-
-@dataclass(slots=True)
-class Raced:
-    """What was found.
-
-    Args:
-        tuned: by contest and rival.
-        one: by rival: what serves all contests of ``SHARED``.
-        pilot: by contest, the capacity of ``adaptive`` on the pilot's draw, share of the limit.
-        per_s: by contest and spec, a capacity for each seed.
-    """
-
-    contests: tuple[Contest, ...]
-    rivals: tuple[str, ...]
-    tuned: dict[Key, Tuned] = field(default_factory=dict)
-    one: dict[str, Chosen] = field(default_factory=dict)
-    pilot: dict[str, float] = field(default_factory=dict)
-    per_s: dict[Key, list[float]] = field(default_factory=dict)
-
-    def over(self, contest: Contest, spec: str) -> list[float]:
-        """The capacity of ``adaptive`` over another's, for each seed."""
-        own, others = self.per_s[contest.name, ADAPTIVE], self.per_s[contest.name, spec]
-        return [a / b for a, b in zip(own, others, strict=True)]
-
-    def best(self, contest: Contest) -> list[float]:
-        """The same over the best tuned rival of each draw."""
-        specs = [self.tuned[contest.name, rival].point.spec for rival in self.worth(contest)]
-        ratios = [self.over(contest, spec) for spec in specs]
-        return [min(of_draw) for of_draw in zip(*ratios, strict=True)]
-
-    def worth(self, contest: Contest) -> list[str]:
-        """The rivals whose tuned setting is searched on every draw."""
-        fracs = [self.tuned[contest.name, rival].frac for rival in self.rivals]
-        return [r for r, yes in zip(self.rivals, raced(fracs, WORTH), strict=True) if yes]
-
-    @property
-    def worth_one(self) -> list[str]:
-        """The rivals whose one setting for all is searched on every draw."""
-        if not self.one:
-            return []
-        means = [_mean(self.one[rival].fracs) for rival in self.rivals]
-        return [r for r, yes in zip(self.rivals, raced(means, WORTH), strict=True) if yes]
-
-    @property
-    def alike(self) -> list[Contest]:
-        """The contests on ``SHARED``."""
-        return [c for c in self.contests if c.profile == SHARED]
-
-
-def _mean(fracs: Sequence[float]) -> float:
-    return float(np.exp(np.mean(np.log(fracs))))
-
-
-def run(bench: Bench, names: Sequence[str] = ()) -> Section:
+def run(bench: Bench, names: Sequence[str], settings: Settings) -> Section:
     """Tune all rivals, choose one setting of each for all, then race on every seed.
 
     Args:
         names: of the contests; none: all of them.
+        settings: of earlier searches, where nothing is to be searched.
     """
     contests = tuple(c for c in GROUNDS if not names or c.name in names)
-    return _run(bench, "R1", contests[:1] if bench.small and not names else contests)
+    contests = contests[:1] if bench.small and not names else contests
+    return _run(bench, "R1", contests, settings)
 
 
-def run_reasoning(bench: Bench, names: Sequence[str] = ()) -> Section:
+def run_reasoning(bench: Bench, names: Sequence[str], settings: Settings) -> Section:
     """The same with outputs like a reasoning model's."""
-    return _run(bench, "R1-reasoning", (REASONING,))
+    return _run(bench, "R1-reasoning", (REASONING,), settings)
 
 
-def _run(bench: Bench, name: str, contests: tuple[Contest, ...]) -> Section:
-    rivals = tuple(SWEEPS)[:2] if bench.small else tuple(SWEEPS)
-    found = Raced(contests, rivals)
-    _tune(bench, found)
-    _choose(bench, found)
+def _run(bench: Bench, name: str, contests: tuple[Contest, ...], settings: Settings) -> Section:
+    rivals = bench.asked_rivals(tuple(SWEEPS)[:2] if bench.small else SWEEPS)
+    of = REASONING.name if contests == (REASONING,) else ""
+    found = Raced(contests, rivals, of=of)
+    if settings.searches:
+        _tune(bench, found)
+        _choose(bench, found)
+        _keep(name, found, settings)
+    else:
+        _recall(name, found, settings)
     _race(bench, found)
     what = " with outputs like a reasoning model's" if contests == (REASONING,) else ""
     return Section(
@@ -134,7 +84,7 @@ def _run(bench: Bench, name: str, contests: tuple[Contest, ...]) -> Section:
         f"capacity at p99 of every gap{what}, against named rivals",
         _text(bench, found),
         tuple(rows_of(found)),
-        (_capacities(found), _settings(found)),
+        (capacities_table(found), settings_table(found)),
     )
 
 
@@ -165,6 +115,27 @@ def _choose(bench: Bench, found: Raced) -> None:
     found.one = dict(zip(found.rivals, done, strict=True))
 
 
+def _keep(name: str, found: Raced, settings: Settings) -> None:
+    for (contest, rival), tuned in found.tuned.items():
+        settings.keep(name, contest, rival, Setting(spec=tuned.point.spec, fracs=(tuned.frac,)))
+    # Chosen for some of the contests it is another setting.
+    if set(CONTESTS_ALIKE) == {c.name for c in found.alike}:
+        for rival, one in found.one.items():
+            settings.keep(name, ALL, rival, Setting(spec=one.point.spec, fracs=one.fracs))
+
+
+def _recall(name: str, found: Raced, settings: Settings) -> None:
+    """What earlier searches had ended with, in the place of ``_tune`` and ``_choose``."""
+    for contest in found.contests:
+        for rival in found.rivals:
+            known = settings.of(name, contest.name, rival)
+            found.tuned[contest.name, rival] = Tuned(Point.of(known.spec), known.fracs[0])
+    if set(CONTESTS_ALIKE) == {c.name for c in found.alike}:
+        for rival in found.rivals:
+            known = settings.of(name, ALL, rival)
+            found.one[rival] = Chosen(Point.of(known.spec), known.fracs)
+
+
 def _race(bench: Bench, found: Raced) -> None:
     entries, pilots = [], []
     for contest in found.contests:
@@ -188,78 +159,6 @@ def _race(bench: Bench, found: Raced) -> None:
     for entry, per_s in zip(pilots, done[len(entries) :], strict=True):
         draw = Draw(Task(entry.contest, entry.seed, entry.small))
         found.pilot[entry.contest.name] = draw.frac(per_s)
-
-
-def rows_of(found: Raced) -> list[Row]:
-    """The figures with their targets."""
-    best = [found.best(c) for c in found.contests]
-    what = "over the best rival tuned for the workload"
-    rows = []
-    if len(found.contests) > 1:
-        rows = [Row("r1_tuned", f"{what}, all", "ratio", geometric_mean(best), at_least=TUNED)]
-    ones = {
-        rival: [found.over(c, found.one[rival].point.spec) for c in found.alike]
-        for rival in found.worth_one
-    }
-    if ones:
-        hardest = min(ones, key=lambda rival: geometric_mean(ones[rival]).value)
-        one = f"over the best rival with one setting for all on {SHARED}, {hardest}"
-        rows.append(Row("r1_one", one, "ratio", geometric_mean(ones[hardest]), at_least=ONE))
-    for contest, ratios in zip(found.contests, best, strict=True):
-        row = f"r1_tuned_{contest.name}"
-        ratio = geometric_mean([ratios])
-        rows.append(Row(row, f"{what}, {contest.name}", "ratio", ratio, at_least=TUNED))
-    of = f"_{REASONING.name}" if found.contests == (REASONING,) else ""
-    for rival in found.rivals:
-        every = [[found.pilot[c.name] / found.tuned[c.name, rival].frac] for c in found.contests]
-        what = f"over {rival}, tuned on the pilot's draw and there, all"
-        rows.append(Row(f"r1{of}_{rival}", what, "ratio", geometric_mean(every)))
-    return rows
-
-
-def _capacities(found: Raced) -> str:
-    lines = []
-    for contest in found.contests:
-        own = found.pilot[contest.name]
-        lines.append((contest.name, "`adaptive`", "", shown(own), *_raced(found, contest, None)))
-        for rival in found.rivals:
-            tuned = found.tuned[contest.name, rival]
-            searched = tuned.point if rival in found.worth(contest) else None
-            cells = _raced(found, contest, searched) if searched else ("", "")
-            lines.append((contest.name, rival, "tuned", shown(tuned.frac), *cells))
-            if contest not in found.alike or not found.one:
-                continue
-            one, place = found.one[rival], found.alike.index(contest)
-            searched = one.point if rival in found.worth_one else None
-            cells = _raced(found, contest, searched) if searched else ("", "")
-            lines.append((contest.name, rival, "one for all", shown(one.fracs[place]), *cells))
-    head = (
-        "workload",
-        "policy",
-        "constants",
-        "pilot's draw, of the fluid limit",
-        "requests/s, by seed",
-        "`adaptive` over it",
-    )
-    return markdown_table(head, lines)
-
-
-def _raced(found: Raced, contest: Contest, point: Point | None) -> tuple[str, str]:
-    """The capacities by seed, and the ratio; of ``adaptive`` where no point is given."""
-    if point is None:
-        return _rates(found.per_s[contest.name, ADAPTIVE]), ""
-    ratio = geometric_mean([found.over(contest, point.spec)]).value
-    return _rates(found.per_s[contest.name, point.spec]), shown(ratio)
-
-
-def _rates(per_s: Sequence[float]) -> str:
-    return ", ".join(map(shown, per_s))
-
-
-def _settings(found: Raced) -> str:
-    lines = [(name, f"`{tuned.point.spec}`") for (name, _), tuned in found.tuned.items()]
-    lines += [(f"all on {SHARED}", f"`{one.point.spec}`") for one in found.one.values()]
-    return markdown_table(("tuned on the pilot's draw", "setting"), lines)
 
 
 def _workloads(found: Raced) -> str:

@@ -26,6 +26,7 @@ from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.seeds import PILOT_SEED
 from benchmarks.report.workers import Bench
+from benchmarks.rivals.settings import Setting, Settings
 
 LOADS = (0.7, 0.85, 1.0, 1.15, 1.3)  # of the fluid limit at the strictest time between tokens
 OVER_FLEETS, OVER_QOSERVE, TOP_ATTAINS = 1.2, 1.05, 0.99
@@ -42,15 +43,16 @@ SETTINGS = (
 )
 
 
-def run(bench: Bench, names: Sequence[str] = ()) -> Section:
+def run(bench: Bench, names: Sequence[str], settings: Settings) -> Section:
     """Tune QoServe on the pilot's draw, then search and sweep on every seed.
 
     Args:
         names: of the grounds; none: all of them.
+        settings: of earlier searches, where nothing is to be searched.
     """
     grounds = [g for g in GROUNDS if not names or g in names]
     grounds = grounds[:1] if bench.small and not names else grounds
-    tuned = tuned_on(bench, grounds)
+    tuned = tuned_on(bench, grounds, settings)
     specs = {g: dict.fromkeys((OURS, ONE_SLA, QOSERVE, tuned[g])) for g in grounds}
     tasks = [
         Task(g, seed, bench.small, spec)
@@ -83,15 +85,19 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
     )
 
 
-def tuned_on(bench: Bench, grounds: Sequence[str]) -> dict[str, str]:
+def tuned_on(bench: Bench, grounds: Sequence[str], settings: Settings) -> dict[str, str]:
     """QoServe's best setting on the pilot's draw of each ground."""
-    settings = SETTINGS[:2] if bench.small else SETTINGS
-    pilots = [Task(g, PILOT_SEED, bench.small, spec) for g in grounds for spec in settings]
+    if not settings.searches:
+        return {g: settings.of("R3", g, QOSERVE).spec for g in grounds}
+    specs = SETTINGS[:2] if bench.small else SETTINGS
+    pilots = [Task(g, PILOT_SEED, bench.small, spec) for g in grounds for spec in specs]
     of = dict(zip(pilots, bench.map(measure, pilots, "R3 qoserve", is_ours), strict=True))
-    return {
-        g: max(settings, key=lambda s: of[Task(g, PILOT_SEED, bench.small, s)].per_s)
-        for g in grounds
+    tuned = {
+        g: max(specs, key=lambda s: of[Task(g, PILOT_SEED, bench.small, s)].per_s) for g in grounds
     }
+    for g, spec in tuned.items():
+        settings.keep("R3", g, QOSERVE, Setting(spec=spec))
+    return tuned
 
 
 @dataclass(frozen=True, slots=True)

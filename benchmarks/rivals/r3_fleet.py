@@ -14,19 +14,21 @@ from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.seeds import PILOT_SEED
 from benchmarks.report.workers import Bench
 from benchmarks.rivals.r3_classes import OVER_FLEETS, OVER_QOSERVE, SETTINGS, tuned_on
+from benchmarks.rivals.settings import Settings
 
 Arm = tuple[str, str]  # how requests are routed, and the policy
 
 
-def run(bench: Bench, names: Sequence[str] = ()) -> Section:
+def run(bench: Bench, names: Sequence[str], settings: Settings) -> Section:
     """QoServe as R3 tunes it, then the capacity of each arm on every seed.
 
     Args:
         names: of the grounds; none: all of them.
+        settings: of earlier searches, where nothing is to be searched.
     """
     grounds = [g for g in GROUNDS if not names or g in names]
     grounds = grounds[:1] if bench.small and not names else grounds
-    tuned = tuned_on(bench, grounds)
+    tuned = tuned_on(bench, grounds, settings)
     arms: dict[str, list[Arm]] = {
         g: [
             (GATHERED, OURS),

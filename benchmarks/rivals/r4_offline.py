@@ -23,6 +23,7 @@ from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.seeds import PILOT_SEED
 from benchmarks.report.workers import Bench
+from benchmarks.rivals.settings import Setting, Settings
 
 REASONING = Case("reasoning", 150_000, ("reasoning:257,3000,1.3",), 500)
 GROUNDS = (*CASES, REASONING)
@@ -31,17 +32,18 @@ LIVE = "paper:memory=live"  # has no constant that is swept
 AT_LEAST = 0.995
 
 
-def run(bench: Bench, names: Sequence[str] = ()) -> Section:
+def run(bench: Bench, names: Sequence[str], settings: Settings) -> Section:
     """Tune on the pilot's requests, then every case with every seed.
 
     Args:
         names: of the cases; none: all of them.
+        settings: of earlier searches, where nothing is to be searched.
     """
     cases = [case for case in GROUNDS if not names or case.name in names]
     cases = cases[:1] if bench.small and not names else cases
-    rivals = tuple(OFFLINE)[:3] if bench.small else tuple(OFFLINE)
+    rivals = bench.asked_rivals(tuple(OFFLINE)[:3] if bench.small else OFFLINE)
     counts = [min(case.requests, 60) if bench.small else case.requests for case in cases]
-    tuned = _tune(bench, cases, counts, rivals)
+    tuned = _tune(bench, cases, counts, rivals, settings)
     by_case = _replays(bench, cases, counts, tuned)
     return Section(
         "R4",
@@ -60,9 +62,17 @@ def run(bench: Bench, names: Sequence[str] = ()) -> Section:
 
 
 def _tune(
-    bench: Bench, cases: Sequence[Case], counts: Sequence[int], rivals: Sequence[str]
+    bench: Bench,
+    cases: Sequence[Case],
+    counts: Sequence[int],
+    rivals: Sequence[str],
+    settings: Settings,
 ) -> list[dict[str, str]]:
     """The best spec of each rival, by case."""
+    if not settings.searches:
+        return [
+            {rival: settings.of("R4", case.name, rival).spec for rival in rivals} for case in cases
+        ]
     tasks = [
         Task(case, PILOT_SEED, (point.spec,), min(n, PILOT_REQUESTS))
         for case, n in zip(cases, counts, strict=True)
@@ -79,6 +89,8 @@ def _tune(
                 rival, mark = spec.partition(":")[0], (one[spec][0], spec)
                 best[rival] = max(best.get(rival, (0.0, "")), mark)
         tuned.append({rival: spec for rival, (_, spec) in best.items()})
+        for rival, (_, spec) in best.items():
+            settings.keep("R4", case.name, rival, Setting(spec=spec))
     return tuned
 
 

@@ -15,6 +15,7 @@ from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.workers import Bench
 from benchmarks.results.g4_phases import PROFILE, SLA
 from benchmarks.results.http import REPLICAS, RUN_S, SCALE, WORKLOAD, Stack, capacity, stack, steady
+from benchmarks.rivals.settings import Settings
 from controller.fleet.actor import find_controller
 
 POLICY = "adaptive"
@@ -22,7 +23,7 @@ LOAD = 0.85  # of the capacity
 AT_MOST = 1.02  # of the SLA
 
 
-def run(bench: Bench, names: Sequence[str] = ()) -> Section:
+def run(bench: Bench, names: Sequence[str], settings: Settings) -> Section:
     """A draw for each seed, one after the other on one deployment; nothing else should run."""
     run_s = 8.0 if bench.small else RUN_S
     per_s = bench.map(capacity, [(POLICY, run_s, bench.seeds[0])], "R5 replay")[0]

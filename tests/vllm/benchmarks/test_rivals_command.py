@@ -2,6 +2,8 @@
 
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +21,13 @@ from benchmarks.contests.entry import (
 from benchmarks.contests.race import Race
 from benchmarks.contests.sweeps import CAP, Point, first_points
 from benchmarks.contests.tuning import Setting
+from benchmarks.report.rows import Section
 from benchmarks.report.workers import Bench
 from benchmarks.rivals import r1_capacity, r2_paced, r4_offline
 from benchmarks.rivals.__main__ import asked
-from benchmarks.rivals.r1_capacity import GROUNDS, Raced, rows_of
+from benchmarks.rivals.r1_capacity import GROUNDS
+from benchmarks.rivals.r1_raced import Raced, rows_of
+from benchmarks.rivals.settings import Settings
 from replicas.profile_file import load_profile
 
 
@@ -95,7 +100,9 @@ def test_one_setting_for_all_is_the_one_with_the_best_mean(monkeypatch: pytest.M
     assert [cap for _, cap in asked] == [40, 40, 50, 50, 60]
 
 
-def test_r1_and_r2_run_from_the_tuning_to_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_r1_and_r2_run_from_the_tuning_to_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With capacities made up: each spec's is a number of its own, the same on every draw."""
 
     def enter(race: Race, spec: str) -> bool:
@@ -107,10 +114,11 @@ def test_r1_and_r2_run_from_the_tuning_to_the_page(monkeypatch: pytest.MonkeyPat
         return False
 
     monkeypatch.setattr(Race, "enter", enter)
+    settings = Settings(tmp_path / "settings.json")
     with ThreadPoolExecutor(1) as pool:
         bench = Bench(pool, (11, 12), small=True)
-        both = r1_capacity.run(bench, ("257-62", "azure"))
-        paced = r2_paced.run(bench, ())
+        both = r1_capacity.run(bench, ("257-62", "azure"), settings)
+        paced = r2_paced.run(bench, (), settings)
     found = {row.id: row.estimate.value for row in both.rows}
     own, tuned = 0.5 + zlib.crc32(b"adaptive") % 1000 / 2500, found["r1_sarathi"]
     static = tune_static(Task(next(c for c in GROUNDS if c.name == "azure"), small=True))
@@ -121,6 +129,23 @@ def test_r1_and_r2_run_from_the_tuning_to_the_page(monkeypatch: pytest.MonkeyPat
     text = both.markdown("make rivals")
     assert "one for all" in text and text.count("`adaptive`") > 2
     assert {"r2_gaps", "r2_qoserve", "r2_qoserve_tuned"} < {row.id for row in paced.rows}
+    # From the settings that the searches ended with the same figures come, and nothing is tuned.
+    settings.write()
+    known = Settings(tmp_path / "settings.json", searches=False)
+    monkeypatch.setattr(r1_capacity, "tune_rival", None)
+    monkeypatch.setattr(r2_paced, "tune_rival", None)
+    with ThreadPoolExecutor(1) as pool:
+        bench = Bench(pool, (11, 12), small=True)
+        again = r1_capacity.run(bench, ("257-62", "azure"), known)
+        assert again.rows == tuple(row for row in both.rows if row.id != "r1_one")
+        assert r2_paced.run(bench, (), known).rows == paced.rows
+        assert settings_of_r1(r1_capacity.run(replace(bench, rivals=("ppas",)), ("azure",), known))
+
+
+def settings_of_r1(section: Section) -> bool:
+    """Whether of the rivals there is PPAS alone."""
+    page = section.markdown("make rivals")
+    return "`ppas:" in page and "sarathi" not in section.tables[1]
 
 
 def test_a_rival_is_raced_on_a_draw() -> None:
@@ -130,9 +155,17 @@ def test_a_rival_is_raced_on_a_draw() -> None:
     assert 5 < capacity(Entry(contest, 100, True, spec, 0.9)) < 15
 
 
-def test_offline_runs_and_counts_every_rival() -> None:
+def test_offline_runs_and_counts_every_rival(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ThreadPoolExecutor(1) as pool:
-        section = r4_offline.run(Bench(pool, (11,), small=True), ())
+        bench = Bench(pool, (11,), small=True)
+        settings = Settings(tmp_path / "settings.json")
+        section = r4_offline.run(bench, (), settings)
+        settings.write()
+        known = Settings(tmp_path / "settings.json", searches=False)
+        monkeypatch.setattr(r4_offline, "offline_points", None)
+        assert r4_offline.run(bench, (), known) == section
     assert [row.id for row in section.rows] == ["r4_fixed-128-128", "r4_all"]
     assert section.rows[0].at_least == 0.995
     page = section.markdown("make rivals")
