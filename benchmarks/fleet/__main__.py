@@ -18,7 +18,7 @@ from benchmarks.fleet.contest import GRIDS, Found, best_rival
 from benchmarks.fleet.days import CONVERSATION, Day, find_days
 from benchmarks.fleet.kept import Kept
 from benchmarks.fleet.one_for_all import OneForAll, best_for_all, groups
-from benchmarks.fleet.page import OURS_SPEC, day_table, elastic_page
+from benchmarks.fleet.page import ONE_SETTING, OURS_SPEC, day_table, elastic_page
 from benchmarks.fleet.plots import plot
 from benchmarks.fleet.policies import ORACLE
 from benchmarks.fleet.simulate import Ground
@@ -145,7 +145,12 @@ def _without_search(
     benches = [Bench(day, ground, kept, makes=not asked.kept, starts=starts) for day in days]
     found, rows = no_search.run(benches, starts, asked.policy)
     print(*(day_table(day, made) for day, made in found.items()), sep="\n\n")
-    print(f"\n{rows_table(rows)}\n\n{beside_page('elastic', rows)}")
+    print(f"\n{rows_table(rows)}")
+    usual = (asked.seed, asked.startup, asked.policy) == (FIRST_SEED, STARTUP_S, list(GRIDS))
+    if usual:  # else the page's figures are of something else
+        whole = asked.day == list(DEFAULT_DAYS)
+        same = [row for row in rows if whole or not row.id.endswith(ONE_SETTING)]
+        print(f"\n{beside_page('elastic', same)}")
     print(json.dumps({"bench": "elastic", "rows": [row.to_json() for row in rows]}))
 
 

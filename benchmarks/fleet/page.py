@@ -16,6 +16,7 @@ from benchmarks.report.rows import Row, Section, exactly, shown
 OURS_SPEC = OURS
 TUNED_TOO = ", and is shown tuned for the day as well where that was searched"
 OVER_ORACLE, OVER_RIVAL = 1.10, 0.85
+ONE_SETTING = "_over_one_setting"  # ends the id of a figure of several days
 
 FIDELITY = (
     "One fluid replica beside vLLM's own scheduler with the Governor and `adaptive`, in virtual"
@@ -140,7 +141,7 @@ def _shared_row(group: str, one: OneForAll, ours: Mapping[str, Result]) -> Row:
         f" setting for all ({one.spec.partition(':')[0]}), geometric mean"
     )
     over = exactly(one.hours_against(ours))
-    return Row(f"elastic_{group.replace(' ', '_')}_over_one_setting", what, "", over)
+    return Row(f"elastic_{group.replace(' ', '_')}{ONE_SETTING}", what, "", over)
 
 
 def _shared_table(group: str, one: OneForAll | None, by_day: Mapping[str, Found]) -> str:
