@@ -25,13 +25,6 @@ class Point:
     rival: str
     values: tuple[tuple[str, Value], ...] = ()
 
-    @classmethod
-    def of(cls, spec: str) -> "Point":
-        """From a spec; its values stay as they were told."""
-        rival, _, told = spec.partition(":")
-        pairs = (pair.split("=") for pair in told.split(",") if pair)
-        return cls(rival, tuple((key, value) for key, value in pairs))
-
     @property
     def spec(self) -> str:
         """As ``benchmarks.virtual.plan`` reads it."""

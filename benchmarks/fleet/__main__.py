@@ -39,7 +39,7 @@ STARTUP_S = 100.0
 
 
 def _draw(bench: Bench, found: Found, *, oracle: bool) -> None:
-    """Ours and the best rival over the day; with the oracle, whose search takes thirty runs."""
+    """Ours and the best rival over the day; with the oracle, whose search takes some 35 runs."""
     rival = best_rival(found)
     specs = [*([ORACLE] if oracle else []), OURS_SPEC, *([rival.spec] if rival else [])]
     plot(bench.course, [(s, bench.course.outcome(s)) for s in specs], PAGES / "elastic.png")
@@ -109,8 +109,8 @@ def main() -> None:
         "--zero", action="store_true", help="instead: the demo's model without a replica, and back"
     )
     asked = parser.parse_args()
-    if asked.no_search and (asked.write or asked.from_usual):
-        parser.error("--no-search goes with neither --write nor --from-usual")
+    if asked.no_search and (asked.write or asked.from_usual or asked.real or asked.zero):
+        parser.error("--no-search goes with none of --write, --from-usual, --real and --zero")
     try:
         if asked.real:
             _real(asked)
@@ -144,13 +144,13 @@ def _without_search(
     starts = Starts()
     benches = [Bench(day, ground, kept, makes=not asked.kept, starts=starts) for day in days]
     found, rows = no_search.run(benches, starts, asked.policy)
-    print(*(day_table(day, made) for day, made in found.items()), sep="\n\n")
+    print(*(day_table(day, made, searched=False) for day, made in found.items()), sep="\n\n")
     print(f"\n{rows_table(rows)}")
     usual = (asked.seed, asked.startup, asked.policy) == (FIRST_SEED, STARTUP_S, list(GRIDS))
     if usual:  # else the page's figures are of something else
         whole = asked.day == list(DEFAULT_DAYS)
         same = [row for row in rows if whole or not row.id.endswith(ONE_SETTING)]
-        print(f"\n{beside_page('elastic', same)}")
+        print(f"\n{beside_page('elastic', same, whole=whole)}")
     print(json.dumps({"bench": "elastic", "rows": [row.to_json() for row in rows]}))
 
 

@@ -6,7 +6,7 @@ ended with (``starts.json``), on each day that it has one for.
 
 from collections.abc import Sequence
 
-from benchmarks.fleet.bench import Bench
+from benchmarks.fleet.bench import Bench, NotKeptError
 from benchmarks.fleet.contest import Found
 from benchmarks.fleet.one_for_all import OneForAll, groups
 from benchmarks.fleet.page import rows_of
@@ -26,7 +26,7 @@ def run(
     found: dict[str, Found] = {b.day.name: b.without_search(names) for b in benches}
     runs = {bench.day.name: bench for bench in benches}
     shared = {
-        group: _one_setting(group, [runs[day] for day in days], starts)
+        group: _one_setting(group, [runs[day] for day in days], starts, names)
         for group, days in groups(found).items()
     }
     # A better rival may be found, so no aim beside one is met.
@@ -34,14 +34,19 @@ def run(
     return found, rows_of(found, cut, shared)
 
 
-def _one_setting(group: str, benches: Sequence[Bench], starts: Starts) -> OneForAll | None:
-    """The best of the settings that keep the SLA on all of these days; None: there is none."""
+def _one_setting(
+    group: str, benches: Sequence[Bench], starts: Starts, names: Sequence[str]
+) -> OneForAll | None:
+    """The best of the settings that keep the SLA on all of these days; None: none is known."""
     best: OneForAll | None = None
     for name in RIVALS:
         spec = starts.of(group, name)
-        if spec is None:
+        if spec is None or name not in names:
             continue
-        made = {bench.day.name: bench.run(spec) for bench in benches}
+        try:
+            made = {bench.day.name: bench.run(spec) for bench in benches}
+        except NotKeptError:
+            continue
         one = OneForAll(spec, made, (name,))
         if all(day.keeps for day in made.values()):
             best = one if best is None else min(best, one, key=lambda each: each.mean_hours)

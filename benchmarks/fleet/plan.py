@@ -3,8 +3,8 @@
 The plan is the cheapest by all work to come, in replica-seconds: replicas, their starts and drains,
 and a price for each request that comes above what they carry (dynamic programming, exact for that
 cost). The price is searched by simulation, at several shares of capacity and lengths of a drain:
-the fewest replica-hours that keep ``SHARE`` are taken. It is a mark to reach for, not a proof that
-nothing less does.
+the fewest replica-hours that keep ``SHARE`` are taken, and a little below their price it is looked
+for once more. It is a mark to reach for, not a proof that nothing less does.
 """
 
 import math
@@ -128,9 +128,11 @@ def plan(
     for drain_s in DRAINS_S[1:]:
         look(usual_share, drain_s)
     share, drain_s, price = at
-    # What is left of the share that may be late is worth as much as the plans are apart.
-    low, high, halvings = price / NEXT, price, NEXT_HALVINGS
-    look(share, drain_s)
+    assert best is not None
+    if best.outcome.attainment >= SHARE:
+        # Prices were tried a step apart: what takes the fewest hours may lie just below the best.
+        low, high, halvings = price / NEXT, price, NEXT_HALVINGS
+        look(share, drain_s)
     assert best is not None
     return best
 

@@ -1,12 +1,12 @@
 """``make rivals``: ``adaptive`` against named rivals, each on its own ground.
 
 Prints tables, puts its sections into docs/results/rivals.md, and ends with one line of JSON.
-``--only R1 R4`` takes whole grounds, ``--only R1:azure R4:heavy-tail`` some of their workloads,
-``--rival NAME`` some of the rivals in R1 and R4; parts of a ground are printed and not written.
-``--no-search`` takes each rival at the setting that an earlier search had ended with
-(benchmarks/rivals/settings.json): some two hours instead of a day, beside the page's figures.
-Every replay is kept in ``.cache/rivals.sqlite`` for the code it
-is of, so that a bench that was stopped goes on where it was.
+``--only R1 R4`` takes whole grounds, ``--only R1:azure R4:heavy-tail`` some of their workloads, and
+``--rival NAME`` some of the rivals in R1 and R4; of a part of a ground nothing is written. Every
+replay is kept in ``.cache/rivals.sqlite`` for the code it is of, so that a bench that was stopped
+goes on where it was. ``--no-search`` tunes no rival anew, which takes hours instead of most of a
+day: each has what an earlier search had ended with (benchmarks/rivals/settings.json). The figures
+are shown beside those of the page, and nothing is written.
 """
 
 import argparse
@@ -37,7 +37,8 @@ from benchmarks.rivals import (
 from benchmarks.rivals.settings import Settings
 from controller.errors import BrimfulError
 
-SEEDS = 3  # of the page
+# Where some of the rivals can be chosen.
+RIVALS = {"R1": tuple(SWEEPS), "R1-reasoning": tuple(SWEEPS), "R4": tuple(OFFLINE)}
 KEPT = ROOT / ".cache" / "rivals.sqlite"
 REPLAYED = tuple(one.__name__ for one in (contest, entry, classes, fleets, offline, http))
 Part = Callable[[Bench, Sequence[str], Settings], Section]
@@ -69,15 +70,27 @@ def main() -> None:
     )
     words = [*PARTS, *(f"{part}:{name}" for part, (_, names) in PARTS.items() for name in names)]
     parser.add_argument("--only", nargs="+", choices=words, default=list(PARTS), metavar="PART")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="how many (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
     parser.add_argument("--again", action="store_true", help="make again what was kept")
-    parser.add_argument("--rival", nargs="+", choices=sorted({*SWEEPS, *OFFLINE}), default=[])
+    parser.add_argument(
+        "--rival",
+        nargs="+",
+        choices=sorted({*SWEEPS, *OFFLINE}),
+        default=[],
+        help="these alone, in R1 and R4; figures over the best of them have no target",
+    )
     parser.add_argument(
         "--no-search", action="store_true", help="no rival is tuned anew; no file is written"
     )
     args = parser.parse_args()
+    for part in asked(args.only) if args.rival else ():
+        if not {*args.rival} & {*RIVALS.get(part, ())}:
+            known = ", ".join(RIVALS.get(part, ())) or "it always has the same"
+            parser.error(
+                f"--rival: none of {', '.join(args.rival)} can be chosen in {part}: {known}"
+            )
     try:
         _run(args)
     except BrimfulError as error:
@@ -90,23 +103,26 @@ def _run(args: argparse.Namespace) -> None:
     kept = None if args.small else KeptRuns(KEPT, REPLAYED, again=args.again)
     seeds = tuple(range(FIRST_SEED, FIRST_SEED + args.seeds))
     rows: list[Row] = []
-    published: list[Row] = []  # those that mean what they mean on the page
+    published: list[Row] = []  # those that are what they are on the page
+    known = page.PATH.read_text() if page.PATH.exists() else ""
     with workers(args.workers) as pool:
         bench = Bench(pool, seeds, args.small, kept, tuple(args.rival))
         for part, names in asked(args.only).items():
             began_s = time.monotonic()
             section = PARTS[part][0](bench, names, settings)
             rows += section.rows
-            if not (names or args.rival or args.small) and args.seeds == SEEDS:
+            words = " ".join([f"{part}:{name}" for name in names] or [part])
+            command = f"make rivals ARGS='--only {words} --seeds {args.seeds}'"
+            if f"Command: `{command}`" in known and not (args.rival or args.small):
                 published += section.rows
             took_s = time.monotonic() - began_s
             print(f"\n{part}: {section.title} ({took_s:.0f} s)\n\n{rows_table(section.rows)}")
             print(*section.tables, sep="\n\n", flush=True)
             if whole and not names:
-                page.write(section, f"make rivals ARGS='--only {part} --seeds {args.seeds}'")
-                settings.write()
+                page.write(section, command)
+                settings.write(part)
     if args.no_search and published:
-        print(f"\n{beside_page(page.NAME, published)}")
+        print(f"\n{beside_page(page.NAME, published, page.PATH.parent)}")
     print(json.dumps({"bench": "rivals", "rows": [row.to_json() for row in rows]}))
 
 

@@ -8,6 +8,7 @@ from benchmarks.report.document import PAGES, write_page
 from benchmarks.report.rows import Row, Section
 
 NAME = "rivals"
+PATH = PAGES / f"{NAME}.md"
 HEAD = "# R: against named rivals"
 LEFT_OUT = (
     "Which rival was taken as what, and from which source, stands in `benchmarks/baselines`, one"

@@ -26,7 +26,7 @@ from benchmarks.contests.entry import (
     tune_rival,
     tune_static,
 )
-from benchmarks.contests.sweeps import LONGEST, LONGEST_TOKENS, SWEEPS, Point, published
+from benchmarks.contests.sweeps import LONGEST, LONGEST_TOKENS, SWEEPS, published
 from benchmarks.report.rows import Section
 from benchmarks.report.seeds import PILOT_SEED
 from benchmarks.report.workers import Bench
@@ -70,7 +70,7 @@ def run_reasoning(bench: Bench, names: Sequence[str], settings: Settings) -> Sec
 def _run(bench: Bench, name: str, contests: tuple[Contest, ...], settings: Settings) -> Section:
     rivals = bench.asked_rivals(tuple(SWEEPS)[:2] if bench.small else SWEEPS)
     of = REASONING.name if contests == (REASONING,) else ""
-    found = Raced(contests, rivals, of=of)
+    found = Raced(contests, rivals, of=of, all_rivals=not bench.rivals)
     if settings.searches:
         _tune(bench, found)
         _choose(bench, found)
@@ -117,11 +117,12 @@ def _choose(bench: Bench, found: Raced) -> None:
 
 def _keep(name: str, found: Raced, settings: Settings) -> None:
     for (contest, rival), tuned in found.tuned.items():
-        settings.keep(name, contest, rival, Setting(spec=tuned.point.spec, fracs=(tuned.frac,)))
-    # Chosen for some of the contests it is another setting.
-    if set(CONTESTS_ALIKE) == {c.name for c in found.alike}:
+        setting = Setting(spec=tuned.point.spec, fracs={contest: tuned.frac})
+        settings.keep(name, contest, rival, setting)
+    if _all_alike(found):
         for rival, one in found.one.items():
-            settings.keep(name, ALL, rival, Setting(spec=one.point.spec, fracs=one.fracs))
+            fracs = {c.name: frac for c, frac in zip(found.alike, one.fracs, strict=True)}
+            settings.keep(name, ALL, rival, Setting(spec=one.point.spec, fracs=fracs))
 
 
 def _recall(name: str, found: Raced, settings: Settings) -> None:
@@ -129,11 +130,17 @@ def _recall(name: str, found: Raced, settings: Settings) -> None:
     for contest in found.contests:
         for rival in found.rivals:
             known = settings.of(name, contest.name, rival)
-            found.tuned[contest.name, rival] = Tuned(Point.of(known.spec), known.fracs[0])
-    if set(CONTESTS_ALIKE) == {c.name for c in found.alike}:
+            found.tuned[contest.name, rival] = Tuned(known.point, known.fracs[contest.name])
+    if _all_alike(found):
         for rival in found.rivals:
             known = settings.of(name, ALL, rival)
-            found.one[rival] = Chosen(Point.of(known.spec), known.fracs)
+            fracs = tuple(known.fracs[c.name] for c in found.alike)
+            found.one[rival] = Chosen(known.point, fracs)
+
+
+def _all_alike(found: Raced) -> bool:
+    """Whether one setting is that for all; chosen for some of the contests it is another one."""
+    return {c.name for c in found.alike} == set(CONTESTS_ALIKE)
 
 
 def _race(bench: Bench, found: Raced) -> None:

@@ -31,6 +31,7 @@ class Raced:
         one: by rival: what serves all contests of ``SHARED``.
         pilot: by contest, the capacity of ``adaptive`` on the pilot's draw, share of the limit.
         per_s: by contest and spec, a capacity for each seed.
+        all_rivals: none was left out; else nothing is said about the best of them.
         of: ends the ids of figures over each rival, where it is not all contests.
     """
 
@@ -41,6 +42,7 @@ class Raced:
     pilot: dict[str, float] = field(default_factory=dict)
     per_s: dict[Key, list[float]] = field(default_factory=dict)
     of: str = ""
+    all_rivals: bool = True
 
     def over(self, contest: Contest, spec: str) -> list[float]:
         """The capacity of ``adaptive`` over another's, for each seed."""
@@ -79,22 +81,26 @@ def _mean(fracs: Sequence[float]) -> float:
 def rows_of(found: Raced) -> list[Row]:
     """The figures with their targets."""
     best = [found.best(c) for c in found.contests]
-    what = "over the best rival tuned for the workload"
+    tuned, one_for_all = (TUNED, ONE) if found.all_rivals else (None, None)
+    some = "" if found.all_rivals else f" of {', '.join(found.rivals)}"
+    what = f"over the best rival{some} tuned for the workload"
     rows = []
     if len(found.contests) > 1:
-        rows = [Row("r1_tuned", f"{what}, all", "ratio", geometric_mean(best), at_least=TUNED)]
+        rows = [Row("r1_tuned", f"{what}, all", "ratio", geometric_mean(best), at_least=tuned)]
     ones = {
         rival: [found.over(c, found.one[rival].point.spec) for c in found.alike]
         for rival in found.worth_one
     }
     if ones:
         hardest = min(ones, key=lambda rival: geometric_mean(ones[rival]).value)
-        one = f"over the best rival with one setting for all on {SHARED}, {hardest}"
-        rows.append(Row("r1_one", one, "ratio", geometric_mean(ones[hardest]), at_least=ONE))
+        one = f"over the best rival{some} with one setting for all on {SHARED}, {hardest}"
+        rows.append(
+            Row("r1_one", one, "ratio", geometric_mean(ones[hardest]), at_least=one_for_all)
+        )
     for contest, ratios in zip(found.contests, best, strict=True):
         row = f"r1_tuned_{contest.name}"
         ratio = geometric_mean([ratios])
-        rows.append(Row(row, f"{what}, {contest.name}", "ratio", ratio, at_least=TUNED))
+        rows.append(Row(row, f"{what}, {contest.name}", "ratio", ratio, at_least=tuned))
     of = f"_{found.of}" if found.of else ""
     for rival in found.rivals:
         every = [[found.pilot[c.name] / found.tuned[c.name, rival].frac] for c in found.contests]

@@ -19,7 +19,6 @@ from benchmarks.contests.entry import (
     tune_rival,
     tune_static,
 )
-from benchmarks.contests.sweeps import Point
 from benchmarks.report.bootstrap import geometric_mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
@@ -76,13 +75,13 @@ def _tune(bench: Bench, contests: Sequence[Contest], settings: Settings) -> list
     """QoServe's best setting on the pilot's draw of each contest."""
     if not settings.searches:
         known = [settings.of("R2", contest.name, QOSERVE) for contest in contests]
-        return [Tuned(Point.of(one.spec), one.fracs[0]) for one in known]
+        return [Tuned(s.point, s.fracs[c.name]) for c, s in zip(contests, known, strict=True)]
     pilots = [Task(c, small=bench.small) for c in contests]
     statics = bench.map(tune_static, pilots, "R2 static", rivals_alone)
     tunings = [Tuning(task, QOSERVE, s) for task, s in zip(pilots, statics, strict=True)]
     bests = bench.map(tune_rival, tunings, "R2 qoserve", rivals_alone)
     for contest, best in zip(contests, bests, strict=True):
-        setting = Setting(spec=best.point.spec, fracs=(best.frac,))
+        setting = Setting(spec=best.point.spec, fracs={contest.name: best.frac})
         settings.keep("R2", contest.name, QOSERVE, setting)
     return bests
 

@@ -53,6 +53,8 @@ def run(bench: Bench, names: Sequence[str], settings: Settings) -> Section:
     grounds = [g for g in GROUNDS if not names or g in names]
     grounds = grounds[:1] if bench.small and not names else grounds
     tuned = tuned_on(bench, grounds, settings)
+    for g, spec in tuned.items():
+        settings.keep("R3", g, QOSERVE, Setting(spec=spec))
     specs = {g: dict.fromkeys((OURS, ONE_SLA, QOSERVE, tuned[g])) for g in grounds}
     tasks = [
         Task(g, seed, bench.small, spec)
@@ -92,12 +94,9 @@ def tuned_on(bench: Bench, grounds: Sequence[str], settings: Settings) -> dict[s
     specs = SETTINGS[:2] if bench.small else SETTINGS
     pilots = [Task(g, PILOT_SEED, bench.small, spec) for g in grounds for spec in specs]
     of = dict(zip(pilots, bench.map(measure, pilots, "R3 qoserve", is_ours), strict=True))
-    tuned = {
+    return {
         g: max(specs, key=lambda s: of[Task(g, PILOT_SEED, bench.small, s)].per_s) for g in grounds
     }
-    for g, spec in tuned.items():
-        settings.keep("R3", g, QOSERVE, Setting(spec=spec))
-    return tuned
 
 
 @dataclass(frozen=True, slots=True)

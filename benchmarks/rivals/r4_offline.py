@@ -56,7 +56,7 @@ def run(bench: Bench, names: Sequence[str], settings: Settings) -> Section:
         f" {PILOT_REQUESTS} requests, for each case by itself, from a grid with the published"
         " constants in it; the best rival is the best on each draw of all tuned ones and the"
         " paper's live rule.",
-        tuple(_rows(cases, by_case)),
+        tuple(_rows(cases, by_case, bench.rivals)),
         (_table(cases, by_case, tuned),),
     )
 
@@ -113,7 +113,15 @@ def _replays(
     return [[f for (name, _), f in found.items() if name == case.name] for case in cases]
 
 
-def _rows(cases: Sequence[Case], by_case: Sequence[list[Found]]) -> list[Row]:
+def _rows(
+    cases: Sequence[Case], by_case: Sequence[list[Found]], only: Sequence[str] = ()
+) -> list[Row]:
+    """The figures; over the best of some rivals they have no target.
+
+    Args:
+        only: the rivals that ran; none: all.
+    """
+    some, at_least = (f" of {', '.join(only)}", None) if only else ("", AT_LEAST)
     rows = []
     ratios = [
         [f[ADAPTIVE][0] / max(f[s][0] for s in f if s != ADAPTIVE) for f in found]
@@ -121,9 +129,9 @@ def _rows(cases: Sequence[Case], by_case: Sequence[list[Found]]) -> list[Row]:
     ]
     for case, of_case in zip(cases, ratios, strict=True):
         ratio = geometric_mean([of_case])
-        what = f"over the best rival, {case.name}"
-        rows.append(Row(f"r4_{case.name}", what, "ratio", ratio, at_least=AT_LEAST))
-    what = "over the best rival of each, all cases"
+        what = f"over the best rival{some}, {case.name}"
+        rows.append(Row(f"r4_{case.name}", what, "ratio", ratio, at_least=at_least))
+    what = f"over the best rival{some} of each, all cases"
     return [*rows, Row("r4_all", what, "ratio", geometric_mean(ratios))]
 
 

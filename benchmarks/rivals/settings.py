@@ -5,10 +5,13 @@ search had found for it, and only the draws of the figures are run.
 """
 
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, RootModel
 
+from benchmarks.contests.sweeps import Point
 from controller.data_file import read_json
 from controller.errors import ConfigError
 
@@ -20,14 +23,21 @@ class Setting(BaseModel):
 
     Args:
         spec: as ``benchmarks.virtual.plan`` reads it.
-        fracs: its capacity on the pilot's draws, shares of the fluid limit, where that is what was
-            searched; one for each workload.
+        fracs: where a capacity was searched, by workload what it reached on the pilot's draw, a
+            share of the fluid limit.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     spec: str
-    fracs: tuple[float, ...] = ()
+    fracs: Mapping[str, float] = {}
+
+    @property
+    def point(self) -> Point:
+        """The spec in parts; its values stay as they are told there."""
+        rival, _, told = self.spec.partition(":")
+        pairs = (pair.split("=") for pair in told.split(",") if pair)
+        return Point(rival, tuple((key, value) for key, value in pairs))
 
 
 class _File(RootModel[dict[str, dict[str, dict[str, Setting]]]]):
@@ -38,7 +48,7 @@ class Settings:
     """Settings by part, workload and rival.
 
     Args:
-        searches: they are searched anew, and ``keep`` replaces what stood here.
+        searches: they are searched anew, and ``keep`` and ``write`` replace what stood here.
 
     Raises:
         ConfigError: the file is wrong.
@@ -47,7 +57,8 @@ class Settings:
     def __init__(self, path: Path = FILE, *, searches: bool = True) -> None:
         self.searches = searches
         self._path = path
-        self._found = read_json(path, _File).root if path.exists() else {}
+        self._found = self._read()
+        self._made: dict[str, dict[str, dict[str, Setting]]] = {}
 
     def of(self, part: str, workload: str, rival: str) -> Setting:
         """What a search found.
@@ -66,16 +77,18 @@ class Settings:
         return found
 
     def keep(self, part: str, workload: str, rival: str, setting: Setting) -> None:
-        """Take it in the place of what stood here; ``write`` puts it into the file."""
-        self._found.setdefault(part, {}).setdefault(workload, {})[rival] = setting
+        """What a search has found now; ``write`` puts it into the file."""
+        self._made.setdefault(part, {}).setdefault(workload, {})[rival] = setting
 
-    def write(self) -> None:
-        """Replace the file."""
-        found = {
-            part: {
-                workload: {rival: one.model_dump(mode="json") for rival, one in of.items()}
-                for workload, of in workloads.items()
-            }
-            for part, workloads in self._found.items()
-        }
-        self._path.write_text(json.dumps(found, indent=1) + "\n")
+    def write(self, part: str) -> None:
+        """Put what was found of a part into the file, beside what another run has put there."""
+        found = self._read()
+        for workload, of in self._made.pop(part, {}).items():
+            found.setdefault(part, {}).setdefault(workload, {}).update(of)
+        text = json.dumps(_File(found).model_dump(mode="json"), indent=1)
+        new = self._path.with_suffix(f".{os.getpid()}")
+        new.write_text(f"{text}\n")
+        new.replace(self._path)
+
+    def _read(self) -> dict[str, dict[str, dict[str, Setting]]]:
+        return read_json(self._path, _File).root if self._path.exists() else {}

@@ -1,17 +1,19 @@
 """Several engines behind the production router, in virtual time; and R3-fleet's figures."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.contests import fleets
-from benchmarks.contests.classes import CLASSES, OURS, QOSERVE
+from benchmarks.contests.classes import CLASSES, GROUNDS, OURS, QOSERVE
 from benchmarks.contests.fleets import EVEN, GATHERED, SEPARATE, FleetTask, measure, run_at
 from benchmarks.replay.by_class import spread_over
 from benchmarks.replay.engine import Ground, replay
 from benchmarks.replay.fleet import STATS_DELAY_S, ByClass, Router, replay_fleet, together
 from benchmarks.rivals import r3_fleet
+from benchmarks.rivals.settings import Setting, Settings
 from benchmarks.virtual.plan import engine_of, parse_policy
 from benchmarks.workloads.catalog import load_workload
 from benchmarks.workloads.traffic import draw_traffic
@@ -134,11 +136,15 @@ class Made:
         return [self._per_s[t.routed, t.spec.startswith(QOSERVE)] * t.seed for t in tasks]
 
 
-def test_the_figures_of_r3_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
-    tuned = "qoserve:margin=1"
-    monkeypatch.setattr(r3_fleet, "tuned_on", lambda bench, grounds: dict.fromkeys(grounds, tuned))
+def test_the_figures_of_r3_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(tmp_path / "settings.json", searches=False)
+    for ground in GROUNDS:
+        settings.keep("R3", ground, QOSERVE, Setting(spec="qoserve:margin=1"))
+    settings.write("R3")
+    settings = Settings(tmp_path / "settings.json", searches=False)
     ours = {(GATHERED, False): 12.0, (EVEN, False): 11.0, (SEPARATE, False): 10.0}
-    section = r3_fleet.run(Made({**ours, (EVEN, True): 8.0, (GATHERED, True): 12.5}))  # type: ignore[arg-type]
+    bench = Made({**ours, (EVEN, True): 8.0, (GATHERED, True): 12.5})
+    section = r3_fleet.run(bench, (), settings)  # type: ignore[arg-type]
     values = {row.id: row.estimate.value for row in section.rows}
     assert values == pytest.approx(
         {

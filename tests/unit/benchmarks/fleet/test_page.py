@@ -41,6 +41,13 @@ def test_a_rival_that_takes_fewer_hours_than_the_oracle_is_the_mark() -> None:
     rows = {row.id: row for row in elastic_page({"step": found}, GROUND).rows}
     assert rows["elastic_step_over_oracle"].estimate.value == 1.2
     assert "ray, tuned for the day, which takes fewer" in rows["elastic_step_over_oracle"].what
+    found["ray tuned"] = result("ray", 0.995, 99.0)
+    close = {"step": {**found, "brimful": result("brimful", 0.992, 105.0)}}
+    rows = {row.id: row for row in elastic_page(close, GROUND).rows}
+    assert rows["elastic_step_over_oracle"].met is True
+    # Where the rival may be better than what was tried of it, it is met by nothing.
+    rows = {row.id: row for row in elastic_page(close, GROUND, cut={"step": {"ray": 2}}).rows}
+    assert rows["elastic_step_over_oracle"].met is None
 
 
 def test_who_cannot_keep_the_sla_is_named_and_its_hours_do_not_count() -> None:
