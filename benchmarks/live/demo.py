@@ -30,7 +30,7 @@ from benchmarks.live.demo_report import (
     too_busy,
 )
 from benchmarks.live.load import Answer, send
-from benchmarks.live.machine import Machine
+from benchmarks.live.machine import Machine, suit_processor
 from benchmarks.live.tiny_model import make_tiny_model
 from configs import shipped
 from controller.errors import ConfigError
@@ -145,6 +145,7 @@ class Demo:
         self.model_path = Path(loading["model_source"]).absolute()
         loading["model_source"] = str(self.model_path)
         self.replicas: int = self.entry["deployment_config"]["num_replicas"]
+        suit_processor(self.entry["engine_kwargs"])
         options = self._config["http_options"]
         self.base_url = f"http://{options['host']}:{options['port']}/v1"
         self._require_free(options["port"])
@@ -245,7 +246,7 @@ def _deploy(cluster: LocalCluster, config: Path, console: Console) -> None:
 def _phases(console: Console, demo: Demo, warm_up: Load, load: Load) -> tuple[Phase, Phase]:
     controller = wait_controller()
     asyncio.run(send(demo.base_url, demo.model, warm_up.asks))
-    what = f"{load.streams} streams, {load.long_prompts} long prompts"
+    what = f"{load.streams} streams, {load.long_prompts} prompts of {load.prompt_tokens} tokens"
     begin_s = time.perf_counter()
     phases = []
     for number, enforce in ((5, False), (6, True)):

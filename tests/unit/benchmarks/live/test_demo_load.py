@@ -38,6 +38,18 @@ def test_long_prompts_take_their_share_of_each_engine() -> None:
     assert len([ask for ask in at_once if ask.max_tokens == LONG_TOKENS]) == BURST * 2
 
 
+def test_where_a_prompt_takes_longer_than_the_sla_prompts_are_shorter() -> None:
+    """As many stalls as on another machine: p99 of the gaps is what the demo compares."""
+    usual = make_load(TIMES, replicas=2, seconds=40.0)
+    slow = make_load(StepTimes(TIMES.decode_s, 4 * TIMES.prompt_s), replicas=2, seconds=40.0)
+    # 80 steps of decodes each, to be 10; those of 20 are as they are.
+    assert (usual.prompt_tokens, slow.prompt_tokens) == (PROMPT_TOKENS, round(PROMPT_TOKENS / 8))
+    assert slow.streams == usual.streams
+    assert slow.long_prompts == pytest.approx(2 * usual.long_prompts, rel=0.1)
+    of = {len(ask.prompt) for ask in slow.asks if ask.max_tokens == LONG_TOKENS}
+    assert of == {slow.prompt_tokens}
+
+
 def test_a_slower_machine_is_asked_for_less() -> None:
     slow = StepTimes(decode_s=0.005, prompt_s=0.1)
     fast, slower = (make_load(times, 2, 20.0) for times in (TIMES, slow))

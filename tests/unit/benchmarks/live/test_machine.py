@@ -2,16 +2,39 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
+import pytest
 
-from benchmarks.live.machine import Machine, client_wait_s
+from benchmarks.live.machine import Machine, client_wait_s, suit_processor
 
 BURN = "import time\nuntil = time.process_time() + {}\nwhile time.process_time() < until: pass"
 
 
 def burn(cpu_s: float) -> None:
     subprocess.run([sys.executable, "-c", BURN.format(cpu_s)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "dtype"),
+    [
+        ("processor : 0\nflags\t\t: fpu sse2 fma avx2\n", "float32"),
+        ("processor : 0\nflags\t\t: fpu sse2 fma avx2 avx512f amx_bf16\n", "bfloat16"),
+        ("processor : 0\nFeatures\t: fp asimd\n", "bfloat16"),  # not an x86
+        (None, "bfloat16"),  # a system without the file
+    ],
+)
+def test_bfloat16_is_not_taken_where_the_processor_has_nothing_for_it(
+    tmp_path: Path, cpuinfo: str | None, dtype: str
+) -> None:
+    path = tmp_path / "cpuinfo"
+    if cpuinfo is not None:
+        path.write_text(cpuinfo)
+    engine = {"dtype": "bfloat16", "kv_cache_memory_bytes": 1000}
+    suit_processor(engine, path)
+    memory = 2000 if dtype == "float32" else 1000  # as many tokens
+    assert engine == {"dtype": dtype, "kv_cache_memory_bytes": memory}
 
 
 def test_what_a_program_that_is_not_ours_takes_is_counted() -> None:
