@@ -33,7 +33,7 @@ SHARES, FINER, DRAINS_S = (1.0, 0.93, 1.07), 0.035, (30.0, 0.0, 120.0)
 # for ten seconds alone, and its start, costs eleven times what it carries.
 CHEAPEST, DEAREST, HALVINGS = 1.0, 1000.0, 6
 NEAR, NEAR_HALVINGS = 4.0, 4  # times and over the price found before, for the others
-NEXT, NEXT_HALVINGS = 1.3, 5  # and at last, of the best plan: how far below its price to look
+CLOSER, CLOSER_HALVINGS = 1.3, 5  # at last: how far below the best plan's price to look
 TRIAL_REPLICAS, TRIAL_S = 10, 1200.0
 LEAST_PER_S = 0.05  # that a replica has to carry
 
@@ -131,7 +131,7 @@ def plan(
     assert best is not None
     if best.outcome.attainment >= SHARE:
         # Prices were tried a step apart: what takes the fewest hours may lie just below the best.
-        low, high, halvings = price / NEXT, price, NEXT_HALVINGS
+        low, high, halvings = price / CLOSER, price, CLOSER_HALVINGS
         look(share, drain_s)
     assert best is not None
     return best

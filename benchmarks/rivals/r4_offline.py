@@ -121,7 +121,7 @@ def _rows(
     Args:
         only: the rivals that ran; none: all.
     """
-    some, at_least = (f" of {', '.join(only)}", None) if only else ("", AT_LEAST)
+    some, at_least = (f" of {', '.join(only)} and the live rule", None) if only else ("", AT_LEAST)
     rows = []
     ratios = [
         [f[ADAPTIVE][0] / max(f[s][0] for s in f if s != ADAPTIVE) for f in found]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import benchmarks.fleet.plan
 from benchmarks.fleet.outcome import SHARE
-from benchmarks.fleet.plan import HALVINGS, NEAR_HALVINGS, NEXT, STEP_S, cheapest, plan
+from benchmarks.fleet.plan import CLOSER, HALVINGS, NEAR_HALVINGS, STEP_S, cheapest, plan
 from tests.unit.benchmarks.fleet.fleets import GROUND
 
 BOUNDS = {"min_replicas": 1, "max_replicas": 4}
@@ -89,7 +89,7 @@ def test_at_last_the_price_of_the_best_plan_is_found_to_a_percent(
     assert 17.3 <= price < 17.3 * 1.01
     # The search before ended on a price near it, and no plan far below is looked at again.
     last = prices[HALVINGS + 6 * NEAR_HALVINGS :]
-    assert last and all(17.3 / NEXT < one < 17.3 * NEXT for one in last)
+    assert last and all(17.3 / CLOSER < one < 17.3 * CLOSER for one in last)
 
 
 def test_where_no_plan_keeps_the_share_none_is_looked_for_below(
