@@ -133,7 +133,6 @@ def plan(
         # Prices were tried a step apart: what takes the fewest hours may lie just below the best.
         low, high, halvings = price / CLOSER, price, CLOSER_HALVINGS
         look(share, drain_s)
-    assert best is not None
     return best
 
 
