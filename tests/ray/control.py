@@ -40,8 +40,16 @@ def replica_actors(applications: dict[str, Any], app: str) -> dict[str, Any]:
     }
 
 
-async def until(what: str, found: Callable[[], bool], tries: int = 600) -> None:
+async def until(
+    what: str,
+    found: Callable[[], bool],
+    tries: int = 600,
+    seen: Callable[[], object] | None = None,
+) -> None:
     """Ask every 0.2 s; a controller that is just being restarted counts as not yet.
+
+    Args:
+        seen: what there was instead, for the error.
 
     Raises:
         AssertionError: it did not come about.
@@ -53,7 +61,7 @@ async def until(what: str, found: Callable[[], bool], tries: int = 600) -> None:
         except (RayError, ValueError):
             pass
         await asyncio.sleep(0.2)
-    raise AssertionError(f"never saw: {what}")
+    raise AssertionError(f"never saw: {what}" + (f"; but: {seen()}" if seen else ""))
 
 
 def metrics_text() -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.live.cluster import LocalCluster
 from benchmarks.live.load import Answer, Ask, prompts, send
-from serve_app.scaling_export import read_told
+from serve_app.scaling_export import Told, read_told
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url
 from tests.ray.control import replica_actors, until
@@ -34,8 +34,8 @@ async def test_replicas_follow_the_load_up_and_down(
                     "metrics_interval_s": 1,
                 }
             },
-            # A cap of 4 makes a replica's capacity small enough for a test to pass it.
-            batching={"policy": "static", "max_running": {"max": 4}},
+            # A small cap makes a replica's capacity small enough for a test to pass it.
+            batching={"policy": "static", "max_running": {"max": 8}},
             scaling={
                 "target_utilization": 1,
                 "drain_s": 5,
@@ -50,24 +50,30 @@ async def test_replicas_follow_the_load_up_and_down(
         return len(replica_actors(cluster.applications(), "scaled"))
 
     assert running() == 1
-    asks = [Ask(p, 200) for p in prompts(64, (8, 40), seed=9)]
+    asks = [Ask(p, 200) for p in prompts(128, (8, 40), seed=9)]
     loading = asyncio.create_task(_keep_loaded(asks))
-    await until("two replicas under load", lambda: running() == 2, tries=1200)
-    told = {one.application: one for one in read_told()}["scaled"]
-    assert (told.deployment, told.desired) == ("BrimfulServer:tiny-scaled", 2)
+    await until("two replicas under load", lambda: running() == 2, tries=1200, seen=_told)
+    told = _told()
+    assert told and (told.deployment, told.desired) == ("BrimfulServer:tiny-scaled", 2)
     loading.cancel()
-    # Half of what one replica carries, and always something under way: on both, until one goes.
+    # A good part of one replica's load, and always something under way: on both, until one goes.
     stop, answers = asyncio.Event(), list[Answer]()
     streams = [asyncio.create_task(_stream(one, stop, answers)) for one in asks[:2]]
-    await until("one replica again", lambda: running() == 1, tries=1200)
+    # What came is provided for during three starts more, and a start lasts what it lasts here.
+    await until("one replica again", lambda: running() == 1, tries=3000, seen=_told)
     stop.set()
     await asyncio.gather(*streams)
     assert len(answers) > 6
     assert [a.error or a.status for a in answers if not a.whole] == []
-    await until("no replica, none that drains", lambda: not _actors(cluster), tries=600)
+    await until("no replica, none that drains", lambda: not _actors(cluster), 3000, _told)
     held = await send(base_url("scaled"), "tiny-scaled", asks[:1])  # while a replica starts
     assert [a.error or a.status for a in held if not a.whole] == []
     assert _actors(cluster)
+
+
+def _told() -> Told | None:
+    """What the policy decided of late, and why."""
+    return {one.application: one for one in read_told()}.get("scaled")
 
 
 def _actors(cluster: LocalCluster) -> list[Any]:
