@@ -34,8 +34,8 @@ test: install lint typecheck ## Lint, types, and every test (about 30 minutes on
 	$(BIN)/python -m pytest
 
 .PHONY: test-fast
-test-fast: install ## The tests that start neither an engine nor Ray (about a minute)
-	$(BIN)/python -m pytest -m "not engine and not cluster"
+test-fast: install ## The tests without vLLM's scheduler, an engine or a cluster (about two minutes on 2 cores)
+	$(BIN)/python -m pytest -n auto tests/unit tests/property tests/monitoring
 
 .PHONY: test-thorough
 test-thorough: install ## The property tests with ten times the examples: 3,000 each (minutes)
