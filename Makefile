@@ -34,7 +34,7 @@ test: install lint typecheck ## Lint, types, and every test (about 30 minutes on
 	$(BIN)/python -m pytest
 
 .PHONY: test-fast
-test-fast: install ## The tests without vLLM's scheduler, an engine or a cluster (about two minutes on 2 cores)
+test-fast: install ## The tests without vLLM's scheduler, an engine or a cluster (two to four minutes on 2 cores)
 	$(BIN)/python -m pytest -n auto tests/unit tests/property tests/monitoring
 
 .PHONY: test-thorough
