@@ -11,12 +11,33 @@ from typing import Any
 
 from ray import cloudpickle
 
-from serve_app.scaling import allowance, decide, demand, forecast, reading, recent, starts
-from serve_app.scaling.decide import Decision, Scaler
+from serve_app.scaling import (
+    allowance,
+    band,
+    decide,
+    demand,
+    forecast,
+    reading,
+    reasons,
+    recent,
+    starts,
+)
+from serve_app.scaling.decide import Scaler
 from serve_app.scaling.reading import Ages, number, read_fleet, time_of
+from serve_app.scaling.reasons import Decision
 from serve_app.scaling_export import ScalingExport
 
-for _module in (allowance, decide, demand, forecast, reading, recent, starts):
+for _module in (
+    allowance,
+    band,
+    decide,
+    demand,
+    forecast,
+    reading,
+    reasons,
+    recent,
+    starts,
+):
     cloudpickle.register_pickle_by_value(_module)
 
 REASON, WORDS = "brimful_reason", "brimful_words"  # in the policy's state, with ...
@@ -44,7 +65,7 @@ class CapacityPolicy:
         peak_s: float = 300.0,
         peak_starts: float = 3.0,
         start_s: float = 60.0,
-        late_frac: float = 0.006,
+        late_frac: float = 0.007,
     ) -> None:
         self._scaler = Scaler(
             target_utilization,

@@ -53,7 +53,7 @@ class ScalingConfig(Block):
         description="rho: share of its capacity a replica should carry of the load provided for",
     )
     late_frac: float = Field(
-        0.006,
+        0.007,
         gt=0,
         lt=1,
         description="share of requests that may be late; by it what is provided for is steered",

@@ -19,7 +19,7 @@ from ray import cloudpickle
 from ray.experimental import internal_kv
 from ray.util.metrics import Gauge
 
-from serve_app.scaling.decide import REASONS, Decision
+from serve_app.scaling.reasons import REASONS, Decision
 
 NAMESPACE, PREFIX = "brimful", "scaling:"
 EVERY_S = 5.0  # the line is written so often at most

@@ -6,10 +6,8 @@ provided for (``forecast``: the recent past is in it, since whatever is given up
 come back), or, where no capacity is known, the highest load of several starts.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 from serve_app.scaling.allowance import Allowance
+from serve_app.scaling.band import hardly_more, with_spare
 from serve_app.scaling.demand import (
     Load,
     idle,
@@ -22,47 +20,13 @@ from serve_app.scaling.demand import (
 )
 from serve_app.scaling.forecast import Forecast
 from serve_app.scaling.reading import FleetReading
+from serve_app.scaling.reasons import OUT_OF_REACH, Decision, Reason
 from serve_app.scaling.recent import Recent
 from serve_app.scaling.starts import Starts
 
-Reason = Literal["capacity", "queue", "deep_queue", "peak", "idle", "out_of_reach", "unknown"]
-"""What set the number: capacity inside the SLA; the queue, where no capacity is known; a queue that
-stays deep; the load of the recent past; no request at all; an SLA that no replica keeps; nothing,
-as no replica says enough."""
-
-REASONS: tuple[Reason, ...] = (
-    "capacity",
-    "queue",
-    "deep_queue",
-    "peak",
-    "idle",
-    "out_of_reach",
-    "unknown",
-)
 SUSTAINED_S = 30.0  # load that lasted so long is taken to last until a replica has started
 REACH_FOR_S = 60.0  # an SLA in reach for so long is scaled by again; before, it may flap
 LONGEST_GAP_S = 60.0  # between two looks: after a longer one the past is unknown
-SPARE_FRAC, LEAST_SPARE, MOST_SPARE = 0.05, 0.15, 0.8  # free before a replica is given up
-
-
-@dataclass(frozen=True)
-class Decision:
-    """How many replicas, and why.
-
-    Args:
-        desired: replicas, within the bounds.
-        words: the reason, with its numbers, for people.
-        capacity_per_s: requests/s of one replica inside the SLA; None where unknown.
-        start_s: what a replica's start is taken to last.
-    """
-
-    desired: int
-    reason: Reason
-    words: str
-    demand_per_s: float
-    capacity_per_s: float | None
-    capacity_error_frac: float
-    start_s: float
 
 
 class Scaler:
@@ -77,7 +41,7 @@ class Scaler:
         peak_s: float,
         peak_starts: float,
         start_s: float,
-        late_frac: float = 0.006,
+        late_frac: float = 0.007,
     ) -> None:
         self._rho = target_utilization
         self._drain_s = drain_s
@@ -122,10 +86,13 @@ class Scaler:
         self._deep_wanted.add(now_s, 0.0, keep_s)
         # Those out of reach stand in Ray Serve's total and carry nothing inside the SLA.
         up = max(whole(wanted), 1) + load.out_of_reach
+        if self._hardly_more(reading, load, wanted):
+            up = reading.target
+            words += "; too little above what runs for one replica more"
         if self._stays_deep(load, now_s) and up <= reading.current:
             up, reason = reading.current + 1, "deep_queue"
             # It was needed whatever capacity says, and stays for the past like any other.
-            self._deep_wanted.add(now_s, up - load.out_of_reach - MOST_SPARE, keep_s)
+            self._deep_wanted.add(now_s, up - load.out_of_reach, keep_s)
             words = (
                 f"{load.waiting:.0f} requests wait, more than {self._queue_factor:g} times what"
                 f" may run, for {self._queue_for_s:g} s: one replica more than run"
@@ -213,18 +180,26 @@ class Scaler:
         if (known_s := now_s - self._since_s) < past_s:
             return reading.target, f"{known_s:.0f} s are known of the last {past_s:.0f}"
         start_s = max(self._starts.takes_s, SUSTAINED_S)
-        peak = max(
-            self._arriving.highest(now_s - hold_s),
-            self._deep_wanted.highest(now_s - past_s),
-            self._wanted.highest(now_s - start_s),
-        )
+        peak = max(self._arriving.highest(now_s - hold_s), self._wanted.highest(now_s - start_s))
+        deep = self._deep_wanted.highest(now_s - past_s)
         # Those that say nothing are taken to have as much to do as the others, and a capacity
         # that is not sure to be as low as it may be.
         said = max(len(reading.replicas), 1)
         peak *= (said + reading.silent) / said * (1 + load.error_frac)
-        spare = min(max(SPARE_FRAC * peak, LEAST_SPARE), MOST_SPARE)
-        fewest = max(whole(peak + spare), 1) + load.out_of_reach if peak else least
-        return fewest, f"the last {max(hold_s, start_s):.0f} s had use for {peak:.1f} replicas"
+        about = f"the last {max(hold_s, start_s):.0f} s had use for {max(peak, deep):.1f} replicas"
+        if not peak and not deep:
+            return least, about
+        return max(whole(with_spare(peak)), int(deep), 1) + load.out_of_reach, about
+
+    def _hardly_more(self, reading: FleetReading, load: Load, wanted: float) -> bool:
+        """Whether that is so little above what runs that it can wait.
+
+        Not where what comes already is more than they carry, some wait outside or many are late.
+        """
+        runs = reading.target - load.out_of_reach
+        if load.capacity_per_s is None or load.queued or self._allowance.many_late:
+            return False
+        return load.demand_per_s <= runs * load.capacity_per_s and hardly_more(wanted, runs)
 
     def _past_s(self) -> float:
         return max(self._peak_s, self._peak_starts * self._starts.takes_s)
@@ -292,9 +267,3 @@ class Scaler:
             capacity_error_frac=load.error_frac,
             start_s=self._starts.takes_s,
         )
-
-
-OUT_OF_REACH = (
-    "the SLA is out of reach: one decode alone takes longer, or nearly, and no number of replicas"
-    " keeps it; the number stays"
-)

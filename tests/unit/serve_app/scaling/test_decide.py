@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from serve_app.scaling.decide import Decision, Scaler
+from serve_app.scaling.decide import Scaler
 from serve_app.scaling.demand import load_of
 from serve_app.scaling.reading import FleetReading, ReplicaLoad
+from serve_app.scaling.reasons import Decision
 
 LOAD = ReplicaLoad(
     running=10.0,
@@ -52,7 +53,7 @@ def desired(*replicas: ReplicaLoad, **more: float) -> int:
 
 
 @pytest.mark.parametrize(
-    ("arrivals", "replicas"), [(6.8, 1), (7.1, 2), (13.8, 2), (14.2, 3), (1e12, 50)]
+    ("arrivals", "replicas"), [(6.8, 1), (7.5, 2), (13.8, 2), (14.2, 3), (1e12, 50)]
 )
 def test_more_are_asked_for_at_once_within_the_bounds(arrivals: float, replicas: int) -> None:
     assert desired(one(arrivals)) == replicas
@@ -105,13 +106,13 @@ def test_what_does_not_shrink_in_spite_of_its_capacity_asks_for_more() -> None:
 
 
 def test_load_above_what_runs_is_asked_for_with_what_will_wait_once_it_lasted() -> None:
-    # 16/s at one of 8/s: 8/s more wait with every second of the start, behind which it is then.
+    # 17/s at one of 8/s: 9/s more wait with every second of the start, behind which it is then.
     scale = scaler(start_s=100.0)
-    assert scale.decide(reading(one(7.0))).desired == 2
-    first = scale.decide(reading(one(16.0), now_s=10.0, target=2))
-    assert first.desired == 3  # 16 / 6.8
-    assert scale.decide(reading(one(16.0), now_s=29.0, target=3)).desired == 3
-    lasting = scale.decide(reading(one(16.0), now_s=41.0, target=3))
+    assert scale.decide(reading(one(7.5))).desired == 2
+    first = scale.decide(reading(one(17.0), now_s=10.0, target=2))
+    assert first.desired == 3  # 17 / 8, and the margin
+    assert scale.decide(reading(one(17.0), now_s=29.0, target=3)).desired == 3
+    lasting = scale.decide(reading(one(17.0), now_s=41.0, target=3))
     assert lasting.desired == 4
 
 
