@@ -48,6 +48,11 @@ class Allowance:
             grows = math.log(2) * (now_s - self._looked_s) / DOUBLES_S * (1 - late / self._aim)
             self._log = min(max(self._log + grows, math.log(LEAST)), math.log(MOST))
         self._looked_s = now_s
+        return self.share
+
+    @property
+    def share(self) -> float:
+        """Of what comes: what may be above what is provided for."""
         return math.exp(self._log)
 
     @property

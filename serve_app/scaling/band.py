@@ -10,9 +10,14 @@ MORE_FRAC, MOST_MORE = 0.07, 0.7  # of what runs, in replicas: by less no replic
 SPARE_FRAC, LEAST_SPARE, MOST_SPARE = 0.1, 0.2, 1.2  # free before a replica is given up
 
 
-def hardly_more(wanted: float, replicas: int) -> bool:
-    """Whether what is wanted is above this number, and by too little for another replica."""
-    return replicas < wanted <= replicas + min(MORE_FRAC * replicas, MOST_MORE)
+def hardly_more(wanted: float, replicas: int, part: float = 1.0) -> bool:
+    """Whether what is wanted is above this number, and by too little for another replica.
+
+    Args:
+        part: of the band that counts, up to 1.
+    """
+    band = min(MORE_FRAC * replicas, MOST_MORE) * min(part, 1.0)
+    return replicas < wanted <= replicas + band
 
 
 def with_spare(replicas: float) -> float:

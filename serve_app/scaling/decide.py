@@ -6,7 +6,7 @@ provided for (``forecast``: the recent past is in it, since whatever is given up
 come back), or, where no capacity is known, the highest load of several starts.
 """
 
-from serve_app.scaling.allowance import Allowance
+from serve_app.scaling.allowance import FIRST, Allowance
 from serve_app.scaling.band import hardly_more, with_spare
 from serve_app.scaling.demand import (
     Load,
@@ -88,7 +88,8 @@ class Scaler:
         up = max(whole(wanted), 1) + load.out_of_reach
         if self._hardly_more(reading, load, wanted):
             up = reading.target
-            words += "; too little above what runs for one replica more"
+            if reading.minimum <= up <= reading.maximum:
+                words += f"; too little above {up} for one replica more"
         if self._stays_deep(load, now_s) and up <= reading.current:
             up, reason = reading.current + 1, "deep_queue"
             # It was needed whatever capacity says, and stays for the past like any other.
@@ -186,20 +187,25 @@ class Scaler:
         # that is not sure to be as low as it may be.
         said = max(len(reading.replicas), 1)
         peak *= (said + reading.silent) / said * (1 + load.error_frac)
-        about = f"the last {max(hold_s, start_s):.0f} s had use for {max(peak, deep):.1f} replicas"
-        if not peak and not deep:
+        since_s, use = (past_s, deep) if deep > peak else (max(hold_s, start_s), peak)
+        about = f"the last {since_s:.0f} s had use for {use:.1f} replicas"
+        if not use:
             return least, about
-        return max(whole(with_spare(peak)), int(deep), 1) + load.out_of_reach, about
+        return max(whole(with_spare(peak)), int(deep)) + load.out_of_reach, about
 
     def _hardly_more(self, reading: FleetReading, load: Load, wanted: float) -> bool:
-        """Whether that is so little above what runs that it can wait.
+        """Whether that is so little above what runs, or starts, that it can wait.
 
-        Not where what comes already is more than they carry, some wait outside or many are late.
+        Not where what comes already is more than they carry, some wait outside, or many are late.
+        Where more are late than should be, the share that may be falls, and the band with it: a
+        margin that grows inside the band would change nothing.
         """
         runs = reading.target - load.out_of_reach
-        if load.capacity_per_s is None or load.queued or self._allowance.many_late:
+        if load.capacity_per_s is None or load.queued >= 1 or self._allowance.many_late:
             return False
-        return load.demand_per_s <= runs * load.capacity_per_s and hardly_more(wanted, runs)
+        if load.demand_per_s > (runs - reading.silent) * load.capacity_per_s:
+            return False
+        return hardly_more(wanted, runs, self._allowance.share / FIRST)
 
     def _past_s(self) -> float:
         return max(self._peak_s, self._peak_starts * self._starts.takes_s)
