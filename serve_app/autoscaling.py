@@ -7,38 +7,19 @@ and needs the standard library alone. It never blocks and never raises there.
 
 import logging
 import math
+import sys
 from typing import Any
 
 from ray import cloudpickle
 
-from serve_app.scaling import (
-    allowance,
-    band,
-    decide,
-    demand,
-    forecast,
-    reading,
-    reasons,
-    recent,
-    starts,
-)
 from serve_app.scaling.decide import Scaler
 from serve_app.scaling.reading import Ages, number, read_fleet, time_of
 from serve_app.scaling.reasons import Decision
 from serve_app.scaling_export import ScalingExport
 
-for _module in (
-    allowance,
-    band,
-    decide,
-    demand,
-    forecast,
-    reading,
-    reasons,
-    recent,
-    starts,
-):
-    cloudpickle.register_pickle_by_value(_module)
+# All that `decide` imports of its own package.
+for _name in [name for name in sys.modules if name.startswith("serve_app.scaling.")]:
+    cloudpickle.register_pickle_by_value(sys.modules[_name])
 
 REASON, WORDS = "brimful_reason", "brimful_words"  # in the policy's state, with ...
 DESIRED = "brimful_desired"
