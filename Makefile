@@ -31,7 +31,10 @@ demo: install ## Two vLLM replicas here: the same requests without and with cont
 
 .PHONY: test
 test: install lint typecheck ## Lint, types, and every test (about 30 minutes on 2 cores)
-	$(BIN)/python -m pytest
+	@failed=0; \
+	$(BIN)/python -m pytest -n auto -m "not alone" || failed=1; \
+	$(BIN)/python -m pytest -m alone || failed=1; \
+	exit $$failed
 
 .PHONY: test-fast
 test-fast: install ## The tests without vLLM's scheduler, an engine or a cluster (two to four minutes on 2 cores)

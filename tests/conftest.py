@@ -7,6 +7,7 @@ there all along. Those are looked for by hand: ``make test-thorough``.
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,10 +37,17 @@ NEEDS = {
     ),
 }
 LEFT_OUT = pytest.StashKey[list[str]]()
+# Their tests start engines, clusters and browsers, which other tests beside them would slow. The
+# rest of `make test` runs on all cores at once.
+ALONE = tuple(Path(__file__).parent / name for name in ("browser", "ingress", "ray"))
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses by the marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of a program that is not here are deselected."""
+    """Mark what runs alone; tests of a program that is not here are deselected."""
+    for item in items:
+        if item.get_closest_marker("engine") or any(at in item.path.parents for at in ALONE):
+            item.add_marker("alone")
     said = config.stash[LEFT_OUT] = []
     for marker, (program, is_here, how) in NEEDS.items():
         needing = [item for item in items if item.get_closest_marker(marker)]
@@ -53,5 +61,16 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """Say what was left out, where it is read."""
-    for line in config.stash.get(LEFT_OUT, []):
+    for line in config.stash.get(LEFT_OUT, None) or _missing(config):
         terminalreporter.write_line(line, yellow=True)
+
+
+def _missing(config: pytest.Config) -> list[str]:
+    """What is not here, where other processes collected the tests."""
+    if not config.getoption("numprocesses", None):
+        return []
+    return [
+        f"not here, and its tests did not run: {program} ({how})"
+        for program, is_here, how in NEEDS.values()
+        if not is_here()
+    ]

@@ -1,9 +1,13 @@
 """A tiny random-weight Llama with its own tokenizer: real loading and serving code, no download."""
 
 import argparse
+import contextlib
+import fcntl
 import json
 import logging
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +31,8 @@ FORMAT = 1  # raise it when a model made before must not be taken from the cache
 def make_tiny_model(path: Path, kind: str = "llama", seed: int = 0) -> Path:
     """Make the model under ``path`` unless it is there already; seconds on one core.
 
+    Of several processes that ask for it at once one makes it, and the others wait.
+
     Args:
         kind: ``llama`` (4 layers, hidden 128) or ``mixtral``, a mixture of 4 experts.
         seed: of the weights; the same seed gives the same greedy answers.
@@ -36,17 +42,29 @@ def make_tiny_model(path: Path, kind: str = "llama", seed: int = 0) -> Path:
     """
     stamp = path / "brimful.json"
     wanted = {"format": FORMAT, "kind": kind, "seed": seed}
-    if stamp.exists() and json.loads(stamp.read_text()) == wanted:
-        return path
     path.mkdir(parents=True, exist_ok=True)
-    if not sys.stderr.isatty():
-        from transformers.utils import logging as transformers_logging
+    with _alone_in(path):
+        if stamp.exists() and json.loads(stamp.read_text()) == wanted:
+            return path
+        stamp.unlink(missing_ok=True)  # what stands here is of no kind until it is whole
+        if not sys.stderr.isatty():
+            from transformers.utils import logging as transformers_logging
 
-        transformers_logging.disable_progress_bar()
-    _save_tokenizer(path)
-    _save_model(path, kind, seed)
-    stamp.write_text(json.dumps(wanted))
+            transformers_logging.disable_progress_bar()
+        _save_tokenizer(path)
+        _save_model(path, kind, seed)
+        stamp.write_text(json.dumps(wanted))
     return path
+
+
+@contextlib.contextmanager
+def _alone_in(path: Path) -> Iterator[None]:
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)  # and with it the lock
 
 
 def _save_tokenizer(path: Path) -> None:
