@@ -30,7 +30,7 @@ class Allowance:
     def __init__(self, late_frac: float) -> None:
         self._aim = late_frac
         self._log = math.log(FIRST)
-        self._looked_s = -math.inf
+        self._looked_s = self._learned_s = -math.inf
         self._counted: dict[Any, tuple[float, float]] = {}
         self._lately: deque[tuple[float, float, float]] = deque()  # when, served, late
 
@@ -39,14 +39,19 @@ class Allowance:
         if not 0 <= now_s - self._looked_s <= LONGEST_GAP_S:
             self._lately.clear()
             self._counted = {}  # who was late meanwhile was not lately
+            self._learned_s = now_s
         while self._lately and self._lately[0][0] <= now_s - LATELY_S:
             self._lately.popleft()
         served, late = self._count(replicas)
         if late is not None:
             self._lately.append((now_s, served, served * late))
-        if late is not None and 0 < now_s - self._looked_s <= LONGEST_GAP_S:
-            grows = math.log(2) * (now_s - self._looked_s) / DOUBLES_S * (1 - late / self._aim)
+        if late is not None:
+            # Replicas say it every few looks, and then it is of the time since they did before. Of
+            # a long silence no more counts than of one in which nobody looked.
+            lasted_s = min(now_s - self._learned_s, LONGEST_GAP_S)
+            grows = math.log(2) * lasted_s / DOUBLES_S * (1 - late / self._aim)
             self._log = min(max(self._log + grows, math.log(LEAST)), math.log(MOST))
+            self._learned_s = now_s
         self._looked_s = now_s
         return self.share
 

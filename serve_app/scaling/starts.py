@@ -24,6 +24,7 @@ class Starts:
         self._took_s: deque[float] = deque(maxlen=KEPT)
         self._asked_s: list[float | None] = []  # None: not known
         self._looked_s = -math.inf
+        self._first_s = -math.inf  # of the looks
         self._seen_s: dict[Any, float] = {}  # when each was seen last
         self._current: int | None = None
 
@@ -39,6 +40,8 @@ class Starts:
         # The clock went back, or nobody looked for long, or it was set ahead. While none runs and
         # one is asked for, Ray Serve does not ask this policy.
         gap_s = math.inf if self._current == 0 else GAP_S
+        if self._current is None:
+            self._first_s = now_s
         if not 0 <= now_s - self._looked_s <= gap_s:
             self._asked_s = [None] * len(self._asked_s)
         self._looked_s = now_s
@@ -51,12 +54,20 @@ class Starts:
         self._remember(now_s, names or ())
         for _ in range(min(came, len(self._asked_s))):
             asked_s = self._asked_s.pop(0)
-            if asked_s is not None:
+            if asked_s is not None and self._known(asked_s, now_s):
                 self._took_s.append(now_s - asked_s)
         self._current = current
         coming = max(target - current, 0)
         del self._asked_s[coming:]  # no longer wanted
         self._asked_s += [now_s] * (min(coming, 10_000) - len(self._asked_s))
+
+    def _known(self, asked_s: float, now_s: float) -> bool:
+        """Whether that start took no longer, or at least longer than is assumed.
+
+        What was coming at the first look may be on its way for long: to a controller that was
+        started again, or a policy that was configured anew, a whole fleet comes within seconds.
+        """
+        return asked_s != self._first_s or now_s - asked_s >= self._assumed_s
 
     def _remember(self, now_s: float, names: Collection[Any]) -> None:
         self._seen_s.update(dict.fromkeys(names, now_s))

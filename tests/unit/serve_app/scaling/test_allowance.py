@@ -2,7 +2,14 @@
 
 import pytest
 
-from serve_app.scaling.allowance import DOUBLES_S, FIRST, LEAST, MOST, Allowance
+from serve_app.scaling.allowance import (
+    DOUBLES_S,
+    FIRST,
+    LEAST,
+    LONGEST_GAP_S,
+    MOST,
+    Allowance,
+)
 from serve_app.scaling.reading import ReplicaLoad
 from tests.unit.serve_app.scaling.test_decide import one
 
@@ -141,3 +148,21 @@ def test_after_looks_that_are_missing_nobody_is_known_to_be_late(now_s: float, l
     allowance = lately(50.0)
     allowance.look(now_s, [served(600.0 + late, late)])
     assert not allowance.many_late
+
+
+@pytest.mark.parametrize("pushed_s", [1, 2, 5, 30])
+def test_how_fast_it_learns_is_a_matter_of_time_and_not_of_how_often_it_is_told(
+    pushed_s: int,
+) -> None:
+    allowance, share = Allowance(AIM), FIRST
+    for now_s in range(int(DOUBLES_S) + 1):
+        share = allowance.look(float(now_s), [served(float(now_s // pushed_s * pushed_s), 0.0)])
+    assert share == pytest.approx(2 * FIRST)
+
+
+def test_a_time_in_which_nobody_came_teaches_no_more_than_a_gap() -> None:
+    allowance, share = Allowance(AIM), FIRST
+    for now_s in range(10_000):
+        share = allowance.look(float(now_s), [served(0.0, 0.0)])
+    share = allowance.look(10_000.0, [served(5.0, 0.0)])
+    assert share == pytest.approx(FIRST * 2 ** (LONGEST_GAP_S / DOUBLES_S))

@@ -147,3 +147,7 @@ def test_words_do_not_say_that_a_number_was_kept_which_a_bound_changes(
     number = 3
     decision = scaler().decide(reading(*[one(7.3)] * number, **bounds))  # type: ignore[arg-type]
     assert "too little" not in decision.words
+
+
+def test_the_band_never_grows_above_its_own() -> None:
+    assert not hardly_more(10.9, 10, part=5.0)

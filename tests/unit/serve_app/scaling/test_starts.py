@@ -94,6 +94,24 @@ def test_the_first_start_is_learned_though_nobody_looked_meanwhile() -> None:
     assert starts.takes_s == 100
 
 
+def test_what_was_coming_at_the_first_look_is_on_its_way_since_nobody_knows_when() -> None:
+    # A controller that was started again: its replicas run, and it finds them one by one.
+    again = Starts(100.0)
+    for look in ((0, 0, 10), (5, 10, 10)):
+        again.observe(*look)
+    assert (again.learned, again.takes_s) == (False, 100)
+    # A policy that was configured anew while one was on its way.
+    anew = Starts(100.0)
+    for look in ((0, 9, 10), (10, 10, 10), (20, 10, 11), (60, 10, 11), (90, 11, 11)):
+        anew.observe(*look)
+    assert anew.takes_s == 70
+
+
+def test_of_several_that_come_the_last_asked_for_is_no_longer_wanted_first() -> None:
+    looks = [(0, 1, 1), (10, 1, 2), (60, 1, 3), (70, 1, 2), (110, 2, 2)]
+    assert watched(*looks).takes_s == 100
+
+
 def test_an_absurd_target_is_counted_to_an_end() -> None:
     starts = watched(*[(float(now_s), 1, 10**9) for now_s in range(3)])
     assert len(starts._asked_s) == 10_000
