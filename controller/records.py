@@ -17,8 +17,7 @@ from controller.switch import Switches
 from controller.version import VERSION
 
 Reason = Literal["static", "memory", "sla", "bound", "load", "start"]
-"""What set a cap: the static setting, KV memory, the latency SLA, B_min/B_max or the engine's own
-size, nothing (every arriving request is served), or nothing yet."""
+"""What set a cap: as named; ``bound``: B_min, B_max or the engine's size; ``load``: nothing did."""
 
 Mode = Literal["leased", "fallback", "local"]
 """Who decides: the controller; the replica itself after its lease ran out; no controller exists."""
@@ -88,9 +87,10 @@ class StepLimits:
         may_pause_prefill: the budget may leave no block for prompts while others decode.
         reason: what bound the step, if the step half decided it; None: what bound the pushed cap.
         longest_chunk_tokens: of one prompt, at most; None: as the engine was started.
-        left_out: places of running requests that the step is not to compute.
-        giving_way: those of them that would be computed but for others that are due sooner.
+        left_out: places of running requests that the step is not to compute, and of them ...
+        giving_way: ... those that would be computed but for others that are due sooner.
         longest_always: ``longest_chunk_tokens`` holds in an engine without such a limit, too.
+        decodes_first: a running request that decodes has its token before prompts have theirs.
     """
 
     max_running: int
@@ -101,6 +101,7 @@ class StepLimits:
     left_out: tuple[int, ...] = ()
     giving_way: tuple[int, ...] = ()
     longest_always: bool = False
+    decodes_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,7 @@ class RecentSteps:
 
 @dataclass(frozen=True, slots=True)
 class BoundSteps:
-    """Steps by what the waiting requests waited for; ``load``: none had to wait; ``pushed``: the
-    cap that the fleet half decided."""
+    """Steps by what kept requests waiting: ``load``: nothing; ``pushed``: the fleet half's cap."""
 
     memory: int = 0
     sla: int = 0

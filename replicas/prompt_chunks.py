@@ -62,6 +62,8 @@ def decodes_first(running: list[Any], batch: Requests, tokens_per_decode: int) -
     Args:
         running: vLLM's list, of which ``batch`` are the numbers.
     """
+    if not len(batch):
+        return
     prefilling = batch.tokens - batch.computed > tokens_per_decode
     first = int(prefilling.argmax())
     if not prefilling[first] or prefilling[first:].all():

@@ -231,7 +231,7 @@ class DynamicBatchScheduler(GrammarFaults):
         if limits.left_out:
             self._classes.leave_out(self.running, limits, may_start(self))
         batch, self._batch = self._batch, None
-        if batch is not None and limits.token_budget < engine.max_num_batched_tokens:
+        if batch is not None and limits.decodes_first:
             decodes_first(self.running, batch, engine.tokens_per_decode)
 
     def _measure(self, done: SchedulerOutput) -> None:

@@ -12,6 +12,7 @@ from replicas.door.settings import Security
 from replicas.executor import backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings, slowed
+from serve_app.autoscaling_block import with_policy
 from serve_app.groups import group_name, model_id
 from serve_app.routing.gather import ends_of
 from serve_app.routing.settings import (
@@ -27,16 +28,8 @@ SERVER = "replicas.server:BrimfulServer"
 MODEL_FILES = "replicas.model_files:FetchedByReplica"
 EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
 DRAIN_TIMEOUT_S = 120.0  # a replica being removed ends its streams; Ray Serve gives it 20 s
-AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
 EMULATED_SERVER = "replicas.emulated_server:EmulatedServer"
 SECURITY = "security"  # beside llm_configs: it is the whole application's
-# Our policy waits by itself, and differently for more and for fewer (decision 22).
-AUTOSCALING_DEFAULTS = {
-    "upscale_delay_s": 0.0,
-    "downscale_delay_s": 60.0,
-    "metrics_interval_s": 2.0,
-    "look_back_period_s": 10.0,
-}
 BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine")
 # The replica's two event loops become one: each token would be handed from one to the other.
 ONE_LOOP = {"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
@@ -145,10 +138,8 @@ def ray_llm_config(
     deployment = _mapping(rest, "deployment_config", where)
     if deployment.get("autoscaling_config") or deployment.get("num_replicas") == "auto":
         autoscaling = _autoscaling(deployment, f"{where}.deployment_config")
-        if autoscaling.get("policy") is None:
-            ours = {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": scaling.model_dump()}
-            autoscaling = {**AUTOSCALING_DEFAULTS, **autoscaling, "policy": ours}
-        deployment["autoscaling_config"] = autoscaling
+        at = f"{where}.deployment_config.autoscaling_config"
+        deployment["autoscaling_config"] = with_policy(autoscaling, scaling.model_dump(), at)
     _route(entry, deployment, classes, where)
     deployment.setdefault("graceful_shutdown_timeout_s", DRAIN_TIMEOUT_S)
     return {

@@ -101,8 +101,8 @@ class ScalingExport:
             "brimful_replica_start_seconds": told.start_s,
         }
         for name, value in values.items():
-            if value is not None:
-                self._gauge(name, TAGS).set(value, tags)
+            # A gauge keeps what it was set to, and what is not known any more must not look known.
+            self._gauge(name, TAGS).set(0.0 if value is None else value, tags)
         for reason in REASONS:
             gauge = self._gauge("brimful_scaling_reason", (*TAGS, "reason"))
             gauge.set(float(reason == told.reason), {**tags, "reason": reason})
@@ -145,7 +145,7 @@ def read_told(now_unix_s: float | None = None) -> list[Told]:
 ABOUT = {
     "brimful_desired_replicas": "Replicas that autoscaling wants, within the bounds.",
     "brimful_scaling_demand_requests_per_second": "What comes, in requests as capacity has them.",
-    "brimful_scaling_capacity_requests_per_second": "What a replica carries in its SLA.",
+    "brimful_scaling_capacity_requests_per_second": "What one carries in its SLA; 0: unknown.",
     "brimful_replica_start_seconds": "What a replica's start is taken to last.",
     "brimful_scaling_reason": "1 for what set the number of replicas, 0 for the rest.",
 }

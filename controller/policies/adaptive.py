@@ -163,6 +163,7 @@ class AdaptiveStep:
             reason=reason,
             longest_chunk_tokens=of_one,
             longest_always=self._long_chunks is not None and of_one < chunk,
+            decodes_first=self._chunks is not None,
         )
 
     def _fits_whatever_comes(self, state: EngineState) -> bool:

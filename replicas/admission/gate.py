@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -96,6 +97,24 @@ class Ticket:
 current: ContextVar[Ticket | None] = ContextVar("brimful_ticket", default=None)
 
 
+@dataclass(eq=False, slots=True)
+class _Call:
+    """One call of ``generate``, until the engine has made its first token or it is over.
+
+    Args:
+        ids: vLLM's own, one for each sequence of it. What a client calls its request is no name:
+            two that are here at once may have the same (``X-Request-Id``).
+    """
+
+    entry: Entry
+    limit: asyncio.Timeout
+    ids: list[str] = field(default_factory=list)
+    begun: bool = False
+
+
+_calling: ContextVar[_Call | None] = ContextVar("brimful_call", default=None)
+
+
 class Gate:
     """One replica's admission, with a clock and a random number.
 
@@ -115,7 +134,7 @@ class Gate:
         self.clock, self.draw = clock, draw
         self.named_classes = named_classes
         self._client: Any = None
-        self._unstarted: dict[str, tuple[Entry, asyncio.Timeout]] = {}  # by vLLM's external id
+        self._unstarted: dict[str, _Call] = {}  # by vLLM's own id of a request
 
     def engine_is_dead(self) -> bool:
         """As vLLM's own health check sees it."""
@@ -170,7 +189,7 @@ class Gate:
                 options["priority"] = options.get("priority") or ticket.asked.priority
             params = promised(sampling_params, self._agreement(ticket.asked))
             outputs = generate(prompt, params, request_id, *args, **options)
-            return self._watch(ticket, entry, request_id, outputs)
+            return self._watch(ticket, entry, outputs)
 
         self._client = client
         client.generate = admit
@@ -181,19 +200,20 @@ class Gate:
         return None if known is None else of_class(known)
 
     async def _watch(
-        self, ticket: Ticket, entry: Entry, request_id: str, outputs: AsyncGenerator[Any, None]
+        self, ticket: Ticket, entry: Entry, outputs: AsyncGenerator[Any, None]
     ) -> AsyncGenerator[Any, None]:
         asked = ticket.asked
         left_s = asked.arrived_s + asked.timeout_s - self.clock()
+        call = _Call(entry, asyncio.timeout(left_s))
         try:
             if left_s <= 0:  # the engine never hears of it
                 raise self._waited_too_long(ticket, entry)
             try:
-                async with asyncio.timeout(left_s) as limit:
-                    self._unstarted[request_id] = entry, limit
+                async with call.limit:
+                    _calling.set(call)
                     first = await anext(outputs)  # cancelled, vLLM aborts it in the engine
             except TimeoutError:
-                if not limit.expired():
+                if not call.limit.expired():
                     raise
                 raise self._waited_too_long(ticket, entry) from None
             except EngineDeadError:
@@ -201,36 +221,52 @@ class Gate:
                 raise
             except StopAsyncIteration:
                 return
-            self._start(request_id)
+            self._start(call)
             yield first
             async for output in outputs:
                 yield output
         finally:
-            self._unstarted.pop(request_id, None)
+            self._forget(call)
             self.admission.ended(entry, self.clock())
             await outputs.aclose()
 
-    def _start(self, request_id: str) -> None:
-        """The engine has made the first token of this request; nothing where that was known."""
-        known = self._unstarted.pop(request_id, None)
-        if known is not None:
-            entry, limit = known
-            self.admission.started(entry, self.clock())
-            with contextlib.suppress(RuntimeError):  # it is over
-                limit.reschedule(None)
+    def _start(self, call: _Call) -> None:
+        """The engine has made the first token of this call; nothing where that was known."""
+        if call.begun:
+            return
+        self._forget(call)
+        self.admission.started(call.entry, self.clock())
+        with contextlib.suppress(RuntimeError):  # it is over
+            call.limit.reschedule(None)
+
+    def _forget(self, call: _Call) -> None:
+        call.begun = True
+        for own_id in call.ids:
+            self._unstarted.pop(own_id, None)
+        call.ids.clear()
 
     def _watch_first_tokens(self, processor: Any) -> None:
         """Hear of every first token: an answer that is not streamed comes with its last one."""
-        process = processor.process_outputs
+        add, process = processor.add_request, processor.process_outputs
+
+        def added(request: Any, *args: Any, **options: Any) -> Any:
+            # vLLM calls it in the task that waits for the first output.
+            call = _calling.get()
+            if call is not None and not call.begun:
+                call.ids.append(request.request_id)
+                self._unstarted[request.request_id] = call
+            return add(request, *args, **options)
 
         def watched(outputs: Any, *args: Any, **options: Any) -> Any:
             if self._unstarted:
                 for output in outputs:
+                    call = self._unstarted.get(output.request_id)
                     state = processor.request_states.get(output.request_id)
-                    if state is not None and state.is_prefilling:
-                        self._start(state.external_req_id)
+                    if call is not None and state is not None and state.is_prefilling:
+                        self._start(call)
             return process(outputs, *args, **options)
 
+        processor.add_request = added
         processor.process_outputs = watched
 
     def _waited_too_long(self, ticket: Ticket, entry: Entry) -> WaitedTooLongError:

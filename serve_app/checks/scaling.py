@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from controller.validation import join
-from serve_app.config import AUTOSCALING_POLICY
+from serve_app.autoscaling_block import AUTOSCALING_POLICY, names_function
 
 ITS_DEFAULT = "Ray Serve goes by its own policy then, for a target of 2 ongoing requests"
 
@@ -12,7 +12,7 @@ ITS_DEFAULT = "Ray Serve goes by its own policy then, for a target of 2 ongoing 
 def override_problems(
     deployments: Sequence[Any], entries: Sequence[dict[str, Any]], where: str
 ) -> list[str]:
-    """Overrides of a model's ``autoscaling_config`` that name no policy.
+    """Overrides of a model's ``autoscaling_config`` that name no policy, or bring one with none.
 
     Ray Serve puts the override in the place of the whole block, not over its keys.
 
@@ -20,13 +20,20 @@ def override_problems(
         deployments: the application's ``deployments``.
         where: their place.
     """
-    names = {_deployment_name(entry) for entry in entries}
+    names = [_deployment_name(entry) for entry in entries]
     found = []
     for index, override in enumerate(deployments):
         if not isinstance(override, dict) or _model_part(override.get("name")) not in names:
             continue
         block = override.get("autoscaling_config")
-        if isinstance(block, dict) and block.get("policy") is None:
+        entry = entries[names.index(_model_part(override.get("name")))]
+        fixed = not _scales(_block(entry, "deployment_config"))
+        if fixed and block is None and override.get("num_replicas") == "auto":
+            found.append(
+                f"{join(where, [index])}.num_replicas: auto, and the entry's deployment_config has"
+                f" no autoscaling_config; {ITS_DEFAULT}. Set num_replicas: auto in the entry"
+            )
+        if isinstance(block, dict) and not names_function(block.get("policy") or {}):
             place = join(where, [index, "autoscaling_config"])
             found.append(
                 f"{place}: takes the place of the entry's whole block and names no policy;"
@@ -35,6 +42,11 @@ def override_problems(
                 " every key of scaling"
             )
     return found
+
+
+def _scales(deployment: dict[str, Any]) -> bool:
+    given = deployment.get("autoscaling_config")
+    return bool(given) or deployment.get("num_replicas") == "auto"
 
 
 def scaling_notes(

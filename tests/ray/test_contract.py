@@ -27,7 +27,8 @@ from ray.serve.llm import LLMConfig
 from replicas.engine import SLICE_OF_GPU
 from replicas.executor import RAY_SERVE_LLM, accelerator_kind
 from replicas.server import BrimfulServer
-from serve_app.config import AUTOSCALING_POLICY, SERVER, ray_llm_config
+from serve_app.autoscaling_block import AUTOSCALING_POLICY
+from serve_app.config import SERVER, ray_llm_config
 
 ENTRY = {
     "model_loading_config": {"model_id": "m", "model_source": "m"},

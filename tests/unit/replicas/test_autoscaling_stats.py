@@ -11,7 +11,7 @@ from controller.models.histogram import BINS, LogHistogram
 from controller.models.step_time import StepModel
 from replicas.autoscaling_stats import autoscaling_stats, scaled_by_another
 from serve_app.autoscaling import CapacityPolicy
-from serve_app.config import AUTOSCALING_POLICY
+from serve_app.autoscaling_block import AUTOSCALING_POLICY
 from tests.builders import batching, governor, limits, moments_of, report, state, stats_of
 from tests.builders import linear_steps as steps
 from tests.unit.serve_app.test_autoscaling import Context, metrics

@@ -9,9 +9,8 @@ from controller.classes import parse_classes
 from controller.config import parse_batching
 from controller.errors import ConfigError
 from serve_app.autoscaling import CapacityPolicy
+from serve_app.autoscaling_block import AUTOSCALING_DEFAULTS, AUTOSCALING_POLICY
 from serve_app.config import (
-    AUTOSCALING_DEFAULTS,
-    AUTOSCALING_POLICY,
     EMULATED_SERVER,
     MODEL_FILES,
     SCHEDULER,

@@ -19,7 +19,9 @@ class Engine:
     """Keeps what it is told of each request."""
 
     def __init__(self) -> None:
-        self.output_processor = SimpleNamespace(process_outputs=lambda _: _, request_states={})
+        self.output_processor = SimpleNamespace(
+            add_request=lambda _: None, process_outputs=lambda _: _, request_states={}
+        )
         self.vllm_config = SimpleNamespace(scheduler_config=SimpleNamespace(policy="fcfs"))
         self.told: list[dict[str, Any] | None] = []
 

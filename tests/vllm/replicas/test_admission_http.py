@@ -36,7 +36,9 @@ class Engine:
     def __init__(self) -> None:
         self.errored = False
         self.output_processor = SimpleNamespace(
-            process_outputs=lambda outputs: outputs, request_states={}
+            add_request=lambda request: None,
+            process_outputs=lambda outputs: outputs,
+            request_states={},
         )
         self.vllm_config = SimpleNamespace(scheduler_config=SimpleNamespace(policy="priority"))
         self.outputs: Callable[[], AsyncIterator[str]] = _three
@@ -68,6 +70,17 @@ async def _never() -> AsyncIterator[str]:
 async def _dead() -> AsyncIterator[str]:
     raise EngineDeadError
     yield ""
+
+
+def begins(engine: Engine, own_id: str) -> None:
+    """The engine is told of a request."""
+    engine.output_processor.add_request(SimpleNamespace(request_id=own_id))
+    engine.output_processor.request_states[own_id] = SimpleNamespace(is_prefilling=True)
+
+
+def first_token(engine: Engine, *own_ids: str) -> None:
+    """The engine has made one of each of these."""
+    engine.output_processor.process_outputs([SimpleNamespace(request_id=one) for one in own_ids])
 
 
 def app_of(engine: Engine) -> Starlette:
@@ -211,10 +224,8 @@ async def test_an_answer_that_is_not_streamed_has_begun_with_its_first_token(
     made, done = asyncio.Event(), asyncio.Event()
 
     async def outputs() -> AsyncIterator[str]:
-        state = SimpleNamespace(is_prefilling=True, external_req_id="r")
-        engine.output_processor.request_states["inner"] = state
-        first = SimpleNamespace(request_id="inner")
-        engine.output_processor.process_outputs([first, SimpleNamespace(request_id="other")])
+        begins(engine, "inner")
+        first_token(engine, "inner", "other")
         made.set()
         await done.wait()
         yield "abc"

@@ -12,7 +12,8 @@ from vllm.entrypoints.openai.responses import serving as responses
 from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
-from vllm.v1.engine.output_processor import OutputProcessor, RequestState
+from vllm.v1.engine.input_processor import InputProcessor
+from vllm.v1.engine.output_processor import OutputProcessor
 from vllm.v1.request import Request
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
@@ -38,8 +39,17 @@ def test_the_first_output_of_a_request_finds_it_in_prefill() -> None:
     source = inspect.getsource(OutputProcessor.process_outputs)
     assert "req_state.is_prefilling = False" in source
     assert "self.request_states.get(req_id)" in source
-    assert "external_req_id" in inspect.signature(RequestState).parameters
     assert "output_processor.process_outputs(" in inspect.getsource(AsyncLLM._run_output_handler)
+
+
+def test_a_request_is_added_in_the_task_that_waits_for_its_first_output() -> None:
+    assert "await self.add_request(" in inspect.getsource(AsyncLLM.generate)
+    assert "await self._add_request(" in inspect.getsource(AsyncLLM.add_request)
+    add = inspect.getsource(AsyncLLM._add_request)
+    assert "self.output_processor.add_request(request," in add
+    assert "request_id = request.request_id" in inspect.getsource(OutputProcessor.add_request)
+    # Two requests that a client calls the same are two.
+    assert "request.request_id = f" in inspect.getsource(InputProcessor.assign_request_id)
 
 
 def test_errors_of_ours_are_of_kinds_that_vllm_answers_and_does_not_take_for_the_clients() -> None:

@@ -219,3 +219,26 @@ def test_where_only_whole_blocks_are_computed_patience_gives_one(tiny_llama):
 
     late = sum(one_s > 0.05 for one_s in took)
     assert late <= 0.02 * len(took) + 2
+
+
+@pytest.mark.parametrize("itl_ms", [30, 1000])
+def test_no_decode_goes_without_its_token_where_a_step_may_have_all_that_the_engine_has(
+    tiny_llama, itl_ms
+):
+    # The short prompt starts beside the long one and stands behind it in vLLM's order. Steps of
+    # 10 ms leave room for the engine's whole budget, and the long prompt would take all of it.
+    block = batching(policy="adaptive", sla={"itl_ms": itl_ms})
+    rig = Rig(engine_config(tiny_llama, additional_config=block, max_num_batched_tokens=64))
+    rig.add("decodes", prompt=10, output=400)
+    for _ in range(70):
+        rig.step()
+    rig.add("long", prompt=1000, output=5)
+    for _ in range(3):
+        rig.step()
+    rig.add("short", prompt=20, output=50)
+    while "short" not in decoding(rig):
+        rig.step()
+    assert "long" not in decoding(rig)
+    while "long" not in decoding(rig):
+        scheduled = rig.step().num_scheduled_tokens
+        assert (scheduled["decodes"], scheduled["short"]) == (1, 1)

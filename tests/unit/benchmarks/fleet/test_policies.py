@@ -2,7 +2,8 @@ import pytest
 
 from benchmarks.fleet.policies import NAMES, ORACLE, RIVALS, known, parse_policy
 from controller.errors import ConfigError
-from serve_app.config import AUTOSCALING_POLICY, parse_scaling
+from serve_app.autoscaling_block import AUTOSCALING_POLICY
+from serve_app.config import parse_scaling
 from serve_app.scaling.reading import PUBLISHED
 from tests.unit.benchmarks.fleet.fleets import GROUND
 

@@ -10,7 +10,8 @@ from benchmarks.fleet.counts import Counts
 from benchmarks.fleet.deployed import LONGEST, Look, Real, Said, Served, TrialError, asks
 from benchmarks.fleet.real_page import Side, real_side, rows
 from benchmarks.fleet.trial import LEAST, MAX_MODEL_LEN, MOST, PHASES, Starts, Trial
-from serve_app.config import AUTOSCALING_POLICY, ray_llm_config
+from serve_app.autoscaling_block import AUTOSCALING_POLICY
+from serve_app.config import ray_llm_config
 
 TRIAL = Trial()
 

@@ -24,6 +24,24 @@ def test_an_override_without_a_policy_would_bring_rays_own_back(check):
     assert "a target of 2 ongoing requests" in found
 
 
+@pytest.mark.parametrize("policy", [{}, {"policy_kwargs": {"late_frac": 0.01}}])
+def test_nor_does_a_policy_without_a_function_name_one(check, policy):
+    (found,) = check(override(autoscaling_config=BLOCK | {"policy": policy})).problems
+    assert found.startswith(f"{OVERRIDE}.autoscaling_config: takes the place")
+    at = (*ENTRY, "deployment_config", "autoscaling_config", "policy")
+    (found,) = check(put(config(), at, policy)).problems
+    assert found.startswith(f"{PLACE}.deployment_config.autoscaling_config.policy: {policy}")
+    assert "names no policy_function" in found
+
+
+def test_a_fixed_entry_that_an_override_makes_scale_would_bring_rays_own(check):
+    auto = override(num_replicas="auto")
+    assert check(auto, DIRECT).problems == []  # Ray Serve keeps the entry's policy
+    fixed = put(auto, (*ENTRY, "deployment_config"), {"num_replicas": 2})
+    (found,) = check(fixed, DIRECT).problems
+    assert found.startswith(f"{OVERRIDE}.num_replicas: auto, and the entry's")
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -1,0 +1,45 @@
+"""Ray Serve's ``autoscaling_config``, with our policy where none is named."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from controller.errors import ConfigError
+
+AUTOSCALING_POLICY = "serve_app.autoscaling:CapacityPolicy"
+# Our policy waits by itself, and differently for more and for fewer (decision 22).
+AUTOSCALING_DEFAULTS = {
+    "upscale_delay_s": 0.0,
+    "downscale_delay_s": 60.0,
+    "metrics_interval_s": 2.0,
+    "look_back_period_s": 10.0,
+}
+
+
+def with_policy(
+    block: dict[str, Any], policy_kwargs: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """The block as it is where it names a policy, else ours with our delays.
+
+    Raises:
+        ConfigError: its policy has no function, for which Ray Serve would take its default.
+    """
+    policy = block.get("policy")
+    if policy is None:
+        ours = {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": dict(policy_kwargs)}
+        return {**AUTOSCALING_DEFAULTS, **block, "policy": ours}
+    if not names_function(policy):
+        raise ConfigError(
+            [
+                f"{where}.policy: {policy!r} names no policy_function, and Ray Serve would go by"
+                " its own policy; leave policy out and set the scaling block, or add"
+                " policy_function: 'module:name'"
+            ]
+        )
+    return block
+
+
+def names_function(policy: Any) -> bool:
+    """Whether a ``policy`` says which function decides; Ray Serve's default decides else."""
+    if isinstance(policy, Mapping):
+        return bool(policy.get("policy_function"))
+    return "policy_function" in getattr(policy, "model_fields_set", ())
