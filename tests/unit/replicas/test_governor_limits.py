@@ -1,5 +1,7 @@
 """What the Governor lets a step do: caps that drain, budgets that starve nobody."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.errors import ConfigError
@@ -102,3 +104,9 @@ def test_a_report_before_the_first_step_has_the_start_values() -> None:
         arrival_rate_per_s=0.0,
         outputs=(0,) * BINS,
     )
+
+
+def test_who_is_left_out_of_a_step_needs_no_token_in_it() -> None:
+    asked = StepLimits(10, 4, may_pause_prefill=True, left_out=(0, 1, 2, 3, 4, 5))
+    assert governor()._kept_safe(asked, 10) == asked
+    assert governor()._kept_safe(replace(asked, left_out=()), 10).token_budget == 10

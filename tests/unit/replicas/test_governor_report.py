@@ -1,7 +1,10 @@
 """What the Governor measured, number by number."""
 
+from dataclasses import fields
+
 import pytest
 
+from controller.policies.class_chunks import SampleByClass
 from controller.records import RecentSteps, ReplicaReport
 from replicas.governor import Governor
 from tests.builders import (
@@ -203,3 +206,12 @@ def test_without_an_sla_nothing_is_late() -> None:
     g.first_token(500.0)
     now = said(g)
     assert (now.late_itl, now.late_ttft) == (0, 0)
+
+
+def test_the_tokens_of_who_was_left_out_before_are_counted_once_with_their_own_gaps() -> None:
+    g = governor()
+    plain = sample(decodes=3)
+    whole = {each.name: getattr(plain, each.name) for each in fields(plain)}
+    g.after_step(SampleByClass(**whole, tokens=(3,), longer=((0, 1.5),)), prefills=0)
+    now = said(g)
+    assert (now.itl.n, now.itl.total_s) == (3, pytest.approx(2 * plain.duration_s + 1.5))

@@ -120,3 +120,12 @@ def test_a_long_prompt_that_takes_its_part_leaves_the_rest_to_the_next() -> None
     s = half(long_prompt_tokens=512)
     step = ask(s, [*decoding(1), *prompts(9000)], prompts(*[9000] * 9))
     assert step.max_running == 2 + 3
+
+
+@pytest.mark.parametrize("sla", [{"itl_ms": 50}, {}])
+def test_decodes_go_before_prompts_where_an_sla_holds_and_else_as_vllm_has_them(
+    sla: dict[str, float],
+) -> None:
+    config = batching(policy="adaptive", sla=sla)
+    s = AdaptiveStep(config, engine(kv_tokens=ROOMY))
+    assert ask(s, [*decoding(20), *prompts(9000)], prompts(60)).decodes_first == bool(sla)
