@@ -22,7 +22,8 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingP
 from ray.serve.context import ReplicaContext
 
 from replicas.server import BrimfulServer
-from serve_app.config import AUTOSCALING_POLICY, ScalingConfig
+from serve_app.autoscaling_block import AUTOSCALING_POLICY
+from serve_app.config import ScalingConfig
 from serve_app.scaling.reading import Ages, read_fleet
 
 
