@@ -90,3 +90,19 @@ def test_lines_of_another_minute_are_left_out(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(internal_kv, "_internal_kv_list", lambda prefix, namespace: list(store))
     monkeypatch.setattr(internal_kv, "_internal_kv_get", lambda key, namespace: store[key])
     assert read_told(1000.0) == [said[-60.0], said[60.0]]
+
+
+def test_a_capacity_that_is_not_known_any_more_is_not_shown_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: dict[str, float] = {}
+
+    def gauge(_: ScalingExport, name: str, tags: tuple[str, ...]) -> SimpleNamespace:
+        return SimpleNamespace(set=lambda value, tags: shown.update({name: value}))
+
+    monkeypatch.setattr(ScalingExport, "_gauge", gauge)
+    export, name = ScalingExport(), "brimful_scaling_capacity_requests_per_second"
+    export._measure(SCALED)
+    assert shown[name] == 8.0
+    export._measure(replace(SCALED, capacity_per_s=None))
+    assert shown[name] == 0.0
