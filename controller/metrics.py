@@ -158,7 +158,7 @@ SCALING_DEMAND = _gauge(
 SCALING_CAPACITY = _gauge(
     "scaling_capacity_requests_per_second",
     "requests/s",
-    "What one carries in its SLA; 0: unknown.",
+    "A replica's SLA capacity; 0: unknown.",
     by="autoscaling",
 )
 REPLICA_START = _gauge(

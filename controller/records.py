@@ -17,7 +17,7 @@ from controller.switch import Switches
 from controller.version import VERSION
 
 Reason = Literal["static", "memory", "sla", "bound", "load", "start"]
-"""What set a cap: as named; ``bound``: B_min, B_max or the engine's size; ``load``: nothing did."""
+"""What set a cap; ``bound``: B_min, B_max, the engine's size; ``load``: nothing had to."""
 
 Mode = Literal["leased", "fallback", "local"]
 """Who decides: the controller; the replica itself after its lease ran out; no controller exists."""

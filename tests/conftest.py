@@ -37,16 +37,18 @@ NEEDS = {
     ),
 }
 LEFT_OUT = pytest.StashKey[list[str]]()
-# Their tests start engines, clusters and browsers, which other tests beside them would slow. The
-# rest of `make test` runs on all cores at once.
-ALONE = tuple(Path(__file__).parent / name for name in ("browser", "ingress", "ray"))
+# They start engines, clusters, browsers and Prometheus, which other tests beside them would slow.
+# The rest of `make test` runs on all cores at once.
+ALONE = {"engine", "prometheus"}
+ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "ingress", "ray"))
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by the marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what runs alone; tests of a program that is not here are deselected."""
     for item in items:
-        if item.get_closest_marker("engine") or any(at in item.path.parents for at in ALONE):
+        markers = {marker.name for marker in item.iter_markers()}
+        if ALONE & markers or any(at in item.path.parents for at in ALONE_IN):
             item.add_marker("alone")
     said = config.stash[LEFT_OUT] = []
     for marker, (program, is_here, how) in NEEDS.items():

@@ -260,9 +260,10 @@ class Gate:
         def watched(outputs: Any, *args: Any, **options: Any) -> Any:
             if self._unstarted:
                 for output in outputs:
-                    call = self._unstarted.get(output.request_id)
+                    if (call := self._unstarted.get(output.request_id)) is None:
+                        continue
                     state = processor.request_states.get(output.request_id)
-                    if call is not None and state is not None and state.is_prefilling:
+                    if state is not None and state.is_prefilling:
                         self._start(call)
             return process(outputs, *args, **options)
 

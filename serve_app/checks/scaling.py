@@ -12,7 +12,7 @@ ITS_DEFAULT = "Ray Serve goes by its own policy then, for a target of 2 ongoing 
 def override_problems(
     deployments: Sequence[Any], entries: Sequence[dict[str, Any]], where: str
 ) -> list[str]:
-    """Overrides of a model's ``autoscaling_config`` that name no policy, or bring one with none.
+    """Overrides by which a model would scale without a policy that somebody has named.
 
     Ray Serve puts the override in the place of the whole block, not over its keys.
 
@@ -23,17 +23,17 @@ def override_problems(
     names = [_deployment_name(entry) for entry in entries]
     found = []
     for index, override in enumerate(deployments):
-        if not isinstance(override, dict) or _model_part(override.get("name")) not in names:
+        name = _model_part(override.get("name")) if isinstance(override, dict) else None
+        if name not in names:
             continue
-        block = override.get("autoscaling_config")
-        entry = entries[names.index(_model_part(override.get("name")))]
+        block, entry = override.get("autoscaling_config"), entries[names.index(name)]
         fixed = not _scales(_block(entry, "deployment_config"))
         if fixed and block is None and override.get("num_replicas") == "auto":
             found.append(
                 f"{join(where, [index])}.num_replicas: auto, and the entry's deployment_config has"
                 f" no autoscaling_config; {ITS_DEFAULT}. Set num_replicas: auto in the entry"
             )
-        if isinstance(block, dict) and not names_function(block.get("policy") or {}):
+        if isinstance(block, dict) and not names_function(block.get("policy")):
             place = join(where, [index, "autoscaling_config"])
             found.append(
                 f"{place}: takes the place of the entry's whole block and names no policy;"

@@ -45,7 +45,6 @@ class Allowance:
         served, late = self._count(replicas)
         if late is not None:
             self._lately.append((now_s, served, served * late))
-        if late is not None:
             # Replicas say it every few looks, and then it is of the time since they did before. Of
             # a long silence no more counts than of one in which nobody looked.
             lasted_s = min(now_s - self._learned_s, LONGEST_GAP_S)

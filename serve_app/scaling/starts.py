@@ -62,10 +62,11 @@ class Starts:
         self._asked_s += [now_s] * (min(coming, 10_000) - len(self._asked_s))
 
     def _known(self, asked_s: float, now_s: float) -> bool:
-        """Whether that start took no longer, or at least longer than is assumed.
+        """Whether the time since that ask says how long the start took.
 
-        What was coming at the first look may be on its way for long: to a controller that was
-        started again, or a policy that was configured anew, a whole fleet comes within seconds.
+        What was coming at the first look may have been asked for long before: to a controller that
+        was started again, or a policy that was configured anew, a whole fleet comes within seconds.
+        So that counts only where it took no less than is assumed.
         """
         return asked_s != self._first_s or now_s - asked_s >= self._assumed_s
 
