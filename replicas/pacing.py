@@ -35,6 +35,7 @@ class Pacing:
         self._due_s: Floats = np.zeros(FIRST_ROOM)  # of the last token, at step 0
         self._born: Floats = np.zeros(FIRST_ROOM)  # generated tokens, at step 0
         self._steps = 0
+        self._ended: list[str] = []  # with the step that is counted next
 
     def alike(self, other: "Pacing") -> bool:
         """Whether both go by the same agreement."""
@@ -72,8 +73,15 @@ class Pacing:
             end = len(self._ids)
             self._due_s[place], self._born[place] = self._due_s[end], self._born[end]
 
-    def gone(self, req_id: str) -> None:
-        """A request is no longer here."""
+    def gone(self, req_id: str, *, ended: bool = False) -> None:
+        """A request is no longer here.
+
+        Args:
+            ended: with a token of the step that is counted next, which may be late as any other.
+        """
+        if ended:
+            self._ended.append(req_id)
+            return
         self.leave(req_id)
         self._begin_s.pop(req_id, None)
 
@@ -81,7 +89,11 @@ class Pacing:
         """A step has given each one token; how many of these were late."""
         self._steps += 1
         due_s = self._due_s[: len(self._ids)]
-        return int(np.count_nonzero(due_s < now_s - self._steps * self._itl_s - 1e-9))
+        late = int(np.count_nonzero(due_s < now_s - self._steps * self._itl_s - 1e-9))
+        for req_id in self._ended:
+            self.gone(req_id)
+        self._ended.clear()
+        return late
 
     def check(self, running: Iterable[Any], *, always: bool = False) -> None:
         """Now and then, or after every step, take who decodes, and the tokens, as vLLM has them.

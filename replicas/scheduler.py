@@ -150,12 +150,12 @@ class DynamicBatchScheduler(GrammarFaults):
         else:
             self.governor.aborted(request.num_output_tokens)
             self._awaits_first_token.pop(request.request_id, None)
-        if request.status not in RAN_TO_ITS_END:  # else its last token is yet to be measured
+        if not (ended := request.status in RAN_TO_ITS_END):  # else a token is yet to be measured
             self._lost.pop(request.request_id, None)
         self._classes.gone(request.request_id)
         self._reader.columns.leave(request)
         if self._pacing:
-            self._pacing.gone(request.request_id)
+            self._pacing.gone(request.request_id, ended=ended)
         return super()._free_request(request, *args, **kwargs)
 
     def _update_request_as_session(self, session: Request, *args: Any, **kwargs: Any) -> None:

@@ -117,11 +117,12 @@ class KvMemory:
         """Of what a request holds alone, the part kept in memory; and what prefixes take there.
 
         What is used beyond what requests hold alone is shared prefixes, by two requests at least.
-        Where less is used than that, something is not kept: windows of attention.
+        Where less is used than their tokens, something is not kept: windows of attention. Of the
+        last block half is taken to be empty; that it may be full says nothing.
         """
         shared = running.shared_tokens
-        alone = int(running.computed.sum()) - shared
-        alone += len(running) * self.block_tokens // 2
-        if alone > used > 0:
+        tokens = int(running.computed.sum()) - shared
+        alone = tokens + len(running) * self.block_tokens // 2
+        if tokens > used > 0:
             return used / alone, 0.0
         return 1.0, min(max(used - alone, 0), shared / 2)

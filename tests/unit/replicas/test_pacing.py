@@ -51,6 +51,18 @@ def test_one_that_lost_its_memory_is_out_until_it_is_back_and_keeps_its_pace() -
     assert not len(pacing.leads(11.0, 0).lead_s)
 
 
+def test_the_last_token_is_counted_with_its_step_and_then_the_request_is_gone() -> None:
+    pacing = Pacing(D, 0.0)
+    for name in "ab":
+        pacing.first_token(name, 1.0, now_s=10.0)
+    pacing.gone("a", ended=True)
+    pacing.gone("unknown", ended=True)
+    assert pacing.stepped(10.2) == 2
+    assert pacing.leads(10.2, 0).lead_s.tolist() == pytest.approx([-0.15])
+    pacing.enter("a", 2)
+    assert pacing.stepped(10.4) == 1
+
+
 def test_there_is_room_for_any_number() -> None:
     pacing = Pacing(D, 0.0)
     for k in range(FIRST_ROOM + 3):

@@ -130,9 +130,22 @@ def test_late_tokens_are_counted_by_when_they_were_due(tiny_llama, monkeypatch):
     rig.step()
     rig.step_s = 1.0
     rig.run()
-    # Tokens at 1.01, 2.01, 3.01 and 4.01 s, due at 2.05, 2.1, 2.15 and 2.2; the last one is gone
-    # before it is looked at.
-    assert late == [0, 0, 0, 1, 0]
+    # Tokens at 1.01, 2.01, 3.01 and 4.01 s, due at 2.05, 2.1, 2.15 and 2.2: the last one too is
+    # looked at, though the request has ended with it.
+    assert late == [0, 0, 0, 1, 1]
+    assert not rig.scheduler._pacing._begin_s
+
+
+def test_who_is_aborted_leaves_at_once(tiny_llama):
+    rig = rig_of(tiny_llama, in_flight=2)
+    rig.add("a", prompt=20, output=50).sampling_params.stop = ["its end"]  # met by the frontend
+    rig.add("b", prompt=20, output=50)
+    for _ in range(6):
+        rig.step()
+    rig.abort("a")  # with a token under way, which its client will not see
+    assert rig.scheduler._pacing._ids == ["b"]
+    rig.run()
+    assert not rig.scheduler._pacing._begin_s
 
 
 def test_a_preempted_request_comes_back_with_its_pace(tiny_llama):
