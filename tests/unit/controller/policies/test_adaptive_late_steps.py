@@ -48,3 +48,15 @@ def test_no_late_token_is_paid_for_what_vllm_does_not_take_or_has_computed() -> 
         big = prompts(*[60] * 20)
         assert ask(step, decoding(2), big).token_budget == 1202
         assert ask(step, decoding(2), big).token_budget == 1202
+
+
+def test_a_gap_while_control_is_off_teaches_nothing() -> None:
+    def until_s(*, enforce: bool) -> float:
+        step = half(50)
+        step.observe(sample(decodes=112, kv_tokens=0, duration_s=MODEL.predict_s(112, 0, 0, 0)))
+        step.receive(limits(model=MODEL, enforce=enforce))
+        step.resumed(3.0)
+        assert step._chunks is not None
+        return step._chunks.until_s
+
+    assert until_s(enforce=True) < until_s(enforce=False)

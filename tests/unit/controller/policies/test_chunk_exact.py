@@ -1,5 +1,7 @@
 """The prefill chunk, number by number."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -210,3 +212,40 @@ def test_a_step_longer_than_it_might_have_been_is_judged_as_one_that_was_filled_
     one.observe(StepSample(500, 0, 0, 0, 0.12))
     margin_s = (3 - 0.2 * 0.007) * 0.0025 * 0.98**0.5
     assert one.until_s == pytest.approx(0.05 - margin_s, rel=1e-6)
+
+
+@pytest.mark.parametrize(("prompt", "counts"), [(129, True), (134, False)])
+def test_a_step_far_longer_than_it_might_be_stands_on_another_stair(
+    prompt: int, counts: bool
+) -> None:
+    # 42.9 ms are within 2% of the 42.5 that a step may take, 43.4 are not.
+    one = sizer()
+    one.observe(StepSample(50, 0, prompt, 0, 0.03 + prompt * 1e-4 + 0.0005))
+    assert one._stair_s == pytest.approx(0.2 * 0.0005 if counts else 0.0)
+
+
+def test_who_may_have_fewer_tokens_than_the_least_is_not_starved_with_all_of_them() -> None:
+    one = sizer()
+    chunks = [one.chunk(50, 5500, 0, least=16, most=9) for _ in range(300)]
+    assert chunks == [9] * 300 and not one.forced
+
+
+def test_a_chunk_that_is_given_without_room_takes_no_late_token_besides() -> None:
+    one = sizer()
+    for _ in range(60):
+        one.observe(StepSample(200, 0, 0, 0, 0.06 * 0.8))
+    for _ in range(99):
+        one.chunk(200, 0, 0, least=16, most=2048)
+        assert one.may_be_late(2)
+    one.chunk(200, 0, 0, least=16, most=2048)
+    assert one.forced and not one.may_be_late(2)
+
+
+def test_a_tail_that_is_not_known_for_certain_leaves_what_steps_are_held_to_in_reach() -> None:
+    one = sizer()
+    one._tail = SimpleNamespace(frac=None, soon=9.0)  # type: ignore[assignment]
+    for share in (1.0, 0.9):
+        one.hold_to(share)
+        least_s = 1.05 * 1.1 * MODEL.one_decode_s
+        assert one.published.tail_frac == pytest.approx(share * 0.05 / least_s - 1)
+        assert not one.published.tail_known

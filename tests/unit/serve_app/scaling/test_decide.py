@@ -289,3 +289,9 @@ def test_in_a_large_fleet_less_than_one_replica_is_kept_to_spare() -> None:
     scale, most = scaler(peak_s=60.0), replace(UNMODELLED, running=39.5 * 64 / 45)
     looks = [reading(*[most] * 45, now_s=10.0 * k) for k in range(7)]
     assert [scale.decide(look).desired for look in looks] == [45] * 6 + [41]  # of 39.5: 5% is 2
+
+
+def test_before_capacity_is_known_more_are_asked_for_only_where_somebody_waits() -> None:
+    # More run than the cap has become: they drain, and it holds nobody back.
+    assert desired(replace(UNMODELLED, running=300.0)) == 1
+    assert desired(replace(UNMODELLED, running=300.0, waiting=1.0)) > 1
