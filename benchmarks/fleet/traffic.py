@@ -128,6 +128,11 @@ class RatesEntry(Block):
             )
         if not any(self.rate_per_s):
             raise ValueError("rate_per_s is 0 in every step")
+        if len(self.rate_per_s) * self.step_s > DAY_S and DAY_S % self.step_s:
+            raise ValueError(
+                f"step_s is {self.step_s:g}, which does not divide a day: rates of more than a day "
+                "are cut into days, so it has to divide 86400"
+            )
         return self
 
     def rates(self) -> Rates:

@@ -27,6 +27,7 @@ def file_of(tmp_path: Path, **entry: Any) -> Path:
         ({"rate_per_s": [1, 2], "gap_cv": [1]}, "gap_cv has 1 values, rate_per_s 2"),
         ({}, "rate_per_s: required key is missing"),
         ({"rate_per_s": [1, 2], "step_s": 0}, "step_s"),
+        ({"rate_per_s": [1] * 13, "step_s": 7000}, "step_s is 7000, which does not divide a day"),
     ],
 )
 def test_a_wrong_file_gets_one_clear_line(tmp_path: Path, entry: dict[str, Any], says: str) -> None:
@@ -34,6 +35,11 @@ def test_a_wrong_file_gets_one_clear_line(tmp_path: Path, entry: dict[str, Any],
         read_rates(file_of(tmp_path, **entry))
     (problem,) = raised.value.problems
     assert says in problem and "rates.json:" in problem
+
+
+def test_a_step_that_does_not_divide_a_day_is_no_matter_within_one(tmp_path: Path) -> None:
+    rates = read_rates(file_of(tmp_path, rate_per_s=[1] * 12, step_s=7000))["a"]
+    assert [day.seconds for day in by_day(rates)] == [84_000]
 
 
 def test_two_days_of_one_name_are_one_clear_line(tmp_path: Path) -> None:
