@@ -45,11 +45,13 @@ class Allowance:
         served, late = self._count(replicas)
         if late is not None:
             self._lately.append((now_s, served, served * late))
-            # Replicas say it every few looks, and then it is of the time since they did before. Of
-            # a long silence no more counts than of one in which nobody looked.
+            # Replicas say it every few looks, and then it is of the time since they did before.
             lasted_s = min(now_s - self._learned_s, LONGEST_GAP_S)
             grows = math.log(2) * lasted_s / DOUBLES_S * (1 - late / self._aim)
             self._log = min(max(self._log + grows, math.log(LEAST)), math.log(MOST))
+            self._learned_s = now_s
+        elif not any(each.arrivals_per_s for each in replicas):
+            # Nobody comes: the first of a burst, before a queue builds, would count for all of it.
             self._learned_s = now_s
         self._looked_s = now_s
         return self.share

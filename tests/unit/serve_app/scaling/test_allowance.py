@@ -17,7 +17,14 @@ AIM = 0.01
 
 
 def served(first_tokens: float, late: float, name: str = "a", **more: float) -> ReplicaLoad:
-    return one(10.0, name=name, first_tokens=first_tokens, late_first_tokens=late, **more)
+    numbers = {"arrivals": 10.0, **more}
+    return one(
+        numbers.pop("arrivals"),
+        name=name,
+        first_tokens=first_tokens,
+        late_first_tokens=late,
+        **numbers,
+    )
 
 
 def after(late_frac: float, seconds: float, **more: float) -> float:
@@ -160,9 +167,33 @@ def test_how_fast_it_learns_is_a_matter_of_time_and_not_of_how_often_it_is_told(
     assert share == pytest.approx(2 * FIRST)
 
 
-def test_a_time_in_which_nobody_came_teaches_no_more_than_a_gap() -> None:
-    allowance, share = Allowance(AIM), FIRST
+def test_a_time_in_which_nobody_came_teaches_nothing() -> None:
+    allowance = Allowance(AIM)
     for now_s in range(10_000):
-        share = allowance.look(float(now_s), [served(0.0, 0.0)])
+        allowance.look(float(now_s), [served(0.0, 0.0, arrivals=0.0)])
+    share = allowance.look(10_000.0, [served(5.0, 0.0)])
+    assert share == pytest.approx(FIRST * 2 ** (1 / DOUBLES_S))
+
+
+def test_a_time_in_which_requests_came_and_none_was_served_counts_up_to_a_gap() -> None:
+    allowance = Allowance(AIM)
+    for now_s in range(10_000):
+        allowance.look(float(now_s), [served(0.0, 0.0)])
     share = allowance.look(10_000.0, [served(5.0, 0.0)])
     assert share == pytest.approx(FIRST * 2 ** (LONGEST_GAP_S / DOUBLES_S))
+
+
+def test_each_request_of_bursts_weighs_alike() -> None:
+    # 20 s of requests in every 90, the first of them in time, as a queue has yet to build.
+    allowance, share = Allowance(AIM), FIRST
+    come = late = 0.0
+    for now_s in range(3600):
+        second = now_s % 90
+        if second < 20:
+            come += 2
+            late += 0.1 if second >= 6 else 0.0  # 3.5% of all
+        arrivals = 2.0 if second < 30 else 0.0
+        if now_s % 2 == 0:
+            load = served(come, late, arrivals=arrivals)
+        share = allowance.look(float(now_s), [load])
+    assert share < FIRST
