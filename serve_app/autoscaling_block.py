@@ -39,7 +39,11 @@ def with_policy(
 
 
 def names_function(policy: Any) -> bool:
-    """Whether a ``policy`` says which function decides; Ray Serve's default decides else."""
+    """Whether a ``policy`` says which function decides; Ray Serve's default decides else.
+
+    Ray's own object puts its default where none is given: as an object, that names none.
+    """
     if isinstance(policy, Mapping):
         return bool(policy.get("policy_function"))
-    return "policy_function" in getattr(policy, "model_fields_set", ())
+    is_default = getattr(policy, "is_default_policy_function", None)
+    return is_default is not None and not is_default()

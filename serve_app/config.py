@@ -12,7 +12,7 @@ from replicas.door.settings import Security
 from replicas.executor import backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings, slowed
-from serve_app.autoscaling_block import with_policy
+from serve_app.autoscaling_block import names_function, with_policy
 from serve_app.groups import group_name, model_id
 from serve_app.routing.gather import ends_of
 from serve_app.routing.settings import (
@@ -214,7 +214,10 @@ def _autoscaling(deployment: dict[str, Any], where: str) -> dict[str, Any]:
     """
     given = deployment.get("autoscaling_config")
     if isinstance(given, BaseModel):
-        return given.model_dump(exclude_unset=True)
+        block = given.model_dump(exclude_unset=True)
+        if "policy" in block and not names_function(getattr(given, "policy", None)):
+            block["policy"].pop("policy_function", None)
+        return block
     return _mapping(deployment, "autoscaling_config", where)
 
 

@@ -23,12 +23,17 @@ def override_problems(
     names = [_deployment_name(entry) for entry in entries]
     found = []
     for index, override in enumerate(deployments):
-        name = _model_part(override.get("name")) if isinstance(override, dict) else None
+        if not isinstance(override, dict):
+            continue
+        name = _model_part(override.get("name"))
         if name not in names:
             continue
         block, entry = override.get("autoscaling_config"), entries[names.index(name)]
-        fixed = not _scales(_block(entry, "deployment_config"))
-        if fixed and block is None and override.get("num_replicas") == "auto":
+        scales = _scales(_block(entry, "deployment_config"))
+        auto = override.get("num_replicas") == "auto"
+        if auto and scales and not block:
+            continue  # the entry's block stays, and with it its policy
+        if auto and block is None:
             found.append(
                 f"{join(where, [index])}.num_replicas: auto, and the entry's deployment_config has"
                 f" no autoscaling_config; {ITS_DEFAULT}. Set num_replicas: auto in the entry"
@@ -73,6 +78,16 @@ def scaling_notes(
     ]
     for place, options in held:
         yield from _outside(entry, options.get("max_ongoing_requests"), place)
+    for place, options in held[1:]:
+        count = options.get("num_replicas")
+        # Where an entry says nothing, Ray Serve LLM has one replica to scale between 1 and 1.
+        fixed = isinstance(deployment.get("num_replicas"), int)
+        if isinstance(count, int) and not fixed and "autoscaling_config" not in options:
+            yield (
+                f"{place}.num_replicas: {count} has no effect, as the deployment scales by its"
+                " autoscaling_config (Ray Serve LLM gives it one where the entry has none);"
+                " add autoscaling_config: null for a fixed number"
+            )
 
 
 def _outside(entry: dict[str, Any], ongoing: Any, where: str) -> Iterator[str]:
@@ -100,6 +115,9 @@ def _block(holder: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _deployment_name(entry: dict[str, Any]) -> str | None:
+    own = _block(entry, "deployment_config").get("name")
+    if isinstance(own, str):
+        return own
     loading = entry.get("model_loading_config")
     model = loading.get("model_id") if isinstance(loading, dict) else None
     # As Ray Serve LLM makes it.

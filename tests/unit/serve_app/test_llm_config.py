@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from ray.serve.config import AutoscalingConfig
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
 from controller.classes import parse_classes
 from controller.config import parse_batching
@@ -120,6 +120,26 @@ def test_a_policy_in_rays_own_object_stays() -> None:
     given = AutoscalingConfig(policy=mine)
     made = ray_llm_config(entry(deployment_config={"autoscaling_config": given}))
     assert made["deployment_config"]["autoscaling_config"]["policy"] == mine
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        AutoscalingConfig(policy={"policy_kwargs": {"late_frac": 0.01}}),
+        AutoscalingConfig(policy={}),
+        {"policy": AutoscalingPolicy(policy_kwargs={"late_frac": 0.01})},
+        {"policy": AutoscalingPolicy()},
+    ],
+)
+def test_an_object_with_rays_default_policy_names_none(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"autoscaling_config\.policy: .* names no policy_fun"):
+        ray_llm_config(entry(deployment_config={"autoscaling_config": given}))
+
+
+def test_a_policy_object_that_names_a_function_stays() -> None:
+    mine = AutoscalingPolicy(policy_function="math:floor")
+    made = ray_llm_config(entry(deployment_config={"autoscaling_config": {"policy": mine}}))
+    assert made["deployment_config"]["autoscaling_config"]["policy"] is mine
 
 
 def test_an_autoscaling_policy_of_the_users_own_stays() -> None:

@@ -6,7 +6,8 @@ import pytest
 from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
 from ray.llm._internal.serve.core.server.builder import _get_deployment_name
 
-from serve_app.checks.scaling import _deployment_name
+from serve_app.autoscaling_block import names_function
+from serve_app.checks.scaling import _deployment_name, override_problems
 from tests.serve_configs import APP, DIRECT, ENTRY, config, entry, put
 
 PLACE = "applications[0].args.llm_configs[0]"
@@ -40,6 +41,73 @@ def test_a_fixed_entry_that_an_override_makes_scale_would_bring_rays_own(check):
     fixed = put(auto, (*ENTRY, "deployment_config"), {"num_replicas": 2})
     (found,) = check(fixed, DIRECT).problems
     assert found.startswith(f"{OVERRIDE}.num_replicas: auto, and the entry's")
+
+
+def test_where_rays_own_would_come_back_in_two_ways_one_is_told(check):
+    both = override(num_replicas="auto", autoscaling_config={"max_replicas": 3})
+    fixed = put(both, (*ENTRY, "deployment_config"), {"num_replicas": 2})
+    (found,) = check(fixed, DIRECT).problems
+    assert found.startswith(f"{OVERRIDE}.autoscaling_config: takes the place")
+
+
+@pytest.mark.parametrize("deployment", [{"num_replicas": "auto"}, {"autoscaling_config": BLOCK}])
+@pytest.mark.parametrize("block", [{}, None])
+def test_auto_over_an_entry_that_scales_keeps_its_policy(check, deployment, block):
+    auto = override(num_replicas="auto", autoscaling_config=block)
+    assert not check(put(auto, (*ENTRY, "deployment_config"), deployment), DIRECT).problems
+
+
+def test_an_override_is_held_against_the_entry_of_its_own_model():
+    other = entry() | {
+        "model_loading_config": {"model_id": "other", "model_source": "x"},
+        "deployment_config": {"num_replicas": 2},
+    }
+    for name, problems in (("BrimfulServer:m", 0), ("BrimfulServer:other", 1)):
+        found = override_problems(
+            [{"name": name, "num_replicas": "auto"}], [entry(), other], "deployments"
+        )
+        assert len(found) == problems
+
+
+@pytest.mark.parametrize("policy", [{}, None, {"policy_function": ""}, {"policy_function": None}])
+def test_what_is_empty_names_no_function(policy):
+    assert not names_function(policy)
+
+
+def test_a_deployment_may_have_a_name_of_its_own(check):
+    own = override(name="BrimfulServer:mine", autoscaling_config=BLOCK)
+    assert not check(own, DIRECT).problems
+    named = put(own, (*ENTRY, "deployment_config", "name"), "mine")
+    assert len(check(named, DIRECT).problems) == 1
+
+
+def test_what_is_no_mapping_and_what_has_no_model_are_told_and_no_more(check):
+    odd = put(override(), (*APP, "deployments"), [None, {"name": None}, 3])
+    del odd["applications"][0]["args"]["llm_configs"][0]["model_loading_config"]
+    problems = check(odd, DIRECT).problems
+    assert problems and not [line for line in problems if "takes the place" in line]
+
+
+@pytest.mark.parametrize(
+    "deployment", [{"num_replicas": "auto"}, {"autoscaling_config": BLOCK}, {}]
+)
+def test_a_number_of_replicas_over_an_entry_that_scales_is_told_to_have_no_effect(
+    check, deployment
+):
+    def notes(**options):
+        asked = put(override(**options), (*ENTRY, "deployment_config"), deployment)
+        return [note for note in check(asked, DIRECT).notes if "num_replicas" in note]
+
+    (note,) = notes(num_replicas=5)
+    assert note.startswith(f"{OVERRIDE}.num_replicas: 5 has no effect")
+    assert not notes(num_replicas=5, autoscaling_config=None)
+    assert not notes(num_replicas="auto")
+
+
+def test_another_number_over_a_fixed_one_is_as_good(check):
+    five = put(override(num_replicas=5), (*ENTRY, "deployment_config"), {"num_replicas": 2})
+    found = check(five, DIRECT)
+    assert not found.problems and not [note for note in found.notes if "num_replicas" in note]
 
 
 @pytest.mark.parametrize(
