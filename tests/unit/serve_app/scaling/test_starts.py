@@ -107,6 +107,14 @@ def test_what_was_coming_at_the_first_look_is_on_its_way_since_nobody_knows_when
     assert anew.takes_s == 70
 
 
+@pytest.mark.parametrize(("comes_s", "learned"), [(99, False), (100, True), (140, True)])
+def test_what_was_coming_at_the_first_look_and_took_what_is_assumed_is_learned(
+    comes_s: int, learned: bool
+) -> None:
+    starts = shown(Starts(100.0), [(0, 9, 10), (comes_s, 10, 10)])
+    assert starts.learned == learned
+
+
 def test_of_several_that_come_the_last_asked_for_is_no_longer_wanted_first() -> None:
     looks = [(0, 1, 1), (10, 1, 2), (60, 1, 3), (70, 1, 2), (110, 2, 2)]
     assert watched(*looks).takes_s == 100
