@@ -117,12 +117,13 @@ class KvMemory:
         """Of what a request holds alone, the part kept in memory; and what prefixes take there.
 
         What is used beyond what requests hold alone is shared prefixes, by two requests at least.
-        Where less is used than their tokens, something is not kept: windows of attention. Of the
-        last block half is taken to be empty; that it may be full says nothing.
+        Where less is used than that, something is not kept: windows of attention; or their last
+        blocks are fuller than half, as where requests of one length run in step, and then the part
+        has the forecast begin with what is held.
         """
         shared = running.shared_tokens
-        tokens = int(running.computed.sum()) - shared
-        alone = tokens + len(running) * self.block_tokens // 2
-        if tokens > used > 0:
+        alone = int(running.computed.sum()) - shared
+        alone += len(running) * self.block_tokens // 2
+        if alone > used > 0:
             return used / alone, 0.0
         return 1.0, min(max(used - alone, 0), shared / 2)

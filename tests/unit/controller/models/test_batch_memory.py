@@ -27,9 +27,7 @@ def rows(
         (0, 1.0, 0.0),  # not measured
         (1, 1 / 432, 0.0),
         (216, 0.5, 0.0),  # windows of attention
-        (399, 399 / 432, 0.0),
-        (400, 1.0, 0.0),  # four of 100, whose blocks happen to be full
-        (432, 1.0, 0.0),  # and half a block each
+        (432, 1.0, 0.0),  # four of 100, and half a block each
     ],
 )
 def test_less_in_use_than_requests_hold_is_not_kept(used: int, frac: float, common: float) -> None:
