@@ -53,21 +53,37 @@ def _parts_of_blocks(scheduler_cls: type) -> bool:
     return split is not None and "long_prefill_token_threshold" in split.__code__.co_names
 
 
-def decodes_first(running: list[Any], batch: Requests, tokens_per_decode: int) -> None:
-    """Put those that decode before those in prefill, each in their order.
+def decodes_first(running: list[Any], batch: Requests, tokens_per_decode: int) -> list[Any] | None:
+    """Put those that decode before those in prefill, each in their order, for one step.
 
     vLLM serves the running ones in order: a long prompt takes all that is left of a step's tokens,
     and the decodes behind it get none.
 
     Args:
         running: vLLM's list, of which ``batch`` are the numbers.
+
+    Returns:
+        The list as it was, for ``as_they_stood``; None where nothing was moved.
     """
     if not len(batch):
-        return
+        return None
     prefilling = batch.tokens - batch.computed > tokens_per_decode
     first = int(prefilling.argmax())
     if not prefilling[first] or prefilling[first:].all():
-        return
-    marks = prefilling.tolist()
+        return None
+    before, marks = list(running), prefilling.tolist()
     decodes = [r for r, prompt in zip(running, marks, strict=True) if not prompt]
     running[:] = decodes + [r for r, prompt in zip(running, marks, strict=True) if prompt]
+    return before
+
+
+def as_they_stood(running: list[Any], before: list[Any] | None) -> None:
+    """Undo ``decodes_first`` once the step is scheduled; those that started in it come last.
+
+    vLLM preempts the last of its list. One with a long prompt, which began before others, would be
+    that for good, and it is the dearest to compute again.
+    """
+    if before is None:
+        return
+    here, known = set(running), set(before)
+    running[:] = [r for r in before if r in here] + [r for r in running if r not in known]

@@ -3,8 +3,8 @@
 Name it to the engine: ``--scheduler-cls replicas.scheduler.DynamicBatchScheduler`` and
 ``--additional-config '{"brimful": {"batching": {...}}}'``. It runs in the EngineCore process, with
 every option of vLLM but those that ``replicas.engine_options`` refuses. It moves limits that vLLM
-reads at each step (running requests, tokens, tokens of one long prompt), puts decodes before
-prompts in the running list, and lets late requests step aside in the queue.
+reads at each step (running requests, tokens, tokens of one long prompt), has a step serve
+decodes before prompts, and lets late requests step aside in the queue.
 """
 
 import time
@@ -33,7 +33,7 @@ from replicas.governor import LOCAL, Governor
 from replicas.grammar_faults import GrammarFaults
 from replicas.kv_holders import kv_tokens
 from replicas.pacing import pacing_of
-from replicas.prompt_chunks import PromptChunks, decodes_first
+from replicas.prompt_chunks import PromptChunks, as_they_stood, decodes_first
 from replicas.request_facts import RAN_TO_ITS_END, ran_to_its_end
 from replicas.settings import parse_settings
 from replicas.start_order import adapters_fit, first_waited_s, may_start, prompt_backlog_tokens
@@ -104,9 +104,10 @@ class DynamicBatchScheduler(GrammarFaults):
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         if self._aside:
             order_waiting(self, self._aside, apart=self.governor.enforced)
-        self._set_limits()
+        before = self._set_limits()
         with self._classes.apart(self, self._cap_name):
             output = super().schedule(*args, **kwargs)
+        as_they_stood(self.running, before)
         self._scheduled.append((output, self.now_s()))
         return output
 
@@ -220,7 +221,7 @@ class DynamicBatchScheduler(GrammarFaults):
         model = self.governor.step_half.model
         return ends_of(self._scheduled, self._last_output_s, self.now_s(), self._last_step_s, model)
 
-    def _set_limits(self) -> None:
+    def _set_limits(self) -> list[Request] | None:
         limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)
         # A streaming session that waits for input does not run, but vLLM counts it as if it did.
         engine = self.governor.engine
@@ -231,8 +232,9 @@ class DynamicBatchScheduler(GrammarFaults):
         if limits.left_out:
             self._classes.leave_out(self.running, limits, may_start(self))
         batch, self._batch = self._batch, None
-        if batch is not None and limits.decodes_first:
-            decodes_first(self.running, batch, engine.tokens_per_decode)
+        if batch is None or not limits.decodes_first:
+            return None
+        return decodes_first(self.running, batch, engine.tokens_per_decode)
 
     def _measure(self, done: SchedulerOutput) -> None:
         now_s = self.now_s()
@@ -241,8 +243,7 @@ class DynamicBatchScheduler(GrammarFaults):
             self._was_busy = False  # paused, or nothing left to schedule
             return
         # Between outputs while busy: that gap is what a client sees as time between tokens.
-        since_s = self._last_output_s if self._was_busy else scheduled_s
-        self._last_step_s = now_s - since_s
+        self._last_step_s = now_s - (self._last_output_s if self._was_busy else scheduled_s)
         sample, prefilled = step_sample(done, self._last_step_s)
         if self._pacing:
             sample = replace(sample, late=self._pacing.stepped(now_s))
@@ -250,8 +251,8 @@ class DynamicBatchScheduler(GrammarFaults):
         sample = self._classes.measured(sample, done, prefilled, now_s)
         self.governor.after_step(sample, len(prefilled))
         if self._aside:
-            starts = len(done.scheduled_new_reqs)
-            self._aside.observe(sample.prefill_tokens, sample.duration_s, starts)
+            started = len(done.scheduled_new_reqs)
+            self._aside.observe(sample.prefill_tokens, sample.duration_s, started)
         self._last_output_s, self._was_busy = now_s, bool(self.running)
         if not self._was_busy:
             self._reader.columns.forget()
@@ -261,8 +262,7 @@ class DynamicBatchScheduler(GrammarFaults):
             self._note_resumed(done, now_s)
 
     def _scheduled_at(self, done: SchedulerOutput, now_s: float) -> float:
-        # Outputs return in the order they were scheduled; empty ones may never return.
-        while self._scheduled:
+        while self._scheduled:  # in the order of outputs; empty ones may never return
             output, scheduled_s = self._scheduled.popleft()
             if output is done:
                 return scheduled_s

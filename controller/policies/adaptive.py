@@ -72,7 +72,7 @@ class AdaptiveStep:
         self._engine = engine
         self._b_max = config.upper_bound(engine.max_num_seqs)
         self._applied = config.enforce  # what limits that are not applied cause teaches nothing
-        self._prefilling = False  # whether a prompt may have to be computed that does not wait
+        self._prefilling = True  # whether a prompt may have to be computed that does not wait
         self._b_min = config.max_running.min
         share, of_gaps = config.preempted_at_most, config.preempted_of_gaps
         self._admission = MemoryAdmission(

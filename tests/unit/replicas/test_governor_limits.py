@@ -1,6 +1,7 @@
 """What the Governor lets a step do: caps that drain, budgets that starve nobody."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,6 +76,13 @@ def test_enforce_false_touches_nothing_and_says_what_it_would_do() -> None:
     assert g.before_step(state(running=200), 0.1) == StepLimits(256, 2048)
     said = g.report(state(running=200), 0.1, "r", "g")
     assert (said.max_running, said.reason, said.overruled) == (5, "sla", 0)
+
+
+def test_enforce_false_leaves_nobody_out_and_the_order_as_it_is() -> None:
+    g = governor(batching(enforce=False))
+    asked = StepLimits(5, 100, reason="sla", decodes_first=True, left_out=(1,))
+    g.step_half = SimpleNamespace(limits=lambda *_: asked)  # type: ignore[assignment]
+    assert g.before_step(state(running=200), 0.0) == StepLimits(256, 2048)
 
 
 def test_enforce_false_touches_nothing_before_the_first_limits_either() -> None:

@@ -61,6 +61,7 @@ def test_the_last_token_is_counted_with_its_step_and_then_the_request_is_gone() 
     assert pacing.leads(10.2, 0).lead_s.tolist() == pytest.approx([-0.15])
     pacing.enter("a", 2)
     assert pacing.stepped(10.4) == 1
+    assert not pacing._ended
 
 
 def test_there_is_room_for_any_number() -> None:

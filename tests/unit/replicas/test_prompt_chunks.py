@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.models.requests import requests_of
-from replicas.prompt_chunks import PromptChunks, decodes_first
+from replicas.prompt_chunks import PromptChunks, as_they_stood, decodes_first
 
 
 class PlainScheduler:
@@ -93,3 +93,20 @@ def test_those_that_decode_come_first_each_in_their_order(
 
 def test_drafts_are_no_prompt() -> None:
     assert ordered([4, 5, 1, 4], tokens_per_decode=4) == [4, 1, 4, 5]
+
+
+def test_after_the_step_they_stand_as_they_did_and_those_that_started_come_last() -> None:
+    before, running = list("LaPbc"), list("abcLxy")  # P was preempted, x and y started
+    as_they_stood(running, before)
+    assert running == list("Labcxy")
+    as_they_stood(running, None)
+    assert running == list("Labcxy")
+
+
+def test_what_was_moved_is_told() -> None:
+    batch = requests_of([50, 99], [100, 100], [0, 0], [9, 9])
+    assert decodes_first(running := ["prompt", "decode"], batch, 1) == ["prompt", "decode"]
+    assert running == ["decode", "prompt"]
+    assert decodes_first([], requests_of([], [], [], []), 1) is None
+    in_order = requests_of([99, 50], [100, 100], [0, 0], [9, 9])
+    assert decodes_first(["decode", "prompt"], in_order, 1) is None

@@ -1,6 +1,7 @@
 """Classes on vLLM's own scheduler: requests that steps leave out keep all that they have."""
 
 from collections import deque
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -211,3 +212,25 @@ def test_a_long_loose_prompt_takes_what_short_strict_ones_leave_and_the_limit_go
     rig.run()
     assert config.long_prefill_token_threshold == 0
     assert rig.is_whole("b", 5) and rig.is_whole("g", 5) and rig.is_whole("d0", 200)
+
+
+def test_who_is_left_out_is_who_was_meant_where_decodes_go_first(tiny_llama):
+    rig = rig_of(tiny_llama)
+    for name in ("a", "b"):
+        add(rig, name, "gold", 10, 50)
+    for _ in range(3):
+        rig.step()
+    add(rig, "long", "gold", 1000, 5)
+    rig.step()
+    running = rig.scheduler.running
+    running.insert(0, running.pop())
+    before_step = rig.scheduler.governor.before_step
+
+    def leaving_b_out(state, now_s, read_batch):
+        read_batch()
+        asked = before_step(state, now_s, read_batch)
+        return replace(asked, left_out=(2,), decodes_first=True)
+
+    rig.scheduler.governor.before_step = leaving_b_out
+    assert rig.step().num_scheduled_tokens.keys() == {"long", "a"}
+    assert [r.request_id for r in running] == ["long", "a", "b"]

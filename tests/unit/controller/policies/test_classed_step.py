@@ -246,3 +246,7 @@ def test_one_without_a_bound_waits_for_those_left_out_as_well() -> None:
     assert asked(one, [2] * 200 + [0], [2]).left_out
     rest = Batch(some([0], 100), lambda n: some([2], 0).first(n), agreements=AGREEMENTS)
     assert one._fitting(EngineState(201, 1, 22_512), rest, some([2], 0)) == (0, "sla")
+
+
+def test_decodes_go_before_prompts_where_classes_differ_too() -> None:
+    assert asked(half(itl_ms=50), [0, 1, 2], [0]).decodes_first
