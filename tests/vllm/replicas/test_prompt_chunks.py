@@ -255,6 +255,7 @@ def test_without_an_sla_the_running_ones_are_served_as_vllm_has_them(tiny_llama)
     rig.add("long", prompt=1000, output=5)
     rig.step()
     rig.scheduler.running.reverse()
+    rig.add("next", prompt=30, output=5)  # who waits has the policy look at all of them
     given = rig.step().num_scheduled_tokens
     assert "decodes" not in given and given["long"] == 64
 
