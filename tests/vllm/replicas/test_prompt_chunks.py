@@ -247,15 +247,15 @@ def test_no_decode_goes_without_its_token_where_a_step_may_have_all_that_the_eng
 
 
 def test_without_an_sla_the_running_ones_are_served_as_vllm_has_them(tiny_llama):
-    block = batching(policy="adaptive")
-    rig = Rig(engine_config(tiny_llama, additional_config=block, max_num_batched_tokens=64))
+    block = {"additional_config": batching(policy="adaptive"), "max_num_batched_tokens": 64}
+    rig = Rig(engine_config(tiny_llama, blocks=80, **block))
     rig.add("decodes", prompt=10, output=400)
     for _ in range(3):
         rig.step()
     rig.add("long", prompt=1000, output=5)
     rig.step()
     rig.scheduler.running.reverse()
-    rig.add("next", prompt=30, output=5)  # who waits has the policy look at all of them
+    rig.add("next", prompt=30, output=5)  # memory may be short: the policy looks at all
     given = rig.step().num_scheduled_tokens
     assert "decodes" not in given and given["long"] == 64
 
