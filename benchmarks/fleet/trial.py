@@ -137,7 +137,7 @@ class Trial:
         requests = self.requests()
         return simulate(
             requests._replace(arrival_s=requests.arrival_s + starts.idle_s),
-            self.autoscaling(starts.first_s),
+            self.autoscaling(starts.assumed_s),
             self.ground(starts.later_s),
             seconds=starts.idle_s + self.seconds,
             replicas=LEAST,
@@ -151,13 +151,22 @@ class Starts:
 
     Args:
         idle_s: how long the policy had been at work before the first request could come.
-        first_s: of the first replica: what the policy has learned by then.
+        first_s: of the first replica, which was asked for before the policy first looked.
         later_s: the mean of those that were asked for afterwards.
     """
 
     idle_s: float
     first_s: float
     later_s: float
+
+    @property
+    def assumed_s(self) -> float:
+        """What the policy takes a start to last until it has seen another one.
+
+        It learns the first one only where that took no less than is assumed
+        (``serve_app.scaling.starts``).
+        """
+        return max(self.first_s, SCALING["start_s"])
 
 
 @cache

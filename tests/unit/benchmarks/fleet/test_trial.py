@@ -123,3 +123,10 @@ def test_the_simulated_fleet_grows_to_four_replicas_and_is_one_again() -> None:
     assert outcome.ready.max() == MOST and outcome.ready[-1] == LEAST
     assert outcome.requests.arrival_s[0] == TRIAL.requests().arrival_s[0] + 20.0
     assert 0.6 < outcome.attainment < 0.99
+
+
+@pytest.mark.parametrize(("first_s", "assumed_s"), [(14.0, 60.0), (60.0, 60.0), (75.0, 75.0)])
+def test_a_first_start_is_known_to_the_policy_only_where_it_is_no_shorter_than_assumed(
+    first_s: float, assumed_s: float
+) -> None:
+    assert Starts(20.0, first_s, 30.0).assumed_s == assumed_s
