@@ -45,3 +45,14 @@ def ran_to_its_end(request: Request) -> bool:
         params = request.sampling_params
         return bool(params and params.stop and request.num_output_tokens)
     return request.status in RAN_TO_ITS_END
+
+
+def more_tokens_follow(request: Request | None) -> bool:
+    """Whether more tokens come of what a request was asked for so far.
+
+    None: it is gone. One that is done may be kept while a connector needs its blocks, and a session
+    while its client has not sent the next input.
+    """
+    if request is None or request.status == RequestStatus.WAITING_FOR_STREAMING_REQ:
+        return False
+    return not request.is_finished()

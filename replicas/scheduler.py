@@ -34,11 +34,11 @@ from replicas.grammar_faults import GrammarFaults
 from replicas.kv_holders import kv_tokens
 from replicas.pacing import pacing_of
 from replicas.prompt_chunks import PromptChunks, as_they_stood, decodes_first
-from replicas.request_facts import RAN_TO_ITS_END, ran_to_its_end
+from replicas.request_facts import RAN_TO_ITS_END, more_tokens_follow, ran_to_its_end
 from replicas.settings import parse_settings
 from replicas.start_order import adapters_fit, first_waited_s, may_start, prompt_backlog_tokens
 from replicas.step_sample import step_sample
-from replicas.under_way import Ends, ends_of
+from replicas.under_way import Ends, ends_of, scheduled_at
 from replicas.waiting_queues import order_waiting, step_aside
 
 
@@ -159,9 +159,18 @@ class DynamicBatchScheduler(GrammarFaults):
             self._pacing.gone(request.request_id, ended=ended)
         return super()._free_request(request, *args, **kwargs)
 
+    def _handle_stopped_request(self, request: Request) -> bool:
+        if not (finished := super()._handle_stopped_request(request)) and self._pacing:
+            self._pacing.gone(request.request_id, ended=True)  # its next input has its own pace
+        return finished
+
     def _update_request_as_session(self, session: Request, *args: Any, **kwargs: Any) -> None:
         self._reader.columns.leave(session)  # it comes back with a longer prompt
+        idle = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
         super()._update_request_as_session(session, *args, **kwargs)
+        # Input that came early waited for the session's own output, not for us.
+        came_s = session.arrival_time if idle else self.wall_s()
+        self._awaits_first_token[session.request_id] = came_s
 
     def exchange(self, limits: Any, replica_id: str, group: str, itl_frac: float = 1.0) -> Any:
         """Apply the controller's limits, if any came; hand back the next report (wire form)."""
@@ -238,7 +247,7 @@ class DynamicBatchScheduler(GrammarFaults):
 
     def _measure(self, done: SchedulerOutput) -> None:
         now_s = self.now_s()
-        scheduled_s = self._scheduled_at(done, now_s)
+        scheduled_s = scheduled_at(self._scheduled, done, now_s)
         if not done.total_num_scheduled_tokens:
             self._was_busy = False  # paused, or nothing left to schedule
             return
@@ -256,29 +265,21 @@ class DynamicBatchScheduler(GrammarFaults):
         self._last_output_s, self._was_busy = now_s, bool(self.running)
         if not self._was_busy:
             self._reader.columns.forget()
-        if prefilled:
-            self._note_first_tokens(prefilled)
+        self._note_first_tokens(prefilled)
         if self._lost:
             self._note_resumed(done, now_s)
-
-    def _scheduled_at(self, done: SchedulerOutput, now_s: float) -> float:
-        while self._scheduled:  # in the order of outputs; empty ones may never return
-            output, scheduled_s = self._scheduled.popleft()
-            if output is done:
-                return scheduled_s
-        return now_s
 
     def _note_first_tokens(self, prefilled: list[str]) -> None:
         wall_s = self.wall_s()
         for req_id in prefilled:
             request = self.requests.get(req_id)
-            if request is None or request.num_output_tokens:  # None: it ended with its first
-                arrival_s = self._awaits_first_token.pop(req_id, None)
-                if arrival_s is not None:
-                    self.governor.first_token(wall_s - arrival_s, self._classes.ttft_s(req_id))
-                    # One that is done may still hold blocks for a connector.
-                    if self._pacing and request is not None and not request.is_finished():
-                        self._pacing.first_token(req_id, wall_s - arrival_s, self._last_output_s)
+            if request is not None and not request.num_output_tokens:
+                continue  # its prompt is not computed yet; None: it ended with its first token
+            if (arrival_s := self._awaits_first_token.pop(req_id, None)) is None:
+                continue
+            self.governor.first_token(wall_s - arrival_s, self._classes.ttft_s(req_id))
+            if self._pacing and more_tokens_follow(request):
+                self._pacing.first_token(req_id, wall_s - arrival_s, self._last_output_s)
 
     def _note_resumed(self, done: SchedulerOutput, now_s: float) -> None:
         """Count the gap between the last token before a preemption and the first one after it."""
@@ -288,8 +289,7 @@ class DynamicBatchScheduler(GrammarFaults):
             if request is not None and request.num_output_tokens <= tokens:
                 continue
             if request is not None and request.status == RequestStatus.PREEMPTED:
-                # The token of a step that was in flight.
-                self._lost[req_id] = now_s, request.num_output_tokens
+                self._lost[req_id] = now_s, request.num_output_tokens  # of a step in flight
                 continue
             del self._lost[req_id]
             self.governor.resumed(now_s - since_s, self._classes.number(req_id))

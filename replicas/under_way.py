@@ -1,5 +1,6 @@
 """Steps that are scheduled and whose output is not back: when each of them ends."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from vllm.v1.core.sched.output import SchedulerOutput
@@ -8,6 +9,21 @@ from controller.models.step_time import StepModel
 from replicas.step_sample import step_sample
 
 Ends = Sequence[tuple[SchedulerOutput, float]]
+
+
+def scheduled_at(
+    scheduled: deque[tuple[SchedulerOutput, float]], done: SchedulerOutput, now_s: float
+) -> float:
+    """When a step whose output is back was scheduled; it and those before it are taken out.
+
+    Outputs come in the order of the steps, and of a step that computes nothing none may come.
+    ``now_s`` where it is not among them.
+    """
+    while scheduled:
+        output, scheduled_s = scheduled.popleft()
+        if output is done:
+            return scheduled_s
+    return now_s
 
 
 def ends_of(

@@ -116,6 +116,7 @@ def test_a_budget_below_the_running_decodes_starves_the_last_of_them(plain):
         (Scheduler.add_request, ["self", "request"]),
         (Scheduler._preempt_request, ["self", "request", "timestamp"]),
         (Scheduler._free_request, ["self", "request"]),
+        (Scheduler._handle_stopped_request, ["self", "request"]),
         (Scheduler._update_request_as_session, ["self", "session", "update"]),
     ],
 )

@@ -136,6 +136,34 @@ def test_late_tokens_are_counted_by_when_they_were_due(tiny_llama, monkeypatch):
     assert not rig.scheduler._pacing._begin_s
 
 
+@pytest.mark.parametrize("output", [1, 3])
+@pytest.mark.parametrize("early", [False, True])
+def test_each_input_of_a_session_is_paced_by_itself(tiny_llama, early, output):
+    rig = rig_of(tiny_llama)
+    pacing = rig.scheduler._pacing
+    rig.add("other", prompt=20, output=900)
+    rig.add("session", prompt=20, output=output, resumable=True)
+    if early:  # the next input is there before the first is answered
+        rig.add("session", prompt=20, output=output, resumable=True)
+    for _ in range(output):
+        rig.step()
+    assert pacing._ids == ["other"]
+    assert "session" not in pacing._begin_s
+    if not early:
+        rig.now_s += 40.0  # its client thinks
+        rig.add("session", prompt=20, output=output, resumable=True)
+
+    began_s = rig.now_s
+    rig.step()
+    if output > 1:
+        assert pacing._begin_s["session"] == pytest.approx(began_s + 2.0)
+        assert pacing._ids == ["other", "session"]
+    for _ in range(output - 1):
+        rig.step()
+    assert pacing._ids == ["other"]
+    assert "session" not in pacing._begin_s
+
+
 def test_who_is_aborted_leaves_at_once(tiny_llama):
     rig = rig_of(tiny_llama, in_flight=2)
     rig.add("a", prompt=20, output=50).sampling_params.stop = ["its end"]  # met by the frontend
