@@ -39,7 +39,7 @@ from replicas.settings import parse_settings
 from replicas.start_order import adapters_fit, first_waited_s, may_start, prompt_backlog_tokens
 from replicas.step_sample import step_sample
 from replicas.under_way import Ends, ends_of, scheduled_at
-from replicas.waiting_queues import order_waiting, step_aside
+from replicas.waiting_queues import order_waiting, step_aside, waiting_requests
 
 
 class DynamicBatchScheduler(GrammarFaults):
@@ -166,6 +166,7 @@ class DynamicBatchScheduler(GrammarFaults):
 
     def _update_request_as_session(self, session: Request, *args: Any, **kwargs: Any) -> None:
         self._reader.columns.leave(session)  # it comes back with a longer prompt
+        self._note_first_tokens([session.request_id])  # its first token may have been its last
         idle = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
         super()._update_request_as_session(session, *args, **kwargs)
         # Input that came early waited for the session's own output, not for us.
@@ -190,10 +191,8 @@ class DynamicBatchScheduler(GrammarFaults):
         self._pacing = pacing_of(config, self._pacing)
 
     def _state(self) -> EngineState:
-        running, waiting = self.get_request_counts()
-        # A session that waits for its next input waits for its client, not for us.
-        waiting -= self.num_waiting_for_streaming_input
-        return EngineState(running, waiting, self._in_tokens(self._used_blocks()))
+        held = self._in_tokens(self._used_blocks())
+        return EngineState(len(self.running), waiting_requests(self), held)
 
     def _in_tokens(self, blocks: int) -> int:
         return blocks * self.governor.engine.kv_tokens // max(self._kv_blocks, 1)

@@ -57,7 +57,10 @@ def first_waited_s(scheduler: Any, running: Requests, wall_s: float) -> float:
     prompts = np.flatnonzero((running.outputs == 0) & (running.computed < running.tokens))
     waiting = [scheduler.running[k] for k in prompts.tolist()]
     waiting += [r for r in islice(may_start(scheduler), 1) if not r.num_output_tokens]
-    return max(wall_s - min((r.arrival_time for r in waiting), default=wall_s), 0.0)
+    # Input of a session that came early waits since the session is done with the one before.
+    came_s = scheduler._awaits_first_token
+    since_s = (came_s.get(r.request_id, r.arrival_time) for r in waiting)
+    return max(wall_s - min(since_s, default=wall_s), 0.0)
 
 
 def prompt_backlog_tokens(scheduler: Any) -> int:

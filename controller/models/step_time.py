@@ -153,7 +153,7 @@ def cut_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
         middle = np.median(error)
         spread_s = OF_MEDIAN * np.median(np.abs(error - middle))
         most = OUTLIER * np.maximum(spread_s, LEAST_SPREAD * predicted_s)
-        t = predicted_s + np.clip(error, middle - most, middle + most)
+        t = np.maximum(predicted_s + np.clip(error, middle - most, middle + most), 0.0)
     return np.column_stack([rows[:, :FEATURES], t])
 
 

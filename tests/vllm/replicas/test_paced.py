@@ -1,12 +1,13 @@
 """Paced delivery on vLLM's own scheduler: leads as they are, and prompts that borrow them."""
 
+from collections import deque
 from types import SimpleNamespace
 
 import pytest
 
 from controller.models.step_time import StepModel
 from controller.policies.base import Batch
-from replicas.under_way import ends_of
+from replicas.under_way import ends_of, scheduled_at
 from tests.vllm.harness import Rig, batching, engine_config
 
 SLA = {"itl_ms": 50, "ttft_ms": 2000, "delivery": "paced"}
@@ -136,32 +137,22 @@ def test_late_tokens_are_counted_by_when_they_were_due(tiny_llama, monkeypatch):
     assert not rig.scheduler._pacing._begin_s
 
 
-@pytest.mark.parametrize("output", [1, 3])
-@pytest.mark.parametrize("early", [False, True])
-def test_each_input_of_a_session_is_paced_by_itself(tiny_llama, early, output):
-    rig = rig_of(tiny_llama)
-    pacing = rig.scheduler._pacing
-    rig.add("other", prompt=20, output=900)
-    rig.add("session", prompt=20, output=output, resumable=True)
-    if early:  # the next input is there before the first is answered
-        rig.add("session", prompt=20, output=output, resumable=True)
-    for _ in range(output):
-        rig.step()
-    assert pacing._ids == ["other"]
-    assert "session" not in pacing._begin_s
-    if not early:
-        rig.now_s += 40.0  # its client thinks
-        rig.add("session", prompt=20, output=output, resumable=True)
+def test_steps_whose_output_never_comes_are_passed_over():
+    empty, one, two = object(), object(), object()
+    scheduled = deque([(empty, 1.0), (one, 2.0), (two, 3.0)])
+    assert scheduled_at(scheduled, one, 9.0) == 2.0
+    assert scheduled_at(scheduled, two, 9.0) == 3.0
+    assert scheduled_at(scheduled, two, 9.0) == 9.0
 
-    began_s = rig.now_s
+
+def test_one_that_ended_with_its_first_token_and_is_kept_has_no_pace(tiny_llama):
+    rig = rig_of(tiny_llama)
+    rig.scheduler._connector_finished = lambda request: (True, None)  # it still needs the blocks
+    rig.add("a", prompt=20, output=1)
     rig.step()
-    if output > 1:
-        assert pacing._begin_s["session"] == pytest.approx(began_s + 2.0)
-        assert pacing._ids == ["other", "session"]
-    for _ in range(output - 1):
-        rig.step()
-    assert pacing._ids == ["other"]
-    assert "session" not in pacing._begin_s
+    assert "a" in rig.scheduler.requests
+    assert not rig.scheduler._pacing._begin_s
+    assert not rig.scheduler._pacing._ids
 
 
 def test_who_is_aborted_leaves_at_once(tiny_llama):
