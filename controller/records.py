@@ -5,11 +5,9 @@ late or sent twice changes nothing, and a controller that starts anew soon knows
 """
 
 import functools
-import math
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from controller.errors import ReportError
 from controller.models.histogram import LogHistogram
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel, StepStats
@@ -145,6 +143,7 @@ class ReplicaReport:
         steps: sufficient statistics of the step-time fit, forgotten exponentially.
         itl, ttft: histograms since the engine started, seconds.
         overruled: steps in which the cap could not hold because more were still running.
+        faults: errors of our own that the engine outlived (decision 32).
         outputs: ends of the last finished requests by ``survival.EDGES``; empty: none are kept.
         model: the step-time model that the step half goes by; None where it has none yet.
         bound_steps: what bound the steps since the engine started.
@@ -195,6 +194,7 @@ class ReplicaReport:
     capacity_error_frac: float = 0.0
     prompts: LengthMoments = field(default_factory=LengthMoments)
     itl_frac: float = 1.0
+    faults: int = 0
 
     @property
     def kv_frac(self) -> float:
@@ -270,31 +270,3 @@ def _revive(hint: Any, value: Any) -> Any:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return tuple(from_wire(get_args(hint)[0], record) for record in value)
     return tuple(value) if isinstance(value, list) else value
-
-
-def check_report(report: ReplicaReport) -> None:
-    """Refuse a report that cannot be true.
-
-    Raises:
-        ReportError: naming the first number that is negative, NaN or infinite.
-    """
-    _check_numbers(to_wire(report), "report")
-
-
-def _all_fine(values: list[Any] | tuple[Any, ...]) -> bool:
-    """Whether all are finite numbers from 0; a loop over hundreds of bins would take longer."""
-    try:
-        return not values or (math.isfinite(sum(values)) and min(values) >= 0)
-    except TypeError:  # not numbers, or not only
-        return False
-
-
-def _check_numbers(value: Any, place: str) -> None:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            _check_numbers(inner, f"{place}.{key}")
-    elif isinstance(value, list | tuple) and not _all_fine(value):
-        for index, inner in enumerate(value):
-            _check_numbers(inner, f"{place}[{index}]")
-    elif isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
-        raise ReportError(f"{place}: {value!r} is not allowed: a finite number from 0")

@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 
 from controller.config import BatchingConfig
+from controller.fleet.loop import ControlLoop
 from controller.models.histogram import HistogramCounter
 from controller.models.step_time import StepFit, fit
 from controller.models.survival import Ints
@@ -26,7 +27,6 @@ from controller.records import (
 )
 from controller.switch import Switches, is_on, merged
 from replicas.arrival_rate import ArrivalRate
-from replicas.fallback import Fallback
 from replicas.seen_lengths import SeenLengths
 from replicas.step_sums import StepSums
 
@@ -65,7 +65,7 @@ class Governor:
         self._by_class = by_class
         self.step_half = make_step_half(config, engine, by_class=by_class)
         self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
-        self._fallback = Fallback()
+        self._fallback = ControlLoop()
         self._fallback_due_s = now_s
         self._ever_leased = leased
         self._lease_until_s = now_s + config.lease_s if leased else now_s
@@ -231,7 +231,7 @@ class Governor:
         running = read_batch().running if self._seen.live else EMPTY_BATCH.running
         generated = running.outputs if len(running) == state.running else None
         report = self.report(state, now_s, LOCAL, self._group, generated, local=True)
-        self._take(self._fallback.exchange(report, self.config, now_s, self._limits))
+        self._take(self._fallback.exchange(report, self.config, now_s))
 
     def mode(self, now_s: float) -> Mode:
         """Who decides now."""

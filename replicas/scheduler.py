@@ -29,6 +29,7 @@ from replicas import channel
 from replicas.batch_reader import BatchReader
 from replicas.by_class import ByClass
 from replicas.engine_options import cap_name, check_options
+from replicas.fail_open import FailOpenGovernor
 from replicas.governor import LOCAL, Governor
 from replicas.grammar_faults import GrammarFaults
 from replicas.kv_holders import kv_tokens
@@ -50,6 +51,7 @@ class DynamicBatchScheduler(GrammarFaults):
     """
 
     max_num_scheduled_tokens: int  # vLLM's, read by it at each step
+    governor_cls: type[Governor] = FailOpenGovernor  # a replay's ends with its first error
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -67,7 +69,7 @@ class DynamicBatchScheduler(GrammarFaults):
         self._chunks = PromptChunks(self)
         self._classes = ByClass(of_sla(settings.batching.sla), on=differ(settings.live.classes))
         self._reader = BatchReader(self, self._classes)
-        self.governor = Governor(
+        self.governor = self.governor_cls(
             settings.batching,
             EngineLimits(
                 max_num_seqs=getattr(self, self._cap_name),
@@ -265,8 +267,7 @@ class DynamicBatchScheduler(GrammarFaults):
         if not self._was_busy:
             self._reader.columns.forget()
         self._note_first_tokens(prefilled)
-        if self._lost:
-            self._note_resumed(done, now_s)
+        self._note_resumed(done, now_s)
 
     def _note_first_tokens(self, prefilled: list[str]) -> None:
         wall_s = self.wall_s()

@@ -172,7 +172,14 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             (metrics.STEP_ERROR, "unexplained"),
             unit="s",
         ),
-        Panel("Preemptions", ((rate(metrics.PREEMPTIONS, REPLICA), "{{replica}}"),), "reqps"),
+        Panel(
+            "Preemptions, and errors in Brimful's own code",
+            (
+                (rate(metrics.PREEMPTIONS, REPLICA), "{{replica}}"),
+                (rate(metrics.FAULTS, REPLICA), "{{replica}}: errors"),
+            ),
+            "reqps",
+        ),
     ),
     "Admission": (
         Panel(

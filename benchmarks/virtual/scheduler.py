@@ -33,6 +33,7 @@ from benchmarks.workloads.requests import Request
 from controller.agreements import KEY, of_class
 from controller.classes import ServiceClasses
 from controller.records import EngineState
+from replicas.governor import Governor
 from replicas.scheduler import DynamicBatchScheduler
 
 TOKEN, END = 0, 1  # what the model that is not there generates, and how it ends
@@ -65,6 +66,8 @@ class VirtualClock:
 
 class VirtualScheduler(DynamicBatchScheduler):
     """The production scheduler on a virtual clock; it also tells what happened."""
+
+    governor_cls = Governor  # an error ends a replay
 
     def __init__(
         self,

@@ -14,7 +14,8 @@ from controller.models.step_time import StepStats, fit
 from controller.models.survival import BINS, ENDS_KEPT, Floats
 from controller.policies.base import Decision, Policy, Pool
 from controller.policies.registry import make_policy
-from controller.records import BatchLimits, EngineLimits, ReplicaReport, check_report
+from controller.records import BatchLimits, EngineLimits, ReplicaReport
+from controller.report_checks import check_report
 from controller.switch import Switch, Switches, is_on, merged, next_switch
 
 POOL_PERIOD_S = 0.25  # the pooled model is at most this old: one exchange at the fastest rate

@@ -39,6 +39,7 @@ def make_step_half(
     Raises:
         ConfigError: the configured bounds do not fit the engine.
     """
+    config.upper_bound(engine.max_num_seqs)  # refuses one that the engine cannot hold
     if by_class and config.policy == "adaptive" and config.sla.delivery == "gaps":
         return ClassedStep(config, engine)
     return STEP_HALVES[config.policy](config, engine)

@@ -15,6 +15,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 
 from controller.records import ReplicaReport, to_wire
 from replicas import channel
+from replicas.governor import Governor
 from replicas.scheduler import DynamicBatchScheduler
 from tests.vllm.harness import batching, limits
 
@@ -27,6 +28,8 @@ cpu_defaults = CpuPlatform.check_and_update_config
 
 class Recording(DynamicBatchScheduler):
     """Remembers what it scheduled: the output, and how many were running at that step."""
+
+    governor_cls = Governor  # an error fails a test
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -26,6 +26,7 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
+from replicas.governor import Governor
 from replicas.scheduler import DynamicBatchScheduler
 
 BLOCK = 16
@@ -86,6 +87,7 @@ class Rig:
         in_flight: how many steps are scheduled before the first one's output is taken: 1 as in a
             synchronous engine, 2 as with async scheduling.
         accepted: how many drafts of each decode turn out right.
+        fails_open: the scheduler outlives its own errors as in production; else they fail a test.
         window: a second group of layers attends to so many tokens only; None: there is none.
         states: a second group of layers keeps a state for each request, cached block by block.
     """
@@ -98,6 +100,7 @@ class Rig:
         in_flight: int = 1,
         step_s: float = 0.01,
         accepted: int = 0,
+        fails_open: bool = False,
         window: int | None = None,
         states: bool = False,
     ) -> None:
@@ -108,10 +111,11 @@ class Rig:
         self.ends: dict[str, FinishReason] = {}
         self._in_flight = in_flight
         self._queue: deque[tuple[SchedulerOutput, ModelRunnerOutput]] = deque()
+        loud = {} if fails_open else {"governor_cls": Governor}
         clocked = type(
             "Clocked",
             (scheduler_cls,),
-            {"now_s": lambda _: self.now_s, "wall_s": lambda _: self.now_s},
+            {"now_s": lambda _: self.now_s, "wall_s": lambda _: self.now_s} | loud,
         )
         shape = {"block_size": BLOCK, "num_kv_heads": 2, "head_size": 32, "dtype": torch.half}
         groups = [KVCacheGroupSpec(["full"], FullAttentionSpec(**shape))]

@@ -16,10 +16,10 @@ from controller.records import (
     RecentSteps,
     ReplicaReport,
     StepLimits,
-    check_report,
     from_wire,
     to_wire,
 )
+from controller.report_checks import check_report
 from controller.switch import Switch
 from controller.version import VERSION, check_version
 from tests.builders import governor as a_governor

@@ -41,22 +41,6 @@ def test_past_its_lease_a_replica_decides_by_what_it_learned_itself() -> None:
     assert (said.mode, said.max_running, said.reason) == ("fallback", 100, "memory")
 
 
-def test_a_report_that_cannot_be_true_leaves_the_limits_as_they_are(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    # It is made in the middle of vLLM's schedule(): an error would end the engine.
-    g = learned(governor(EXACT))
-    g.apply(limits(max_running=30, lease_s=5.0), 10.0)
-    for now_s in (15.0, 16.0):
-        assert g.before_step(state(waiting=-1), now_s).max_running == 30
-    assert g.mode(16.0) == "fallback"
-    assert [r.message for r in caplog.records if "wrong" in r.message] == [
-        "The limits of now are kept: the engine's own report is wrong"
-    ]
-    assert "report.waiting: -1 is not allowed" in caplog.text
-    assert g.before_step(state(waiting=5), 17.0).max_running == 100
-
-
 def test_a_replica_that_never_reached_its_controller_waits_one_lease_for_it() -> None:
     g = learned(governor(EXACT))
     assert g.before_step(state(waiting=5), 4.9).max_running == 256

@@ -118,3 +118,12 @@ def test_who_is_left_out_of_a_step_needs_no_token_in_it() -> None:
     asked = StepLimits(10, 4, may_pause_prefill=True, left_out=(0, 1, 2, 3, 4, 5))
     assert governor()._kept_safe(asked, 10) == asked
     assert governor()._kept_safe(replace(asked, left_out=()), 10).token_budget == 10
+
+
+@pytest.mark.parametrize("policy", ["adaptive", "static", "paper"])
+def test_and_while_it_runs_with_nothing_changed(policy: str) -> None:
+    before = batching(policy=policy)
+    g = governor(before)
+    with pytest.raises(ConfigError, match=r"batching\.max_running\.max: 512 is above"):
+        g.configure(batching(policy=policy, max_running={"max": 512}))
+    assert g.config is before

@@ -98,6 +98,7 @@ def test_what_was_counted() -> None:
                 arrivals=9,
                 finished=7,
                 preemptions=3,
+                faults=2,
                 bound_steps=BoundSteps(1, 2, 3, 4, 5),
             )
         )
@@ -111,6 +112,7 @@ def test_what_was_counted() -> None:
         "brimful_arrivals_total": 9,
         "brimful_finished_total": 7,
         "brimful_preemptions_total": 3,
+        "brimful_own_errors_total": 2,
     }
     steps = {labels[0]: count for labels, count in known["brimful_steps_total"].items()}
     assert steps == {"memory": 1, "sla": 2, "bound": 3, "load": 4, "pushed": 5}

@@ -5,7 +5,7 @@ from vllm.sampling_params import SamplingParams
 
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import fit
-from controller.records import check_report
+from controller.report_checks import check_report
 from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits, ngram
 
 

@@ -1,0 +1,166 @@
+"""Errors of our own: the limits that held go on for a lease, then vLLM's own do."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from controller.config import BatchingConfig
+from controller.errors import ConfigError
+from controller.policies.base import ReadBatch
+from controller.records import StepLimits
+from replicas.fail_open import SAY_AGAIN_S, FailOpenGovernor
+from replicas.governor import Governor
+from tests.builders import ENGINE, batching, limits, sample, state
+
+OWN = StepLimits(ENGINE.max_num_seqs, ENGINE.max_num_batched_tokens)
+
+
+class BrokenError(RuntimeError):
+    """An error that nobody has thought of."""
+
+
+def raises(*args: Any, **kwargs: Any) -> Any:
+    raise BrokenError("of our own")
+
+
+def governor(config: BatchingConfig | None = None, **fields: Any) -> FailOpenGovernor:
+    fields = {"leased": True, "now_s": 0.0, "group": "g"} | fields
+    return FailOpenGovernor(config or batching(), ENGINE, **fields)
+
+
+def held(g: FailOpenGovernor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes by a cap of 30 and a budget of 600 tokens; from now on its policy fails."""
+    g.apply(limits(max_running=30, token_budget=600, lease_s=1e9), 10.0)
+    found = g.before_step(state(running=5), 10.0)
+    assert (found.max_running, found.token_budget) == (30, 600)
+    monkeypatch.setattr(g.step_half, "limits", raises)
+
+
+def test_the_limits_of_the_last_step_go_on_for_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = governor()
+    held(g, monkeypatch)
+    for now_s in (11.0, 11.0 + 0.99 * g.config.lease_s):
+        found = g.before_step(state(running=5), now_s)
+        assert (found.max_running, found.token_budget) == (30, 600)
+    assert g.before_step(state(running=5), 11.0 + g.config.lease_s) == OWN
+    assert g.report(state(), 17.0, "r", "g").faults == 3
+
+
+def test_they_are_kept_safe_for_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = governor()
+    held(g, monkeypatch)
+    assert g.before_step(state(running=40), 11.0).max_running == 40
+
+
+def test_places_of_requests_that_were_left_out_do_not_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    g = governor()
+    asked = StepLimits(30, 600, left_out=(0, 1), decodes_first=True, longest_chunk_tokens=16)
+    monkeypatch.setattr(g.step_half, "limits", lambda *args: asked)
+    assert g.before_step(state(running=5), 10.0).left_out == (0, 1)
+    monkeypatch.setattr(g.step_half, "limits", raises)
+    assert g.before_step(state(running=5), 11.0) == StepLimits(30, 600)
+
+
+def test_a_step_that_goes_well_begins_the_lease_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = governor()
+    held(g, monkeypatch)
+    assert g.before_step(state(running=5), 11.0).max_running == 30
+    monkeypatch.undo()
+    assert g.before_step(state(running=5), 12.0).max_running == 30
+    monkeypatch.setattr(g.step_half, "limits", raises)
+    late_s = 11.0 + g.config.lease_s
+    assert g.before_step(state(running=5), late_s).max_running == 30
+    assert g.before_step(state(running=5), late_s + g.config.lease_s) == OWN
+
+
+def test_a_clock_that_goes_back_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = governor()
+    held(g, monkeypatch)
+    g.before_step(state(running=5), 11.0)
+    assert g.before_step(state(running=5), 3.0) == OWN
+
+
+def test_where_control_is_off_it_stays_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = governor(batching(enforce=False))
+    monkeypatch.setattr(g.step_half, "limits", raises)
+    assert g.before_step(state(running=5), 11.0) == OWN
+
+
+def test_what_reads_the_batch_may_fail_as_well() -> None:
+    def asks(_: Any, read_batch: ReadBatch, __: Any) -> StepLimits:
+        read_batch()
+        return OWN
+
+    g = governor()
+    g.step_half.limits = asks  # type: ignore[method-assign]
+    found = g.before_step(state(running=5), 11.0, raises)
+    assert found.max_running == ENGINE.max_num_seqs
+    assert g.faults == 1
+
+
+def test_a_report_that_cannot_be_true_leaves_the_limits_as_they_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    g = governor(batching(paper={"memory": "exact"}))
+    for _ in range(5):
+        g.finished(100, 100)
+        g.after_step(sample(decodes=10, duration_s=0.02), 1)
+    g.apply(limits(max_running=30, lease_s=5.0), 10.0)
+    g.before_step(state(waiting=5), 10.0)
+    for now_s in (15.0, 15.1, 16.0):
+        assert g.before_step(state(waiting=-1), now_s).max_running == 30
+    assert g.mode(16.0) == "fallback"
+    assert "report.waiting: -1 is not allowed" in caplog.text
+    assert g.before_step(state(waiting=5), 17.0).max_running == 100
+
+
+COUNTS: list[tuple[str, tuple[Any, ...]]] = [
+    ("after_step", (sample(), 1)),
+    ("arrived", (10,)),
+    ("preempted", ()),
+    ("resumed", (0.1, 0)),
+    ("first_token", (0.1, None)),
+    ("finished", (10, 10)),
+    ("aborted", (10,)),
+]
+
+
+@pytest.mark.parametrize(("name", "args"), COUNTS)
+def test_what_cannot_be_counted_is_not(
+    name: str, args: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = governor()
+    monkeypatch.setattr(Governor, name, raises)
+    getattr(g, name)(*args)
+    assert g.faults == 1
+
+
+@pytest.mark.parametrize(("name", "args"), COUNTS)
+def test_what_can_be_is_counted_as_by_a_governor(name: str, args: tuple[Any, ...]) -> None:
+    ours, plain = governor(), Governor(batching(), ENGINE, leased=True, now_s=0.0, group="g")
+    for g in (ours, plain):
+        getattr(g, name)(*args)
+    assert ours.report(state(), 1.0, "r", "g") == plain.report(state(), 1.0, "r", "g")
+
+
+def test_a_wrong_configuration_is_still_told() -> None:
+    with pytest.raises(ConfigError, match=r"batching\.max_running\.max: 512"):
+        governor().configure(batching(max_running={"max": 512}))
+
+
+def test_the_log_has_the_error_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    g = governor()
+    monkeypatch.setattr(g.step_half, "limits", raises)
+    for second in range(int(SAY_AGAIN_S) + 1):
+        g.before_step(state(), float(second))
+    said = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(said) == 2
+    assert "the limits of a step" in said[0].getMessage()
+    assert said[0].exc_info is not None
+    assert said[0].exc_info[0] is BrokenError
+    assert f"{int(SAY_AGAIN_S) + 1} so far" in said[1].getMessage()

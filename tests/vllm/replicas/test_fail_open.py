@@ -1,0 +1,40 @@
+"""vLLM's scheduler goes on where our own code fails in the middle of it."""
+
+import pytest
+
+from tests.vllm.harness import Rig, engine_config
+
+
+def rig_of(tiny_llama, *, fails_open: bool) -> Rig:
+    extra = {"brimful": {"batching": {"policy": "adaptive", "sla": {"itl_ms": 50}}}}
+    return Rig(engine_config(tiny_llama, additional_config=extra), fails_open=fails_open)
+
+
+def spoil(rig: Rig, monkeypatch) -> None:
+    def fails(*args, **kwargs):
+        raise ZeroDivisionError("of our own")
+
+    for name in ("limits", "observe", "finished", "preempted"):
+        monkeypatch.setattr(rig.scheduler.governor.step_half, name, fails)
+
+
+@pytest.mark.parametrize("at", [0, 3])
+def test_every_request_is_whole_though_the_policy_fails(tiny_llama, monkeypatch, at):
+    rig = rig_of(tiny_llama, fails_open=True)
+    for index in range(30):
+        rig.add(f"r{index}", prompt=20 + 40 * (index % 5), output=30)
+    for _ in range(at):
+        rig.step()
+    spoil(rig, monkeypatch)
+    rig.run()
+
+    assert all(rig.is_whole(f"r{index}", 30) for index in range(30))
+    assert rig.exchange().faults > 30
+
+
+def test_in_a_replay_the_error_is_seen(tiny_llama, monkeypatch):
+    rig = rig_of(tiny_llama, fails_open=False)
+    rig.add("r", prompt=20, output=30)
+    spoil(rig, monkeypatch)
+    with pytest.raises(ZeroDivisionError):
+        rig.run()
