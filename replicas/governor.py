@@ -5,11 +5,12 @@ reports. Without limits for a lease, the same control loop runs here on this rep
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import ParamSpec
 
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
-from controller.models.histogram import HistogramCounter
 from controller.models.step_time import StepFit, fit
 from controller.models.survival import Ints
 from controller.policies.base import EMPTY_BATCH, ReadBatch
@@ -27,10 +28,12 @@ from controller.records import (
 )
 from controller.switch import Switches, is_on, merged
 from replicas.arrival_rate import ArrivalRate
+from replicas.latencies import Latencies
 from replicas.seen_lengths import SeenLengths
 from replicas.step_sums import StepSums
 
 PAPER = "paper"  # goes by the lengths of finished requests
+P = ParamSpec("P")
 LOCAL = "local"  # the group and replica of an engine that has no controller
 
 
@@ -85,8 +88,7 @@ class Governor:
         self._read = {True: StepSums(), False: StepSums()}
         self._seen = SeenLengths(live=config.policy != PAPER)
         self._fit = StepFit()
-        self._itl, self._ttft = HistogramCounter(), HistogramCounter()
-        self._late_itl = self._late_ttft = 0
+        self._latencies = Latencies()
         self._itl_frac = 1.0
 
     def configure(self, config: BatchingConfig) -> None:
@@ -154,25 +156,22 @@ class Governor:
             return
         self._decoding, self._in_prefill = sample.decodes, prefills
         self._fit.add(*sample.features, sample.duration_s)
-        self.step_half.observe(sample)
         if sample.decodes:
             self._sums = self._sums.plus(sample, self.engine.tokens_per_decode)
             longer = sample.longer if isinstance(sample, SampleByClass) else ()
-            self._took(sample.duration_s, sample.decodes - len(longer), sample.late)
+            sla, step_s = self.config.sla, sample.duration_s
+            self._latencies.gap(sla, step_s, sample.decodes - len(longer), sample.late)
             for _, gap_s in longer:  # late or not, they are counted with the step
-                self._took(gap_s, 1, 0)
+                self._latencies.gap(sla, gap_s, 1, 0)
+        self.step_half.observe(sample)
 
-    def _took(self, itl_s: float, tokens: int, late: int | None = None) -> None:
-        """Count tokens that came so long after the one before; ``late``: where that is known.
+    def attempt(self, what: str, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Do what is to be done for a step; an error is the caller's (``FailOpenGovernor``: not).
 
-        Those past the SLA are counted one by one: steps are held just below it, where a bin of the
-        histogram would put every other one on the wrong side.
+        Args:
+            what: it is, for a log.
         """
-        self._itl.add(itl_s, tokens)
-        if late is not None or (sla := self.config.sla).delivery == "paced":
-            self._late_itl += late or 0
-        elif sla.itl_s is not None and itl_s > sla.itl_s:
-            self._late_itl += tokens
+        act(*args, **kwargs)
 
     def arrived(self, prompt_tokens: int | None = None) -> None:
         """Count a request that came in, with its prompt where that is known."""
@@ -186,14 +185,13 @@ class Governor:
 
     def resumed(self, gap_s: float, number: int = 0) -> None:
         """Count the time between two tokens of a request that was preempted between them."""
-        self._took(max(gap_s, 0.0), 1)
+        self._latencies.gap(self.config.sla, max(gap_s, 0.0), 1)
         self.step_half.resumed(gap_s, number)
 
     def first_token(self, ttft_s: float, agreed_s: float | None = None) -> None:
         """Count a request's time to first token, seconds; ``agreed_s``: its own, else the SLA's."""
-        self._ttft.add(max(ttft_s, 0.0))
         sla_s = (self.config.sla.ttft_ms or math.inf) / 1000
-        self._late_ttft += ttft_s > (sla_s if agreed_s is None else agreed_s)
+        self._latencies.first_token(ttft_s, sla_s if agreed_s is None else agreed_s)
 
     def finished(self, input_tokens: int, output_tokens: int) -> None:
         """Count a request that ran to its end, with its lengths in tokens."""
@@ -282,8 +280,8 @@ class Governor:
             recent=recent,
             lengths=self._seen.moments(generated),
             steps=self._fit.stats(),
-            itl=self._itl.snapshot(),
-            ttft=self._ttft.snapshot(),
+            itl=self._latencies.itl.snapshot(),
+            ttft=self._latencies.ttft.snapshot(),
             overruled=self._overruled,
             outputs=self._seen.outputs,
             model=self.step_half.model,
@@ -294,7 +292,7 @@ class Governor:
             sla_out_of_reach=self._limits.sla_out_of_reach,
             enforced=self.enforced,
             switches=self._switches,
-            late_itl=self._late_itl,
-            late_ttft=self._late_ttft,
+            late_itl=self._latencies.late_itl,
+            late_ttft=self._latencies.late_ttft,
             itl_frac=self._itl_frac,
         )

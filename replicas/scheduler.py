@@ -33,6 +33,7 @@ from replicas.fail_open import FailOpenGovernor
 from replicas.governor import LOCAL, Governor
 from replicas.grammar_faults import GrammarFaults
 from replicas.kv_holders import kv_tokens
+from replicas.lost_sessions import LostSessions, waiting_requests
 from replicas.pacing import pacing_of
 from replicas.prompt_chunks import PromptChunks, as_they_stood, decodes_first
 from replicas.request_facts import RAN_TO_ITS_END, more_tokens_follow, ran_to_its_end
@@ -40,10 +41,10 @@ from replicas.settings import parse_settings
 from replicas.start_order import adapters_fit, first_waited_s, may_start, prompt_backlog_tokens
 from replicas.step_sample import step_sample
 from replicas.under_way import Ends, ends_of, scheduled_at
-from replicas.waiting_queues import order_waiting, step_aside, waiting_requests
+from replicas.waiting_queues import order_waiting, step_aside
 
 
-class DynamicBatchScheduler(GrammarFaults):
+class DynamicBatchScheduler(LostSessions, GrammarFaults):
     """Asks a Governor before every step, tells it after every output.
 
     Raises:
@@ -117,7 +118,7 @@ class DynamicBatchScheduler(GrammarFaults):
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         outputs = super().update_from_output(scheduler_output, model_runner_output)
-        self._measure(scheduler_output)
+        self.governor.attempt("what a step took", self._measure, scheduler_output)
         return outputs
 
     def add_request(self, request: Request) -> None:
@@ -171,8 +172,7 @@ class DynamicBatchScheduler(GrammarFaults):
         self._note_first_tokens([session.request_id])  # its first token may have been its last
         idle = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
         super()._update_request_as_session(session, *args, **kwargs)
-        # Input that came early waited for the session's own output, not for us.
-        came_s = session.arrival_time if idle else self.wall_s()
+        came_s = session.arrival_time if idle else self.wall_s()  # it waited for its own output
         self._awaits_first_token[session.request_id] = came_s
 
     def exchange(self, limits: Any, replica_id: str, group: str, itl_frac: float = 1.0) -> Any:

@@ -4,7 +4,6 @@ import heapq
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from typing import Any
 
 from vllm.v1.core.sched.request_queue import (
@@ -12,7 +11,7 @@ from vllm.v1.core.sched.request_queue import (
     PriorityRequestQueue,
     RequestQueue,
 )
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import Request
 
 from controller.config import BatchingConfig
 from controller.models.pace import LATE_FRAC
@@ -197,17 +196,3 @@ def pass_over_late(scheduler: Any, aside: StepAside) -> None:
         skipped.remove_requests(late)
         for request in late:
             scheduler.waiting.add_late(request)
-
-
-def waiting_requests(scheduler: Any) -> int:
-    """How many wait for us. A session that waits for its next input waits for its client.
-
-    vLLM's own count of these is too high for one that was stopped twice, or preempted, with a token
-    under way: that stands in no queue any more.
-    """
-    skipped = getattr(scheduler, "skipped_waiting", None) or ()
-    waiting = len(scheduler.waiting) + len(skipped)
-    if not scheduler.num_waiting_for_streaming_input:
-        return waiting
-    idle = RequestStatus.WAITING_FOR_STREAMING_REQ
-    return waiting - sum(r.status == idle for r in chain(scheduler.waiting, skipped))

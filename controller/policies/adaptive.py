@@ -137,8 +137,8 @@ class AdaptiveStep:
             return StepLimits(self._b_max, most, reason="load")
         if self._fits_whatever_comes(state):
             return StepLimits(self._b_max, most, reason="load")
-        batch = read_batch()
-        running = batch.running
+        self._prefilling = True  # where what follows fails, a prompt may have been let in
+        running = (batch := read_batch()).running
         left = running.tokens - running.computed
         prefilling = left > self._engine.tokens_per_decode
         prompts = left[prefilling]

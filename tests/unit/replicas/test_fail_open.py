@@ -1,6 +1,7 @@
 """Errors of our own: the limits that held go on for a lease, then vLLM's own do."""
 
 import logging
+import math
 from typing import Any
 
 import pytest
@@ -89,6 +90,53 @@ def test_where_control_is_off_it_stays_off(monkeypatch: pytest.MonkeyPatch) -> N
     assert g.before_step(state(running=5), 11.0) == OWN
 
 
+def test_and_so_where_it_is_switched_off_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = governor()
+    held(g, monkeypatch)
+    assert g.before_step(state(running=5), 11.0).max_running == 30
+    off = limits(max_running=30, token_budget=600, enforce=False)
+    g.apply(off, 11.5)
+    assert g.before_step(state(running=5), 11.6) == OWN
+
+
+def test_a_local_loop_that_always_fails_gives_way_to_what_is_configured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    g = governor(batching(max_running={"max": 200}))
+    g.apply(limits(max_running=2, lease_s=1.0), 10.0)
+    monkeypatch.setattr(g._fallback, "exchange", raises)
+    caps = {now_s: g.before_step(state(running=2), now_s).max_running for now_s in (10.5, 11.0)}
+    for now_s in (13.0, 15.9, 16.5, 16.6, 30.0):
+        caps[now_s] = g.before_step(state(running=2), now_s).max_running
+    assert caps == {10.5: 2, 11.0: 2, 13.0: 2, 15.9: 2, 16.5: 200, 16.6: 200, 30.0: 200}
+    g.apply(limits(max_running=7, lease_s=1.0), 31.0)
+    assert g.before_step(state(running=2), 31.0).max_running == 7
+    monkeypatch.undo()
+    g.before_step(state(running=2), 33.0)
+    monkeypatch.setattr(g._fallback, "exchange", raises)
+    g.apply(limits(max_running=9, lease_s=1.0), 40.0)
+    assert g.before_step(state(running=2), 41.0).max_running == 9  # a lease of its own
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        StepLimits(math.nan, 600),  # type: ignore[arg-type]
+        StepLimits(30, 600.5),  # type: ignore[arg-type]
+        StepLimits(30, 600, left_out=(5,)),
+        StepLimits(30, 600, left_out=(-1, 2)),
+    ],
+)
+def test_limits_that_are_none_are_an_error(
+    wrong: StepLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = governor()
+    held(g, monkeypatch)
+    monkeypatch.setattr(g.step_half, "limits", lambda *args: wrong)
+    assert g.before_step(state(running=5), 11.0) == StepLimits(30, 600)
+    assert g.faults == 1
+
+
 def test_what_reads_the_batch_may_fail_as_well() -> None:
     def asks(_: Any, read_batch: ReadBatch, __: Any) -> StepLimits:
         read_batch()
@@ -121,9 +169,9 @@ COUNTS: list[tuple[str, tuple[Any, ...]]] = [
     ("after_step", (sample(), 1)),
     ("arrived", (10,)),
     ("preempted", ()),
-    ("resumed", (0.1, 0)),
-    ("first_token", (0.1, None)),
-    ("finished", (10, 10)),
+    ("resumed", (0.1, 1)),
+    ("first_token", (0.1, 0.05)),
+    ("finished", (10, 20)),
     ("aborted", (10,)),
 ]
 
@@ -149,6 +197,32 @@ def test_what_can_be_is_counted_as_by_a_governor(name: str, args: tuple[Any, ...
 def test_a_wrong_configuration_is_still_told() -> None:
     with pytest.raises(ConfigError, match=r"batching\.max_running\.max: 512"):
         governor().configure(batching(max_running={"max": 512}))
+
+
+def test_a_second_kind_of_error_is_in_the_log_as_well(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    g = governor()
+    for name in ("limits", "observe"):
+        monkeypatch.setattr(g.step_half, name, raises)
+    for second in range(70):
+        g.before_step(state(), float(second))
+        g.after_step(sample(), 0)
+    said = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert sum("the limits of a step" in text for text in said) == 2
+    assert sum("a step's measures" in text for text in said) == 2
+
+
+def test_where_the_policy_cannot_take_a_step_in_it_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    g = governor()
+    monkeypatch.setattr(g.step_half, "observe", raises)
+    monkeypatch.setattr(g.step_half, "resumed", raises)
+    g.after_step(sample(decodes=4), 0)
+    g.resumed(0.3)
+    said = g.report(state(), 1.0, "r", "g")
+    assert (said.itl.n, said.recent.steps, said.faults) == (5, 1, 2)
 
 
 def test_the_log_has_the_error_once_a_minute(

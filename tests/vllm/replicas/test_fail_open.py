@@ -32,6 +32,25 @@ def test_every_request_is_whole_though_the_policy_fails(tiny_llama, monkeypatch,
     assert rig.exchange().faults > 30
 
 
+@pytest.mark.parametrize("what", ["_pacing.stepped", "_aside.observe", "_classes.measured"])
+def test_and_though_what_a_step_took_cannot_be_counted(tiny_llama, monkeypatch, what):
+    sla = {"itl_ms": 50, "ttft_ms": 2000, "delivery": "paced"}
+    extra = {"brimful": {"batching": {"policy": "adaptive", "sla": sla}}}
+    rig = Rig(engine_config(tiny_llama, additional_config=extra), fails_open=True)
+
+    def fails(*args, **kwargs):
+        raise ZeroDivisionError("of our own")
+
+    where, name = what.split(".")
+    monkeypatch.setattr(getattr(rig.scheduler, where), name, fails)
+    for index in range(10):
+        rig.add(f"r{index}", prompt=20, output=5)
+    rig.run()
+
+    assert all(rig.is_whole(f"r{index}", 5) for index in range(10))
+    assert rig.exchange().faults
+
+
 def test_in_a_replay_the_error_is_seen(tiny_llama, monkeypatch):
     rig = rig_of(tiny_llama, fails_open=False)
     rig.add("r", prompt=20, output=30)

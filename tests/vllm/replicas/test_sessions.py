@@ -156,3 +156,38 @@ def test_one_that_waits_is_not_overlooked_for_a_session_that_vllm_lost(tiny_llam
     rig.step()
 
     assert rig.scheduler._state().waiting == 1
+
+
+def test_a_request_beside_a_lost_session_is_run(tiny_llama):
+    rig = Rig(
+        engine_config(tiny_llama, additional_config=batching(), async_scheduling=True), in_flight=2
+    )
+    stopped_twice(rig)
+    assert not rig.scheduler.has_unfinished_requests()
+    rig.add("b", prompt=20, output=20)
+
+    assert rig.scheduler.get_num_unfinished_requests() == 1  # EngineCore steps while there are any
+    rig.run()
+    assert rig.is_whole("b", 20)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_those_that_wait_are_counted_with_sessions_beside_them(tiny_llama, policy):
+    config = engine_config(
+        tiny_llama, additional_config=batching(), scheduling_policy=policy, max_num_seqs=3
+    )
+    rig = Rig(config)
+    scheduler = rig.scheduler
+    for name in ("s1", "s2"):
+        rig.add(name, prompt=10, output=2, resumable=True)
+    for _ in range(3):
+        rig.step()
+    assert scheduler.num_waiting_for_streaming_input == 2
+    for index in range(5):
+        rig.add(f"r{index}", prompt=10, output=9)
+    # One that waits for a grammar, say: passed over by a step, and counted.
+    passed_over = scheduler.requests["r4"]
+    scheduler.waiting.remove_request(passed_over)
+    scheduler.skipped_waiting.add_request(passed_over)
+
+    assert scheduler._state().waiting == scheduler.get_num_unfinished_requests() == 5

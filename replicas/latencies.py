@@ -1,0 +1,34 @@
+"""Times between tokens and to first tokens since an engine started, and how many were late."""
+
+from controller.config import Sla
+from controller.models.histogram import HistogramCounter
+
+
+class Latencies:
+    """Of one engine.
+
+    Attributes:
+        itl, ttft: histograms, seconds.
+        late_itl, late_ttft: how many of those are late by the SLA that held when they came.
+    """
+
+    def __init__(self) -> None:
+        self.itl, self.ttft = HistogramCounter(), HistogramCounter()
+        self.late_itl = self.late_ttft = 0
+
+    def gap(self, sla: Sla, itl_s: float, tokens: int, late: int | None = None) -> None:
+        """Count tokens that came so long after the one before; ``late``: where that is known.
+
+        Those past the SLA are counted one by one: steps are held just below it, where a bin of the
+        histogram would put every other one on the wrong side.
+        """
+        self.itl.add(itl_s, tokens)
+        if late is not None or sla.delivery == "paced":
+            self.late_itl += late or 0
+        elif sla.itl_s is not None and itl_s > sla.itl_s:
+            self.late_itl += tokens
+
+    def first_token(self, ttft_s: float, agreed_s: float) -> None:
+        """Count a first token, and whether it came later than agreed (seconds)."""
+        self.ttft.add(max(ttft_s, 0.0))
+        self.late_ttft += ttft_s > agreed_s
