@@ -143,7 +143,7 @@ class ReplicaReport:
         steps: sufficient statistics of the step-time fit, forgotten exponentially.
         itl, ttft: histograms since the engine started, seconds.
         overruled: steps in which the cap could not hold because more were still running.
-        faults: errors of our own that the engine outlived (decision 32).
+        own_errors: errors of our own that the engine outlived (decision 32).
         outputs: ends of the last finished requests by ``survival.EDGES``; empty: none are kept.
         model: the step-time model that the step half goes by; None where it has none yet.
         bound_steps: what bound the steps since the engine started.
@@ -194,7 +194,7 @@ class ReplicaReport:
     capacity_error_frac: float = 0.0
     prompts: LengthMoments = field(default_factory=LengthMoments)
     itl_frac: float = 1.0
-    faults: int = 0
+    own_errors: int = 0
 
     @property
     def kv_frac(self) -> float:

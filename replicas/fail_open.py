@@ -30,11 +30,11 @@ class FailOpenGovernor(Governor):
     be counted is not.
 
     Attributes:
-        faults: calls that ended with an error, since the engine started.
+        own_errors: calls that ended with an error, since the engine started.
     """
 
     def __init__(self, *args: Any, now_s: float, **kwargs: Any) -> None:
-        self.faults = 0
+        self.own_errors = 0
         self._said_s: dict[str, float] = {}  # when the log last had each kind
         self._clock_s = now_s  # of the last step
         self._step_fails_since_s: float | None = None
@@ -51,7 +51,7 @@ class FailOpenGovernor(Governor):
             self._failed("the limits of a step")
             if self._step_fails_since_s is None:
                 self._step_fails_since_s = now_s
-            if not self.enforced or self._for_a_lease(self._step_fails_since_s):
+            if not self.enforced or self._past_a_lease(self._step_fails_since_s):
                 return StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
             held = StepLimits(self._last_step.max_running, self._last_step.token_budget)
             return self._kept_safe(held, state.running)
@@ -73,15 +73,14 @@ class FailOpenGovernor(Governor):
             self._failed("the local control loop")
             if self._local_fails_since_s is None:
                 self._local_fails_since_s = now_s
-            if self._for_a_lease(self._local_fails_since_s):  # the cap of long ago is no better
-                most, lease_s = self.engine.max_num_seqs, self.config.lease_s
-                cap = self.config.upper_bound(most)
-                on = self.config.enforce
+            if self._past_a_lease(self._local_fails_since_s):  # the cap of long ago is no better
+                cap = self.config.upper_bound(self.engine.max_num_seqs)
+                on, lease_s = self.config.enforce, self.config.lease_s
                 self._take(BatchLimits(lease_s, cap, None, "start", enforce=on))
             return
         self._local_fails_since_s = None
 
-    def _for_a_lease(self, since_s: float) -> bool:
+    def _past_a_lease(self, since_s: float) -> bool:
         return not 0 <= self._clock_s - since_s < self.config.lease_s
 
     def attempt(self, what: str, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
@@ -112,14 +111,14 @@ class FailOpenGovernor(Governor):
         self.attempt("a request that was aborted", super().aborted, output_tokens)
 
     def report(self, *args: Any, **kwargs: Any) -> ReplicaReport:
-        return replace(super().report(*args, **kwargs), faults=self.faults)
+        return replace(super().report(*args, **kwargs), own_errors=self.own_errors)
 
     def _failed(self, what: str) -> None:
-        self.faults += 1
+        self.own_errors += 1
         if self._clock_s - self._said_s.get(what, -math.inf) >= SAY_AGAIN_S:
             self._said_s[what] = self._clock_s
             logger.exception(
                 "An error of Brimful's own, in %s; the engine goes on (%d so far)",
                 what,
-                self.faults,
+                self.own_errors,
             )

@@ -172,7 +172,7 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
         self._note_first_tokens([session.request_id])  # its first token may have been its last
         idle = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
         super()._update_request_as_session(session, *args, **kwargs)
-        came_s = session.arrival_time if idle else self.wall_s()  # it waited for its own output
+        came_s = session.arrival_time if idle else self.wall_s()  # early: from its turn on
         self._awaits_first_token[session.request_id] = came_s
 
     def exchange(self, limits: Any, replica_id: str, group: str, itl_frac: float = 1.0) -> Any:

@@ -17,7 +17,7 @@ ROUTED = {metrics.ROUTED}
 # Counters that are not there until it happens for the first time.
 SELDOM = {
     metrics.PREEMPTIONS,
-    metrics.FAULTS,
+    metrics.OWN_ERRORS,
     metrics.LATE,
     metrics.LATE_FIRST_TOKENS,
     metrics.REFUSED_REPORTS,

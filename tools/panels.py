@@ -176,7 +176,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Preemptions, and errors in Brimful's own code",
             (
                 (rate(metrics.PREEMPTIONS, REPLICA), "{{replica}}"),
-                (rate(metrics.FAULTS, REPLICA), "{{replica}}: errors"),
+                (rate(metrics.OWN_ERRORS, REPLICA), "{{replica}}: errors"),
             ),
             "reqps",
         ),

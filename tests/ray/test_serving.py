@@ -11,7 +11,7 @@ import requests
 
 from benchmarks.live.cluster import LocalCluster
 from benchmarks.live.load import Ask, prompts, send
-from controller.metrics import FAULTS, MAX_RUNNING, TOKENS
+from controller.metrics import MAX_RUNNING, OWN_ERRORS, TOKENS
 from replicas.engine import gpus_of
 from tests.monitoring.test_dashboard import plain, queries
 from tests.ray.conftest import base_url
@@ -106,7 +106,7 @@ async def test_the_prometheus_export_is_what_the_docs_list() -> None:
     await until(f"metrics {ALWAYS | ROUTED}", lambda: not missing(metrics_text(), ALWAYS | ROUTED))
     text = metrics_text()
     assert wrong(text) == []
-    assert FAULTS.exported not in scraped(text), "an error of our own was outlived"
+    assert OWN_ERRORS.exported not in scraped(text), "an error of our own was outlived"
     caps = [one for one in scraped(text)[MAX_RUNNING.exported] if one["application"] == "paper"]
     assert len({one["replica"] for one in caps}) == 2, caps
 

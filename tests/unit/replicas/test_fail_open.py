@@ -45,7 +45,7 @@ def test_the_limits_of_the_last_step_go_on_for_a_lease(monkeypatch: pytest.Monke
         found = g.before_step(state(running=5), now_s)
         assert (found.max_running, found.token_budget) == (30, 600)
     assert g.before_step(state(running=5), 11.0 + g.config.lease_s) == OWN
-    assert g.report(state(), 17.0, "r", "g").faults == 3
+    assert g.report(state(), 17.0, "r", "g").own_errors == 3
 
 
 def test_they_are_kept_safe_for_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_limits_that_are_none_are_an_error(
     held(g, monkeypatch)
     monkeypatch.setattr(g.step_half, "limits", lambda *args: wrong)
     assert g.before_step(state(running=5), 11.0) == StepLimits(30, 600)
-    assert g.faults == 1
+    assert g.own_errors == 1
 
 
 def test_what_reads_the_batch_may_fail_as_well() -> None:
@@ -146,7 +146,7 @@ def test_what_reads_the_batch_may_fail_as_well() -> None:
     g.step_half.limits = asks  # type: ignore[method-assign]
     found = g.before_step(state(running=5), 11.0, raises)
     assert found.max_running == ENGINE.max_num_seqs
-    assert g.faults == 1
+    assert g.own_errors == 1
 
 
 def test_a_report_that_cannot_be_true_leaves_the_limits_as_they_are(
@@ -183,7 +183,7 @@ def test_what_cannot_be_counted_is_not(
     g = governor()
     monkeypatch.setattr(Governor, name, raises)
     getattr(g, name)(*args)
-    assert g.faults == 1
+    assert g.own_errors == 1
 
 
 @pytest.mark.parametrize(("name", "args"), COUNTS)
@@ -222,7 +222,7 @@ def test_where_the_policy_cannot_take_a_step_in_it_is_counted(
     g.after_step(sample(decodes=4), 0)
     g.resumed(0.3)
     said = g.report(state(), 1.0, "r", "g")
-    assert (said.itl.n, said.recent.steps, said.faults) == (5, 1, 2)
+    assert (said.itl.n, said.recent.steps, said.own_errors) == (5, 1, 2)
 
 
 def test_the_log_has_the_error_once_a_minute(

@@ -98,7 +98,7 @@ def test_what_was_counted() -> None:
                 arrivals=9,
                 finished=7,
                 preemptions=3,
-                faults=2,
+                own_errors=2,
                 bound_steps=BoundSteps(1, 2, 3, 4, 5),
             )
         )

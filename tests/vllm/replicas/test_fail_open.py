@@ -29,7 +29,7 @@ def test_every_request_is_whole_though_the_policy_fails(tiny_llama, monkeypatch,
     rig.run()
 
     assert all(rig.is_whole(f"r{index}", 30) for index in range(30))
-    assert rig.exchange().faults > 30
+    assert rig.exchange().own_errors > 30
 
 
 @pytest.mark.parametrize("what", ["_pacing.stepped", "_aside.observe", "_classes.measured"])
@@ -48,7 +48,7 @@ def test_and_though_what_a_step_took_cannot_be_counted(tiny_llama, monkeypatch, 
     rig.run()
 
     assert all(rig.is_whole(f"r{index}", 5) for index in range(10))
-    assert rig.exchange().faults
+    assert rig.exchange().own_errors
 
 
 def test_in_a_replay_the_error_is_seen(tiny_llama, monkeypatch):

@@ -23,6 +23,18 @@ def rig_of(tiny_llama, *, policy="static", in_flight=1, **args) -> Rig:
     return Rig(config, in_flight=in_flight)
 
 
+def late_tokens(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """How many tokens of each step were late, filled in as it goes."""
+    late: list[int | None] = []
+    after_step = rig.scheduler.governor.after_step
+    monkeypatch.setattr(
+        rig.scheduler.governor,
+        "after_step",
+        lambda sample, prefills: (late.append(sample.late), after_step(sample, prefills)),
+    )
+    return late
+
+
 def test_leads_are_those_of_the_requests_that_decode(tiny_llama):
     rig = rig_of(tiny_llama)
     rig.add("a", prompt=20, output=9)
@@ -120,13 +132,8 @@ def test_steps_under_way_end_one_after_the_other():
 
 
 def test_late_tokens_are_counted_by_when_they_were_due(tiny_llama, monkeypatch):
-    rig, late = rig_of(tiny_llama), []
-    after_step = rig.scheduler.governor.after_step
-    monkeypatch.setattr(
-        rig.scheduler.governor,
-        "after_step",
-        lambda sample, prefills: (late.append(sample.late), after_step(sample, prefills)),
-    )
+    rig = rig_of(tiny_llama)
+    late = late_tokens(rig, monkeypatch)
     rig.add("a", prompt=20, output=5)
     rig.step()
     rig.step_s = 1.0

@@ -6,7 +6,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import Request
 
 from tests.vllm.harness import Rig, batching, engine_config, token
-from tests.vllm.replicas.test_paced import rig_of
+from tests.vllm.replicas.test_paced import late_tokens, rig_of
 
 
 def add_session(rig: Rig, *, prompt: int, ends: list[int] | None = None, came_s: float) -> None:
@@ -85,13 +85,8 @@ def test_input_of_an_idle_session_waits_from_when_it_came(tiny_llama):
 
 
 def test_the_last_token_of_an_answer_may_be_late(tiny_llama, monkeypatch):
-    rig, late = rig_of(tiny_llama), []
-    after_step = rig.scheduler.governor.after_step
-    monkeypatch.setattr(
-        rig.scheduler.governor,
-        "after_step",
-        lambda sample, prefills: (late.append(sample.late), after_step(sample, prefills)),
-    )
+    rig = rig_of(tiny_llama)
+    late = late_tokens(rig, monkeypatch)
     rig.add("session", prompt=20, output=5, resumable=True)
     rig.step()
     rig.step_s = 1.0
