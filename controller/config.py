@@ -113,6 +113,17 @@ class PaperOptions(Block):
     chunk_delta: int = Field(16, ge=0, description="delta in tokens, for the token budget")
 
 
+class StaticOptions(Block):
+    """A fixed step budget beside the fixed cap: vLLM's own option, changeable in a live engine."""
+
+    max_num_batched_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="tokens of a step, at most; None, or more than the engine was started with: as"
+        " it was started",
+    )
+
+
 EPSILON_M = 0.02
 
 
@@ -152,6 +163,7 @@ class BatchingConfig(Block):
         le=60,
         description="how long limits hold without new ones; at least 3 exchange periods",
     )
+    static: StaticOptions = StaticOptions()
     paper: PaperOptions = PaperOptions()
 
     @model_validator(mode="after")

@@ -6,13 +6,14 @@ from controller.records import ReplicaReport
 
 
 class StaticPolicy:
-    """The cap is ``max_running.max``, or what the engine was started with, always."""
+    """Cap ``max_running.max`` and budget ``static.max_num_batched_tokens``; unset: the engine's."""
 
     def __init__(self, config: BatchingConfig) -> None:
         self._config = config
 
     def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:
-        return Decision(self._config.upper_bound(report.engine.max_num_seqs), "static")
+        cap = self._config.upper_bound(report.engine.max_num_seqs)
+        return Decision(cap, "static", self._config.static.max_num_batched_tokens)
 
     def forget(self, replica_id: str) -> None:
         """Nothing is kept."""

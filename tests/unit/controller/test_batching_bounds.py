@@ -17,6 +17,7 @@ DEFAULTS = {
     "step_aside": None,
     "exchange_hz": 2.0,
     "lease_s": 5.0,
+    "static": {"max_num_batched_tokens": None},
     "paper": {
         "memory": "linear",
         "l0": "printed",
@@ -54,6 +55,7 @@ def block(key: str, value: Any) -> dict[str, Any]:
         ("sla.percentile", [50, 99.999], [49.999, 100]),
         ("max_running.min", [1], [0]),
         ("max_running.max", [1], [0]),
+        ("static.max_num_batched_tokens", [1], [0]),
         ("paper.l0_period_s", [1e-9], [0]),
         ("paper.live_factor", [1e-9, 1.0], [0, 1.001]),
         ("paper.alpha", [1], [0]),

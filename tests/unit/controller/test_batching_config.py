@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controller.config import BatchingConfig, PaperOptions, parse_batching
+from controller.config import BatchingConfig, PaperOptions, StaticOptions, parse_batching
 from controller.errors import ConfigError
 
 
@@ -172,7 +172,7 @@ def test_a_bound_above_the_engines_size_is_refused(key: str) -> None:
 
 
 def test_every_key_says_what_it_is() -> None:
-    for model in (BatchingConfig, PaperOptions):
+    for model in (BatchingConfig, PaperOptions, StaticOptions):
         for name, field in model.model_fields.items():
             nested = hasattr(field.annotation, "model_fields")
             assert nested or field.description or name == "policy", name

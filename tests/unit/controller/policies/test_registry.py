@@ -34,6 +34,12 @@ def test_static_is_the_configured_bound_where_there_is_one() -> None:
     assert static.fleet(report(), pool(), 0) == Decision(48, "static")
 
 
+def test_static_has_the_configured_step_budget_beside_its_cap() -> None:
+    block = {"max_running": {"max": 48}, "static": {"max_num_batched_tokens": 72}}
+    static = make_policy(batching(policy="static", **block))
+    assert static.fleet(report(), pool(), 0) == Decision(48, "static", token_budget=72)
+
+
 def test_static_refuses_a_bound_above_the_engines_size() -> None:
     static = make_policy(batching(policy="static", max_running={"max": 512}))
     with pytest.raises(ConfigError, match="512 is above max_num_seqs=256"):
