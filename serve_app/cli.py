@@ -29,6 +29,10 @@ COMMANDS = {
         "benchmarks.fleet.command",
         "what an autoscaling policy would make of a day; needs no accelerator",
     ),
+    "small-model": (
+        "benchmarks.live.small_model",
+        "a small real model that answers in sentences, from the Python registry",
+    ),
     "tiny-model": ("benchmarks.live.tiny_model", "a small random-weight model to try things with"),
 }
 # Packages that some commands need: the extra of ours that brings each.

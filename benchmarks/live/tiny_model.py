@@ -1,17 +1,11 @@
 """A tiny random-weight Llama with its own tokenizer: real loading and serving code, no download."""
 
 import argparse
-import contextlib
-import fcntl
-import json
-import logging
-import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-logger = logging.getLogger(__name__)
+from benchmarks.live.model_folder import made_once
 
 SENTENCES = (
     "The scheduler admits a request when the memory of the engine allows it.",
@@ -40,31 +34,15 @@ def make_tiny_model(path: Path, kind: str = "llama", seed: int = 0) -> Path:
     Returns:
         ``path``, a directory in the Hugging Face format.
     """
-    stamp = path / "brimful.json"
-    wanted = {"format": FORMAT, "kind": kind, "seed": seed}
-    path.mkdir(parents=True, exist_ok=True)
-    with _alone_in(path):
-        if stamp.exists() and json.loads(stamp.read_text()) == wanted:
-            return path
-        stamp.unlink(missing_ok=True)  # what stands here is of no kind until it is whole
-        if not sys.stderr.isatty():
-            from transformers.utils import logging as transformers_logging
+    with made_once(path, format=FORMAT, kind=kind, seed=seed) as is_missing:
+        if is_missing:
+            if not sys.stderr.isatty():
+                from transformers.utils import logging as transformers_logging
 
-            transformers_logging.disable_progress_bar()
-        _save_tokenizer(path)
-        _save_model(path, kind, seed)
-        stamp.write_text(json.dumps(wanted))
+                transformers_logging.disable_progress_bar()
+            _save_tokenizer(path)
+            _save_model(path, kind, seed)
     return path
-
-
-@contextlib.contextmanager
-def _alone_in(path: Path) -> Iterator[None]:
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(directory)  # and with it the lock
 
 
 def _save_tokenizer(path: Path) -> None:

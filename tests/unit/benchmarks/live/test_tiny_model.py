@@ -1,11 +1,11 @@
-"""The tiny model is made once, however many processes ask for it and whatever came between."""
+"""The tiny model is made once, and another kind of it anew."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from benchmarks.live import tiny_model
+from benchmarks.live.model_folder import WEIGHTS
 from benchmarks.live.tiny_model import make_tiny_model
 
 
@@ -16,19 +16,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def save(path: Path, kind: str, seed: int) -> None:
         kinds.append(kind)
-        (path / "weights").write_text(f"{kind} {seed}")
+        (path / WEIGHTS).write_text(f"{kind} {seed}")
 
     monkeypatch.setattr(tiny_model, "_save_tokenizer", lambda path: None)
     monkeypatch.setattr(tiny_model, "_save_model", save)
     return kinds
-
-
-def test_of_many_that_ask_at_once_one_makes_it(tmp_path: Path, made: list[str]) -> None:
-    path = tmp_path / "models" / "tiny"
-    with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(make_tiny_model, [path] * 8)) == {path}
-    assert made == ["llama"]
-    assert (path / "weights").read_text() == "llama 0"
 
 
 def test_another_kind_takes_its_place(tmp_path: Path, made: list[str]) -> None:
