@@ -9,9 +9,12 @@ from typing import Any, Protocol
 
 from controller.records import ReplicaReport, from_wire
 from replicas.governor import LOCAL
+from replicas.step_recorder import StepRecorder
 from replicas.timeline import Recorder
 
-METHOD, CONFIGURE, TIMELINE = "brimful_exchange", "brimful_configure", "brimful_timeline"
+METHOD, CONFIGURE = "brimful_exchange", "brimful_configure"
+TIMELINE, STEPS = "brimful_timeline", "brimful_steps"
+UNDRAINED_S = 10.0  # after which steps are recorded no more
 
 
 class EngineClient(Protocol):
@@ -27,6 +30,7 @@ def install() -> None:
     setattr(EngineCore, METHOD, _exchange)
     setattr(EngineCore, CONFIGURE, _configure)
     setattr(EngineCore, TIMELINE, _timeline)
+    setattr(EngineCore, STEPS, _steps)
 
 
 def _exchange(
@@ -50,6 +54,19 @@ def _timeline(core: Any, on: bool) -> dict[str, Any] | None:
         recorder.stop()
         delattr(core.scheduler, TIMELINE)
     return recorder.timeline.drain(core.scheduler.now_s())
+
+
+def _steps(core: Any, on: bool) -> dict[str, list[int]] | None:
+    recorder: StepRecorder | None = getattr(core.scheduler, STEPS, None)
+    if on and (recorder is None or not recorder.recording):
+        recorder = StepRecorder(core.scheduler, UNDRAINED_S)
+        setattr(core.scheduler, STEPS, recorder)
+    if recorder is None:
+        return None
+    if not on:
+        recorder.stop()
+        delattr(core.scheduler, STEPS)
+    return recorder.drain()
 
 
 async def exchange(
@@ -94,6 +111,20 @@ async def timeline(client: EngineClient, *, on: bool) -> dict[str, Any]:
         vllm's EngineDeadError: the engine process is gone.
     """
     drained: dict[str, Any] = await client.engine_core.call_utility_async(TIMELINE, on)
+    return drained
+
+
+async def steps(client: EngineClient, *, on: bool) -> dict[str, list[int]] | None:
+    """Steps since the last call; record them from now on, or no longer.
+
+    Returns:
+        As ``StepRecorder.drain`` has them; None where ``on`` is false and nothing was recorded.
+
+    Raises:
+        vllm's EngineDeadError: the engine process is gone.
+    """
+    drained: dict[str, list[int]] | None
+    drained = await client.engine_core.call_utility_async(STEPS, on)
     return drained
 
 

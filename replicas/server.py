@@ -13,10 +13,12 @@ from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_st
 from controller.agreements import differ
 from controller.errors import ConfigError
 from controller.records import ReplicaReport
+from replicas import channel
 from replicas.admission.admission import Admission
 from replicas.autoscaling_stats import scaled_by_another
 from replicas.door.door import Door, Rules
 from replicas.door_metrics import DoorMetrics
+from replicas.engine_facts import engine_facts
 from replicas.metrics import AdmissionMetrics, ReplicaMetrics
 from replicas.settings import EngineSettings, parse_live, parse_settings
 from replicas.startup import REPLICA, gc_paused
@@ -196,6 +198,15 @@ class BrimfulServer(LLMServer):
         """Who held which slot of the batch in the last minute: the console asks, by name."""
         gate = self._gate
         return await self._timeline.look(None if gate is None else gate.admission.classes)
+
+    async def steps(self, on: bool) -> dict[str, list[int]] | None:
+        """Steps since the last call, recorded while ``on``: `brimful record` asks, by name."""
+        return await channel.steps(self.engine._engine_client, on=on)
+
+    async def facts(self) -> dict[str, Any]:
+        """What those steps are of: machine, model, versions."""
+        vllm_config = self.engine._engine_client.vllm_config
+        return engine_facts(vllm_config, self._llm_config.model_id)
 
     async def record_routing_stats(self) -> dict[str, Any]:
         """What ``serve_app.routing`` routes by, beside what Ray Serve LLM itself publishes."""

@@ -16,6 +16,7 @@ COMMANDS = {
     "status": ("serve_app.status", "how full each replica of a running cluster is, and its limits"),
     "explain": ("serve_app.explain", "what holds each replica's batch back, and what would help"),
     "enforce": ("serve_app.enforce", "control off or on in a running cluster, nothing restarted"),
+    "record": ("serve_app.record", "a running replica's steps as a profile file, for `replay`"),
     "check": (
         "serve_app.checks.command",
         "every mistake in a Serve config or RayService, before deploying",

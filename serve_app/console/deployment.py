@@ -1,15 +1,13 @@
 """The console as a Ray Serve application of its own."""
 
 import asyncio
-import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
 import ray
 from ray import serve
 from ray.exceptions import RayError
-from ray.serve._private.common import DeploymentID, ReplicaID, RequestMetadata
+from ray.serve._private.common import DeploymentID, ReplicaID
 from ray.serve._private.constants import SERVE_NAMESPACE
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
@@ -24,6 +22,7 @@ from serve_app.console.arguments import keys_of
 from serve_app.console.deployments import Deployment, deployments_of
 from serve_app.console.timelines import Timelines
 from serve_app.console.watch import Watch
+from serve_app.replica_calls import ask
 from serve_app.snapshot import first_line
 
 ANSWER_S = 5.0
@@ -76,25 +75,16 @@ class Cluster:
             return self._deployments
 
     async def timeline(self, deployment: Deployment, replica_id: str) -> dict[str, Any]:
-        """What ``Timelines`` asks of one replica; its actor is called as Ray Serve's handles do it.
-
-        Ray Serve has no call of one replica by its name, and to call all of a deployment every
-        second would be too many.
+        """What ``Timelines`` asks of one replica.
 
         Raises:
             BrimfulError: it is gone, or does not answer.
         """
         where = DeploymentID(deployment.name, deployment.application)
         name = ReplicaID(replica_id, where).to_full_id_str()
-        asked = RequestMetadata(
-            request_id="console",
-            internal_request_id=uuid4().hex,
-            call_method="timeline",
-            app_name=deployment.application,
-        )
         try:
             actor = await asyncio.to_thread(ray.get_actor, name, SERVE_NAMESPACE)
-            answer = actor.handle_request.remote(pickle.dumps(asked))
+            answer = ask(actor, deployment.application, "timeline")
             known: dict[str, Any] = await asyncio.wait_for(answer, ANSWER_S)
         except (TimeoutError, ValueError, RayError) as error:
             said = f"replica {replica_id} does not say who held its slots"

@@ -46,6 +46,7 @@ def test_one_replica_is_called_as_ray_serves_handles_call_it() -> None:
     assert "ray.get_actor(self.actor_name, namespace=SERVE_NAMESPACE)" in names
     where = ReplicaID("x7k2", DeploymentID("BrimfulServer:m", "llm"))
     assert where.to_full_id_str() == "SERVE_REPLICA::llm#BrimfulServer:m#x7k2"
+    assert ReplicaID.from_full_id_str(where.to_full_id_str()) == where
     assert "self._actor_handle.handle_request" in inspect.getsource(ActorReplicaWrapper)
     fields = RequestMetadata.__dataclass_fields__
     assert {"request_id", "internal_request_id", "call_method", "app_name"} <= fields.keys()

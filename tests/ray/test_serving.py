@@ -1,6 +1,8 @@
 """The main job through the real stack: HTTP, HAProxy, Ray Serve, vLLM, the controller."""
 
 import asyncio
+import json
+import sys
 from pathlib import Path
 
 import aiohttp
@@ -15,7 +17,7 @@ from controller.metrics import MAX_RUNNING, OWN_ERRORS, TOKENS
 from replicas.engine import gpus_of
 from tests.monitoring.test_dashboard import plain, queries
 from tests.ray.conftest import base_url
-from tests.ray.control import metrics_text, replicas, until
+from tests.ray.control import metrics_text, replicas, snapshot, until
 from tests.ray.prometheus import answer, prometheus, rule_health
 from tests.scrapes import ALWAYS, ROUTED, missing, scraped, wrong
 
@@ -41,6 +43,35 @@ async def test_both_replicas_are_seen_and_their_caps_leave_the_start_value() -> 
     assert [a.tokens for a in answers] == [ask.max_tokens for ask in BURST]
     assert len(caps) == 2
     assert all(min(seen) < 64 for seen in caps.values()), caps
+
+
+async def test_the_steps_of_a_replica_are_recorded_while_it_serves(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    out = tmp_path / "steps.json"
+    (group,) = (name for name in snapshot()["groups"] if name.startswith("tiny-static-"))
+    command = ["record", "--seconds", "8", "--out", str(out), "--group", group]
+    recording = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "serve_app.cli", *command, "--address", cluster.gcs_address),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    answers = []
+    while recording.returncode is None:
+        answers += await send(base_url("static"), "tiny-static", BURST[:40])
+    said = (await recording.communicate())[1].decode()
+    assert recording.returncode == 0, said
+    (replica_id,) = replicas("static")
+    assert f"recording replica {replica_id}\n" in said
+    assert [a.error or a.status for a in answers if not a.whole] == []
+    made = json.loads(out.read_text())["recordings"]["tiny-static"]
+    assert {"ray", "torch", "vllm"} <= made["versions"].keys()
+    assert made["max_num_seqs"] == 64
+    steps = made["steps"]
+    assert all(
+        0 <= gap <= all_ for gap, all_ in zip(steps["gap_us"], steps["duration_us"], strict=True)
+    )
+    assert 0 < sum(steps["duration_us"]) < 9e6
+    assert 0 < sum(steps["decodes"]) <= sum(a.tokens for a in answers)
 
 
 async def test_answers_that_do_not_stream_are_complete_too() -> None:

@@ -1,0 +1,191 @@
+"""``brimful record``: each step of a running replica, with its duration, as a profile file."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from controller.errors import BrimfulError, ConfigError
+from controller.records import EngineLimits
+from serve_app.snapshot import ANSWER_S, add_address, connect, read_snapshot
+
+PERIOD_S = 1.0
+LEAST_STEPS = 50  # fewer show neither a mean nor what lies around it
+MOST_S = 3600.0
+BAR = "{n:.0f} of {total:.0f} s{postfix}"
+ABOUT = (
+    "Record a running replica: what each step of its engine computed and how long it took, as a"
+    " profile file with machine, model, versions and load. `brimful replay --profile FILE` replays"
+    " it. Nothing is restarted; steps cost the same before and after."
+)
+
+Call = Callable[..., Any]
+"""A replica: a method's name and arguments for its answer, or a BrimfulError."""
+Steps = dict[str, list[int]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = ABOUT
+    parser.add_argument(
+        "--seconds", type=_seconds, required=True, help="how long, while requests come"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON, overwritten")
+    parser.add_argument("--name", help="of the recording in the file (default: the model's name)")
+    parser.add_argument(
+        "--replica",
+        metavar="ID",
+        help="as `brimful status` shows it (default: the first by id)",
+    )
+    parser.add_argument("--group", metavar="NAME", help="a replica of this group")
+    parser.add_argument("--load", default="", metavar="TEXT", help="what was asked, for the file")
+    add_address(parser)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds <= MOST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: seconds from 1 to {MOST_S:g}")
+    return seconds
+
+
+def run(args: argparse.Namespace) -> int:
+    """Record, and write the file.
+
+    Raises:
+        BrimfulError: there is no cluster, no controller or no such replica, or too few steps ran.
+    """
+    if not args.out.parent.is_dir():
+        raise ConfigError([f"--out: {args.out.parent} is not allowed: an existing folder"])
+    connect(args.address)
+    replica_id, engine, others = choose(read_snapshot(), args.replica, args.group)
+    more = f", the first of {others + 1}" if others else ""
+    print(f"recording replica {replica_id}{more}", file=sys.stderr)
+    call = caller(replica_id)
+    facts = call("facts")
+    with tqdm(total=args.seconds, unit=" s", file=sys.stderr, bar_format=BAR) as bar:
+
+        def tell(passed_s: float, steps: int) -> None:
+            bar.set_postfix_str(f"{steps:,} steps", refresh=False)
+            bar.update(min(passed_s, args.seconds) - bar.n)
+
+        steps = record(call, args.seconds, tell)
+    recording = {
+        **facts,
+        "load": args.load,
+        "kv_capacity_tokens": engine.kv_tokens,
+        "max_num_seqs": engine.max_num_seqs,
+        "max_num_batched_tokens": engine.max_num_batched_tokens,
+        "steps": steps,
+    }
+    name = args.name or facts["model"].partition(",")[0]
+    source = f"brimful record, {args.seconds:g} s, {datetime.now(UTC):%Y-%m-%d}"
+    args.out.write_text(json.dumps({"source": source, "recordings": {name: recording}}) + "\n")
+    count = len(steps["duration_us"])
+    print(f"{args.out}: {count:,} steps of {replica_id}, as {name}", file=sys.stderr)
+    return 0
+
+
+def choose(
+    snapshot: dict[str, Any], replica_id: str | None, group: str | None
+) -> tuple[str, EngineLimits, int]:
+    """The replica to record: its id, what its engine was started with, how many others match.
+
+    Raises:
+        BrimfulError: no replica matches; names those that are there.
+    """
+    groups = snapshot["groups"]
+    if group is not None and group not in groups:
+        raise BrimfulError(f"--group: {group!r} does not exist; {_there('groups', groups)}")
+    found = {
+        name: replica["report"].engine
+        for of, known in groups.items()
+        if group in (None, of)
+        for name, replica in known["replicas"].items()
+    }
+    if replica_id is not None and replica_id not in found:
+        raise BrimfulError(f"--replica: {replica_id!r} does not exist; {_there('replicas', found)}")
+    if not found:
+        raise BrimfulError("nothing was recorded: no replica has reported yet")
+    chosen = replica_id or min(found)
+    return chosen, found[chosen], 0 if replica_id else len(found) - 1
+
+
+def _there(what: str, names: Any) -> str:
+    return f"the {what} are: {', '.join(sorted(names))}" if names else f"there are no {what}"
+
+
+def caller(replica_id: str) -> Call:
+    """A replica of the cluster that ``connect`` joined.
+
+    Raises:
+        BrimfulError: Ray Serve has none of that id.
+    """
+    import ray
+    from ray.exceptions import RayError
+    from ray.serve._private.constants import SERVE_NAMESPACE
+
+    from serve_app.replica_calls import ask, find_replica
+
+    known = find_replica(replica_id)
+
+    def call(method: str, *args: Any) -> Any:
+        try:
+            actor = ray.get_actor(known.to_full_id_str(), SERVE_NAMESPACE)
+            answer = ask(actor, known.deployment_id.app_name, method, *args)
+            return ray.get(answer, timeout=ANSWER_S)
+        except (ValueError, RayError) as error:
+            said = f"replica {replica_id} does not answer ({type(error).__name__})"
+            raise BrimfulError(said) from None
+
+    return call
+
+
+def record(
+    call: Call,
+    seconds: float,
+    tell: Callable[[float, int], None],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Steps:
+    """The steps of a replica in the next ``seconds``, by column.
+
+    Args:
+        tell: is told the seconds that passed and the number of steps, again and again.
+
+    Raises:
+        BrimfulError: it does not answer, is recorded by another already, or took too few steps.
+    """
+    steps: Steps = call("steps", True)
+    if any(steps.values()):
+        raise BrimfulError(
+            "the replica is recorded already, or was so until less than 10 s ago; wait for its end"
+        )
+    begin_s = clock()
+    try:
+        while (passed_s := clock() - begin_s) < seconds:
+            sleep(min(PERIOD_S, seconds - passed_s))
+            _extend(steps, call("steps", True))
+            tell(clock() - begin_s, len(steps["duration_us"]))
+    finally:
+        _extend(steps, call("steps", False) or {})
+    if (count := len(steps["duration_us"])) < LEAST_STEPS:
+        raise BrimfulError(
+            f"only {count} steps ran in {seconds:g} s, and {LEAST_STEPS} are needed: send requests"
+            " while it records, or record for longer"
+        )
+    return steps
+
+
+def _extend(steps: Steps, more: Steps) -> None:
+    for name, column in more.items():
+        steps[name] += column

@@ -1,0 +1,165 @@
+"""``brimful record`` against a replica that is here, without Ray."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.errors import BrimfulError, ConfigError
+from replicas.step_recorder import COLUMNS
+from serve_app import record
+from serve_app.record import LEAST_STEPS, choose
+from tests.builders import batching, engine, report
+from tests.unit.serve_app.snapshots import snapshot_of
+
+FACTS = {"machine": "a CPU, 2 cores", "model": "tiny, bfloat16", "versions": {"vllm": "0.29.0"}}
+CONFIG = batching()
+
+
+def two() -> dict[str, Any]:
+    """A snapshot with ``b2`` in group ``g`` and ``a1`` in group ``h``."""
+    return snapshot_of(
+        (report(replica_id="b2", group="g"), CONFIG), (report(replica_id="a1", group="h"), CONFIG)
+    )
+
+
+class Replica:
+    """Runs so many steps a second of its own clock."""
+
+    def __init__(self, steps_per_s: int) -> None:
+        self.now_s, self.per_s, self.calls = 0.0, steps_per_s, list[tuple[Any, ...]]()
+        self._undrained = 0
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        self._undrained += round(seconds * self.per_s)
+
+    def call(self, method: str, *args: Any) -> Any:
+        self.calls.append((method, *args))
+        if method == "facts":
+            return FACTS
+        count, self._undrained = self._undrained, 0
+        return {name: [7] * count for name in COLUMNS}
+
+    def record(self, seconds: float) -> dict[str, list[int]]:
+        return record.record(
+            self.call, seconds, lambda *_: None, clock=lambda: self.now_s, sleep=self.sleep
+        )
+
+
+def test_every_step_until_the_end_is_in_it() -> None:
+    replica = Replica(40)
+    steps = replica.record(2.5)
+    assert {name: len(column) for name, column in steps.items()} == dict.fromkeys(COLUMNS, 100)
+    assert replica.calls == [("steps", True)] * 4 + [("steps", False)]
+
+
+def test_few_steps_are_an_error() -> None:
+    with pytest.raises(BrimfulError, match=f"only 12 steps ran in 4 s, and {LEAST_STEPS} are"):
+        Replica(3).record(4)
+
+
+def test_two_do_not_record_one_replica_at_once() -> None:
+    replica = Replica(40)
+    replica.sleep(0.5)
+    with pytest.raises(BrimfulError, match="is recorded already"):
+        replica.record(4)
+
+
+def test_recording_ends_where_it_is_interrupted() -> None:
+    replica = Replica(40)
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    replica.sleep = interrupted  # type: ignore[method-assign]  # as Ctrl-C does
+    with pytest.raises(KeyboardInterrupt):
+        replica.record(4)
+    assert replica.calls[-1] == ("steps", False)
+
+
+@pytest.mark.parametrize(
+    ("replica_id", "group", "chosen", "others"),
+    [(None, None, "a1", 1), ("b2", None, "b2", 0), (None, "g", "b2", 0)],
+)
+def test_the_first_by_id_is_taken_where_none_is_named(
+    replica_id: str | None, group: str | None, chosen: str, others: int
+) -> None:
+    assert choose(two(), replica_id, group) == (chosen, engine(), others)
+
+
+@pytest.mark.parametrize(
+    ("known", "replica_id", "group", "said"),
+    [
+        (two(), "c3", None, "--replica: 'c3' does not exist; the replicas are: a1, b2"),
+        (two(), "a1", "g", "--replica: 'a1' does not exist; the replicas are: b2"),
+        (two(), None, "k", "--group: 'k' does not exist; the groups are: g, h"),
+        (snapshot_of(), None, None, "nothing was recorded: no replica has reported yet"),
+        (snapshot_of(), "a1", None, "--replica: 'a1' does not exist; there are no replicas"),
+    ],
+)
+def test_who_is_not_there_is_said(
+    known: dict[str, Any], replica_id: str | None, group: str | None, said: str
+) -> None:
+    with pytest.raises(BrimfulError) as error:
+        choose(known, replica_id, group)
+    assert str(error.value) == said
+
+
+def arguments(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    record.add_arguments(parser)
+    return parser.parse_args(argv)
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Replica]:
+    """A cluster with one replica."""
+    replica = Replica(100)
+    monkeypatch.setattr(record, "connect", lambda address: None)
+    monkeypatch.setattr(record, "read_snapshot", two)
+    monkeypatch.setattr(record, "caller", lambda replica_id: replica.call)
+    monkeypatch.setitem(record.record.__kwdefaults__, "sleep", replica.sleep)
+    monkeypatch.setitem(record.record.__kwdefaults__, "clock", lambda: replica.now_s)
+    yield replica
+
+
+def test_the_file_has_the_steps_and_what_they_are_of(
+    running: Replica, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "steps.json"
+    argv = ("--seconds", "2", "--out", str(out), "--load", "demo")
+    assert record.run(arguments(*argv)) == 0
+    file = json.loads(out.read_text())
+    assert file["source"].startswith("brimful record, 2 s, ")
+    made = file["recordings"]["tiny"]
+    assert {key: made[key] for key in FACTS} == FACTS
+    assert made["load"] == "demo"
+    limits = engine()
+    assert made["kv_capacity_tokens"] == limits.kv_tokens
+    assert made["max_num_seqs"] == limits.max_num_seqs
+    assert made["max_num_batched_tokens"] == limits.max_num_batched_tokens
+    assert {name: len(column) for name, column in made["steps"].items()} == dict.fromkeys(
+        COLUMNS, 200
+    )
+    said = capsys.readouterr().err
+    assert "recording replica a1, the first of 2" in said
+    assert "2 of 2 s, 200 steps" in said
+
+
+def test_a_folder_that_is_not_there_is_said_before_anything_is_recorded(
+    running: Replica, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"--out: .*nowhere is not allowed: an existing folder"):
+        record.run(arguments("--seconds", "2", "--out", str(tmp_path / "nowhere" / "x.json")))
+    assert running.calls == []
+
+
+@pytest.mark.parametrize("seconds", ["0", "1e9", "nan", "soon"])
+def test_how_long_it_may_last(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments("--out", "x", "--seconds", seconds)
+    assert f"'{seconds}' is not allowed: seconds from 1 to 3600" in capsys.readouterr().err
