@@ -10,7 +10,35 @@ from typing import Any
 import psutil
 
 CPUINFO = Path("/proc/cpuinfo")
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container: bytes, or "max"
 SCHEDSTAT = Path("/proc/thread-self/schedstat")  # Linux: ns running, ns waiting for a core, slices
+GIB = 2**30
+# Ray, Serve and two replicas of the tiny model take 3.3 GiB; this model's weights and a KV memory
+# of 24k tokens add 1 GiB to each engine, and the client takes its part.
+SMALL_MODEL_GIB = 6.0
+
+
+def small_model_obstacle(free_bytes: int | None = None, cpuinfo: Path = CPUINFO) -> str | None:
+    """Why two engines of the small real model do not run well here; None: they do.
+
+    Args:
+        free_bytes: memory that may still be taken; None: as the system says.
+    """
+    if _lacks_avx512(cpuinfo):
+        return "no AVX-512"
+    free_gib = (free_memory_bytes() if free_bytes is None else free_bytes) / GIB
+    if free_gib < SMALL_MODEL_GIB:
+        return f"{free_gib:.1f} GiB of memory free, {SMALL_MODEL_GIB:.1f} needed"
+    return None
+
+
+def free_memory_bytes(limit: Path = MEMORY_LIMIT) -> int:
+    """What new processes may take: no more than is free, nor than the container's limit."""
+    available: int = psutil.virtual_memory().available
+    try:
+        return min(available, int(limit.read_text()))
+    except (OSError, ValueError):
+        return available
 
 
 def suit_processor(engine_kwargs: dict[str, Any], cpuinfo: Path = CPUINFO) -> None:
@@ -19,14 +47,19 @@ def suit_processor(engine_kwargs: dict[str, Any], cpuinfo: Path = CPUINFO) -> No
     PyTorch multiplies bfloat16 without the processor's help there: a prompt of 1,500 tokens of the
     demo's model takes 2.7 times as long. KV memory stays that for as many tokens.
     """
+    if engine_kwargs["dtype"] == "bfloat16" and _lacks_avx512(cpuinfo):
+        engine_kwargs["dtype"] = "float32"
+        engine_kwargs["kv_cache_memory_bytes"] *= 2
+
+
+def _lacks_avx512(cpuinfo: Path) -> bool:
+    """Whether this is an x86 processor without it."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
-        return
+        return False
     flags = next((line.split() for line in lines if line.startswith("flags")), [])
-    if engine_kwargs["dtype"] == "bfloat16" and "sse2" in flags and "avx512f" not in flags:
-        engine_kwargs["dtype"] = "float32"
-        engine_kwargs["kv_cache_memory_bytes"] *= 2
+    return "sse2" in flags and "avx512f" not in flags
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.live.machine import Machine, client_wait_s, suit_processor
+from benchmarks.live.machine import (
+    GIB,
+    Machine,
+    client_wait_s,
+    free_memory_bytes,
+    small_model_obstacle,
+    suit_processor,
+)
 
 BURN = "import time\nuntil = time.process_time() + {}\nwhile time.process_time() < until: pass"
 
@@ -35,6 +42,33 @@ def test_bfloat16_is_not_taken_where_the_processor_has_nothing_for_it(
     suit_processor(engine, path)
     memory = 2000 if dtype == "float32" else 1000  # as many tokens
     assert engine == {"dtype": dtype, "kv_cache_memory_bytes": memory}
+
+
+@pytest.mark.parametrize(
+    ("flags", "free_gib", "obstacle"),
+    [
+        ("sse2 avx512f", 6, None),
+        ("sse2 avx512f", 5.9, "5.9 GiB of memory free, 6.0 needed"),
+        ("sse2 avx2", 64, "no AVX-512"),
+    ],
+)
+def test_the_small_model_needs_avx512_and_memory(
+    tmp_path: Path, flags: str, free_gib: float, obstacle: str | None
+) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_text(f"flags\t\t: {flags}\n")
+    assert small_model_obstacle(int(free_gib * GIB), path) == obstacle
+
+
+@pytest.mark.parametrize(("limit", "bound"), [("4096\n", 4096), ("max\n", None), (None, None)])
+def test_a_containers_limit_bounds_the_free_memory(
+    tmp_path: Path, limit: str | None, bound: int | None
+) -> None:
+    path = tmp_path / "memory.max"
+    if limit is not None:
+        path.write_text(limit)
+    free = free_memory_bytes(path)
+    assert free == bound if bound else free > 4096
 
 
 def test_what_a_program_that_is_not_ours_takes_is_counted() -> None:
