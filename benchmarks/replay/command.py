@@ -17,6 +17,7 @@ from benchmarks.replay.table import print_table
 from benchmarks.virtual.trace import Trace
 from benchmarks.workloads.requests import Request
 from benchmarks.workloads.traffic import draw_phases, draw_requests
+from replicas.disturbances import Disturbances
 
 if TYPE_CHECKING:
     from benchmarks.replay.capacity import Capacity, Course
@@ -43,7 +44,7 @@ def run(args: Arguments) -> int:
 
     ground = Ground(
         order.profile,
-        args.noise,
+        Disturbances(args.noise),
         args.seed,
         args.shared_prefix,
         _warm_up(args, order),

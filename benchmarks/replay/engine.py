@@ -19,7 +19,7 @@ from benchmarks.virtual.trace import Step, Trace, make_gaps
 from benchmarks.virtual.watch import Watch
 from benchmarks.workloads.requests import Request
 from controller.records import EngineState
-from replicas.profile import StepNoise
+from replicas.disturbances import DisturbedSteps
 from replicas.step_sample import step_sample
 
 __all__ = ["GiveUp", "Ground", "Progress", "ReplayError", "replay"]
@@ -103,8 +103,7 @@ class Engine:
         plan: Plan,
         ground: Ground,
     ) -> None:
-        self._profile = ground.profile
-        self._noise = StepNoise(ground.noise_cv, ground.noise_seed)
+        self._times = DisturbedSteps(ground.profile, ground.disturbances, ground.disturbance_seed)
         self._clock = VirtualClock()
         self._charged_ns = 0
         block_size = plan.engine.block_size
@@ -231,7 +230,12 @@ class Engine:
             return _Flight(scheduled, frozenset(), begin_s, None)
         sample, _ = step_sample(scheduled, 0.0)
         features = sample.features
-        duration_s = self._duration_s(scheduled, *features) * self._noise.factor()
+        duration_s = self._times.step_s(
+            *features,
+            begin_s,
+            [new.req_id for new in scheduled.scheduled_new_reqs],
+            sum(map(len, scheduled.scheduled_spec_decode_tokens.values())),
+        )
         self._free_s = begin_s + duration_s
         model = self._link.model
         step = Step(
@@ -266,13 +270,6 @@ class Engine:
             own_ns = self._watch.own_ns
             self._clock.now_s += (own_ns - self._charged_ns) * 1e-9
             self._charged_ns = own_ns
-
-    def _duration_s(
-        self, scheduled: SchedulerOutput, decodes: int, kv: int, prefill: int, context: int
-    ) -> float:
-        # A draft is verified like a prompt token: one more row in the step's matrices.
-        drafts = sum(map(len, scheduled.scheduled_spec_decode_tokens.values()))
-        return self._profile.step_s(decodes, kv, prefill + drafts, context)
 
     def _check(self, tokens: int, state: EngineState) -> None:
         self._empty_steps = 0 if tokens else self._empty_steps + 1

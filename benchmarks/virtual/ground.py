@@ -1,9 +1,10 @@
 """What all policies of a comparison stand on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchmarks.workloads.requests import Request
 from controller.classes import ServiceClasses
+from replicas.disturbances import Disturbances
 from replicas.profile import StepProfile
 
 
@@ -12,7 +13,7 @@ class Ground:
     """What all policies of a comparison stand on.
 
     Args:
-        noise_cv, noise_seed: of the step times.
+        disturbances, disturbance_seed: of the steps.
         shared_prefix_tokens: how many tokens all prompts begin with together.
         warm_up: served to their end before the clock begins at 0; of no account but for what the
             policy learned of them. The ways of the bench alone, which learn nothing, leave it out.
@@ -25,8 +26,8 @@ class Ground:
     """
 
     profile: StepProfile
-    noise_cv: float = 0.0
-    noise_seed: int = 0
+    disturbances: Disturbances = field(default_factory=Disturbances)
+    disturbance_seed: int = 0
     shared_prefix_tokens: int = 0
     warm_up: tuple[Request, ...] = ()
     charge_own_code: bool = False

@@ -13,6 +13,7 @@ from benchmarks.workloads.catalog import load_workload
 from benchmarks.workloads.requests import Request
 from benchmarks.workloads.traffic import draw_requests
 from controller.config import Sla
+from replicas.disturbances import Disturbances
 from replicas.profile_file import load_profile
 
 FIG3 = load_profile("paper-fig3")
@@ -26,10 +27,10 @@ def served(
     *,
     sla: Sla = SLA,
     kv_tokens: int = 60_000,
-    **noise: float,
+    noise_cv: float = 0.0,
 ) -> Trace:
     """These requests under a policy on the paper's line."""
-    ground = Ground(FIG3.with_kv_tokens(kv_tokens), **noise)  # type: ignore[arg-type]
+    ground = Ground(FIG3.with_kv_tokens(kv_tokens), Disturbances(noise_cv))
     return replay(requests, parse_policy(spec, sla, ENGINE), ground)
 
 

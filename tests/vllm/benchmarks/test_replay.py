@@ -18,6 +18,7 @@ from benchmarks.workloads.requests import Request
 from benchmarks.workloads.traffic import draw_requests
 from controller.config import Sla
 from controller.errors import ConfigError
+from replicas.disturbances import Disturbances
 from replicas.profile import StepProfile
 from replicas.profile_file import load_profile
 
@@ -36,10 +37,11 @@ def served(
     spec: str = "static",
     profile: StepProfile = FIG3,
     kv_tokens: int = 20_000,
-    **ground: float,
+    noise_cv: float = 0.0,
+    **ground: int,
 ) -> Trace:
     """These requests under a policy, with a small KV memory: making a large one takes a while."""
-    on = Ground(profile.with_kv_tokens(kv_tokens), **ground)  # type: ignore[arg-type]
+    on = Ground(profile.with_kv_tokens(kv_tokens), Disturbances(noise_cv), **ground)
     return replay(requests, plan(spec), on)
 
 
@@ -87,7 +89,7 @@ def test_static_is_plain_vllm_step_by_step(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_seed_gives_the_same_answer_to_the_last_digit(spec: str) -> None:
     def once() -> Trace:
         requests = draw_requests(load_workload("azure-2023-conversation"), 60, 8.0, None, seed=3)
-        return served(requests, spec, kv_tokens=30_000, noise_cv=0.1, noise_seed=3)
+        return served(requests, spec, kv_tokens=30_000, noise_cv=0.1, disturbance_seed=3)
 
     one, other = once(), once()
     assert one.outcomes == other.outcomes
@@ -96,7 +98,7 @@ def test_a_seed_gives_the_same_answer_to_the_last_digit(spec: str) -> None:
 
 
 def test_noise_moves_steps_and_not_their_mean() -> None:
-    trace = served([Request(0, 1, 2000)], noise_cv=0.2, noise_seed=1)
+    trace = served([Request(0, 1, 2000)], noise_cv=0.2, disturbance_seed=1)
     steps_s = trace.column("duration_s")[1:]
     assert steps_s.std() / steps_s.mean() == pytest.approx(0.2, rel=0.1)
     assert steps_s.mean() == pytest.approx(FIG3.step_s(1, 0, 0, 0), rel=0.02)

@@ -9,9 +9,18 @@ from benchmarks.virtual.plan import BENCH_ONLY, EngineOptions, parse_policy
 from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.policies.registry import POLICIES
+from replicas.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
 from replicas.profile import LinearCost, StepProfile
 
 COST = LinearCost(0.02, 0.001, 1e-6, 1e-4, 1e-8)
+DISTURBED = Disturbances(
+    noise_cv=0.3,
+    pauses=(Pauses(0.1, 0.1),),
+    slow=(SlowPhases(0.2, 2.0, 0.5),),
+    encoder=EncoderWork(0.3, 0.08),
+    mixed_s=0.003,
+    graph_sizes=(4, 8),
+)
 VARIANTS = (
     *POLICIES,
     *BENCH_ONLY,
@@ -62,7 +71,7 @@ def placed(drawn: list[tuple[float, int, int, int | None, int]]) -> list[Request
     seqs=st.integers(1, 12),
     more_tokens=st.integers(0, 200),
     itl_ms=st.none() | st.integers(15, 60),
-    noise_cv=st.sampled_from([0.0, 0.3]),
+    disturbances=st.sampled_from([Disturbances(), DISTURBED]),
 )
 def test_every_token_asked_for_is_produced_once(
     spec: str,
@@ -71,14 +80,14 @@ def test_every_token_asked_for_is_produced_once(
     seqs: int,
     more_tokens: int,
     itl_ms: int | None,
-    noise_cv: float,
+    disturbances: Disturbances,
 ) -> None:
     engine = EngineOptions(max_num_seqs=seqs, max_num_batched_tokens=seqs + more_tokens)
     plan = parse_policy(spec, Sla(itl_ms=itl_ms), engine)
     profile = StepProfile("p", "", kv_tokens, seqs, seqs, COST)
     asked = placed(drawn)
 
-    trace = replay(asked, plan, Ground(profile, noise_cv, 0))
+    trace = replay(asked, plan, Ground(profile, disturbances))
 
     assert [o.request for o in trace.outcomes] == asked
     for number, outcome in enumerate(trace.outcomes):
