@@ -50,7 +50,7 @@ def draw(phases: Sequence[Phase], sla_ms: float, path: Path) -> None:
     """Write the picture.
 
     Args:
-        phases: control off, then on.
+        phases: in order of time.
 
     Raises:
         ConfigError: matplotlib is not installed, or the file cannot be written.
@@ -84,10 +84,9 @@ def draw(phases: Sequence[Phase], sla_ms: float, path: Path) -> None:
 
 def _mark(phases: Sequence[Phase], axes: Sequence[Any]) -> None:
     for phase in phases:
-        state = "control on" if phase.enforced else "control off"
         middle_s = (phase.begin_s + phase.end_s) / 2
         axes[0].annotate(
-            state,
+            phase.name,
             (middle_s, 1.02),
             xycoords=("data", "axes fraction"),
             ha="center",

@@ -124,7 +124,7 @@ def test_the_image_has_what_the_wheel_has() -> None:
 
 
 def test_the_demos_config_is_the_shipped_one(installed: Path, folder: Path) -> None:
-    script = "from benchmarks.live.demo import CONFIG; print(CONFIG)"
+    script = "from benchmarks.live.demo_stack import CONFIG; print(CONFIG)"
     path = Path(finish([str(installed / "python"), "-c", script], folder).strip())
     assert installed.parent in path.parents
     assert yaml.safe_load(path.read_text())["applications"]

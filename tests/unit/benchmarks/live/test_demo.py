@@ -11,13 +11,14 @@ import yaml
 
 from benchmarks.live import demo
 from benchmarks.live.cluster import ClusterError
+from benchmarks.live.demo_stack import CONFIG
 
 
 def test_where_its_port_is_taken_it_says_so_and_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    port = yaml.safe_load(demo.CONFIG.read_text())["http_options"]["port"]
+    port = yaml.safe_load(CONFIG.read_text())["http_options"]["port"]
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
     with socket.socket() as other:

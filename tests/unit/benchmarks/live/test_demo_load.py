@@ -1,67 +1,76 @@
-"""What the demo asks for, sized by the steps it timed."""
+"""What the demo asks for, sized by what was timed at the client."""
 
 import pytest
 
-from benchmarks.live import demo_load
-from benchmarks.live.calibrate import PROMPT_TOKENS, StepTimes
-from benchmarks.live.demo_load import BURST, LONG_TOKENS, STREAM_TOKENS, make_load
+from benchmarks.live.calibrate import FEW, MANY, StepTimes
+from benchmarks.live.demo_load import LOAD_FRAC, Load, make_load
+from benchmarks.live.demo_model import MODELS, SMALL, TINY, DemoModel
 
-TIMES = StepTimes(decode_s=0.0025, prompt_s=0.05)
-
-
-@pytest.mark.parametrize(
-    ("decode_s", "sla_ms"), [(0.0025, 50.0), (0.0026, 55.0), (0.0005, 20.0), (0.02, 400.0)]
-)
-def test_the_sla_is_20_steps_in_whole_fives(decode_s: float, sla_ms: float) -> None:
-    assert StepTimes(decode_s, 0.1).sla_ms() == sla_ms
+TIMES = StepTimes(few_s=0.040, many_s=0.056, prompt_token_s=0.001)
+SLA_MS = 100.0
 
 
-def test_both_kinds_of_request_come_over_the_whole_time() -> None:
-    load = make_load(TIMES, replicas=2, seconds=20.0)
-    streams = [ask for ask in load.asks if ask.max_tokens == STREAM_TOKENS]
-    long_prompts = [ask for ask in load.asks if ask.max_tokens == LONG_TOKENS]
-    assert (len(streams), len(long_prompts)) == (load.streams, load.long_prompts)
-    assert len(streams) + len(long_prompts) == len(load.asks)
-    assert all(len(ask.prompt) == PROMPT_TOKENS for ask in long_prompts)
-    for asks in (streams, long_prompts):
-        assert 0 <= asks[0].at_s < 4
-        assert 16 < asks[-1].at_s <= 20
-    assert [ask.at_s for ask in load.asks] == sorted(ask.at_s for ask in load.asks)
+def load(
+    model: DemoModel = SMALL, times: StepTimes = TIMES, seconds: float = 20.0, seed: int = 1
+) -> Load:
+    return make_load(model, times, SLA_MS, replicas=2, seconds=seconds, seed=seed)
 
 
-def test_long_prompts_take_their_share_of_each_engine() -> None:
-    load = make_load(TIMES, replicas=2, seconds=40.0)
-    times = sorted({ask.at_s for ask in load.asks if ask.max_tokens == LONG_TOKENS})
-    between_s = times[1] - times[0]
-    assert BURST * TIMES.prompt_s / between_s == pytest.approx(demo_load.PREFILL_FRAC)
-    at_once = [ask for ask in load.asks if ask.at_s == times[0]]
-    assert len([ask for ask in at_once if ask.max_tokens == LONG_TOKENS]) == BURST * 2
+def test_a_step_is_split_into_what_it_takes_and_what_each_stream_adds() -> None:
+    assert TIMES.decode_s == pytest.approx(0.016 / (MANY - FEW))
+    assert TIMES.empty_s + FEW * TIMES.decode_s == pytest.approx(TIMES.few_s)
 
 
-def test_where_a_prompt_takes_longer_than_the_sla_prompts_are_shorter() -> None:
-    """As many stalls as on another machine: p99 of the gaps is what the demo compares."""
-    usual = make_load(TIMES, replicas=2, seconds=40.0)
-    slow = make_load(StepTimes(TIMES.decode_s, 4 * TIMES.prompt_s), replicas=2, seconds=40.0)
-    # 80 steps of decodes each, to be 10; those of 20 are as they are.
-    assert (usual.prompt_tokens, slow.prompt_tokens) == (PROMPT_TOKENS, round(PROMPT_TOKENS / 8))
-    assert slow.streams == usual.streams
-    assert slow.long_prompts == pytest.approx(2 * usual.long_prompts, rel=0.1)
-    of = {len(ask.prompt) for ask in slow.asks if ask.max_tokens == LONG_TOKENS}
-    assert of == {slow.prompt_tokens}
+def test_steps_that_do_not_grow_with_the_batch_leave_no_negative_cost() -> None:
+    assert StepTimes(0.05, 0.04, 0.001).decode_s == 0
+    assert StepTimes(0.05, 0.04, 0.001).empty_s == 0.05
+
+
+@pytest.mark.parametrize(("few_s", "sla_ms"), [(0.040, 100.0), (0.0401, 105.0), (0.0404, 105.0)])
+def test_the_sla_is_a_number_of_gaps_in_whole_fives(few_s: float, sla_ms: float) -> None:
+    assert StepTimes(few_s, 0.1, 0.001).sla_ms(2.5) == sla_ms
+
+
+def test_at_the_full_rate_steps_last_as_long_as_the_sla() -> None:
+    rate, sla_s = TIMES.streams_per_s(SLA_MS, SMALL), SLA_MS / 1000
+    outs = SMALL.stream.output_tokens + SMALL.longs_per_stream * SMALL.long_prompt.output_tokens
+    ins = SMALL.stream.prompt_tokens + SMALL.longs_per_stream * SMALL.long_prompt.prompt_tokens
+    decodes, prompt_tokens = rate * outs * sla_s, rate * ins * sla_s
+    step_s = TIMES.empty_s + decodes * TIMES.decode_s + prompt_tokens * TIMES.prompt_token_s
+    assert step_s == pytest.approx(sla_s)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_both_kinds_of_request_come_over_the_whole_time(model: DemoModel) -> None:
+    made = load(model, seconds=60.0)
+    streams = [ask for ask in made.asks if ask.max_tokens == model.stream.output_tokens]
+    longs = [ask for ask in made.asks if ask.max_tokens == model.long_prompt.output_tokens]
+    assert (len(streams), len(longs)) == (made.streams, made.long_prompts)
+    assert len(streams) + len(longs) == len(made.asks)
+    assert all(len(ask.prompt) == model.long_prompt.prompt_tokens for ask in longs)
+    assert [ask.at_s for ask in made.asks] == sorted(ask.at_s for ask in made.asks)
+    for asks in (streams, longs):
+        assert 0 <= asks[0].at_s < 15
+        assert 45 < asks[-1].at_s <= 60
+    rate = TIMES.streams_per_s(SLA_MS, model)
+    assert made.streams == pytest.approx(60 * 2 * LOAD_FRAC * rate, abs=1)
+    assert made.long_prompts == pytest.approx(
+        made.streams * model.longs_per_stream, abs=2 * model.burst
+    )
+
+
+def test_long_prompts_come_in_bursts() -> None:
+    longs = [a for a in load(seconds=40.0).asks if a.max_tokens == SMALL.long_prompt.output_tokens]
+    at_once = [ask for ask in longs if ask.at_s == longs[0].at_s]
+    assert len(at_once) == 2 * SMALL.burst
 
 
 def test_a_slower_machine_is_asked_for_less() -> None:
-    slow = StepTimes(decode_s=0.005, prompt_s=0.1)
-    fast, slower = (make_load(times, 2, 20.0) for times in (TIMES, slow))
-    assert fast.streams == pytest.approx(2 * slower.streams, abs=1)
-    assert fast.long_prompts > slower.long_prompts
+    slow = StepTimes(2 * TIMES.few_s, 2 * TIMES.many_s, 2 * TIMES.prompt_token_s)
+    assert load(times=slow).streams < load().streams
 
 
 def test_the_requests_are_of_the_seed() -> None:
-    assert make_load(TIMES, 2, 5.0) == make_load(TIMES, 2, 5.0)
-    assert make_load(TIMES, 2, 5.0) != make_load(TIMES, 2, 5.0, seed=2)
-
-
-def test_a_short_run_has_one_of_each_at_least() -> None:
-    load = make_load(StepTimes(0.1, 5.0), replicas=1, seconds=1.0)
-    assert (load.streams, load.long_prompts) == (1, BURST)
+    assert load() == load()
+    assert load() != load(seed=2)
+    assert load(TINY, seconds=1.0).streams >= 1

@@ -41,7 +41,7 @@ def test_limits_are_drawn_as_the_engine_kept_to_them() -> None:
 
 def test_the_picture_is_written(tmp_path: Path) -> None:
     path = tmp_path / "demo.png"
-    off = phase(answer(0.01, 0.4), enforced=False)
+    off = phase(answer(0.01, 0.4), name="control off")
     on = phase(answer(0.02, 0.03), begin_s=13.0, end_s=23.0)
     draw([off, on], 40.0, path)
     assert path.read_bytes().startswith(b"\x89PNG")

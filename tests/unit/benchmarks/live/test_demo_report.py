@@ -1,4 +1,4 @@
-"""The demo's tables and claims, from phases made by hand."""
+"""The demo's tables and verdict, from phases made by hand."""
 
 import io
 from dataclasses import replace
@@ -10,15 +10,16 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.live.demo_report import (
+    ON,
     Phase,
     Sample,
     at,
     caps_moved,
-    claims,
     client_table,
     replica_table,
     too_busy,
 )
+from benchmarks.live.demo_verdict import claims, price, rows
 from benchmarks.live.load import Answer, Ask
 from benchmarks.live.machine import Shares
 from controller.models.histogram import HistogramCounter
@@ -45,7 +46,7 @@ def samples(*caps: int, itl_s: float = 0.02) -> list[Sample]:
 def phase(*answers: Answer, **keys: Any) -> Phase:
     """A pass of 10 s that begins at 2 s."""
     asks = [Ask("a", 4, at_s=float(index)) for index in range(len(answers))]
-    made = Phase(True, 2.0, 12.0, asks, answers, QUIET, {"replica-abcde": samples(64, 32)})
+    made = Phase(ON, 2.0, 12.0, asks, answers, QUIET, {"replica-abcde": samples(64, 32)})
     return replace(made, **keys)
 
 
@@ -80,23 +81,25 @@ def test_a_percentile_of_nothing_is_none() -> None:
     assert at(np.array([1.0, 3.0]), 50) == 2.0
 
 
-def test_the_clients_table_has_both_phases_and_fits_80_columns() -> None:
-    off = phase(answer(0.01, 0.01, 0.5), enforced=False)
+def test_the_clients_table_has_all_phases_and_fits_80_columns() -> None:
+    off = phase(answer(0.01, 0.01, 0.5), name="control off")
     on = phase(answer(0.02, 0.02, 0.04), answer(0.02))
-    shown = lines(client_table(off, on, 45.0))
+    tuned = phase(answer(0.03), name="tuned by hand")
+    shown = lines(client_table([off, on, tuned], 45.0))
     assert all(len(line) <= 80 for line in shown)
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown]
-    assert ["time between tokens (ITL), p50", "10 ms", "20 ms"] in cells
-    assert ["ITL inside the SLA of 45 ms", "66.67%", "100.00%"] in cells
-    assert ["tokens/s", "0", "1"] in cells
-    assert ["whole answers", "1 of 1", "2 of 2"] in cells
-    assert ["client waited for a core", "1.0%", "1.0%"] in cells
+    assert ["ITL p50", "10 ms", "20 ms", "30 ms"] in cells
+    assert ["time between tokens (ITL) inside 45 ms", "66.67%", "100.00%", "100.00%"] in cells
+    assert ["longest stall", "500 ms", "40 ms", "30 ms"] in cells
+    assert ["tokens/s", "0", "1", "0"] in cells
+    assert ["whole answers", "1 of 1", "2 of 2", "1 of 1"] in cells
+    assert ["client waited for a core", "1.0%", "1.0%", "1.0%"] in cells
     assert not any("…" in line for line in shown)
 
 
 def test_a_phase_without_an_answer_has_dashes() -> None:
     nothing = phase(answer(status=500))
-    shown = "\n".join(lines(client_table(nothing, nothing, 45.0)))
+    shown = "\n".join(lines(client_table([nothing] * 3, 45.0)))
     assert "nan" not in shown
     assert "0 of 1" in shown
 
@@ -141,19 +144,53 @@ def test_a_load_that_was_sent_late_is_named() -> None:
     assert too_busy([phase(answer(0.1)), late]) == "requests were sent up to 400 ms late"
 
 
+def test_stalls_are_gaps_of_many_slas() -> None:
+    seen = phase(answer(0.9, 1.0, 1.1, 30.0))
+    assert seen.stalls(50.0) == 2
+    assert seen.longest_s == 30.0
+    assert phase(answer(status=500)).longest_s == 0
+
+
+def test_the_cost_of_a_phase_is_mean_ttft_times_what_is_late_beyond_the_allowed() -> None:
+    assert phase(answer(*[0.01] * 100)).cost(20.0) == pytest.approx(0.5)
+    late = phase(answer(*[0.01] * 97, 1.0, 1.0, 1.0, ttft_s=2.0))
+    assert late.cost(20.0) == pytest.approx(6.0)
+
+
+def test_rows_are_ratios_over_the_other_phases() -> None:
+    off = phase(answer(0.01, 0.6, ttft_s=0.5))
+    on = phase(answer(0.02, 0.1, ttft_s=1.0))
+    tuned = phase(answer(0.02, 0.2, ttft_s=2.0))
+    found = {row["id"]: row["value"] for row in rows(off, on, tuned, 50.0)}
+    assert found["inside_on"] == 0.5
+    assert found["ttft_p50_on_over_off"] == pytest.approx(2.0)
+    assert found["ttft_p50_on_over_tuned"] == pytest.approx(0.5)
+    assert found["longest_stall_on_over_tuned"] == pytest.approx(0.5)
+    assert found["tokens_on_over_off"] == pytest.approx(1.0)
+
+
 def test_what_held_is_said_and_what_did_not() -> None:
-    off, on = phase(answer(0.01, 0.6)), phase(answer(0.02, 0.1))
-    assert [claim.held for claim in claims(off, on, fair=True)] == [True] * 4
+    off, on = phase(answer(0.01, 0.6)), phase(answer(0.02, 0.03))
+    found = claims(off, on, on, 50.0, fair=True)
+    assert [claim.held for claim in found] == [True] * 7
+    assert found[2].line() == "reached: inside on 1, at least 0.99"
     slow = phase(answer(0.01, 0.3), answer(status=500), samples={"a": samples(64)})
-    found = claims(off, slow, fair=True)
-    assert [claim.held for claim in found] == [False, False, False, True]
-    assert found[0].text == "2 of 3 answers whole"
-    assert [claim.target for claim in found] == [False, False, True, True]
-    assert found[0].line() == "DID NOT HOLD: 2 of 3 answers whole"
-    assert found[2].line() == "missed: p99 ITL 0.50 of what it is without control, at most 0.33"
-    assert found[3].line().startswith("reached: tokens/s")
+    found = claims(off, slow, on, 50.0, fair=True)
+    assert found[0].line() == "DID NOT HOLD: 3 of 4 answers whole"
+    assert not found[1].held
+    assert [claim.target for claim in found] == [False, False, True, True, True, True, True]
+    assert found[4].line().startswith("missed: itl p99 on over off 0.")
 
 
 def test_of_times_on_a_busy_machine_nothing_is_claimed() -> None:
     off, on = phase(answer(0.01, 0.6)), phase(answer(0.02, 0.6))
-    assert [claim.held for claim in claims(off, on, fair=False)] == [True, True]
+    assert [claim.held for claim in claims(off, on, on, 50.0, fair=False)] == [True, True]
+
+
+def test_the_price_of_control_is_told_beside_that_of_tuning_by_hand() -> None:
+    off = phase(answer(0.01, 0.6, ttft_s=0.5))
+    on = phase(answer(0.02, 0.03, ttft_s=1.0))
+    told = price(off, on, on, 50.0)
+    assert "Without control 50.0% of the gaps" in told
+    assert "Control: 100.0% of the gaps inside the SLA, the longest 0.03 s" in told
+    assert "2.0 times as long at the median" in told
