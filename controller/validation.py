@@ -2,7 +2,8 @@
 
 import difflib
 from collections.abc import Iterable
-from typing import Any, TypeVar, get_args, get_origin
+from dataclasses import is_dataclass
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
@@ -32,7 +33,7 @@ def problems(error: ValidationError, model: type[BaseModel], where: str) -> list
     for found in error.errors():
         path = found["loc"]
         place = join(where, path)
-        if found["type"] == "extra_forbidden":
+        if found["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             lines.append(unknown_key(join(where, path[:-1]), str(path[-1]), keys_at(model, path)))
         elif found["type"] == "missing":
             lines.append(f"{place}: required key is missing")
@@ -76,16 +77,25 @@ def join(where: str, path: Iterable[str | int]) -> str:
 
 def keys_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
     """The keys allowed beside the last part of ``path``, walking nested models."""
-    current: type[BaseModel] | None = model
+    current: type | None = model
     in_collection = False
     for part in path[:-1]:
         if in_collection:  # this part is a name or an index in it
             in_collection = False
             continue
-        field = current.model_fields.get(str(part)) if current else None
-        current = nested_model(field.annotation) if field else None
-        in_collection = field is not None and _is_collection(field.annotation)
-    return list(current.model_fields) if current else []
+        annotation = _annotations(current).get(str(part))
+        current = nested_model(annotation)
+        in_collection = _is_collection(annotation)
+    return list(_annotations(current))
+
+
+def _annotations(model: type | None) -> dict[str, Any]:
+    """A model's or a dataclass's fields."""
+    if model is None:
+        return {}
+    if issubclass(model, BaseModel):
+        return {name: field.annotation for name, field in model.model_fields.items()}
+    return get_type_hints(model)
 
 
 def _is_collection(annotation: Any) -> bool:
@@ -95,8 +105,10 @@ def _is_collection(annotation: Any) -> bool:
     )
 
 
-def nested_model(annotation: Any) -> type[BaseModel] | None:
-    """The pydantic model inside an annotation such as ``Sla | None``, if any."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def nested_model(annotation: Any) -> type | None:
+    """The pydantic model or dataclass inside an annotation such as ``Sla | None``, if any."""
+    if isinstance(annotation, type) and (
+        issubclass(annotation, BaseModel) or is_dataclass(annotation)
+    ):
         return annotation
     return next((m for arg in get_args(annotation) if (m := nested_model(arg))), None)

@@ -17,6 +17,7 @@ from replicas.profile import StepNoise, StepProfile
 
 MOST_FACTOR = 1000.0
 MOST_S = 1e6  # of any duration here, so that sums stay finite
+LEAST_PHASE_S = 0.01  # phases are drawn one by one, through idle times as well
 MOST_GRAPH_TOKENS = 10_000_000
 
 # strict: pydantic takes true for 1, and a share of 1 is not what `share: yes` means.
@@ -48,7 +49,7 @@ class SlowPhases:
 
     share: Share
     factor: Factor
-    mean_s: Annotated[float, Field(strict=True, gt=0, le=MOST_S)]
+    mean_s: Annotated[float, Field(strict=True, ge=LEAST_PHASE_S, le=MOST_S)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class DisturbedSteps:
 
         Args:
             decodes, kv, prefill, context: as in ``controller.records.StepSample``.
-            now_s: when it begins; not before the step before it.
+            now_s: when it begins, since the engine started; not before the step before it.
             new_request_ids: requests of which nothing was computed in an earlier step.
             drafts: speculated tokens, each verified like a prompt token: one more row in the
                 step's matrices.

@@ -26,7 +26,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.worker.worker_base import CompilationTimes
 
 from controller.errors import ConfigError
-from replicas.profile import StepNoise
+from replicas.disturbances import DisturbedSteps
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings, parse_settings
 from replicas.step_sample import step_sample
@@ -76,14 +76,17 @@ class EmulatedExecutor(Executor):
         if settings is None:
             raise ConfigError(["additional_config.brimful.emulate: required key is missing"])
         self._settings: EmulateSettings = settings
-        self._profile = load_profile(settings.profile)
-        self._noise = StepNoise(settings.noise_cv, settings.seed)
+        self._times = DisturbedSteps(
+            load_profile(settings.profile), settings.all_disturbances, settings.seed
+        )
         self._random = Random(settings.seed)
         self._vocabulary = range(FIRST_WORD, self.model_config.get_vocab_size())
         self._prompt_tokens: dict[str, int] = {}
         self._ends: dict[str, tuple[int, int]] = {}  # after how many tokens, and with which
         self._step: SchedulerOutput | None = None
+        self._begun: list[str] = []  # requests whose first step it is
         self._pace = Pace()
+        self._origin_s = time.monotonic()
         self._answers: dict[str, Any] = {
             "get_kv_cache_spec": self._kv_cache_spec(),
             "get_supported_kv_cache_layouts": ["LBNHC"],
@@ -117,6 +120,11 @@ class EmulatedExecutor(Executor):
 
     def execute_model(self, scheduler_output: SchedulerOutput, non_block: bool = False) -> Any:
         self._step = scheduler_output
+        self._begun = [
+            new.req_id
+            for new in scheduler_output.scheduled_new_reqs
+            if new.req_id not in self._prompt_tokens  # one that was preempted may come as new
+        ]
         for new in scheduler_output.scheduled_new_reqs:
             tokens = new.prefill_token_ids or new.prompt_token_ids or ()
             self._prompt_tokens[new.req_id] = len(tokens)
@@ -143,13 +151,8 @@ class EmulatedExecutor(Executor):
 
     def _take_time(self, step: SchedulerOutput) -> None:
         sample, _ = step_sample(step, 0.0)
-        self._pace.step(
-            self._settings.time_scale
-            * self._noise.factor()
-            * self._profile.step_s(
-                sample.decodes, sample.kv_tokens, sample.prefill_tokens, sample.prefill_context
-            )
-        )
+        scale, since_s = self._settings.time_scale, time.monotonic() - self._origin_s
+        self._pace.step(scale * self._times.step_s(*sample.features, since_s / scale, self._begun))
 
     def _tokens(self, step: SchedulerOutput, masks: dict[str, Any]) -> ModelRunnerOutput:
         ids = list(step.num_scheduled_tokens)

@@ -1,9 +1,9 @@
 """What an engine is told about Brimful: ``additional_config["brimful"]`` of its configuration."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from controller.agreements import differ
 from controller.classes import (
@@ -17,6 +17,7 @@ from controller.classes import (
 from controller.config import BatchingConfig, Block, parse_batching, slowed_ms
 from controller.errors import ConfigError
 from controller.validation import parse
+from replicas.disturbances import Disturbances
 from replicas.door.settings import Security, parse_security
 from replicas.executor import Executor
 
@@ -32,9 +33,21 @@ class EmulateSettings(Block):
         1.0, gt=0, description="steps and SLA take this many times as long: for bigger fleets"
     )
     noise_cv: float = Field(0.0, ge=0, description="coefficient of variation of step times")
-    seed: int = Field(0, ge=0, description="of noise and tokens")
+    disturbances: Disturbances = Field(Disturbances(), description="what disturbs steps")
+    seed: int = Field(0, ge=0, description="of disturbances and tokens")
     slow_replicas: int = Field(0, ge=0, description="so many of the replicas are slower")
     slow_factor: float = Field(2.0, ge=1, description="their steps take this many times as long")
+
+    @model_validator(mode="after")
+    def _noise_once(self) -> Self:
+        if self.noise_cv and self.disturbances.noise_cv:
+            raise ValueError("noise_cv is given twice: here and in disturbances")
+        return self
+
+    @property
+    def all_disturbances(self) -> Disturbances:
+        """``disturbances`` with ``noise_cv``, wherever that is given."""
+        return replace(self.disturbances, noise_cv=self.noise_cv or self.disturbances.noise_cv)
 
 
 class EngineSettings(Block):

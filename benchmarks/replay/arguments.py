@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
+from benchmarks.replay.disturbance_arguments import add_disturbances
 from benchmarks.replay.sweep import CAPS, CHUNKS, sweep_plans
 from benchmarks.replay.values import (
     LEAST_RATE,
@@ -107,13 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="size of KV memory (default: the profile's)",
     )
-    accelerator.add_argument(
-        "--noise",
-        type=number(0, 10),
-        default=0.0,
-        metavar="CV",
-        help="coefficient of variation of step times (default: 0)",
-    )
+    add_disturbances(accelerator)
     accelerator.add_argument("--prefix-caching", action="store_true", help="vLLM's, on")
     accelerator.add_argument(
         "--async-scheduling",

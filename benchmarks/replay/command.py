@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from benchmarks.replay.arguments import Arguments, Order, add_arguments, read_order
+from benchmarks.replay.disturbance_arguments import disturbances_of
 from benchmarks.replay.measure import Summary, summarise
 from benchmarks.replay.sweep import best
 from benchmarks.replay.table import print_table
 from benchmarks.virtual.trace import Trace
 from benchmarks.workloads.requests import Request
 from benchmarks.workloads.traffic import draw_phases, draw_requests
-from replicas.disturbances import Disturbances
 
 if TYPE_CHECKING:
     from benchmarks.replay.capacity import Capacity, Course
@@ -44,7 +44,7 @@ def run(args: Arguments) -> int:
 
     ground = Ground(
         order.profile,
-        Disturbances(args.noise),
+        disturbances_of(args),
         args.seed,
         args.shared_prefix,
         _warm_up(args, order),

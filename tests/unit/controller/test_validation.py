@@ -1,10 +1,12 @@
 """pydantic's findings as one line each, for any model."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, ConfigDict
 
+from controller.config import Block
 from controller.errors import ConfigError
 from controller.validation import join, keys_at, nearest, parse, shown, unknown_key
 
@@ -106,3 +108,16 @@ def test_keys_are_found_two_models_deep() -> None:
 
     assert keys_at(Top, ("outer", "inner", "prt")) == ["port"]
     assert keys_at(Top, ("outer", "many", 0, "prt")) == ["port"]
+
+
+def test_keys_of_a_dataclass_in_a_model_are_known() -> None:
+    @dataclass(frozen=True)
+    class Port:
+        port: int
+
+    class Top(Block):
+        many: tuple[Port, ...] = ()
+
+    with pytest.raises(ConfigError) as refused:
+        parse(Top, {"many": [{"prt": 1, "port": 2}]}, "top")
+    assert str(refused.value) == "top.many[0]: unknown key 'prt'; did you mean 'port'?"
