@@ -1,8 +1,7 @@
 """A vLLM engine core of this process: real weights' shapes, real kernels, no server around it.
 
-It is the loop of vLLM's ``EngineCoreProc`` without its queues: what reaches a client is taken when
-the core hands it out. Policies, caps and chunks are changed between runs, so that one start of the
-engine (weights, CUDA graphs) serves a whole comparison.
+Policies, caps and chunks are changed between runs, so that one start of the engine (weights, CUDA
+graphs) serves a whole comparison.
 """
 
 import time
@@ -13,13 +12,9 @@ from typing import Any
 
 import numpy as np
 from tqdm import tqdm
-from vllm import SamplingParams
-from vllm.engine.arg_utils import EngineArgs
-from vllm.v1.engine.core import EngineCore
-from vllm.v1.executor.abstract import Executor
-from vllm.v1.request import Request as EngineRequest
 
 from benchmarks.live.client_view import Seen
+from benchmarks.live.engine_core import CoreEngine, Served
 from benchmarks.workloads.requests import Request
 from controller.config import BatchingConfig
 from controller.policies.base import ReadBatch
@@ -27,8 +22,6 @@ from controller.records import EngineLimits, EngineState, StepLimits, StepSample
 from replicas.governor import Governor
 from replicas.scheduler import DynamicBatchScheduler
 
-TOKEN = 7  # prompts mean nothing; with dummy weights answers do not either
-NO_STOP = "never generated"  # a request with a stop string that is aborted counts as finished
 OURS = "benchmarks.gpu.engine.RecordingScheduler"
 PLAIN = "vllm.v1.core.sched.async_scheduler.AsyncScheduler"
 
@@ -93,7 +86,7 @@ class Size:
     block_size: int | None = None
 
 
-class Engine:
+class Engine(CoreEngine):
     """One engine core.
 
     Args:
@@ -102,7 +95,7 @@ class Engine:
 
     def __init__(self, model: Path, size: Size, scheduler: str = OURS) -> None:
         self.size = size
-        config = EngineArgs(
+        super().__init__(
             model=str(model),
             load_format="dummy",
             skip_tokenizer_init=True,
@@ -114,11 +107,8 @@ class Engine:
             gpu_memory_utilization=size.gpu_memory_utilization,
             enforce_eager=size.enforce_eager,
             **({"block_size": size.block_size} if size.block_size else {}),
-        ).create_engine_config()
-        self.core = EngineCore(config, Executor.get_class(config), log_stats=False)
-        self.scheduler: Any = self.core.scheduler
+        )
         self._kept: list[Any] = []
-        self._number = 0
 
     @property
     def kv_tokens(self) -> int:
@@ -155,132 +145,37 @@ class Engine:
         )
         self.scheduler.follow(batching, limits)
 
-    def add(self, input_tokens: int, max_tokens: int | None) -> str:
-        """One request, now, that may generate ``max_tokens`` (None: as many as it has room for).
-
-        Nothing it generates ends it, for weights are dummies: ``end`` does.
-        """
-        self._number += 1
-        room = self.size.max_model_len - input_tokens
-        request = EngineRequest(
-            str(self._number),
-            [TOKEN] * input_tokens,
-            SamplingParams(
-                max_tokens=min(max_tokens or room, room),
-                ignore_eos=True,
-                temperature=0.0,
-                stop=[NO_STOP],
-            ),
-            None,
-            arrival_time=time.time(),
-        )
-        self.core.add_request(request, 0)
-        return request.request_id
-
-    def end(self, request_id: str) -> None:
-        """It has generated all its tokens: what vLLM does where it meets a stop string."""
-        self.core.abort_requests([request_id])
-
-    def step(self) -> list[tuple[str, int, bool]]:
-        """One step of the core: (request, new tokens, whether it ended) of what it handed out."""
-        outputs, executed = self.core.step_fn()
-        self.core.post_step(executed)
-        generated = outputs.get(0) if outputs else None
-        return (
-            [(o.request_id, len(o.new_token_ids), o.finished) for o in generated.outputs]
-            if generated
-            else []
-        )
-
-    def busy(self) -> bool:
-        """Whether anything runs, waits, or is on its way back."""
-        queue = getattr(self.core, "batch_queue", None)
-        return bool(self.scheduler.has_requests() or queue)
-
-    def serve(self, requests: Sequence[Request], what: str, limit_s: float = 1e9) -> "Run":
+    def serve(self, requests: Sequence[Request], what: str, limit_s: float = np.inf) -> "Run":
         """Requests as they come; returns when all are served, or after ``limit_s``.
 
         Those that had not ended by then are aborted, and count as they were.
         """
-        numbers: dict[str, int] = {}
-        first: dict[int, float] = {}
-        last: dict[int, float] = {}
-        tokens = [0] * len(requests)
-        gaps: list[tuple[float, float]] = []
-        due, start_s = 0, time.perf_counter()
-        if isinstance(self.scheduler, RecordingScheduler):
+        ours = isinstance(self.scheduler, RecordingScheduler)
+        if ours:
             self.scheduler.samples, self.scheduler.own_us = [], []
             self.scheduler.recording = True
         with tqdm(total=len(requests), desc=what, leave=False) as bar:
-            while due < len(requests) or self.busy():
-                now_s = time.perf_counter() - start_s
-                if now_s > limit_s:
-                    break
-                while due < len(requests) and requests[due].arrival_s <= now_s:
-                    request = requests[due]
-                    numbers[self.add(request.input_tokens, request.max_tokens)] = due
-                    due += 1
-                if not self.busy():
-                    time.sleep(min(requests[due].arrival_s - now_s, 0.01))
-                    continue
-                for request_id, generated, ended in self.step():
-                    now_s, number = time.perf_counter() - start_s, numbers[request_id]
-                    if generated and number in last:
-                        gaps.append((now_s - last[number], now_s))
-                    elif generated:
-                        first[number] = now_s
-                    last[number] = now_s
-                    tokens[number] += generated
-                    if not ended and tokens[number] == requests[number].output_tokens:
-                        self.end(request_id)
-                        ended = True
-                    bar.update(ended)
-        took_s = time.perf_counter() - start_s
-        self._clear()
-        return self._run(requests, first, last, tokens, gaps, took_s)
-
-    def _clear(self) -> None:
-        if isinstance(self.scheduler, RecordingScheduler):
+            served = self.serve_all(requests, limit_s, bar.update)
+        if ours:
             self.scheduler.recording = False
-        left = list(self.scheduler.requests)
-        if left:
-            self.core.abort_requests(left)
-        while self.busy():
-            self.step()
-
-    def _run(
-        self,
-        requests: Sequence[Request],
-        first: dict[int, float],
-        last: dict[int, float],
-        tokens: list[int],
-        gaps: list[tuple[float, float]],
-        took_s: float,
-    ) -> "Run":
-        arrival = np.array([r.arrival_s for r in requests])
-        n = range(len(requests))
-        ttft = np.array([first.get(k, np.nan) for k in n]) - arrival
-        stay = np.array([last.get(k, np.nan) - first.get(k, np.nan) for k in n])
-        lengths, ends = zip(*gaps, strict=True) if gaps else ((), ())
-        seen = Seen(
-            arrival,
-            ttft,
-            stay / np.maximum(np.array(tokens) - 1, 1),
-            np.array(lengths, dtype=float),
-            np.array(ends, dtype=float),
-        )
-        ours = isinstance(self.scheduler, RecordingScheduler)
+        self.clear()
         report = None
         if ours:
             state = EngineState(0, 0, 0)
             report = self.scheduler.governor.report(state, self.scheduler.now_s(), "card", "card")
         return Run(
-            seen,
-            sum(tokens) / took_s,
+            _seen(served),
+            int(served.tokens.sum()) / served.took_s,
             report.preemptions if report else 0,
             tuple(self.scheduler.samples) if ours else (),
             tuple(self.scheduler.own_us) if ours else (),
         )
+
+
+def _seen(served: Served) -> Seen:
+    tpot_s = (served.last_s - served.first_s) / np.maximum(served.tokens - 1, 1)
+    ttft_s = served.first_s - served.arrival_s
+    return Seen(served.arrival_s, ttft_s, tpot_s, served.gap_s, served.gap_end_s)
 
 
 @dataclass(frozen=True, slots=True)
