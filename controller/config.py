@@ -22,6 +22,7 @@ from controller.validation import parse
 LEAST_LEASE_PERIODS = 3
 # The longest time that can be agreed: what is far beyond it overflows where it is squared.
 A_DAY_MS = 86_400_000.0
+STALL_ITLS = 20  # so many times itl_ms: a gap that no percentile shows, and every reader sees
 
 
 class Block(BaseModel):
@@ -67,6 +68,11 @@ class Sla(Block):
     def itl_s(self) -> float | None:
         """D_SLA in seconds; None where decode latency is not limited."""
         return None if self.itl_ms is None else self.itl_ms / 1000
+
+    @property
+    def stall_s(self) -> float | None:
+        """A longer gap between two tokens is a stall, seconds; None without ``itl_ms``."""
+        return None if self.itl_s is None else STALL_ITLS * self.itl_s
 
 
 def slowed_ms(agreed_ms: float | None, time_scale: float) -> float | None:

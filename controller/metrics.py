@@ -98,11 +98,15 @@ ENFORCED = _gauge("enforced", "0 or 1", "1 where limits are applied, not only co
 REPORT_AGE = _gauge(
     "report_age_seconds", "seconds", "Since the engine last reported; 0 where it just did."
 )
+LONGEST_ITL = _gauge(
+    "longest_itl_seconds", "seconds", "The longest time between tokens since the engine started."
+)
 CONTROLLER_AGE = _gauge(
     "controller_age_seconds", "seconds", "Since the batch controller last answered this replica."
 )
 TOKENS = _counter("tokens", "tokens", "Generated tokens after a request's first.")
 LATE_TOKENS = _counter("late_tokens", "tokens", "... that came later than the SLA.")
+STALLS = _counter("stalls", "tokens", "... more than 20 times the SLA after the one before.")
 FIRST_TOKENS = _counter("first_tokens", "requests", "Requests that got a first token.")
 LATE_FIRST_TOKENS = _counter("late_first_tokens", "requests", "... later than the SLA.")
 ITL = _counter(

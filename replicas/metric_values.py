@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import get_args
 
 from controller import metrics
-from controller.config import BatchingConfig
+from controller.config import BatchingConfig, Sla
 from controller.metrics import Metric
 from controller.models.histogram import LogHistogram, lower_edge_s
 from controller.records import Mode, Reason, ReplicaReport
@@ -42,6 +42,8 @@ def gauges(report: ReplicaReport, config: BatchingConfig) -> Iterator[Value]:
         yield metrics.MODE, (mode,), mode == report.mode
     yield metrics.ENFORCED, (), report.enforced
     yield metrics.REPORT_AGE, (), 0.0
+    if (longest_s := report.itl.longest_s) is not None:
+        yield metrics.LONGEST_ITL, (), longest_s
     yield from _steps(report)
 
 
@@ -71,6 +73,20 @@ def totals(report: ReplicaReport) -> Iterator[Value]:
     yield metrics.OWN_ERRORS, (), report.own_errors
     for bound_by, steps in asdict(report.bound_steps).items():
         yield metrics.STEPS, (bound_by,), steps
+
+
+class StallCounter:
+    """Counts stalls by the SLA that held when they came: another SLA recounts no old gap."""
+
+    def __init__(self) -> None:
+        self._counted, self._stalls = LogHistogram(), 0
+
+    def totals(self, report: ReplicaReport, sla: Sla) -> Iterator[Value]:
+        """Stalls since the engine started; nothing without ``itl_ms``."""
+        if sla.stall_s is not None:
+            self._stalls += report.itl.since(self._counted).above(sla.stall_s)
+            yield metrics.STALLS, (), self._stalls
+        self._counted = report.itl
 
 
 def admission_totals(admission: Admission) -> Iterator[Value]:

@@ -9,7 +9,14 @@ from controller.config import BatchingConfig
 from controller.metrics import METRICS, Metric
 from controller.records import ReplicaReport
 from replicas.admission.admission import Admission
-from replicas.metric_values import Labels, Value, admission_totals, gauges, totals
+from replicas.metric_values import (
+    Labels,
+    StallCounter,
+    Value,
+    admission_totals,
+    gauges,
+    totals,
+)
 
 OF_ADMISSION = (
     metrics.LET_IN,
@@ -53,12 +60,12 @@ class ReplicaMetrics:
     """What the replica's own reports say."""
 
     def __init__(self) -> None:
-        self._exported = _Exported(OF_REPORTS)
+        self._exported, self._stalls = _Exported(OF_REPORTS), StallCounter()
 
     def publish(self, report: ReplicaReport, config: BatchingConfig) -> None:
         """Export one report, by the configuration that it was made under."""
         self._exported.set(gauges(report, config))
-        self._exported.count(totals(report))
+        self._exported.count((*totals(report), *self._stalls.totals(report, config.sla)))
 
     def publish_age(self, age_s: float) -> None:
         """An exchange with the engine failed: what was published is so old, and stands."""

@@ -19,6 +19,8 @@ from serve_app.snapshot import (
     control_of,
     read_snapshot,
     refused_lines,
+    stalled,
+    stalls_of,
     switched_off,
 )
 
@@ -147,6 +149,8 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
         f" its KV memory of {report.engine.kv_tokens:,} tokens is in use."
     )
     yield from _steps(report.bound_steps)
+    if (stalls := stalls_of(report, batching)) and report.itl.longest_s is not None:
+        yield stalled(stalls, report.itl.longest_s)
     if report.lengths.n:
         mean = report.lengths
         yield (

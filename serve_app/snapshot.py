@@ -6,6 +6,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from controller.config import STALL_ITLS, BatchingConfig
 from controller.errors import BrimfulError
 from controller.models.histogram import LogHistogram
 from controller.records import BatchLimits, Reason, ReplicaReport
@@ -26,7 +27,9 @@ class ReplicaStatus:
         reported_s_ago: since its last report arrived.
         token_budget: None: as the engine was started.
         set_by: what set ``max_running``.
-        itl_p50_ms, itl_p99_ms, ttft_p99_ms: since the engine started; None before any token.
+        itl_p50_ms, itl_p99_ms, itl_longest_ms, ttft_p99_ms: since the engine started; None before
+            any token.
+        stalls: gaps above 20 times the SLA since the engine started; None without an SLA.
         preempted, overruled, finished: counts since the engine started.
         capacity_per_s: requests/s it carries inside the SLA; None where unknown.
     """
@@ -45,6 +48,8 @@ class ReplicaStatus:
     kv_frac: float
     itl_p50_ms: float | None
     itl_p99_ms: float | None
+    itl_longest_ms: float | None
+    stalls: int | None
     ttft_p99_ms: float | None
     preempted: int
     overruled: int
@@ -85,6 +90,21 @@ def refused_lines(snapshot: dict[str, Any]) -> list[str]:
     ]
 
 
+def stalls_of(report: ReplicaReport, batching: BatchingConfig) -> int | None:
+    """Gaps that are stalls by the SLA that holds now; None without ``itl_ms``."""
+    stall_s = batching.sla.stall_s
+    return None if stall_s is None else report.itl.above(stall_s)
+
+
+def stalled(stalls: int, longest_s: float) -> str:
+    """A sentence on so many stalls, of which the longest took so long."""
+    tokens = "1 token" if stalls == 1 else f"{stalls:,} tokens"
+    return (
+        f"Since its engine started, {tokens} came more than {STALL_ITLS} times the SLA after the"
+        f" one before; the longest gap was {longest_s:.1f} s."
+    )
+
+
 def control_of(report: ReplicaReport, limits: BatchLimits) -> Control:
     """Who decides for the replica, and whether that is applied."""
     if not report.enforced:
@@ -95,6 +115,7 @@ def control_of(report: ReplicaReport, limits: BatchLimits) -> Control:
 def _status(group: str, policy: str, replica_id: str, replica: dict[str, Any]) -> ReplicaStatus:
     report: ReplicaReport = replica["report"]
     limits: BatchLimits = replica["limits"]
+    longest_s = report.itl.longest_s
     return ReplicaStatus(
         group=group,
         policy=policy,
@@ -110,6 +131,8 @@ def _status(group: str, policy: str, replica_id: str, replica: dict[str, Any]) -
         kv_frac=report.kv_frac,
         itl_p50_ms=_percentile_ms(report.itl, 50),
         itl_p99_ms=_percentile_ms(report.itl, 99),
+        itl_longest_ms=None if longest_s is None else longest_s * 1000,
+        stalls=stalls_of(report, replica["batching"]),
         ttft_p99_ms=_percentile_ms(report.ttft, 99),
         preempted=report.preemptions,
         overruled=report.overruled,

@@ -21,6 +21,7 @@ from serve_app.snapshot import (
     read_snapshot,
     refused_lines,
     replicas_of,
+    stalled,
     switched_off,
 )
 from serve_app.tables import console_for, new_table
@@ -133,6 +134,9 @@ def print_status(snapshot: dict[str, Any], *, wide: bool) -> None:
             if replica.late:
                 late = f"{replica.replica}: no report for {replica.reported_s_ago:.0f} s"
                 plain.print(Text(late, overflow="fold"))
+            if replica.stalls and replica.itl_longest_ms is not None:
+                said = stalled(replica.stalls, replica.itl_longest_ms / 1000)
+                plain.print(Text(f"{replica.replica}: {said}", overflow="fold"))
     told = [one.sentence() for one in snapshot["scaling"]]
     if refused or told:
         plain.print()
@@ -148,7 +152,15 @@ def table_of(replicas: list[ReplicaStatus], *, wide: bool) -> Table:
     """One row per replica; few enough columns for 80 characters, or all of them."""
     numbers = ["cap", "running", "waiting", "KV", "ITL p99\nms"]
     if wide:
-        numbers += ["ITL p50\nms", "TTFT p99\nms", "tokens\na step", "arrivals\n/s", "finished"]
+        numbers += [
+            "ITL p50\nms",
+            "longest\nms",
+            "stalls",
+            "TTFT p99\nms",
+            "tokens\na step",
+            "arrivals\n/s",
+            "finished",
+        ]
         numbers += ["pre-\nempted", "over-\nruled", "report\ns ago"]
     table = new_table(("replica", "control", "set by"), (*numbers, "capacity\nrequests/s"))
     for r in replicas:
@@ -156,7 +168,9 @@ def table_of(replicas: list[ReplicaStatus], *, wide: bool) -> Table:
         cells += [str(r.waiting), f"{r.kv_frac:.0%}", _number(r.itl_p99_ms)]
         if wide:
             budget = "-" if r.token_budget is None else str(r.token_budget)
-            cells += [_number(r.itl_p50_ms), _number(r.ttft_p99_ms), budget]
+            stalls = "-" if r.stalls is None else str(r.stalls)
+            cells += [_number(r.itl_p50_ms), _number(r.itl_longest_ms), stalls]
+            cells += [_number(r.ttft_p99_ms), budget]
             cells += [_number(r.arrivals_per_s), str(r.finished)]
             cells += [str(r.preempted), str(r.overruled), _number(r.reported_s_ago)]
         table.add_row(*cells, _capacity(r))

@@ -19,6 +19,7 @@ SELDOM = {
     metrics.PREEMPTIONS,
     metrics.OWN_ERRORS,
     metrics.LATE,
+    metrics.STALLS,
     metrics.LATE_FIRST_TOKENS,
     metrics.REFUSED_REPORTS,
 }

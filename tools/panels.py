@@ -111,6 +111,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             ),
             about="Above 1 the SLA is not kept at its percentile.",
         ),
+        Panel(
+            "Stalls",
+            ((rate(metrics.STALLS, MODEL), "{{deployment}}"),),
+            "ops",
+            about="Tokens a second that came more than 20 times the SLA after the one before.",
+        ),
         Panel("Tokens", ((rate(metrics.TOKENS, MODEL), "{{deployment}}"),), "ops"),
         Panel(
             "Requests",
@@ -172,6 +178,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             (metrics.STEP_ERROR, "unexplained"),
             unit="s",
         ),
+        _each("Longest time between tokens", (metrics.LONGEST_ITL, ""), unit="s"),
         Panel(
             "Preemptions, and errors in Brimful's own code",
             (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 LOWEST_S = 1e-4
 PER_DECADE = 20  # a bin is 12% wide: a percentile is right to 6%
-BINS = 6 * PER_DECADE  # 0.1 ms to 100 s; the last bin holds all that is longer
+BINS = 7 * PER_DECADE  # 0.1 ms to 1,000 s; the last bin holds all that is longer
 
 
 def duration_bin(duration_s: float) -> int:
@@ -40,6 +40,17 @@ class LogHistogram:
             if count and seen >= rank:
                 return lower_edge_s(index) * 10 ** (0.5 / PER_DECADE)
         return None
+
+    def above(self, duration_s: float) -> int:
+        """How many were longer, but for those in the bin of ``duration_s`` itself (12% wide)."""
+        return sum(self.counts[duration_bin(duration_s) + 1 :])
+
+    @property
+    def longest_s(self) -> float | None:
+        """The upper edge of the highest bin in use, so up to 12% above the longest duration; of
+        the last bin its nominal edge, 1,000 s. None where empty."""
+        used = [index for index, count in enumerate(self.counts) if count]
+        return lower_edge_s(used[-1] + 1) if used else None
 
     def since(self, earlier: "LogHistogram") -> "LogHistogram":
         """What was counted after ``earlier``, a former state of the same histogram."""

@@ -126,6 +126,12 @@ def attained(seen: Sequence[Latency], sla: Sla) -> dict[str, float | None]:
     }
 
 
+def stalls(seen: Sequence[Latency], sla: Sla) -> int | None:
+    """Gaps between tokens above 20 times the SLA; None without ``itl_ms``."""
+    stall_s = sla.stall_s
+    return None if stall_s is None else sum(one.itl.above(stall_s) for one in seen)
+
+
 def _inside(counts: Sequence[tuple[int, int]]) -> float | None:
     late, n = (sum(column) for column in zip(*counts, strict=True))
     return round(1 - late / n, 5) if n else None

@@ -12,7 +12,7 @@ from typing import Any
 from controller.config import Sla
 from serve_app.console.decisions import Decision, Decisions, Key
 from serve_app.console.deployments import Deployment
-from serve_app.console.series import ATTAINED_S, POINTS, Series, attained
+from serve_app.console.series import ATTAINED_S, POINTS, Series, attained, stalls
 from serve_app.explain import explanations
 from serve_app.snapshot import ReplicaStatus, refused_lines, replicas_of, switched_off
 
@@ -115,6 +115,7 @@ class View:
                 **_load(ours),
                 "sla": sla.model_dump(),
                 "attained": attained(seen, sla),
+                "stalls": stalls(seen, sla),
             }
 
     def _note(self, models: Iterable[dict[str, Any]], unix_s: float) -> None:

@@ -8,7 +8,7 @@ from controller import metrics
 from controller.models.histogram import lower_edge_s
 from controller.models.step_time import StepModel
 from controller.records import BoundSteps, RecentSteps
-from replicas.metric_values import EDGES, admission_totals, gauges, totals
+from replicas.metric_values import EDGES, StallCounter, admission_totals, gauges, totals
 from tests.builders import batching, histogram_of, moments_of, report
 from tests.unit.replicas.admission.builders import admission, asked
 
@@ -85,6 +85,30 @@ def test_what_is_not_known_is_not_claimed() -> None:
     known = of(gauges(report(capacity_per_s=None), batching()))
     for metric in (metrics.CAPACITY, metrics.SLA, metrics.STEP, metrics.PREDICTED_STEP):
         assert metric.name not in known
+
+
+def test_the_longest_gap_is_there_after_the_first_one() -> None:
+    assert "brimful_longest_itl_seconds" not in of(gauges(report(), CONFIG))
+    known = of(gauges(report(itl=histogram_of([0.02, 90.0])), CONFIG))
+    assert known["brimful_longest_itl_seconds"] == {(): pytest.approx(100.0)}
+
+
+def test_stalls_are_counted_by_the_sla_that_held_when_they_came() -> None:
+    strict, loose, none = (batching(sla={"itl_ms": ms}).sla for ms in (50, 500, None))
+    counter, gaps = StallCounter(), [0.02] * 900 + [3.0]
+    assert of(counter.totals(report(itl=histogram_of(gaps)), loose)) == {
+        "brimful_stalls_total": {(): 0}
+    }
+    gaps += [3.0, 3.0]
+    assert of(counter.totals(report(itl=histogram_of(gaps)), strict)) == {
+        "brimful_stalls_total": {(): 2}
+    }
+    gaps += [3.0]
+    assert of(counter.totals(report(itl=histogram_of(gaps)), none)) == {}
+    gaps += [30.0]
+    assert of(counter.totals(report(itl=histogram_of(gaps)), loose)) == {
+        "brimful_stalls_total": {(): 3}
+    }
 
 
 def test_what_was_counted() -> None:

@@ -12,7 +12,7 @@ from controller.records import BatchLimits, BoundSteps, ReplicaReport, StepModel
 from serve_app import explain
 from serve_app.advice import advice_on
 from serve_app.explain import explanations, facts, lines
-from tests.builders import batching, engine, limits, moments_of, report
+from tests.builders import batching, engine, histogram_of, limits, moments_of, report
 from tests.unit.serve_app.snapshots import (
     LONG_GROUP,
     LONG_REPLICA,
@@ -54,6 +54,15 @@ def test_of_an_sla_that_binds_it_says_what_a_looser_one_would_bring() -> None:
     # 20 ms and 60 times 0.2 ms, and 60 times 125 tokens at 0.01 us each.
     assert "32 ms for 60 requests" in text
     assert "One more replica takes 33% of the requests" in text
+
+
+def test_stalls_are_said_where_there_were_some() -> None:
+    seen = report(itl=histogram_of([0.02] * 5000 + [0.9] * 12))
+    text = said(seen, limits())
+    assert "12 tokens came more than 20 times the SLA after the one before" in text
+    assert "the longest gap was 1.0 s." in text
+    assert "longest gap" not in said(seen, limits(), batching())  # no SLA
+    assert "longest gap" not in said(report(itl=histogram_of([0.5])), limits())
 
 
 @pytest.mark.parametrize(

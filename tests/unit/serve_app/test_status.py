@@ -31,7 +31,7 @@ def row(*, wide: bool = False, **changes: Any) -> list[str]:
 
 def test_a_replica_is_one_row() -> None:
     assert row() == ["r1", "on", "bound", "256", "10", "5", "10%", "21.1", "-"]
-    assert row(wide=True)[8:] == ["21.1", "-", "-", "2.0", "5", "0", "0", "2.5", "-"]
+    assert row(wide=True)[8:] == ["21.1", "22.4", "-", "-", "-", "2.0", "5", "0", "0", "2.5", "-"]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,23 @@ def test_all_columns_are_as_wide_as_they_are(
     assert "…" not in text
     assert LONG_REPLICA in text
     assert "1234567" in text
+
+
+def test_stalls_are_said_where_there_were_some(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    sla = batching(sla={"itl_ms": 30})
+    stalled = snapshot_of((report(itl=histogram_of([0.02] * 9000 + [200.0])), sla))
+    text = shown(capsys, stalled, wide=False)
+    assert max(map(len, text.splitlines())) <= 80
+    said = "r1: Since its engine started, 1 token came more than 20 times the SLA after the one"
+    assert f"{said} before; the longest gap was 223.9 s." in " ".join(text.split())
+    (known,) = to_json(stalled)["replicas"]
+    assert (known["stalls"], known["itl_longest_ms"]) == (1, pytest.approx(223_872, rel=1e-4))
+    smooth = snapshot_of((report(itl=histogram_of([0.02])), sla))
+    assert "longest gap" not in shown(capsys, smooth, wide=False)
+    assert [r.stalls for r in replicas_of(smooth)] == [0]
 
 
 def test_where_nobody_has_reported_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:

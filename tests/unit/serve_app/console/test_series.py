@@ -6,7 +6,7 @@ import pytest
 
 from controller.config import Sla
 from controller.records import ReplicaReport
-from serve_app.console.series import COLUMNS, POINTS, Series, attained, chunk_tokens
+from serve_app.console.series import COLUMNS, POINTS, Series, attained, chunk_tokens, stalls
 from tests.builders import engine, histogram_of, report
 
 SLA = Sla(itl_ms=50, ttft_ms=1000)
@@ -130,7 +130,20 @@ def test_what_is_inside_the_sla_is_counted_over_the_last_minute_and_exactly() ->
 def test_without_an_sla_nothing_is_attained() -> None:
     series = Series()
     series.add(at(1), 1.0)
-    assert attained([series.attained(at(1), 1.0)], Sla()) == {"itl": None, "ttft": None}
+    seen = [series.attained(at(1), 1.0)]
+    assert attained(seen, Sla()) == {"itl": None, "ttft": None}
+    assert stalls(seen, Sla()) is None
+
+
+def test_stalls_of_the_last_minute_are_counted_over_all_replicas() -> None:
+    series, stalled = Series(), histogram_of([0.02] * 900 + [1.2] * 7)
+    series.add(at(1), 0.0)
+    series.add(at(2, itl=stalled), 1.0)
+    seen = series.attained(at(2, itl=stalled), 1.0)
+    assert stalls([seen, seen], SLA) == 14
+    for second in range(2, 70):
+        series.add(at(second + 1, itl=stalled), float(second))
+    assert stalls([series.attained(at(70, itl=stalled), 69.0)], SLA) == 0
 
 
 def test_a_speculating_decode_takes_several_tokens_of_the_budget() -> None:

@@ -53,6 +53,7 @@ def test_a_model_is_shown_as_a_whole() -> None:
         "out_of_reach": 0,
         "sla": {"itl_ms": 40, "ttft_ms": 500, "percentile": 95, "delivery": "gaps"},
         "attained": {"itl": 0.97, "ttft": None},
+        "stalls": 0,
     }
     assert view.model(GROUP, 0.0) == {
         "group": GROUP,
