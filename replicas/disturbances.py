@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from replicas.profile import StepNoise, StepProfile
+from replicas.recorded_time import RecordedTime
 
 MOST_FACTOR = 1000.0
 MOST_S = 1e6  # of any duration here, so that sums stay finite
@@ -83,7 +84,7 @@ class DisturbedSteps:
     """How long each step of one engine takes.
 
     (profile + mixed + encoder) x slow factors x noise + pauses, the profile's time being that of
-    the padded batch.
+    the padded batch; of a recorded profile, what the recording took for that much work.
 
     Args:
         seed: of everything random; the noise is ``StepNoise``'s of the same seed.
@@ -91,6 +92,11 @@ class DisturbedSteps:
 
     def __init__(self, profile: StepProfile, disturbances: Disturbances, seed: int) -> None:
         self._profile = profile
+        self._recorded = (
+            RecordedTime(profile.recording, np.random.default_rng([seed, 3]))
+            if profile.recording
+            else None
+        )
         self._mixed_s = disturbances.mixed_s
         self._graph_sizes = sorted(disturbances.graph_sizes)
         self._noise = StepNoise(disturbances.noise_cv, seed)
@@ -127,6 +133,8 @@ class DisturbedSteps:
         if not prefill:
             decodes = self._padded(decodes + drafts) - drafts
         step_s = self._profile.step_s(decodes, kv, prefill + drafts, context)
+        if self._recorded is not None:
+            step_s = self._recorded.time_s(step_s)
         if prefill:
             step_s += self._mixed_s
         if self._encoder.share:

@@ -6,11 +6,15 @@ they attend to, P prefill tokens, X prefill tokens x context.
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
+
+from replicas.recorded_time import Recording
+
+MOST_KV_TOKENS = 100_000_000  # a replay keeps an object for each block
 
 
 class StepCost(Protocol):
@@ -23,13 +27,17 @@ class StepCost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LinearCost:
-    """T = fixed + B per_decode + K per_kv + P per_prefill + X per_context, all in seconds."""
+    """T = fixed + B per_decode + K per_kv + P per_prefill + X per_context, all in seconds.
+
+    A step with a prompt (P > 0) takes ``per_mixed_s`` more.
+    """
 
     fixed_s: float
     per_decode_s: float
     per_kv_s: float = 0.0
     per_prefill_s: float = 0.0
     per_context_s: float = 0.0
+    per_mixed_s: float = 0.0
 
     def step_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
         return (
@@ -38,6 +46,7 @@ class LinearCost:
             + self.per_kv_s * kv
             + self.per_prefill_s * prefill
             + self.per_context_s * context
+            + self.per_mixed_s * (prefill > 0)
         )
 
 
@@ -76,7 +85,9 @@ class StepProfile:
 
     Args:
         kv_tokens: what its KV memory holds.
-        max_num_seqs, max_num_batched_tokens: vLLM's own defaults on this card.
+        max_num_seqs, max_num_batched_tokens: vLLM's own defaults on this card, or those of the
+            engine that was recorded.
+        recording: how the steps of a real engine came around ``cost``; None: nothing was recorded.
     """
 
     name: str
@@ -85,9 +96,10 @@ class StepProfile:
     max_num_seqs: int
     max_num_batched_tokens: int
     cost: StepCost
+    recording: Recording | None = field(default=None, repr=False, compare=False)
 
     def step_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
-        """Seconds that a step with these features takes, without noise."""
+        """Seconds that a step with these features takes, undisturbed."""
         return self.cost.step_s(decodes, kv, prefill, context)
 
     def with_kv_tokens(self, kv_tokens: int | None) -> "StepProfile":

@@ -1,9 +1,9 @@
-"""Files of step-time profiles: tables of measured steps, or straight lines, by name.
+"""Files of step-time profiles: tables of measured steps, straight lines, recordings, by name.
 
 ``configs/profiles/*.json`` are the named ones; the format is theirs.
 """
 
-from pathlib import Path
+from functools import cache
 from typing import Annotated, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
@@ -13,14 +13,14 @@ from controller.config import Block
 from controller.data_file import read_json, split_spec
 from controller.errors import ConfigError
 from controller.validation import unknown_key
-from replicas.profile import LinearCost, StepProfile, TableCost, ascending
+from replicas.profile import MOST_KV_TOKENS, LinearCost, StepProfile, TableCost, ascending
+from replicas.recorded import RecordedEntry
 
 HOST_MS = 3.0  # input preparation, sampling and output of vLLM 0.29 in synchronous mode
 HBM_EFFICIENCY = 0.75  # decode attention reads KV at 0.7 to 0.8 of the datasheet's bandwidth
 PREFILL_EFFICIENCY = 0.5  # FlashAttention-2 on A100 and H100, of the datasheet's bf16 rate
 
 MOST_MS = 1e6  # of anything that a step is made of: far beyond any step, and sums stay finite
-MOST_KV_TOKENS = 100_000_000  # a replay keeps an object for each block
 Milliseconds = Annotated[float, Field(ge=0, le=MOST_MS)]
 
 
@@ -118,10 +118,20 @@ class ProfileFile(Block):
     units: dict[str, str] = {}
     profiles: dict[str, TableEntry] = {}
     lines: dict[str, LineEntry] = {}
+    recordings: dict[str, RecordedEntry] = {}
 
     @property
-    def entries(self) -> dict[str, TableEntry | LineEntry]:
-        return {**self.profiles, **self.lines}
+    def entries(self) -> dict[str, TableEntry | LineEntry | RecordedEntry]:
+        return {**self.profiles, **self.lines, **self.recordings}
+
+    def profile(self, name: str) -> StepProfile:
+        """One of them."""
+        entry = self.entries[name]
+        cost, recording = (
+            entry.fitted() if isinstance(entry, RecordedEntry) else (entry.cost(), None)
+        )
+        size = entry.kv_capacity_tokens, *entry.engine_defaults()
+        return StepProfile(name, self.source, *size, cost, recording)
 
 
 def load_profile(spec: str) -> StepProfile:
@@ -130,38 +140,25 @@ def load_profile(spec: str) -> StepProfile:
     Raises:
         ConfigError: nothing has that name, or the file is wrong at a line and field.
     """
-    known = named_profiles()
-    if spec in known:
-        return known[spec]
+    named = named_profiles()
+    if spec in named:
+        return named[spec].profile(spec)
     path, name = split_spec(spec)
     if path is None:
-        raise ConfigError([unknown_key("profile", spec, known)])
-    profiles = read_profiles(path)
-    if name is None and len(profiles) == 1:
-        name = next(iter(profiles))
-    if name is None:
-        raise ConfigError([f"profile: {path} holds {', '.join(profiles)}; name one: {path}:NAME"])
-    if name not in profiles:
-        raise ConfigError([unknown_key(f"profile: {path}", name, profiles)])
-    return profiles[name]
-
-
-def named_profiles() -> dict[str, StepProfile]:
-    """All profiles of ``configs/profiles``."""
-    files = sorted(shipped("profiles").glob("*.json"))
-    return {name: profile for path in files for name, profile in read_profiles(path).items()}
-
-
-def read_profiles(path: Path) -> dict[str, StepProfile]:
-    """The profiles of a file, by name.
-
-    Raises:
-        ConfigError: naming the line and field that is wrong.
-    """
+        raise ConfigError([unknown_key("profile", spec, named)])
     file = read_json(path, ProfileFile)
-    return {
-        name: StepProfile(
-            name, file.source, entry.kv_capacity_tokens, *entry.engine_defaults(), entry.cost()
-        )
-        for name, entry in file.entries.items()
-    }
+    names = list(file.entries)
+    if name is None and len(names) == 1:
+        name = names[0]
+    if name is None:
+        raise ConfigError([f"profile: {path} holds {', '.join(names)}; name one: {path}:NAME"])
+    if name not in names:
+        raise ConfigError([unknown_key(f"profile: {path}", name, names)])
+    return file.profile(name)
+
+
+@cache
+def named_profiles() -> dict[str, ProfileFile]:
+    """The profiles of ``configs/profiles`` by name, each in its file."""
+    files = [read_json(path, ProfileFile) for path in sorted(shipped("profiles").glob("*.json"))]
+    return {name: file for file in files for name in file.entries}

@@ -28,8 +28,8 @@ from controller.config import Delivery, Sla
 from controller.errors import ConfigError
 from controller.policies.registry import POLICIES
 from controller.validation import parse
-from replicas.profile import StepProfile
-from replicas.profile_file import MOST_KV_TOKENS, load_profile
+from replicas.profile import MOST_KV_TOKENS, StepProfile
+from replicas.profile_file import load_profile
 
 Arguments = argparse.Namespace
 
