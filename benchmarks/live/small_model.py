@@ -78,7 +78,7 @@ def _run(module: list[str], **variables: str) -> subprocess.CompletedProcess[str
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     lines = done.stderr.strip().splitlines()
-    return lines[-1] if lines else f"exit status {done.returncode}"
+    return lines[-1].removeprefix("ERROR: ") if lines else f"exit status {done.returncode}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -36,3 +36,10 @@ def tiny_mixtral() -> Path:
     from benchmarks.live.tiny_model import make_tiny_model
 
     return make_tiny_model(CACHE / "tiny-mixtral", kind="mixtral")
+
+
+@pytest.fixture(scope="session")
+def small_model() -> Path:
+    from benchmarks.live.small_model import make_small_model
+
+    return make_small_model(CACHE / "smollm2-135m")

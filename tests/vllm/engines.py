@@ -26,10 +26,8 @@ STEPS_PER_CAP = 5
 cpu_defaults = CpuPlatform.check_and_update_config
 
 
-class Recording(DynamicBatchScheduler):
-    """Remembers what it scheduled: the output, and how many were running at that step."""
-
-    governor_cls = Governor  # an error fails a test
+class Records:
+    """A scheduler that remembers its outputs, and how many requests ran at each."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -41,6 +39,12 @@ class Recording(DynamicBatchScheduler):
         return output
 
 
+class Recording(Records, DynamicBatchScheduler):
+    """Ours."""
+
+    governor_cls = Governor  # an error fails a test
+
+
 @contextmanager
 def engine(
     model: Path, *, ours: bool, async_scheduling: bool = False, **args: Any
@@ -48,15 +52,16 @@ def engine(
     """A ``vllm.LLM`` with our scheduler or with vLLM's own; shut down at the end."""
     sizes = {"max_num_seqs": 16, "max_num_batched_tokens": 64, "max_model_len": 512}
     cache = {"block_size": 32, "num_gpu_blocks_override": 512}
+    # In float32, the size of a batch does not decide which of two near tokens wins.
+    defaults = {"enforce_eager": True, "dtype": "float32", **sizes, **cache}
     if ours:
         args = {"scheduler_cls": Recording, "additional_config": batching(), **args}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         if async_scheduling:
             patch.setattr(CpuPlatform, "check_and_update_config", _keep_async_scheduling)
-        # In float32, the size of a batch does not decide which of two near tokens wins.
         with _no_worker_left():
-            llm = LLM(str(model), enforce_eager=True, dtype="float32", **sizes | cache | args)
+            llm = LLM(str(model), **defaults | args)
     try:
         yield llm
     finally:

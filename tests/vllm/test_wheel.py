@@ -97,6 +97,17 @@ def test_a_tiny_model_is_made_and_the_shipped_configs_hold(installed: Path, fold
     assert finish([brimful, "check", *files], folder).splitlines()[-1] == "ok"
 
 
+def test_the_small_model_has_its_lock(
+    installed: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    status, _, err = call([str(installed / "brimful"), "small-model"], folder)
+    assert status == 2
+    assert "pip could not fetch accelerate==" in err
+
+
 def test_the_console_has_its_page(installed: Path, folder: Path) -> None:
     script = "from serve_app.console.page import Page; print('uPlot' in Page.shipped().html)"
     assert finish([str(installed / "python"), "-c", script], folder) == "True\n"

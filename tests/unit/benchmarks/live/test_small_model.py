@@ -1,5 +1,6 @@
 """What cannot be fetched is named in one message, and nothing counts as made then."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from serve_app import cli
 def no_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """pip asks nobody, as on a machine without a network."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
 
 
 @pytest.mark.usefixtures("no_source")
