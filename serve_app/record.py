@@ -1,7 +1,6 @@
 """``brimful record``: each step of a running replica, with its duration, as a profile file."""
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -13,11 +12,12 @@ from tqdm import tqdm
 
 from controller.errors import BrimfulError, ConfigError
 from controller.records import EngineLimits
+from replicas.profile_file import ProfileFile
+from replicas.recorded import LEAST_STEPS, RecordedEntry, RecordedSteps
 from serve_app.snapshot import ANSWER_S, add_address, connect, read_snapshot
 
 PERIOD_S = 1.0
-LEAST_STEPS = 50  # fewer show neither a mean nor what lies around it
-MOST_S = 3600.0
+MOST_S = 1000.0  # of steps of 1 ms, as many as a profile file may hold
 BAR = "{n:.0f} of {total:.0f} s{postfix}"
 ABOUT = (
     "Record a running replica: what each step of its engine computed and how long it took, as a"
@@ -78,17 +78,18 @@ def run(args: argparse.Namespace) -> int:
             bar.update(min(passed_s, args.seconds) - bar.n)
 
         steps = record(call, args.seconds, tell)
-    recording = {
+    recording = RecordedEntry(
         **facts,
-        "load": args.load,
-        "kv_capacity_tokens": engine.kv_tokens,
-        "max_num_seqs": engine.max_num_seqs,
-        "max_num_batched_tokens": engine.max_num_batched_tokens,
-        "steps": steps,
-    }
+        load=args.load,
+        kv_capacity_tokens=engine.kv_tokens,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        steps=RecordedSteps(**steps),
+    )
     name = args.name or facts["model"].partition(",")[0]
     source = f"brimful record, {args.seconds:g} s, {datetime.now(UTC):%Y-%m-%d}"
-    args.out.write_text(json.dumps({"source": source, "recordings": {name: recording}}) + "\n")
+    file = ProfileFile(source=source, recordings={name: recording})
+    args.out.write_text(file.model_dump_json(exclude_defaults=True) + "\n")
     count = len(steps["duration_us"])
     print(f"{args.out}: {count:,} steps of {replica_id}, as {name}", file=sys.stderr)
     return 0

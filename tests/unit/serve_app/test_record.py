@@ -1,17 +1,19 @@
 """``brimful record`` against a replica that is here, without Ray."""
 
 import argparse
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.data_file import read_json
 from controller.errors import BrimfulError, ConfigError
+from replicas.profile_file import ProfileFile, load_profile
+from replicas.recorded import LEAST_STEPS
 from replicas.step_recorder import COLUMNS
 from serve_app import record
-from serve_app.record import LEAST_STEPS, choose
+from serve_app.record import choose
 from tests.builders import batching, engine, report
 from tests.unit.serve_app.snapshots import snapshot_of
 
@@ -133,18 +135,17 @@ def test_the_file_has_the_steps_and_what_they_are_of(
     out = tmp_path / "steps.json"
     argv = ("--seconds", "2", "--out", str(out), "--load", "demo")
     assert record.run(arguments(*argv)) == 0
-    file = json.loads(out.read_text())
-    assert file["source"].startswith("brimful record, 2 s, ")
-    made = file["recordings"]["tiny"]
-    assert {key: made[key] for key in FACTS} == FACTS
-    assert made["load"] == "demo"
-    limits = engine()
-    assert made["kv_capacity_tokens"] == limits.kv_tokens
-    assert made["max_num_seqs"] == limits.max_num_seqs
-    assert made["max_num_batched_tokens"] == limits.max_num_batched_tokens
-    assert {name: len(column) for name, column in made["steps"].items()} == dict.fromkeys(
-        COLUMNS, 200
-    )
+    file = read_json(out, ProfileFile)
+    assert file.source.startswith("brimful record, 2 s, ")
+    made, limits = file.recordings["tiny"], engine()
+    assert made.model_dump(exclude={"steps"}) == FACTS | {
+        "load": "demo",
+        "kv_capacity_tokens": limits.kv_tokens,
+        "max_num_seqs": limits.max_num_seqs,
+        "max_num_batched_tokens": limits.max_num_batched_tokens,
+    }
+    assert made.steps.model_dump() == dict.fromkeys(COLUMNS, [7] * 200)
+    assert load_profile(str(out)).max_num_seqs == limits.max_num_seqs
     said = capsys.readouterr().err
     assert "recording replica a1, the first of 2" in said
     assert "2 of 2 s, 200 steps" in said
@@ -162,4 +163,4 @@ def test_a_folder_that_is_not_there_is_said_before_anything_is_recorded(
 def test_how_long_it_may_last(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arguments("--out", "x", "--seconds", seconds)
-    assert f"'{seconds}' is not allowed: seconds from 1 to 3600" in capsys.readouterr().err
+    assert f"'{seconds}' is not allowed: seconds from 1 to 1000" in capsys.readouterr().err
