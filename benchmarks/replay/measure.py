@@ -24,6 +24,7 @@ class Spread:
     p50: float | None
     p90: float | None
     p99: float | None
+    p99_9: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,9 @@ class Summary:
         late_share_cold, late_share_after: share of the tokens after a first one that are late by
             the SLA's ``itl_ms`` (``late_share``), in the first ``COLD_S`` and from there on; None
             without one, or where no such token came then.
+        stalls: gaps longer than ``Sla.stall_s``; None without ``itl_ms``.
+        longest_gap_ms: None where there was no gap.
+        j: late tokens and waiting in one figure, the less the better (``j_of``).
         sla_attainment: share of the requests that met the SLA (``meets``); None without one.
         goodput_per_s: requests that met the SLA, over the duration; None without one.
         steps: engine steps that computed something.
@@ -68,6 +72,9 @@ class Summary:
     scheduling_delay_ms: Spread
     late_share_cold: float | None
     late_share_after: float | None
+    stalls: int | None
+    longest_gap_ms: float | None
+    j: float | None
     sla_attainment: float | None
     goodput_per_s: float | None
     steps: int
@@ -106,6 +113,9 @@ def summarise(policy: str, trace: Trace, sla: Sla) -> Summary:
         scheduling_delay_ms=spread(scheduling_delay_s(outcomes)),
         late_share_cold=late_share(trace, sla, 0.0, COLD_S),
         late_share_after=late_share(trace, sla, COLD_S),
+        stalls=None if sla.stall_s is None else int((gaps > sla.stall_s).sum()),
+        longest_gap_ms=float(gaps.max()) * 1000 if len(gaps) else None,
+        j=j_of(trace, sla),
         sla_attainment=None if met is None else _per(met, len(outcomes)),
         goodput_per_s=None if met is None else _per(met, duration_s),
         steps=len(trace.steps),
@@ -130,6 +140,37 @@ def late_share(
     end_s = trace.gaps.end_s
     late = late_tokens(trace, sla)[(end_s >= from_s) & (end_s < until_s)]
     return float(late.mean()) if len(late) else None
+
+
+def j_of(trace: Trace, sla: Sla) -> float | None:
+    """J = max(late share / share allowed, 1) x mean time to first token, in seconds.
+
+    Over all offered requests: one without a first token counts with the time for which it has
+    waited at the end of the replay, and one that can never fit KV memory (400) not at all. Of
+    requests that came, and tokens that were sent, after ``COLD_S`` of the replay; of all, where
+    none came or none was sent after that.
+
+    Returns:
+        None without ``itl_ms``, or where nothing was offered.
+    """
+    if sla.itl_s is None:
+        return None
+    late, waited_s = late_share(trace, sla, COLD_S), _waited_s(trace, COLD_S)
+    if late is None or not waited_s:
+        late, waited_s = late_share(trace, sla), _waited_s(trace, 0.0)
+    if not waited_s:
+        return None
+    allowed = 1 - sla.percentile / 100
+    return max((late or 0.0) / allowed, 1.0) * sum(waited_s) / len(waited_s)
+
+
+def _waited_s(trace: Trace, from_s: float) -> list[float]:
+    """Time to first token of each request that came from then on; so far, where it has none."""
+    return [
+        (trace.end_s if o.first_token_s is None else o.first_token_s) - o.request.arrival_s
+        for o in trace.outcomes
+        if not o.refused and o.request.arrival_s >= from_s
+    ]
 
 
 def meets(trace: Trace, sla: Sla) -> list[bool]:
@@ -196,9 +237,9 @@ def step_model_mape(trace: Trace) -> float | None:
 def spread(times_s: Floats) -> Spread:
     """Mean and percentiles of times in seconds, as milliseconds."""
     if not len(times_s):
-        return Spread(None, None, None, None)
-    p50, p90, p99 = (np.percentile(times_s, (50, 90, 99)) * 1000).tolist()
-    return Spread(float(times_s.mean()) * 1000, p50, p90, p99)
+        return Spread(None, None, None, None, None)
+    percentiles_ms = np.percentile(times_s, (50, 90, 99, 99.9)) * 1000
+    return Spread(float(times_s.mean()) * 1000, *percentiles_ms.tolist())
 
 
 def _per(count: float, whole: float) -> float:

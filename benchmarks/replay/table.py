@@ -29,6 +29,7 @@ def _columns(summaries: Sequence[Summary], sla: Sla, wide: bool) -> Iterator[Col
     """The headers, and what stands under each for a policy."""
     with_sla = sla.itl_ms is not None or sla.ttft_ms is not None
     searched = any(s.capacity_per_s is not None for s in summaries)
+    stalled = any(s.stalls for s in summaries) and not searched
     if searched:
         yield "capacity\n/s", lambda s: _number(s.capacity_per_s, 2)
     if wide:
@@ -36,13 +37,18 @@ def _columns(summaries: Sequence[Summary], sla: Sla, wide: bool) -> Iterator[Col
     elif any(s.finished < s.requests for s in summaries):
         yield "un-\nfinished", lambda s: str(s.requests - s.finished)
     yield "tokens\n/s", lambda s: _number(s.output_tokens_per_s, 0)
-    if wide or not searched:
+    if wide or not (searched or stalled):
         yield "running\nmean", lambda s: _number(s.mean_running, 1)
     yield "pre-\nempted", lambda s: str(s.preemptions)
     if wide:
         yield "KV\npeak", lambda s: _percent(s.kv_peak_frac)
         yield "ITL ms\np50", lambda s: _number(s.itl_ms.p50, 1)
     yield "ITL ms\np99", lambda s: _number(s.itl_ms.p99, 1)
+    if wide:
+        yield "ITL ms\np99.9", lambda s: _number(s.itl_ms.p99_9, 1)
+        yield "longest\ngap s", _longest_gap
+    if wide or stalled:
+        yield "stalls", lambda s: _number(s.stalls, 0)
     if wide:
         yield "TPOT ms\np99", lambda s: _number(s.tpot_ms.p99, 1)
         yield "TTFT ms\np50", lambda s: _number(s.ttft_ms.p50, 1)
@@ -54,6 +60,8 @@ def _columns(summaries: Sequence[Summary], sla: Sla, wide: bool) -> Iterator[Col
             yield f"late gaps\nto {COLD_S:g} s / after", _late_gaps
     if with_sla:
         yield "in SLA", lambda s: _percent(s.sla_attainment)
+    if sla.itl_ms is not None and (wide or not searched):
+        yield "J s", lambda s: _number(s.j, 2 if (s.j or 0.0) < 100 else 0)
     if wide and with_sla:
         yield "goodput\n/s", lambda s: _number(s.goodput_per_s, 2)
     if wide:
@@ -69,6 +77,11 @@ def _e2e(summary: Summary) -> str:
 
 def _late_gaps(summary: Summary) -> str:
     return f"{_percent(summary.late_share_cold, 2)} / {_percent(summary.late_share_after, 2)}"
+
+
+def _longest_gap(summary: Summary) -> str:
+    ms = summary.longest_gap_ms
+    return _number(None if ms is None else ms / 1000, 2)
 
 
 def _model_error(summary: Summary) -> str:

@@ -5,7 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.replay.measure import Spread, late_share, meets, spread, step_model_mape, summarise
+from benchmarks.replay.measure import (
+    Spread,
+    j_of,
+    late_share,
+    meets,
+    spread,
+    step_model_mape,
+    summarise,
+)
 from benchmarks.virtual.trace import Outcome, Stay, Step, Trace, make_gaps
 from benchmarks.workloads.requests import Request
 from controller.config import Sla
@@ -116,8 +124,41 @@ def test_the_models_error_counts_the_steps_it_predicted() -> None:
 
 
 def test_a_spread_of_nothing_is_nothing() -> None:
-    assert spread(np.array([])) == Spread(None, None, None, None)
-    assert spread(np.array([0.001, 0.003])) == Spread(2.0, 2.0, 2.8, pytest.approx(2.98))
+    assert spread(np.array([])) == Spread(None, None, None, None, None)
+    assert spread(np.array([0.001, 0.003])) == Spread(
+        2.0, 2.0, 2.8, pytest.approx(2.98), pytest.approx(2.998)
+    )
+
+
+def test_a_gap_of_more_than_twenty_times_the_agreed_is_a_stall() -> None:
+    gaps = [(1.0, 10.0, 0), (1.0001, 12.0, 0), (90.0, 102.0, 2)]
+    trace = replace(TRACE, gaps=make_gaps(gaps))
+    found = summarise("static", trace, Sla(itl_ms=50))
+    assert (found.stalls, found.longest_gap_ms) == (2, pytest.approx(90_000))
+    without = summarise("static", replace(trace, gaps=make_gaps([])), Sla())
+    assert (without.stalls, without.longest_gap_ms) == (None, None)
+
+
+def test_j_is_late_over_allowed_times_the_mean_wait_of_all_who_were_offered() -> None:
+    # Waits of 2 s each; the refused one does not count.
+    assert j_of(TRACE, Sla(itl_ms=200, percentile=75)) == pytest.approx(2 * 0.5 / 0.25)
+    assert j_of(TRACE, Sla(itl_ms=300)) == pytest.approx(2.0)
+    assert j_of(TRACE, Sla()) is None
+    assert j_of(replace(TRACE, outcomes=TRACE.outcomes[1:2]), Sla(itl_ms=50)) is None
+    # One that never had a token has waited until the end.
+    waiting = Outcome(Request(0.5, 10, 3))
+    more = replace(TRACE, outcomes=(*TRACE.outcomes, waiting))
+    assert j_of(more, Sla(itl_ms=300)) == pytest.approx((2 + 2 + 4) / 3)
+
+
+def test_j_is_of_what_came_after_the_first_minute_where_anything_did() -> None:
+    later = Outcome(Request(70.0, 10, 2), False, 2, 70.5, 71.0, 71.1)
+    gaps = [(0.3, 20.0, 0), (0.1, 71.1, 3), (0.3, 72.0, 3)]
+    trace = replace(TRACE, outcomes=(*TRACE.outcomes, later), gaps=make_gaps(gaps), end_s=80.0)
+    assert j_of(trace, Sla(itl_ms=200, percentile=90)) == pytest.approx(1.0 * 0.5 / 0.1)
+    # Without a token after it, all tokens and all requests.
+    early = replace(trace, gaps=make_gaps(gaps[:1]))
+    assert j_of(early, Sla(itl_ms=200, percentile=90)) == pytest.approx((2 + 2 + 1) / 3 / 0.1)
 
 
 KEYS = (
@@ -136,6 +177,9 @@ KEYS = (
     "scheduling_delay_ms",
     "late_share_cold",
     "late_share_after",
+    "stalls",
+    "longest_gap_ms",
+    "j",
     "sla_attainment",
     "goodput_per_s",
     "steps",
@@ -147,7 +191,7 @@ def test_json_has_these_keys_and_capacity_only_where_it_was_searched() -> None:
     found = summarise("static", TRACE, Sla())
     assert tuple(found.to_json()) == KEYS
     assert list(replace(found, capacity_per_s=0.0).to_json()) == [*KEYS, "capacity_per_s"]
-    assert list(found.to_json()["itl_ms"]) == ["mean", "p50", "p90", "p99"]
+    assert list(found.to_json()["itl_ms"]) == ["mean", "p50", "p90", "p99", "p99_9"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The table of a replay: in 80 columns nothing is cut, and ``--wide`` has every column."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.replay.measure import Spread, Summary
@@ -12,7 +14,7 @@ SLA = Sla(itl_ms=50, ttft_ms=2000)
 
 def summary(policy: str, *, finished: int = 100_000) -> Summary:
     """A run with large numbers everywhere."""
-    wide = Spread(1234.5, 23456.7, 123456.7, 34567.8)
+    wide = Spread(1234.5, 23456.7, 123456.7, 34567.8, 45678.9)
     return Summary(
         policy=policy,
         requests=100_000,
@@ -29,6 +31,9 @@ def summary(policy: str, *, finished: int = 100_000) -> Summary:
         scheduling_delay_ms=wide,
         late_share_cold=0.1234,
         late_share_after=0.0123,
+        stalls=1234,
+        longest_gap_ms=123_456.7,
+        j=1234.567,
         sla_attainment=1.0,
         goodput_per_s=123.45,
         steps=1_000_000,
@@ -56,6 +61,20 @@ def test_in_80_columns_nothing_is_cut(
     assert "memory=exact,alpha=16" in "".join(first_column.split())
 
 
+def test_stalls_have_a_column_where_there_are_some(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    stalled = replace(summary("static"), capacity_per_s=None)
+    smooth = replace(stalled, stalls=0, j=0.523)
+    for one, shown in ((stalled, ("stalls", "1,234", "1,235")), (smooth, ("running", "0.52"))):
+        print_table([one], SLA, wide=False)
+        text = capsys.readouterr().out
+        assert max(map(len, text.splitlines())) <= 80 and "…" not in text
+        assert all(word in text for word in shown)
+    assert "stalls" not in text
+
+
 def test_all_columns_are_as_wide_as_they_are(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +88,9 @@ def test_all_columns_are_as_wide_as_they_are(
         "23,457 / 123,457",
         "99999/100000",
         "TPOT",
+        "45,678.9",
+        "123.46",
+        "1,234 ",
         "1.2 / 34.6",
     ):
         assert word in text

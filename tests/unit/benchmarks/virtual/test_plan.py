@@ -76,10 +76,10 @@ def test_a_sweep_leaves_out_what_vllm_refuses() -> None:
 
 def summary(policy: str, tokens: float, goodput: float | None, capacity: float | None) -> Summary:
     """A summary of which only what a sweep judges by is of interest."""
-    none = Spread(None, None, None, None)
+    none = Spread(None, None, None, None, None)
     times = (none, none, none, none, none)
     return Summary(
-        policy, 1, 1, 1.0, tokens, 0, 1.0, 0.1, *times, None, None, None, goodput, 1, None, capacity
+        policy, 1, 1, 1.0, tokens, 0, 1.0, 0.1, *times, *[None] * 6, goodput, 1, None, capacity
     )
 
 
