@@ -36,8 +36,10 @@ def claims(off: Phase, on: Phase, tuned: Phase, sla_ms: float, *, fair: bool) ->
     """What the demo stands for; of times only where they could be compared."""
     phases = (off, on, tuned)
     asked, whole = (sum(map(len, parts)) for parts in zip(*map(_counted, phases), strict=True))
+    broken = next((a for p in phases for a in p.answers if not a.whole), None)
+    why = "" if broken is None else f" ({broken.status}: {broken.error or broken.text:.200})"
     found = [
-        Claim(f"{whole} of {asked} answers whole", whole == asked),
+        Claim(f"{whole} of {asked} answers whole{why}", whole == asked),
         Claim("the cap of each replica moved while control was on", caps_moved(on)),
     ]
     measured = all(len(phase.gaps_s) and len(phase.ttft_s) for phase in phases)

@@ -174,9 +174,9 @@ def test_what_held_is_said_and_what_did_not() -> None:
     found = claims(off, on, on, 50.0, fair=True)
     assert [claim.held for claim in found] == [True] * 7
     assert found[2].line() == "reached: inside on 1, at least 0.99"
-    slow = phase(answer(0.01, 0.3), answer(status=500), samples={"a": samples(64)})
+    slow = phase(answer(0.01, 0.3), answer(status=500, text="no"), samples={"a": samples(64)})
     found = claims(off, slow, on, 50.0, fair=True)
-    assert found[0].line() == "DID NOT HOLD: 3 of 4 answers whole"
+    assert found[0].line() == "DID NOT HOLD: 3 of 4 answers whole (500: no)"
     assert not found[1].held
     assert [claim.target for claim in found] == [False, False, True, True, True, True, True]
     assert found[4].line().startswith("missed: itl p99 on over off 0.")
