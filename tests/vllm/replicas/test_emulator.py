@@ -70,7 +70,15 @@ def test_a_short_pause_without_requests_shortens_nothing(clock: Clock, pace: Pac
 def test_an_answer_ends_where_its_client_told_the_accelerator(tiny_llama: Path) -> None:
     # KV memory for 480 tokens: some lose their blocks on the way, and go on where they were.
     settings = batching()
-    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.001}
+    settings["brimful"]["emulate"] = {
+        "profile": "paper-fig3",
+        "time_scale": 0.001,
+        "disturbances": {
+            "pauses": [{"share": 0.1, "mean_s": 0.05}],
+            "slow": [{"share": 0.2, "factor": 2, "mean_s": 1}],
+            "encoder": {"share": 0.5, "duration_s": 0.08},
+        },
+    }
     asked = [5 + 7 * k for k in range(16)]
     params = [
         SamplingParams(
