@@ -3,6 +3,7 @@
 ``brimful record`` writes them; ``--profile FILE`` and the emulated accelerator replay them.
 """
 
+import math
 from itertools import combinations
 from operator import gt
 from typing import Annotated, Self
@@ -19,6 +20,7 @@ MOST_STEPS = 1_000_000
 MOST_US = 10**9
 LEAST_US = 1.0  # a step takes some time, whatever its clock's resolution says
 ROUNDS = 10  # of the fit: each weighs steps by the predictions of the one before
+EXACT = 1e-5  # a relative error that is none: durations come in microseconds
 OUTLIER = 2.0  # times its prediction: a longer step counts as if it had taken no more than that
 
 # A column is told its first wrong value, and not all of them.
@@ -103,7 +105,7 @@ def fit_line(features: Floats, measured_s: Floats) -> Floats:
     shorten what is predicted. The first coefficient is at least a microsecond.
 
     Args:
-        features: shape (steps, n), the first column all ones.
+        features: shape (steps, n), the first column all ones, the last tokens x context.
         measured_s: shape (steps,), above 0.
 
     Returns:
@@ -114,23 +116,31 @@ def fit_line(features: Floats, measured_s: Floats) -> Floats:
     predicted_s, within_s = measured_s, measured_s
     for _ in range(ROUNDS):
         weighted = features / scale / predicted_s[:, None]
-        solved = _nonnegative(weighted.T @ weighted, weighted.T @ (within_s / predicted_s))
-        coefficients = solved / scale
+        coefficients = _nonnegative(weighted, within_s / predicted_s) / scale
         coefficients[0] = max(coefficients[0], LEAST_US * 1e-6)
         predicted_s = features @ coefficients
         within_s = np.minimum(measured_s, OUTLIER * predicted_s)
     return coefficients
 
 
-def _nonnegative(a: Floats, b: Floats) -> Floats:
-    """The c >= 0 that minimises c'ac - 2b'c: of all ways to leave unknowns at 0, the best."""
-    best, most = np.zeros(len(b)), 0.0
-    ridge = 1e-12 * np.diag(np.diag(a) + 1e-300)
-    for size in range(1, len(b) + 1):
-        for kept in map(list, combinations(range(len(b)), size)):
-            solved = np.linalg.solve((a + ridge)[np.ix_(kept, kept)], b[kept])
-            gain = float(b[kept] @ solved)
-            if (solved >= 0).all() and gain > most * (1 + 1e-12):
-                best, most = np.zeros(len(b)), gain
+def _nonnegative(features: Floats, y: Floats) -> Floats:
+    """The c >= 0 with the least |y - features c|^2; the last of them has to earn its place.
+
+    Prompts of few lengths that come whole do not say whether tokens or tokens x context cost, and
+    the noise of a few steps would: a small chunk then costs nothing. So tokens x context count
+    where n ln(|y - features c|^2) falls by ln n (BIC) for it.
+    """
+    n, count = features.shape
+    a, b, whole = features.T @ features, features.T @ y, float(y @ y)
+    a[np.diag_indices(count)] *= 1 + 1e-12  # columns may be alike, or 0
+    a[np.diag_indices(count)] += 1e-300
+    best, least = np.zeros(count), math.inf
+    for size in range(1, count + 1):
+        for kept in map(list, combinations(range(count), size)):
+            solved = np.linalg.solve(a[np.ix_(kept, kept)], b[kept])
+            error = max(whole - float(b[kept] @ solved), n * EXACT**2)
+            score = n * math.log(error) + (count - 1 in kept) * math.log(n)
+            if (solved >= 0).all() and score < least:
+                best, least = np.zeros(count), score
                 best[kept] = solved
     return best

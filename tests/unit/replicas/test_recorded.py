@@ -107,6 +107,18 @@ def test_of_what_was_never_recorded_nothing_is_made_up(tmp_path: Path) -> None:
     assert profile.step_s(9, 500, 100, 5000) == pytest.approx(0.04)
 
 
+def test_few_prompts_that_came_whole_do_not_make_small_chunks_free(tmp_path: Path) -> None:
+    steps = recorded(Disturbances(0.05), 300)
+    rng = np.random.default_rng(3)
+    prompts = [64 if k % 50 == 0 else 600 if k % 150 == 10 else 0 for k in range(300)]
+    steps |= {"prefill_tokens": prompts, "prefill_context": [p * p // 2 for p in prompts]}
+    durations_s = [0.045 + 0.0019 * p for p in prompts] * rng.normal(1, 0.05, 300)
+    steps["duration_us"] = [round(s * 1e6) for s in durations_s]
+    profile = load_profile(write(tmp_path / "r.json", steps))
+    of_chunk_s = profile.step_s(8, 900, 24, 288) - profile.step_s(8, 900, 0, 0)
+    assert of_chunk_s == pytest.approx(0.0019 * 24, rel=0.3)
+
+
 @pytest.mark.parametrize(
     "disturbances",
     [
