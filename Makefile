@@ -92,6 +92,10 @@ bench-routing: install ## HeadroomRouter beside others, one replica of four at h
 bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
 	$(BIN)/python -m benchmarks.path $(ARGS)
 
+.PHONY: bench-cpu
+bench-cpu: install ## A real model on one core, undisturbed and beside a hog: adaptive, vLLM's default, the tuned static (6 hours on an idle core, 3 on two: ARGS='--cores 0 1'; ARGS='--only alone --rounds 1' makes a part; what ran is kept; ARGS='--http': HTTP and Ray around it as well)
+	$(BIN)/python -m benchmarks.engine_lab $(ARGS)
+
 .PHONY: bench-overload
 bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it)
 	$(BIN)/python -m benchmarks.overload $(ARGS)

@@ -14,7 +14,8 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.live.client_view import Seen
-from benchmarks.live.engine_core import CoreEngine, Served
+from benchmarks.live.engine_core import CoreEngine
+from benchmarks.live.served import Served
 from benchmarks.workloads.requests import Request
 from controller.config import BatchingConfig
 from controller.policies.base import ReadBatch

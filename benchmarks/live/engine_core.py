@@ -6,11 +6,9 @@ out.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.usage.usage_lib import UsageContext
@@ -18,35 +16,12 @@ from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.request import Request as EngineRequest
 
+from benchmarks.live.served import Served
 from benchmarks.workloads.requests import Request
-
-Floats = NDArray[np.float64]
 
 TOKEN = 7  # prompts mean nothing: lengths are what takes time
 NO_STOP = "never generated"  # a request with a stop string that is aborted counts as finished
 IDLE_S = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What clients of one engine saw, in seconds since the start.
-
-    Args:
-        arrival_s, first_s, last_s, tokens: of each request, shape (n,): when it was due, its first
-            and last token (NaN: none came), and how many it got.
-        gap_s, gap_end_s, gap_request: time between two tokens, when it ended, and whose it was,
-            shape (gaps,).
-        took_s: until the last request ended.
-    """
-
-    arrival_s: Floats
-    first_s: Floats
-    last_s: Floats
-    tokens: NDArray[np.int64]
-    gap_s: Floats
-    gap_end_s: Floats
-    gap_request: NDArray[np.int64]
-    took_s: float
 
 
 class CoreEngine:

@@ -31,6 +31,7 @@ LAYERS = (
     "benchmarks/contests",
     "benchmarks/routing",
     "benchmarks/path",
+    "benchmarks/engine_lab",
     "benchmarks/overload",
     "benchmarks/faults",
     "benchmarks/startup",
