@@ -15,7 +15,7 @@ from benchmarks.live.demo_model import DemoModel, Shape
 from benchmarks.live.load import Answer, Ask, send
 
 FEW, MANY = 4, 12  # streams under way on each replica
-LONG_PROMPTS = 3  # for each replica, one after the other
+LONG_PROMPTS = 6  # one after the other
 ROUND_MS = 5.0
 
 
@@ -77,9 +77,9 @@ def calibrate(base_url: str, model: DemoModel, replicas: int) -> StepTimes:
     few, many = (answers(model.stream, n * replicas) for n in (FEW, MANY))
     few_s, many_s = (_median([gap for a in found for gap in a.itl_s]) for found in (few, many))
     alone = Shape(model.long_prompt.prompt_tokens, 1)
-    prompts = [a for _ in range(LONG_PROMPTS) for a in answers(alone, replicas)]
+    prompts = [a for _ in range(LONG_PROMPTS) for a in answers(alone, 1)]
     ttft_s = _median([a.ttft_s for a in prompts if a.ttft_s is not None])
-    return StepTimes(few_s, many_s, ttft_s / alone.prompt_tokens)
+    return StepTimes(few_s, many_s, max(ttft_s - few_s, 0.0) / alone.prompt_tokens)
 
 
 def random_prompt(model: DemoModel, tokens: int, seed: int) -> list[int]:

@@ -45,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default: smollm2, a real one, or tiny where this machine is too small for it",
     )
     parser.add_argument(
+        "--sla-ms",
+        type=_positive,
+        metavar="MS",
+        help="default: what this machine can hold, by the gaps of a small batch",
+    )
+    parser.add_argument(
         "--plot",
         type=Path,
         default=Path(".cache/demo.png"),
@@ -70,6 +76,16 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 60_000:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed: ms above 0, up to 60,000")
+    return value
+
+
 def run(args: argparse.Namespace) -> int:
     """Everything from nothing; 0 where all that it claims held."""
     console = Console()
@@ -85,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         stack.start(exits.enter_context(local_cluster(logs=directory)), directory, console)
         if model.speaks:
             console.print(f"      {QUESTION}\n      > {stack.ask(QUESTION)}", markup=False)
-        times, sla_ms = _calibrate(console, stack)
+        times, sla_ms = _calibrate(console, stack, args.sla_ms)
         if args.tune:
             _tune(console, stack, times, sla_ms, args.seconds)
         phases = _phases(console, stack, times, sla_ms, args.seconds)
@@ -110,11 +126,11 @@ def _choose(name: str | None) -> tuple[DemoModel, str]:
     return (SMALL, "") if reason is None else (TINY, f" ({SMALL.title} needs more: {reason})")
 
 
-def _calibrate(console: Console, stack: Stack) -> tuple[StepTimes, float]:
+def _calibrate(console: Console, stack: Stack, asked_ms: float | None) -> tuple[StepTimes, float]:
     console.print("[3/7] Timing tokens at the client, control off (usually 15 s) ...")
     stack.switch(enforce=False)
     times = calibrate(stack.base_url, stack.model, stack.replicas)
-    sla_ms = times.sla_ms(stack.model.sla_gaps)
+    sla_ms = asked_ms or times.sla_ms(stack.model.sla_gaps)
     console.print(
         f"      a token every {times.few_s * 1000:.0f} ms in a small batch,"
         f" {times.many_s * 1000:.0f} in a larger one; {stack.model.long_prompt.prompt_tokens}"
@@ -138,7 +154,7 @@ def _tune(console: Console, stack: Stack, times: StepTimes, sla_ms: float, secon
         )
         return found
 
-    keep(stack.model, search(cost, candidates()))
+    keep(stack.model, search(cost, candidates(stack.model)))
 
 
 def _phases(
@@ -163,10 +179,11 @@ def _phases(
     off = one_phase(stack, load, OFF, begin_s)
     stack.switch(enforce=True)
     on = one_phase(stack, load, ON, begin_s)
+    tried = len(candidates(stack.model))
     console.print(
         f"[6/7] The same, static: {tuned.limits.cap} running requests,"
-        f" {tuned.limits.token_budget} tokens a step\n      (the best of {len(candidates())} for"
-        f" this load, found before{where}) ...",
+        f" {tuned.limits.token_budget} tokens a step\n      (the best of {tried} for this load,"
+        f" found before{where}) ...",
         soft_wrap=True,
     )
     stack.go_by(stack.static(tuned.limits))

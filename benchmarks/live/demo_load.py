@@ -7,7 +7,7 @@ from benchmarks.live.calibrate import StepTimes, random_prompt
 from benchmarks.live.demo_model import DemoModel, Shape
 from benchmarks.live.load import Ask
 
-LOAD_FRAC = 0.6  # of what fills the engines' steps up to the SLA
+LOAD_FRAC = 0.7  # of what fills the engines' steps up to the SLA
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from benchmarks.live.demo_model import DemoModel
 from benchmarks.live.machine import CPUINFO
 
 PATH = Path(__file__).with_suffix(".json")
-CAPS, CHUNKS = (12, 24, 64), (16, 32, 64, 128)
 
 
 def kind_of_machine(cpuinfo: Path = CPUINFO) -> str:
@@ -56,9 +55,9 @@ def tuned_for(model: DemoModel, path: Path = PATH) -> Tuned:
     return Tuned(StaticLimits(**found[machine]), machine, here)
 
 
-def candidates() -> list[StaticLimits]:
-    """The grid of a search: a chunk is what a step has beyond one token for each running stream."""
-    return [StaticLimits(cap, cap + chunk) for cap in CAPS for chunk in CHUNKS]
+def candidates(model: DemoModel) -> list[StaticLimits]:
+    """The grid of a search."""
+    return [StaticLimits(cap, budget) for cap in model.caps for budget in model.token_budgets]
 
 
 def search(cost: Callable[[StaticLimits], float], among: Sequence[StaticLimits]) -> StaticLimits:

@@ -32,8 +32,8 @@ def test_what_was_found_here_is_kept_for_this_kind_of_machine(
 
 
 def test_the_best_of_a_search_is_measured_again() -> None:
-    costs = {limits: float(k + 1) for k, limits in enumerate(candidates())}
-    first, second = candidates()[:2]
+    costs = {limits: float(k + 1) for k, limits in enumerate(candidates(SMALL))}
+    first, second = candidates(SMALL)[:2]
     asked: list[StaticLimits] = []
 
     def cost(limits: StaticLimits) -> float:
@@ -41,7 +41,7 @@ def test_the_best_of_a_search_is_measured_again() -> None:
         lucky = limits == first and asked.count(first) == 1
         return costs[limits] if lucky or limits != first else 10.0
 
-    assert search(cost, candidates()) == second
+    assert search(cost, candidates(SMALL)) == second
     assert asked.count(second) == 3
 
 
