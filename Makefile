@@ -122,6 +122,14 @@ bench-gpu: ## Step times and control on a GPU, with the Python and vLLM that are
 	VLLM_ENABLE_V1_MULTIPROCESSING=0 $(PYTHON) -m benchmarks.gpu.step_time --out $(OUT)
 	VLLM_ENABLE_V1_MULTIPROCESSING=0 $(PYTHON) -m benchmarks.gpu.control --profile $(OUT)/card.json --out $(OUT)
 
+.PHONY: disturbed-search
+disturbed-search: install ## The best static setting of every row of make disturbed, in parts that resume (45 minutes on 2 idle cores)
+	$(BIN)/python -m benchmarks.disturbed --search $(ARGS)
+
+.PHONY: disturbed
+disturbed: install ## The policy adaptive beside the best static setting, where steps are disturbed (30 minutes on 2 idle cores; ARGS='--only LOAD' makes a part, and keeps it)
+	$(BIN)/python -m benchmarks.disturbed $(ARGS)
+
 .PHONY: tables
 tables: install ## The papers' tables and studies, rebuilt, into docs/results (about 20 minutes)
 	$(BIN)/python -m benchmarks.papers $(ARGS)

@@ -29,6 +29,7 @@ LAYERS = (
     "benchmarks/fleet/rivals",
     "benchmarks/fleet",
     "benchmarks/contests",
+    "benchmarks/disturbed",
     "benchmarks/routing",
     "benchmarks/path",
     "benchmarks/engine_lab",
