@@ -151,11 +151,15 @@ class ApplyPushed:
 
     def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
         self._budget = engine.max_num_batched_tokens
+        # A step budget that somebody set is vLLM's: decodes may use all of it.
+        self._as_set = config.policy == "static"
         self.model: StepModel | None = None
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         budget = pushed.token_budget
-        return StepLimits(pushed.max_running, self._budget if budget is None else budget)
+        if budget is None:
+            return StepLimits(pushed.max_running, self._budget)
+        return StepLimits(pushed.max_running, budget, may_pause_prefill=self._as_set)
 
     def receive(self, pushed: BatchLimits) -> None:
         """Nothing to learn."""

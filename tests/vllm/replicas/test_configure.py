@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.errors import ConfigError
-from tests.vllm.harness import Rig, batching, engine_config
+from tests.vllm.harness import Rig, batching, engine_config, limits
 
 
 def rig_of(tiny_llama, **block: Any) -> Rig:
@@ -74,3 +74,20 @@ def test_a_block_that_needs_chunks_is_refused_where_the_engine_has_none(tiny_lla
     with pytest.raises(ConfigError, match="enable_chunked_prefill"):
         rig.scheduler.configure({"policy": "adaptive", "sla": {"itl_ms": 50}})
     assert rig.scheduler.governor.config is before
+
+
+def test_static_limits_of_a_running_engine_schedule_as_if_it_was_started_with_them(tiny_llama):
+    """Also where the decodes take the whole budget, and prompts wait."""
+    live = rig_of(tiny_llama)
+    live.exchange(limits(8, token_budget=9))
+    started = Rig(engine_config(tiny_llama, max_num_seqs=8, max_num_batched_tokens=9))
+    steps = 0
+    for k in range(20):
+        for rig in (live, started):
+            rig.add(f"r{k}", prompt=5 + 7 * k % 40, output=3 + 5 * k % 30)
+    while started.scheduler.has_unfinished_requests():
+        told = [rig.step().num_scheduled_tokens for rig in (live, started)]
+        assert told[0] == told[1]
+        steps += 1
+    assert steps > 50
+    assert not live.scheduler.has_unfinished_requests()

@@ -40,6 +40,15 @@ def test_static_has_the_configured_step_budget_beside_its_cap() -> None:
     assert static.fleet(report(), pool(), 0) == Decision(48, "static", token_budget=72)
 
 
+@pytest.mark.parametrize(("policy", "paused"), [("static", True), ("paper", False)])
+def test_only_a_step_budget_that_was_set_may_leave_no_block_for_prompts(
+    policy: str, paused: bool
+) -> None:
+    follow = make_step_half(batching(policy=policy), engine())
+    step = follow.limits(state(), lambda: EMPTY_BATCH, limits(max_running=9, token_budget=16))
+    assert (step.token_budget, step.may_pause_prefill) == (16, paused)
+
+
 def test_static_refuses_a_bound_above_the_engines_size() -> None:
     static = make_policy(batching(policy="static", max_running={"max": 512}))
     with pytest.raises(ConfigError, match="512 is above max_num_seqs=256"):
