@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds",
         type=_seconds,
-        default=22.0,
+        default=20.0,
         help="of requests, three times: off, on, tuned by hand (default: %(default)g)",
     )
     parser.add_argument(
