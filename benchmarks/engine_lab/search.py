@@ -1,6 +1,7 @@
 """Static limits that are compared, and the highest rate that any of them holds."""
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -24,13 +25,14 @@ def highest_rate(
 ) -> dict[str, Any]:
     """The highest rate that any of these limits hold, and which.
 
-    Limits that hold no more than the best before them cost one question.
+    Limits that hold no more than the best before them cost one question; in random order few are
+    better than all before.
 
     Raises:
         BrimfulError: none holds ``LOWEST_PER_S``.
     """
     best, rate = None, LOWEST_PER_S
-    for one in limits:
+    for one in random.Random(0).sample(limits, len(limits)):
         if not holds(one, rate * PRECISION):
             continue
         best, low = one, rate * PRECISION
