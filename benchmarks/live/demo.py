@@ -179,11 +179,10 @@ def _phases(
     off = one_phase(stack, load, OFF, begin_s)
     stack.switch(enforce=True)
     on = one_phase(stack, load, ON, begin_s)
-    tried = len(candidates(stack.model))
     console.print(
         f"[6/7] The same, static: {tuned.limits.cap} running requests,"
-        f" {tuned.limits.token_budget} tokens a step\n      (the best of {tried} for this load,"
-        f" found before{where}) ...",
+        f" {tuned.limits.token_budget} tokens a step\n      (found before for this load{where})"
+        " ...",
         soft_wrap=True,
     )
     stack.go_by(stack.static(tuned.limits))
