@@ -22,7 +22,7 @@ class Side:
     runs: tuple[Figures, ...]
 
     def mean(self, read: Read) -> float:
-        """Of a figure, over the seeds."""
+        """A figure over the seeds."""
         return float(np.mean([read(one) for one in self.runs]))
 
     @property
@@ -37,12 +37,12 @@ class Side:
 
     @property
     def stalls(self) -> int:
-        """Of all seeds together."""
+        """All seeds together."""
         return sum(one.stalls for one in self.runs)
 
     @property
     def longest_ms(self) -> float:
-        """Of all seeds."""
+        """The value of every seed."""
         return max(one.longest_ms for one in self.runs)
 
 

@@ -12,7 +12,7 @@ TOLERANCE = 1 + 1e-9  # a step sized to exactly the SLA is inside, whatever its 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of the requests that arrived after the first seconds.
+    """Figures of the requests that arrived after the first seconds.
 
     Args:
         late_frac: share of the gaps between tokens that are longer than the SLA.

@@ -32,7 +32,7 @@ Read = Callable[[Found], float]
 
 
 def section(rows: Sequence[Row], ground: Ground, plan: Plan) -> Section:
-    """Of a ground, what the conditions share counts."""
+    """What the conditions of a ground share."""
     return Section(
         "engine-lab",
         "one engine with a real model on one core",
