@@ -112,11 +112,11 @@ def test_a_token_budget_below_the_running_decodes_starves_nobody(rig):
 def test_with_speculative_decoding_the_budget_leaves_room_for_every_draft(tiny_llama):
     config = engine_config(tiny_llama, additional_config=batching(), speculative_config=ngram(3))
     rig = Rig(config, accepted=2)
-    rig.exchange(limits(64, token_budget=1))
     for index in range(16):
         rig.add(f"r{index}", prompt=4, output=31)
     while len(rig.scheduler.running) < 16:
         rig.step()
+    rig.exchange(limits(64, token_budget=1))
     rig.step()
 
     decodes = rig.step()
