@@ -56,12 +56,12 @@ def _timeline(core: Any, on: bool) -> dict[str, Any] | None:
     return recorder.timeline.drain(core.scheduler.now_s())
 
 
-def _steps(core: Any, on: bool) -> dict[str, list[int]] | None:
+def _steps(core: Any, owner: str, on: bool) -> dict[str, list[int]] | None:
     recorder: StepRecorder | None = getattr(core.scheduler, STEPS, None)
     if on and (recorder is None or not recorder.recording):
-        recorder = StepRecorder(core.scheduler, UNDRAINED_S)
+        recorder = StepRecorder(core.scheduler, owner, UNDRAINED_S)
         setattr(core.scheduler, STEPS, recorder)
-    if recorder is None:
+    if recorder is None or recorder.owner != owner:
         return None
     if not on:
         recorder.stop()
@@ -114,17 +114,20 @@ async def timeline(client: EngineClient, *, on: bool) -> dict[str, Any]:
     return drained
 
 
-async def steps(client: EngineClient, *, on: bool) -> dict[str, list[int]] | None:
-    """Steps since the last call; record them from now on, or no longer.
+async def steps(client: EngineClient, owner: str, *, on: bool) -> dict[str, list[int]] | None:
+    """Steps since the owner's last call; record them from now on, or no longer.
+
+    Args:
+        owner: a name that no other recorder has.
 
     Returns:
-        As ``StepRecorder.drain`` has them; None where ``on`` is false and nothing was recorded.
+        As ``StepRecorder.drain`` has them; None where another records, or nothing was recorded.
 
     Raises:
         vllm's EngineDeadError: the engine process is gone.
     """
     drained: dict[str, list[int]] | None
-    drained = await client.engine_core.call_utility_async(STEPS, on)
+    drained = await client.engine_core.call_utility_async(STEPS, owner, on)
     return drained
 
 

@@ -5,7 +5,6 @@
 
 import math
 from itertools import combinations
-from operator import gt
 from typing import Annotated, Self
 
 import numpy as np
@@ -35,7 +34,6 @@ class RecordedSteps(Block):
     Args:
         decodes, kv_tokens, prefill_tokens, prefill_context: as in ``records.StepSample``.
         duration_us: its ``duration_s``: from the previous output to this one while busy.
-        gap_us: the part of it with no step in flight; None where that was not recorded.
     """
 
     decodes: Column
@@ -43,16 +41,13 @@ class RecordedSteps(Block):
     prefill_tokens: Column
     prefill_context: Column
     duration_us: Microseconds
-    gap_us: Microseconds | None = None
 
     @model_validator(mode="after")
     def _same_lengths(self) -> Self:
         steps = len(self.duration_us)
         for name, column in self:
-            if column is not None and len(column) != steps:
+            if len(column) != steps:
                 raise ValueError(f"{name} has {len(column)} values for {steps} of duration_us")
-        if any(map(gt, self.gap_us or (), self.duration_us)):
-            raise ValueError("gap_us is a part of each step's duration_us, and above it in some")
         return self
 
     def features(self) -> Floats:

@@ -199,9 +199,9 @@ class BrimfulServer(LLMServer):
         gate = self._gate
         return await self._timeline.look(None if gate is None else gate.admission.classes)
 
-    async def steps(self, on: bool) -> dict[str, list[int]] | None:
-        """Steps since the last call, recorded while ``on``: `brimful record` asks, by name."""
-        return await channel.steps(self.engine._engine_client, on=on)
+    async def steps(self, owner: str, on: bool) -> dict[str, list[int]] | None:
+        """Steps since the owner's last call, recorded while ``on``: for `brimful record`."""
+        return await channel.steps(self.engine._engine_client, owner, on=on)
 
     async def facts(self) -> dict[str, Any]:
         """What those steps are of: machine, model, versions."""

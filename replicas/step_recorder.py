@@ -16,7 +16,6 @@ COLUMNS = (
     "prefill_tokens",
     "prefill_context",
     "duration_us",
-    "gap_us",
 )
 MOST_STEPS = 100_000  # kept until they are drained: 10 s of steps of 0.1 ms
 HOOKED = ("before_step", "after_step")
@@ -26,22 +25,20 @@ class StepRecorder:
     """Records every step that is measured, from now until ``stop``.
 
     Features and ``duration_us`` are those of ``StepSample``, as the policy has them.
-    ``gap_us`` is the part of the duration in which the engine had requests and no step in flight:
-    from the previous output to the moment at which the next step's limits are asked for. It is 0
-    after an idle engine, and where vLLM schedules a step before the previous one's output.
 
     Args:
         scheduler: a ``DynamicBatchScheduler``; call every method between two steps.
+        owner: a name that nobody else has, for whom it records.
         undrained_s: the recording ends by itself once it was not drained for so long.
 
     Attributes:
         recording: it has not ended.
     """
 
-    def __init__(self, scheduler: Any, undrained_s: float = math.inf) -> None:
+    def __init__(self, scheduler: Any, owner: str = "", undrained_s: float = math.inf) -> None:
+        self.owner = owner
         self._scheduler, self._undrained_s = scheduler, undrained_s
         self._steps: deque[tuple[int, ...]] = deque(maxlen=MOST_STEPS)
-        self._gap_s = 0.0  # of the step that ends next
         self._drained_s = scheduler.now_s()
         self.recording = True
         governor = scheduler.governor
@@ -64,10 +61,6 @@ class StepRecorder:
 
     def _before(self, inner: Any) -> Any:
         def before_step(state: EngineState, now_s: float, *args: Any) -> StepLimits:
-            scheduler = self._scheduler
-            if not scheduler._scheduled:
-                busy = scheduler._was_busy
-                self._gap_s = max(now_s - scheduler._last_output_s, 0.0) if busy else 0.0
             if now_s - self._drained_s > self._undrained_s:
                 self.stop()
                 self._steps.clear()
@@ -79,8 +72,6 @@ class StepRecorder:
         def after_step(sample: StepSample, prefills: int) -> None:
             inner(sample, prefills)
             if 0 <= sample.duration_s < math.inf:  # the clock did not jump
-                us = round(sample.duration_s * 1e6), round(self._gap_s * 1e6)
-                self._steps.append((*sample.features, *us))
-            self._gap_s = 0.0
+                self._steps.append((*sample.features, round(sample.duration_s * 1e6)))
 
         return after_step

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from tqdm import tqdm
 
 from controller.errors import BrimfulError, ConfigError
 from controller.records import EngineLimits
 from replicas.profile_file import ProfileFile
-from replicas.recorded import LEAST_STEPS, RecordedEntry, RecordedSteps
+from replicas.recorded import LEAST_STEPS, MOST_STEPS, RecordedEntry, RecordedSteps
 from serve_app.snapshot import ANSWER_S, add_address, connect, read_snapshot
 
 PERIOD_S = 1.0
@@ -166,27 +167,32 @@ def record(
     Raises:
         BrimfulError: it does not answer, is recorded by another already, or took too few steps.
     """
-    steps: Steps = call("steps", True)
-    if any(steps.values()):
+    owner = uuid4().hex
+    steps: Steps | None = call("steps", owner, True)
+    if steps is None:
         raise BrimfulError(
             "the replica is recorded already, or was so until less than 10 s ago; wait for its end"
         )
     begin_s = clock()
     try:
-        while (passed_s := clock() - begin_s) < seconds:
+        while (passed_s := clock() - begin_s) < seconds and _count(steps) < MOST_STEPS:
             sleep(min(PERIOD_S, seconds - passed_s))
-            _extend(steps, call("steps", True))
-            tell(clock() - begin_s, len(steps["duration_us"]))
+            _extend(steps, call("steps", owner, True))
+            tell(clock() - begin_s, _count(steps))
     finally:
-        _extend(steps, call("steps", False) or {})
-    if (count := len(steps["duration_us"])) < LEAST_STEPS:
+        _extend(steps, call("steps", owner, False))
+    if (count := _count(steps)) < LEAST_STEPS:
         raise BrimfulError(
             f"only {count} steps ran in {seconds:g} s, and {LEAST_STEPS} are needed: send requests"
             " while it records, or record for longer"
         )
-    return steps
+    return {name: column[:MOST_STEPS] for name, column in steps.items()}
 
 
-def _extend(steps: Steps, more: Steps) -> None:
-    for name, column in more.items():
+def _count(steps: Steps) -> int:
+    return len(steps["duration_us"])
+
+
+def _extend(steps: Steps, more: Steps | None) -> None:
+    for name, column in (more or {}).items():
         steps[name] += column

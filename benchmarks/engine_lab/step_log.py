@@ -17,7 +17,7 @@ class StepLog:
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
         self._steps: list[tuple[int, ...]] = []
-        self._begin_s = self._last_output_s = self._gap_s = 0.0
+        self._begin_s = self._last_output_s = 0.0
         self._was_busy = False
         self._schedule, self._update = scheduler.schedule, scheduler.update_from_output
         scheduler.schedule, scheduler.update_from_output = self._before, self._after
@@ -34,7 +34,6 @@ class StepLog:
     def _before(self, *args: Any, **kwargs: Any) -> Any:
         now_s = time.perf_counter()
         self._begin_s = self._last_output_s if self._was_busy else now_s
-        self._gap_s = now_s - self._begin_s
         return self._schedule(*args, **kwargs)
 
     def _after(self, done: Any, *args: Any, **kwargs: Any) -> Any:
@@ -42,7 +41,6 @@ class StepLog:
         now_s = time.perf_counter()
         if done.total_num_scheduled_tokens:
             sample, _ = step_sample(done, now_s - self._begin_s)
-            us = round(sample.duration_s * 1e6), round(self._gap_s * 1e6)
-            self._steps.append((*sample.features, *us))
+            self._steps.append((*sample.features, round(sample.duration_s * 1e6)))
         self._last_output_s, self._was_busy = now_s, bool(self._scheduler.running)
         return outputs

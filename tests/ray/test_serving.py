@@ -67,9 +67,6 @@ async def test_the_steps_of_a_replica_are_recorded_while_it_serves(
     assert {"ray", "torch", "vllm"} <= made["versions"].keys()
     assert made["max_num_seqs"] == 64
     steps = made["steps"]
-    assert all(
-        0 <= gap <= all_ for gap, all_ in zip(steps["gap_us"], steps["duration_us"], strict=True)
-    )
     assert 0 < sum(steps["duration_us"]) < 9e6
     assert 0 < sum(steps["decodes"]) <= sum(a.tokens for a in answers)
 

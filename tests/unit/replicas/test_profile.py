@@ -53,6 +53,8 @@ def test_the_named_profiles_have_the_defaults_vllm_has_on_their_cards() -> None:
         "h100-Llama-2-7b-hf-tp1": (1024, 8192),
         "a100-Llama-2-7b-hf-tp1": (256, 2048),
         "a100-Meta-Llama-3-8B-tp1": (256, 2048),
+        "cpu-smollm2": (64, 2048),
+        "cpu-tiny": (64, 8192),
     }
 
 

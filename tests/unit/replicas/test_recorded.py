@@ -155,7 +155,6 @@ def test_a_recording_may_be_disturbed_further(tmp_path: Path) -> None:
         ("decodes", [1] * 61, "decodes has 61 values for 60 of duration_us"),
         ("kv_tokens", [5] * 30 + [-1] * 30, "steps.kv_tokens[30]: -1 is not allowed"),
         ("duration_us", [1.5] * 60, "steps.duration_us[0]: 1.5 is not allowed"),
-        ("gap_us", [10**8] * 60, "gap_us is a part of each step's duration_us, and above it"),
         ("durations", [1] * 60, "recordings.one.steps: unknown key 'durations'; did you mean"),
         ("prefill_tokens", None, "steps.prefill_tokens: None is not allowed"),
     ],

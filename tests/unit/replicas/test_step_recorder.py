@@ -1,7 +1,6 @@
 """Steps are recorded as the governor is told of them, and nothing is left behind."""
 
 import math
-from collections import deque
 
 import pytest
 
@@ -19,7 +18,6 @@ class Scheduler:
     def __init__(self) -> None:
         self.clock_s = 100.0
         self.governor = Governor(batching(), engine(), leased=True, now_s=self.clock_s)
-        self._scheduled: deque[int] = deque()
         self._was_busy, self._last_output_s = False, 0.0
 
     def now_s(self) -> float:
@@ -29,16 +27,14 @@ class Scheduler:
         """A step that is asked for ``gap_s`` after the previous output and then ``runs_s`` long."""
         self.clock_s += gap_s
         self.governor.before_step(IDLE, self.clock_s)
-        self._scheduled.append(1)
         self.clock_s += runs_s
-        self._scheduled.clear()
         lasted_s = runs_s + (gap_s if self._was_busy else 0.0)
         sample = StepSample(3, 500, 64, 2048, lasted_s if duration_s is None else duration_s)
         self.governor.after_step(sample, 1)
         self._last_output_s, self._was_busy = self.clock_s, True
 
 
-def test_a_step_is_recorded_with_its_features_its_duration_and_the_gap_in_it() -> None:
+def test_a_step_is_recorded_with_its_features_and_its_duration() -> None:
     scheduler = Scheduler()
     recorder = StepRecorder(scheduler)
     scheduler.step(gap_s=5.0, runs_s=0.030)  # after an idle engine
@@ -49,18 +45,8 @@ def test_a_step_is_recorded_with_its_features_its_duration_and_the_gap_in_it() -
         "prefill_tokens": [64, 64],
         "prefill_context": [2048, 2048],
         "duration_us": [30_000, 35_000],
-        "gap_us": [0, 2_000],
     }
     assert recorder.drain() == {name: [] for name in COLUMNS}
-
-
-def test_a_step_that_is_scheduled_before_the_previous_output_has_no_gap() -> None:
-    scheduler = Scheduler()
-    recorder = StepRecorder(scheduler)
-    scheduler.step(0.0, 0.030)
-    scheduler._scheduled.append(1)  # in flight
-    scheduler.step(0.010, 0.030)
-    assert recorder.drain()["gap_us"] == [0, 0]
 
 
 @pytest.mark.parametrize("jump_s", [-1.0, math.inf, math.nan])

@@ -33,7 +33,7 @@ class Replica:
 
     def __init__(self, steps_per_s: int) -> None:
         self.now_s, self.per_s, self.calls = 0.0, steps_per_s, list[tuple[Any, ...]]()
-        self._undrained = 0
+        self._undrained, self.is_anothers = 0, False
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
@@ -43,6 +43,8 @@ class Replica:
         self.calls.append((method, *args))
         if method == "facts":
             return FACTS
+        if self.is_anothers:
+            return None
         count, self._undrained = self._undrained, 0
         return {name: [7] * count for name in COLUMNS}
 
@@ -56,7 +58,8 @@ def test_every_step_until_the_end_is_in_it() -> None:
     replica = Replica(40)
     steps = replica.record(2.5)
     assert {name: len(column) for name, column in steps.items()} == dict.fromkeys(COLUMNS, 100)
-    assert replica.calls == [("steps", True)] * 4 + [("steps", False)]
+    ((_, owner, _), *_) = replica.calls
+    assert replica.calls == [("steps", owner, True)] * 4 + [("steps", owner, False)]
 
 
 def test_few_steps_are_an_error() -> None:
@@ -66,9 +69,16 @@ def test_few_steps_are_an_error() -> None:
 
 def test_two_do_not_record_one_replica_at_once() -> None:
     replica = Replica(40)
-    replica.sleep(0.5)
+    replica.is_anothers = True
     with pytest.raises(BrimfulError, match="is recorded already"):
         replica.record(4)
+
+
+def test_no_more_steps_are_recorded_than_a_file_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "MOST_STEPS", 70)
+    replica = Replica(40)
+    assert {len(column) for column in replica.record(100).values()} == {70}
+    assert replica.now_s == 2.0
 
 
 def test_recording_ends_where_it_is_interrupted() -> None:
@@ -80,7 +90,8 @@ def test_recording_ends_where_it_is_interrupted() -> None:
     replica.sleep = interrupted  # type: ignore[method-assign]  # as Ctrl-C does
     with pytest.raises(KeyboardInterrupt):
         replica.record(4)
-    assert replica.calls[-1] == ("steps", False)
+    (*_, (method, _, on)) = replica.calls
+    assert (method, on) == ("steps", False)
 
 
 @pytest.mark.parametrize(

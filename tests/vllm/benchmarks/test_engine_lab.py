@@ -104,11 +104,5 @@ def test_a_log_holds_the_steps_that_a_recorder_does(tiny_llama: Path) -> None:
         generate(llm, ["the river " * 20, "a jar", "the brim of a jar"], params)
         logged, recorded = log.steps(), recorder.drain()
     assert log.count() == len(recorded["decodes"]) >= 12
-    for name in recorded.keys() - {"duration_us", "gap_us"}:  # of clocks read a moment apart
+    for name in recorded.keys() - {"duration_us"}:  # of clocks read a moment apart
         assert logged[name] == recorded[name], name
-    assert logged["gap_us"][0] == 0
-    assert all(
-        0 < gap < took
-        for gap, took in zip(logged["gap_us"], logged["duration_us"], strict=True)
-        if gap
-    )
