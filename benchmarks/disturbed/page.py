@@ -84,10 +84,11 @@ def _how(rows: Sequence[Compared], entries: Sequence[Entry], seeds: Sequence[int
         " J and its ratios are geometric means; stalls are sums, the longest gap is the longest of"
         f" all. {stated(SPREAD)}\n\n"
         "Static: vLLM's `max_num_seqs` and `max_num_batched_tokens` (in parentheses), the best by J"
-        f" of a grid of {max(entry.candidates for entry in entries)} for each row by itself (caps"
+        f" of up to {max(entry.candidates for entry in entries)} for each row by itself (caps"
         " around the decodes of a step of D x budgets around what fits it, vLLM's default among"
-        f" them), by successive halving on seeds {searched} (`make disturbed-search`, commit"
-        f" {commits}). `adaptive` runs in vLLM's default engine.\n\n"
+        f" them, by successive halving on seeds {searched}, and then those half way to the"
+        f" neighbours of the best; `make disturbed-search`, commit {commits}). `adaptive` runs in"
+        " vLLM's default engine.\n\n"
         f"Steps: {named}."
     )
 

@@ -16,7 +16,7 @@ from replicas.profile_file import load_profile
 
 LEAST_REQUESTS = 1000
 LEAST_ITLS = 4000  # a replay lasts at least so many D ...
-LEAST_PHASES = 10  # ... and so many times as long as a slow phase
+LEAST_PHASES = 5  # ... and so many slow phases, on average
 
 
 class Draw:
@@ -41,10 +41,19 @@ class Draw:
 
     def requests(self, seed: int, share: float = 1.0) -> tuple[Request, ...]:
         """The first ``share`` of the row's requests, by one draw."""
-        phases_s = (slow.mean_s for slow in self.row.disturbed.disturbances.slow)
-        least_s = max(LEAST_ITLS * self.itl_s, LEAST_PHASES * max(phases_s, default=0.0))
-        n = math.ceil(share * max(LEAST_REQUESTS, self.rate_per_s * least_s))
+        n = math.ceil(share * self.count)
         return draw_traffic(self._workload, n, 1.0, seed).at(self.rate_per_s)
+
+    @property
+    def count(self) -> int:
+        """The row's requests."""
+        every_s = (slow.mean_s / slow.share for slow in self.row.disturbed.disturbances.slow)
+        least_s = max(LEAST_ITLS * self.itl_s, LEAST_PHASES * max(every_s, default=0.0))
+        return math.ceil(max(LEAST_REQUESTS, self.rate_per_s * least_s))
+
+    def share_of(self, seconds: float) -> float:
+        """The share of them that comes in so many seconds."""
+        return min(seconds * self.rate_per_s / self.count, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""The best static setting of a row: a grid of cap x chunk, by successive halving on J."""
+"""The best static setting of a row: a grid of cap x chunk by successive halving on J, refined."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -11,9 +11,10 @@ from benchmarks.disturbed.rows import Row
 from benchmarks.report.seeds import PILOT_SEED
 
 STATIC = "static"
-CAPS = (1.0, 1.4, 2.0, 2.8)  # times the decodes of a step of D, beside vLLM's default
+CAPS = (1.0, 1.5, 2.5)  # times the decodes of a step of D, beside vLLM's default
 # Times the prompt tokens that fit such a step, beside vLLM's default budget.
-CHUNKS = (0.3, 0.5, 0.65, 0.75, 0.85, 0.95, 1.05, 1.3, 2.0, 4.0)
+CHUNKS = (0.3, 0.5, 0.7, 0.85, 1.0, 1.3, 2.0, 4.0)
+LOOK_S = 120.0  # of arrivals, at least: J counts from the second minute on
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,7 @@ class Rung:
 
 
 RUNGS = (
-    Rung(0.2, (PILOT_SEED,), 8),
-    Rung(0.5, (PILOT_SEED,), 3),
+    Rung(0.3, (PILOT_SEED,), 3),
     Rung(1.0, (PILOT_SEED, PILOT_SEED - 1), 1),
 )
 SMALL_RUNGS = (Rung(0.02, (PILOT_SEED,), 2), Rung(0.05, (PILOT_SEED, PILOT_SEED - 1), 1))
@@ -52,7 +52,7 @@ class Best:
 
     Args:
         j: of the last round, geometric mean over its seeds.
-        candidates: settings of the grid.
+        candidates: settings of the grid, and those between the best of it and its neighbours.
     """
 
     setting: Setting
@@ -65,11 +65,16 @@ def search(task: Search) -> Best:
     draw = Draw(task.row)
     settings = grid(draw)
 
-    def figures(setting: Setting, seed: int, share: float) -> Figures:
-        return replayed(draw, setting.of(STATIC), seed, share)
+    least = 0.0 if task.small else draw.share_of(LOOK_S)
 
-    setting, j = halved(settings, SMALL_RUNGS if task.small else RUNGS, figures)
-    return Best(setting, j, len(settings))
+    def figures(setting: Setting, seed: int, share: float) -> Figures:
+        return replayed(draw, setting.of(STATIC), seed, max(share, least))
+
+    rungs = SMALL_RUNGS if task.small else RUNGS
+    best = halved(settings, rungs, figures)
+    near = neighbours(best[0], settings)
+    setting, j = min(best, halved(near, rungs[-1:], figures), key=lambda found: found[1])
+    return Best(setting, j, len(settings) + len(near))
 
 
 def grid(draw: Draw) -> list[Setting]:
@@ -92,6 +97,25 @@ def grid(draw: Draw) -> list[Setting]:
         },
         key=lambda s: (s.chunk, -s.cap),
     )
+
+
+def neighbours(best: Setting, settings: Sequence[Setting]) -> list[Setting]:
+    """Half way from a setting to the next smaller and larger cap and chunk of the grid."""
+    caps = _between(best.cap, {s.cap for s in settings})
+    chunks = _between(best.chunk, {s.chunk for s in settings})
+    uncapped = best.cap == best.chunk  # a step has a token of each request at least
+    found = {Setting(cap, best.chunk) for cap in caps if cap <= best.chunk}
+    found |= {Setting(chunk if uncapped else min(best.cap, chunk), chunk) for chunk in chunks}
+    return sorted(
+        found - set(settings),
+        key=lambda s: (s.chunk, -s.cap),
+    )
+
+
+def _between(value: int, known: Collection[int]) -> list[int]:
+    below = max((other for other in known if other < value), default=value)
+    above = min((other for other in known if other > value), default=value)
+    return [round(math.sqrt(value * other)) for other in (below, above)]
 
 
 def halved(

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.contests.tuning import Setting
 from benchmarks.disturbed.replays import Draw, Figures
 from benchmarks.disturbed.rows import LOADS, NOTHING, Load, Row
-from benchmarks.disturbed.search import Rung, grid, halved
+from benchmarks.disturbed.search import Rung, grid, halved, neighbours
 
 PEAK = 20  # requests that run at once where no cap is below that
 
@@ -51,4 +51,19 @@ def test_the_grid_has_vllms_default_and_only_what_vllm_starts_with(load: Load) -
     assert default in settings
     assert all(1 <= setting.cap <= setting.chunk for setting in settings)
     assert settings == sorted(settings, key=lambda s: (s.chunk, -s.cap))
-    assert 40 <= len(settings) == len(set(settings))
+    assert 25 <= len(settings) == len(set(settings))
+
+
+def test_neighbours_are_half_way_to_the_next_of_the_grid() -> None:
+    assert neighbours(Setting(40, 200), SETTINGS) == [
+        Setting(40, 141),
+        Setting(101, 200),
+        Setting(20, 200),
+        Setting(40, 283),
+    ]
+
+
+def test_where_no_cap_binds_a_neighbours_cap_goes_with_its_chunk() -> None:
+    settings = [Setting(min(cap, chunk), chunk) for chunk in (50, 100, 200) for cap in (256, 25)]
+    near = neighbours(Setting(100, 100), settings)
+    assert near == [Setting(71, 71), Setting(71, 100), Setting(141, 141)]
