@@ -38,7 +38,8 @@ def run(task: EngineTask | RecordTask, model: Path) -> dict[str, Any]:
         RuntimeError: the engine was not through with its requests in ``MOST_TIMES`` the time.
     """
     ground = task.ground
-    with hog_process(ground.hog, seed=0) as hog:
+    seed = task.seed if isinstance(task, EngineTask) else 0
+    with hog_process(ground.hog, seed) as hog:
         os.nice(NICENESS)  # after the hog's process began with what this one had
         engine = CoreEngine(model=str(model), **ENGINE, **_own_options(task))
         engine.serve_all(WARM_UP)

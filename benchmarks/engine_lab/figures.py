@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.live.served import Served
+from controller.config import STALL_ITLS
 
-STALL = 20  # a gap of more than so many SLAs
 TOLERANCE = 1 + 1e-9  # a step sized to exactly the SLA is inside, whatever its last bit says
 
 
@@ -17,7 +17,7 @@ class Figures:
     Args:
         late_frac: share of the gaps between tokens that are longer than the SLA.
         itl_ms: percentiles 50, 99 and 99.9 of the gaps.
-        stalls: gaps of more than ``STALL`` SLAs.
+        stalls: gaps of more than ``STALL_ITLS`` SLAs.
         longest_ms: the longest gap.
         ttft_s: mean and percentiles 50 and 99, arrival to first token.
         tokens_per_s: output tokens of all requests that came between the first seconds and the end
@@ -57,7 +57,7 @@ def figures_of(
     return Figures(
         late,
         _percentiles(gap_s * 1000, 50, 99, 99.9),
-        int((gap_s > STALL * itl_s).sum()),
+        int((gap_s > STALL_ITLS * itl_s).sum()),
         float(gap_s.max()) * 1000,
         (mean_ttft_s, *_percentiles(ttft_s, 50, 99)),
         float(((came_s >= skip_s) & (came_s < seconds)).sum()) / (seconds - skip_s),

@@ -100,7 +100,7 @@ class HttpLab:
             Ask(random_prompt(stack.model, one.input_tokens, k), one.output_tokens, one.arrival_s)
             for k, one in enumerate(requests)
         ]
-        with hog_process(ground.hog, seed=0) as hog:
+        with hog_process(ground.hog, run.seed) as hog:
             if hog:
                 psutil.Process(hog.pid).cpu_affinity([self._core])
             watch = CoreWatch(self._core, self._engine_pid, hog)

@@ -41,12 +41,12 @@ def run(task: RateTask | RankTask | BesideTask, profile: Path) -> Any:
         case RateTask():
             return highest_rate(candidates(), lambda *at: holds(task.ground, steps, *at))
         case RankTask():
-            j = {
-                limits: _search(task.ground, steps, limits, task.rate_per_s).j
+            # Of limits with the same J, which did the same, the last has the largest cap.
+            by_j = {
+                _search(task.ground, steps, limits, task.rate_per_s).j: limits
                 for limits in candidates()
             }
-            ranked = sorted(j, key=lambda limits: j[limits])
-            return [{"limits": asdict(limits), "j": j[limits]} for limits in ranked]
+            return [{"limits": asdict(limits), "j": j} for j, limits in sorted(by_j.items())]
         case BesideTask():
             return [asdict(_figures(one, steps, seed=one.seed)) for one in task.runs]
 

@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-from benchmarks.engine_lab.conditions import CONDITIONS, SKIP_S
-from benchmarks.engine_lab.figures import STALL
+from benchmarks.engine_lab.conditions import BY_MINUTE, CONDITIONS, SKIP_S
 from benchmarks.engine_lab.load import BURST, LONG, STREAM, STREAMS_PER_BURST
-from benchmarks.engine_lab.schedule import HTTP, SIDES, Plan, Row, Side
+from benchmarks.engine_lab.schedule import HTTP, OURS, SIDES, Plan, Row, Side
+from benchmarks.engine_lab.search import candidates
 from benchmarks.engine_lab.tasks import MOST_TTFT_S, Ground, Limits
 from benchmarks.report.bootstrap import Estimate
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row as Figure
 from benchmarks.report.rows import Section, exactly, shown
+from controller.config import STALL_ITLS
 
 NAMES: dict[Side, str] = {"off": "vLLM's default", "tuned": "static, tuned", "on": "adaptive"}
 HEAD = (
@@ -107,7 +108,10 @@ def _replay(row: Row) -> list[Figure]:
         ):
             ratios = middle([read(replayed) / read(real) for replayed, real in pairs])
             id_ = _id(row, f"replay_{id_}_ratio_{side}")
-            figures.append(Figure(id_, f"{what}, {at}", "ratio", ratios, 1 - off, 1 + off))
+            # The replay draws its place in the recording every few seconds: no minute stays whole.
+            held = not row.condition.endswith(BY_MINUTE)
+            between = (1 - off, 1 + off) if held else ()
+            figures.append(Figure(id_, f"{what}, {at}", "ratio", ratios, *between))
     return figures
 
 
@@ -185,12 +189,14 @@ def _text(ground: Ground, plan: Plan) -> str:
         f" count. A row's rate is a share of the highest rate at which some static limits keep"
         f" late tokens at {100 - ground.percentile:g}% and mean TTFT at {MOST_TTFT_S:g} s, by a"
         f" replay on steps recorded here. The tuned limits are the best of vLLM's default and the"
-        f" {plan.tried} that the replay ranks first, run on the engine at the row's rate on"
-        f" requests of their own. J is max(late share / allowed share, 1) x mean TTFT in s; a stall"
-        f" is a gap of more than {STALL} SLAs. {plan.rounds} rounds, each with requests of its own,"
+        f" {plan.tried} that the replay ranks first among {len(candidates())}, by one run each on"
+        f" the engine at the row's rate with requests of their own. J is"
+        f" max(late share / allowed share, 1) x mean TTFT in s; a stall is a gap of more than"
+        f" {STALL_ITLS} SLAs. {plan.rounds} rounds, each with requests of its own,"
         f" the three engines in turn; figures are medians of the rounds, ratios are paired by"
         f" round. The replay serves the same requests on the steps recorded in all runs of the row."
         f" A condition that begins with {HTTP} is the same as a replica under Ray Serve: the"
         f" engine's process on one core, all others on another, limits and policy changed without"
-        f" a restart, figures at the client."
+        f" a restart, figures at the client; vLLM's default there has {OURS.cap} running requests"
+        f" and {OURS.token_budget} tokens a step, as the engine was started with."
     )

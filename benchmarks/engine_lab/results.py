@@ -44,7 +44,8 @@ def code_behind(task: Task) -> str:
         case HttpTask():
             return _code([HTTP, *OUR_DEPLOYMENT])
         case BesideTask():
-            return code_of(REPLAYS, any(run.adaptive for run in task.runs))
+            codes = [code_of(REPLAYS, any(run.adaptive for run in task.runs))]
+            return digest((), " ".join(codes + [code_behind(run) for run in task.runs]))
     return ""
 
 

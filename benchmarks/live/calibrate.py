@@ -66,10 +66,12 @@ class StepTimes:
 def calibrate(base_url: str, model: DemoModel, replicas: int) -> StepTimes:
     """Ask the deployed stack, control off; it is warm afterwards."""
 
+    rng = random.Random(0)
+
     def answers(shape: Shape, count: int) -> list[Answer]:
         asks = [
-            Ask(random_prompt(model, shape.prompt_tokens, seed=count + k), shape.output_tokens)
-            for k in range(count)
+            Ask(random_prompt(model, shape.prompt_tokens, rng.getrandbits(32)), shape.output_tokens)
+            for _ in range(count)
         ]
         return asyncio.run(send(base_url, model.name, asks))
 

@@ -131,6 +131,13 @@ def _calibrate(console: Console, stack: Stack, asked_ms: float | None) -> tuple[
     stack.switch(enforce=False)
     times = calibrate(stack.base_url, stack.model, stack.replicas)
     sla_ms = asked_ms or times.sla_ms(stack.model.sla_gaps)
+    if sla_ms <= times.few_s * 1000:
+        raise ConfigError(
+            [
+                f"--sla-ms: {sla_ms:g} is not allowed: above {times.few_s * 1000:.0f} ms, which a"
+                " token takes here in a small batch"
+            ]
+        )
     console.print(
         f"      a token every {times.few_s * 1000:.0f} ms in a small batch,"
         f" {times.many_s * 1000:.0f} in a larger one; {stack.model.long_prompt.prompt_tokens}"

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from benchmarks.live.load import Answer, Ask
 from benchmarks.live.machine import Shares
+from controller.config import STALL_ITLS
 from controller.models.histogram import LogHistogram
 from controller.records import ReplicaReport
 from serve_app.sparkline import sparkline
@@ -19,7 +20,6 @@ OTHERS_FRAC = 0.15  # of the cores that other programs may take in a fair compar
 WAITED_FRAC = 0.10  # of its time that the client may wait for a core
 LATE_S = 0.25  # by which requests may be sent late, at p99
 PERCENTILE = 99.0  # of the SLA
-STALL_SLAS = 20  # a stall: a gap of more than so many SLAs
 SPARK = 14
 
 
@@ -79,8 +79,8 @@ class Phase:
         return float(self.gaps_s.max(initial=0.0))
 
     def stalls(self, sla_ms: float) -> int:
-        """Gaps that no percentile shows: of more than ``STALL_SLAS`` times the SLA."""
-        return int((self.gaps_s > STALL_SLAS * sla_ms / 1000).sum())
+        """Gaps that no percentile shows: of more than ``STALL_ITLS`` times the SLA."""
+        return int((self.gaps_s > STALL_ITLS * sla_ms / 1000).sum())
 
     def cost(self, sla_ms: float) -> float:
         """J = max(late share / allowed share, 1) x mean TTFT, seconds."""

@@ -116,6 +116,7 @@ class View:
                 "sla": sla.model_dump(),
                 "attained": attained(seen, sla),
                 "stalls": stalls(seen, sla),
+                "stall_s": sla.stall_s,
             }
 
     def _note(self, models: Iterable[dict[str, Any]], unix_s: float) -> None:

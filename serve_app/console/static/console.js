@@ -67,7 +67,7 @@ function facts(model) {
   const over = model.capacity_per_s !== null && model.demand_per_s > model.capacity_per_s;
   return [
     attained("time between tokens", model.attained.itl, sla.itl_ms, sla.percentile),
-    model.stalls ? [`stalls, gaps above ${ms(20 * sla.itl_ms)}`, number(model.stalls), "bad"] : null,
+    model.stalls ? [`stalls, gaps above ${ms(1000 * model.stall_s)}`, number(model.stalls), "bad"] : null,
     attained("first token", model.attained.ttft, sla.ttft_ms, sla.percentile),
     ["arrivals / capacity", `${rate(model.demand_per_s)} / ${rate(model.capacity_per_s)}`, over ? "bad" : ""],
     ["replicas", `${model.replicas}${wanted}`, short ? "bad" : ""],

@@ -54,6 +54,7 @@ def test_a_model_is_shown_as_a_whole() -> None:
         "sla": {"itl_ms": 40, "ttft_ms": 500, "percentile": 95, "delivery": "gaps"},
         "attained": {"itl": 0.97, "ttft": None},
         "stalls": 0,
+        "stall_s": 0.8,
     }
     assert view.model(GROUP, 0.0) == {
         "group": GROUP,
