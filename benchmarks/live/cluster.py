@@ -113,7 +113,7 @@ class LocalCluster:
 
     @property
     def pid(self) -> int:
-        """Of the process that all others of the cluster descend from."""
+        """The process that all others of the cluster descend from."""
         return self._process.pid
 
     def wait_started(self) -> None:
