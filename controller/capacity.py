@@ -9,14 +9,14 @@ import math
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 
-# An SLA closer than this to the step of one decode leaves less than a tenth of the engine to all
-# other requests and to prompts, and the steps' own spread takes that.
-IN_REACH, OUT_OF_REACH = 1.1, 2.0
+# Steps are given at least this share of what D leaves one decode, or no request would start beside
+# others; where D is infeasible, as long as so many steps of one decode.
+LEAST_ROOM_FRAC, INFEASIBLE_STEPS = 0.1, 2.0
 
 
 def out_of_reach(model: StepModel, itl_s: float) -> bool:
-    """Whether the step of one decode takes D at the percentile, or all but a tenth of it."""
-    return typical_itl_s(model, itl_s) < IN_REACH * model.one_decode_s
+    """Whether no batch keeps D at the percentile."""
+    return not model.feasible(typical_itl_s(model, itl_s))
 
 
 def typical_itl_s(model: StepModel, itl_s: float) -> float:
@@ -24,21 +24,12 @@ def typical_itl_s(model: StepModel, itl_s: float) -> float:
     return itl_s / (1 + model.tail_frac)
 
 
-def held_itl_s(model: StepModel, itl_s: float, itl_frac: float) -> float:
-    """``itl_frac`` of D, to keep D where tokens leave the server, or as much as is in reach."""
-    in_reach_s = IN_REACH * model.one_decode_s * (1 + model.tail_frac)
-    return min(max(itl_frac * itl_s, in_reach_s), itl_s)
-
-
-def kept_itl_s(model: StepModel, itl_s: float) -> float:
-    """What steps are held to, seconds: D, or where no step keeps that, two steps of one decode.
-
-    Requests served one at a time would not meet such an SLA either, but for the few that are
-    served at all; so it is given up for the shortest steps that still share the engine. Where the
-    mean of steps may be within D, and only the percentile is out of reach, it is D.
-    """
+def step_limit_s(model: StepModel, itl_s: float, wanted_s: float) -> float:
+    """``wanted_s``, or the least that requests are served beside each other with; seconds."""
     alone_s = model.one_decode_s
-    return itl_s if itl_s >= IN_REACH * alone_s else OUT_OF_REACH * alone_s
+    if not model.feasible(itl_s):
+        return INFEASIBLE_STEPS * alone_s
+    return max(wanted_s, alone_s + LEAST_ROOM_FRAC * (itl_s - alone_s))
 
 
 def sla_batch(model: StepModel, lengths: LengthMoments, itl_s: float) -> float:
@@ -51,7 +42,8 @@ def sla_batch(model: StepModel, lengths: LengthMoments, itl_s: float) -> float:
     per_request = per_decode + model.c3 * lengths.mean_input / lengths.mean_output
     if per_request <= 0:
         return math.inf
-    return max((typical_itl_s(model, itl_s) - model.c0) / per_request, 0.0)
+    fixed_s = model.c0 + model.mixed_s
+    return max((typical_itl_s(model, itl_s) - fixed_s) / per_request, 0.0)
 
 
 def capacity_per_s(
@@ -69,7 +61,8 @@ def capacity_per_s(
     if not lengths.n or not lengths.output:
         return None
     work_s = _work_s(model, lengths)
-    by_batch_s = work_s + lengths.mean_output * model.c0 / max_running
+    fixed_s = model.c0 + model.mixed_s  # at capacity every step has a prompt
+    by_batch_s = work_s + lengths.mean_output * fixed_s / max_running
     if by_batch_s <= 0:
         return None
     by_batch = 1 / by_batch_s
@@ -78,7 +71,7 @@ def capacity_per_s(
     if out_of_reach(model, itl_s):
         return 0.0
     step_s = typical_itl_s(model, itl_s)
-    by_sla = (step_s - model.c0) / (step_s * work_s) if work_s > 0 else math.inf
+    by_sla = max(step_s - fixed_s, 0.0) / (step_s * work_s) if work_s > 0 else math.inf
     return min(by_sla, by_batch)
 
 

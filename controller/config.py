@@ -3,6 +3,7 @@
 Every default stands here once, with its reason.
 """
 
+import warnings
 from typing import Any, Literal, get_args
 
 from pydantic import (
@@ -131,6 +132,7 @@ class StaticOptions(Block):
 
 
 EPSILON_M = 0.02
+REMOVED = {"prefill_floor"}  # accepted with a warning, for one release
 
 
 class BatchingConfig(Block):
@@ -149,14 +151,6 @@ class BatchingConfig(Block):
         " pay, and under sla.itl_ms so many that they make at most a tenth of the gaps late that"
         " its percentile lets be; of short answers, and under paced delivery, that share",
     )
-    prefill_floor: float = Field(
-        0.01,
-        ge=0,
-        le=0.5,
-        description="share of steps that compute prompts where sla.itl_ms leaves them no room; each"
-        " takes up to sla.itl_ms longer than its decodes, so this share of tokens may be late; 0:"
-        " prompts wait until there is room",
-    )
     enforce: bool = Field(True, description="false: compute and report, never touch the engine")
     step_aside: bool | None = Field(
         None,
@@ -171,6 +165,20 @@ class BatchingConfig(Block):
     )
     static: StaticOptions = StaticOptions()
     paper: PaperOptions = PaperOptions()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_removed_keys(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or not given.keys() & REMOVED:
+            return given
+        for key in sorted(given.keys() & REMOVED):
+            warnings.warn(
+                f"batching.{key}: {given[key]!r} has no effect any more; leave it out, as the next"
+                " release refuses it",
+                FutureWarning,
+                stacklevel=2,
+            )
+        return {key: value for key, value in given.items() if key not in REMOVED}
 
     @model_validator(mode="after")
     def _lease_outlasts_a_lost_report(self) -> "BatchingConfig":

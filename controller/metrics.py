@@ -90,6 +90,11 @@ SLA_HELD = _gauge(
     "0 to 1",
     "Share of the SLA that steps are held to, so that tokens leave the server inside it.",
 )
+LATE_ANYWAY = _gauge(
+    "late_anyway_ratio",
+    "0 to 1",
+    "Share of tokens over the last minute that were late and would have been without prompts.",
+)
 SLA_TARGET = _gauge("sla_target_ratio", "0 to 1", "Share of tokens that are to be inside the SLA.")
 MODE = _gauge(
     "control_mode", "0 or 1", "1 for who decides, 0 for the rest: leased, fallback, local.", "mode"

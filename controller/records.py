@@ -155,6 +155,7 @@ class ReplicaReport:
         late_itl, late_ttft: how many of those in ``itl`` and ``ttft`` are late by the SLA.
         prompts: moments of the last prompts that arrived, tokens; outputs are counted as 0.
         itl_frac: the share of the SLA between tokens that steps are held to.
+        late_anyway: the share of tokens that no chunk makes late; None: nothing tells.
     """
 
     replica_id: str
@@ -195,6 +196,7 @@ class ReplicaReport:
     prompts: LengthMoments = field(default_factory=LengthMoments)
     itl_frac: float = 1.0
     own_errors: int = 0
+    late_anyway: float | None = None
 
     @property
     def kv_frac(self) -> float:

@@ -295,4 +295,5 @@ class Governor:
             late_itl=self._latencies.late_itl,
             late_ttft=self._latencies.late_ttft,
             itl_frac=self._itl_frac,
+            late_anyway=self.step_half.late_anyway,
         )

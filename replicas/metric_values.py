@@ -37,6 +37,8 @@ def gauges(report: ReplicaReport, config: BatchingConfig) -> Iterator[Value]:
         if limit_ms is not None:
             yield metrics.SLA, (latency,), limit_ms / 1000
     yield metrics.SLA_HELD, (), report.itl_frac
+    if report.late_anyway is not None:
+        yield metrics.LATE_ANYWAY, (), report.late_anyway
     yield metrics.SLA_TARGET, (), config.sla.percentile / 100
     for mode in get_args(Mode):
         yield metrics.MODE, (mode,), mode == report.mode

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from controller.capacity import capacity_per_s, kept_itl_s, typical_itl_s
+from controller.capacity import capacity_per_s, typical_itl_s
 from controller.config import BatchingConfig
 from controller.models.step_time import StepModel, fit
 from controller.records import ReplicaReport
@@ -41,7 +41,7 @@ def routing_stats(
     model = report.model or fit(report.steps)
     if model is not None:
         sla_itl_s = config.sla.itl_s if report.enforced and config.policy == "adaptive" else None
-        itl_s = sla_itl_s and kept_itl_s(model, sla_itl_s)
+        itl_s = sla_itl_s
         stats["prefill_tokens_per_s"] = round(prefill_tokens_per_s(report, model, itl_s), 1)
         if itl_s is not None:
             unbound = prefill_tokens_per_s(report, model, None)

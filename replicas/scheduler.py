@@ -1,10 +1,8 @@
 """vLLM's scheduler with a batch-size cap and a token budget that move while it runs.
 
 Name it to the engine: ``--scheduler-cls replicas.scheduler.DynamicBatchScheduler`` and
-``--additional-config '{"brimful": {"batching": {...}}}'``. It runs in the EngineCore process, with
-every option of vLLM but those that ``replicas.engine_options`` refuses. It moves limits that vLLM
-reads at each step (running requests, tokens, tokens of one long prompt), has a step serve
-decodes before prompts, and lets late requests step aside in the queue.
+``--additional-config '{"brimful": {"batching": {...}}}'``. It moves limits that vLLM reads at each
+step, has a step serve decodes before prompts, and lets late requests step aside in the queue.
 """
 
 import time
@@ -121,6 +119,10 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
         self.governor.attempt("what a step took", self._measure, scheduler_output)
         return outputs
 
+    def set_pause_state(self, pause_state: Any) -> None:
+        super().set_pause_state(pause_state)
+        self._was_busy = False  # nothing steps meanwhile
+
     def add_request(self, request: Request) -> None:
         if request.request_id not in self.requests:  # else: more input for one that is here
             self.governor.arrived(request.num_prompt_tokens)
@@ -224,8 +226,7 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
             return None
         ends = self._under_way()
         next_s = max([self.now_s(), *(end_s for _, end_s in ends)])
-        waited_s = first_waited_s(self, running, self.wall_s())
-        return self._pacing.leads(next_s, len(ends), waited_s)
+        return self._pacing.leads(next_s, len(ends), first_waited_s(self, running, self.wall_s()))
 
     def _under_way(self) -> Ends:
         model = self.governor.step_half.model
@@ -248,21 +249,20 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
 
     def _measure(self, done: SchedulerOutput) -> None:
         now_s = self.now_s()
-        scheduled_s = scheduled_at(self._scheduled, done, now_s)
+        begun_s = scheduled_at(self._scheduled, done, now_s)
         if not done.total_num_scheduled_tokens:
-            self._was_busy = False  # paused, or nothing left to schedule
+            self._was_busy = False
             return
-        # Between outputs while busy: that gap is what a client sees as time between tokens.
-        self._last_step_s = now_s - (self._last_output_s if self._was_busy else scheduled_s)
+        # Between outputs while busy: what a client sees as time between tokens.
+        self._last_step_s = now_s - (self._last_output_s if self._was_busy else begun_s)
         sample, prefilled = step_sample(done, self._last_step_s)
         if self._pacing:
             sample = replace(sample, late=self._pacing.stepped(now_s))
             self._pacing.check(self.running, always=self.num_spec_tokens > 0)
         sample = self._classes.measured(sample, done, prefilled, now_s)
         self.governor.after_step(sample, len(prefilled))
-        if self._aside:
-            started = len(done.scheduled_new_reqs)
-            self._aside.observe(sample.prefill_tokens, sample.duration_s, started)
+        if aside := self._aside:
+            aside.observe(sample.prefill_tokens, sample.duration_s, len(done.scheduled_new_reqs))
         self._last_output_s, self._was_busy = now_s, bool(self.running)
         if not self._was_busy:
             self._reader.columns.forget()

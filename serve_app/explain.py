@@ -149,6 +149,12 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
         f" its KV memory of {report.engine.kv_tokens:,} tokens is in use."
     )
     yield from _steps(report.bound_steps)
+    allowed = 1 - batching.sla.percentile / 100
+    if report.late_anyway is not None and report.late_anyway > allowed:
+        yield (
+            f"The host makes {report.late_anyway:.1%} of the tokens late whatever the batch is;"
+            f" {allowed:.2%} may be. No smaller batch and no smaller chunk mends it."
+        )
     if (stalls := stalls_of(report, batching)) and report.itl.longest_s is not None:
         yield stalled(stalls, report.itl.longest_s)
     if report.lengths.n:

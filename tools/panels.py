@@ -78,6 +78,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 _inside(metrics.LATE_TOKENS, metrics.TOKENS, "between tokens"),
                 _inside(metrics.LATE_FIRST_TOKENS, metrics.FIRST_TOKENS, "first token"),
                 (f"min by ({MODEL}) ({of(metrics.SLA_TARGET)})", "wanted {{deployment}}"),
+                (
+                    f"1 - max by ({MODEL}) ({of(metrics.LATE_ANYWAY)})",
+                    "whatever the batch {{deployment}}",
+                ),
             ),
             "percentunit",
             1,

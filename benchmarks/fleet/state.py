@@ -38,7 +38,6 @@ class Engine(NamedTuple):
     per_context_s: float
     itl_s: float
     ttft_s: float
-    prefill_floor: float
     max_num_seqs: int
     max_num_batched_tokens: int
     kv_tokens: float
@@ -52,7 +51,6 @@ def engine_of(
     *,
     mean_growth: float,
     max_ongoing: int,
-    prefill_floor: float = 0.01,
 ) -> Engine:
     """This accelerator under this agreement.
 
@@ -87,7 +85,6 @@ def engine_of(
         per_context_s,
         np.inf if sla.itl_s is None else sla.itl_s,
         ttft_s,
-        prefill_floor,
         profile.max_num_seqs,
         profile.max_num_batched_tokens,
         float(profile.kv_tokens),

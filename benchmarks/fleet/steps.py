@@ -7,6 +7,8 @@ import numpy as np
 from benchmarks.fleet.compiled import compiled
 from benchmarks.fleet.state import Engine
 
+LATE_FRAC = 0.01  # as the controller has it where the SLA leaves prompts no room
+
 
 @compiled
 def _right(values: np.ndarray, at: float) -> int:
@@ -41,7 +43,7 @@ def prompt_rate(engine: Engine, decodes: int, held: float, prompt: float) -> tup
     """Prompt tokens per second beside a batch, and the seconds of one step with them.
 
     A step takes what is left of the SLA beside the decodes; where nothing is, a share of
-    ``prefill_floor`` of the steps takes all that a step may.
+    ``LATE_FRAC`` of the steps takes all that a step may.
     """
     others = engine.decode_weight * decodes
     base_s = dense_s(engine, others) + engine.per_kv_s * held
@@ -57,7 +59,7 @@ def prompt_rate(engine: Engine, decodes: int, held: float, prompt: float) -> tup
             left *= slope / (slope + context_s)
         chunk = min(left, most)
         if chunk < 1.0:
-            wait_s = base_s + engine.prefill_floor * engine.itl_s
-            return engine.prefill_floor * most / wait_s, wait_s
+            wait_s = base_s + LATE_FRAC * engine.itl_s
+            return LATE_FRAC * most / wait_s, wait_s
     step_s = dense_s(engine, others + chunk) + engine.per_kv_s * held + context_s * chunk
     return chunk / step_s, step_s

@@ -139,13 +139,13 @@ def held_out(samples: Sequence[StepSample]) -> tuple[list[StepSample], list[Step
 def fit_line(samples: Sequence[StepSample]) -> StepModel:
     """The straight line of the controller, by least squares of relative errors."""
     took = np.array([s.duration_s for s in samples])
-    features = np.array([(1.0, *_features(s)) for s in samples])
+    features = np.array([(1.0, *_features(s), float(s.prefill_tokens > 0)) for s in samples])
     columns = features / SCALE / took[:, None]
     normal = columns.T @ columns + 1e-9 * np.eye(FEATURES)
-    c0, c1, c2, c3, c4 = (nonnegative(normal, columns.T @ np.ones(len(took))) / SCALE).tolist()
-    line = StepModel(c0, c1, c2, c3, c4, 0.0)
+    costs = (nonnegative(normal, columns.T @ np.ones(len(took))) / SCALE).tolist()
+    line = StepModel.of(costs, 0.0)
     off = [line.predict_s(*_features(s)) - s.duration_s for s in samples]
-    return StepModel(c0, c1, c2, c3, c4, float(np.std(off)))
+    return StepModel.of(costs, float(np.std(off)))
 
 
 def fit_table(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from controller.capacity import capacity_error_frac, capacity_per_s, held_itl_s, out_of_reach
+from controller.capacity import capacity_error_frac, capacity_per_s, out_of_reach
 from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepStats, fit
@@ -173,7 +173,7 @@ class ControlLoop:
             together = decision.max_running
             if not (config.enforce and is_on(self._switches, report.group)):  # it is not kept to
                 together = _held_uncapped(report.engine, pool.lengths)
-            held_s = None if itl_s is None else held_itl_s(pool.model, itl_s, report.itl_frac)
+            held_s = None if itl_s is None else report.itl_frac * itl_s
             capacity = capacity_per_s(pool.model, pool.lengths, together, held_s)
         if pool.model is not None and capacity is not None:
             error_frac = capacity_error_frac(pool.model, pool.lengths)
@@ -256,7 +256,7 @@ def unlike(reports: Sequence[ReplicaReport]) -> frozenset[str]:
 
 def _usual_tail_frac(reports: Sequence[ReplicaReport]) -> float:
     """The median of what the replicas measured, so that a newcomer need not measure first."""
-    known = [r.model for r in reports if r.model is not None and r.model.tail_known]
+    known = [r.model for r in reports if r.model is not None]
     measured = [model.tail_frac for model in known if model.tail_frac]
     return median(measured) if measured else 0.0
 

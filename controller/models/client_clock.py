@@ -3,13 +3,13 @@
 The engine measures its own steps and keeps those inside the SLA. On its way out a token still waits
 for the process that makes text of it and for the one that sends it, and what two tokens wait
 differs. The share of tokens that leave late is therefore counted where they leave, and moves what
-the engine is held to: the same update as ``controller.models.margin``, one loop further out.
+the engine is held to, one loop outside of ``controller.models.step_target``.
 """
 
 from dataclasses import dataclass
 from typing import Self
 
-# Of the tokens that may be late. The engine's own margin aims at 0.7 of them.
+# Of the tokens that may be late, as ``controller.models.step_target`` has it.
 AIM = 0.85
 # What an exchange in which all tokens leave late would take off, share of the SLA. An excess of 5%
 # of late tokens is gone after half a minute, at two exchanges a second.
@@ -46,7 +46,7 @@ class ClientClock:
     """Turns late tokens at the server's end into the share of the SLA that steps are held to.
 
     Only what is late there and was not in the engine counts: pauses that hit both are the engine's
-    own margin to judge.
+    own to judge.
 
     Args:
         percentile: of all gaps between tokens, this many % are to be within the SLA.

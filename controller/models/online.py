@@ -1,22 +1,37 @@
 """The step-time model one engine goes by from step to step: fast, and never without an answer.
 
-The fit of ``controller.models.step_time`` forgets slowly, so that a group can pool it. Real steps
-are staircases, and a traffic mix moves along them: this one remembers the last 50 steps, and takes
-what they do not tell from a prior, the group's model or, before there is one, a guess from the SLA.
+The fit of ``controller.models.step_time`` forgets slowly, so that a group can pool it. This one
+remembers the last 200 steps, and takes what they do not tell from a prior: the group's model or,
+before there is one, a guess from the SLA.
+
+A step's residual is log(duration / prediction). Two things are told apart:
+
+- A pause of the host says nothing of the next step: residuals are clipped at ``CLIP`` RMSE. Those
+  of every tenth step and more widen the RMSE until they count.
+- A regime change (another tenant, another clock rate) makes all steps longer alike. Where all but
+  one of the last ``REGIME_STEPS`` residuals show one, everything learned before is rescaled by
+  their median at once; the fit alone would take 200 steps.
 """
 
 import math
+from collections import deque
 from itertools import pairwise
 from operator import mul
 
-from controller.models.outliers import Outliers
 from controller.models.step_time import FEATURES, SCALE, StepModel
 
-ONLINE_FORGET = 0.98  # per step: 50 steps are remembered, 2.5 s at 50 ms
+ONLINE_FORGET = 0.995  # per step: 200 steps are remembered, 10 s at 50 ms
 REFIT_STEPS = 8  # a fit takes as long as the bookkeeping of a step or two
 PRIOR_STEPS = 5.0  # what the group's model weighs, in steps of this engine
 TINY = 1e-6  # of a scaled step: a feature that was never seen keeps its prior
 GUESS_STEPS = 0.2  # ... and the guess: the first steps overrule it
+
+CLIP = 2.5  # RMSE
+LEAST_RMSE = 0.02  # a fifth of a tenth: staircases are off by that much without any noise
+FIRST_RMSE = 0.5  # of a guess
+RMSE_MEMORY = 0.02  # weight of the newest residual
+REGIME_STEPS = 7
+REGIME_RMSE, LEAST_CHANGE = 2.0, 0.2  # the least change, in RMSE and in log seconds
 
 _SCALE: list[float] = SCALE.tolist()
 # Of a symmetric matrix the lower triangle is kept, row by row, and where its rows begin.
@@ -32,66 +47,106 @@ def guess(limit_s: float) -> StepModel:
     return StepModel(0.5 * limit_s, limit_s / 512, 0.0, limit_s / 1024, 0.0, 0.05 * limit_s)
 
 
+class Residuals:
+    """What a step counts as: its duration, clipped; and whether the regime has changed."""
+
+    def __init__(self) -> None:
+        self._variance, self._weight = FIRST_RMSE**2, 1.0
+        self._recent: deque[float] = deque(maxlen=REGIME_STEPS)
+
+    @property
+    def _rmse(self) -> float:
+        return max(math.sqrt(self._variance), LEAST_RMSE)
+
+    def regime_change(self, duration_s: float, predicted_s: float) -> float:
+        """By what factor steps take longer than predicted since a moment ago; 1: no other regime.
+
+        Counted from the prediction; asked once for each step.
+        """
+        self._recent.append(math.log(duration_s / predicted_s))
+        if len(self._recent) < REGIME_STEPS:
+            return 1.0
+        ordered, least = sorted(self._recent), max(REGIME_RMSE * self._rmse, LEAST_CHANGE)
+        if ordered[1] <= least and ordered[-2] >= -least:
+            return 1.0
+        self._recent.clear()
+        return math.exp(ordered[REGIME_STEPS // 2])
+
+    def clipped(self, duration_s: float, predicted_s: float) -> float:
+        """The seconds that a step counts as."""
+        most = CLIP * self._rmse
+        residual = min(max(math.log(duration_s / predicted_s), -most), most)
+        self._weight = max(self._weight / (1 + self._weight), RMSE_MEMORY)
+        self._variance += self._weight * (residual * residual - self._variance)
+        return predicted_s * math.exp(residual)
+
+
 class OnlineStepModel:
     """Least squares over the last steps, shrunk towards a prior (information form).
 
     Solves (A + R) theta = b + R theta0 with A and b forgotten at ``ONLINE_FORGET`` per step. R
     weighs the prior as so many steps in each feature's own size, so the result does not depend on
     units, and a direction that the steps do not excite stays where the prior has it. No
-    coefficient is negative. Plain Python: for five unknowns, once per step, numpy's calls cost
-    more than the sums. A single outlier is cut (``controller.models.outliers``).
+    coefficient is negative. Plain Python: for six unknowns, once per step, numpy's calls cost
+    more than the sums.
 
     Attributes:
-        tail_frac: the measured one of ``StepModel``; None: the prior's.
+        model: what it has learned.
     """
+
+    model: StepModel
 
     def __init__(self, prior: StepModel, weight_steps: float = GUESS_STEPS) -> None:
         self._a = [0.0] * len(_LOWER)
         self._b = [0.0] * FEATURES
         self._n = 0.0
         self._unfitted = 0
-        self._outliers = Outliers()
-        self.tail_frac: float | None = None
-        self.believe(prior, weight_steps)
+        self._residuals = Residuals()
+        self.set_prior(prior, weight_steps)
 
-    def believe(self, prior: StepModel, weight_steps: float = PRIOR_STEPS) -> None:
-        """Take another prior; what was seen stays."""
-        self._prior_model, self._weight = prior, weight_steps
-        values = (prior.c0, prior.c1, prior.c2, prior.c3, prior.c4)
-        self._prior = [value * scale for value, scale in zip(values, _SCALE, strict=True)]
+    def set_prior(self, prior: StepModel, weight_steps: float = PRIOR_STEPS) -> None:
+        """Take another prior; what was seen stays.
+
+        One that is off by ``LEAST_CHANGE`` on average is of another regime: a group forgets slowly.
+        Then all of its costs are taken to be off by as much.
+        """
+        self._given, self._weight = prior, weight_steps
+        self._prior = [value * scale for value, scale in zip(prior.costs, _SCALE, strict=True)]
+        off = self._took_over(self._prior)
+        if self._n >= REGIME_STEPS and abs(math.log(off)) > LEAST_CHANGE:
+            self._prior = [cost * off for cost in self._prior]
         self._solve()
 
-    @property
-    def jumped(self) -> bool:
-        """Whether the last step was one of several in a row that show another speed."""
-        return self._outliers.agreed
+    def _took_over(self, costs: list[float]) -> float:
+        """What the steps so far took over what they cost by these; 1: not known."""
+        cost_s = sum(self._a[row] * cost for row, cost in zip(_ROWS, costs, strict=False))
+        off = self._b[0] / cost_s if cost_s > 0 else 0.0
+        return off if 0 < off < math.inf else 1.0
 
     @property
     def prior(self) -> StepModel:
-        """What it is shrunk towards."""
-        return self._prior_model
+        """What it is shrunk towards, as it was given."""
+        return self._given
 
-    def learn(
-        self,
-        decodes: int,
-        kv: int,
-        prefill: int,
-        context: int,
-        duration_s: float,
-        predicted_s: float | None = None,
-    ) -> float:
-        """Count one step.
-
-        Args:
-            predicted_s: what the model makes of it, where that was asked already.
-
-        Returns:
-            The seconds that it was counted with: its duration, if that is no outlier.
-        """
-        if predicted_s is None:
-            predicted_s = self.model.predict_s(decodes, kv, prefill, context)
-        duration_s = self._outliers.cut(duration_s, predicted_s)
-        v = (1.0, decodes / _SCALE[1], kv / _SCALE[2], prefill / _SCALE[3], context / _SCALE[4])
+    def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> bool:
+        """Count one step. Whether it shows another regime."""
+        changed = False
+        predicted_s = self.model.predict_s(decodes, kv, prefill, context)
+        if predicted_s > 0 and 0 < duration_s / predicted_s < math.inf:
+            factor = self._residuals.regime_change(duration_s, predicted_s)
+            changed = factor != 1.0
+            if changed:
+                self._rescale(factor)
+                predicted_s *= factor
+            duration_s = self._residuals.clipped(duration_s, predicted_s)
+        v = (
+            1.0,
+            decodes / _SCALE[1],
+            kv / _SCALE[2],
+            prefill / _SCALE[3],
+            context / _SCALE[4],
+            float(prefill > 0),
+        )
         self._a = [
             ONLINE_FORGET * entry + v[i] * v[j]
             for entry, (i, j) in zip(self._a, _LOWER, strict=True)
@@ -101,7 +156,13 @@ class OnlineStepModel:
         self._unfitted += 1
         if self._unfitted >= REFIT_STEPS:
             self._solve()
-        return duration_s
+        return changed
+
+    def _rescale(self, factor: float) -> None:
+        """Take all steps so far to have lasted so many times as long."""
+        self._b = [x * factor for x in self._b]
+        self._prior = [x * factor for x in self._prior]
+        self._solve()
 
     def _solve(self) -> None:
         self._unfitted = 0
@@ -112,10 +173,8 @@ class OnlineStepModel:
             row[-1] += r
         right = [x + r * prior for x, r, prior in zip(b, ridge, self._prior, strict=True)]
         theta = _nonnegative(low, right)
-        c0, c1, c2, c3, c4 = (x / scale for x, scale in zip(theta, _SCALE, strict=True))
-        prior = self._prior_model
-        tail_frac = prior.tail_frac if self.tail_frac is None else self.tail_frac
-        self.model = StepModel(c0, c1, c2, c3, c4, prior.sigma_s, tail_frac)
+        costs = [x / scale for x, scale in zip(theta, _SCALE, strict=True)]
+        self.model = StepModel.of(costs, self._given.sigma_s)
 
 
 def _nonnegative(a: list[list[float]], b: list[float]) -> list[float]:
@@ -167,7 +226,7 @@ def prefill_room(model: StepModel, decodes: int, kv: int, context: int, limit_s:
     Args:
         context: tokens of the first prompt of the queue that are computed already.
     """
-    room_s = limit_s - model.predict_s(decodes, kv, 0, 0)
+    room_s = limit_s - model.mixed_s - model.predict_s(decodes, kv, 0, 0)
     # c4/2 P^2 + (c3 + c4 context) P = room
     half, linear = model.c4 / 2, model.c3 + model.c4 * context
     if room_s <= 0:

@@ -39,11 +39,11 @@ LEAST = -0.5  # of D: how much shorter than D a step is made, at most, to make g
 # Of the least lead, a step may take so much: it is longer than those that the model of step times
 # was fitted to, and may be mispredicted by a quarter or more.
 AT_ONCE = 0.5
-AIM = 0.7  # of what may be late: as for gaps (``margin.AIM``)
+AIM = 0.7  # of what may be late
 MEMORY_STEPS = 4096  # of the account: several lives of a request
 FIRST_STEPS = 1024  # what it begins with, as if one request had decoded for so long
-# The margin is counted in spreads, the root mean square error of predicted steps, and moved as that
-# for gaps is: by so much of a spread for a step with nothing but late tokens.
+# The margin is counted in spreads, the root mean square error of predicted steps, and moved by so
+# much of a spread for a step with nothing but late tokens.
 MOVE, FIRST_LEVEL, MOST_LEVEL = 0.2, 3.0, 12.0
 LENT_FRAC = 0.5  # of the TTFT: the lead that a steady pace may take
 SPENT_FROM = 0.5  # of the TTFT, for which the first of the queue has waited: tokens may be late

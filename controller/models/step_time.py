@@ -17,11 +17,16 @@ from controller.models.outliers import LEAST_SPREAD, OUTLIER, Outliers
 
 # Sizes of ordinary features, so that one ridge suits every coefficient: 100 decodes, 100k tokens
 # of KV, 1k prefill tokens, 1M token^2 of prefill attention.
-SCALE = np.array([1.0, 1e2, 1e5, 1e3, 1e6])
+SCALE = np.array([1.0, 1e2, 1e5, 1e3, 1e6, 1.0])
 FEATURES = len(SCALE)
 POOL_FORGET = 0.999  # per step: about a thousand steps, 30 s of a busy engine, are remembered
-RIDGE = 1e-3  # of one scaled step: settles what the data leaves open, and nothing else
+# Of one scaled step: settles what the data leaves open, and nothing else. Where all steps have
+# prompts, what they take is no cost of having some.
+RIDGE = np.diag([1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 0.1])
 MIN_STEPS = 50  # ten per coefficient
+# An SLA closer than this to the step of one decode leaves less than a tenth of the engine to all
+# other requests and to prompts, and the steps' own spread takes that.
+IN_REACH = 1.1
 ROUNDS = 5  # a pause among 50 steps moves their fit by a fiftieth, and each round cuts that
 OF_MEDIAN = 1.4826  # a deviation of normal errors, in medians of their size
 
@@ -52,7 +57,7 @@ class StepModel:
         sigma_s: root mean square of what the fit leaves unexplained, seconds.
         tail_frac: what steps take beyond the prediction at the SLA's percentile, share of it; 0
             where that was not measured.
-        tail_known: whether it was measured over enough steps to be anybody's but the replica's own.
+        mixed_s: what a step with any prompt token takes more, whatever their number.
     """
 
     c0: float
@@ -62,19 +67,37 @@ class StepModel:
     c4: float
     sigma_s: float
     tail_frac: float = 0.0
-    tail_known: bool = True
+    mixed_s: float = 0.0
+
+    @classmethod
+    def of(cls, costs: Sequence[float], sigma_s: float) -> Self:
+        """From c0 to c4 and ``mixed_s``."""
+        c0, c1, c2, c3, c4, mixed_s = costs
+        return cls(c0, c1, c2, c3, c4, sigma_s, mixed_s=mixed_s)
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """c0 to c4 and ``mixed_s``, in the order of the features."""
+        return self.c0, self.c1, self.c2, self.c3, self.c4, self.mixed_s
 
     @property
     def one_decode_s(self) -> float:
         """T of a step of one decode without KV, seconds."""
         return self.c0 + self.c1
 
+    def feasible(self, itl_s: float) -> bool:
+        """Whether D leaves more than a tenth beside the step of one decode."""
+        return itl_s >= IN_REACH * self.one_decode_s
+
     def predict_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
         """T of a step with these features, seconds."""
-        return self.c0 + self.c1 * decodes + self.c2 * kv + self.c3 * prefill + self.c4 * context
+        alone_s = self.c0 + self.c1 * decodes + self.c2 * kv
+        if not prefill:
+            return alone_s
+        return alone_s + self.mixed_s + self.c3 * prefill + self.c4 * context
 
 
-Row = tuple[float, float, float, float, float, float]
+Row = tuple[float, float, float, float, float, float, float]
 
 
 class StepFit:
@@ -99,7 +122,7 @@ class StepFit:
 
     def add(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> None:
         # A list append per step; the linear algebra waits for the next report.
-        self._rows.append((1.0, decodes, kv, prefill, context, duration_s))
+        self._rows.append((1.0, decodes, kv, prefill, context, float(prefill > 0), duration_s))
 
     def stats(self) -> StepStats:
         """The statistics with every step so far, the newest with weight 1."""
@@ -127,7 +150,7 @@ class StepFit:
         if model is not None:
             rows[:, FEATURES] = [
                 self._outliers.cut(took_s, model.predict_s(*features))
-                for _, *features, took_s in rows.tolist()
+                for _, *features, _, took_s in rows.tolist()
             ]
 
     def _fold(self, rows: NDArray[np.float64]) -> None:
@@ -147,7 +170,7 @@ def cut_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     v, t = rows[:, :FEATURES] / SCALE, rows[:, FEATURES].copy()
     for _ in range(ROUNDS):
-        c = nonnegative(v.T @ v + RIDGE * np.eye(FEATURES), v.T @ t)
+        c = nonnegative(v.T @ v + RIDGE, v.T @ t)
         predicted_s = v @ c
         error = t - predicted_s
         middle = np.median(error)
@@ -169,10 +192,10 @@ def fit(stats: StepStats) -> StepModel | None:
     b = np.array(stats.b)
     if not _varied(a, stats.n):
         return None
-    c = nonnegative(a + RIDGE * np.eye(FEATURES), b)
+    c = nonnegative(a + RIDGE, b)
     residual = max(stats.tt - 2 * c @ b + c @ a @ c, 0.0) / stats.n
-    c0, c1, c2, c3, c4 = (c / SCALE).tolist()
-    return StepModel(c0, c1, c2, c3, c4, math.sqrt(residual))
+    c0, c1, c2, c3, c4, mixed_s = (c / SCALE).tolist()
+    return StepModel(c0, c1, c2, c3, c4, math.sqrt(residual), mixed_s=mixed_s)
 
 
 def _varied(a: NDArray[np.float64], n: float) -> bool:

@@ -5,13 +5,11 @@ The step half decides in the engine, before every step, from the batch:
 - *Memory* (``controller.models.admission``). Waiting requests start in queue order as long as the
   steps that each runs before KV memory overflows are worth more than computing it again; under an
   SLA no more are preempted than may be late (``models.preempted_share``).
-- *Latency* (``policies.chunk``). The chunk of prompt tokens is what the SLA leaves beside
-  the decodes, by an online step-time model less a margin corrected by the violations that happen.
-  As the batch grows the room for prompts shrinks, so admission ends by itself. A request that
-  would, with the KV tokens of all, make a later step too long does not start either.
+- *Latency* (``policies.chunk``). The chunk of prompt tokens is what the step-time target
+  (``models.step_target``) leaves beside the decodes, by an online step-time model. As the batch
+  grows the room for prompts shrinks, so admission ends by itself.
 
-The fleet half publishes the cap that this comes to on average, for autoscaling, routing and people;
-it has no integrator, so nothing winds up while the load does not reach it.
+The fleet half publishes the cap that this comes to on average. Nothing in it integrates.
 """
 
 import math
@@ -19,7 +17,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.capacity import held_itl_s, sla_batch
+from controller.capacity import sla_batch
 from controller.config import BatchingConfig
 from controller.models import memory
 from controller.models.admission import MemoryAdmission
@@ -83,7 +81,7 @@ class AdaptiveStep:
         self._long_chunks = None if engine.whole_chunk_tokens else long_chunks(config.sla)
         self._chunks = None
         if limit_s is not None:
-            own = limit_s, config.sla.percentile, config.prefill_floor
+            own = limit_s, config.sla.percentile
             self._chunks = ChunkSizer(*own)
             if config.sla.delivery == "paced":
                 tiles = engine.tokens_per_decode == 1 and not engine.whole_chunk_tokens
@@ -95,6 +93,11 @@ class AdaptiveStep:
         chunks = self._chunks
         return chunks.published if chunks and chunks.steps >= MIN_STEPS else None
 
+    @property
+    def late_anyway(self) -> float | None:
+        """The share of tokens that no chunk makes late."""
+        return self._chunks.late_anyway if self._chunks else None
+
     def receive(self, pushed: BatchLimits) -> None:
         """Take over what the group knows: its step-time model, its output lengths."""
         self._applied = pushed.enforce
@@ -102,7 +105,7 @@ class AdaptiveStep:
         if self._chunks:
             self._chunks.receive(pushed.model)
         elif pushed.model is not None and pushed.model != self._time.prior:
-            self._time.believe(pushed.model)
+            self._time.set_prior(pushed.model)
 
     def observe(self, sample: StepSample) -> None:
         self._admission.stepped()
@@ -145,7 +148,7 @@ class AdaptiveStep:
         self._prefilling = bool(state.waiting) or len(prompts) > 0
         decodes = len(running) - len(prompts)
         for_decodes = decodes * self._engine.tokens_per_decode
-        chunk = self._chunk(batch, prefilling, prompts, most - for_decodes)
+        chunk = self._chunk(batch, prefilling, prompts, most - for_decodes, state.waiting)
         division = divided(prompts, chunk, self._engine, self._long_chunks)
         admitted, reason = self._admitted(
             state, batch, division, sla_binds=chunk < most - for_decodes
@@ -178,7 +181,7 @@ class AdaptiveStep:
         memory_holds = state.kv_used_tokens + most <= engine.kv_tokens
         return memory_holds and here <= self._b_max and state.waiting <= ONCE
 
-    def _chunk(self, batch: Batch, prefilling: Bools, prompts: Ints, most: int) -> int:
+    def _chunk(self, batch: Batch, prefilling: Bools, prompts: Ints, most: int, queued: int) -> int:
         """Prompt tokens of the step, of which ``prompts`` are what those in prefill have left."""
         running = batch.running
         decodes = len(running) - len(prompts)
@@ -192,19 +195,12 @@ class AdaptiveStep:
                 first = max(first, int(computed[:LONG_CHUNKS].mean()))
         whole = self._engine.whole_chunk_tokens
         least = to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
+        self._chunks.see(running.tokens - running.outputs, queued)
         leads = batch.leads
         self._chunks.look(leads, None if leads is None else self._admission.remaining)
         chunk = self._chunks.chunk(decodes, kv, first, least=least, most=most)
         if decodes < self._b_min:  # as B_min asks for more, a prompt gets on in every step
             chunk = max(chunk, min(least, most))
-        if chunk < most and self._chunks.may_be_late(decodes):
-            waiting = batch.waiting(ONCE)
-            one = self._engine.long_prompt_tokens or most  # what vLLM takes of one prompt
-            wanted = taken(prompts, one) + taken(waiting.tokens - waiting.computed, one)
-            if wanted > chunk:
-                if self._applied:
-                    self._chunks.late_step(decodes)
-                chunk = min(wanted, most)
         return 0 if whole and chunk < least else chunk
 
     def _admitted(
@@ -287,7 +283,7 @@ class AdaptivePolicy:
         limit_s = self._config.sla.itl_s
         if limit_s is None or model is None or not pool.lengths.output:
             return math.inf
-        return sla_batch(model, pool.lengths, held_itl_s(model, limit_s, report.itl_frac))
+        return sla_batch(model, pool.lengths, report.itl_frac * limit_s)
 
     def _steadied(self, replica_id: str, batch: float, *, young: bool) -> float:
         last = self._steady.get(replica_id, batch)

@@ -104,6 +104,11 @@ class StepHalf(Protocol):
         """The step-time model it goes by; None without one, or before it has seen enough."""
         ...
 
+    @property
+    def late_anyway(self) -> float | None:
+        """The share of tokens that no chunk makes late (l0); None where nothing tells."""
+        ...
+
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         """The limits of the next step.
 
@@ -154,6 +159,7 @@ class ApplyPushed:
         # A step budget that somebody set is vLLM's: decodes may use all of it.
         self._as_set = config.policy == "static"
         self.model: StepModel | None = None
+        self.late_anyway: float | None = None
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         budget = pushed.token_budget

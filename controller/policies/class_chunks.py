@@ -1,8 +1,8 @@
 """Prefill chunks where classes differ: a step is sized for those that decode in it.
 
-Each agreement (``controller.agreements``) has a margin, an account of late tokens and a percentile
-of its own; the step-time model is the engine's. A step ends in time for the strictest of those that
-decode in it, so one of a class without a time between tokens alone has no bound.
+Each agreement (``controller.agreements``) has a step-time target and a percentile of its own; the
+step-time model is the engine's. A step ends in time for the strictest of those that decode in it,
+so one of a class without a time between tokens alone has no bound.
 
 Where all decodes together take longer than that (one of 50 ms has come into a batch of 256 without
 any), those with time to spare are left out of single steps and keep their KV memory: a class of
@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.agreements import Agreement
-from controller.capacity import out_of_reach
-from controller.models.margin import AIM
-from controller.models.online import OnlineStepModel
+from controller.capacity import step_limit_s, typical_itl_s
 from controller.models.requests import Ints, Requests
+from controller.models.step_target import AIM
 from controller.models.step_time import StepModel
 from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
@@ -34,14 +33,12 @@ LEFT_OUT_S = 1.0  # at most, for a class without a time between tokens: it is st
 # Decodes that take no more than this of what a step's fixed part leaves are all in it: prompts of a
 # stricter class have room enough.
 FEW_FRAC = 0.5
-# A token that comes late because its request was left out takes so much of its time between tokens
-# off what its class can spare; each of its tokens gives back as much as the percentile makes that
-# equal, whether its request was left out or not: a class that is left out no more has to be again.
+# Each late token of a skipped request shrinks what its class can spare by this share of its D; each
+# of its tokens, skipped or not, gives back as much as the percentile makes that equal.
 SPARE_STEP_FRAC, MOST_KEPT_FRAC = 0.02, 0.5
 # Where the strictest is taken to be out of reach, all decode, but in one of so many steps: in a
 # batch that is always as large, what a step takes with a few decodes is not known.
 PROBE_STEPS = 16
-
 ROUNDING = 1e-9  # by which two ways to add up hundreds of times cannot differ
 
 
@@ -66,15 +63,13 @@ class ClassChunks(ChunkSizer):
         guess_s: what a step may take, before any was seen; seconds.
     """
 
-    def __init__(self, guess_s: float, prefill_floor: float = 0.01) -> None:
-        super().__init__(guess_s, 99.0, prefill_floor)
-        self._times: dict[float, OnlineStepModel] = {}  # by percentile: its tail is a model's own
+    def __init__(self, guess_s: float) -> None:
+        super().__init__(guess_s, 99.0)
         self._sizers: dict[tuple[float, float], ChunkSizer] = {}
         self._agreements: tuple[Agreement, ...] = ()
         self._of: list[ChunkSizer | None] = []  # of each agreement; None: no time between tokens
         self._kept_frac: list[float] = []  # ... of it is not counted on
         self._itl_s: Floats = np.zeros(0)
-        self._decodes: list[int] = []  # of each agreement, in the step that is sized
         self._binding: ChunkSizer | None = None
         self._unknown_steps = 0
         self._itl_frac = 1.0
@@ -91,13 +86,24 @@ class ClassChunks(ChunkSizer):
     def _sizer(self, one: Agreement) -> ChunkSizer:
         key = one.itl_s, one.percentile
         if key not in self._sizers:
-            time = self._times.get(one.percentile)
-            if time is None:
-                time = OnlineStepModel(self._time.prior) if self._times else self._time
-                self._times[one.percentile] = time
-            self._sizers[key] = ChunkSizer(*key, self._floor, time)
+            self._sizers[key] = ChunkSizer(*key, self._time, self._demand)
             self._sizers[key].hold_to(self._itl_frac)
         return self._sizers[key]
+
+    @property
+    def published(self) -> StepModel:
+        """As its sizer has it whose D is the nearest to that of the SLA."""
+        nearest = self._nearest
+        return super().published if nearest is None else nearest.published
+
+    @property
+    def late_anyway(self) -> float | None:
+        return None if self._nearest is None else self._nearest.late_anyway
+
+    @property
+    def _nearest(self) -> ChunkSizer | None:
+        nearest = min(self._sizers, key=lambda key: abs(key[0] - self._sla_s), default=None)
+        return None if nearest is None else self._sizers[nearest]
 
     def hold_to(self, itl_frac: float) -> None:
         super().hold_to(itl_frac)
@@ -105,17 +111,10 @@ class ClassChunks(ChunkSizer):
         for sizer in self._sizers.values():
             sizer.hold_to(itl_frac)
 
-    def receive(self, model: StepModel | None) -> None:
-        super().receive(model)
-        for time in self._times.values():
-            if model is not None and model != time.prior:
-                time.believe(model)
-
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
-        expected = {key: sizer.expects(sample) for key, sizer in self._sizers.items()}
-        features = sample.features
-        times = self._times or {0.0: self._time}
-        counted_s = {p: time.learn(*features, sample.duration_s) for p, time in times.items()}
+        expected = self.expects(sample)
+        self._demand.observe(sample.decodes, sample.prefill_tokens, sample.duration_s)
+        changed = self._time.learn(*sample.features, sample.duration_s)
         self.steps += 1
         tokens = dict.fromkeys(self._sizers, 0)
         longer: tuple[tuple[int, float], ...] = ()
@@ -129,7 +128,7 @@ class ClassChunks(ChunkSizer):
                     if applied:
                         self._keep(number, -count * AIM * (1 - one.percentile / 100))
         for key, sizer in self._sizers.items():
-            sizer.judge(sample, expected[key], counted_s[key[1]], tokens[key], applied=applied)
+            sizer.judge(sample, expected, tokens[key], changed=changed)
         for number, gap_s in longer if applied else ():
             self._came_back(number, gap_s, sample.duration_s)
 
@@ -154,35 +153,22 @@ class ClassChunks(ChunkSizer):
 
     def decoding(self, kinds: Ints) -> None:
         """Those that decode in the next step have these agreements."""
-        self._decodes = np.bincount(kinds, minlength=len(self._of)).tolist()
-        there = {s for s, n in zip(self._of, self._decodes, strict=True) if n and s is not None}
+        decodes = np.bincount(kinds, minlength=len(self._of)).tolist()
+        there = {s for s, n in zip(self._of, decodes, strict=True) if n and s is not None}
         self._binding = min(there, key=lambda sizer: sizer.until_s, default=None)
-        for sizer in self._sizers.values():
-            sizer.forced = False
-        self.forced = False
 
-    def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
+    def chunk(
+        self,
+        decodes: int,
+        kv: int,
+        context: int,
+        *,
+        least: int,
+        most: int,
+    ) -> int:
         if self._binding is None:
             return most
-        chunk = self._binding.chunk(decodes, kv, context, least=least, most=most)
-        self.forced = self._binding.forced
-        return chunk
-
-    def may_be_late(self, decodes: int) -> bool:
-        """Whether every agreement of those that decode has room for a late step."""
-        own = self._own_decodes()
-        return bool(own) and all(sizer.may_be_late(n) for sizer, n in own.items())
-
-    def late_step(self, decodes: int) -> None:
-        for sizer, n in self._own_decodes().items():
-            sizer.late_step(n)
-
-    def _own_decodes(self) -> dict[ChunkSizer, int]:
-        own: dict[ChunkSizer, int] = {}
-        for sizer, n in zip(self._of, self._decodes, strict=False):
-            if sizer is not None and n:
-                own[sizer] = own.get(sizer, 0) + n
-        return own
+        return self._binding.chunk(decodes, kv, context, least=least, most=most)
 
     def starting(self, running: Requests, candidates: Requests) -> int:
         """How many candidates may start so that decodes alone are in time for the strictest of all.
@@ -190,8 +176,6 @@ class ClassChunks(ChunkSizer):
         Those of stricter classes do not wait for decodes that can be left out of single steps; one
         without a time between tokens waits until all decodes fit, those without one included.
         """
-        if self.forced:
-            return len(candidates)
         n = len(self._of)
         counts = np.bincount(running.kinds, minlength=n).tolist()
         held = np.bincount(running.kinds, running.tokens, minlength=n).tolist()
@@ -205,8 +189,7 @@ class ClassChunks(ChunkSizer):
 
     def _in_time(self, kind: int, counts: list[int], held: list[float]) -> bool:
         there = [k for k, count in enumerate(counts) if count]
-        untils = [sizer.until_s for k in there if (sizer := self._of[k]) is not None]
-        until_s, model = min(untils, default=math.inf), self.model
+        until_s, model = self._decodes_until_s(there), self.model
         if until_s == math.inf:
             return True
         step_s = model.c0
@@ -214,6 +197,17 @@ class ClassChunks(ChunkSizer):
             share = self._share(k, until_s) if self._agreements[kind].bounded else 1.0
             step_s += share * (model.c1 * counts[k] + model.c2 * held[k])
         return step_s <= until_s
+
+    def _decodes_until_s(self, kinds: list[int]) -> float:
+        """How long a step of decodes alone may take; infinite where none of them has a bound."""
+        # No longer than at full load: a target beyond D is for the few steps with prompts.
+        until_s = math.inf
+        for kind in kinds:
+            if (sizer := self._of[kind]) is not None:
+                held_s = self._itl_frac * self._agreements[kind].itl_s
+                own_s = min(sizer.until_s, typical_itl_s(sizer.published, held_s))
+                until_s = min(until_s, step_limit_s(self.model, held_s, own_s))
+        return until_s
 
     def _share(self, kind: int, step_s: float) -> float:
         """In what share of steps one of this kind has to decode."""
@@ -235,22 +229,18 @@ class ClassChunks(ChunkSizer):
         """Who of those that decode is left out of the next step, shape (n,).
 
         Args:
-            waited_s: gives the seconds since the last token of each, when the step begins, shape
-                (n,); asked only where it matters, as is the next.
-            stricter_tokens: prompt tokens of requests with less than so many seconds between
-                tokens.
+            waited_s: gives the seconds since the last token of each as the step begins, shape (n,).
+            stricter_tokens: gives the prompt tokens of requests with less than so many seconds
+                between tokens.
         """
         nobody = np.zeros(len(running), dtype=bool)
         kinds, model = running.kinds, self.model
         there = [k for k, n in enumerate(np.bincount(kinds[decoding]).tolist()) if n]
-        untils = [sizer.until_s for k in there if (sizer := self._of[k]) is not None]
-        until_s = min(untils, default=math.inf)
+        until_s = self._decodes_until_s(there)
         if until_s == math.inf:
             return nobody
         strictest_s = min(self._agreements[k].itl_s for k in there)
-        # A step with prompts may be predicted to be late and is not (``stair``); of decodes, it is.
-        until_s = min(until_s, strictest_s)
-        known = not out_of_reach(model, strictest_s)
+        known = model.feasible(self._itl_frac * strictest_s)
         self._unknown_steps = 0 if known else self._unknown_steps + 1
         if not known and self._unknown_steps % PROBE_STEPS != 1:
             return nobody
@@ -265,8 +255,8 @@ class ClassChunks(ChunkSizer):
         if known and float(cost_s.sum()) <= few_s:
             return nobody
         itl_s = self._itl_s[kinds]
-        # What a class may go without a token is less by the strictest one's margin, as the steps
-        # in between are, and by what its own late tokens have taken off.
+        # What a class may go without a token is less by what steps leave of the strictest one's D,
+        # and by what its own late tokens have taken off.
         bounded = itl_s < math.inf
         own_s = np.where(bounded, itl_s, LEFT_OUT_S)
         spare_s = own_s * (1 - np.array(self._kept_frac)[kinds]) - waited_s()
@@ -276,8 +266,7 @@ class ClassChunks(ChunkSizer):
         others = np.flatnonzero(decoding & ~has_to)
         if not len(others):
             return nobody
-        loosest_s = float(itl_s[others].max())
-        prompts_s = model.c3 * stricter_tokens(loosest_s)
+        prompts_s = model.c3 * stricter_tokens(float(itl_s[others].max()))
         now_s = np.bincount(kinds, cost_s * has_to)
         room_s = max(room_s - float(now_s.sum()), 0.0)
         if not known:

@@ -1,12 +1,17 @@
 """The prefill chunk under paced delivery: steps as long as the leads of those that decode allow."""
 
+import math
+
+from controller.capacity import step_limit_s
+from controller.models.lookahead import Forecast, leading
+from controller.models.online import prefill_room
 from controller.models.pace import Leads, Pace, Remaining
 from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
 
 # Decodes alone may take so much of the steady pace beyond D: the rest is for prompts.
 DECODES_FRAC = 0.5
-# Matrix products are computed in tiles: what a step takes rises in stairs, and a total that is a
+# Matrix products are computed in tiles: what a step takes rises in steps, and a total that is a
 # whole number of tiles stands at the end of one. QoServe's totals (``benchmarks.baselines``).
 TILE = 256
 
@@ -14,8 +19,8 @@ TILE = 256
 class PacedChunks(ChunkSizer):
     """As ``ChunkSizer``, with steps of D + x (``controller.models.pace``) in the place of D.
 
-    There is no margin: what a step takes beyond its prediction is taken from the leads, which the
-    next one sees, and the share of late tokens corrects what is planned to be late.
+    What a step takes beyond its prediction is taken from the leads, which the next one sees, and
+    the share of late tokens corrects what is planned to be late.
 
     Args:
         tiles: a decode is one token, and prompts are computed in parts of any size.
@@ -25,19 +30,22 @@ class PacedChunks(ChunkSizer):
         self,
         limit_s: float,
         percentile: float,
-        prefill_floor: float = 0.01,
         ttft_s: float = 0.0,
         *,
         tiles: bool = True,
     ) -> None:
-        super().__init__(limit_s, percentile, prefill_floor)
+        super().__init__(limit_s, percentile)
         self._tiles = tiles
         self._pace = Pace(limit_s, percentile, ttft_s)
         self._extra_s = self._decodes_extra_s = 0.0
 
     @property
-    def _wanted_s(self) -> float:
-        return self._limit_s + self._extra_s
+    def until_s(self) -> float:
+        return step_limit_s(self.model, self._limit_s, self._limit_s + self._extra_s)
+
+    @property
+    def late_anyway(self) -> float | None:
+        return None  # no gap is late by itself
 
     @property
     def decodes_until_s(self) -> float:
@@ -53,28 +61,48 @@ class PacedChunks(ChunkSizer):
         steady_s = self._pace.steady_s(remaining) if remaining else 0.0
         self._decodes_extra_s = DECODES_FRAC * max(steady_s, 0.0)
 
-    def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
+    def chunk(
+        self,
+        decodes: int,
+        kv: int,
+        context: int,
+        *,
+        least: int,
+        most: int,
+    ) -> int:
         """As for gaps, in whole tiles with the decodes where that leaves something.
 
         By gaps what is left of a step is lost; here it is a lead for the next one.
         """
-        chunk = super().chunk(decodes, kv, context, least=least, most=most)
+        room = prefill_room(self.model, decodes, kv, context, self.until_s)
+        chunk, least = math.floor(min(max(room, 0), most)), min(least, most)
+        self._starved_steps = 0 if chunk >= least else self._starved_steps + 1
+        if self._overdue:
+            longer_s = self.model.predict_s(decodes, kv, 0, 0) + self._limit_s
+            room = prefill_room(self.model, decodes, kv, context, longer_s)
+            return math.floor(min(max(room, least), most))
         whole = (decodes + chunk) // TILE * TILE - decodes
-        fits = self._tiles and least <= whole and chunk < most and not self.forced
-        return whole if fits else chunk
+        return whole if self._tiles and least <= whole and chunk < most else chunk
 
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
         error_s = sample.duration_s - self.model.predict_s(*sample.features)
         self._time.learn(*sample.features, sample.duration_s)
         if sample.prefill_tokens:
-            self._starved = 0
+            self._starved_steps = 0
         self.steps += 1
         if applied and sample.late is not None and sample.decodes:
             self._pace.observe(sample.decodes, sample.late, error_s)
 
+    def in_time(self, decodes: int, kv: int) -> bool:
+        alone_s = self.model.predict_s(decodes, kv, 0, 0)
+        return self._overdue or alone_s <= self.decodes_until_s
+
+    def fitting(self, together: Forecast) -> int:
+        if self._overdue:
+            return len(together.alive)
+        model = self.model
+        step_s = model.c0 + model.c1 * together.alive + model.c2 * together.reads
+        return leading(step_s.max(axis=1) <= self.decodes_until_s)
+
     def resumed(self, gap_s: float) -> None:
         """Its lead, when it is back, says what the gap has cost."""
-
-    def may_be_late(self, decodes: int) -> bool:
-        """No step is longer than the leads allow."""
-        return False

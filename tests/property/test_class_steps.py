@@ -113,8 +113,6 @@ def test_chunks_stay_numbers_inside_the_engines_whatever_steps_took(
         assert 0 <= chunk <= 2048
         if not sum(tokens[k] for k in (0, 1, 3)):
             assert chunk == 2048
-        if one.may_be_late(decodes):
-            one.late_step(decodes)
         kv = 100 * decodes
         sample = SampleByClass(decodes, kv, prefill, 0, step_s, 0, tokens, tuple(longer))
         one.observe(sample)

@@ -74,12 +74,12 @@ def test_a_running_request_holds_more_than_its_input_and_less_than_the_longest(
 def test_step_statistics_of_two_engines_add_up_to_weighted_sums_over_all_their_steps(
     one: list[StepSample], other: list[StepSample]
 ) -> None:
-    a, b, n, tt = np.zeros((5, 5)), np.zeros(5), 0.0, 0.0
+    a, b, n, tt = np.zeros((6, 6)), np.zeros(6), 0.0, 0.0
     for engine in one, other:
         for age, s in enumerate(reversed(engine)):
             weight = 0.999**age
-            features = (s.decodes, s.kv_tokens, s.prefill_tokens, s.prefill_context)
-            v = np.array([1.0, *features]) / [1, 100, 100_000, 1000, 1_000_000]
+            v = np.array([1.0, *s.features, float(s.prefill_tokens > 0)])
+            v /= [1, 100, 100_000, 1000, 1_000_000, 1]
             a += weight * np.outer(v, v)
             b += weight * s.duration_s * v
             n += weight
@@ -95,7 +95,7 @@ def test_step_statistics_of_two_engines_add_up_to_weighted_sums_over_all_their_s
 def test_a_fit_is_never_negative_and_never_infinite(seen: list[StepSample]) -> None:
     model = fit(stats_of(seen))
     if model is not None:
-        numbers = (model.c0, model.c1, model.c2, model.c3, model.c4, model.sigma_s)
+        numbers = (*model.costs, model.sigma_s)
         assert all(0 <= number < math.inf for number in numbers)
 
 

@@ -176,3 +176,9 @@ def test_every_key_says_what_it_is() -> None:
         for name, field in model.model_fields.items():
             nested = hasattr(field.annotation, "model_fields")
             assert nested or field.description or name == "policy", name
+
+
+def test_a_removed_key_is_accepted_with_a_warning() -> None:
+    with pytest.warns(FutureWarning, match=r"batching.prefill_floor: 0.02 has no effect any more"):
+        config = BatchingConfig.model_validate({"prefill_floor": 0.02, "enforce": False})
+    assert config == BatchingConfig(enforce=False)

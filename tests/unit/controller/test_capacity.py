@@ -8,10 +8,10 @@ import pytest
 from controller.capacity import (
     capacity_error_frac,
     capacity_per_s,
-    kept_itl_s,
     out_of_reach,
     relative_work,
     sla_batch,
+    step_limit_s,
 )
 from controller.models.step_time import StepModel
 from tests.builders import moments_of
@@ -47,11 +47,16 @@ def test_both_limits_meet_at_the_batch_of_the_sla() -> None:
 @pytest.mark.parametrize("itl_s", [0.001, 0.010, 0.011])
 def test_an_sla_out_of_reach_is_given_up_for_two_steps_of_one_decode(itl_s: float) -> None:
     assert capacity_per_s(MODEL, LENGTHS, 100, itl_s) == 0
-    assert kept_itl_s(MODEL, itl_s) == pytest.approx(0.0202)
+    assert not MODEL.feasible(itl_s)
+    assert step_limit_s(MODEL, itl_s, itl_s) == pytest.approx(0.0202)
+    assert step_limit_s(MODEL, itl_s, 9.0) == pytest.approx(0.0202)
 
 
 def test_an_sla_in_reach_is_kept() -> None:
-    assert kept_itl_s(MODEL, 0.012) == 0.012
+    assert MODEL.feasible(0.012)
+    assert step_limit_s(MODEL, 0.012, 0.0115) == 0.0115
+    # A tenth of what it leaves beside one decode of 10.1 ms, for prompts.
+    assert step_limit_s(MODEL, 0.012, 0.009) == pytest.approx(0.0101 + 0.00019)
     # 2 ms for 140 us a request: 100 of its decode, 40 of a hundredth of its prompt.
     assert sla_batch(MODEL, LENGTHS, 0.012) == pytest.approx(0.002 / 140e-6)
     assert sla_batch(MODEL, LENGTHS, 0.009) == 0
@@ -61,6 +66,16 @@ def test_what_a_running_request_holds_costs_too() -> None:
     model = StepModel(c0=0.010, c1=0.0, c2=1e-6, c3=0.0, c4=0.0, sigma_s=0.0)
     # It holds 200 + 50 tokens on average: 100 steps x 250e-6 s.
     assert capacity_per_s(model, LENGTHS, 10**9, None) == pytest.approx(1 / 0.025)
+
+
+def test_what_a_step_with_prompts_takes_more_is_part_of_it_at_capacity() -> None:
+    mixed = replace(MODEL, c0=0.007, mixed_s=0.003)
+    for itl_s in (None, 0.030):
+        expected = capacity_per_s(MODEL, LENGTHS, 1000, itl_s)
+        assert capacity_per_s(mixed, LENGTHS, 1000, itl_s) == pytest.approx(expected)
+    assert sla_batch(mixed, LENGTHS, 0.030) == pytest.approx(sla_batch(MODEL, LENGTHS, 0.030))
+    # Decodes alone keep D, and no prompt does.
+    assert capacity_per_s(replace(mixed, mixed_s=0.03), LENGTHS, 1000, 0.030) == 0
 
 
 def test_a_fixed_part_beyond_the_sla_carries_nothing() -> None:
@@ -89,7 +104,7 @@ def test_a_model_of_a_fixed_part_alone_is_limited_by_the_batch() -> None:
 def test_reach_is_judged_at_the_percentile(tail_frac: float, out: bool) -> None:
     noisy = replace(MODEL, tail_frac=tail_frac)  # one decode: 10.1 ms, and 1.1 times it 11.11
     assert out_of_reach(noisy, 0.01502) == out
-    assert kept_itl_s(noisy, 0.01502) == 0.01502
+    assert noisy.feasible(0.01502)
     assert (capacity_per_s(noisy, LENGTHS, 100, 0.01502) == 0) == out
 
 
@@ -103,7 +118,7 @@ def test_batch_and_capacity_leave_room_for_the_percentile() -> None:
 
 
 def test_an_sla_of_a_tenth_above_one_decode_is_in_reach() -> None:
-    assert kept_itl_s(StepModel(10.0, 0.0, 0.0, 0.0, 0.0, 0.0), 11.0) == 11.0
+    assert StepModel(10.0, 0.0, 0.0, 0.0, 0.0, 0.0).feasible(11.0)
 
 
 WORKED = StepModel(0.01, 2e-4, 0.0, 1e-4, 0.0, 0.0)  # 1e-4 s a prompt token, 2e-4 s an output

@@ -40,6 +40,7 @@ def test_what_is_now() -> None:
                 arrival_rate_per_s=1.5,
                 sla_out_of_reach=True,
                 itl_frac=0.9,
+                late_anyway=0.026,
             ),
             CONFIG,
         )
@@ -58,6 +59,7 @@ def test_what_is_now() -> None:
         "brimful_sla_target_ratio": 0.95,
         "brimful_enforced": 0,
         "brimful_sla_held_ratio": 0.9,
+        "brimful_late_anyway_ratio": 0.026,
         "brimful_report_age_seconds": 0,
     }
     reasons = known["brimful_limit_reason"]

@@ -76,7 +76,7 @@ def test_columns_are_kept_where_the_agreement_stays() -> None:
     paced = BatchingConfig(sla=Sla(itl_ms=50, ttft_ms=2000, delivery="paced"))
     first = pacing_of(paced, None)
     assert first is not None
-    assert pacing_of(paced.model_copy(update={"prefill_floor": 0.1}), first) is first
+    assert pacing_of(paced.model_copy(update={"exchange_hz": 1.0}), first) is first
     other = BatchingConfig(sla=Sla(itl_ms=60, ttft_ms=2000, delivery="paced"))
     assert pacing_of(other, first) is not first
     assert pacing_of(BatchingConfig(sla=Sla(itl_ms=50)), first) is None

@@ -56,6 +56,12 @@ def test_of_an_sla_that_binds_it_says_what_a_looser_one_would_bring() -> None:
     assert "One more replica takes 33% of the requests" in text
 
 
+def test_late_tokens_that_no_chunk_causes_are_said_where_they_are_more_than_may_be() -> None:
+    assert "host" not in said(report(late_anyway=0.009), limits())
+    told = said(report(late_anyway=0.026), limits())
+    assert "The host makes 2.6% of the tokens late whatever the batch is; 1.00% may be." in told
+
+
 def test_stalls_are_said_where_there_were_some() -> None:
     seen = report(itl=histogram_of([0.02] * 5000 + [0.9] * 12))
     text = said(seen, limits())

@@ -43,6 +43,13 @@ def add(rig: Rig, req_id: str, name: str, prompt: int, output: int) -> None:
     )
 
 
+def prompts_keep_coming(rig: Rig) -> None:
+    """So many strict prompts that the chunk binds: one alone would be computed whole, late once."""
+    for k in range(60):
+        add(rig, f"w{k}", "gold", 150, 2)
+        rig.step()
+
+
 def timed(rig: Rig, in_flight: int = 1) -> None:
     """A step takes 20 ms, 1 ms for each decode, 0.1 ms for each prompt token."""
     scheduled, took_s = rig.scheduler.schedule, deque([0.01] * (in_flight - 1))
@@ -172,8 +179,7 @@ def test_a_long_loose_prompt_lets_a_strict_one_that_comes_later_go_first(tiny_ll
     rig = rig_of(tiny_llama, in_flight=in_flight)
     timed(rig, in_flight)
     add(rig, "d", "gold", 20, 200)  # what makes steps short
-    for _ in range(60):
-        rig.step()
+    prompts_keep_coming(rig)
     add(rig, "b", "batch", 900, 5)
     while not rig.scheduler.requests["b"].num_computed_tokens:
         rig.step()
@@ -181,9 +187,10 @@ def test_a_long_loose_prompt_lets_a_strict_one_that_comes_later_go_first(tiny_ll
     loose, strict = (rig.scheduler.requests[name] for name in "bg")
     computed = loose.num_computed_tokens
     assert computed < 900
-    while strict.num_computed_tokens < 500:
-        rig.step()
+    rig.step()
+    while strict.num_computed_tokens < 500:  # what the last step has left is the loose one's
         assert loose.num_computed_tokens == computed
+        rig.step()
     rig.run()
     assert rig.is_whole("b", 5) and rig.is_whole("g", 5) and rig.is_whole("d", 200)
 

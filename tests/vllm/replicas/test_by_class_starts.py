@@ -8,7 +8,13 @@ from vllm.v1.request import Request
 
 from controller.agreements import KEY
 from tests.vllm.harness import Rig
-from tests.vllm.replicas.test_by_class import AGREEMENTS, CLASSES, rig_of, timed
+from tests.vllm.replicas.test_by_class import (
+    AGREEMENTS,
+    CLASSES,
+    prompts_keep_coming,
+    rig_of,
+    timed,
+)
 
 LORA = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
 
@@ -82,8 +88,7 @@ def half_computed(rig: Rig, in_flight: int) -> Request:
     """A long prompt that can wait, beside a strict decode that makes steps short."""
     timed(rig, in_flight)
     add(rig, "d", "gold", 20, 900)
-    for _ in range(60):
-        rig.step()
+    prompts_keep_coming(rig)
     add(rig, "b", "batch", 900, 5)
     while not rig.scheduler.requests["b"].num_computed_tokens:
         rig.step()

@@ -101,7 +101,6 @@ def test_short_prompts_get_past_a_long_one_and_no_decode_loses_its_token(
 
 def test_what_begins_alike_is_computed_once(tiny_llama):
     rig = busy(tiny_llama, token_s=0.0003, enable_prefix_caching=True)
-    rig.scheduler.governor.step_half._chunks.may_be_late = lambda decodes: False
     document = [5 + k % 400 for k in range(40 * BLOCK)]
 
     def ask(name: str, tokens: list[int]) -> None:
@@ -267,9 +266,7 @@ def test_a_new_batching_block_in_the_middle_of_a_long_prompt_still_cuts_it(tiny_
         rig.add(f"r{k}", prompt=1 + 7 * k % 40, output=3)
         for _ in range(3):
             rig.step()
-    rig.scheduler.governor.step_half._chunks.may_be_late = lambda decodes: False
     rig.add("long", prompt=900, output=5)
     before = rig.step().num_scheduled_tokens["long"]
-    rig.scheduler.configure(SLA["brimful"]["batching"] | {"prefill_floor": 0.02})
-    rig.scheduler.governor.step_half._chunks.may_be_late = lambda decodes: False
+    rig.scheduler.configure(SLA["brimful"]["batching"] | {"exchange_hz": 1.0})
     assert rig.step().num_scheduled_tokens["long"] <= 2 * before

@@ -119,7 +119,7 @@ def test_alone_for_a_minute_a_replica_keeps_the_sla() -> None:
         {"policy": "adaptive", "sla": {"itl_ms": 50}, "lease_s": 2}
     )
     plant = Plant(config, slow_to_start, engine(kv_tokens=10**6))
-    for _ in range(40):
+    for _ in range(80):
         plant.window(1000)
     settled = plant.loop.snapshot(plant.now_s)["groups"]["plants"]["replicas"]["plant"]
     until_s = plant.now_s + 60

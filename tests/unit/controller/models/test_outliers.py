@@ -6,7 +6,6 @@ import random
 import numpy as np
 import pytest
 
-from controller.capacity import kept_itl_s
 from controller.models.online import OnlineStepModel
 from controller.models.outliers import FIRST_SPREAD, LEAST_SPREAD, Outliers
 from controller.models.step_time import MIN_STEPS, StepFit, StepModel, fit
@@ -125,7 +124,7 @@ def test_after_a_pause_the_sla_is_in_reach_as_before() -> None:
         took_s = TRUE.predict_s(*features)
         sizer.observe(StepSample(*features, 3.0 if number == 500 else took_s))
         until_s.append(sizer.until_s)
-    assert kept_itl_s(sizer.model, 0.05) == 0.05
+    assert sizer.model.feasible(0.05)
     assert until_s[-1] == pytest.approx(until_s[499], rel=0.02)
 
 
@@ -166,24 +165,31 @@ def test_a_change_of_speed_is_learned_as_if_nothing_were_cut(speed: float) -> No
 
 
 @pytest.mark.parametrize("speed", [1.2, 1.5, 2.0])
-@pytest.mark.parametrize("changed", [500, 530, 562, 600, 700])  # windows of errors end at 562, 818
+@pytest.mark.parametrize("changed", [500, 530, 562, 600, 700])
 def test_after_a_change_of_speed_the_steps_are_inside_the_sla_within_two_seconds(
     speed: float, changed: int
 ) -> None:
-    sizer = ChunkSizer(0.06, 99, prefill_floor=0.0)
+    # Prompts come at 0.6 of what steps of 60 ms carry after the change.
+    sizer = ChunkSizer(0.06, 99)
     sizer.receive(TRUE)
-    now_s, late = 0.0, []
+    room_s = 0.06 / speed - TRUE.predict_s(25, 7500, 0, 0)
+    came_per_s = 0.6 * room_s / TRUE.c3 / 0.06
+    now_s, queue, late = 0.0, 0.0, []
     for number in range(changed + 500):
         decodes = 24 + number % 2
-        prefill = sizer.chunk(decodes, 300 * decodes, 0, least=16, most=2048)
+        sizer.see(np.array([364] * decodes), int(queue / 64))
+        chunk = sizer.chunk(decodes, 300 * decodes, 0, least=16, most=2048)
+        prefill = min(chunk, int(queue))
         features = decodes, 300 * decodes, prefill, prefill * prefill // 2
         took_s = TRUE.predict_s(*features) * (speed if number >= changed else 1.0)
         sizer.observe(StepSample(*features, took_s))
+        queue += came_per_s * took_s - prefill
         if number >= changed:
             now_s += took_s
             late.append((took_s > 0.06, now_s > 2.0))
     after = [was_late for was_late, counts in late if counts]
     assert sum(after) <= 0.01 * len(after)
+    assert queue < came_per_s * 0.1
 
 
 @pytest.mark.parametrize(("before_s", "then_s"), [(9.0, 0.01), (0.01, 9.0)])

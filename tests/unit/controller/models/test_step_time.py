@@ -1,5 +1,7 @@
 """The step-time fit on synthetic steps, judged by its prediction error."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -144,19 +146,22 @@ def test_features_are_counted_in_ordinary_sizes() -> None:
     fitting = StepFit()
     fitting.add(100, 100_000, 1000, 1_000_000, 2.0)
     stats = fitting.stats()
-    assert stats.a == (1.0,) * 25
-    assert stats.b == (2.0,) * 5
+    assert stats.a == (1.0,) * 36
+    assert stats.b == (2.0,) * 6
     assert (stats.n, stats.tt) == (1.0, 4.0)
 
 
 def test_the_fit_is_least_squares_with_a_thousandth_of_a_step_of_ridge() -> None:
-    seen = steps(200, noise_s=0.001)
+    seen = [
+        replace(s, duration_s=s.duration_s + 0.004 * (s.prefill_tokens > 0))
+        for s in steps(200, noise_s=0.001)
+    ]
     stats = stats_of(seen)
-    a, b = np.array(stats.a).reshape(5, 5), np.array(stats.b)
-    c = np.linalg.solve(a + 1e-3 * np.eye(5), b)
+    a, b = np.array(stats.a).reshape(6, 6), np.array(stats.b)
+    c = np.linalg.solve(a + np.diag([1e-3] * 5 + [0.1]), b)
     model = fitted(stats)
-    sizes = [1, 100, 100_000, 1000, 1_000_000]
-    found = [model.c0, model.c1, model.c2, model.c3, model.c4]
+    sizes = [1, 100, 100_000, 1000, 1_000_000, 1]
+    found = [model.c0, model.c1, model.c2, model.c3, model.c4, model.mixed_s]
     assert (c > 0).all()
     assert found == pytest.approx((c / sizes).tolist())
     left = stats.tt - 2 * c @ b + c @ a @ c
@@ -200,28 +205,28 @@ def test_what_comes_out_negative_is_left_out_and_the_rest_solved_anew() -> None:
 def test_of_the_first_steps_outliers_are_cut_by_their_own_fit_in_five_rounds() -> None:
     rows = np.array(
         [
-            [1.0, s.decodes, s.kv_tokens, s.prefill_tokens, s.prefill_context, s.duration_s]
+            [1.0, *s.features, float(s.prefill_tokens > 0), s.duration_s]
             for s in steps(60, noise_s=0.001)
         ]
     )
-    rows[[7, 20], 5] = 3.0, 0.0  # a pause, and a clock that was set
-    v, t = rows[:, :5] / [1, 100, 100_000, 1000, 1_000_000], rows[:, 5]
+    rows[[7, 20], 6] = 3.0, 0.0  # a pause, and a clock that was set
+    v, t = rows[:, :6] / [1, 100, 100_000, 1000, 1_000_000, 1], rows[:, 6]
     for _ in range(5):
         # None of these comes out negative in the end, those that do on the way are left out.
-        c = step_time.nonnegative(v.T @ v + 1e-3 * np.eye(5), v.T @ t)
+        c = step_time.nonnegative(v.T @ v + 1e-3 * np.eye(6), v.T @ t)
         error = t - v @ c
         spread = 1.4826 * np.median(np.abs(error - np.median(error)))
         most = 5 * np.maximum(spread, 0.02 * (v @ c))
         t = v @ c + np.minimum(np.maximum(error, np.median(error) - most), np.median(error) + most)
     cut = step_time.cut_rows(rows)
-    assert cut[:, :5].tolist() == rows[:, :5].tolist()
-    assert cut[:, 5] == pytest.approx(t, rel=1e-9)
-    assert rows[7, 5] == 3.0
+    assert cut[:, :6].tolist() == rows[:, :6].tolist()
+    assert cut[:, 6] == pytest.approx(t, rel=1e-9)
+    assert rows[7, 6] == 3.0
 
 
 def test_statistics_of_no_steps_are_zeros() -> None:
     nothing = StepStats()
-    assert (*nothing.a, *nothing.b, nothing.n, nothing.tt) == (0.0,) * 32
+    assert (*nothing.a, *nothing.b, nothing.n, nothing.tt) == (0.0,) * 44
 
 
 @pytest.mark.parametrize(("count", "cut"), [(49, False), (50, True)])

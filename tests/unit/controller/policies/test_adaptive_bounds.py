@@ -1,10 +1,11 @@
-"""The step half of ``adaptive``: B_min, and the step model that its price goes by."""
+"""The step half of ``adaptive``: B_min, its step model, and what it learns while control is off."""
 
 import pytest
 
 from controller.models.step_time import StepModel
-from tests.builders import limits, linear_steps, state
+from tests.builders import limits, linear_steps, sample, state
 from tests.unit.controller.policies.test_adaptive_step import (
+    MODEL,
     ask,
     decoding,
     half,
@@ -86,3 +87,15 @@ def test_the_groups_model_counts_once_until_it_is_another_one() -> None:
     s.receive(pushed)
     s.receive(limits())
     assert s._time.model is learned
+
+
+def test_a_gap_while_control_is_off_teaches_nothing() -> None:
+    def late(*, enforce: bool) -> float:
+        step = half(50)
+        step.observe(sample(decodes=112, kv_tokens=0, duration_s=MODEL.predict_s(112, 0, 0, 0)))
+        step.receive(limits(model=MODEL, enforce=enforce))
+        step.resumed(3.0)
+        return step._chunks._target.not_caused
+
+    assert late(enforce=True) == pytest.approx(1 / 113, rel=1e-3)
+    assert late(enforce=False) == 0

@@ -33,11 +33,11 @@ def test_fewer_start_where_requests_that_do_not_run_hold_most_of_what_is_in_use(
 
 
 def test_no_step_reads_what_requests_hold_that_do_not_run() -> None:
-    # 20 that read 8,000 tokens each take 40 ms, and 40,000 more are 4 ms too many. Where 150,000
+    # 20 that read 8,000 tokens each take 40 ms, and 120,000 more are 2 ms too many. Where 150,000
     # of those in use are not theirs, they keep a window of a quarter.
     for elsewhere, cap, reason in ((0, 20, "sla"), (150_000, 21, "load")):
-        one = half(50, kv_tokens=10**8)
-        step = beside(elsewhere, one, decoding(20, tokens=8000), prompts(40_000), 190_000)
+        one = half(50, delivery="paced", kv_tokens=10**8)
+        step = beside(elsewhere, one, decoding(20, tokens=8000), prompts(120_000), 190_000)
         assert (step.max_running, step.reason) == (cap, reason)
 
 

@@ -10,7 +10,8 @@ from controller.models.step_time import StepModel
 from controller.policies.adaptive import AdaptiveStep
 from controller.policies.base import Batch
 from controller.policies.chunk import ChunkSizer
-from controller.records import StepLimits
+from controller.policies.paced import PacedChunks
+from controller.records import StepLimits, StepSample
 from tests.builders import batching, engine, limits, sample, state
 
 # 20 ms, 0.2 ms a decode, 0.1 ms a prompt token.
@@ -20,7 +21,8 @@ ROOMY = 10**7  # tokens of KV memory: all that any request may generate
 
 def half(itl_ms: float | None = None, **of_engine: Any) -> AdaptiveStep:
     bounds = {"min": of_engine.pop("b_min", 1), "max": of_engine.pop("b_max", None)}
-    config = batching(policy="adaptive", sla={"itl_ms": itl_ms}, max_running=bounds)
+    sla = {"itl_ms": itl_ms, "delivery": of_engine.pop("delivery", "gaps")}
+    config = batching(policy="adaptive", sla=sla, max_running=bounds)
     step_half = AdaptiveStep(config, engine(**{"kv_tokens": ROOMY, **of_engine}))
     if itl_ms is not None:
         step_half.receive(limits(model=MODEL))
@@ -179,10 +181,12 @@ def test_without_decodes_there_is_no_time_between_tokens() -> None:
     assert (step.token_budget, step.may_pause_prefill) == (2048, False)
 
 
-def test_who_would_make_a_later_step_too_long_does_not_start() -> None:
-    # 149 decodes take 50 ms less the margin at the most, whatever their prompts.
-    most = sized(lambda s: sum(s.in_time(n, 100 * n) for n in range(1, 300)))
-    step = ask(half(50), decoding(most - 2), prompts(*[1] * 30))
+def test_under_paced_delivery_who_would_make_a_later_step_too_long_does_not_start() -> None:
+    paced = PacedChunks(0.05, 99)
+    paced.receive(MODEL)
+    most = sum(paced.in_time(n, 100 * n) for n in range(1, 300))
+    assert most in (142, 143)  # of 0.21 ms beside 20
+    step = ask(half(50, delivery="paced"), decoding(most - 2), prompts(*[1] * 30))
     assert step.max_running <= most
     assert step.reason == "sla"
 
@@ -239,10 +243,29 @@ def test_where_prompts_are_computed_in_whole_blocks_less_is_nothing(
     assert step.token_budget == 20 + (chunk if fits else 0)
 
 
-def test_a_block_that_waited_long_enough_is_computed_whole() -> None:
-    s = half(50, whole_chunk_tokens=528)
-    budgets = [ask(s, decoding(20), prompts(9000)).token_budget for _ in range(100)]
-    assert budgets == [20] * 99 + [548]
+@pytest.mark.parametrize(
+    ("whole", "decodes", "itl_ms"),
+    [
+        (528, 20, 50),
+        (528, 100, 50),  # a block of 528 is more than D leaves
+        (0, 140, 50),  # so is one of 16
+        (0, 20, 15),  # D is infeasible
+        (528, 20, 15),
+    ],
+)
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_a_prompt_that_waits_gets_on_whatever_d_leaves(
+    whole: int, decodes: int, itl_ms: float, noise: float
+) -> None:
+    s, last = half(itl_ms, whole_chunk_tokens=whole), 0
+    for number in range(1500):
+        step = ask(s, decoding(decodes), prompts(9000))
+        prefill = step.token_budget - decodes if step.max_running > decodes else 0
+        features = decodes, 100 * decodes, prefill, prefill * prefill // 2
+        duration_s = MODEL.predict_s(*features) * (1 + noise * (number % 7) / 7)
+        s.observe(StepSample(*features, duration_s))
+        last = number if prefill else last
+        assert number - last < 500
 
 
 def test_a_prompt_that_has_just_started_is_sized_though_nobody_waits_any_more() -> None:
@@ -253,9 +276,9 @@ def test_a_prompt_that_has_just_started_is_sized_though_nobody_waits_any_more() 
 
 
 @pytest.mark.parametrize(("tokens", "starts"), [(100_000, True), (300_000, False)])
-def test_a_prompt_that_would_make_every_step_too_long_to_read_does_not_start(
+def test_under_paced_delivery_a_prompt_that_takes_each_step_too_long_to_read_does_not_start(
     tokens: int, starts: bool
 ) -> None:
     # 24 ms for 20 decodes, and 0.1 us for each token of its KV.
-    step = ask(half(50, kv_tokens=10**8), decoding(20), prompts(tokens))
+    step = ask(half(50, delivery="paced", kv_tokens=10**8), decoding(20), prompts(tokens))
     assert (step.max_running, step.reason) == ((21, "load") if starts else (20, "sla"))

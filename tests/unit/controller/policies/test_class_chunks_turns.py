@@ -1,6 +1,5 @@
 """What each class keeps back, is held to and pays for, and what decodes read of KV memory."""
 
-import numpy as np
 import pytest
 
 from controller.agreements import Agreement
@@ -11,6 +10,7 @@ from tests.unit.controller.policies.test_class_chunks import (
     GOLD,
     MODEL,
     SILVER,
+    aim,
     chunk,
     left_out,
     running,
@@ -26,6 +26,9 @@ def test_every_agreement_is_held_to_what_its_tokens_wait_on_their_way_out() -> N
     later.receive(MODEL)
     later.hold_to(0.9)
     later.know((GOLD, SILVER, BATCH))
+    for one in (whole, known, later):
+        for _ in range(20):
+            one.observe(sample(MODEL.predict_s(2, 0, 200, 0), (1, 1, 0), 200))
     for kind, less_s in ((0, 0.005), (1, 0.01)):
         held = chunk(known, kind)
         assert chunk(whole, kind) - held == pytest.approx(less_s / 1e-4, rel=0.3)
@@ -45,19 +48,19 @@ def test_what_is_out_of_reach_again_is_probed_at_once() -> None:
 
 def test_late_tokens_of_those_left_out_leave_their_class_less_to_spare() -> None:
 
-    one, batch = sizer(), running(0, *[1] * 149)
+    one, batch = aim(sizer()), running(0, *[1] * 149)
     assert len(left_out(one, batch)) == 150 - 112
     for _ in range(5):  # 2% of 100 ms each: 90 - 7.5 ms do not hold two steps of 42.5
         step_s = MODEL.predict_s(2, 0, 10, 0)
         one.observe(sample(step_s, (1, 1, 0), 10, longer=((1, 0.12),)))
-    assert left_out(one, batch) == []
+    assert left_out(aim(one), batch) == []
 
 
 READING = StepModel(0.02, 1e-4, 1e-6, 1e-4, 0.0, 0.0)  # 0.2 ms a decode of 100 tokens as well
 
 
 def reading() -> ClassChunks:
-    one = sizer()
+    one = aim(sizer())
     one.receive(READING)
     return one
 
@@ -75,20 +78,14 @@ def test_what_decodes_read_counts_when_others_want_to_start() -> None:
     assert one.starting(running(*[0] * 55, computed=300), running(0, 0, 0, computed=300)) == 1
 
 
-def test_agreements_with_one_time_between_tokens_pay_for_a_late_step_together() -> None:
-
+def test_agreements_with_one_time_between_tokens_share_a_step_time_target() -> None:
     one = sizer(GOLD, Agreement(0.05, 99, 9.0))
     for _ in range(60):
         one.observe(sample(0.04, (1, 1), 10))
-
-    def may_be_late(*kinds: int) -> bool:
-        one.decoding(np.array(kinds, dtype=np.int64))
-        return one.may_be_late(len(kinds))
-
-    most = max(n for n in range(1, 200) if may_be_late(*[0] * n))
-    assert may_be_late(*[1] * most)
-    assert not may_be_late(0, *[1] * most)
-    assert not may_be_late(*[0] * most, 1)
+    for number in (0, 1):
+        one.resumed(9.0, number)
+    (shared,) = one._sizers.values()
+    assert shared._target.not_caused == pytest.approx(2 / 121, rel=0.05)
 
 
 def test_a_class_keeps_back_half_of_its_time_at_most() -> None:

@@ -36,7 +36,7 @@ def under_way(
 ) -> StepLimits:
     """A prompt of this agreement is half computed beside three decodes, when others come.
 
-    Beside a decode of 50 ms there is time for some 210 prompt tokens.
+    Beside a decode of 50 ms there is time for some 290 prompt tokens.
 
     Args:
         prompt: tokens of each that waits.
@@ -209,12 +209,12 @@ def beside_sooner(*prompts: int) -> StepLimits:
 
 def test_as_much_is_left_as_the_largest_of_the_sooner_ones_may_take_and_a_block() -> None:
     chunk = beside_sooner(20).token_budget - 3
-    assert chunk == 218
-    assert beside_sooner(20, 100).left_out == (3,)  # 98 are less than 100
+    assert chunk in (292, 293)  # 50 - 20.7 ms
+    assert beside_sooner(20, 137).left_out == (3,)  # 136 are less than 137
     assert beside_sooner(60, 60).left_out == ()
     assert beside_sooner(60, 60).longest_chunk_tokens == chunk - 120
-    assert beside_sooner(*[12] * 17).left_out == (3,)  # 14 are less than a block
-    assert beside_sooner(*[12] * 16).left_out == ()
+    assert beside_sooner(*[14] * 20).left_out == (3,)  # 13 are less than a block
+    assert beside_sooner(*[14] * 19).left_out == ()
 
 
 def test_where_prompts_take_no_time_all_that_is_left_goes_to_the_one_that_was_there() -> None:

@@ -84,7 +84,6 @@ def test_decodes_alone_are_held_to_d_whatever_they_lead_by() -> None:
     sizer.look(leads_of(5.0), None)
     assert sizer.in_time(140, 0)
     assert not sizer.in_time(400, 0)
-    assert not sizer.may_be_late(1)
 
 
 def test_a_gap_after_a_preemption_costs_its_lead_and_no_more() -> None:

@@ -1,0 +1,50 @@
+"""What one engine is asked for and gives: rates over the last minute of its steps."""
+
+import math
+
+import numpy as np
+
+from controller.models.requests import Ints
+
+MEMORY_S = 60.0  # of steps; what waits is to be computed in as long
+MOST_PROMPTS = 64  # whose lengths are looked at
+TYPICAL_PROMPT = 256  # tokens, before any request was seen
+
+
+class Demand:
+    """Rates in busy time: a second without a step is none.
+
+    Attributes:
+        prompts: tokens of prompts that run, shape (n,), n >= 1.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = self._prefill = self._decodes = 0.0
+        self._waiting = 0
+        self.prompts: Ints = np.array([TYPICAL_PROMPT])
+
+    def observe(self, decodes: int, prefill: int, duration_s: float) -> None:
+        """Count a step."""
+        keep = math.exp(-duration_s / MEMORY_S)
+        self._seconds = keep * self._seconds + duration_s
+        self._prefill = keep * self._prefill + prefill
+        self._decodes = keep * self._decodes + decodes
+
+    def see(self, prompts: Ints, waiting: int) -> None:
+        """Take the lengths of those that run, shape (n,), and how many wait."""
+        self._waiting = waiting
+        if len(prompts):
+            self.prompts = prompts[:MOST_PROMPTS]
+
+    @property
+    def prefill_per_s(self) -> float:
+        """Prompt tokens/s to compute: those that came, and those that wait."""
+        if not self._seconds:
+            return 0.0
+        waiting = self._waiting * float(self.prompts.mean())
+        return self._prefill / self._seconds + waiting / MEMORY_S
+
+    @property
+    def decodes_per_prefill(self) -> float:
+        """Tokens generated for each prompt token computed."""
+        return self._decodes / self._prefill if self._prefill else 0.0

@@ -1,0 +1,269 @@
+"""The step-time target: how long a step with prompt tokens may take, late tokens against TTFT.
+
+D is the ITL target and a the share of tokens that may be late. A step predicted to take s takes
+s r, with r as recent steps with prompt tokens had it, so the share p(s) = P(s r > D) of its tokens
+is late. Its decodes alone, predicted to take s0, would have been late as well with probability
+p0 = P(s0 + e > D), e the errors of the same steps in seconds: no chunk causes that, and none is
+made smaller for it. Of all tokens
+
+    L(s) = l0 + u(s) (p(s) - p0)
+
+are late: l0 is the measured share that no chunk causes, u the share of tokens in steps with
+prompts. The step-time target is the s with the least
+
+    J(s) = max(L(s) / a, 1) W(s),
+
+W the mean TTFT (``chunked_prefill`` has u and W). J often has two minima: chunks that keep D, and
+whole prompts in steps that do not, of which there are few. What lies between is worse than both,
+so which of them it is follows the mean of log J over ``MINIMUM_MEMORY_S``.
+
+A queue that grows without end makes any W large. Prompts above ``MOST_LOAD`` of what the engine
+usually carries inside D are therefore not counted on to be served: overload does not buy
+throughput with late tokens. Where no chunk keeps D (``capacity.feasible``), all are.
+"""
+
+import math
+from collections import deque
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.models.chunked_prefill import Prompts
+from controller.models.demand import MEMORY_S, Demand
+from controller.models.online import REGIME_STEPS
+from controller.models.step_time import FEATURES, MIN_STEPS, StepModel
+
+Floats = NDArray[np.float64]
+
+AIM = 0.85  # of the share of tokens that may be late
+KEPT_STEPS = 400  # with prompt tokens: they tell 1% to a half
+# Before steps have run r is taken to spread by 5%; each step that runs takes the place of one.
+FIRST_SPREAD, FIRST_STEPS = 0.05, 40
+SETTLED_STEPS = 16  # with prompt tokens, until the model has followed a change of regime
+REFRESH_STEPS = 16
+L0_MEMORY_S = 60.0
+USUAL_MEMORY_S = 300.0
+MOST_LOAD = 0.75
+MINIMUM_MEMORY_S = 20.0
+BETTER = 0.1  # in log J: the other minimum has to be better by a tenth
+# The least log J of D kept over D let go that counts: else a slow phase is served too late. At
+# first it is this, as if for so much of ``MINIMUM_MEMORY_S``.
+KEEPS_D, FIRST_WEIGHT = -0.5, 0.3
+# Candidates: D over these quantiles of r, these multiples of D, and steps that take a whole prompt.
+BEYOND = np.array(
+    [0, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5]
+)
+LONGER = np.array([1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0])
+WHOLE = np.array([0.5, 0.9, 1.0])  # quantiles of prompt lengths
+WHOLE_ROOM = 1.2  # ... beside a batch larger than the mean by so much
+LENGTHS = (np.arange(16) + 0.5) / 16  # prompt lengths are looked at by their quantiles
+LEAST_LEFT = 0.02  # of an engine's time, for the fixed part of steps
+
+
+class StepTarget:
+    """The step-time target of one engine and one SLA.
+
+    Args:
+        limit_s: D, seconds.
+        percentile: of the gaps between tokens, this many % are to be within D.
+
+    Attributes:
+        limit_s: D, or what is kept of it in the engine.
+        target_s: the step-time target.
+    """
+
+    def __init__(self, limit_s: float, percentile: float, demand: Demand) -> None:
+        self.limit_s = self.target_s = limit_s
+        self._allowed = AIM * (1 - percentile / 100)
+        self._demand = demand
+        normal = NormalDist(1.0, FIRST_SPREAD)
+        first = [normal.inv_cdf((i + 0.5) / FIRST_STEPS) for i in range(FIRST_STEPS)]
+        self._ratios = deque(first, maxlen=KEPT_STEPS)
+        self._errors_s = deque([(r - 1) * limit_s for r in first], maxlen=KEPT_STEPS)
+        self._placeholders = FIRST_STEPS
+        self._newest: deque[tuple[float, float]] = deque()  # which a change of regime discards
+        self._unsettled_steps = MIN_STEPS
+        self._unseen = REFRESH_STEPS
+        self._usual_decodes_s = 0.0  # s0 of the mean batch
+        self._tokens, self._late_tokens = 1.0, 0.0
+        self._usual = FadingMean(USUAL_MEMORY_S, np.zeros(FEATURES))
+        self._log_gain = FadingMean(MINIMUM_MEMORY_S, np.array([KEEPS_D]), FIRST_WEIGHT)
+        self._since_s = 0.0
+        self._lets_late = False
+        self._full: tuple[_Work, float] | None = None
+
+    @property
+    def not_caused(self) -> float:
+        """l0, 0 to 1."""
+        return self._late_tokens / self._tokens
+
+    def hold_to(self, limit_s: float) -> None:
+        """Take another D."""
+        self.target_s *= limit_s / self.limit_s
+        self.limit_s = limit_s
+
+    def observe(
+        self, tokens: int, predicted_s: float, decodes_s: float, duration_s: float, *, prompts: bool
+    ) -> None:
+        """Count a step.
+
+        Args:
+            tokens: of decodes under this SLA.
+            predicted_s, decodes_s: s and s0, before the step was learned from.
+            prompts: whether it computed prompt tokens.
+        """
+        self._since_s += duration_s
+        # A batch that late steps made larger than the usual one is no excuse.
+        excused_s = min(decodes_s, self._usual_decodes_s or decodes_s)
+        error_s = duration_s - predicted_s
+        keep = math.exp(-duration_s / L0_MEMORY_S)
+        self._tokens = keep * self._tokens + tokens
+        self._late_tokens *= keep
+        self._late_tokens += tokens * (error_s + excused_s > self.limit_s)
+        if not prompts or not tokens or predicted_s <= 0 or duration_s <= 0:
+            return
+        self._unseen += 1
+        if self._unsettled_steps:
+            self._unsettled_steps -= 1
+            return
+        self._newest.append((duration_s / predicted_s, error_s))
+        if len(self._newest) > REGIME_STEPS:
+            self._count(*self._newest.popleft())
+
+    def _count(self, ratio: float, error_s: float) -> None:
+        if self._placeholders:
+            self._placeholders -= 1
+            self._ratios.popleft()
+            self._errors_s.popleft()
+        self._ratios.append(ratio)
+        self._errors_s.append(error_s)
+
+    def regime_changed(self) -> None:
+        """The newest steps were predicted for another regime, and so will be some more."""
+        self._newest.clear()
+        self._unsettled_steps = max(self._unsettled_steps, SETTLED_STEPS)
+
+    def late_token(self) -> None:
+        """One token was late for another reason than the length of its step."""
+        self._late_tokens += 1
+
+    @property
+    def due(self) -> bool:
+        """Whether enough steps ran since ``refresh``."""
+        return self._unseen >= REFRESH_STEPS
+
+    def refresh(self, model: StepModel, kv_per_decode: float) -> None:
+        """Find the target anew, from what was observed."""
+        demand, since_s = self._demand, self._since_s
+        self._unseen, self._since_s = 0, 0.0
+        work = _Work(model, demand, kv_per_decode)
+        if model.feasible(self.limit_s):
+            usual = StepModel.of(self._usual.follow(np.array(model.costs), since_s).tolist(), 0.0)
+            most_per_s = _Work(usual, demand, kv_per_decode).carried_per_s(self.limit_s)
+        else:
+            most_per_s = work.carried_per_s(self.limit_s * float(LONGER[-1]))
+        most_per_s *= MOST_LOAD
+        log_gain, target_s = self._best(
+            work, min(demand.prefill_per_s, most_per_s), demand.prefill_per_s
+        )
+        if not self._placeholders:
+            log_gain = max(log_gain, KEEPS_D)
+            mean = float(self._log_gain.follow(np.array([log_gain]), since_s)[0])
+            if abs(mean) > BETTER:
+                self._lets_late = mean > 0
+        self.target_s = target_s[self._lets_late]
+        self._full = work, most_per_s
+        self._usual_decodes_s = work.decodes_s(min(demand.prefill_per_s, most_per_s))
+
+    @property
+    def full_s(self) -> float:
+        """The target where as much comes as is counted on to be served, seconds."""
+        if self._full is None:
+            return self.limit_s
+        work, most_per_s = self._full
+        log_gain, target_s = self._best(work, most_per_s, most_per_s)
+        return target_s[self._lets_late and log_gain > 0]
+
+    def _best(
+        self, work: "_Work", served_per_s: float, come_per_s: float
+    ) -> tuple[float, tuple[float, float]]:
+        """The two minima of J: log J of the first less that of the second, and where they are.
+
+        Args:
+            served_per_s: prompt tokens/s that are counted on to be served.
+            come_per_s: those that come.
+        """
+        limit_s = self.limit_s
+        ratios, errors_s = np.sort(np.array(self._ratios)), np.sort(np.array(self._errors_s))
+        n = len(ratios)
+        prompts = work.prompts(served_per_s)
+        alone = (n - np.searchsorted(errors_s, limit_s - prompts.decodes_s, "right")) / n
+
+        def caused(predicted_s: Floats) -> Floats:
+            beyond = n - np.searchsorted(ratios, limit_s / predicted_s, side="right")
+            more: Floats = np.maximum(np.minimum((beyond + 1) / (n + 1), 1.0) - alone, 0.0)
+            return more
+
+        ranks = np.minimum((BEYOND * n).astype(int), n - 1)  # so many r are larger
+        inside_s = limit_s / ratios[n - 1 - ranks] * (1 - 1e-9)  # the product with r is D at most
+        whole_s = work.whole_s(prompts)
+        s = np.concatenate([inside_s, limit_s * LONGER, whole_s[whole_s > limit_s]])
+        share = prompts.late_share(s, come_per_s / float(prompts.tokens.mean()), caused)
+        over = np.maximum((self.not_caused + share) / self._allowed, 1.0)
+        j = over * prompts.wait_s(s, MEMORY_S)
+        keeps = s <= max(float(inside_s[-1]), limit_s)
+        first, second = np.where(keeps, j, np.inf).argmin(), np.where(keeps, np.inf, j).argmin()
+        log_gain = math.log(j[first] / j[second]) if not keeps.all() else -math.inf
+        return log_gain, (float(s[first]), float(s[second]))
+
+
+class FadingMean:
+    """The mean of what a quantity, or several, were over the last seconds."""
+
+    def __init__(self, memory_s: float, values: Floats, weight: float = 0.0) -> None:
+        self._memory_s, self._sum, self._weight = memory_s, values * weight, weight
+
+    def follow(self, value: Floats, seconds: float) -> Floats:
+        """They had these values for so long; the mean."""
+        keep = math.exp(-seconds / self._memory_s)
+        self._sum = keep * self._sum + (1 - keep) * value
+        self._weight = keep * self._weight + 1 - keep
+        return self._sum / self._weight if self._weight else value
+
+
+class _Work:
+    """What the demand costs by a model."""
+
+    def __init__(self, model: StepModel, demand: Demand, kv_per_decode: float) -> None:
+        self._model, self._demand = model, demand
+        self._decode_s = model.c1 + model.c2 * kv_per_decode
+        self._lengths = np.sort(demand.prompts).astype(float)
+        mean = float(self._lengths.mean())
+        self._token_s = max(model.c3 + model.c4 * mean / 2, 1e-12)
+        # Of a prompt token and the decodes that follow on it.
+        self._both_s = self._token_s + self._decode_s * demand.decodes_per_prefill
+
+    def carried_per_s(self, step_s: float) -> float:
+        """Prompt tokens/s at which all steps take ``step_s``."""
+        return max(1 - (self._model.c0 + self._model.mixed_s) / step_s, 0.0) / self._both_s
+
+    def decodes_s(self, prefill_per_s: float) -> float:
+        """s0 of the mean batch: by Little's law its size does not depend on the target."""
+        decodes = self._decode_s * prefill_per_s * self._demand.decodes_per_prefill
+        left = max(1 - self._token_s * prefill_per_s - decodes, LEAST_LEFT)
+        return max(self._model.c0 * (1 + decodes / left), 1e-9)
+
+    def prompts(self, prefill_per_s: float) -> Prompts:
+        """Those of so many prompt tokens/s."""
+        tokens = self._lengths[(LENGTHS * len(self._lengths)).astype(int)]
+        per_s = prefill_per_s / float(tokens.mean())
+        decodes_s = self.decodes_s(prefill_per_s)
+        return Prompts(tokens, per_s, self._token_s, self._model.mixed_s, decodes_s)
+
+    def whole_s(self, prompts: Prompts) -> Floats:
+        """What steps take that compute a whole prompt, by ``WHOLE``."""
+        c0 = self._model.c0
+        beside_s = c0 + self._model.mixed_s + WHOLE_ROOM * (prompts.decodes_s - c0)
+        longest = self._lengths[(WHOLE * (len(self._lengths) - 1)).astype(int)]
+        return np.asarray(beside_s + self._token_s * longest)

@@ -1,0 +1,239 @@
+"""The step-time target: without noise, with some, under pauses, overload and slow phases."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from controller.models.demand import Demand
+from controller.models.step_target import (
+    KEPT_STEPS,
+    LONGER,
+    REFRESH_STEPS,
+    SETTLED_STEPS,
+    StepTarget,
+)
+from controller.models.step_time import MIN_STEPS, StepModel
+from tests.unit.controller.models.prompt_engine import MODEL, D, PromptEngine
+
+
+def engine(per_s: float, cv: float = 0.0, **workload: float) -> PromptEngine:
+    """One that has run for a minute."""
+    one = PromptEngine(per_s, **workload)
+    one.cv = cv
+    one.run(60)
+    return one
+
+
+@pytest.mark.parametrize("per_s", [2, 5, 8])  # 11 prompts/s are carried inside D
+def test_without_noise_steps_with_prompts_take_all_of_the_itl_target(per_s: float) -> None:
+    seen = engine(per_s).run(60)
+    assert seen.late == 0
+    assert min(seen.full_s) > 0.98 * D  # but for what is less than one token
+
+
+def test_before_any_step_ran_it_leaves_room_for_a_spread_of_a_few_percent() -> None:
+    target = StepTarget(D, 99.0, demand(10_000.0))
+    target.refresh(MODEL, 0.0)
+    assert 0.8 * D < target.target_s < 0.95 * D
+
+
+@pytest.mark.parametrize("per_s", [2, 5])
+@pytest.mark.parametrize("cv", [0.05, 0.1])
+def test_late_tokens_are_no_more_than_the_percentile_allows(per_s: float, cv: float) -> None:
+    one = engine(per_s, cv)
+    seen = one.run(300)
+    assert 0.003 < seen.late_share < 0.01
+    assert seen.lets_late_share == 0
+    assert one.target.not_caused < 0.001
+
+
+def test_a_lower_percentile_is_made_use_of() -> None:
+    strict, loose = engine(5, 0.1), engine(5, 0.1, percentile=95.0)
+    strict.run(200)
+    seen = loose.run(200)
+    assert loose.target.target_s > 1.05 * strict.target.target_s
+    assert 0.02 < seen.late_share < 0.05
+
+
+def test_pauses_of_the_host_do_not_shorten_steps() -> None:
+    means_s = []
+    for pauses in (0.0, 0.05):
+        one = engine(5, 0.05)
+        one.pause_s, one.pauses = 0.03, pauses
+        seen = one.run(200)
+        means_s.append(np.mean(seen.targets_s))
+        caused = seen.late_share - pauses
+        assert caused < 0.012  # ... and what they make late is not made up for
+        assert one.target.not_caused == pytest.approx(pauses, abs=0.015)
+    assert means_s[1] == pytest.approx(means_s[0], rel=0.04)
+
+
+def test_they_are_forgotten_within_minutes() -> None:
+    one = engine(5, 0.05)
+    one.pause_s, one.pauses = 0.03, 0.05
+    one.run(100)
+    before = one.target.not_caused
+    one.pauses = 0.0
+    one.run(120)
+    assert one.target.not_caused == pytest.approx(before * math.exp(-2), rel=0.1)
+
+
+def test_overload_buys_no_throughput_with_late_tokens() -> None:
+    one = engine(20, 0.05)
+    seen = one.run(300)
+    assert one.waiting > 1000
+    assert seen.late_share < 0.01
+    assert seen.lets_late_share == 0
+
+
+SLOW = StepModel(c0=0.046, c1=4e-4, c2=0.0, c3=2e-4, c4=0.0, sigma_s=0.0, mixed_s=0.004)
+SLOWER = StepModel(c0=0.03, c1=3e-4, c2=0.0, c3=1.5e-4, c4=0.0, sigma_s=0.0, mixed_s=0.003)
+
+
+def change(one: PromptEngine, model: StepModel) -> None:
+    one.model = model
+    one.target.regime_changed()
+
+
+def test_a_slow_phase_that_makes_d_infeasible_is_served_late() -> None:
+    one = engine(5, 0.05)
+    change(one, SLOW)
+    one.run(20)
+    seen = one.run(60)
+    assert seen.prompts / 60 == pytest.approx(5, rel=0.2)
+    assert one.waiting < 10
+    change(one, MODEL)
+    one.run(200)
+    assert one.run(100).late_share < 0.01
+
+
+def test_a_lasting_change_of_regime_is_followed() -> None:
+    one = engine(2, 0.05)
+    change(one, SLOWER)
+    one.run(20)
+    seen = one.run(300)
+    assert seen.late_share < 0.01
+    assert seen.lets_late_share == 0
+    assert one.waiting < 10
+
+
+def test_what_an_engine_usually_carries_is_what_it_has_carried_for_minutes() -> None:
+    # 5 prompts/s are more than it carries inside D now, and were not before.
+    one = engine(5, 0.05)
+    change(one, SLOWER)
+    assert one.run(60).lets_late_share > 0.5
+    one.run(900)
+    seen = one.run(300)
+    assert seen.lets_late_share == 0
+    assert seen.late_share < 0.012
+
+
+@pytest.mark.parametrize("cv", [0.1, 0.3])
+def test_long_prompts_of_a_light_load_are_computed_in_one_late_step(cv: float) -> None:
+    # 150 ms each: every 70th step is late for the one or two that decode.
+    one = engine(0.3, cv, tokens=1500)
+    one.run(200)
+    seen = one.run(600)
+    assert seen.lets_late_share == 1.0  # and not now one, now the other
+    assert one.target.target_s >= MODEL.predict_s(0, 0, 1500, 0)
+    assert seen.late_share < 0.0115
+
+
+def test_it_does_not_go_back_and_forth_where_both_are_as_good() -> None:
+    for per_s in (0.6, 0.7, 0.8):
+        seen = engine(per_s, 0.1, tokens=1500).run(1200)
+        lets_late = np.array(seen.targets_s) > 1.001 * D
+        assert np.count_nonzero(np.diff(lets_late)) <= 8  # of some 500 times it was found anew
+
+
+def demand(prefill: float) -> Demand:
+    """So many prompt tokens/s, and a third as many decodes."""
+    found = Demand()
+    found.see(np.array([200, 300]), 0)
+    found.observe(int(prefill / 3), int(prefill), 1.0)
+    return found
+
+
+def clean(prefill: float, ratio: float = 1.0) -> StepTarget:
+    """A target of steps that took so many times what was predicted."""
+    target = StepTarget(D, 99.0, demand(prefill))
+    observe(target, MIN_STEPS + KEPT_STEPS + SETTLED_STEPS, ratio)
+    target.refresh(MODEL, 0.0)
+    return target
+
+
+def observe(target: StepTarget, steps: int, ratio: float = 1.0) -> None:
+    for _ in range(steps):
+        target.observe(20, 0.03, 0.024, ratio * 0.03, prompts=True)
+
+
+@pytest.mark.parametrize("prefill", [3.0, 300.0, 3000.0])
+def test_the_target_at_full_load_is_known_whatever_the_load(prefill: float) -> None:
+    assert clean(prefill).full_s == pytest.approx(D, rel=0.01)
+    assert clean(prefill, 1.1).full_s == pytest.approx(D / 1.1, rel=0.01)
+    fresh = StepTarget(D, 99.0, Demand())
+    assert fresh.full_s == D
+
+
+def test_with_less_of_d_steps_are_as_much_shorter_at_once() -> None:
+    target = clean(1000.0, 1.1)
+    before = target.target_s, target.full_s
+    target.hold_to(0.9 * D)
+    held = target.target_s, target.full_s, target.limit_s
+    assert held == pytest.approx((0.9 * before[0], 0.9 * before[1], 0.9 * D))
+    target.refresh(MODEL, 0.0)
+    assert target.target_s == pytest.approx(held[0], rel=0.01)
+
+
+def test_steps_count_once_the_model_is_known_and_no_change_of_regime_follows() -> None:
+    def spread(target: StepTarget) -> float:
+        target.refresh(MODEL, 0.0)
+        return target.target_s
+
+    first, plain = (StepTarget(D, 99.0, demand(1000.0)) for _ in range(2))
+    observe(first, MIN_STEPS, ratio=1.5)
+    assert spread(first) == spread(plain)
+    target, before_s = clean(1000.0), spread(clean(1000.0))
+    observe(target, 6, ratio=1.5)  # until the change is seen
+    target.regime_changed()
+    observe(target, SETTLED_STEPS, ratio=1.4)
+    observe(target, 20)
+    assert spread(target) == pytest.approx(before_s, rel=1e-6)
+    observe(target, 60, ratio=1.1)  # no change: every sixth step takes so long
+    observe(target, 10)
+    assert spread(target) == pytest.approx(D / 1.1, rel=1e-6)
+
+
+def test_it_is_found_anew_after_some_steps_with_prompts() -> None:
+    target = clean(1000.0)
+    target.observe(20, 0.03, 0.024, 0.03, prompts=False)
+    target.observe(0, 0.03, 0.024, 0.03, prompts=True)  # nobody decodes
+    observe(target, REFRESH_STEPS - 1)
+    assert not target.due
+    observe(target, 1)
+    assert target.due
+
+
+def test_a_late_token_of_another_cause_is_none_of_the_chunks() -> None:
+    target = clean(1000.0)
+    target.late_token()
+    assert 0 < target.not_caused < 0.01
+
+
+def test_an_infeasible_d_has_longer_steps() -> None:
+    target = clean(1000.0)
+    for _ in range(20):
+        observe(target, 40)
+        target.refresh(replace(MODEL, c0=0.048), 0.0)
+    assert D < target.target_s <= D * LONGER[-1]
+
+
+def test_no_demand_is_too_large_or_too_small() -> None:
+    for prefill, waiting in ((0.0, 0), (3.0, 10**9), (1e9, 0)):
+        target = StepTarget(D, 99.0, demand(prefill))
+        target._demand.see(np.array([200, 300]), waiting)
+        target.refresh(MODEL, 0.0)
+        assert 0.8 * D < target.target_s <= D
+        assert 0.8 * D < target.full_s < 1.01 * D

@@ -1,0 +1,131 @@
+"""The prefill chunk: what a step's target leaves beside its decodes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from controller.models.step_time import StepModel
+from controller.policies.chunk import STARVED_STEPS, ChunkSizer
+from controller.records import StepSample
+
+D = 0.05
+MODEL = StepModel(c0=0.02, c1=2e-4, c2=1e-8, c3=1e-4, c4=1e-9, sigma_s=0.0)
+MOST = 2048
+
+
+def sample(decodes: int, prefill: int, took_s: float | None = None) -> StepSample:
+    features = decodes, decodes * 300, prefill, prefill * 100
+    return StepSample(*features, MODEL.predict_s(*features) if took_s is None else took_s)
+
+
+def settled(steps: int = 600, percentile: float = 99.0) -> ChunkSizer:
+    chunks, rng = ChunkSizer(D, percentile), np.random.default_rng(1)
+    chunks.receive(MODEL)
+    chunks.see(np.array([200, 300]), 0)
+    for _ in range(steps):
+        decodes = int(rng.integers(10, 40))
+        chunks.observe(
+            sample(decodes, chunks.chunk(decodes, decodes * 300, 0, least=16, most=MOST))
+        )
+    return chunks
+
+
+def test_a_step_ends_just_inside_the_itl_target() -> None:
+    chunks = settled()
+    for decodes in (5, 20, 60):
+        chunk = chunks.chunk(decodes, decodes * 300, 0, least=16, most=MOST)
+        assert 0.97 * D < chunks.model.predict_s(decodes, decodes * 300, chunk, 0) <= D
+
+
+@pytest.mark.parametrize("most", [0, 7, 100])
+def test_it_is_no_more_than_the_budget_leaves(most: int) -> None:
+    assert settled().chunk(10, 3000, 0, least=16, most=most) == most
+
+
+def test_it_is_never_negative() -> None:
+    assert settled().chunk(1000, 300_000, 0, least=16, most=MOST) == 0
+
+
+def test_what_is_computed_of_a_prompt_makes_its_chunk_smaller() -> None:
+    chunks = settled()
+    first = chunks.chunk(20, 6000, 0, least=16, most=MOST)
+    later = chunks.chunk(20, 6000, 200_000, least=16, most=MOST)
+    assert 0 < later < first
+
+
+def test_held_to_a_share_of_the_itl_target_steps_end_so_much_earlier() -> None:
+    chunks = settled()
+    chunks.hold_to(0.9)
+    for _ in range(64):
+        chunks.observe(sample(20, chunks.chunk(20, 6000, 0, least=16, most=MOST)))
+    chunk = chunks.chunk(20, 6000, 0, least=16, most=MOST)
+    assert 0.87 * D < chunks.model.predict_s(20, 6000, chunk, 0) <= 0.9 * D
+
+
+def test_capacity_is_published_by_the_target_of_the_mean_batch() -> None:
+    chunks = settled()
+    assert chunks.published.tail_frac == pytest.approx(D / chunks.until_s - 1, abs=1e-12)
+    assert chunks.published.c0 == chunks.model.c0
+
+
+def test_the_groups_model_is_the_prior_until_steps_say_otherwise() -> None:
+    chunks = ChunkSizer(D, 99.0)
+    chunks.receive(None)
+    chunks.receive(MODEL)
+    assert chunks.model.predict_s(10, 1000, 100, 0) == pytest.approx(
+        MODEL.predict_s(10, 1000, 100, 0)
+    )
+
+
+def test_after_a_hundred_steps_without_room_one_has_the_least() -> None:
+    chunks = settled()
+    for most in (MOST, 5):
+        for _ in range(STARVED_STEPS - 1):
+            assert chunks.chunk(1000, 300_000, 0, least=16, most=most) == 0
+        for _ in range(3):  # until a step with prompt tokens has run
+            assert chunks.chunk(1000, 300_000, 0, least=16, most=most) == min(16, most)
+        chunks.observe(sample(1000, 0))
+        assert chunks.chunk(1000, 300_000, 0, least=16, most=most) == min(16, most)
+        chunks.observe(sample(1000, min(16, most)))
+
+
+def test_a_step_with_room_starts_the_count_anew() -> None:
+    chunks = settled()
+    for decodes in (*[1000] * 99, 20, *[1000] * 99):
+        chunk = chunks.chunk(decodes, decodes * 300, 0, least=16, most=MOST)
+        assert (chunk > 16) == (decodes == 20)
+
+
+def test_a_resumed_request_counts_as_late_where_its_gap_is() -> None:
+    chunks = settled()
+    before = chunks._target.not_caused
+    chunks.resumed(D)
+    assert chunks._target.not_caused == before
+    chunks.resumed(1.01 * D)
+    assert chunks._target.not_caused > before
+
+
+class Known:
+    """A step-time model that need not be learned."""
+
+    model = MODEL
+
+    def learn(self, *features: float) -> bool:
+        return False
+
+
+def test_where_d_has_become_infeasible_prompts_are_computed_within_seconds() -> None:
+    time: Any = Known()
+    chunks, found = ChunkSizer(D, 99.0, time), []
+    chunks.see(np.array([200, 300]), 0)
+    for number in range(600):
+        if number == 400:
+            time.model = StepModel(0.05, 2e-4, 1e-8, 1e-4, 1e-9, 0.0)
+        chunk = chunks.chunk(20, 6000, 0, least=16, most=MOST)
+        features = 20, 6000, chunk, 0
+        chunks.observe(StepSample(*features, time.model.predict_s(*features)))
+        found.append(chunk)
+    assert max(found[:400]) > 100
+    assert found[400] == 0
+    assert max(found[450:500]) > 100
