@@ -32,6 +32,7 @@ class StepSample:
         prefill_context: sum over chunks of chunk x (context before it + chunk / 2), tokens^2.
         duration_s: from the previous output to this one while busy, else from the scheduling.
         late: tokens of decodes that came after they were due; None where delivery is not paced.
+        started: requests that had their first chunk.
     """
 
     decodes: int
@@ -40,6 +41,7 @@ class StepSample:
     prefill_context: int
     duration_s: float
     late: int | None = None
+    started: int = field(default=0, kw_only=True)
 
     @property
     def features(self) -> tuple[int, int, int, int]:

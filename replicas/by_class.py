@@ -204,6 +204,7 @@ class ByClass:
             late,
             tuple(tokens),
             tuple(sorted(longer)),
+            started=sample.started,
         )
 
     def _late(self, step_s: float, tokens: list[int], longer: list[tuple[int, float]]) -> int:

@@ -25,7 +25,7 @@ def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, l
     tokens = sum(chunk for _, chunk, _ in prefills)
     context = sum(chunk * computed + chunk * chunk // 2 for _, chunk, computed in prefills)
     return (
-        StepSample(decodes, kv, tokens, context, duration_s),
+        StepSample(decodes, kv, tokens, context, duration_s, started=len(new)),
         [req_id for req_id, _, _ in prefills],
     )
 

@@ -3,11 +3,13 @@
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.models.requests import Ints
 
 MEMORY_S = 60.0  # of steps; what waits is to be computed in as long
 MOST_PROMPTS = 64  # whose lengths are looked at
+KNOWN_PROMPTS = 5.0  # of fewer, what they had in the prefix cache is not looked at
 TYPICAL_PROMPT = 256  # tokens, before any request was seen
 
 
@@ -15,26 +17,34 @@ class Demand:
     """Rates in busy time: a second without a step is none.
 
     Attributes:
-        prompts: tokens of prompts that run, shape (n,), n >= 1.
+        prompts: tokens to compute of prompts that run, shape (n,), n >= 1.
     """
 
     def __init__(self) -> None:
-        self._seconds = self._prefill = self._decodes = 0.0
+        self._seconds = self._prefill = self._decodes = self._started = 0.0
         self._waiting = 0
-        self.prompts: Ints = np.array([TYPICAL_PROMPT])
+        self.prompts: NDArray[np.float64] = np.array([float(TYPICAL_PROMPT)])
 
-    def observe(self, decodes: int, prefill: int, duration_s: float) -> None:
-        """Count a step."""
+    def observe(self, decodes: int, prefill: int, duration_s: float, started: int = 0) -> None:
+        """Count a step, and how many requests had their first chunk in it."""
         keep = math.exp(-duration_s / MEMORY_S)
         self._seconds = keep * self._seconds + duration_s
         self._prefill = keep * self._prefill + prefill
         self._decodes = keep * self._decodes + decodes
+        self._started = keep * self._started + started
 
     def see(self, prompts: Ints, waiting: int) -> None:
         """Take the lengths of those that run, shape (n,), and how many wait."""
         self._waiting = waiting
         if len(prompts):
-            self.prompts = prompts[:MOST_PROMPTS]
+            few = prompts[:MOST_PROMPTS].astype(float)
+            self.prompts = np.maximum(few * self._computed_frac(float(few.mean())), 1.0)
+
+    def _computed_frac(self, mean: float) -> float:
+        """Of the tokens of prompts, those that are computed: the prefix cache has the others."""
+        if self._started < KNOWN_PROMPTS:
+            return 1.0
+        return min(self._prefill / self._started / mean, 1.0)
 
     @property
     def prefill_per_s(self) -> float:

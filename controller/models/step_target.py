@@ -11,7 +11,7 @@ made smaller for it. Of all tokens
 are late: l0 is the measured share that no chunk causes, u the share of tokens in steps with
 prompts. The step-time target is the s with the least
 
-    J(s) = max(L(s) / a, 1) W(s),
+    J(s) = max(L(s) / a', 1) W(s),    a' = ``AIM`` a,
 
 W the mean TTFT (``chunked_prefill`` has u and W). J often has two minima: chunks that keep D, and
 whole prompts in steps that do not, of which there are few. What lies between is worse than both,
@@ -19,7 +19,8 @@ so which of them it is follows the mean of log J over ``MINIMUM_MEMORY_S``.
 
 A queue that grows without end makes any W large. Prompts above ``MOST_LOAD`` of what the engine
 usually carries inside D are therefore not counted on to be served: overload does not buy
-throughput with late tokens. Where no chunk keeps D (``capacity.feasible``), all are.
+throughput with late tokens. Where no chunk keeps D (``StepModel.feasible``), they are, up to what
+steps of ten D carry.
 """
 
 import math
@@ -46,6 +47,9 @@ L0_MEMORY_S = 60.0
 USUAL_MEMORY_S = 300.0
 MOST_LOAD = 0.75
 MINIMUM_MEMORY_S = 20.0
+# ... by so much, and it is taken at once, whatever was measured, once the model is no guess: where
+# there is no room for prompts, no steps with some are seen either.
+CERTAIN, GUESSED_STEPS = 5.0, 200
 BETTER = 0.1  # in log J: the other minimum has to be better by a tenth
 # The least log J of D kept over D let go that counts: else a slow phase is served too late. At
 # first it is this, as if for so much of ``MINIMUM_MEMORY_S``.
@@ -91,6 +95,7 @@ class StepTarget:
         self._log_gain = FadingMean(MINIMUM_MEMORY_S, np.array([KEEPS_D]), FIRST_WEIGHT)
         self._since_s = 0.0
         self._lets_late = False
+        self._steps = 0
         self._full: tuple[_Work, float] | None = None
 
     @property
@@ -114,6 +119,7 @@ class StepTarget:
             prompts: whether it computed prompt tokens.
         """
         self._since_s += duration_s
+        self._steps += 1
         # A batch that late steps made larger than the usual one is no excuse.
         excused_s = min(decodes_s, self._usual_decodes_s or decodes_s)
         error_s = duration_s - predicted_s
@@ -167,7 +173,9 @@ class StepTarget:
         log_gain, target_s = self._best(
             work, min(demand.prefill_per_s, most_per_s), demand.prefill_per_s
         )
-        if not self._placeholders:
+        if log_gain > CERTAIN and self._steps >= GUESSED_STEPS:
+            self._lets_late = True
+        if not self._placeholders and not math.isnan(log_gain):
             log_gain = max(log_gain, KEEPS_D)
             mean = float(self._log_gain.follow(np.array([log_gain]), since_s)[0])
             if abs(mean) > BETTER:

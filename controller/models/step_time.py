@@ -1,4 +1,4 @@
-"""The step-time model, T = c0 + c1 B + c2 K + c3 P + c4 X, and its fit in information form.
+"""The step-time model, T = c0 + c1 B + c2 K + c3 P + c4 X + m [P > 0], and its fit.
 
 B decodes, K their KV tokens, P prefill tokens, X prefill tokens x context; T in seconds. A and b
 (A = sum v v', b = sum v T, old steps forgotten) are sufficient statistics: those of several
@@ -33,7 +33,7 @@ OF_MEDIAN = 1.4826  # a deviation of normal errors, in medians of their size
 
 @dataclass(frozen=True, slots=True)
 class StepStats:
-    """Sums over steps, scaled features: ``a`` (5x5, row by row), ``b`` (5), weight, sum of T^2."""
+    """Sums over steps, scaled features: ``a`` (6x6, row by row), ``b`` (6), weight, sum of T^2."""
 
     a: tuple[float, ...] = (0.0,) * (FEATURES * FEATURES)
     b: tuple[float, ...] = (0.0,) * FEATURES
@@ -164,7 +164,7 @@ class StepFit:
 
 
 def cut_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Steps (features and seconds, shape (n, 6)) with outliers cut by a fit of these steps alone.
+    """Steps (features and seconds, shape (n, 7)) with outliers cut by a fit of these steps alone.
 
     The spread is the median error here: half of the steps may be outliers without moving it.
     """
@@ -206,7 +206,7 @@ def _varied(a: NDArray[np.float64], n: float) -> bool:
 
 
 def nonnegative(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Solve a c = b with c >= 0, by leaving out what comes out negative (5 unknowns at most)."""
+    """Solve a c = b with c >= 0, by leaving out what comes out negative (6 unknowns at most)."""
     keep: Sequence[int] = range(len(b))
     c = np.zeros(len(b))
     while keep:

@@ -85,7 +85,9 @@ class ChunkSizer:
             applied: whether its chunk was sized here.
         """
         expected = self.expects(sample)
-        self._demand.observe(sample.decodes, sample.prefill_tokens, sample.duration_s)
+        self._demand.observe(
+            sample.decodes, sample.prefill_tokens, sample.duration_s, sample.started
+        )
         changed = self._time.learn(*sample.features, sample.duration_s)
         self.judge(sample, expected, sample.decodes, changed=changed)
 

@@ -113,7 +113,9 @@ class ClassChunks(ChunkSizer):
 
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
         expected = self.expects(sample)
-        self._demand.observe(sample.decodes, sample.prefill_tokens, sample.duration_s)
+        self._demand.observe(
+            sample.decodes, sample.prefill_tokens, sample.duration_s, sample.started
+        )
         changed = self._time.learn(*sample.features, sample.duration_s)
         self.steps += 1
         tokens = dict.fromkeys(self._sizers, 0)

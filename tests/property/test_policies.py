@@ -163,8 +163,8 @@ def test_under_full_load_the_cap_settles_at_the_batch_that_meets_the_sla(
     caps = [plant.window(1000).max_running for _ in range(80)]
     assert all(abs(cap - wanted) <= 16 for cap in caps[-10:])
     # The same machine, slower by the batch: the cap follows, down to what then meets the SLA.
-    # 200 steps are remembered, and where the batch is far too large a window is no more than two.
+    # 400 steps are remembered, and where the batch is far too large a window is no more than two.
     plant.step_s = lambda b: c0 + c1 * slower * b
-    windows = max(80, round(250 * plant.step_s(plant.running) / 0.5))
+    windows = max(80, round(600 * plant.step_s(plant.running) / 0.5))
     caps = [plant.window(1000).max_running for _ in range(windows)]
     assert all(abs(cap - wanted / slower) <= 16 for cap in caps[-10:])

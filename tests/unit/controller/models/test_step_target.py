@@ -237,3 +237,17 @@ def test_no_demand_is_too_large_or_too_small() -> None:
         target.refresh(MODEL, 0.0)
         assert 0.8 * D < target.target_s <= D
         assert 0.8 * D < target.full_s < 1.01 * D
+
+
+def test_where_no_prompt_fits_d_it_is_let_go_before_any_step_with_prompts_was_seen() -> None:
+    demand = Demand()
+    target, model = StepTarget(D, 99.0, demand), replace(MODEL, c0=0.055)
+    demand.see(np.array([300]), waiting=5)
+    for _ in range(199):
+        target.observe(2, 0.055, 0.055, 0.055, prompts=False)
+    target.refresh(model, 0.0)
+    assert target.target_s <= D * 1.2
+    target.observe(2, 0.055, 0.055, 0.055, prompts=False)
+    demand.observe(2, 0, 0.055)
+    target.refresh(model, 0.0)
+    assert target.target_s > 0.055 + model.mixed_s
