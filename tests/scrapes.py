@@ -14,6 +14,7 @@ ADMISSION = {
 }
 MODEL = {metrics.STEP, metrics.PREDICTED_STEP, metrics.STEP_ERROR}
 ROUTED = {metrics.ROUTED}
+SIZED = {metrics.LATE_ANYWAY}  # where steps are sized under an SLA between tokens
 # Counters that are not there until it happens for the first time.
 SELDOM = {
     metrics.PREEMPTIONS,
@@ -24,7 +25,7 @@ SELDOM = {
     metrics.REFUSED_REPORTS,
 }
 SCALING = {one for one in METRICS if one.by == "autoscaling"}
-ALWAYS = set(METRICS) - ADMISSION - MODEL - ROUTED - SELDOM - SCALING
+ALWAYS = set(METRICS) - ADMISSION - MODEL - ROUTED - SIZED - SELDOM - SCALING
 
 
 def scraped(text: str) -> dict[str, list[dict[str, str]]]:

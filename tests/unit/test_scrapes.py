@@ -31,7 +31,14 @@ def test_what_nobody_listed_is_wrong_and_so_are_other_labels() -> None:
 
 
 def test_some_test_with_a_cluster_looks_for_each_but_those_that_seldom_happen() -> None:
-    groups = (scrapes.ALWAYS, scrapes.ADMISSION, scrapes.MODEL, scrapes.ROUTED, scrapes.SELDOM)
+    groups = (
+        scrapes.ALWAYS,
+        scrapes.ADMISSION,
+        scrapes.MODEL,
+        scrapes.ROUTED,
+        scrapes.SIZED,
+        scrapes.SELDOM,
+    )
     groups += (scrapes.SCALING,)
     assert set().union(*groups) == set(METRICS)
     assert sum(map(len, groups)) == len(METRICS)
