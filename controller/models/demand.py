@@ -41,7 +41,7 @@ class Demand:
             self.prompts = np.maximum(few * self._computed_frac(float(few.mean())), 1.0)
 
     def _computed_frac(self, mean: float) -> float:
-        """Of the tokens of prompts, those that are computed: the prefix cache has the others."""
+        """The share of prompt tokens that is computed: the prefix cache has the others."""
         if self._started < KNOWN_PROMPTS:
             return 1.0
         return min(self._prefill / self._started / mean, 1.0)

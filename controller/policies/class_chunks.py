@@ -159,15 +159,7 @@ class ClassChunks(ChunkSizer):
         there = {s for s, n in zip(self._of, decodes, strict=True) if n and s is not None}
         self._binding = min(there, key=lambda sizer: sizer.until_s, default=None)
 
-    def chunk(
-        self,
-        decodes: int,
-        kv: int,
-        context: int,
-        *,
-        least: int,
-        most: int,
-    ) -> int:
+    def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
         if self._binding is None:
             return most
         return self._binding.chunk(decodes, kv, context, least=least, most=most)

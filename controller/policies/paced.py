@@ -61,15 +61,7 @@ class PacedChunks(ChunkSizer):
         steady_s = self._pace.steady_s(remaining) if remaining else 0.0
         self._decodes_extra_s = DECODES_FRAC * max(steady_s, 0.0)
 
-    def chunk(
-        self,
-        decodes: int,
-        kv: int,
-        context: int,
-        *,
-        least: int,
-        most: int,
-    ) -> int:
+    def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
         """As for gaps, in whole tiles with the decodes where that leaves something.
 
         By gaps what is left of a step is lost; here it is a lead for the next one.
