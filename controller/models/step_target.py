@@ -109,7 +109,14 @@ class StepTarget:
         self.limit_s = limit_s
 
     def observe(
-        self, tokens: int, predicted_s: float, decodes_s: float, duration_s: float, *, prompts: bool
+        self,
+        tokens: int,
+        predicted_s: float,
+        decodes_s: float,
+        duration_s: float,
+        *,
+        prompts: bool,
+        applied: bool = True,
     ) -> None:
         """Count a step.
 
@@ -117,6 +124,8 @@ class StepTarget:
             tokens: of decodes under this SLA.
             predicted_s, decodes_s: s and s0, before the step was learned from.
             prompts: whether it computed prompt tokens.
+            applied: whether its chunk was sized here. By how much steps of other lengths are off
+                says nothing of these.
         """
         self._since_s += duration_s
         self._steps += 1
@@ -130,6 +139,8 @@ class StepTarget:
         if not prompts or not tokens or predicted_s <= 0 or duration_s <= 0:
             return
         self._unseen += 1
+        if not applied:
+            return
         if self._unsettled_steps:
             self._unsettled_steps -= 1
             return

@@ -89,7 +89,7 @@ class ChunkSizer:
             sample.decodes, sample.prefill_tokens, sample.duration_s, sample.started
         )
         changed = self._time.learn(*sample.features, sample.duration_s)
-        self.judge(sample, expected, sample.decodes, changed=changed)
+        self.judge(sample, expected, sample.decodes, changed=changed, applied=applied)
 
     def expects(self, sample: StepSample) -> tuple[float, float]:
         """What a step, and its decodes alone, were predicted to take, before it is learned from."""
@@ -100,7 +100,13 @@ class ChunkSizer:
         )
 
     def judge(
-        self, sample: StepSample, expected: tuple[float, float], tokens: int, *, changed: bool
+        self,
+        sample: StepSample,
+        expected: tuple[float, float],
+        tokens: int,
+        *,
+        changed: bool,
+        applied: bool,
     ) -> None:
         """Learn from a step what the SLA needs beside the model.
 
@@ -108,6 +114,7 @@ class ChunkSizer:
             expected: as ``expects`` had it.
             tokens: of decodes, that came under this SLA.
             changed: whether the step shows another regime.
+            applied: whether its chunk was sized here.
         """
         self.steps += 1
         prompts = sample.prefill_tokens > 0
@@ -115,7 +122,7 @@ class ChunkSizer:
             self._starved_steps = 0
         if changed:
             self._target.regime_changed()
-        self._target.observe(tokens, *expected, sample.duration_s, prompts=prompts)
+        self._target.observe(tokens, *expected, sample.duration_s, prompts=prompts, applied=applied)
         # Steps without room have no prompt tokens, and another target may be what makes room.
         starving = self._starved_steps % REFRESH_STEPS == REFRESH_STEPS - 1
         if sample.decodes and (self._target.due or starving):

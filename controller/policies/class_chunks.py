@@ -130,7 +130,7 @@ class ClassChunks(ChunkSizer):
                     if applied:
                         self._keep(number, -count * AIM * (1 - one.percentile / 100))
         for key, sizer in self._sizers.items():
-            sizer.judge(sample, expected, tokens[key], changed=changed)
+            sizer.judge(sample, expected, tokens[key], changed=changed, applied=applied)
         for number, gap_s in longer if applied else ():
             self._came_back(number, gap_s, sample.duration_s)
 

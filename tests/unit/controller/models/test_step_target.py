@@ -251,3 +251,11 @@ def test_where_no_prompt_fits_d_it_is_let_go_before_any_step_with_prompts_was_se
     demand.observe(2, 0, 0.055)
     target.refresh(model, 0.0)
     assert target.target_s > 0.055 + model.mixed_s
+
+
+def test_steps_that_were_not_sized_here_tell_nothing_of_those_that_are() -> None:
+    target = StepTarget(D, 99.0, Demand())
+    for _ in range(500):
+        target.observe(10, 0.4, 0.02, 0.4, prompts=True, applied=False)
+    target.refresh(MODEL, 0.0)
+    assert target.target_s < 0.97 * D  # still the spread that is taken at first
