@@ -54,6 +54,8 @@ class LinearCost:
 class TableCost:
     """T = dense(B + P) + K per_kv + X per_context, with ``dense`` measured at some token counts.
 
+    A step with a prompt (P > 0) takes ``mixed_s`` more.
+
     Between two measured counts the time is interpolated, beyond the last it goes on as between the
     last two. Padding to CUDA-graph sizes is not added: vLLM captures every 8 or 16 tokens, the
     tables are measured every 32 and more, so it would move a step by a percent, by a staircase
@@ -70,13 +72,15 @@ class TableCost:
     dense_s: tuple[float, ...]
     per_kv_s: float
     per_context_s: float
+    mixed_s: float = 0.0
 
     def step_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
         n = decodes + prefill
         right = min(max(bisect_left(self.tokens, n), 1), len(self.tokens) - 1)
         (t0, t1), (s0, s1) = self.tokens[right - 1 : right + 1], self.dense_s[right - 1 : right + 1]
         dense_s = s0 + (s1 - s0) * (max(n, self.tokens[0]) - t0) / (t1 - t0)
-        return dense_s + self.per_kv_s * kv + self.per_context_s * context
+        mixed_s = self.mixed_s * (prefill > 0)
+        return dense_s + self.per_kv_s * kv + self.per_context_s * context + mixed_s
 
 
 @dataclass(frozen=True, slots=True)

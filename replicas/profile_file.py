@@ -69,7 +69,8 @@ class LineEntry(Entry):
 class TableEntry(Entry):
     """Per-layer tables (``TableCost``) and what attention needs: bytes, bandwidth, flops.
 
-    ``all_reduce_ms_per_layer`` holds both of a layer's all-reduces: vidur measured 0.318 ms for
+    ``mixed_ms``: what a step with a prompt takes more than the tables say, whatever its size: it
+    leaves the full CUDA graph. ``all_reduce_ms_per_layer`` holds both of a layer's all-reduces: vidur measured 0.318 ms for
     one of 64 MiB over 4 H100, and the table says 0.636 ms at those 4096 tokens.
     """
 
@@ -86,6 +87,7 @@ class TableEntry(Entry):
     linear_ms_per_layer: tuple[Milliseconds, ...]
     all_reduce_ms_per_layer: tuple[Milliseconds, ...]
     host_ms: Milliseconds = HOST_MS
+    mixed_ms: Milliseconds = 0.0
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -108,6 +110,7 @@ class TableEntry(Entry):
             self.kv_bytes_per_token
             / (self.tensor_parallel * HBM_EFFICIENCY * self.hbm_gb_per_s * 1e9),
             flops / (self.tensor_parallel * PREFILL_EFFICIENCY * self.bf16_tflops * 1e12),
+            self.mixed_ms / 1000,
         )
 
 

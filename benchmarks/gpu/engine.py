@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler
 
-from benchmarks.live.client_view import Seen
 from benchmarks.live.engine_core import CoreEngine
 from benchmarks.live.served import Served
 from benchmarks.workloads.requests import Request
@@ -24,24 +24,31 @@ from replicas.governor import Governor
 from replicas.scheduler import DynamicBatchScheduler
 
 OURS = "benchmarks.gpu.engine.RecordingScheduler"
-PLAIN = "vllm.v1.core.sched.async_scheduler.AsyncScheduler"
 
 
 class RecordingScheduler(DynamicBatchScheduler):
     """Keeps every step's sample, and what its own code took, while ``recording``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.made_of = args, kwargs
         self.recording = False
         self.samples: list[StepSample] = []
         self.own_us: list[float] = []
         self.token_budget: int | None = None  # for the step-time grid: of each step
         self._own_s = 0.0
+        self._watched: list[Governor] = []
         super().__init__(*args, **kwargs)
-        self._watch()
+        self.follow(self.governor)
 
-    def _watch(self) -> None:
-        """Time the governor, and what reads requests for it."""
-        governor = self.governor
+    def follow(self, governor: Governor) -> None:
+        """From now on this one decides."""
+        self.governor = governor
+        if not any(governor is one for one in self._watched):
+            self._watched.append(governor)
+            self._watch(governor)
+
+    def _watch(self, governor: Governor) -> None:
+        """Keep what it is told of each step."""
         before, after = governor.before_step, governor.after_step
 
         def before_step(state: EngineState, now_s: float, read_batch: ReadBatch) -> StepLimits:
@@ -57,11 +64,6 @@ class RecordingScheduler(DynamicBatchScheduler):
 
         governor.before_step = before_step  # type: ignore[method-assign, assignment]
         governor.after_step = after_step  # type: ignore[method-assign]
-
-    def follow(self, batching: BatchingConfig, limits: EngineLimits) -> None:
-        """From now on another policy decides, which has seen nothing yet."""
-        self.governor = Governor(batching, limits, leased=False, now_s=self.now_s())
-        self._watch()
 
     def _set_limits(self) -> None:
         start_s = time.perf_counter()
@@ -88,19 +90,15 @@ class Size:
 
 
 class Engine(CoreEngine):
-    """One engine core.
+    """One engine core with our scheduler."""
 
-    Args:
-        scheduler: its class; ``OURS`` or ``PLAIN``.
-    """
-
-    def __init__(self, model: Path, size: Size, scheduler: str = OURS) -> None:
+    def __init__(self, model: Path, size: Size) -> None:
         self.size = size
         super().__init__(
             model=str(model),
             load_format="dummy",
             skip_tokenizer_init=True,
-            scheduler_cls=scheduler,
+            scheduler_cls=OURS,
             enable_prefix_caching=False,
             max_num_seqs=size.max_num_seqs,
             max_num_batched_tokens=size.max_num_batched_tokens,
@@ -109,7 +107,16 @@ class Engine(CoreEngine):
             enforce_eager=size.enforce_eager,
             **({"block_size": size.block_size} if size.block_size else {}),
         )
+        self._ours = self.scheduler
+        args, kwargs = self._ours.made_of
+        cls = AsyncScheduler if self._ours.scheduler_config.async_scheduling else Scheduler
+        self._plain = cls(*args, **kwargs)
         self._kept: list[Any] = []
+
+    def switch(self, *, plain: bool) -> None:
+        """From now on vLLM's own scheduler runs the engine, or ours: same weights, same graphs."""
+        assert not self.busy()
+        self.scheduler = self.core.scheduler = self._plain if plain else self._ours
 
     @property
     def kv_tokens(self) -> int:
@@ -127,56 +134,57 @@ class Engine(CoreEngine):
             spare = pool.get_num_free_blocks() - tokens // self.scheduler.block_size
             self._kept = pool.get_new_blocks(max(spare, 0))
 
-    def follow(
+    def governor(
         self, batching: BatchingConfig, *, cap: int | None = None, chunk: int | None = None
-    ) -> None:
-        """The policy of the next runs, with vLLM's own two settings.
+    ) -> Governor:
+        """A policy that has seen nothing yet, with vLLM's own two settings.
 
         Args:
             cap, chunk: ``max_num_seqs`` and ``max_num_batched_tokens``; None: as it was started.
         """
-        assert not self.scheduler.has_requests()
         limits = EngineLimits(
             max_num_seqs=min(cap or self.size.max_num_seqs, self.size.max_num_seqs),
             max_num_batched_tokens=min(
                 chunk or self.size.max_num_batched_tokens, self.size.max_num_batched_tokens
             ),
             kv_tokens=self.kv_tokens,
-            block_tokens=self.scheduler.block_size,
+            block_tokens=self._ours.block_size,
         )
-        self.scheduler.follow(batching, limits)
+        return Governor(batching, limits, leased=False, now_s=self._ours.now_s())
 
-    def serve(self, requests: Sequence[Request], what: str, limit_s: float = np.inf) -> "Run":
+    def serve(
+        self, requests: Sequence[Request], governor: Governor | None, limit_s: float = np.inf
+    ) -> "Run":
         """Requests as they come; returns when all are served, or after ``limit_s``.
 
         Those that had not ended by then are aborted, and count as they were.
+
+        Args:
+            governor: None: vLLM's own scheduler.
         """
-        ours = isinstance(self.scheduler, RecordingScheduler)
-        if ours:
-            self.scheduler.samples, self.scheduler.own_us = [], []
-            self.scheduler.recording = True
-        with tqdm(total=len(requests), desc=what, leave=False) as bar:
-            served = self.serve_all(requests, limit_s, bar.update)
-        if ours:
-            self.scheduler.recording = False
+        self.switch(plain=governor is None)
+        before = 0
+        if governor:
+            self._ours.follow(governor)
+            self._ours.samples, self._ours.own_us = [], []
+            self._ours.recording = True
+            before = self._preemptions(governor)
+        served = self.serve_all(requests, limit_s)
+        self._ours.recording = False
         self.clear()
-        report = None
-        if ours:
-            state = EngineState(0, 0, 0)
-            report = self.scheduler.governor.report(state, self.scheduler.now_s(), "card", "card")
+        self.switch(plain=False)
+        if governor is None:
+            return Run(served, 0, (), ())
         return Run(
-            _seen(served),
-            int(served.tokens.sum()) / served.took_s,
-            report.preemptions if report else 0,
-            tuple(self.scheduler.samples) if ours else (),
-            tuple(self.scheduler.own_us) if ours else (),
+            served,
+            self._preemptions(governor) - before,
+            tuple(self._ours.samples),
+            tuple(self._ours.own_us),
         )
 
-
-def _seen(served: Served) -> Seen:
-    tpot_s = (served.last_s - served.first_s) / np.maximum(served.tokens - 1, 1)
-    ttft_s = served.first_s - served.arrival_s
-    return Seen(served.arrival_s, ttft_s, tpot_s, served.gap_s, served.gap_end_s)
+    def _preemptions(self, governor: Governor) -> int:
+        state = EngineState(0, 0, 0)
+        return governor.report(state, self._ours.now_s(), "card", "card").preemptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +192,17 @@ class Run:
     """What one run came to.
 
     Args:
-        tokens_per_s: output tokens, over the whole run.
-        samples: every step; empty for a plain engine.
+        preemptions: of our scheduler; 0 where vLLM's own ran.
+        samples: every step; empty where vLLM's own ran.
         own_us: own code of each step, microseconds.
     """
 
-    seen: Seen
-    tokens_per_s: float
+    served: Served
     preemptions: int
     samples: tuple[StepSample, ...]
     own_us: tuple[float, ...]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens, over the whole run."""
+        return float(self.served.tokens.sum() / self.served.took_s)

@@ -1,10 +1,15 @@
 """The step-time target: how long a step with prompt tokens may take, late tokens against TTFT.
 
-D is the ITL target and a the share of tokens that may be late. A step predicted to take s takes
-s r, with r as recent steps with prompt tokens had it, so the share p(s) = P(s r > D) of its tokens
-is late. Its decodes alone, predicted to take s0, would have been late as well with probability
-p0 = P(s0 + e > D), e the errors of the same steps in seconds: no chunk causes that, and none is
-made smaller for it. Of all tokens
+D is the ITL target and a the share of tokens that may be late. A step that was predicted to take s
+and took T is late if it is planned longer than
+
+    theta = D - (T - s) where s <= D < T,    D s / T else:
+
+what made it late would be added to a shorter one as well, as a pause is; else what it was longer by
+is taken to grow with its length. Of recent steps with prompt tokens p(s) = P(theta < s), the share
+that is late if all are planned to take s. Their decodes alone, predicted to take s0, would have
+been late with probability p0 = p(s0): no chunk causes that, and none is made smaller for it. Of all
+tokens
 
     L(s) = l0 + u(s) (p(s) - p0)
 
@@ -39,7 +44,7 @@ Floats = NDArray[np.float64]
 
 AIM = 0.85  # of the share of tokens that may be late
 KEPT_STEPS = 400  # with prompt tokens: they tell 1% to a half
-# Before steps have run r is taken to spread by 5%; each step that runs takes the place of one.
+# Before steps have run T / s is taken to spread by 5%; each that runs takes the place of one.
 FIRST_SPREAD, FIRST_STEPS = 0.05, 40
 SETTLED_STEPS = 16  # with prompt tokens, until the model has followed a change of regime
 REFRESH_STEPS = 16
@@ -54,7 +59,7 @@ BETTER = 0.1  # in log J: the other minimum has to be better by a tenth
 # The least log J of D kept over D let go that counts: else a slow phase is served too late. At
 # first it is this, as if for so much of ``MINIMUM_MEMORY_S``.
 KEEPS_D, FIRST_WEIGHT = -0.5, 0.3
-# Candidates: D over these quantiles of r, these multiples of D, and steps that take a whole prompt.
+# Candidates: these quantiles of theta, multiples of D, and steps that take a whole prompt.
 BEYOND = np.array(
     [0, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5]
 )
@@ -83,8 +88,8 @@ class StepTarget:
         self._demand = demand
         normal = NormalDist(1.0, FIRST_SPREAD)
         first = [normal.inv_cdf((i + 0.5) / FIRST_STEPS) for i in range(FIRST_STEPS)]
-        self._ratios = deque(first, maxlen=KEPT_STEPS)
-        self._errors_s = deque([(r - 1) * limit_s for r in first], maxlen=KEPT_STEPS)
+        self._predicted_s = deque([limit_s / r for r in first], maxlen=KEPT_STEPS)
+        self._took_s = deque([limit_s] * FIRST_STEPS, maxlen=KEPT_STEPS)
         self._placeholders = FIRST_STEPS
         self._newest: deque[tuple[float, float]] = deque()  # which a change of regime discards
         self._unsettled_steps = MIN_STEPS
@@ -144,17 +149,25 @@ class StepTarget:
         if self._unsettled_steps:
             self._unsettled_steps -= 1
             return
-        self._newest.append((duration_s / predicted_s, error_s))
+        self._newest.append((predicted_s, duration_s))
         if len(self._newest) > REGIME_STEPS:
             self._count(*self._newest.popleft())
 
-    def _count(self, ratio: float, error_s: float) -> None:
+    def _count(self, predicted_s: float, duration_s: float) -> None:
         if self._placeholders:
             self._placeholders -= 1
-            self._ratios.popleft()
-            self._errors_s.popleft()
-        self._ratios.append(ratio)
-        self._errors_s.append(error_s)
+            self._predicted_s.popleft()
+            self._took_s.popleft()
+        self._predicted_s.append(predicted_s)
+        self._took_s.append(duration_s)
+
+    def _in_time_s(self) -> Floats:
+        """theta of the kept steps, seconds, ascending."""
+        predicted_s, took_s = np.array(self._predicted_s), np.array(self._took_s)
+        limit_s = self.limit_s
+        late = (predicted_s <= limit_s) & (limit_s < took_s)
+        in_time_s = np.where(late, limit_s - took_s + predicted_s, limit_s * predicted_s / took_s)
+        return np.sort(in_time_s)
 
     def regime_changed(self) -> None:
         """The newest steps were predicted for another regime, and so will be some more."""
@@ -214,18 +227,17 @@ class StepTarget:
             come_per_s: those that come.
         """
         limit_s = self.limit_s
-        ratios, errors_s = np.sort(np.array(self._ratios)), np.sort(np.array(self._errors_s))
-        n = len(ratios)
+        in_time_s = self._in_time_s()
+        n = len(in_time_s)
         prompts = work.prompts(served_per_s)
-        alone = (n - np.searchsorted(errors_s, limit_s - prompts.decodes_s, "right")) / n
+        alone = np.searchsorted(in_time_s, prompts.decodes_s) / n
 
         def caused(predicted_s: Floats) -> Floats:
-            beyond = n - np.searchsorted(ratios, limit_s / predicted_s, side="right")
-            more: Floats = np.maximum(np.minimum((beyond + 1) / (n + 1), 1.0) - alone, 0.0)
+            late = np.searchsorted(in_time_s, predicted_s)
+            more: Floats = np.maximum(np.minimum((late + 1) / (n + 1), 1.0) - alone, 0.0)
             return more
 
-        ranks = np.minimum((BEYOND * n).astype(int), n - 1)  # so many r are larger
-        inside_s = limit_s / ratios[n - 1 - ranks] * (1 - 1e-9)  # the product with r is D at most
+        inside_s = np.maximum(in_time_s[np.minimum((BEYOND * n).astype(int), n - 1)], 0.0)
         whole_s = work.whole_s(prompts)
         s = np.concatenate([inside_s, limit_s * LONGER, whole_s[whole_s > limit_s]])
         share = prompts.late_share(s, come_per_s / float(prompts.tokens.mean()), caused)

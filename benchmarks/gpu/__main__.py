@@ -1,0 +1,135 @@
+"""What control is worth on this card, in the order of worth, until the time is over.
+
+python -m benchmarks.gpu --out DIR [--budget-s 520] [--parts steps beside serve memory capacity]
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.gpu.budget import Budget
+from benchmarks.gpu.card import describe
+from benchmarks.gpu.tuning import Tuner
+from benchmarks.report.document import ROOT
+
+PARTS = ("steps", "beside", "serve", "memory", "capacity")
+WORKLOADS = ("exponential:257,62", "azure-2023-conversation", "exponential:257,447")
+TIGHT = "exponential:257,447"
+SLA_STEPS = 1.85  # the tight SLA in steps of one request: 50 ms on the machine of the paper
+RELAXED_MS = 25.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / ".cache" / "gpu")
+    parser.add_argument("--budget-s", type=float, default=520.0)
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS))
+    parser.add_argument("--itl-ms", type=float, help="instead of 1.85 steps of one request")
+    parser.add_argument("--seconds", type=float, default=12.0, help="of a run's arrivals")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--eager", action="store_true", help="without CUDA graphs")
+    parser.add_argument("--try", dest="tiny", action="store_true", help="the tiny model, anywhere")
+    args = parser.parse_args()
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    budget = Budget(args.budget_s)
+    args.out.mkdir(parents=True, exist_ok=True)
+    card = describe()
+    print(card["described"], flush=True)
+    tuner = Tuner()
+    try:
+        _run(args, budget, card, tuner)
+    finally:
+        tuner.close()
+
+
+def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tuner: Tuner) -> None:
+    # Importing vLLM takes seconds, and the processes of the tuner begin before.
+    from benchmarks.gpu.contest import LOADS, Contest, Sizes
+    from benchmarks.gpu.engine import Engine, Size
+    from benchmarks.gpu.fit import errors, fit_table, held_out, profile_entry, write_profile
+    from benchmarks.gpu.grid import CARD, TRY, measure
+    from benchmarks.gpu.model import make_model
+    from benchmarks.workloads.requests import Request
+    from controller.config import parse_batching
+    from controller.records import StepSample
+    from replicas.profile_file import load_profile
+
+    began_s = time.monotonic()
+    model = make_model(ROOT / ".cache", tiny=args.tiny)
+    # On CPU the share is of the machine's memory, which others use as well.
+    size = (
+        Size(32, 512, 2048, 0.1, enforce_eager=True, block_size=32)
+        if args.tiny
+        else Size(1024, 8192, 20_480, enforce_eager=args.eager)
+    )
+    engine = Engine(model, size)
+    static = engine.governor(parse_batching({"policy": "static"}))
+    engine.serve([Request(0.0, 64, 16, 16)] * 8, static)  # the first steps are cold
+    print(f"engine up after {time.monotonic() - began_s:.0f} s, {engine.kv_tokens} KV tokens")
+    grid = TRY if args.tiny else CARD
+    steps = args.out / "steps.json"
+    if "steps" in args.parts:
+        part = budget.part(args.budget_s * 0.13)
+        samples = measure(engine, grid, part)
+        steps.write_text(json.dumps([(*s.features, s.duration_s) for s in samples]))
+        print(f"{len(samples)} steps, {part.left_s:.0f} s left of their part", flush=True)
+    samples = [StepSample(*one) for one in json.loads(steps.read_text())]
+    fitted, judged = held_out(samples)
+    most = max(s.decodes + s.prefill_tokens for s in samples)
+    nodes = [*(t for t in grid.tokens if t < most), most]
+    off = errors(fit_table(fitted, nodes), judged)
+    cost = fit_table(samples, nodes)
+    name = "tiny-try" if args.tiny else f"{card['gpu']}-llama-8b-vllm"
+    spec = write_profile(
+        args.out / "card.json",
+        name,
+        f"benchmarks.gpu on {card['described']}, dummy weights",
+        profile_entry(cost, model, card, engine.kv_tokens),
+    )
+    profile = load_profile(spec)
+    tight_ms = args.itl_ms or round(SLA_STEPS * profile.step_s(1, 500, 0, 0) * 1000, 1)
+    sizes = Sizes(seconds=args.seconds, skip_s=args.seconds / 4)
+    if args.tiny:
+        sizes = replace(sizes, offline=40, beside=32, held=16)
+    contest = Contest(engine, profile, spec, tuner, args.out, sizes)
+    contest.row("gpu_table_mape", off[0], "%", 5)
+    contest.row("gpu_table_p99", off[1], "%", 15)
+    contest.row("gpu_step_of_one", 1000 * profile.step_s(1, 500, 0, 0), "ms")
+    contest.row("gpu_mixed", 1000 * cost.mixed_s, "ms")
+    serves = [(args.workloads[0], tight_ms, load) for load in LOADS]
+    serves += [
+        (workload, args.itl_ms or (tight_ms if args.tiny else RELAXED_MS), LOADS[0])
+        for workload in args.workloads[1:]
+    ]
+    rows = [contest.row_of(*serve) for serve in serves]
+    if "serve" in args.parts or "capacity" in args.parts:
+        for row in rows[:1] if "serve" not in args.parts else rows:
+            contest.ask(row)
+    if "memory" in args.parts:
+        contest.ask(contest.tight(TIGHT))
+    if "beside" in args.parts:
+        contest.beside_plain(budget.part(args.budget_s * 0.1))
+        contest.write()
+    for number, (row, (_, _, load)) in enumerate(zip(rows, serves, strict=True)):
+        if "serve" in args.parts:
+            contest.serve(row, load, args.rounds, budget)
+            contest.write()
+        if number == 1 and "memory" in args.parts:
+            contest.memory(TIGHT, budget)
+            contest.write()
+        if number == 1 and "capacity" in args.parts:
+            contest.capacity(args.workloads[0], tight_ms, budget)
+            contest.write()
+    left_out = ", ".join(dict.fromkeys(budget.left_out)) or "nothing"
+    print(f"{card['described']}; left out: {left_out}; {budget.left_s:.0f} s left")
+    print(json.dumps({"bench": "gpu", "rows": contest.rows}))
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

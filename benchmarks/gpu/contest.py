@@ -1,0 +1,318 @@
+"""Policies in turn on one engine of a card; every run's raw figures are kept."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engine_lab.figures import Figures, figures_of
+from benchmarks.gpu.budget import Budget
+from benchmarks.gpu.engine import Engine, Run
+from benchmarks.gpu.tuning import Limits, Row, Tuner
+from benchmarks.replay.fluid import fluid_limit_per_s
+from benchmarks.workloads.catalog import load_workload
+from benchmarks.workloads.requests import Request, length_stats
+from benchmarks.workloads.traffic import draw_requests, draw_traffic
+from controller.config import parse_batching
+from replicas.governor import Governor
+from replicas.profile import StepProfile
+from replicas.step_recorder import COLUMNS
+
+ROUNDS = 6  # of ours beside vLLM's own scheduler
+DELAY_ITLS = 40  # the median wait that a capacity allows, in SLAs: 2 s of 50 ms
+LOADS = (0.85, 0.5)  # of the fluid limit
+RATES = (0.95, 1.03, 1.12)  # of the fluid limit: where capacity is looked for, upwards
+DEFAULT_RATES = (0.1, 0.17, 0.25)  # ... of vLLM's default
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much a run takes.
+
+    Args:
+        seconds, skip_s: of arrivals, and of these what fills the engine and does not count.
+        offline: requests of a run without an SLA, all at once.
+        beside: requests of a run of ours beside vLLM's own scheduler.
+        held: requests of mean length that the tight KV memory holds.
+    """
+
+    seconds: float = 12.0
+    skip_s: float = 3.0
+    offline: int = 500
+    beside: int = 480
+    held: int = 160
+
+
+class Contest:
+    """Runs on one engine.
+
+    Args:
+        profile, spec: of the card, and by which other processes load it.
+
+    Attributes:
+        rows: what was found, as a bench's rows.
+    """
+
+    def __init__(
+        self, engine: Engine, profile: StepProfile, spec: str, tuner: Tuner, out: Path, sizes: Sizes
+    ) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._engine, self._profile, self._spec = engine, profile, spec
+        self._tuner, self._out, self._sizes = tuner, out, sizes
+        self._runs: dict[str, Any] = {}
+        self._files = 0
+        self._policies: dict[tuple[str, float | None, Limits | None], Governor] = {}
+        self._warm: set[float | None] = set()
+
+    def row(self, id_: str, value: float, unit: str = "ratio", target: Any = None) -> None:
+        """One more figure; all of them are written."""
+        self.rows.append({"id": id_, "value": round(value, 4), "unit": unit, "target": target})
+        print(f"{id_:60} {value:12.4f} {unit}", flush=True)
+        (self._out / "rows.json").write_text(json.dumps(self.rows))
+
+    def row_of(self, workload: str, itl_ms: float, load: float) -> Row:
+        """A workload at this share of the fluid limit."""
+        stats = length_stats(draw_traffic(load_workload(workload), 5000, None, 0).requests)
+        limit = fluid_limit_per_s(self._profile, stats, itl_ms / 1000)
+        return Row(self._spec, workload, load * limit, itl_ms, 3 * self._sizes.seconds)
+
+    def tight(self, workload: str) -> Row:
+        """All at once, in the tight KV memory."""
+        stats = length_stats(self._drawn(workload))
+        kv = int(self._sizes.held * (stats.mean_input + stats.mean_output / 2))
+        return Row(self._spec, workload, math.inf, None, self._sizes.offline, kv)
+
+    def ask(self, row: Row) -> None:
+        """Begin to look for its best static limits."""
+        most, most_tokens = self._engine.size.max_num_seqs, self._engine.size.max_num_batched_tokens
+        if row.itl_ms is None:
+            held = self._sizes.held
+            caps = sorted({min(int(held * x), most) for x in (0.6, 0.75, 0.9, 1.0, 1.15, 1.4)})
+            self._tuner.ask(row, [(cap, most_tokens) for cap in caps])
+            return
+        budgets = (48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1536)
+        fit = [b for b in budgets if b <= most_tokens]
+        self._tuner.ask(row, [(min(most, b), b) for b in sorted(fit, key=lambda b: abs(b - 256))])
+
+    def beside_plain(self, budget: Budget) -> None:
+        """Throughput of ours over vLLM's own scheduler, nothing binding; and own code."""
+        drawn = [Request(0.0, 128, 128, 128)] * self._sizes.beside
+        ours = self._engine.governor(parse_batching({"policy": "adaptive"}))
+        ratios: list[float] = []
+        own_us: list[float] = []
+        for index in range(ROUNDS):
+            if not budget.room(10.0, f"beside vLLM's own, round {index}"):
+                break
+            per_s = {}
+            for governor in (ours, None) if index % 2 else (None, ours):
+                run = self._engine.serve(drawn, governor)
+                name = "ours" if governor else "plain"
+                self._keep(f"beside_{name}_{index}", run, 0.0)
+                per_s[name] = run.tokens_per_s
+                own_us += run.own_us
+            ratios.append(per_s["ours"] / per_s["plain"])
+        if ratios:
+            self.row("gpu_over_plain_vllm", float(np.median(ratios)), target=0.995)
+            self.row("gpu_over_plain_vllm_low", min(ratios))
+            self.row("gpu_over_plain_vllm_high", max(ratios))
+            self.row("gpu_own_code_p50", float(np.percentile(own_us, 50)), "us", 150)
+            self.row("gpu_own_code_p99", float(np.percentile(own_us, 99)), "us", 400)
+
+    def serve(self, row: Row, load: float, rounds: int, budget: Budget) -> None:
+        """``adaptive`` and the two best static limits in turn at one rate; others once.
+
+        Before the first row of an SLA ``adaptive`` serves once to learn this card, which does not
+        count: a server runs for hours.
+        """
+        label = f"{_name(row.workload)}_{row.itl_ms:g}ms_{load:g}"
+        found: dict[str, list[Figures]] = {}
+        if row.itl_ms not in self._warm:
+            self._one(row, label, "adaptive", None, "warm", {}, budget)
+            self._warm.add(row.itl_ms)
+        tuned = self._tuner.best(row, 2, min(60.0, budget.left_s))
+        turn: list[tuple[str, Limits | None]] = [("adaptive", None)]
+        turn += [(f"static-{one[1]}", one) for one in tuned]
+        for index in range(rounds):
+            for name, limits in turn[:: -1 if index % 2 else 1]:
+                self._one(row, label, name, limits, str(index), found, budget)
+        self._one(row, label, "default", None, "0", found, budget)
+        self._one(row, label, "paper", tuned[0], "0", found, budget)
+        self._compare(label, found)
+
+    def _one(
+        self,
+        row: Row,
+        label: str,
+        name: str,
+        limits: Limits | None,
+        index: str,
+        found: dict[str, list[Figures]],
+        budget: Budget,
+    ) -> None:
+        if not budget.room(self._sizes.seconds * 1.3, f"{label} {name} {index}"):
+            return
+        seed = 7 + int(index) if index.isdigit() else 6
+        governor = self._policy(row, name, limits)
+        run = self._engine.serve(self._arrivals(row, seed), governor, 2 * self._sizes.seconds)
+        key = f"{label}_{name}_{index}"
+        self._keep(key, run, row.rate_per_s)
+        figures = self._figures(run, row)
+        if figures is None:
+            print(f"{key}: requests without a first token", flush=True)
+            return
+        found.setdefault(name, []).append(figures)
+        self.row(f"gpu_{key}_late", 100 * figures.late_frac, "%")
+        self.row(f"gpu_{key}_p99_itl", figures.itl_ms[1], "ms")
+        self.row(f"gpu_{key}_ttft_p50", 1000 * figures.ttft_s[1], "ms")
+        self.row(f"gpu_{key}_ttft_p99", 1000 * figures.ttft_s[2], "ms")
+        self.row(f"gpu_{key}_tokens_per_s", figures.tokens_per_s, "tokens/s")
+        self.row(f"gpu_{key}_j", figures.j, "s")
+
+    def _compare(self, label: str, found: dict[str, list[Figures]]) -> None:
+        """``adaptive`` over the best static limits."""
+        statics = {name: runs for name, runs in found.items() if name.startswith("static")}
+        ours = found.get("adaptive", [])
+        if not statics or not ours:
+            return
+
+        def mean(runs: Sequence[Figures], name: str) -> float:
+            return float(np.exp(np.mean([np.log(getattr(one, name)) for one in runs])))
+
+        best = min(statics, key=lambda name: mean(statics[name], "j"))
+        theirs = statics[best]
+        self.row(f"gpu_{label}_j_over_{best}", mean(ours, "j") / mean(theirs, "j"), target=1.0)
+        ratio = mean(ours, "tokens_per_s") / mean(theirs, "tokens_per_s")
+        self.row(f"gpu_{label}_tokens_over_{best}", ratio)
+        p50 = [float(np.mean([one.ttft_s[1] for one in runs])) for runs in (ours, theirs)]
+        self.row(f"gpu_{label}_ttft_p50_over_{best}", p50[0] / p50[1], target=1.2)
+
+    def memory(self, workload: str, budget: Budget) -> None:
+        """Output tokens/s and preemptions where KV memory is tight, no SLA."""
+        row, label = self.tight(workload), f"{_name(workload)}_tight"
+        found: dict[str, list[float]] = {}
+        drawn = self._drawn(workload)
+        self._engine.keep_kv_free(row.kv_tokens)
+        best = self._tuner.best(row, 1, min(20.0, budget.left_s))[0]
+        tuned = f"static-{best[0]}"
+        for index, name in enumerate(("adaptive", tuned, "default", tuned, "adaptive")):
+            if not budget.room(self._sizes.seconds * 1.5, f"{label} {name}"):
+                continue
+            governor = self._policy(row, name, best if name == tuned else None)
+            run = self._engine.serve(drawn, governor, 5 * self._sizes.seconds)
+            self._keep(f"{label}_{name}_{index}", run, math.inf)
+            found.setdefault(name, []).append(run.tokens_per_s)
+            self.row(f"gpu_{label}_{name}_{index}_tokens_per_s", run.tokens_per_s, "tokens/s")
+            each = run.preemptions / len(drawn)
+            self.row(f"gpu_{label}_{name}_{index}_preemptions", each, "per request")
+        self._engine.keep_kv_free(None)
+        for name, target in (("default", 1.08), (tuned, 1.0)):
+            if name in found and "adaptive" in found:
+                ratio = np.mean(found["adaptive"]) / np.mean(found[name])
+                self.row(f"gpu_{label}_over_{name}", float(ratio), target=target)
+
+    def capacity(self, workload: str, itl_ms: float, budget: Budget) -> None:
+        """The highest of some rates at which each holds the SLA's p99 and a median wait."""
+        label = f"{_name(workload)}_{itl_ms:g}ms_capacity"
+        tuned = self._tuner.best(self.row_of(workload, itl_ms, LOADS[0]), 1, 30.0)[0]
+        ladders: dict[str, tuple[Limits | None, tuple[float, ...]]] = {
+            "adaptive": (None, RATES),
+            f"static-{tuned[1]}": (tuned, RATES),
+            "default": (None, DEFAULT_RATES),
+        }
+        held = dict.fromkeys(ladders, 0.0)
+        out: set[str] = set()
+        for step in range(len(RATES)):
+            for name, (limits, shares) in ladders.items():
+                row = self.row_of(workload, itl_ms, shares[step])
+                what = f"{label} {name} at {shares[step]:g}"
+                if name in out or not budget.room(self._sizes.seconds * 1.4, what):
+                    continue
+                governor = self._policy(row, name, limits)
+                run = self._engine.serve(
+                    self._arrivals(row, 17), governor, 1.5 * self._sizes.seconds
+                )
+                self._keep(f"{label}_{name}_{shares[step]:g}", run, row.rate_per_s)
+                figures = self._figures(run, row)
+                if self._holds(figures, itl_ms):
+                    held[name] = row.rate_per_s
+                else:
+                    out.add(name)
+                print(f"{what}: {'does not hold' if name in out else 'holds'} {figures}")
+        for name, per_s in held.items():
+            self.row(f"gpu_{label}_{name}", per_s, "requests/s")
+
+    @staticmethod
+    def _holds(figures: Figures | None, itl_ms: float) -> bool:
+        return (
+            figures is not None
+            and figures.itl_ms[1] <= 1.02 * itl_ms
+            and figures.ttft_s[1] <= DELAY_ITLS * itl_ms / 1000
+        )
+
+    def _figures(self, run: Run, row: Row) -> Figures | None:
+        try:
+            return figures_of(
+                run.served, (row.itl_ms or 0) / 1000, 99.0, self._sizes.skip_s, self._sizes.seconds
+            )
+        except ValueError:
+            return None
+
+    def _policy(self, row: Row, name: str, limits: Limits | None) -> Governor:
+        """It keeps what it has learned for as long as its SLA is the same."""
+        key = name, row.itl_ms, limits
+        if key not in self._policies:
+            policy = name if name in ("adaptive", "paper") else "static"
+            batching = {
+                "policy": policy,
+                **({"paper": {"l0": "buffer"}} if name == "paper" else {}),
+            }
+            if row.itl_ms is not None:
+                batching["sla"] = {"itl_ms": row.itl_ms}
+            cap, chunk = limits or (None, None)
+            self._policies[key] = self._engine.governor(
+                parse_batching(batching), cap=cap, chunk=chunk
+            )
+        return self._policies[key]
+
+    def _arrivals(self, row: Row, seed: int) -> list[Request]:
+        n = max(math.ceil(row.rate_per_s * self._sizes.seconds), 20)
+        drawn = draw_traffic(load_workload(row.workload), n, None, seed).at(row.rate_per_s)
+        return self._fitting(drawn)
+
+    def _drawn(self, workload: str) -> list[Request]:
+        drawn = draw_requests(load_workload(workload), self._sizes.offline, math.inf, None, 7)
+        return self._fitting(drawn)
+
+    def _fitting(self, drawn: Sequence[Request]) -> list[Request]:
+        longest = self._engine.size.max_model_len
+        return [r for r in drawn if r.input_tokens + r.output_tokens < longest]
+
+    def _keep(self, key: str, run: Run, rate_per_s: float) -> None:
+        """What clients saw, and every step, for ``write``."""
+        served = run.served
+        self._runs |= {
+            f"{key}/about": np.array([rate_per_s, served.took_s, run.preemptions]),
+            f"{key}/requests": np.stack(
+                [served.arrival_s, served.first_s, served.last_s, served.tokens]
+            ).astype(np.float32),
+            f"{key}/gaps": np.stack([served.gap_s, served.gap_end_s]).astype(np.float32),
+            f"{key}/gap_request": served.gap_request.astype(np.int32),
+            f"{key}/own_us": np.array(run.own_us, dtype=np.float32),
+            f"{key}/steps": np.array(
+                [(*s.features, round(s.duration_s * 1e6)) for s in run.samples], dtype=np.int64
+            ).reshape(-1, len(COLUMNS)),
+        }
+
+    def write(self) -> None:
+        """The runs since the last time, in a file of their own."""
+        np.savez(self._out / f"runs-{self._files}.npz", **self._runs)
+        self._runs = {}
+        self._files += 1
+
+
+def _name(workload: str) -> str:
+    return workload.split(":")[-1].replace(",", "-")

@@ -1,0 +1,133 @@
+"""What a step takes: decodes and their KV tokens, and prompts computed in chunks beside decodes."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tqdm import tqdm
+
+from benchmarks.gpu.budget import Budget
+from benchmarks.gpu.engine import Engine
+from controller.records import StepSample
+
+STEPS = 12  # of a cell of decodes; their median counts
+SETTLE = 3  # steps after a change that are not counted: scheduled before it
+CHUNKS = 16  # steps of a cell with a prompt, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The cells.
+
+    Args:
+        decodes, contexts: each number of decodes at each context.
+        prompts, chunks, beside: each prompt in chunks of each size, beside so many decodes ...
+        context: ... of this context.
+    """
+
+    decodes: tuple[int, ...]
+    contexts: tuple[int, ...]
+    prompts: tuple[int, ...]
+    chunks: tuple[int, ...]
+    beside: tuple[int, ...]
+    context: int = 256
+
+    @property
+    def tokens(self) -> list[int]:
+        """Token counts of steps: the nodes of the table."""
+        return sorted({*self.decodes, *self.chunks})
+
+
+CARD = Grid(
+    decodes=(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 448, 512),
+    contexts=(64, 512, 1536),
+    prompts=(4096, 12288),
+    chunks=(16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096),
+    beside=(0, 16, 64, 192, 320),
+)
+TRY = Grid((1, 2, 4, 8, 16, 24), (32, 128), (512,), (32, 64, 128, 256), (0, 4), 32)
+
+
+def measure(engine: Engine, grid: Grid, budget: Budget) -> list[StepSample]:
+    """Each cell's steps; of decodes their median, of prompts each."""
+    cells = len(grid.contexts) + len(grid.beside)
+    found: list[StepSample] = []
+    with tqdm(total=cells, desc="steps", leave=False) as bar:
+        for context in grid.contexts:
+            if budget.room(1.0, f"steps of decodes at a context of {context}"):
+                found += _decodes(engine, context, grid.decodes, budget)
+            bar.update()
+        for beside in grid.beside:
+            if budget.room(1.0, f"steps with prompts beside {beside} decodes"):
+                found += _prompts(engine, beside, grid, budget)
+            bar.update()
+    return found
+
+
+def _decodes(
+    engine: Engine, context: int, counts: Sequence[int], budget: Budget
+) -> list[StepSample]:
+    """From the most decodes to the fewest: each batch is the one before without some of it."""
+    steps = len(counts) * (STEPS + SETTLE)
+    fit = [n for n in counts if n * (context + 2 * steps) <= engine.kv_tokens]
+    running = _fill(engine, max(fit, default=0), context)
+    found = []
+    for n in sorted(fit, reverse=True):
+        if not budget.left_s:
+            break
+        engine.core.abort_requests(running[n:])
+        del running[n:]
+        samples = _recorded(engine, lambda taken: len(taken) < STEPS + SETTLE)
+        alone = [s for s in samples[SETTLE:] if s.decodes == n and not s.prefill_tokens]
+        if alone:
+            middle = statistics.median_low(s.duration_s for s in alone)
+            found.append(next(s for s in alone if s.duration_s == middle))
+    engine.clear()
+    return found
+
+
+def _prompts(engine: Engine, beside: int, grid: Grid, budget: Budget) -> list[StepSample]:
+    """The prompts, one after the other, in each chunk beside the same decodes."""
+    scheduler: Any = engine.scheduler
+    _fill(engine, beside, grid.context)
+    found: list[StepSample] = []
+    for prompt in grid.prompts:
+        for chunk in grid.chunks:
+            fits = chunk <= prompt and beside + chunk <= engine.size.max_num_batched_tokens
+            if not fits or not budget.left_s:
+                continue
+            scheduler.token_budget = beside + chunk
+            added = engine.add(prompt, 2)
+
+            def goes_on(taken: Sequence[StepSample], added: str = added) -> bool:
+                return added in scheduler.requests and len(taken) < CHUNKS + SETTLE
+
+            samples = _recorded(engine, goes_on)
+            scheduler.token_budget = None
+            if added in scheduler.requests:
+                engine.core.abort_requests([added])
+            whole = [s for s in samples if (s.decodes, s.prefill_tokens) == (beside, chunk)]
+            found += whole[1:] or whole
+            _recorded(engine, lambda taken: bool(beside) and len(taken) < SETTLE)
+    engine.clear()
+    return found
+
+
+def _fill(engine: Engine, n: int, context: int) -> list[str]:
+    """So many requests that decode until they are aborted."""
+    scheduler: Any = engine.scheduler
+    names = [engine.add(context, None) for _ in range(n)]
+    while scheduler.waiting or any(not r.num_output_tokens for r in scheduler.running):
+        engine.step()
+    return names
+
+
+def _recorded(engine: Engine, goes_on: Callable[[Sequence[StepSample]], bool]) -> list[StepSample]:
+    """Steps as long as this says so of those that were taken."""
+    scheduler: Any = engine.scheduler
+    scheduler.samples, scheduler.recording = [], True
+    while engine.busy() and goes_on(scheduler.samples):
+        engine.step()
+    scheduler.recording = False
+    return list(scheduler.samples)

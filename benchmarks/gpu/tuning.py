@@ -1,0 +1,102 @@
+"""The best static limits of a row, by replays on the card's own profile, on the CPU's other cores.
+
+They run while the card is busy with what needs no tuned rival.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import active_children, get_context
+
+from benchmarks.replay.measure import summarise
+from benchmarks.virtual.plan import EngineOptions, parse_policy
+from benchmarks.workloads.catalog import load_workload
+from benchmarks.workloads.traffic import draw_traffic
+from controller.config import Sla
+from replicas.profile_file import load_profile
+
+MOST_PROCESSES = 8
+SEED = 100  # the card's runs have others
+Limits = tuple[int, int]
+"""``max_num_seqs`` and ``max_num_batched_tokens``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A workload at a rate, on a profile.
+
+    Args:
+        rate_per_s: infinite: all at once, and output tokens/s are what counts.
+        itl_ms: of the SLA; None: there is none.
+        kv_tokens: None: the profile's.
+    """
+
+    profile: str
+    workload: str
+    rate_per_s: float
+    itl_ms: float | None
+    seconds: float
+    kv_tokens: int | None = None
+
+
+def cost_of(row: Row, limits: Limits) -> float:
+    """J of a static engine with these limits, or seconds per output token; the less the better."""
+    from benchmarks.replay.engine import Ground, replay
+
+    profile = load_profile(row.profile).with_kv_tokens(row.kv_tokens)
+    options = EngineOptions(
+        max_num_seqs=limits[0], max_num_batched_tokens=limits[1], async_scheduling=True
+    )
+    sla = Sla(itl_ms=row.itl_ms)
+    offline = math.isinf(row.rate_per_s)
+    n = int(row.seconds) if offline else math.ceil(row.rate_per_s * row.seconds)
+    requests = draw_traffic(load_workload(row.workload), n, None, SEED).at(row.rate_per_s)
+    trace = replay(requests, parse_policy("static", sla, options), Ground(profile))
+    figures = summarise("static", trace, sla)
+    if offline:
+        return 1 / figures.output_tokens_per_s
+    return math.inf if figures.j is None else figures.j
+
+
+class Tuner:
+    """Replays in processes of their own, as many as cores are spare."""
+
+    def __init__(self) -> None:
+        cores = min(max((os.cpu_count() or 1) - 4, 1), MOST_PROCESSES)
+        self._pool = ProcessPoolExecutor(cores, mp_context=get_context("spawn"))
+        self._asked: dict[Row, dict[Limits, Future[float]]] = {}
+        for _ in range(cores):
+            self._pool.submit(_warm)  # vLLM is imported by the time that it is needed
+
+    def ask(self, row: Row, candidates: Sequence[Limits]) -> None:
+        """Begin with a row."""
+        self._asked[row] = {one: self._pool.submit(cost_of, row, one) for one in candidates}
+
+    def best(self, row: Row, count: int, wait_s: float) -> list[Limits]:
+        """The best of those that are known after at most ``wait_s``; the first where none is."""
+        asked = self._asked[row]
+        done, _ = wait(asked.values(), wait_s)
+        for one, made in asked.items():
+            if made in done and made.exception():
+                print(f"no replay of {one}: {made.exception()!r}", flush=True)
+        known = {
+            one: made.result()
+            for one, made in asked.items()
+            if made in done and not made.exception()
+        }
+        for one in sorted(known, key=known.__getitem__)[:5]:
+            print(f"  replay of {row.workload} at {row.rate_per_s:.3g}: {one} {known[one]:.4g}")
+        best = sorted(known, key=known.__getitem__)[:count]
+        return best or list(asked)[:count]
+
+    def close(self) -> None:
+        """Stop, whatever is not done."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in active_children():
+            process.terminate()
+
+
+def _warm() -> None:
+    import benchmarks.replay.engine  # noqa: F401
