@@ -84,6 +84,27 @@ class TableCost:
 
 
 @dataclass(frozen=True, slots=True)
+class Launch:
+    """How long the CPU is busy with launching a step with prompt tokens, seconds.
+
+    Where steps are scheduled ahead, the output of the step before is taken only after that.
+
+    Args:
+        graph_s, eager_s: of a step of at most ``graph_tokens`` tokens, and of a larger one.
+    """
+
+    graph_s: float = 0.0
+    eager_s: float = 0.0
+    graph_tokens: int = 0
+
+    def step_s(self, decodes: int, prefill: int) -> float:
+        """Seconds; those of decodes alone are hidden behind the step before."""
+        if not prefill:
+            return 0.0
+        return self.graph_s if decodes + prefill <= self.graph_tokens else self.eager_s
+
+
+@dataclass(frozen=True, slots=True)
 class StepProfile:
     """One accelerator with one model on it.
 
@@ -101,6 +122,7 @@ class StepProfile:
     max_num_batched_tokens: int
     cost: StepCost
     recording: Recording | None = field(default=None, repr=False, compare=False)
+    launch: Launch = Launch()
 
     def step_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
         """Seconds that a step with these features takes, undisturbed."""

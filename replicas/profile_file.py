@@ -6,14 +6,14 @@
 from functools import cache
 from typing import Annotated, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from configs import shipped
 from controller.config import Block
 from controller.data_file import read_json, split_spec
 from controller.errors import ConfigError
 from controller.validation import unknown_key
-from replicas.profile import MOST_KV_TOKENS, LinearCost, StepProfile, TableCost, ascending
+from replicas.profile import MOST_KV_TOKENS, Launch, LinearCost, StepProfile, TableCost, ascending
 from replicas.recorded import RecordedEntry
 
 HOST_MS = 3.0  # input preparation, sampling and output of vLLM 0.29 in synchronous mode
@@ -69,9 +69,10 @@ class LineEntry(Entry):
 class TableEntry(Entry):
     """Per-layer tables (``TableCost``) and what attention needs: bytes, bandwidth, flops.
 
-    ``mixed_ms``: what a step with a prompt takes more than the tables say, whatever its size: it
-    leaves the full CUDA graph. ``all_reduce_ms_per_layer`` holds both of a layer's all-reduces: vidur measured 0.318 ms for
-    one of 64 MiB over 4 H100, and the table says 0.636 ms at those 4096 tokens.
+    ``mixed_ms``: what a step with a prompt takes more than the tables say, whatever its size.
+    ``launch_ms``, ``launch_eager_ms``, ``graph_tokens``: ``Launch``.
+    ``all_reduce_ms_per_layer`` holds both of a layer's all-reduces: vidur measured 0.318 ms for one
+    of 64 MiB over 4 H100, and the table says 0.636 ms at those 4096 tokens.
     """
 
     model: str = ""
@@ -88,6 +89,9 @@ class TableEntry(Entry):
     all_reduce_ms_per_layer: tuple[Milliseconds, ...]
     host_ms: Milliseconds = HOST_MS
     mixed_ms: Milliseconds = 0.0
+    launch_ms: Milliseconds = 0.0
+    launch_eager_ms: Milliseconds = 0.0
+    graph_tokens: NonNegativeInt = 0
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -99,6 +103,9 @@ class TableEntry(Entry):
                     f"{key} has {len(getattr(self, key))} values for {len(self.tokens)} tokens"
                 )
         return self
+
+    def launch(self) -> Launch:
+        return Launch(self.launch_ms / 1000, self.launch_eager_ms / 1000, self.graph_tokens)
 
     def cost(self) -> TableCost:
         per_layer_ms = zip(self.linear_ms_per_layer, self.all_reduce_ms_per_layer, strict=True)
@@ -134,7 +141,8 @@ class ProfileFile(Block):
             entry.fitted() if isinstance(entry, RecordedEntry) else (entry.cost(), None)
         )
         size = entry.kv_capacity_tokens, *entry.engine_defaults()
-        return StepProfile(name, self.source, *size, cost, recording)
+        launch = entry.launch() if isinstance(entry, TableEntry) else Launch()
+        return StepProfile(name, self.source, *size, cost, recording, launch)
 
 
 def load_profile(spec: str) -> StepProfile:

@@ -1,8 +1,6 @@
 """vLLM's scheduler with a batch-size cap and a token budget that move while it runs.
 
-Name it to the engine: ``--scheduler-cls replicas.scheduler.DynamicBatchScheduler`` and
-``--additional-config '{"brimful": {"batching": {...}}}'``. It moves limits that vLLM reads at each
-step, has a step serve decodes before prompts, and lets late requests step aside in the queue.
+By ``--scheduler-cls`` and ``--additional-config '{"brimful": {"batching": {...}}}'``.
 """
 
 import time
@@ -30,6 +28,7 @@ from replicas.engine_options import cap_name, check_options
 from replicas.fail_open import FailOpenGovernor
 from replicas.governor import LOCAL, Governor
 from replicas.grammar_faults import GrammarFaults
+from replicas.intervals import Intervals
 from replicas.kv_holders import kv_tokens
 from replicas.lost_sessions import LostSessions, waiting_requests
 from replicas.pacing import pacing_of
@@ -86,12 +85,13 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
             by_class=self._classes.on,
         )
         self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
+        self._intervals = Intervals()
         self._batch: Requests | None = None  # of this step, where the policy asked for it
-        self._last_output_s, self._last_step_s, self._was_busy = 0.0, 0.0, False
+        self._last_output_s = self._last_step_s = 0.0
+        self._was_busy = self._resetting = False
         self._aside = step_aside(self, None, settings.batching, self._classes.ttft_of)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
-        self._resetting = False
         self._pacing = pacing_of(settings.batching, None)
 
     def now_s(self) -> float:
@@ -107,10 +107,9 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
             order_waiting(self, self._aside, apart=self.governor.enforced)
         before = self._set_limits()
         with self._classes.apart(self, self._cap_name):
-            output = super().schedule(*args, **kwargs)
+            self._scheduled.append((super().schedule(*args, **kwargs), self.now_s()))
         as_they_stood(self.running, before)
-        self._scheduled.append((output, self.now_s()))
-        return output
+        return self._scheduled[-1][0]
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
@@ -260,7 +259,8 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
             sample = replace(sample, late=self._pacing.stepped(now_s))
             self._pacing.check(self.running, always=self.num_spec_tokens > 0)
         sample = self._classes.measured(sample, done, prefilled, now_s)
-        self.governor.after_step(sample, len(prefilled))
+        for known in self._intervals.of(sample, len(prefilled), self._scheduled):
+            self.governor.after_step(*known)
         if aside := self._aside:
             aside.observe(sample.prefill_tokens, sample.duration_s, len(done.scheduled_new_reqs))
         self._last_output_s, self._was_busy = now_s, bool(self.running)

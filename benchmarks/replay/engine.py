@@ -104,6 +104,7 @@ class Engine:
         ground: Ground,
     ) -> None:
         self._times = DisturbedSteps(ground.profile, ground.disturbances, ground.disturbance_seed)
+        self._launch = ground.profile.launch
         self._clock = VirtualClock()
         self._charged_ns = 0
         block_size = plan.engine.block_size
@@ -237,6 +238,11 @@ class Engine:
             sum(map(len, scheduled.scheduled_spec_decode_tokens.values())),
         )
         self._free_s = begin_s + duration_s
+        if self._most_flights > 1:  # else the step's measured time holds it
+            launched_s = self._clock.now_s + self._launch.step_s(
+                sample.decodes, sample.prefill_tokens
+            )
+            self._clock.now_s, self._free_s = launched_s, max(self._free_s, launched_s)
         model = self._link.model
         step = Step(
             start_s + duration_s,

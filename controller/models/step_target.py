@@ -63,6 +63,7 @@ KEEPS_D, FIRST_WEIGHT = -0.5, 0.3
 BEYOND = np.array(
     [0, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5]
 )
+SHORTEST = 0.1  # in D: a pause beyond D is later than any step
 LONGER = np.array([1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0])
 WHOLE = np.array([0.5, 0.9, 1.0])  # quantiles of prompt lengths
 WHOLE_ROOM = 1.2  # ... beside a batch larger than the mean by so much
@@ -237,7 +238,9 @@ class StepTarget:
             more: Floats = np.maximum(np.minimum((late + 1) / (n + 1), 1.0) - alone, 0.0)
             return more
 
-        inside_s = np.maximum(in_time_s[np.minimum((BEYOND * n).astype(int), n - 1)], 0.0)
+        inside_s = np.maximum(
+            in_time_s[np.minimum((BEYOND * n).astype(int), n - 1)], SHORTEST * limit_s
+        )
         whole_s = work.whole_s(prompts)
         s = np.concatenate([inside_s, limit_s * LONGER, whole_s[whole_s > limit_s]])
         share = prompts.late_share(s, come_per_s / float(prompts.tokens.mean()), caused)
