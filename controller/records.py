@@ -58,6 +58,7 @@ class EngineLimits:
         long_prompt_tokens: of a longer prompt, no more than this is computed in one step; 0: any.
         whole_chunk_tokens: prompts are computed in multiples of this, but for their ends; 0: any.
         max_model_len: tokens of the longest request; None: not known.
+        graph_tokens: of the largest step that CUDA graphs were captured for; 0: of none.
     """
 
     max_num_seqs: int
@@ -68,6 +69,7 @@ class EngineLimits:
     long_prompt_tokens: int = 0
     whole_chunk_tokens: int = 0
     max_model_len: int | None = None
+    graph_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,3 +136,8 @@ def cap_name(scheduler: Any) -> str:
     """The attribute by which vLLM admits requests: later versions (0.31) have one for just that."""
     later = "max_num_active_reqs"
     return later if hasattr(scheduler, later) else "max_num_running_reqs"
+
+
+def graph_tokens(vllm_config: Any) -> int:
+    """Tokens of the largest step that vLLM captures CUDA graphs for; 0: of none."""
+    return int(vllm_config.compilation_config.max_cudagraph_capture_size or 0)

@@ -1,6 +1,6 @@
-"""vLLM's scheduler with a batch-size cap and a token budget that move while it runs.
+"""vLLM's scheduler with a cap and a token budget that move; docs/standalone.md names it to vLLM.
 
-By ``--scheduler-cls`` and ``--additional-config '{"brimful": {"batching": {...}}}'``.
+``--additional-config '{"brimful": {"batching": {...}}}'`` is its configuration.
 """
 
 import time
@@ -24,7 +24,7 @@ from controller.records import BatchLimits, EngineLimits, EngineState, from_wire
 from replicas import channel
 from replicas.batch_reader import BatchReader
 from replicas.by_class import ByClass
-from replicas.engine_options import cap_name, check_options
+from replicas.engine_options import cap_name, check_options, graph_tokens
 from replicas.fail_open import FailOpenGovernor
 from replicas.governor import LOCAL, Governor
 from replicas.grammar_faults import GrammarFaults
@@ -54,8 +54,7 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not self.scheduler_config.async_scheduling:
-            # One class has to serve both modes. AsyncScheduler lets a request run ahead of its own
-            # tokens, which a synchronous pipeline of several stages cannot bear.
+            # AsyncScheduler lets a request run ahead of its tokens, which no pipeline can bear.
             plain: Any = super(AsyncScheduler, self)
             self._update_after_schedule = plain._update_after_schedule
             self._update_request_with_output = plain._update_request_with_output
@@ -78,6 +77,7 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
                 long_prompt_tokens=self._chunks.threshold,
                 whole_chunk_tokens=self._chunks.whole,
                 max_model_len=self.max_model_len,
+                graph_tokens=graph_tokens(self.vllm_config),
             ),
             leased=settings.leased,
             now_s=self.now_s(),

@@ -20,6 +20,7 @@ from benchmarks.workloads.requests import Request
 from controller.config import BatchingConfig
 from controller.policies.base import ReadBatch
 from controller.records import EngineLimits, EngineState, StepLimits, StepSample
+from replicas.engine_options import graph_tokens
 from replicas.governor import Governor
 from replicas.scheduler import DynamicBatchScheduler
 
@@ -119,6 +120,11 @@ class Engine(CoreEngine):
         self.scheduler = self.core.scheduler = self._plain if plain else self._ours
 
     @property
+    def graph_tokens(self) -> int:
+        """Tokens of the largest step that vLLM captures graphs of; 0: of none."""
+        return graph_tokens(self._ours.vllm_config)
+
+    @property
     def kv_tokens(self) -> int:
         """KV memory that requests may use now, tokens."""
         pool = self.scheduler.kv_cache_manager.block_pool
@@ -149,6 +155,7 @@ class Engine(CoreEngine):
             ),
             kv_tokens=self.kv_tokens,
             block_tokens=self._ours.block_size,
+            graph_tokens=self.graph_tokens,
         )
         return Governor(batching, limits, leased=False, now_s=self._ours.now_s())
 

@@ -1,4 +1,8 @@
-"""A profile of a card from measured steps: a table of its dense part, and lines for the rest."""
+"""A profile of a card from measured steps: a table of its dense part, lines for the rest, launches.
+
+Where a launch takes the CPU longer than the step takes the card, the step's time says nothing of
+the card: such cells are left out of the table.
+"""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +14,7 @@ import numpy as np
 from benchmarks.gpu.model import shape_of
 from controller.models.step_time import nonnegative
 from controller.records import StepSample
-from replicas.profile import TableCost
+from replicas.profile import Launch, TableCost
 from replicas.profile_file import HBM_EFFICIENCY, PREFILL_EFFICIENCY
 
 
@@ -43,8 +47,29 @@ def fit_table(samples: Sequence[StepSample], tokens: Sequence[int]) -> TableCost
     return TableCost(tuple(tokens), tuple(dense_s), per_kv_s, per_context_s, mixed_s)
 
 
+GPU_BOUND = 1.15  # times the launch
+
+
+def fit_launch(alone: Sequence[StepSample], graph_tokens: int) -> Launch:
+    """What a launch takes, from chunks alone between steps of decodes; seconds.
+
+    The shortest that is larger than graphs are is the least bound by the card.
+    """
+    small = [s.duration_s for s in alone if s.decodes + s.prefill_tokens <= graph_tokens]
+    large = [s.duration_s for s in alone if s.decodes + s.prefill_tokens > graph_tokens]
+    graph_s = float(np.median(small[: max(len(small) // 2, 1)])) if small else 0.0
+    return Launch(graph_s, large[0] if large else graph_s, graph_tokens)
+
+
+def bound_by_card(samples: Sequence[StepSample], launch: Launch) -> list[StepSample]:
+    """Those that took longer than their launch."""
+    return [
+        s for s in samples if s.duration_s > GPU_BOUND * launch.step_s(s.decodes, s.prefill_tokens)
+    ]
+
+
 def profile_entry(
-    cost: TableCost, model: Path, card: dict[str, Any], kv_tokens: int
+    cost: TableCost, launch: Launch, model: Path, card: dict[str, Any], kv_tokens: int
 ) -> dict[str, Any]:
     """The table in the format of ``configs/profiles``."""
     shape = shape_of(model)
@@ -65,6 +90,9 @@ def profile_entry(
         "all_reduce_ms_per_layer": [0.0] * len(cost.tokens),
         "host_ms": 0.0,
         "mixed_ms": 1000 * cost.mixed_s,
+        "launch_ms": 1000 * launch.graph_s,
+        "launch_eager_ms": 1000 * launch.eager_s,
+        "graph_tokens": launch.graph_tokens,
     }
 
 

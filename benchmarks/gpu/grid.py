@@ -1,6 +1,10 @@
-"""What a step takes: decodes and their KV tokens, and prompts computed in chunks beside decodes."""
+"""What a step takes: decodes and their KV tokens, prompts beside decodes, one chunk by itself.
 
-import statistics
+
+The last is what a launch takes: with a step ahead, the step before waits for it
+(``replicas.intervals``).
+"""
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +18,7 @@ from controller.records import StepSample
 STEPS = 12  # of a cell of decodes; their median counts
 SETTLE = 3  # steps after a change that are not counted: scheduled before it
 CHUNKS = 16  # steps of a cell with a prompt, at most
+ALONE = 6  # prompts of a chunk each, with steps of decodes alone between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +54,13 @@ CARD = Grid(
 TRY = Grid((1, 2, 4, 8, 16, 24), (32, 128), (512,), (32, 64, 128, 256), (0, 4), 32)
 
 
-def measure(engine: Engine, grid: Grid, budget: Budget) -> list[StepSample]:
-    """Each cell's steps; of decodes their median, of prompts each."""
-    cells = len(grid.contexts) + len(grid.beside)
+def measure(
+    engine: Engine, grid: Grid, budget: Budget
+) -> tuple[list[StepSample], list[StepSample]]:
+    """The median step of each cell; and of each chunk alone between steps of decodes."""
+    cells = len(grid.contexts) + len(grid.beside) + 1
     found: list[StepSample] = []
+    alone: list[StepSample] = []
     with tqdm(total=cells, desc="steps", leave=False) as bar:
         for context in grid.contexts:
             if budget.room(1.0, f"steps of decodes at a context of {context}"):
@@ -62,7 +70,10 @@ def measure(engine: Engine, grid: Grid, budget: Budget) -> list[StepSample]:
             if budget.room(1.0, f"steps with prompts beside {beside} decodes"):
                 found += _prompts(engine, beside, grid, budget)
             bar.update()
-    return found
+        if budget.room(1.0, "chunks alone"):
+            alone = _alone(engine, grid, budget)
+        bar.update()
+    return found, alone
 
 
 def _decodes(
@@ -79,10 +90,7 @@ def _decodes(
         engine.core.abort_requests(running[n:])
         del running[n:]
         samples = _recorded(engine, lambda taken: len(taken) < STEPS + SETTLE)
-        alone = [s for s in samples[SETTLE:] if s.decodes == n and not s.prefill_tokens]
-        if alone:
-            middle = statistics.median_low(s.duration_s for s in alone)
-            found.append(next(s for s in alone if s.duration_s == middle))
+        found += _median([s for s in samples[SETTLE:] if s.decodes == n and not s.prefill_tokens])
     engine.clear()
     return found
 
@@ -108,10 +116,31 @@ def _prompts(engine: Engine, beside: int, grid: Grid, budget: Budget) -> list[St
             if added in scheduler.requests:
                 engine.core.abort_requests([added])
             whole = [s for s in samples if (s.decodes, s.prefill_tokens) == (beside, chunk)]
-            found += whole[1:] or whole
+            found += _median(whole[1:] or whole)
             _recorded(engine, lambda taken: bool(beside) and len(taken) < SETTLE)
     engine.clear()
     return found
+
+
+def _alone(engine: Engine, grid: Grid, budget: Budget) -> list[StepSample]:
+    """One chunk, then decodes alone, and again."""
+    beside = grid.beside[1]
+    _fill(engine, beside, grid.context)
+    found: list[StepSample] = []
+    for chunk in grid.chunks:
+        taken: list[StepSample] = []
+        for _ in range(ALONE if budget.left_s else 0):
+            _recorded(engine, lambda steps: len(steps) < SETTLE)
+            engine.add(chunk, 1)
+            samples = _recorded(engine, lambda steps: len(steps) < 2 * SETTLE)
+            taken += [s for s in samples if s.prefill_tokens == chunk]
+        found += _median(taken)
+    engine.clear()
+    return found
+
+
+def _median(samples: Sequence[StepSample]) -> list[StepSample]:
+    return sorted(samples, key=lambda s: s.duration_s)[len(samples) // 2 :][:1]
 
 
 def _fill(engine: Engine, n: int, context: int) -> list[str]:

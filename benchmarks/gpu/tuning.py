@@ -17,7 +17,6 @@ from benchmarks.workloads.traffic import draw_traffic
 from controller.config import Sla
 from replicas.profile_file import load_profile
 
-MOST_PROCESSES = 8
 SEED = 100  # the card's runs have others
 Limits = tuple[int, int]
 """``max_num_seqs`` and ``max_num_batched_tokens``."""
@@ -64,10 +63,15 @@ class Tuner:
     """Replays in processes of their own, as many as cores are spare."""
 
     def __init__(self) -> None:
-        cores = min(max((os.cpu_count() or 1) - 4, 1), MOST_PROCESSES)
-        self._pool = ProcessPoolExecutor(cores, mp_context=get_context("spawn"))
+        cores = sorted(os.sched_getaffinity(0))
+        spare = cores[-max(len(cores) // 2, 1) :]  # a launch of a step waits for no replay
+        if len(cores) > 1:
+            os.sched_setaffinity(0, set(cores) - set(spare))
+        self._pool = ProcessPoolExecutor(
+            len(spare), mp_context=get_context("spawn"), initializer=_settle, initargs=(spare,)
+        )
         self._asked: dict[Row, dict[Limits, Future[float]]] = {}
-        for _ in range(cores):
+        for _ in spare:
             self._pool.submit(_warm)  # vLLM is imported by the time that it is needed
 
     def ask(self, row: Row, candidates: Sequence[Limits]) -> None:
@@ -96,6 +100,10 @@ class Tuner:
         self._pool.shutdown(wait=False, cancel_futures=True)
         for process in active_children():
             process.terminate()
+
+
+def _settle(cores: Sequence[int]) -> None:
+    os.sched_setaffinity(0, set(cores))
 
 
 def _warm() -> None:

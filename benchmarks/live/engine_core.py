@@ -5,6 +5,7 @@ out.
 """
 
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -100,7 +101,8 @@ class CoreEngine:
         first = np.full(len(requests), np.nan)
         last = np.full(len(requests), np.nan)
         tokens = np.zeros(len(requests), dtype=np.int64)
-        gaps: list[tuple[float, float, int]] = []
+        # No tuple for each token: garbage collection would look at all of them, again and again.
+        gap_s, gap_end_s, gap_request = array("d"), array("d"), array("q")
         due, start_s, start_wall_s = 0, time.perf_counter(), time.time()
         while due < len(requests) or self.busy():
             now_s = time.perf_counter() - start_s
@@ -117,7 +119,9 @@ class CoreEngine:
             for request_id, generated, over in self.step():
                 now_s, number = time.perf_counter() - start_s, numbers[request_id]
                 if generated and tokens[number]:
-                    gaps.append((now_s - last[number], now_s, number))
+                    gap_s.append(now_s - last[number])
+                    gap_end_s.append(now_s)
+                    gap_request.append(number)
                 elif generated:
                     first[number] = now_s
                 last[number] = now_s
@@ -127,7 +131,6 @@ class CoreEngine:
                     over = True
                 ended(over)
         took_s = time.perf_counter() - start_s
-        gap_s, gap_end_s, gap_request = zip(*gaps, strict=True) if gaps else ((), (), ())
         return Served(
             np.array([r.arrival_s for r in requests]),
             first,

@@ -122,6 +122,7 @@ class Engine:
             max_model_len=self._context,
             by_priority=any(r.priority for r in all_requests),
             classes=ground.classes,
+            graph_tokens=self._launch.graph_tokens if plan.engine.async_scheduling else 0,
             clock=self._clock,
             **own,
         )

@@ -182,14 +182,17 @@ def make_scheduler(
     max_model_len: int,
     by_priority: bool,
     classes: ServiceClasses | None = None,
+    graph_tokens: int = 0,
     **own: Any,
 ) -> VirtualScheduler:
     """A scheduler as EngineCore makes it, with KV memory of ``kv_tokens`` in whole blocks.
 
     Args:
+        graph_tokens: of the largest step that CUDA graphs are captured for; 0: of none.
         own: what the class takes beside vLLM's own arguments.
     """
     config = _config(plan, max_model_len, by_priority, classes)
+    config.compilation_config.max_cudagraph_capture_size = graph_tokens
     block_size = plan.engine.block_size
     config.cache_config.num_gpu_blocks = blocks = kv_tokens // block_size + 1  # and the null block
     spec = FullAttentionSpec(

@@ -4,6 +4,7 @@ Steps with prompt tokens take s: s0 for the decodes, m more because there is a p
 c3 P for the P prompt tokens that fit. A prompt of l tokens needs l / P steps where the next one
 fills up its last step, and ceil(l / P) where it is alone, of which the last one is shorter. The
 first is so with probability rho, the share of time in which prompts are computed; the second else.
+P ends where CUDA graphs end, until s has room for what a step beyond them takes more.
 
 The mean time to first token is
 
@@ -18,6 +19,7 @@ which is (1 + CV^2) rho S / 2 (1 - rho) for small rho, and H (rho - 1) / 2 where
 served.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -36,6 +38,8 @@ class Prompts:
         per_s: prompts/s that are to be served.
         token_s, mixed_s: c3 and m, seconds.
         decodes_s: s0 of the mean batch, seconds.
+        graph_s: c3 P where CUDA graphs end; infinite: nowhere.
+        eager_s: what a step beyond them takes more.
     """
 
     tokens: Floats
@@ -43,6 +47,12 @@ class Prompts:
     token_s: float
     mixed_s: float
     decodes_s: float
+    graph_s: float = math.inf
+    eager_s: float = 0.0
+
+    def planned_s(self, step_s: Floats) -> Floats:
+        """What steps that may take s are predicted to take: less where graphs end before it."""
+        return _Steps(self, step_s).step_s
 
     def wait_s(self, step_s: Floats, horizon_s: float) -> Floats:
         """W by s, shape (k,) both."""
@@ -51,7 +61,7 @@ class Prompts:
         over = by.load(self.per_s) - 1
         root = np.sqrt(over**2 + 4 * spread * (over + 1) * by.served_s / horizon_s)
         rho = by.rho(self.per_s)
-        begin_s = (rho * step_s + (1 - rho) * self.decodes_s) / 2
+        begin_s = (rho * by.step_s + (1 - rho) * self.decodes_s) / 2
         wait_s: Floats = begin_s + by.own_s + horizon_s / 4 * (over + root)
         return wait_s
 
@@ -64,7 +74,7 @@ class Prompts:
                 because of the prompts; of any shape.
         """
         by = _Steps(self, step_s)
-        rho, full = by.rho(per_s), late(step_s)
+        rho, full = by.rho(per_s), late(by.step_s)
         last = (by.steps - 1).mean(axis=0) * full + late(by.last_s).mean(axis=0)
         late_steps = rho * by.fluid.mean(axis=0) * full + (1 - rho) * last
         steps = rho * by.fluid.mean(axis=0) + (1 - rho) * by.steps.mean(axis=0)
@@ -76,17 +86,27 @@ class Prompts:
 
 
 class _Steps:
-    """A prompt's steps: ``fluid`` l / P, ``steps`` ceil(l / P), ``last_s`` the last of them."""
+    """A prompt's steps: ``fluid`` l / P, ``steps`` ceil(l / P), ``last_s`` the last of them.
+
+    ``step_s`` is what the others take: less than the target where graphs end before it.
+    """
 
     def __init__(self, prompts: Prompts, step_s: Floats) -> None:
         alone_s = prompts.decodes_s + prompts.mixed_s
         room_s = np.maximum(step_s - alone_s, 1e-9)
+        graph_s, eager_s = prompts.graph_s, prompts.eager_s
+        beyond_s = np.maximum(room_s - eager_s, graph_s)
+        room_s = np.where(room_s > graph_s, beyond_s, room_s)
+        self.step_s: Floats = alone_s + room_s + eager_s * (room_s > graph_s)
         work_s = prompts.token_s * prompts.tokens
         self.fluid: Floats = work_s[:, None] / room_s
         self.steps: Floats = np.ceil(self.fluid - 1e-9)
-        self.last_s: Floats = alone_s + work_s[:, None] - (self.steps - 1) * room_s
+        last_s = work_s[:, None] - (self.steps - 1) * room_s
+        beyond = (last_s > graph_s).mean(axis=0)
+        self.last_s: Floats = alone_s + last_s + eager_s * (last_s > graph_s)
         self.own_s: Floats = float(work_s.mean()) + self.steps.mean(axis=0) * alone_s
-        self.served_s: Floats = self.fluid.mean(axis=0) * step_s
+        self.own_s += eager_s * ((self.steps - 1).mean(axis=0) * (room_s > graph_s) + beyond)
+        self.served_s: Floats = self.fluid.mean(axis=0) * self.step_s
 
     def load(self, per_s: float) -> Floats:
         """Work that comes over work that is done; above 1 the queue grows."""

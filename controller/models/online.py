@@ -11,10 +11,15 @@ A step's residual is log(duration / prediction). Two things are told apart:
 - A regime change (another tenant, another clock rate) makes all steps longer alike. Where all but
   one of the last ``REGIME_STEPS`` residuals show one, everything learned before is rescaled by
   their median at once; the fit alone would take 200 steps.
+
+What a step beyond vLLM's CUDA graphs takes more (``StepModel.eager_s``) is the mean over such steps
+of what the fit of the others leaves. It fades while there are none: one is tried again, as what
+made them long may be over.
 """
 
 import math
 from collections import deque
+from dataclasses import replace
 from itertools import pairwise
 from operator import mul
 
@@ -32,6 +37,8 @@ FIRST_RMSE = 0.5  # of a guess
 RMSE_MEMORY = 0.02  # weight of the newest residual
 REGIME_STEPS = 7
 REGIME_RMSE, LEAST_CHANGE = 2.0, 0.2  # the least change, in RMSE and in log seconds
+
+EAGER_MEMORY, EAGER_FADE = 0.1, 2e-4  # weight of the newest step beyond graphs; per other step
 
 _SCALE: list[float] = SCALE.tolist()
 # Of a symmetric matrix the lower triangle is kept, row by row, and where its rows begin.
@@ -102,7 +109,14 @@ class OnlineStepModel:
         self._n = 0.0
         self._unfitted = 0
         self._residuals = Residuals()
+        self._graph_tokens = self._eager_steps = 0
+        self._eager_s = 0.0
         self.set_prior(prior, weight_steps)
+
+    def captured(self, graph_tokens: int) -> None:
+        """CUDA graphs were captured for steps of up to so many tokens."""
+        self._graph_tokens = graph_tokens
+        self._solve()
 
     def set_prior(self, prior: StepModel, weight_steps: float = PRIOR_STEPS) -> None:
         """Take another prior; what was seen stays.
@@ -131,6 +145,8 @@ class OnlineStepModel:
     def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> bool:
         """Count one step. Whether it shows another regime."""
         changed = False
+        self._learn_eager(decodes, kv, prefill, context, duration_s)
+        eager_s = self._eager_s if self.model.eager(decodes, prefill) else 0.0
         predicted_s = self.model.predict_s(decodes, kv, prefill, context)
         if predicted_s > 0 and 0 < duration_s / predicted_s < math.inf:
             factor = self._residuals.regime_change(duration_s, predicted_s)
@@ -139,6 +155,7 @@ class OnlineStepModel:
                 self._rescale(factor)
                 predicted_s *= factor
             duration_s = self._residuals.clipped(duration_s, predicted_s)
+        duration_s = max(duration_s - eager_s, 0.0)
         v = (
             1.0,
             decodes / _SCALE[1],
@@ -158,6 +175,20 @@ class OnlineStepModel:
             self._solve()
         return changed
 
+    def _learn_eager(
+        self, decodes: int, kv: int, prefill: int, context: int, duration_s: float
+    ) -> None:
+        if not self._graph_tokens or not prefill:
+            return
+        if not self.model.eager(decodes, prefill):
+            self._eager_s *= 1 - EAGER_FADE
+            return
+        self._eager_steps += 1
+        without_s = self.model.predict_s(decodes, kv, prefill, context) - self.model.eager_s
+        weight = max(1 / self._eager_steps, EAGER_MEMORY)
+        self._eager_s += weight * (max(duration_s - without_s, 0.0) - self._eager_s)
+        self.model = replace(self.model, eager_s=self._eager_s)
+
     def _rescale(self, factor: float) -> None:
         """Take all steps so far to have lasted so many times as long."""
         self._b = [x * factor for x in self._b]
@@ -174,7 +205,11 @@ class OnlineStepModel:
         right = [x + r * prior for x, r, prior in zip(b, ridge, self._prior, strict=True)]
         theta = _nonnegative(low, right)
         costs = [x / scale for x, scale in zip(theta, _SCALE, strict=True)]
-        self.model = StepModel.of(costs, self._given.sigma_s)
+        self.model = replace(
+            StepModel.of(costs, self._given.sigma_s),
+            graph_tokens=self._graph_tokens,
+            eager_s=self._eager_s,
+        )
 
 
 def _nonnegative(a: list[list[float]], b: list[float]) -> list[float]:
@@ -227,6 +262,14 @@ def prefill_room(model: StepModel, decodes: int, kv: int, context: int, limit_s:
         context: tokens of the first prompt of the queue that are computed already.
     """
     room_s = limit_s - model.mixed_s - model.predict_s(decodes, kv, 0, 0)
+    room = _tokens_in(model, context, room_s)
+    if not model.eager(decodes, room):
+        return room
+    within = model.graph_tokens - decodes
+    return max(_tokens_in(model, context, room_s - model.eager_s), within)
+
+
+def _tokens_in(model: StepModel, context: int, room_s: float) -> float:
     # c4/2 P^2 + (c3 + c4 context) P = room
     half, linear = model.c4 / 2, model.c3 + model.c4 * context
     if room_s <= 0:

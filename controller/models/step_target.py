@@ -246,7 +246,7 @@ class StepTarget:
         share = prompts.late_share(s, come_per_s / float(prompts.tokens.mean()), caused)
         over = np.maximum((self.not_caused + share) / self._allowed, 1.0)
         j = over * prompts.wait_s(s, MEMORY_S)
-        keeps = s <= max(float(inside_s[-1]), limit_s)
+        keeps = prompts.planned_s(s) <= max(float(inside_s[-1]), limit_s)
         first, second = np.where(keeps, j, np.inf).argmin(), np.where(keeps, np.inf, j).argmin()
         log_gain = math.log(j[first] / j[second]) if not keeps.all() else -math.inf
         return log_gain, (float(s[first]), float(s[second]))
@@ -293,7 +293,13 @@ class _Work:
         tokens = self._lengths[(LENGTHS * len(self._lengths)).astype(int)]
         per_s = prefill_per_s / float(tokens.mean())
         decodes_s = self.decodes_s(prefill_per_s)
-        return Prompts(tokens, per_s, self._token_s, self._model.mixed_s, decodes_s)
+        graph_s, eager_s = math.inf, self._model.eager_s
+        if eager_s:
+            decodes = (decodes_s - self._model.c0) / max(self._decode_s, 1e-12)
+            graph_s = max(self._model.graph_tokens - decodes, 0.0) * self._token_s
+        return Prompts(
+            tokens, per_s, self._token_s, self._model.mixed_s, decodes_s, graph_s, eager_s
+        )
 
     def whole_s(self, prompts: Prompts) -> Floats:
         """What steps take that compute a whole prompt, by ``WHOLE``."""

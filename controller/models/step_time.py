@@ -58,6 +58,8 @@ class StepModel:
         tail_frac: what steps take beyond the prediction at the SLA's percentile, share of it; 0
             where that was not measured.
         mixed_s: what a step with any prompt token takes more, whatever their number.
+        graph_tokens, eager_s: a step of more tokens than CUDA graphs were captured for is launched
+            kernel by kernel, which takes so much longer; 0: it is not.
     """
 
     c0: float
@@ -68,6 +70,8 @@ class StepModel:
     sigma_s: float
     tail_frac: float = 0.0
     mixed_s: float = 0.0
+    graph_tokens: int = 0
+    eager_s: float = 0.0
 
     @classmethod
     def of(cls, costs: Sequence[float], sigma_s: float) -> Self:
@@ -94,7 +98,12 @@ class StepModel:
         alone_s = self.c0 + self.c1 * decodes + self.c2 * kv
         if not prefill:
             return alone_s
-        return alone_s + self.mixed_s + self.c3 * prefill + self.c4 * context
+        eager_s = self.eager_s if self.eager(decodes, prefill) else 0.0
+        return alone_s + self.mixed_s + self.c3 * prefill + self.c4 * context + eager_s
+
+    def eager(self, decodes: float, prefill: float) -> bool:
+        """Whether such a step has more tokens than CUDA graphs were captured for."""
+        return 0 < self.graph_tokens < decodes + prefill
 
 
 Row = tuple[float, float, float, float, float, float, float]

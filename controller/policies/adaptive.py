@@ -86,6 +86,7 @@ class AdaptiveStep:
             if config.sla.delivery == "paced":
                 tiles = engine.tokens_per_decode == 1 and not engine.whole_chunk_tokens
                 self._chunks = PacedChunks(*own, (config.sla.ttft_ms or 0.0) / 1000, tiles=tiles)
+            self._chunks.captured(engine.graph_tokens)
 
     @property
     def model(self) -> StepModel | None:

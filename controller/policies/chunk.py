@@ -68,6 +68,10 @@ class ChunkSizer:
         """The step-time target for the mean batch, seconds."""
         return self._target.target_s
 
+    def captured(self, graph_tokens: int) -> None:
+        """The engine has CUDA graphs for steps of up to so many tokens; 0: for none."""
+        self._time.captured(graph_tokens)
+
     def hold_to(self, itl_frac: float) -> None:
         """Keep this share of D."""
         self._target.hold_to(itl_frac * self._sla_s)

@@ -26,6 +26,7 @@ class ClassedStep(AdaptiveStep):
     def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
         super().__init__(config, engine)
         self._by_class = ClassChunks(config.sla.itl_s or UNKNOWN_STEP_S)
+        self._by_class.captured(engine.graph_tokens)
         self._chunks, self._long_chunks = self._by_class, None
         self._all: Requests | None = None  # that run, whoever is left out
         self._head_waits = 0  # steps for which nobody gives way to the first of the queue
