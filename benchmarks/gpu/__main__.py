@@ -14,11 +14,10 @@ from pathlib import Path
 
 from benchmarks.gpu.budget import Budget
 from benchmarks.gpu.card import describe
-from benchmarks.gpu.tuning import Tuner
+from benchmarks.gpu.tuning import WORKLOADS, Tuner
 from benchmarks.report.document import ROOT
 
 PARTS = ("steps", "beside", "serve", "memory", "capacity")
-WORKLOADS = ("exponential:257,62", "azure-2023-conversation", "exponential:257,447")
 TIGHT = "exponential:257,447"
 SLA_STEPS = 1.85  # the tight SLA in steps of one request: 50 ms on the machine of the paper
 RELAXED_MS = 25.0
@@ -94,7 +93,7 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
     samples = bound_by_card(samples, launch)
     fitted, judged = held_out(samples)
     most = max(s.decodes + s.prefill_tokens for s in samples)
-    nodes = [*(t for t in grid.tokens if t < most), most]
+    nodes = [t for t in grid.tokens if t <= most]
     off = errors(fit_table(fitted, nodes), judged)
     cost = fit_table(samples, nodes)
     name = "tiny-try" if args.tiny else f"{card['gpu']}-llama-8b-vllm"

@@ -12,7 +12,8 @@ import numpy as np
 from benchmarks.engine_lab.figures import Figures, figures_of
 from benchmarks.gpu.budget import Budget
 from benchmarks.gpu.engine import Engine, Run
-from benchmarks.gpu.tuning import Limits, Row, Tuner
+from benchmarks.gpu.kept import Kept
+from benchmarks.gpu.tuning import Limits, Row, Tuner, label_of
 from benchmarks.replay.fluid import fluid_limit_per_s
 from benchmarks.workloads.catalog import load_workload
 from benchmarks.workloads.requests import Request, length_stats
@@ -20,7 +21,6 @@ from benchmarks.workloads.traffic import draw_requests, draw_traffic
 from controller.config import parse_batching
 from replicas.governor import Governor
 from replicas.profile import StepProfile
-from replicas.step_recorder import COLUMNS
 
 ROUNDS = 6  # of ours beside vLLM's own scheduler
 DELAY_ITLS = 40  # the median wait that a capacity allows, in SLAs: 2 s of 50 ms
@@ -63,8 +63,7 @@ class Contest:
         self.rows: list[dict[str, Any]] = []
         self._engine, self._profile, self._spec = engine, profile, spec
         self._tuner, self._out, self._sizes = tuner, out, sizes
-        self._runs: dict[str, Any] = {}
-        self._files = 0
+        self._kept = Kept(out)
         self._policies: dict[tuple[str, float | None, Limits | None], Governor] = {}
         self._warm: set[float | None] = set()
 
@@ -85,6 +84,10 @@ class Contest:
         stats = length_stats(self._drawn(workload))
         kv = int(self._sizes.held * (stats.mean_input + stats.mean_output / 2))
         return Row(self._spec, workload, math.inf, None, self._sizes.offline, kv)
+
+    def write(self) -> None:
+        """The runs since the last time, to a file of their own."""
+        self._kept.write()
 
     def ask(self, row: Row) -> None:
         """Begin to look for its best static limits."""
@@ -111,7 +114,7 @@ class Contest:
             for governor in (ours, None) if index % 2 else (None, ours):
                 run = self._engine.serve(drawn, governor)
                 name = "ours" if governor else "plain"
-                self._keep(f"beside_{name}_{index}", run, 0.0)
+                self._kept.add(f"beside_{name}_{index}", run, 0.0)
                 per_s[name] = run.tokens_per_s
                 own_us += run.own_us
             ratios.append(per_s["ours"] / per_s["plain"])
@@ -128,7 +131,7 @@ class Contest:
         Before the first row of an SLA ``adaptive`` serves once to learn this card, which does not
         count: a server runs for hours.
         """
-        label = f"{_name(row.workload)}_{row.itl_ms:g}ms_{load:g}"
+        label = f"{label_of(row.workload)}_{row.itl_ms:g}ms_{load:g}"
         found: dict[str, list[Figures]] = {}
         if row.itl_ms not in self._warm:
             self._one(row, label, "adaptive", None, "warm", {}, budget)
@@ -159,7 +162,7 @@ class Contest:
         governor = self._policy(row, name, limits)
         run = self._engine.serve(self._arrivals(row, seed), governor, 2 * self._sizes.seconds)
         key = f"{label}_{name}_{index}"
-        self._keep(key, run, row.rate_per_s)
+        self._kept.add(key, run, row.rate_per_s)
         figures = self._figures(run, row)
         if figures is None:
             print(f"{key}: requests without a first token", flush=True)
@@ -192,7 +195,7 @@ class Contest:
 
     def memory(self, workload: str, budget: Budget) -> None:
         """Output tokens/s and preemptions where KV memory is tight, no SLA."""
-        row, label = self.tight(workload), f"{_name(workload)}_tight"
+        row, label = self.tight(workload), f"{label_of(workload)}_tight"
         found: dict[str, list[float]] = {}
         drawn = self._drawn(workload)
         self._engine.keep_kv_free(row.kv_tokens)
@@ -203,7 +206,7 @@ class Contest:
                 continue
             governor = self._policy(row, name, best if name == tuned else None)
             run = self._engine.serve(drawn, governor, 5 * self._sizes.seconds)
-            self._keep(f"{label}_{name}_{index}", run, math.inf)
+            self._kept.add(f"{label}_{name}_{index}", run, math.inf)
             found.setdefault(name, []).append(run.tokens_per_s)
             self.row(f"gpu_{label}_{name}_{index}_tokens_per_s", run.tokens_per_s, "tokens/s")
             each = run.preemptions / len(drawn)
@@ -216,7 +219,7 @@ class Contest:
 
     def capacity(self, workload: str, itl_ms: float, budget: Budget) -> None:
         """The highest of some rates at which each holds the SLA's p99 and a median wait."""
-        label = f"{_name(workload)}_{itl_ms:g}ms_capacity"
+        label = f"{label_of(workload)}_{itl_ms:g}ms_capacity"
         tuned = self._tuner.best(self.row_of(workload, itl_ms, LOADS[0]), 1, 30.0)[0]
         ladders: dict[str, tuple[Limits | None, tuple[float, ...]]] = {
             "adaptive": (None, RATES),
@@ -235,7 +238,7 @@ class Contest:
                 run = self._engine.serve(
                     self._arrivals(row, 17), governor, 1.5 * self._sizes.seconds
                 )
-                self._keep(f"{label}_{name}_{shares[step]:g}", run, row.rate_per_s)
+                self._kept.add(f"{label}_{name}_{shares[step]:g}", run, row.rate_per_s)
                 figures = self._figures(run, row)
                 if self._holds(figures, itl_ms):
                     held[name] = row.rate_per_s
@@ -290,29 +293,3 @@ class Contest:
     def _fitting(self, drawn: Sequence[Request]) -> list[Request]:
         longest = self._engine.size.max_model_len
         return [r for r in drawn if r.input_tokens + r.output_tokens < longest]
-
-    def _keep(self, key: str, run: Run, rate_per_s: float) -> None:
-        """What clients saw, and every step, for ``write``."""
-        served = run.served
-        self._runs |= {
-            f"{key}/about": np.array([rate_per_s, served.took_s, run.preemptions]),
-            f"{key}/requests": np.stack(
-                [served.arrival_s, served.first_s, served.last_s, served.tokens]
-            ).astype(np.float32),
-            f"{key}/gaps": np.stack([served.gap_s, served.gap_end_s]).astype(np.float32),
-            f"{key}/gap_request": served.gap_request.astype(np.int32),
-            f"{key}/own_us": np.array(run.own_us, dtype=np.float32),
-            f"{key}/steps": np.array(
-                [(*s.features, round(s.duration_s * 1e6)) for s in run.samples], dtype=np.int64
-            ).reshape(-1, len(COLUMNS)),
-        }
-
-    def write(self) -> None:
-        """The runs since the last time, in a file of their own."""
-        np.savez(self._out / f"runs-{self._files}.npz", **self._runs)
-        self._runs = {}
-        self._files += 1
-
-
-def _name(workload: str) -> str:
-    return workload.split(":")[-1].replace(",", "-")

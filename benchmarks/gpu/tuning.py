@@ -17,6 +17,7 @@ from benchmarks.workloads.traffic import draw_traffic
 from controller.config import Sla
 from replicas.profile_file import load_profile
 
+WORKLOADS = ("exponential:257,62", "azure-2023-conversation", "exponential:257,447")
 SEED = 100  # the card's runs have others
 Limits = tuple[int, int]
 """``max_num_seqs`` and ``max_num_batched_tokens``."""
@@ -57,6 +58,11 @@ def cost_of(row: Row, limits: Limits) -> float:
     if offline:
         return 1 / figures.output_tokens_per_s
     return math.inf if figures.j is None else figures.j
+
+
+def label_of(workload: str) -> str:
+    """Its name in results."""
+    return workload.split(":")[-1].replace(",", "-")
 
 
 class Tuner:

@@ -93,8 +93,8 @@ class _Steps:
 
     def __init__(self, prompts: Prompts, step_s: Floats) -> None:
         alone_s = prompts.decodes_s + prompts.mixed_s
+        graph_s, eager_s = max(prompts.graph_s, 1e-9), prompts.eager_s
         room_s = np.maximum(step_s - alone_s, 1e-9)
-        graph_s, eager_s = prompts.graph_s, prompts.eager_s
         beyond_s = np.maximum(room_s - eager_s, graph_s)
         room_s = np.where(room_s > graph_s, beyond_s, room_s)
         self.step_s: Floats = alone_s + room_s + eager_s * (room_s > graph_s)

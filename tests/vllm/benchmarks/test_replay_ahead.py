@@ -26,13 +26,14 @@ from benchmarks.virtual.scheduler import (
 from benchmarks.virtual.trace import Trace
 from benchmarks.workloads.catalog import load_workload
 from benchmarks.workloads.requests import Request
-from benchmarks.workloads.traffic import draw_requests
+from benchmarks.workloads.traffic import draw_requests, draw_traffic
 from controller.config import Sla
-from replicas.profile import LinearCost, StepProfile
+from replicas.profile import Launch, LinearCost, StepProfile
 
 # A step of B decodes and P prompt tokens takes 1 + 0.01 B + 0.001 P s.
 PLANT = StepProfile("plant", "", 20_000, 64, 512, LinearCost(1.0, 0.01, per_prefill_s=0.001))
 ENGINE = EngineOptions(max_num_seqs=64, max_num_batched_tokens=512, async_scheduling=True)
+BIG = {"max_num_seqs": 256, "max_num_batched_tokens": 8192}
 IN_TURN = ENGINE.model_copy(update={"async_scheduling": False})
 
 
@@ -72,6 +73,51 @@ def test_steps_follow_one_another_and_no_token_waits() -> None:
     ends_s, took_s = trace.column("end_s"), trace.column("duration_s")
     assert np.diff(ends_s) == pytest.approx(took_s[1:])
     assert set(trace.gaps.end_s) <= set(ends_s)
+
+
+LAUNCHED = replace(PLANT, launch=Launch(graph_s=3.0, eager_s=5.0, graph_tokens=300))
+
+
+@pytest.mark.parametrize(("prompt", "launch_s"), [(100, 3.0), (299, 3.0), (300, 5.0)])
+def test_the_output_of_the_step_before_waits_for_a_launch(prompt: int, launch_s: float) -> None:
+    requests = [Request(0.0, 100, 20), Request(6.5, prompt, 2)]
+    plan = parse_policy("static", Sla(), ENGINE)
+    first, second = replay(requests, plan, Ground(LAUNCHED)).outcomes
+    gaps_s = replay(requests[:1], plan, Ground(LAUNCHED)).gaps.length_s
+    assert gaps_s == pytest.approx([1.01] * 19)  # of decodes alone it is hidden
+    trace = replay(requests, plan, Ground(LAUNCHED))
+    of_first = trace.gaps.length_s[trace.gaps.request == 0]
+    assert max(of_first) == pytest.approx(launch_s)
+    # The step itself was computed meanwhile, and ends with its launch.
+    assert first.finished_s is not None
+    assert second.first_token_s is not None
+    assert of_first.sum() == pytest.approx(1.01 * 17 + launch_s, abs=0.05)
+
+
+def test_without_a_step_ahead_the_steps_time_holds_its_launch() -> None:
+    requests = [Request(0.0, 100, 20), Request(6.5, 100, 2)]
+    plan = parse_policy("static", Sla(), IN_TURN)
+    found = [replay(requests, plan, Ground(plant)).gaps.length_s for plant in (PLANT, LAUNCHED)]
+    assert found[0] == pytest.approx(found[1])
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_chunks_end_with_the_graphs_where_what_lies_beyond_is_late(sized: bool) -> None:
+    cost = LinearCost(0.006, 1e-5, per_prefill_s=2e-5)
+    launch = Launch(graph_s=0.009, eager_s=0.027, graph_tokens=512)
+    card = StepProfile("card", "", 400_000, 256, 8192, cost, launch=launch)
+    plan = parse_policy(
+        "adaptive" if sized else "static", Sla(itl_ms=25), ENGINE.model_copy(update=BIG)
+    )
+    traffic = draw_traffic(load_workload("exponential:257,62"), 1200, None, 3)
+    trace = replay(traffic.at(50.0), plan, Ground(card))
+    late = trace.gaps.length_s[trace.gaps.end_s > 8.0] > 0.025
+    tokens = (trace.column("decodes") + trace.column("prefill_tokens"))[400:]
+    if sized:
+        assert late.mean() < 0.01
+        assert (tokens > 512).mean() < 0.005
+    else:
+        assert late.mean() > 0.05
 
 
 class LoopExecutor:

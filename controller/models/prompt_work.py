@@ -1,0 +1,60 @@
+"""What the prompts that come, and the decodes that follow on them, cost by a step-time model."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.models.chunked_prefill import Prompts
+from controller.models.demand import Demand
+from controller.models.step_time import StepModel
+
+Floats = NDArray[np.float64]
+
+WHOLE = np.array([0.5, 0.9, 1.0])  # quantiles of prompt lengths
+WHOLE_ROOM = 1.2  # ... beside a batch larger than the mean by so much
+LENGTHS = (np.arange(16) + 0.5) / 16  # prompt lengths are looked at by their quantiles
+LEAST_LEFT = 0.02  # of an engine's time, for the fixed part of steps
+
+
+class PromptWork:
+    """What the demand costs by a model."""
+
+    def __init__(self, model: StepModel, demand: Demand, kv_per_decode: float) -> None:
+        self._model, self._demand = model, demand
+        self._decode_s = model.c1 + model.c2 * kv_per_decode
+        self._lengths = np.sort(demand.prompts).astype(float)
+        mean = float(self._lengths.mean())
+        self._token_s = max(model.c3 + model.c4 * mean / 2, 1e-12)
+        # Of a prompt token and the decodes that follow on it.
+        self._both_s = self._token_s + self._decode_s * demand.decodes_per_prefill
+
+    def carried_per_s(self, step_s: float) -> float:
+        """Prompt tokens/s at which all steps take ``step_s``."""
+        return max(1 - (self._model.c0 + self._model.mixed_s) / step_s, 0.0) / self._both_s
+
+    def decodes_s(self, prefill_per_s: float) -> float:
+        """s0 of the mean batch: by Little's law its size does not depend on the target."""
+        decodes = self._decode_s * prefill_per_s * self._demand.decodes_per_prefill
+        left = max(1 - self._token_s * prefill_per_s - decodes, LEAST_LEFT)
+        return max(self._model.c0 * (1 + decodes / left), 1e-9)
+
+    def prompts(self, prefill_per_s: float) -> Prompts:
+        """Those of so many prompt tokens/s."""
+        tokens = self._lengths[(LENGTHS * len(self._lengths)).astype(int)]
+        per_s = prefill_per_s / float(tokens.mean())
+        decodes_s = self.decodes_s(prefill_per_s)
+        graph_s, eager_s = math.inf, self._model.eager_s
+        if eager_s:
+            decodes = (decodes_s - self._model.c0) / max(self._decode_s, 1e-12)
+            graph_s = max(self._model.graph_tokens - decodes, 0.0) * self._token_s
+        return Prompts(
+            tokens, per_s, self._token_s, self._model.mixed_s, decodes_s, graph_s, eager_s
+        )
+
+    def whole_s(self, prompts: Prompts) -> Floats:
+        """What steps take that compute a whole prompt, by ``WHOLE``."""
+        c0 = self._model.c0
+        beside_s = c0 + self._model.mixed_s + WHOLE_ROOM * (prompts.decodes_s - c0)
+        longest = self._lengths[(WHOLE * (len(self._lengths) - 1)).astype(int)]
+        return np.asarray(beside_s + self._token_s * longest)

@@ -1,0 +1,110 @@
+"""Steps that are larger than the CUDA graphs that were captured."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.models.chunked_prefill import Prompts
+from controller.models.online import OnlineStepModel, prefill_room
+from controller.models.step_time import StepModel
+
+GRAPH, EAGER_S = 512, 0.015
+TRUE = StepModel(0.006, 1e-5, 0.0, 2e-5, 0.0, 0.0, mixed_s=0.002)
+BEYOND = replace(TRUE, graph_tokens=GRAPH, eager_s=EAGER_S)
+
+
+def learned(chunks: list[int], steps: int = 400) -> OnlineStepModel:
+    """A model that has seen these chunks, in turn with decodes alone, beside 32 decodes."""
+    online, rng = OnlineStepModel(TRUE), np.random.default_rng(0)
+    online.captured(GRAPH)
+    for k in range(steps):
+        chunk = chunks[k // 2 % len(chunks)] if k % 2 else 0
+        decodes = int(rng.integers(16, 48))
+        online.learn(decodes, 0, chunk, 0, BEYOND.predict_s(decodes, 0, chunk, 0))
+    return online
+
+
+def test_what_a_step_beyond_the_graphs_takes_more_is_learned() -> None:
+    model = learned([100, 300, 700, 1500]).model
+    assert model.eager_s == pytest.approx(EAGER_S, rel=0.02)
+    assert model.costs == pytest.approx(TRUE.costs, rel=0.02, abs=1e-6)
+    assert model.predict_s(32, 0, 480, 0) == pytest.approx(
+        BEYOND.predict_s(32, 0, 480, 0), rel=0.01
+    )
+    assert model.predict_s(32, 0, 481, 0) == pytest.approx(
+        BEYOND.predict_s(32, 0, 481, 0), rel=0.01
+    )
+
+
+def test_it_is_known_from_the_first_step_on() -> None:
+    online = learned([300])
+    assert online.model.eager_s == 0
+    changed = online.learn(32, 0, 1000, 0, BEYOND.predict_s(32, 0, 1000, 0))
+    assert online.model.eager_s == pytest.approx(EAGER_S, rel=0.05)
+    assert not changed
+    costs = online.model.costs
+    assert costs == pytest.approx(TRUE.costs, rel=0.02, abs=1e-6)
+
+
+def test_it_fades_while_no_step_goes_beyond_so_that_one_is_tried_again() -> None:
+    online = learned([1000])
+    before_s = online.model.eager_s
+    for k in range(10_000):
+        online.learn(32, 0, 300 * (k % 2), 0, TRUE.predict_s(32, 0, 300 * (k % 2), 0))
+    assert online.model.eager_s < before_s / 2
+    assert online.model.costs == pytest.approx(TRUE.costs, rel=0.02, abs=1e-6)
+
+
+def test_an_engine_without_graphs_learns_none() -> None:
+    online = OnlineStepModel(TRUE)
+    for k in range(100):
+        online.learn(32, 0, 2000 * (k % 2), 0, BEYOND.predict_s(32, 0, 2000 * (k % 2), 0))
+    assert online.model.eager_s == 0
+    assert not online.model.eager(32, 10_000)
+
+
+def test_a_chunk_ends_with_the_graphs_until_there_is_room_for_what_lies_beyond() -> None:
+    fixed_s = BEYOND.predict_s(32, 0, 0, 0) + BEYOND.mixed_s
+    edge_s = fixed_s + 480 * BEYOND.c3
+
+    def room(limit_s: float) -> float:
+        return prefill_room(BEYOND, 32, 0, 0, limit_s)
+
+    assert room(edge_s - 0.001) == pytest.approx(480 - 50)
+    assert room(edge_s + 0.001) == room(edge_s + EAGER_S - 0.001) == 480
+    assert room(edge_s + EAGER_S + 0.001) == pytest.approx(480 + 50)
+    # So many decodes are beyond the graphs themselves: each of their steps takes that time.
+    many_s = BEYOND.predict_s(600, 0, 0, 0) + BEYOND.mixed_s
+    assert prefill_room(BEYOND, 600, 0, 0, many_s + EAGER_S + 0.002) == pytest.approx(100)
+
+
+@given(st.integers(0, 700), st.floats(0.001, 0.2), st.floats(0, 0.05))
+def test_no_chunk_is_predicted_to_end_late(decodes: int, limit_s: float, eager_s: float) -> None:
+    model = replace(BEYOND, eager_s=eager_s)
+    room = prefill_room(model, decodes, 0, 0, limit_s)
+    if room >= 1:
+        chunk = int(room)
+        assert model.predict_s(decodes, 0, chunk, 0) <= limit_s * (1 + 1e-9)
+        inside = chunk == room == model.graph_tokens - decodes
+        assert inside or model.predict_s(decodes, 0, chunk + 1, 0) > limit_s * (1 - 1e-9)
+
+
+def test_prompts_wait_for_the_steps_as_they_are_planned() -> None:
+    tokens = np.array([256.0])
+    within = Prompts(tokens, 20.0, 2e-5, 0.002, 0.007)
+    prompts = replace(within, graph_s=480 * 2e-5, eager_s=EAGER_S)
+    edge_s = 0.009 + 480 * 2e-5
+    s = np.array([0.012, edge_s, edge_s + 0.010, edge_s + EAGER_S, 0.050])
+    planned_s = prompts.planned_s(s)
+    assert planned_s == pytest.approx([0.012, edge_s, edge_s, edge_s, 0.050])
+    assert within.planned_s(s) == pytest.approx(s)
+    wait_s = prompts.wait_s(s, 60.0)
+    assert wait_s[:2] == pytest.approx(within.wait_s(s[:2], 60.0))
+    assert wait_s[1] == pytest.approx(wait_s[2])  # the same steps
+    # Beyond, a step of 50 ms has so much less room, and takes it as long.
+    shorter = replace(within, mixed_s=0.002 + EAGER_S).wait_s(s[4:], 60.0)
+    assert wait_s[4] < float(shorter[0])  # whose own step of a prompt takes that time too
+    assert wait_s[4] > float(within.wait_s(s[4:], 60.0)[0])

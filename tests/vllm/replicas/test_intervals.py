@@ -1,0 +1,66 @@
+"""Which step an interval counts for, where a step is scheduled ahead."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.records import StepSample
+from replicas import intervals
+from replicas.intervals import Intervals
+
+LAUNCHED_S, REST_S, ALONE_S = 0.010, 0.004, 0.007
+
+
+@pytest.fixture(autouse=True)
+def _prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduled step tells nothing but its prompt tokens."""
+
+    def step_sample(output: Any, took_s: float) -> tuple[StepSample, list[str]]:
+        return StepSample(1, 0, output.prompt, 0, took_s), []
+
+    monkeypatch.setattr(intervals, "step_sample", step_sample)
+
+
+def counted(steps: list[tuple[int, float]], ahead: bool = True) -> list[tuple[int, float]]:
+    """What comes out where these steps (prompt tokens, interval) run one after the other."""
+    known, found = Intervals(), []
+    for k, (prompt, took_s) in enumerate(steps):
+        after = [(SimpleNamespace(prompt=steps[k + 1][0]), 0.0)] if steps[k + 1 :] and ahead else []
+        for sample, prefills in known.of(StepSample(1, 0, prompt, 0, took_s), prompt, after):
+            assert prefills == sample.prefill_tokens  # each step's own
+            found.append((sample.prefill_tokens, sample.duration_s))
+    return found
+
+
+def test_the_step_before_waits_for_a_launch_and_is_not_counted_longer() -> None:
+    steps = [(0, ALONE_S), (0, LAUNCHED_S), (300, REST_S), (0, ALONE_S)]
+    assert counted(steps) == [(0, ALONE_S), (0, REST_S), (300, LAUNCHED_S), (0, ALONE_S)]
+
+
+def test_a_step_that_takes_the_card_longer_than_its_launch_is_counted_as_it_was() -> None:
+    steps = [(0, ALONE_S), (300, 0.030), (0, ALONE_S)]
+    assert counted(steps) == steps
+
+
+def test_of_two_steps_with_prompts_the_larger_one_has_the_longer_interval() -> None:
+    assert counted([(100, LAUNCHED_S), (600, REST_S)]) == [(100, REST_S), (600, LAUNCHED_S)]
+    assert counted([(600, REST_S), (100, LAUNCHED_S)]) == [(600, REST_S), (100, LAUNCHED_S)]
+    assert counted([(300, LAUNCHED_S), (300, REST_S)]) == [(300, LAUNCHED_S), (300, REST_S)]
+
+
+def test_without_a_step_ahead_no_step_waits_to_be_counted() -> None:
+    steps = [(0, LAUNCHED_S), (300, REST_S), (0, ALONE_S)]
+    assert counted(steps, ahead=False) == steps
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 600), st.floats(1e-3, 1.0)), min_size=1, max_size=30),
+    st.booleans(),
+)
+def test_no_step_and_no_time_is_lost(steps: list[tuple[int, float]], ahead: bool) -> None:
+    found = counted(steps, ahead)
+    assert [prompt for prompt, _ in found] == [prompt for prompt, _ in steps]
+    assert sorted(took_s for _, took_s in found) == sorted(took_s for _, took_s in steps)
