@@ -51,6 +51,7 @@ def test_the_named_profiles_have_the_defaults_vllm_has_on_their_cards() -> None:
         "synthetic-moe": (1024, 8192),
         "h100-Llama-2-70b-hf-tp4": (1024, 8192),
         "h100-Llama-2-7b-hf-tp1": (1024, 8192),
+        "h100-llama-8b-vllm": (1024, 8192),
         "a100-Llama-2-7b-hf-tp1": (256, 2048),
         "a100-Meta-Llama-3-8B-tp1": (256, 2048),
         "cpu-smollm2": (64, 2048),
