@@ -7,7 +7,9 @@ before there is one, a guess from the SLA.
 A step's residual is log(duration / prediction). Two things are told apart:
 
 - A pause of the host says nothing of the next step: residuals are clipped at ``CLIP`` RMSE. Those
-  of every tenth step and more widen the RMSE until they count.
+  of every tenth step and more widen the RMSE until they count. Steps with a prompt have an RMSE of
+  their own: beside a hundred without one, what is wrong of the few with one is no pause. Nor is it
+  of a chunk that is larger than those that are remembered: that is not cut, it says what they cost.
 - A regime change (another tenant, another clock rate) makes all steps longer alike. Where all but
   one of the last ``REGIME_STEPS`` residuals show one, everything learned before is rescaled by
   their median at once; the fit alone would take 200 steps.
@@ -35,6 +37,7 @@ CLIP = 2.5  # RMSE
 LEAST_RMSE = 0.02  # a fifth of a tenth: staircases are off by that much without any noise
 FIRST_RMSE = 0.5  # of a guess
 RMSE_MEMORY = 0.02  # weight of the newest residual
+LARGER = 1.5  # times the largest chunk that is remembered
 REGIME_STEPS = 7
 REGIME_RMSE, LEAST_CHANGE = 2.0, 0.2  # the least change, in RMSE and in log seconds
 
@@ -58,33 +61,36 @@ class Residuals:
     """What a step counts as: its duration, clipped; and whether the regime has changed."""
 
     def __init__(self) -> None:
-        self._variance, self._weight = FIRST_RMSE**2, 1.0
-        self._recent: deque[float] = deque(maxlen=REGIME_STEPS)
+        self._variance, self._weight = [FIRST_RMSE**2] * 2, [1.0] * 2  # without a prompt, with one
+        self._recent: deque[tuple[float, float]] = deque(maxlen=REGIME_STEPS)
 
-    @property
-    def _rmse(self) -> float:
-        return max(math.sqrt(self._variance), LEAST_RMSE)
+    def _rmse(self, prompts: bool) -> float:
+        return max(math.sqrt(self._variance[prompts]), LEAST_RMSE)
 
-    def regime_change(self, duration_s: float, predicted_s: float) -> float:
+    def regime_change(self, duration_s: float, predicted_s: float, prompts: bool) -> float:
         """By what factor steps take longer than predicted since a moment ago; 1: no other regime.
 
         Counted from the prediction; asked once for each step.
         """
-        self._recent.append(math.log(duration_s / predicted_s))
+        residual = math.log(duration_s / predicted_s)
+        least = max(REGIME_RMSE * self._rmse(prompts), LEAST_CHANGE)
+        self._recent.append((residual / least, residual))
         if len(self._recent) < REGIME_STEPS:
             return 1.0
-        ordered, least = sorted(self._recent), max(REGIME_RMSE * self._rmse, LEAST_CHANGE)
-        if ordered[1] <= least and ordered[-2] >= -least:
+        ordered = sorted(self._recent)
+        if ordered[1][0] <= 1 and ordered[-2][0] >= -1:
             return 1.0
+        middle = sorted(residual for _, residual in self._recent)[REGIME_STEPS // 2]
         self._recent.clear()
-        return math.exp(ordered[REGIME_STEPS // 2])
+        return math.exp(middle)
 
-    def clipped(self, duration_s: float, predicted_s: float) -> float:
+    def clipped(self, duration_s: float, predicted_s: float, prompts: bool) -> float:
         """The seconds that a step counts as."""
-        most = CLIP * self._rmse
+        most = CLIP * self._rmse(prompts)
         residual = min(max(math.log(duration_s / predicted_s), -most), most)
-        self._weight = max(self._weight / (1 + self._weight), RMSE_MEMORY)
-        self._variance += self._weight * (residual * residual - self._variance)
+        weight = max(self._weight[prompts] / (1 + self._weight[prompts]), RMSE_MEMORY)
+        self._weight[prompts] = weight
+        self._variance[prompts] += weight * (residual * residual - self._variance[prompts])
         return predicted_s * math.exp(residual)
 
 
@@ -109,6 +115,7 @@ class OnlineStepModel:
         self._n = 0.0
         self._unfitted = 0
         self._residuals = Residuals()
+        self._largest, self._wrong = 0.0, False
         self._graph_tokens = self._eager_steps = 0
         self._eager_s = 0.0
         self.set_prior(prior, weight_steps)
@@ -149,12 +156,16 @@ class OnlineStepModel:
         eager_s = self._eager_s if self.model.eager(decodes, prefill) else 0.0
         predicted_s = self.model.predict_s(decodes, kv, prefill, context)
         if predicted_s > 0 and 0 < duration_s / predicted_s < math.inf:
-            factor = self._residuals.regime_change(duration_s, predicted_s)
+            factor = self._residuals.regime_change(duration_s, predicted_s, prefill > 0)
             changed = factor != 1.0
             if changed:
                 self._rescale(factor)
                 predicted_s *= factor
-            duration_s = self._residuals.clipped(duration_s, predicted_s)
+            known_s = self._residuals.clipped(duration_s, predicted_s, prefill > 0)
+            self._wrong = abs(math.log(duration_s / predicted_s)) > LEAST_CHANGE
+            if prefill <= LARGER * self._largest:
+                duration_s = known_s
+        self._largest = max(ONLINE_FORGET * self._largest, float(prefill))
         duration_s = max(duration_s - eager_s, 0.0)
         v = (
             1.0,
@@ -171,7 +182,7 @@ class OnlineStepModel:
         self._b = [ONLINE_FORGET * b + x * duration_s for b, x in zip(self._b, v, strict=True)]
         self._n = ONLINE_FORGET * self._n + 1
         self._unfitted += 1
-        if self._unfitted >= REFIT_STEPS:
+        if self._unfitted >= REFIT_STEPS or self._wrong:
             self._solve()
         return changed
 
