@@ -140,7 +140,9 @@ class OnlineStepModel:
 
     def _took_over(self, costs: list[float]) -> float:
         """What the steps so far took over what they cost by these; 1: not known."""
-        cost_s = sum(self._a[row] * cost for row, cost in zip(_ROWS, costs, strict=False))
+        c0, c1, c2, c3, c4, mixed_s = costs
+        fitted = (c0, c1, c2, c3 - c4, c4, mixed_s)
+        cost_s = sum(self._a[row] * cost for row, cost in zip(_ROWS, fitted, strict=False))
         off = self._b[0] / cost_s if cost_s > 0 else 0.0
         return off if 0 < off < math.inf else 1.0
 
@@ -172,7 +174,7 @@ class OnlineStepModel:
             decodes / _SCALE[1],
             kv / _SCALE[2],
             prefill / _SCALE[3],
-            context / _SCALE[4],
+            prefill / _SCALE[3] + context / _SCALE[4],  # c4 <= c3 / 1000, as in ``step_time``
             float(prefill > 0),
         )
         self._a = [
@@ -210,11 +212,17 @@ class OnlineStepModel:
         self._unfitted = 0
         n, b = max(self._n, 1.0), self._b
         low = [self._a[begin:end] for begin, end in pairwise(_ROWS)]
-        ridge = [self._weight * (row[-1] / n + TINY) for row in low]
+        sizes = [row[-1] for row in low]
+        sizes[4] += sizes[3] - 2 * low[4][3]  # of X alone
+        ridge = [self._weight * (max(size, 0.0) / n + TINY) for size in sizes]
         for row, r in zip(low, ridge, strict=True):
             row[-1] += r
         right = [x + r * prior for x, r, prior in zip(b, ridge, self._prior, strict=True)]
+        low[4][3] += ridge[3]  # c3 is the sum of both
+        low[4][4] += ridge[3]
+        right[4] += ridge[3] * self._prior[3]
         theta = _nonnegative(low, right)
+        theta[3] += theta[4]
         costs = [x / scale for x, scale in zip(theta, _SCALE, strict=True)]
         self.model = replace(
             StepModel.of(costs, self._given.sigma_s),

@@ -80,6 +80,7 @@ def test_step_statistics_of_two_engines_add_up_to_weighted_sums_over_all_their_s
             weight = 0.999**age
             v = np.array([1.0, *s.features, float(s.prefill_tokens > 0)])
             v /= [1, 100, 100_000, 1000, 1_000_000, 1]
+            v[4] += v[3]
             a += weight * np.outer(v, v)
             b += weight * s.duration_s * v
             n += weight

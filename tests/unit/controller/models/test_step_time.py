@@ -146,8 +146,9 @@ def test_features_are_counted_in_ordinary_sizes() -> None:
     fitting = StepFit()
     fitting.add(100, 100_000, 1000, 1_000_000, 2.0)
     stats = fitting.stats()
-    assert stats.a == (1.0,) * 36
-    assert stats.b == (2.0,) * 6
+    sizes = np.array([1.0, 1.0, 1.0, 1.0, 2.0, 1.0])  # of prompts with their context: both
+    assert stats.a == tuple(np.outer(sizes, sizes).ravel())
+    assert stats.b == tuple(2 * sizes)
     assert (stats.n, stats.tt) == (1.0, 4.0)
 
 
@@ -157,7 +158,10 @@ def test_the_fit_is_least_squares_with_a_thousandth_of_a_step_of_ridge() -> None
         for s in steps(200, noise_s=0.001)
     ]
     stats = stats_of(seen)
-    a, b = np.array(stats.a).reshape(6, 6), np.array(stats.b)
+    # In coefficients of ordinary features: of context tokens alone.
+    alone = np.eye(6)
+    alone[4, 3] = -1
+    a, b = alone @ np.array(stats.a).reshape(6, 6) @ alone.T, alone @ np.array(stats.b)
     c = np.linalg.solve(a + np.diag([1e-3] * 5 + [0.1]), b)
     model = fitted(stats)
     sizes = [1, 100, 100_000, 1000, 1_000_000, 1]
@@ -211,9 +215,10 @@ def test_of_the_first_steps_outliers_are_cut_by_their_own_fit_in_five_rounds() -
     )
     rows[[7, 20], 6] = 3.0, 0.0  # a pause, and a clock that was set
     v, t = rows[:, :6] / [1, 100, 100_000, 1000, 1_000_000, 1], rows[:, 6]
+    v[:, 4] += v[:, 3]
     for _ in range(5):
         # None of these comes out negative in the end, those that do on the way are left out.
-        c = step_time.nonnegative(v.T @ v + 1e-3 * np.eye(6), v.T @ t)
+        c = step_time.nonnegative(v.T @ v + step_time.RIDGE, v.T @ t)
         error = t - v @ c
         spread = 1.4826 * np.median(np.abs(error - np.median(error)))
         most = 5 * np.maximum(spread, 0.02 * (v @ c))
