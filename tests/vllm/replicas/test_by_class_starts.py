@@ -111,7 +111,8 @@ def test_while_vllm_starts_nobody_prompts_give_way_to_nobody_who_waits(tiny_llam
     half_computed(rig, in_flight)
     rig.scheduler.set_pause_state(PauseState.PAUSED_NEW)
     add(rig, "g", "gold", 500, 5)
-    assert steps_until_its_end(rig) == steps_until_its_end(alone)
+    # Who waits counts as demand, so chunks may be a little larger or smaller.
+    assert abs(steps_until_its_end(rig) - steps_until_its_end(alone)) <= 1
     assert not rig.scheduler.requests["g"].num_computed_tokens
     rig.scheduler.set_pause_state(PauseState.UNPAUSED)
     rig.run()
