@@ -33,6 +33,8 @@ class StepSample:
         duration_s: from the previous output to this one while busy, else from the scheduling.
         late: tokens of decodes that came after they were due; None where delivery is not paced.
         started: requests that had their first chunk.
+        seen_s: what passed between the outputs, where it is counted for another step
+            (``replicas.intervals``); None: ``duration_s``.
     """
 
     decodes: int
@@ -42,6 +44,7 @@ class StepSample:
     duration_s: float
     late: int | None = None
     started: int = field(default=0, kw_only=True)
+    seen_s: float | None = field(default=None, kw_only=True)
 
     @property
     def features(self) -> tuple[int, int, int, int]:

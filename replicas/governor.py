@@ -157,9 +157,11 @@ class Governor:
         self._decoding, self._in_prefill = sample.decodes, prefills
         self._fit.add(*sample.features, sample.duration_s)
         if sample.decodes:
-            self._sums = self._sums.plus(sample, self.engine.tokens_per_decode)
+            step_s = sample.duration_s if sample.seen_s is None else sample.seen_s
+            seen = replace(sample, duration_s=step_s)
+            self._sums = self._sums.plus(seen, self.engine.tokens_per_decode)
             longer = sample.longer if isinstance(sample, SampleByClass) else ()
-            sla, step_s = self.config.sla, sample.duration_s
+            sla = self.config.sla
             self._latencies.gap(sla, step_s, sample.decodes - len(longer), sample.late)
             for _, gap_s in longer:  # late or not, they are counted with the step
                 self._latencies.gap(sla, gap_s, 1, 0)

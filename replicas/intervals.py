@@ -22,7 +22,7 @@ Measured = tuple[StepSample, int]
 class Intervals:
     """Of two steps in a row of which the second has more prompt tokens, it has the longer interval.
 
-    So the sum of all intervals stays what it was.
+    So the sum of all intervals stays what it was. What clients saw is told beside it.
     """
 
     def __init__(self) -> None:
@@ -43,9 +43,9 @@ class Intervals:
             self._held = None
             more = sample.prefill_tokens > before.prefill_tokens
             if more and sample.duration_s < before.duration_s:
-                shorter_s = sample.duration_s
-                sample = replace(sample, duration_s=before.duration_s)
-                before = replace(before, duration_s=shorter_s)
+                longer_s, shorter_s = before.duration_s, sample.duration_s
+                before = replace(before, duration_s=shorter_s, seen_s=before.seen_s or longer_s)
+                sample = replace(sample, duration_s=longer_s, seen_s=shorter_s)
             known.append((before, of_before))
         if ahead and step_sample(ahead[0][0], 0.0)[0].prefill_tokens > sample.prefill_tokens:
             self._held = sample, prefills

@@ -97,6 +97,10 @@ class TableEntry(Entry):
     def _fits(self) -> Self:
         if not ascending(self.tokens):
             raise ValueError("tokens must ascend")
+        if self.launch_ms and not self.graph_tokens:
+            raise ValueError("launch_ms is of steps of up to graph_tokens tokens, which is not set")
+        if self.launch_eager_ms < self.launch_ms:
+            raise ValueError("launch_eager_ms must be at least launch_ms")
         for key in ("linear_ms_per_layer", "all_reduce_ms_per_layer"):
             if len(getattr(self, key)) != len(self.tokens):
                 raise ValueError(

@@ -66,10 +66,11 @@ class RecordingScheduler(DynamicBatchScheduler):
         governor.before_step = before_step  # type: ignore[method-assign, assignment]
         governor.after_step = after_step  # type: ignore[method-assign]
 
-    def _set_limits(self) -> None:
+    def _set_limits(self) -> Any:
         start_s = time.perf_counter()
-        super()._set_limits()
+        before = super()._set_limits()
         self._own_s = time.perf_counter() - start_s
+        return before
 
     def _measure(self, done: Any) -> None:
         start_s = time.perf_counter()

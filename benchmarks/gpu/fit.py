@@ -5,6 +5,7 @@ the card: such cells are left out of the table.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,9 @@ def write_profile(path: Path, name: str, source: str, entry: dict[str, Any]) -> 
 
 
 def errors(cost: TableCost, samples: Sequence[StepSample]) -> tuple[float, float]:
-    """Mean and p99 of the relative error of the predicted times, %."""
+    """Mean and p99 of the relative error of the predicted times, %; NaN where there are none."""
+    if not samples:
+        return math.nan, math.nan
     took = np.array([s.duration_s for s in samples])
     off = 100 * np.abs(np.array([cost.step_s(*s.features) for s in samples]) / took - 1)
     return float(off.mean()), float(np.percentile(off, 99))

@@ -87,7 +87,7 @@ def pruned(library: bytes, sections: list[tuple[int, int]], architecture: int) -
 
 def _fatbins(library: bytes, at: int, end: int) -> Iterator[tuple[int, int]]:
     """Begin and end of the entries of each."""
-    while at < end:
+    while at + 16 <= end:
         magic, _, header, size = struct.unpack_from("<IHHQ", library, at)
         if magic == MAGIC:
             yield at + header, at + header + size
@@ -100,6 +100,8 @@ def _entries(library: bytes, at: int, end: int) -> Iterator[tuple[int, int, int,
     """Kind, architecture, and where the code begins and ends."""
     while at < end:
         kind, _, header, size = struct.unpack_from("<HHIQ", library, at)
+        if not header + size:
+            return  # padding
         (arch,) = struct.unpack_from("<I", library, at + 28)
         yield kind, arch, at + header, at + header + size
         at += header + size

@@ -246,7 +246,7 @@ class Engine:
             self._clock.now_s, self._free_s = launched_s, max(self._free_s, launched_s)
         model = self._link.model
         step = Step(
-            start_s + duration_s,
+            self._free_s - self._origin_s,
             duration_s,
             sample.decodes,
             sample.prefill_tokens,

@@ -42,6 +42,7 @@ REGIME_STEPS = 7
 REGIME_RMSE, LEAST_CHANGE = 2.0, 0.2  # the least change, in RMSE and in log seconds
 
 EAGER_MEMORY, EAGER_FADE = 0.1, 2e-4  # weight of the newest step beyond graphs; per other step
+FIRST_FADE = 0.01  # ... after the first
 
 _SCALE: list[float] = SCALE.tolist()
 # Of a symmetric matrix the lower triangle is kept, row by row, and where its rows begin.
@@ -133,6 +134,7 @@ class OnlineStepModel:
         """
         self._given, self._weight = prior, weight_steps
         self._prior = [value * scale for value, scale in zip(prior.costs, _SCALE, strict=True)]
+        self._prior[4] = min(self._prior[4], self._prior[3])
         off = self._took_over(self._prior)
         if self._n >= REGIME_STEPS and abs(math.log(off)) > LEAST_CHANGE:
             self._prior = [cost * off for cost in self._prior]
@@ -167,7 +169,8 @@ class OnlineStepModel:
             self._wrong = abs(math.log(duration_s / predicted_s)) > LEAST_CHANGE
             if prefill <= LARGER * self._largest:
                 duration_s = known_s
-        self._largest = max(ONLINE_FORGET * self._largest, float(prefill))
+        if prefill:
+            self._largest = max(ONLINE_FORGET * self._largest, float(prefill))
         duration_s = max(duration_s - eager_s, 0.0)
         v = (
             1.0,
@@ -194,12 +197,14 @@ class OnlineStepModel:
         if not self._graph_tokens or not prefill:
             return
         if not self.model.eager(decodes, prefill):
-            self._eager_s *= 1 - EAGER_FADE
+            # The first may have been a pause: of few, one more is tried soon.
+            self._eager_s *= 1 - max(EAGER_FADE, FIRST_FADE / max(self._eager_steps, 1) ** 2)
             return
         self._eager_steps += 1
         without_s = self.model.predict_s(decodes, kv, prefill, context) - self.model.eager_s
         weight = max(1 / self._eager_steps, EAGER_MEMORY)
-        self._eager_s += weight * (max(duration_s - without_s, 0.0) - self._eager_s)
+        self._eager_s += weight * (duration_s - without_s - self._eager_s)
+        self._eager_s = max(self._eager_s, 0.0)
         self.model = replace(self.model, eager_s=self._eager_s)
 
     def _rescale(self, factor: float) -> None:

@@ -243,7 +243,8 @@ class StepTarget:
         over = np.maximum((self.not_caused + share) / self._allowed, 1.0)
         j = over * prompts.wait_s(s, MEMORY_S)
         keeps = prompts.planned_s(s) <= max(float(inside_s[-1]), limit_s)
-        first, second = np.where(keeps, j, np.inf).argmin(), np.where(keeps, np.inf, j).argmin()
+        first = np.where(keeps, j, np.inf).argmin()
+        second = first if keeps.all() else np.where(keeps, np.inf, j).argmin()
         log_gain = math.log(j[first] / j[second]) if not keeps.all() else -math.inf
         return log_gain, (float(s[first]), float(s[second]))
 

@@ -51,6 +51,21 @@ def test_of_two_steps_with_prompts_the_larger_one_has_the_longer_interval() -> N
     assert counted([(300, LAUNCHED_S), (300, REST_S)]) == [(300, LAUNCHED_S), (300, REST_S)]
 
 
+def test_what_clients_saw_is_told_beside_it() -> None:
+    known, ahead = Intervals(), [(SimpleNamespace(prompt=300), 0.0)]
+    assert known.of(StepSample(32, 0, 0, 0, LAUNCHED_S), 0, ahead) == []
+    (before, _), (launched, _) = known.of(StepSample(32, 0, 300, 0, REST_S), 1, [])
+    assert (before.duration_s, before.seen_s) == (REST_S, LAUNCHED_S)
+    assert (launched.duration_s, launched.seen_s) == (LAUNCHED_S, REST_S)
+
+
+def test_only_the_step_that_comes_back_next_is_looked_at() -> None:
+    two = [(SimpleNamespace(prompt=prompt), 0.0) for prompt in (0, 300)]
+    assert len(Intervals().of(StepSample(1, 0, 0, 0, ALONE_S), 0, two)) == 1
+    same = [(SimpleNamespace(prompt=300), 0.0)]
+    assert len(Intervals().of(StepSample(1, 0, 300, 0, ALONE_S), 1, same)) == 1
+
+
 def test_without_a_step_ahead_no_step_waits_to_be_counted() -> None:
     steps = [(0, LAUNCHED_S), (300, REST_S), (0, ALONE_S)]
     assert counted(steps, ahead=False) == steps

@@ -90,3 +90,20 @@ def test_contexts_that_cost_are_found() -> None:
         step(online, 9, int(rng.integers(20, 80)) * (k % 2), int(rng.integers(0, 4000)))
     assert online.model.c4 == pytest.approx(TRUE.c4, rel=0.05)
     assert online.model.c3 == pytest.approx(TRUE.c3, rel=0.05)
+
+
+def test_a_pause_on_a_rare_prompt_does_not_stop_prompts() -> None:
+    online = OnlineStepModel(guess(D))
+    for k in range(1200):
+        step(online, 9, 40 * (k % 100 == 0), 100)
+    before = online.model.predict_s(9, 1800, 40, 4800)
+    step(online, 9, 40, 100, s=0.5)
+    assert online.model.predict_s(9, 1800, 40, 4800) < 1.5 * before
+
+
+def test_a_prediction_that_is_off_by_a_third_is_mended_with_the_next_step() -> None:
+    for factor in (0.7, 1.3):
+        online = OnlineStepModel(replace(TRUE, c0=factor * TRUE.c0, c3=factor * TRUE.c3))
+        before = online.model
+        step(online, 9, 40)
+        assert online.model != before

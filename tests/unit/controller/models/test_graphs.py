@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.models.chunked_prefill import Prompts
+from controller.models.demand import Demand
 from controller.models.online import OnlineStepModel, prefill_room
+from controller.models.prompt_work import PromptWork
 from controller.models.step_time import StepModel
 
 GRAPH, EAGER_S = 512, 0.015
@@ -108,3 +110,59 @@ def test_prompts_wait_for_the_steps_as_they_are_planned() -> None:
     shorter = replace(within, mixed_s=0.002 + EAGER_S).wait_s(s[4:], 60.0)
     assert wait_s[4] < float(shorter[0])  # whose own step of a prompt takes that time too
     assert wait_s[4] > float(within.wait_s(s[4:], 60.0)[0])
+
+
+def test_a_pause_in_the_first_step_beyond_does_not_keep_all_others_away() -> None:
+    online = learned([300])
+    online.learn(32, 0, 1000, 0, BEYOND.predict_s(32, 0, 1000, 0) + 2.0)
+    for k in range(1000):
+        online.learn(32, 0, 300 * (k % 2), 0, TRUE.predict_s(32, 0, 300 * (k % 2), 0))
+    assert prefill_room(online.model, 32, 0, 0, 0.1) > 480
+
+
+def test_noise_is_not_what_a_step_beyond_takes_more() -> None:
+    online, rng = learned([300]), np.random.default_rng(1)
+    for _ in range(400):
+        took_s = TRUE.predict_s(32, 0, 1000, 0) * float(rng.normal(1, 0.1))
+        online.learn(32, 0, 1000, 0, took_s)
+    assert 0 <= online.model.eager_s < 0.002
+
+
+def test_steps_of_decodes_alone_have_graphs_of_their_own() -> None:
+    online = learned([300])
+    for _ in range(600):
+        online.learn(600, 0, 0, 0, 0.05)
+    assert online.model.eager_s == 0
+
+
+def test_steps_of_the_mean_batch_end_with_the_graphs() -> None:
+    demand = Demand()
+    demand.see(np.array([256] * 8), 0)
+    for k in range(100):
+        demand.observe(32, 256 * (k % 4 == 0), 0.01, int(k % 4 == 0))
+    work = PromptWork(BEYOND, demand, 0.0)
+    prompts = work.prompts(demand.prefill_per_s)
+    decodes = (prompts.decodes_s - BEYOND.c0) / BEYOND.c1
+    assert prompts.eager_s == EAGER_S
+    assert prompts.graph_s == pytest.approx((GRAPH - decodes) * BEYOND.c3)
+    assert PromptWork(TRUE, demand, 0.0).prompts(100.0).graph_s == np.inf
+
+
+def test_where_decodes_alone_fill_the_graphs_every_prompt_is_beyond_them() -> None:
+    prompts = Prompts(np.array([256.0]), 5.0, 2e-5, 0.002, 0.007, 0.0, EAGER_S)
+    s = np.array([0.012, 0.05])
+    with np.errstate(all="raise"):
+        assert np.isfinite(prompts.wait_s(s, 60.0)).all()
+        assert np.isfinite(prompts.late_share(s, 5.0, lambda t: np.zeros_like(t))).all()
+
+
+def test_the_last_chunk_of_a_prompt_is_late_by_what_it_takes_beyond_the_graphs() -> None:
+    prompts = Prompts(np.array([600.0]), 1.0, 2e-5, 0.002, 0.007, 480 * 2e-5, EAGER_S)
+    asked: list[float] = []
+
+    def late(step_s: np.ndarray) -> np.ndarray:
+        asked.extend(np.ravel(step_s).tolist())
+        return np.zeros_like(step_s)
+
+    prompts.late_share(np.array([0.060]), 1.0, late)
+    assert max(asked[1:]) == pytest.approx(0.009 + 600 * 2e-5 + EAGER_S)

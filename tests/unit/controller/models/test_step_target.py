@@ -259,3 +259,13 @@ def test_steps_that_were_not_sized_here_tell_nothing_of_those_that_are() -> None
         target.observe(10, 0.4, 0.02, 0.4, prompts=True, applied=False)
     target.refresh(MODEL, 0.0)
     assert target.target_s < 0.97 * D  # still the spread that is taken at first
+
+
+def test_what_made_a_step_late_is_added_to_a_shorter_one_as_well() -> None:
+    target = StepTarget(0.05, 99.0, Demand())
+    target._placeholders = 0
+    target._predicted_s.clear()
+    target._took_s.clear()
+    for predicted_s, took_s in ((0.010, 0.070), (0.040, 0.048), (0.080, 0.100), (0.020, 0.020)):
+        target._count(predicted_s, took_s)
+    assert target._in_time_s() == pytest.approx([-0.010, 0.04, 0.05 * 40 / 48, 0.05])
