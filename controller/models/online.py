@@ -15,8 +15,7 @@ A step's residual is log(duration / prediction). Two things are told apart:
   their median at once; the fit alone would take 200 steps.
 
 What a step beyond vLLM's CUDA graphs takes more (``StepModel.eager_s``) is the mean over such steps
-of what the fit of the others leaves. It fades while there are none: one is tried again, as what
-made them long may be over.
+of what the fit of the others leaves; it fades while there are none, so that one is tried again.
 """
 
 import math
@@ -42,7 +41,7 @@ REGIME_STEPS = 7
 REGIME_RMSE, LEAST_CHANGE = 2.0, 0.2  # the least change, in RMSE and in log seconds
 
 EAGER_MEMORY, EAGER_FADE = 0.1, 2e-4  # weight of the newest step beyond graphs; per other step
-FIRST_FADE = 0.01  # ... after the first
+FIRST_FADE = 0.01  # ... after the first, which may have been a pause
 
 _SCALE: list[float] = SCALE.tolist()
 # Of a symmetric matrix the lower triangle is kept, row by row, and where its rows begin.
@@ -156,7 +155,7 @@ class OnlineStepModel:
     def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> bool:
         """Count one step. Whether it shows another regime."""
         changed = False
-        self._learn_eager(decodes, kv, prefill, context, duration_s)
+        self._learn_eager(duration_s, decodes, kv, prefill, context)
         eager_s = self._eager_s if self.model.eager(decodes, prefill) else 0.0
         predicted_s = self.model.predict_s(decodes, kv, prefill, context)
         if predicted_s > 0 and 0 < duration_s / predicted_s < math.inf:
@@ -191,17 +190,15 @@ class OnlineStepModel:
             self._solve()
         return changed
 
-    def _learn_eager(
-        self, decodes: int, kv: int, prefill: int, context: int, duration_s: float
-    ) -> None:
+    def _learn_eager(self, duration_s: float, *features: int) -> None:
+        decodes, _, prefill, _ = features
         if not self._graph_tokens or not prefill:
             return
         if not self.model.eager(decodes, prefill):
-            # The first may have been a pause: of few, one more is tried soon.
             self._eager_s *= 1 - max(EAGER_FADE, FIRST_FADE / max(self._eager_steps, 1) ** 2)
             return
         self._eager_steps += 1
-        without_s = self.model.predict_s(decodes, kv, prefill, context) - self.model.eager_s
+        without_s = self.model.predict_s(*features) - self.model.eager_s
         weight = max(1 / self._eager_steps, EAGER_MEMORY)
         self._eager_s += weight * (duration_s - without_s - self._eager_s)
         self._eager_s = max(self._eager_s, 0.0)
