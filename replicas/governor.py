@@ -14,6 +14,7 @@ from controller.fleet.loop import ControlLoop
 from controller.models.step_time import StepFit, fit
 from controller.models.survival import Ints
 from controller.policies.base import EMPTY_BATCH, ReadBatch
+from controller.policies.class_chunks import SampleByClass
 from controller.policies.registry import make_step_half
 from controller.records import (
     BatchLimits,
@@ -156,10 +157,10 @@ class Governor:
         self._decoding, self._in_prefill = sample.decodes, prefills
         self._fit.add(*sample.features, sample.duration_s)
         if sample.decodes:
-            step_s = sample.duration_s if sample.seen_s is None else sample.seen_s
-            seen = replace(sample, duration_s=step_s)
+            seen = sample if sample.seen_s is None else replace(sample, duration_s=sample.seen_s)
             self._sums = self._sums.plus(seen, self.engine.tokens_per_decode)
-            sla, longer = self.config.sla, getattr(sample, "longer", ())
+            longer = sample.longer if isinstance(sample, SampleByClass) else ()
+            sla, step_s = self.config.sla, seen.duration_s
             self._latencies.gap(sla, step_s, sample.decodes - len(longer), sample.late)
             for _, gap_s in longer:  # late or not, they are counted with the step
                 self._latencies.gap(sla, gap_s, 1, 0)

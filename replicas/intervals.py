@@ -20,7 +20,7 @@ Measured = tuple[StepSample, int]
 
 
 class Intervals:
-    """Of two steps in a row of which the second has more prompt tokens, it has the longer interval.
+    """Counts intervals: of two steps in a row, one with more prompt tokens has the longer one.
 
     So the sum of all intervals stays what it was. What clients saw is told beside it.
     """

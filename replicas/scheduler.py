@@ -1,7 +1,4 @@
-"""vLLM's scheduler with a cap and a token budget that move; docs/standalone.md names it to vLLM.
-
-``--additional-config '{"brimful": {"batching": {...}}}'`` is its configuration.
-"""
+"""vLLM's scheduler with a cap and a token budget that move (docs/standalone.md)."""
 
 import time
 from collections import deque
@@ -54,7 +51,8 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not self.scheduler_config.async_scheduling:
-            # AsyncScheduler lets a request run ahead of its tokens, which no pipeline can bear.
+            # One class has to serve both modes. AsyncScheduler lets a request run ahead of its own
+            # tokens, which a synchronous pipeline of several stages cannot bear.
             plain: Any = super(AsyncScheduler, self)
             self._update_after_schedule = plain._update_after_schedule
             self._update_request_with_output = plain._update_request_with_output

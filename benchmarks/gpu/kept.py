@@ -43,7 +43,7 @@ class Kept:
 
 
 def read(out: Path) -> dict[str, tuple[float, Served, NDArray[np.int64]]]:
-    """Of each run the rate, what clients saw, and its steps by ``COLUMNS``."""
+    """Read the runs back: the rate, what clients saw, and the steps, by ``COLUMNS``."""
     found = {}
     for path in sorted(out.glob("runs-*.npz")):
         file = np.load(path)

@@ -34,7 +34,7 @@ def step(
 
 
 def off(online: OnlineStepModel, prompt: int, context: int) -> float:
-    """Of what such a step takes, the share by which the prediction is off."""
+    """The relative error of the predicted time of such a step."""
     features = 9, 1800, prompt, prompt * context + prompt * prompt // 2
     return online.model.predict_s(*features) / TRUE.predict_s(*features) - 1
 
