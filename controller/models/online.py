@@ -4,26 +4,20 @@ The fit of ``controller.models.step_time`` forgets slowly, so that a group can p
 remembers the last 200 steps, and takes what they do not tell from a prior: the group's model or,
 before there is one, a guess from the SLA.
 
-A step's residual is log(duration / prediction). Two things are told apart:
-
-- A pause of the host says nothing of the next step: residuals are clipped at ``CLIP`` RMSE. Those
-  of every tenth step and more widen the RMSE until they count. Steps with a prompt have an RMSE of
-  their own: beside a hundred without one, what is wrong of the few with one is no pause. Nor is it
-  of a chunk that is larger than those that are remembered: that is not cut, it says what they cost.
-- A regime change (another tenant, another clock rate) makes all steps longer alike. Where all but
-  one of the last ``REGIME_STEPS`` residuals show one, everything learned before is rescaled by
-  their median at once; the fit alone would take 200 steps.
+Pauses are clipped (``controller.models.residuals``), but for a chunk that is larger than those that
+are remembered: that says what larger chunks cost. After a regime change everything learned before
+is rescaled at once; the fit alone would take 200 steps.
 
 What a step beyond vLLM's CUDA graphs takes more (``StepModel.eager_s``) is the mean over such steps
 of what the fit of the others leaves; it fades while there are none, so that one is tried again.
 """
 
 import math
-from collections import deque
 from dataclasses import replace
 from itertools import pairwise
 from operator import mul
 
+from controller.models.residuals import LEAST_CHANGE, REGIME_STEPS, Residuals
 from controller.models.step_time import FEATURES, SCALE, StepModel
 
 ONLINE_FORGET = 0.995  # per step: 200 steps are remembered, 10 s at 50 ms
@@ -32,13 +26,7 @@ PRIOR_STEPS = 5.0  # what the group's model weighs, in steps of this engine
 TINY = 1e-6  # of a scaled step: a feature that was never seen keeps its prior
 GUESS_STEPS = 0.2  # ... and the guess: the first steps overrule it
 
-CLIP = 2.5  # RMSE
-LEAST_RMSE = 0.02  # a fifth of a tenth: staircases are off by that much without any noise
-FIRST_RMSE = 0.5  # of a guess
-RMSE_MEMORY = 0.02  # weight of the newest residual
 LARGER = 1.5  # times the largest chunk that is remembered
-REGIME_STEPS = 7
-REGIME_RMSE, LEAST_CHANGE = 2.0, 0.2  # the least change, in RMSE and in log seconds
 
 EAGER_MEMORY, EAGER_FADE = 0.1, 2e-4  # weight of the newest step beyond graphs; per other step
 FIRST_FADE = 0.01  # ... after the first, which may have been a pause
@@ -55,43 +43,6 @@ def guess(limit_s: float) -> StepModel:
     Half of it goes for an empty step; 256 decodes or 512 prompt tokens fill the rest.
     """
     return StepModel(0.5 * limit_s, limit_s / 512, 0.0, limit_s / 1024, 0.0, 0.05 * limit_s)
-
-
-class Residuals:
-    """What a step counts as: its duration, clipped; and whether the regime has changed."""
-
-    def __init__(self) -> None:
-        self._variance, self._weight = [FIRST_RMSE**2] * 2, [1.0] * 2  # without a prompt, with one
-        self._recent: deque[tuple[float, float]] = deque(maxlen=REGIME_STEPS)
-
-    def _rmse(self, prompts: bool) -> float:
-        return max(math.sqrt(self._variance[prompts]), LEAST_RMSE)
-
-    def regime_change(self, duration_s: float, predicted_s: float, prompts: bool) -> float:
-        """By what factor steps take longer than predicted since a moment ago; 1: no other regime.
-
-        Counted from the prediction; asked once for each step.
-        """
-        residual = math.log(duration_s / predicted_s)
-        least = max(REGIME_RMSE * self._rmse(prompts), LEAST_CHANGE)
-        self._recent.append((residual / least, residual))
-        if len(self._recent) < REGIME_STEPS:
-            return 1.0
-        ordered = sorted(self._recent)
-        if ordered[1][0] <= 1 and ordered[-2][0] >= -1:
-            return 1.0
-        middle = sorted(residual for _, residual in self._recent)[REGIME_STEPS // 2]
-        self._recent.clear()
-        return math.exp(middle)
-
-    def clipped(self, duration_s: float, predicted_s: float, prompts: bool) -> float:
-        """The seconds that a step counts as."""
-        most = CLIP * self._rmse(prompts)
-        residual = min(max(math.log(duration_s / predicted_s), -most), most)
-        weight = max(self._weight[prompts] / (1 + self._weight[prompts]), RMSE_MEMORY)
-        self._weight[prompts] = weight
-        self._variance[prompts] += weight * (residual * residual - self._variance[prompts])
-        return predicted_s * math.exp(residual)
 
 
 class OnlineStepModel:

@@ -36,8 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.models.demand import MEMORY_S, Demand
-from controller.models.online import REGIME_STEPS
 from controller.models.prompt_work import PromptWork
+from controller.models.residuals import REGIME_STEPS
 from controller.models.step_time import FEATURES, MIN_STEPS, StepModel
 
 Floats = NDArray[np.float64]

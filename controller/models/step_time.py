@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.models.outliers import LEAST_SPREAD, OUTLIER, Outliers
+from controller.models.residuals import LEAST_RMSE, Residuals
 
 # Sizes of ordinary features, so that one ridge suits every coefficient: 100 decodes, 100k tokens
 # of KV, 1k prefill tokens, 1M token^2 of prefill attention.
@@ -35,6 +35,7 @@ MIN_STEPS = 50  # ten per coefficient
 IN_REACH = 1.1
 ROUNDS = 5  # a pause among 50 steps moves their fit by a fiftieth, and each round cuts that
 OF_MEDIAN = 1.4826  # a deviation of normal errors, in medians of their size
+OUTLIER = 5.0  # deviations
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +119,14 @@ Row = tuple[float, float, float, float, float, float, float]
 class StepFit:
     """Collects steps one by one; folds them into statistics when asked.
 
-    A single outlier is cut to what a fit of the steps before it makes of it
-    (``controller.models.outliers``); those of the first ``MIN_STEPS`` are cut when there are so
-    many, by their own fit.
+    Pauses are clipped (``controller.models.residuals``) by a fit of the steps before; those of the
+    first ``MIN_STEPS`` when there are so many, by their own fit.
     """
 
     def __init__(self) -> None:
         self._rows: list[Row] = []
         self._first: list[Row] | None = []  # while they are too few for a fit
-        self._outliers = Outliers()
+        self._residuals = Residuals()
         self._clear()
 
     def _clear(self) -> None:
@@ -164,8 +164,8 @@ class StepFit:
         model = fit(self._stats())
         if model is not None:
             rows[:, FEATURES] = [
-                self._outliers.cut(took_s, model.predict_s(*features))
-                for _, *features, _, took_s in rows.tolist()
+                self._residuals.clipped(took_s, model.predict_s(*features), prompts > 0)
+                for _, *features, prompts, took_s in rows.tolist()
             ]
 
     def _fold(self, rows: NDArray[np.float64]) -> None:
@@ -197,7 +197,7 @@ def cut_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
         error = t - predicted_s
         middle = np.median(error)
         spread_s = OF_MEDIAN * np.median(np.abs(error - middle))
-        most = OUTLIER * np.maximum(spread_s, LEAST_SPREAD * predicted_s)
+        most = OUTLIER * np.maximum(spread_s, LEAST_RMSE * predicted_s)
         t = np.maximum(predicted_s + np.clip(error, middle - most, middle + most), 0.0)
     return np.column_stack([rows[:, :FEATURES], t])
 

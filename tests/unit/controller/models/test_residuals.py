@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from controller.models.online import OnlineStepModel
-from controller.models.outliers import FIRST_SPREAD, LEAST_SPREAD, Outliers
+from controller.models.residuals import CLIP, FIRST_RMSE, LEAST_RMSE, Residuals
 from controller.models.step_time import MIN_STEPS, StepFit, StepModel, fit
 from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
@@ -33,81 +33,51 @@ def error(model: StepModel | None, speed: float = 1.0) -> float:
     return float(np.abs(off).mean())
 
 
-def settled() -> Outliers:
-    """One that has seen so many steps as predicted that only the least spread is left."""
-    outliers = Outliers()
+def settled() -> Residuals:
+    """The steps so far were as predicted: only the least RMSE is left."""
+    residuals = Residuals()
     for _ in range(1000):
-        assert outliers.cut(1.0, 1.0) == 1.0
-    return outliers
+        assert residuals.clipped(1.0, 1.0, False) == 1.0
+    return residuals
 
 
-def test_an_error_within_five_spreads_counts_in_full() -> None:
-    assert Outliers().cut(1 + 5 * FIRST_SPREAD, 1.0) == 3.5
-    most = 5 * LEAST_SPREAD
-    assert settled().cut(1 + most, 1.0) == 1 + most
-    assert settled().cut(1 - most, 1.0) == 1 - most
+def test_a_residual_within_the_clip_counts_in_full() -> None:
+    took_s = math.exp(CLIP * LEAST_RMSE) - 1e-9
+    assert settled().clipped(took_s, 1.0, False) == pytest.approx(took_s)
+    assert settled().clipped(1 / took_s, 1.0, False) == pytest.approx(1 / took_s)
 
 
-@pytest.mark.parametrize("took_s", [60.0, 0.0])
-def test_a_single_outlier_is_cut_to_five_spreads(took_s: float) -> None:
-    cut_s = settled().cut(took_s, 1.0)
-    assert cut_s == pytest.approx(1 + 5 * LEAST_SPREAD * (1 if took_s else -1))
-    assert settled().cut(2 * took_s, 2.0) == 2 * cut_s
+@pytest.mark.parametrize(("took_s", "sign"), [(60.0, 1), (0.001, -1)])
+def test_a_pause_is_clipped(took_s: float, sign: int) -> None:
+    clipped_s = settled().clipped(took_s, 1.0, False)
+    assert clipped_s == pytest.approx(math.exp(sign * CLIP * LEAST_RMSE))
+    assert settled().clipped(2 * took_s, 2.0, False) == pytest.approx(2 * clipped_s)
 
 
-def test_at_first_a_guess_may_be_off_twofold() -> None:
-    assert Outliers().cut(60.0, 1.0) == 1 + 5 * FIRST_SPREAD
+def test_at_first_a_guess_may_be_off_threefold() -> None:
+    assert Residuals().clipped(60.0, 1.0, False) == pytest.approx(math.exp(CLIP * FIRST_RMSE))
 
 
-def test_the_first_spread_counts_as_one_step_and_the_last_fifty_are_remembered() -> None:
-    outliers = Outliers()
-    for number in range(1, 9):
-        assert outliers.cut(60.0 if number == 8 else 1.0, 1.0) == (
-            pytest.approx(1 + 5 * FIRST_SPREAD / math.sqrt(8)) if number == 8 else 1.0
-        )
-    old = settled()
-    for took_s in (1.1, 60.0):
-        counted_s = old.cut(took_s, 1.0)
-    assert counted_s == pytest.approx(1 + 5 * LEAST_SPREAD)  # one step of 10% is not 2%
-    for _ in range(200):
-        old.cut(1.1, 1.0)
-    spread = 0.1 * math.sqrt(1 - 0.98**201)
-    assert old.cut(60.0, 1.0) == pytest.approx(1 + 5 * spread, rel=1e-3)
+def test_pauses_of_every_fifth_step_widen_the_rmse_until_they_count() -> None:
+    residuals = settled()
+    for _ in range(400):
+        clipped_s = residuals.clipped(3.0, 1.0, False)
+        for _ in range(4):
+            residuals.clipped(1.0, 1.0, False)
+    assert clipped_s > 2.0
 
 
-def test_each_outlier_widens_what_is_believed() -> None:
-    outliers = settled()
-    outliers.cut(60.0, 1.0)
-    outliers.cut(1.0, 1.0)
-    for _ in range(30):
-        before_s = outliers.cut(60.0, 1.0)
-        outliers.cut(1.0, 1.0)
-    assert outliers.cut(60.0, 1.0) > before_s > 1 + 5 * LEAST_SPREAD
+def test_steps_with_a_prompt_have_an_rmse_of_their_own() -> None:
+    residuals = settled()
+    assert residuals.clipped(2.0, 1.0, True) == 2.0
+    assert residuals.clipped(2.0, 1.0, False) < 1.1
 
 
-def test_the_third_in_a_row_is_another_speed() -> None:
-    assert not Outliers().agreed
-    high, low = settled(), settled()
-    for outliers, took_s in ((high, 9.0), (low, 0.01)):
-        for expected in (False, False, True, True):
-            assert (outliers.cut(took_s, 1.0) == took_s) == outliers.agreed == expected
-        outliers.cut(1.0, 1.0)
-        assert not outliers.agreed
-        for _ in range(3):
-            outliers.cut(60.0, 1.0)
-        outliers.cut(0.5, 0.0)
-        assert not outliers.agreed
-
-
-@pytest.mark.parametrize("between_s", [1.0, 0.01])
-def test_they_are_not_in_a_row_with_another_step_between_them(between_s: float) -> None:
-    outliers = settled()
-    for took_s in (9.0, 9.0, between_s, 9.0, 9.0):
-        assert outliers.cut(took_s, 1.0) < 9.0 or took_s != 9.0
-
-
-def test_what_a_model_says_nothing_of_counts_in_full() -> None:
-    assert Outliers().cut(0.5, 0.0) == 0.5
+@pytest.mark.parametrize(("took_s", "predicted_s"), [(0.5, 0.0), (0.0, 0.5), (math.inf, 1.0)])
+def test_where_no_residual_is_known_a_step_counts_as_it_is(
+    took_s: float, predicted_s: float
+) -> None:
+    assert Residuals().clipped(took_s, predicted_s, False) == took_s
 
 
 def test_a_pause_of_three_seconds_leaves_the_online_model_as_it_was() -> None:
@@ -190,18 +160,6 @@ def test_after_a_change_of_speed_the_steps_are_inside_the_sla_within_two_seconds
     after = [was_late for was_late, counts in late if counts]
     assert sum(after) <= 0.01 * len(after)
     assert queue < came_per_s * 0.1
-
-
-@pytest.mark.parametrize(("before_s", "then_s"), [(9.0, 0.01), (0.01, 9.0)])
-def test_two_off_to_one_side_do_not_count_against_three_to_the_other(
-    before_s: float, then_s: float
-) -> None:
-    outliers = Outliers()
-    for _ in range(500):
-        outliers.cut(1.0, 1.0)
-    for _ in range(2):
-        outliers.cut(before_s, 1.0)
-    assert [outliers.cut(then_s, 1.0) == then_s for _ in range(3)] == [False, False, True]
 
 
 @pytest.mark.parametrize("seed", [181, 197, 212, 383])
