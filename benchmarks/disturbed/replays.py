@@ -10,7 +10,7 @@ from benchmarks.replay.measure import late_share, summarise
 from benchmarks.virtual.ground import Ground
 from benchmarks.virtual.plan import engine_of, parse_policy
 from benchmarks.workloads.requests import LengthStats, Request, length_stats
-from benchmarks.workloads.traffic import draw_traffic
+from benchmarks.workloads.traffic import Traffic, draw_traffic
 from controller.config import Sla
 from replicas.profile_file import load_profile
 
@@ -41,8 +41,11 @@ class Draw:
 
     def requests(self, seed: int, share: float = 1.0) -> tuple[Request, ...]:
         """The first ``share`` of the row's requests, by one draw."""
-        n = math.ceil(share * self.count)
-        return draw_traffic(self._workload, n, 1.0, seed).at(self.rate_per_s)
+        return self.drawn(math.ceil(share * self.count), seed).at(self.rate_per_s)
+
+    def drawn(self, n: int, seed: int) -> Traffic:
+        """So many requests, at any rate."""
+        return draw_traffic(self._workload, n, 1.0, seed)
 
     @property
     def count(self) -> int:

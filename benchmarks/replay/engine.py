@@ -258,6 +258,7 @@ class Engine:
             model.predict_s(*features) if model else None,
             sample.kv_tokens,
             sample.prefill_context,
+            self._link.capacity_per_s,
         )
         return _Flight(scheduled, scheduler.chunks(scheduled), self._free_s, step)
 

@@ -16,6 +16,7 @@ class VirtualLink:
     times, it takes place at the next step's end, where EngineCore runs a utility call.
 
     Attributes:
+        model, capacity_per_s: published in the limits that hold.
         report, reported_s: the last one, and when the engine was asked for it; None before.
     """
 
@@ -26,6 +27,7 @@ class VirtualLink:
         self._answer: BatchLimits | None = None
         self.due_s = scheduler.now_s()
         self.model: StepModel | None = None
+        self.capacity_per_s: float | None = None
         self.report: ReplicaReport | None = None
         self.reported_s = self.due_s
 
@@ -38,7 +40,7 @@ class VirtualLink:
             None if answer is None else to_wire(answer), REPLICA, REPLICA
         )
         if answer is not None:
-            self.model = answer.model
+            self.model, self.capacity_per_s = answer.model, answer.capacity_per_s
         self.report, self.reported_s = from_wire(ReplicaReport, wire), now_s
         self._answer = self._loop.exchange(self.report, self._config, now_s)
         self.due_s = max(self.due_s + self._config.period_s, now_s)

@@ -44,6 +44,7 @@ class Step:
         running, waiting, kv_used_tokens: what the engine held while it ran.
         cap, token_budget: the limits it was scheduled under.
         predicted_s: by the model learned from the steps before; None where not identified.
+        capacity_per_s: requests/s, as published then; None where not known.
         kv_tokens, prefill_context: as in ``controller.records.StepSample``.
     """
 
@@ -59,6 +60,7 @@ class Step:
     predicted_s: float | None = None
     kv_tokens: int = 0
     prefill_context: int = 0
+    capacity_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ prompts. The step-time target is the s with the least
     J(s) = max(L(s) / a', 1) W(s),    a' = ``AIM`` a,
 
 W the mean TTFT (``chunked_prefill`` has u and W). J often has two minima: chunks that keep D, and
-whole prompts in steps that do not, of which there are few. What lies between is worse than both,
-so which of them it is follows the mean of log J over ``MINIMUM_MEMORY_S``.
+whole prompts in steps that do not, of which there are few. What lies between is worse than both.
 
 A queue that grows without end makes any W large. Prompts above ``MOST_LOAD`` of what the engine
 usually carries inside D are therefore not counted on to be served: overload does not buy
@@ -51,14 +50,8 @@ REFRESH_STEPS = 16
 L0_MEMORY_S = 60.0
 USUAL_MEMORY_S = 300.0
 MOST_LOAD = 0.75
-MINIMUM_MEMORY_S = 20.0
-# ... by so much, and it is taken at once, whatever was measured, once the model is no guess: where
-# there is no room for prompts, no steps with some are seen either.
-CERTAIN, GUESSED_STEPS = 5.0, 200
-BETTER = 0.1  # in log J: the other minimum has to be better by a tenth
-# The least log J of D kept over D let go that counts: else a slow phase is served too late. At
-# first it is this, as if for so much of ``MINIMUM_MEMORY_S``.
-KEEPS_D, FIRST_WEIGHT = -0.5, 0.3
+# While the model is a guess D is kept: where there is no room for prompts, none are seen either.
+GUESSED_STEPS = 200
 # Candidates: these quantiles of theta, multiples of D, and steps that take a whole prompt.
 BEYOND = np.array(
     [0, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5]
@@ -91,10 +84,9 @@ class StepTarget:
         self._newest: deque[tuple[float, float]] = deque()  # which a change of regime discards
         self._unsettled_steps = MIN_STEPS
         self._unseen = REFRESH_STEPS
-        self._usual_decodes_s = 0.0  # s0 of the mean batch
+        self._overload_decodes_s = math.inf  # s0 of the mean batch inside D, under overload
         self._tokens, self._late_tokens = 1.0, 0.0
-        self._usual = FadingMean(USUAL_MEMORY_S, np.zeros(FEATURES))
-        self._log_gain = FadingMean(MINIMUM_MEMORY_S, np.array([KEEPS_D]), FIRST_WEIGHT)
+        self._usual = FadingMean(USUAL_MEMORY_S, FEATURES)
         self._since_s = 0.0
         self._lets_late = False
         self._steps = 0
@@ -131,13 +123,14 @@ class StepTarget:
         """
         self._since_s += duration_s
         self._steps += 1
-        # A batch that late steps made larger than the usual one is no excuse.
-        excused_s = min(decodes_s, self._usual_decodes_s or decodes_s)
-        error_s = duration_s - predicted_s
         keep = math.exp(-duration_s / L0_MEMORY_S)
         self._tokens = keep * self._tokens + tokens
         self._late_tokens *= keep
-        self._late_tokens += tokens * (error_s + excused_s > self.limit_s)
+        if duration_s > self.limit_s and predicted_s > 0:
+            in_time_s = theta_s(np.array(predicted_s), np.array(duration_s), self.limit_s)
+            # A batch that an overload made larger is no excuse.
+            alone_s = min(decodes_s, self._overload_decodes_s)
+            self._late_tokens += tokens * bool(alone_s > in_time_s)
         if not prompts or not tokens or predicted_s <= 0 or duration_s <= 0:
             return
         self._unseen += 1
@@ -161,10 +154,7 @@ class StepTarget:
     def _in_time_s(self) -> Floats:
         """theta of the kept steps, seconds, ascending."""
         predicted_s, took_s = np.array(self._predicted_s), np.array(self._took_s)
-        limit_s = self.limit_s
-        late = (predicted_s <= limit_s) & (limit_s < took_s)
-        in_time_s = np.where(late, limit_s - took_s + predicted_s, limit_s * predicted_s / took_s)
-        return np.sort(in_time_s)
+        return np.sort(theta_s(predicted_s, took_s, self.limit_s))
 
     def regime_changed(self) -> None:
         """The newest steps were predicted for another regime, and so will be some more."""
@@ -194,16 +184,12 @@ class StepTarget:
         log_gain, target_s = self._best(
             work, min(demand.prefill_per_s, most_per_s), demand.prefill_per_s
         )
-        if log_gain > CERTAIN and self._steps >= GUESSED_STEPS:
-            self._lets_late = True
-        if not self._placeholders and not math.isnan(log_gain):
-            log_gain = max(log_gain, KEEPS_D)
-            mean = float(self._log_gain.follow(np.array([log_gain]), since_s)[0])
-            if abs(mean) > BETTER:
-                self._lets_late = mean > 0
+        known = not self._placeholders or self._steps >= GUESSED_STEPS
+        self._lets_late = known and log_gain > 0
         self.target_s = target_s[self._lets_late]
         self._full = work, most_per_s
-        self._usual_decodes_s = work.decodes_s(min(demand.prefill_per_s, most_per_s))
+        overload = demand.prefill_per_s > most_per_s
+        self._overload_decodes_s = work.decodes_s(most_per_s) if overload else math.inf
 
     @property
     def full_s(self) -> float:
@@ -249,11 +235,20 @@ class StepTarget:
         return log_gain, (float(s[first]), float(s[second]))
 
 
-class FadingMean:
-    """The mean of what a quantity, or several, were over the last seconds."""
+def theta_s(predicted_s: Floats, took_s: Floats, limit_s: float) -> Floats:
+    """theta of steps that were predicted to take s and took T; seconds, of their shape."""
+    late = (predicted_s <= limit_s) & (limit_s < took_s)
+    in_time_s: Floats = np.where(
+        late, limit_s - took_s + predicted_s, limit_s * predicted_s / took_s
+    )
+    return in_time_s
 
-    def __init__(self, memory_s: float, values: Floats, weight: float = 0.0) -> None:
-        self._memory_s, self._sum, self._weight = memory_s, values * weight, weight
+
+class FadingMean:
+    """The mean of what several quantities were over the last seconds."""
+
+    def __init__(self, memory_s: float, n: int) -> None:
+        self._memory_s, self._sum, self._weight = memory_s, np.zeros(n), 0.0
 
     def follow(self, value: Floats, seconds: float) -> Floats:
         """They had these values for so long; the mean."""

@@ -145,7 +145,7 @@ def test_it_does_not_go_back_and_forth_where_both_are_as_good() -> None:
     for per_s in (0.6, 0.7, 0.8):
         seen = engine(per_s, 0.1, tokens=1500).run(1200)
         lets_late = np.array(seen.targets_s) > 1.001 * D
-        assert np.count_nonzero(np.diff(lets_late)) <= 8  # of some 500 times it was found anew
+        assert np.count_nonzero(np.diff(lets_late)) <= 20  # of some 500 times it was found anew
 
 
 def demand(prefill: float) -> Demand:
