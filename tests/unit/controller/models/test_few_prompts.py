@@ -107,3 +107,41 @@ def test_a_prediction_that_is_off_by_a_third_is_mended_with_the_next_step() -> N
         before = online.model
         step(online, 9, 40)
         assert online.model != before
+
+
+def settled(chunk: int) -> OnlineStepModel:
+    """It has seen this chunk again and again."""
+    online = warmed()
+    for k in range(400):
+        step(online, 9, chunk * (k % 2))
+    return online
+
+
+@pytest.mark.parametrize(("times", "believed"), [(1.4, False), (1.6, True)])
+def test_a_chunk_half_as_large_again_as_any_before_is_believed(
+    times: float, *, believed: bool
+) -> None:
+    online = settled(100)
+    prompt = round(100 * times)
+    step(online, 9, prompt, s=1.0)
+    assert (off(online, prompt, 0) > 0.05) == believed
+
+
+def test_the_largest_chunk_is_forgotten_as_steps_are() -> None:
+    online = settled(100)
+    step(online, 9, 300)
+    for _ in range(300):
+        step(online, 9, 20)
+    step(online, 9, 150, s=1.0)  # 300 by 0.995^300 is 67
+    assert off(online, 150, 0) > 0.05
+
+
+def test_a_step_faster_than_what_graphs_leave_out_counts_as_no_time() -> None:
+    online = OnlineStepModel(replace(TRUE, mixed_s=0.0))
+    online.captured(64)
+    for k in range(200):
+        step(online, 9, 100 * (k % 2), s=0.2)
+    for _ in range(20):
+        online.learn(9, 1800, 100, 5000, 1e-3)
+    assert min(online.model.costs) >= 0
+    assert online.model.eager_s >= 0
