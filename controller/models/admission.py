@@ -132,6 +132,12 @@ class MemoryAdmission:
             fitting = min(fitting, leading(peaks <= self._memory.tokens))
         return fitting, batch.together
 
+    def most_tokens(self, running: Requests, candidates: Requests) -> int:
+        """What all read in a step once each has generated all it may, or ``Survival.longest``."""
+        longest = self._survival(running, candidates).longest
+        shared = running.shared_tokens + candidates.shared_tokens
+        return running.most(longest) + candidates.most(longest) + shared
+
     def forecast(
         self, running: Requests, candidates: Requests, kv_used: int, held_elsewhere: int
     ) -> Forecast:

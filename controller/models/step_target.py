@@ -70,10 +70,12 @@ class StepTarget:
     Attributes:
         limit_s: D, or what is kept of it in the engine.
         target_s: the step-time target.
+        kept_s: where D is kept, at most D: as long may steps of decodes alone become.
     """
 
     def __init__(self, limit_s: float, percentile: float, demand: Demand) -> None:
         self.limit_s = self.target_s = limit_s
+        self.kept_s = limit_s / (1 + 2 * FIRST_SPREAD)
         self._allowed = AIM * (1 - percentile / 100)
         self._demand = demand
         normal = NormalDist(1.0, FIRST_SPREAD)
@@ -100,6 +102,7 @@ class StepTarget:
     def hold_to(self, limit_s: float) -> None:
         """Take another D."""
         self.target_s *= limit_s / self.limit_s
+        self.kept_s *= limit_s / self.limit_s
         self.limit_s = limit_s
 
     def observe(
@@ -186,7 +189,7 @@ class StepTarget:
         )
         known = not self._placeholders or self._steps >= GUESSED_STEPS
         self._lets_late = known and log_gain > 0
-        self.target_s = target_s[self._lets_late]
+        self.target_s, self.kept_s = target_s[self._lets_late], min(target_s[0], self.limit_s)
         self._full = work, most_per_s
         overload = demand.prefill_per_s > most_per_s
         self._overload_decodes_s = work.decodes_s(most_per_s) if overload else math.inf

@@ -240,7 +240,7 @@ class AdaptiveStep:
         )
         if chunks is not None and (
             together is not None
-            or not chunks.in_time(len(running) + n, running.held + candidates.held)
+            or not chunks.in_time(len(running) + n, admission.most_tokens(running, candidates))
         ):
             if together is None:
                 together = admission.forecast(running, candidates, state.kv_used_tokens, elsewhere)

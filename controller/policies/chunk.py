@@ -3,8 +3,9 @@
 import math
 from dataclasses import replace
 
+from controller.capacity import step_limit_s
 from controller.models.demand import Demand
-from controller.models.lookahead import Forecast
+from controller.models.lookahead import SHARED_DEVIATIONS, Forecast, leading
 from controller.models.online import OnlineStepModel, guess, prefill_room
 from controller.models.pace import Leads, Remaining
 from controller.models.requests import Ints
@@ -163,10 +164,18 @@ class ChunkSizer:
     def look(self, leads: Leads | None, remaining: Remaining | None) -> None:
         """Before each chunk: what matters where delivery is paced (``controller.models.pace``)."""
 
+    @property
+    def decodes_until_s(self) -> float:
+        """How long steps of decodes alone may take as they go on, seconds."""
+        return step_limit_s(self.model, self._limit_s, self._target.kept_s)
+
     def in_time(self, decodes: int, kv: int) -> bool:
-        """Whether so many may decode: as the batch grows, the chunk shrinks by itself."""
-        return True
+        """Whether so many decodes, with so many KV tokens at most, are."""
+        return self.model.predict_s(decodes, kv, 0, 0) <= self.decodes_until_s
 
     def fitting(self, together: Forecast) -> int:
-        """How many candidates may start."""
-        return len(together.alive)
+        """How many candidates may start so that decodes are in time up to the end of all."""
+        model = self.model
+        kv = together.reads + SHARED_DEVIATIONS * together.error
+        step_s = model.c0 + model.c1 * together.alive + model.c2 * kv
+        return leading(step_s.max(axis=1) <= self.decodes_until_s)

@@ -248,7 +248,6 @@ def test_where_prompts_are_computed_in_whole_blocks_less_is_nothing(
     [
         (528, 20, 50),
         (528, 100, 50),  # a block of 528 is more than D leaves
-        (0, 140, 50),  # so is one of 16
         (0, 20, 15),  # D is infeasible
         (528, 20, 15),
     ],
@@ -266,6 +265,15 @@ def test_a_prompt_that_waits_gets_on_whatever_d_leaves(
         s.observe(StepSample(*features, duration_s))
         last = number if prefill else last
         assert number - last < 500
+
+
+def test_where_decodes_alone_fill_d_nobody_starts() -> None:
+    s = half(50)
+    for _ in range(1500):
+        step = ask(s, decoding(140), prompts(9000))
+        assert (step.max_running, step.reason) == (140, "sla")
+        s.observe(StepSample(140, 14_000, 0, 0, MODEL.predict_s(140, 14_000, 0, 0)))
+    assert ask(s, decoding(100), prompts(9000)).max_running == 101
 
 
 def test_a_prompt_that_has_just_started_is_sized_though_nobody_waits_any_more() -> None:
