@@ -18,7 +18,7 @@ from controller.models.pace import Floats, Leads
 from controller.models.requests import Requests
 from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
-from replicas import channel
+from replicas import channel, cpu_generators
 from replicas.batch_reader import BatchReader
 from replicas.by_class import ByClass
 from replicas.engine_options import cap_name, check_options, graph_tokens
@@ -296,3 +296,4 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
 
 
 channel.install()
+cpu_generators.install()
