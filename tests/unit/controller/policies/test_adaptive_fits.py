@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controller.policies.adaptive import ONCE, AdaptiveStep
+from controller.policies.adaptive import AdaptiveStep
 from controller.policies.base import Batch
 from controller.records import StepLimits
 from tests.builders import batching, engine, limits, state
@@ -27,6 +27,8 @@ def half(itl_ms: float | None = None, b_max: int | None = None, **of_engine: Any
 def test_where_memory_holds_all_at_their_longest_the_engine_runs_as_it_was_started() -> None:
     asked = half().limits(state(30, 10, 0), nobody_asks, limits())
     assert asked == StepLimits(100, 2048, reason="load")
+    many = half(kv_tokens=10 * ENOUGH).limits(state(0, 100, 0), nobody_asks, limits())
+    assert many == asked
 
 
 @pytest.mark.parametrize(
@@ -40,7 +42,6 @@ def test_where_memory_holds_all_at_their_longest_the_engine_runs_as_it_was_start
         ({"b_max": 39}, 30, 10, 0),
         ({"long_prompt_tokens": 64}, 30, 10, 0),
         ({"itl_ms": 50}, 30, 10, 0),
-        ({"kv_tokens": 10 * ENOUGH}, 0, ONCE + 1, 0),
     ],
 )
 def test_where_something_may_bind_they_are_looked_at(
