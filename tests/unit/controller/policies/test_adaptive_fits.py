@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from controller.models.requests import Requests, requests_of
 from controller.policies.adaptive import AdaptiveStep
 from controller.policies.base import Batch
 from controller.records import StepLimits
@@ -49,3 +50,16 @@ def test_where_something_may_bind_they_are_looked_at(
 ) -> None:
     with pytest.raises(AssertionError, match="the requests themselves were asked for"):
         half(**given).limits(state(running, waiting, used), nobody_asks, limits())
+
+
+def test_no_more_of_the_queue_are_looked_at_than_may_begin() -> None:
+    asked: list[int] = []
+    queue = requests_of([0] * 500, [20] * 500, [0] * 500, [400] * 500)
+
+    def waiting(n: int) -> Requests:
+        asked.append(n)
+        return queue.first(n)
+
+    one = half(kv_tokens=10**7, max_num_seqs=256, max_model_len=None)
+    one.limits(state(0, 500, 0), lambda: Batch(queue.first(0), waiting), limits())
+    assert asked == [64, 128]  # 103 prompts of 20 tokens begin in 2,048

@@ -107,18 +107,6 @@ def test_no_more_start_at_once_than_begin_in_the_step_or_than_the_engine_takes()
     assert ask(half(b_max=100), [], prompts(*[1] * 500)).max_running == 100
 
 
-def test_no_more_are_looked_at_than_may_begin() -> None:
-    asked: list[int] = []
-
-    def waiting(n: int) -> Requests:
-        asked.append(n)
-        return requests(prompts(*[20] * 500)).first(n)
-
-    live = Batch(requests([]), waiting)
-    half().limits(state(0, 500, 0), lambda: live, limits())
-    assert asked == [64, 128]  # 103 of 20 tokens begin
-
-
 @pytest.mark.parametrize(("running", "cap"), [(9, 10), (10, 10), (12, 12)])
 def test_b_max_is_kept(running: int, cap: int) -> None:
     step = ask(half(b_max=10), decoding(running), prompts(5, 5))
