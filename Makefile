@@ -53,6 +53,14 @@ fuzz: install .venv-fuzz/.installed ## schemathesis against a replica's API: no 
 	@.venv-fuzz/bin/python -m pip install --quiet -r tests/fuzz/requirements.txt
 	@touch $@
 
+.PHONY: upstream
+upstream: install ## vLLM's own scheduler tests with ours in place of theirs, four settings (10 minutes; ARGS='--only static')
+	$(BIN)/python -m tests.upstream $(ARGS)
+
+.PHONY: lives
+lives: install ## 1,000 random lives of ours beside vLLM's own scheduler (50 in make test)
+	$(BIN)/python -m pytest -n auto --lives 1000 tests/vllm/replicas/test_differential.py
+
 .PHONY: mutants
 mutants: install ## Share of small changes to the controller that tests notice (an hour; ARGS='--sample 200')
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -29,7 +29,9 @@ class BatchReader:
         self._scheduler, self._classes = scheduler, classes
         manager, self._block_size = scheduler.kv_cache_manager, scheduler.block_size
         hash_tokens = getattr(scheduler, "hash_block_size", self._block_size)  # not in vLLM 0.25
-        self.prefixes = PrefixSharing(manager, self._block_size, hash_tokens)
+        transfer = scheduler.vllm_config.kv_transfer_config
+        loads = transfer is not None and transfer.is_kv_consumer
+        self.prefixes = PrefixSharing(manager, hash_tokens, loads=loads)
         self.holders = KvHolders(manager)
         self.columns = RunningColumns(classes.number if classes.on else None)
 
@@ -43,9 +45,10 @@ class BatchReader:
         found = [r.num_computed_tokens for r in requests]
         computed = np.fromiter(found, np.int64, len(found))
         shared, elsewhere = None, self.holders.elsewhere(requests)
-        # Where blocks are shared, fewer are used than all requests together fill.
-        used = used_blocks - elsewhere
-        if self.prefixes.enabled and used * self._block_size < sum(found):
+        # Where blocks are shared, fewer are used than all requests together fill; with other layers
+        # there are more blocks than that.
+        fewer = (used_blocks - elsewhere) * self._block_size < sum(found)
+        if self.prefixes.enabled and (fewer or self.prefixes.several):
             shared = np.array(self.prefixes.shared(requests), dtype=np.int64)
         return self.columns.read(requests, computed, shared), elsewhere
 
@@ -54,22 +57,30 @@ class BatchReader:
         return WaitingReader(self, running)
 
     def first_waiting(self, n: int) -> Requests:
-        """The first n that may start."""
+        """The first n that may start.
+
+        Of a prompt of which it is not known what need not be computed, all but the last token: then
+        it is vLLM, which looks as it starts them, whose budget says how many of them begin.
+        """
         first = list(islice(may_start(self._scheduler), n))
         computed = [r.num_computed_tokens for r in first]
-        shared = None
-        if self.prefixes.enabled or any(computed):
+        prefixes, shared = self.prefixes, None
+        if prefixes.enabled or any(computed):
             # What one of them holds already is part of what is held elsewhere.
             shared = computed.copy()
-        if shared is not None and self.prefixes.enabled:
+        if prefixes.enabled or prefixes.unknown:
             for index, request in enumerate(first):
-                if not computed[index]:
-                    computed[index], shared[index] = self.prefixes.found(request)
+                if computed[index]:
+                    continue
+                if shared is not None and prefixes.enabled:
+                    computed[index], shared[index] = prefixes.found(request)
+                if prefixes.unknown:
+                    computed[index] = request.num_tokens - 1
         return numbers(first, computed, shared, self._classes.numbers(first))
 
     def apart(self, running: Sequence[Request], waiting: Requests) -> int:
         """How many of the first ones come before one whose next KV block another one computes."""
-        if not self.prefixes.caches:
+        if not self.prefixes.enabled or self.prefixes.unknown:
             return len(waiting)
         under_way = self.prefixes.under_way(running)
         for index, request in enumerate(islice(may_start(self._scheduler), len(waiting))):

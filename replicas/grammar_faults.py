@@ -31,12 +31,19 @@ OWN_MASKS = ("allowed_token_ids", "bad_words", "min_tokens")
 
 
 class GrammarFaults(AsyncScheduler):
-    """vLLM's scheduler, which says of a request that ended by its grammar why."""
+    """vLLM's scheduler, which says of a request that ended by its grammar why.
+
+    Attributes:
+        says_why: ``replicas.grammar_answers`` is there to take the reason out of the answer again.
+    """
+
+    says_why = False
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
-        failed = getattr(self, "grammar_compile_error_reqs", None)  # not in vLLM 0.25
+        # Not in vLLM 0.25.
+        failed = self.says_why and getattr(self, "grammar_compile_error_reqs", None)
         why = {i: _not_compiled(self.requests.get(i)) for i in failed} if failed else {}
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         if why:
@@ -45,7 +52,8 @@ class GrammarFaults(AsyncScheduler):
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         # vLLM copies the stop reason into the request's last output after this.
-        if request.status == RequestStatus.FINISHED_ERROR and request.use_structured_output:
+        failed = self.says_why and request.status == RequestStatus.FINISHED_ERROR
+        if failed and request.use_structured_output:
             request.stop_reason = self._why(request)
         return super()._free_request(request, *args, **kwargs)
 

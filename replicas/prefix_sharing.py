@@ -5,9 +5,10 @@ others use as well, or that can be found again, are its first ones: bisection fi
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.kv_cache_utils import BlockHashListWithBlockSize, KVCacheBlock
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.request import Request
 
@@ -17,26 +18,35 @@ NextBlock = tuple[int, bytes]  # its place in the request, and its hash over all
 class PrefixSharing:
     """The shared prefixes of one engine; none where vLLM does not cache them.
 
-    Only where all layers attend to everything: of several groups of layers each may keep another
-    part of a prefix.
+    They are those of the layers that attend to everything. Other layers (sliding windows, state
+    spaces) may have kept less of a prefix: then more of a prompt is computed than said here.
 
     Args:
         hash_tokens: of a request's hashes each is for so many tokens.
+        loads: KV may come from elsewhere, too (a connector).
 
     Attributes:
-        enabled: it is known what is shared.
-        caches: prefixes are kept, whether it is known what is shared or not.
+        enabled: it is known what is shared here.
+        unknown: a prompt may begin with KV of which nothing is known before vLLM starts it.
+        several: there are other layers.
     """
 
-    def __init__(self, manager: KVCacheManager, block_tokens: int, hash_tokens: int) -> None:
-        self._block_tokens, self._hash_tokens = block_tokens, hash_tokens
+    def __init__(self, manager: KVCacheManager, hash_tokens: int, *, loads: bool = False) -> None:
+        self._hash_tokens = hash_tokens
         self._pool = manager.block_pool
         groups = manager.kv_cache_config.kv_cache_groups
-        whole = len(groups) == 1 and isinstance(groups[0].kv_cache_spec, FullAttentionSpec)
-        self.caches = bool(manager.enable_caching)
-        self.enabled = self.caches and whole
-        kinds = manager.coordinator.single_type_managers  # none: the model keeps no KV
-        self._blocks = kinds[0].req_to_blocks if kinds else {}
+        whole = [
+            k for k, one in enumerate(groups) if isinstance(one.kv_cache_spec, FullAttentionSpec)
+        ]
+        caches = bool(manager.enable_caching)
+        self.enabled, self.several = caches and bool(whole), len(groups) > 1
+        self.unknown = loads or (caches and not whole)
+        self._group, self._block_tokens = 0, hash_tokens
+        self._blocks: Mapping[str, Sequence[KVCacheBlock]] = {}
+        if whole:
+            kind = manager.coordinator.single_type_managers[whole[0]]
+            self._group, self._block_tokens = whole[0], kind.block_size
+            self._blocks = kind.req_to_blocks
         self._ends: dict[str, int] = {}  # by request: how many of its blocks were shared last
 
     def shared(self, running: Sequence[Request]) -> list[int]:
@@ -54,7 +64,9 @@ class PrefixSharing:
 
     def found(self, waiting: Request) -> tuple[int, int]:
         """Tokens of a request's beginning that will not be computed, and that others hold now."""
-        hashes = waiting.block_hashes
+        hashes: Sequence[bytes] = waiting.block_hashes
+        if self._block_tokens != self._hash_tokens:
+            hashes = BlockHashListWithBlockSize(hashes, self._hash_tokens, self._block_tokens)
         # Of a prompt that is all there, the last token is computed all the same.
         most = min(len(hashes), (waiting.num_tokens - 1) // self._block_tokens)
         if not most or waiting.skip_reading_prefix_cache or not self._cached(hashes[0]):
@@ -87,5 +99,5 @@ class PrefixSharing:
 
     def _cached(self, block_hash: bytes) -> int:
         """0: not to be found; 1: found, and no request uses it; from 2: in use."""
-        blocks = self._pool.get_cached_block(block_hash, [0])
+        blocks = self._pool.get_cached_block(block_hash, [self._group])
         return 1 + blocks[0].ref_cnt if blocks else 0

@@ -18,7 +18,7 @@ from controller.models.pace import Floats, Leads
 from controller.models.requests import Requests
 from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
-from replicas import channel
+from replicas import channel, cpu_generators
 from replicas.batch_reader import BatchReader
 from replicas.by_class import ByClass
 from replicas.engine_options import cap_name, check_options, graph_tokens
@@ -58,7 +58,7 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
             self._update_request_with_output = plain._update_request_with_output
         settings = parse_settings(self.vllm_config.additional_config)
         check_options(settings.checked, self, leased=settings.leased)
-        self._cap_name = cap_name(self)
+        self._cap_name, self.says_why = cap_name(self), settings.leased
         self._block_pool = self.kv_cache_manager.block_pool
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
         self._chunks = PromptChunks(self)
@@ -296,3 +296,4 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
 
 
 channel.install()
+cpu_generators.install()

@@ -43,6 +43,12 @@ ALONE = {"engine", "prometheus"}
 ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "ingress", "ray"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--lives", type=int, default=50, help="random lives of ours beside vLLM's own scheduler"
+    )
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by the marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what runs alone; tests of a program that is not here are deselected."""

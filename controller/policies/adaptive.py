@@ -180,7 +180,7 @@ class AdaptiveStep:
             return False
         most = here * (engine.max_model_len + engine.block_tokens)
         memory_holds = state.kv_used_tokens + most <= engine.kv_tokens
-        return memory_holds and here <= self._b_max and state.waiting <= ONCE
+        return memory_holds and here <= self._b_max
 
     def _chunk(self, batch: Batch, prefilling: Bools, prompts: Ints, most: int, queued: int) -> int:
         """Prompt tokens of the step, of which ``prompts`` are what those in prefill have left."""
@@ -208,7 +208,8 @@ class AdaptiveStep:
         self, state: EngineState, batch: Batch, division: Division, *, sla_binds: bool
     ) -> tuple[int, Reason]:
         """How many may start beside those in prefill, and what keeps the next one waiting."""
-        slots = min(self._b_max - state.running, FEW if division.shares else ONCE)
+        free, asked = self._b_max - state.running, FEW if division.shares else ONCE
+        slots = min(free, asked)
         if not state.waiting:
             return max(slots, 0), "load"
         if slots <= 0:
@@ -216,9 +217,11 @@ class AdaptiveStep:
         by_chunk: Reason = "sla" if sla_binds else "bound"
         if taken(division.prompts, division.share) >= division.chunk:
             return 0, by_chunk
-        queue = batch.waiting(slots)
+        candidates = division.starting(queue := batch.waiting(slots))
+        while len(candidates) == asked < free and not division.shares:  # short: more of them begin
+            asked *= 2
+            candidates = division.starting(queue := batch.waiting(min(asked, free)))
         self._admission.see(queue.outputs)
-        candidates = division.starting(queue)
         if division.shares:  # side by side they would compute one prefix several times
             candidates = candidates.first(batch.apart(len(candidates)))
         if not len(queue):  # vLLM keeps those that wait in places of its own, too

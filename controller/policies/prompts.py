@@ -16,7 +16,7 @@ Bools = NDArray[np.bool_]
 LONG_CHUNKS = 4
 # With a TTFT it is long where it takes more chunks than the TTFT has time for, or than these.
 MOST_CHUNKS = 40
-ONCE = 64  # as many may start in one step: more would not get a chunk of it
+ONCE = 64  # as many of the queue are looked at first: more seldom get a chunk of the step
 FEW = 8  # ... beside a long prompt: what shares a prefix with the queue takes time to look up
 
 

@@ -1,7 +1,9 @@
 """Tiny models, made once into the repository's cache, and the environment of a CPU engine."""
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,3 +45,31 @@ def small_model() -> Path:
     from benchmarks.live.small_model import make_small_model
 
     return make_small_model(CACHE / "smollm2-135m")
+
+
+@pytest.fixture(scope="session")
+def adapter(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A LoRA adapter of rank 4 for ``tiny_llama``, on two projections of every layer, by hand."""
+    import torch
+    from safetensors.torch import save_file
+    from vllm.lora.request import LoRARequest
+
+    path = tmp_path_factory.mktemp("adapter")
+    generator = torch.Generator().manual_seed(7)
+    weights = {}
+    for layer in range(4):
+        for name, size in (("q_proj", 128), ("v_proj", 64)):
+            key = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            weights[f"{key}.lora_A.weight"] = torch.randn(4, 128, generator=generator)
+            weights[f"{key}.lora_B.weight"] = torch.randn(size, 4, generator=generator)
+    save_file(weights, path / "adapter_model.safetensors")
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": 4,
+        "lora_alpha": 8,
+        "target_modules": ["q_proj", "v_proj"],
+        "bias": "none",
+    }
+    (path / "adapter_config.json").write_text(json.dumps(config))
+    return LoRARequest("by-hand", 1, str(path))

@@ -89,6 +89,7 @@ class Rig:
         accepted: how many drafts of each decode turn out right.
         fails_open: the scheduler outlives its own errors as in production; else they fail a test.
         window: a second group of layers attends to so many tokens only; None: there is none.
+        only_window: all layers attend to so many tokens only.
         states: a second group of layers keeps a state for each request, cached block by block.
     """
 
@@ -102,6 +103,7 @@ class Rig:
         accepted: int = 0,
         fails_open: bool = False,
         window: int | None = None,
+        only_window: int | None = None,
         states: bool = False,
     ) -> None:
         self.now_s = 100.0
@@ -119,6 +121,9 @@ class Rig:
         )
         shape = {"block_size": BLOCK, "num_kv_heads": 2, "head_size": 32, "dtype": torch.half}
         groups = [KVCacheGroupSpec(["full"], FullAttentionSpec(**shape))]
+        if only_window is not None:
+            sliding = SlidingWindowSpec(**shape, sliding_window=only_window)
+            groups = [KVCacheGroupSpec(["sliding"], sliding)]
         if window is not None:
             sliding = SlidingWindowSpec(**shape, sliding_window=window)
             groups.append(KVCacheGroupSpec(["sliding"], sliding))
@@ -143,11 +148,11 @@ class Rig:
         )
         self._hasher = block_hasher() if config.cache_config.enable_prefix_caching else None
 
-    def add(self, request_id: str, prompt: int, output: int, **fields: Any) -> Request:
-        """A request of ``prompt`` tokens that asks for ``output`` tokens."""
+    def add(self, request_id: str, prompt: int | list[int], output: int, **fields: Any) -> Request:
+        """A request of ``prompt`` tokens, all of them 1, or of these; it asks for ``output``."""
         request = Request(
             request_id,
-            [1] * prompt,
+            [1] * prompt if isinstance(prompt, int) else prompt,
             SamplingParams(max_tokens=output, ignore_eos=True),
             None,
             arrival_time=self.now_s,

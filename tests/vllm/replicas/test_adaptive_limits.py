@@ -6,6 +6,7 @@ import pytest
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from replicas.scheduler import DynamicBatchScheduler
 from tests.vllm.harness import BLOCK, Rig, batching, engine_config, ngram
 
 SLA = {"itl_ms": 50, "ttft_ms": 1000}
@@ -218,3 +219,18 @@ def test_prompts_that_share_their_beginning_share_its_memory(tiny_llama):
     assert set(computed.values()) == {10 * BLOCK}
     assert together > 4  # as many as would fit if they shared nothing
     assert rig.exchange().preemptions == 0
+
+
+@pytest.mark.parametrize("sla", [{}, {"ttft_ms": 60_000}, {"itl_ms": 5000}], ids=str)
+@pytest.mark.parametrize("blocks", [1200, 20_000], ids=["memory looked ahead", "memory for all"])
+def test_as_many_short_prompts_start_in_a_step_as_under_vllm(tiny_llama, sla, blocks):
+    sizes = {"blocks": blocks, "max_num_seqs": 256, "max_num_batched_tokens": 2048}
+    steps = {}
+    for scheduler, block in ((DynamicBatchScheduler, adaptive(sla=sla)), (Scheduler, {})):
+        rig = Rig(engine_config(tiny_llama, additional_config=block, **sizes), scheduler)
+        for index in range(600):
+            rig.add(f"r{index}", prompt=20, output=1)
+        steps[scheduler] = [rig.step().total_num_scheduled_tokens for _ in range(6)]
+        assert not rig.scheduler.has_unfinished_requests()
+
+    assert steps[DynamicBatchScheduler] == steps[Scheduler]

@@ -1,14 +1,10 @@
 """Each feature of vLLM under a cap that moves: it works, and greedy answers are vLLM's own."""
 
-import json
 import multiprocessing
 import re
 
 import pytest
-import torch
-from safetensors.torch import save_file
 from vllm import SamplingParams
-from vllm.lora.request import LoRARequest
 from vllm.sampling_params import StructuredOutputsParams
 
 from controller.errors import ConfigError
@@ -62,30 +58,6 @@ def forgotten(request):
             llm.reset_prefix_cache()
             if name == "moved":
                 scheduler(llm).steps.clear()
-
-
-@pytest.fixture(scope="module")
-def adapter(tmp_path_factory):
-    """A LoRA adapter of rank 4 on two projections of every layer, made by hand."""
-    path = tmp_path_factory.mktemp("adapter")
-    generator = torch.Generator().manual_seed(7)
-    weights = {}
-    for layer in range(4):
-        for name, size in (("q_proj", 128), ("v_proj", 64)):
-            key = f"base_model.model.model.layers.{layer}.self_attn.{name}"
-            weights[f"{key}.lora_A.weight"] = torch.randn(4, 128, generator=generator)
-            weights[f"{key}.lora_B.weight"] = torch.randn(size, 4, generator=generator)
-    save_file(weights, path / "adapter_model.safetensors")
-    config = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "r": 4,
-        "lora_alpha": 8,
-        "target_modules": ["q_proj", "v_proj"],
-        "bias": "none",
-    }
-    (path / "adapter_config.json").write_text(json.dumps(config))
-    return LoRARequest("by-hand", 1, str(path))
 
 
 def test_the_cap_moves_under_running_requests_and_nothing_is_lost(plain, moved):

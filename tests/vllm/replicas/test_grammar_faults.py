@@ -11,8 +11,8 @@ from vllm.sampling_params import StructuredOutputsParams
 
 from replicas.emulator import EmulatedExecutor
 from replicas.grammar_faults import FAULT, GrammarFaults
-from tests.vllm.engines import engine
-from tests.vllm.harness import batching
+from tests.vllm.engines import engine, scheduler
+from tests.vllm.harness import Rig, batching, engine_config
 
 pytestmark = pytest.mark.engine
 
@@ -63,6 +63,22 @@ def test_a_grammar_that_cannot_be_kept_to_is_told_from_a_failure_of_the_engine(
     assert str(output.stop_reason).startswith(f"{FAULT}{why}")
     assert len(str(output.stop_reason)) < 200
     assert ended(llm, WORDS).finish_reason == "stop"
+
+
+@pytest.mark.parametrize("grammar", [{"grammar": "root ::= root"}, {"regex": r"\p{L}"}])
+def test_where_nobody_makes_an_answer_of_the_reason_vllms_own_stays(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, grammar: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(scheduler(llm), "says_why", False)
+    output = ended(llm, grammar)
+    assert (output.finish_reason, output.stop_reason) == ("error", None)
+
+
+@pytest.mark.parametrize("leased", [True, False])
+def test_outside_of_ray_nobody_makes_an_answer_of_it(tiny_llama: Path, leased: bool) -> None:
+    brimful = {**batching()["brimful"], "leased": leased}
+    config = engine_config(tiny_llama, additional_config={"brimful": brimful})
+    assert Rig(config).scheduler.says_why is leased
 
 
 def test_a_reason_that_cannot_be_found_ends_no_engine(

@@ -1,9 +1,13 @@
 """Which of its KV blocks a request shares, in vLLM's real block pool."""
 
 import pytest
+from vllm.config import KVTransferConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import Request
 
 from replicas.prefix_sharing import PrefixSharing
+from replicas.scheduler import DynamicBatchScheduler
 from tests.vllm.harness import BLOCK, Rig, batching, engine_config
 
 # Ten full blocks, and a token that is in none.
@@ -20,7 +24,7 @@ def rig(tiny_llama):
 
 
 def prefixes(rig: Rig) -> PrefixSharing:
-    return PrefixSharing(rig.scheduler.kv_cache_manager, BLOCK, BLOCK)
+    return PrefixSharing(rig.scheduler.kv_cache_manager, BLOCK)
 
 
 def shared(rig: Rig) -> dict[str, int]:
@@ -104,12 +108,24 @@ def test_who_will_not_read_the_cache_finds_nothing(rig):
     assert prefixes(rig).found(other) == (0, 0)
 
 
-def test_without_prefix_caching_or_with_several_groups_of_layers_it_is_not_asked(tiny_llama):
-    config = engine_config(tiny_llama, additional_config=batching())
-    assert not prefixes(Rig(config)).enabled
+@pytest.mark.parametrize("layers", [{}, {"window": 64}, {"states": True}])
+def test_without_prefix_caching_it_is_not_asked(tiny_llama, layers):
+    rig = Rig(engine_config(tiny_llama, additional_config=batching()), **layers)
+    assert not prefixes(rig).enabled
+    assert not prefixes(rig).unknown
+
+
+@pytest.mark.parametrize("layers", [{}, {"window": 64}, {"states": True}])
+def test_of_several_kinds_of_layers_those_that_attend_to_all_tell(tiny_llama, layers):
     config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True)
-    assert prefixes(Rig(config)).enabled
-    assert not prefixes(Rig(config, window=64)).enabled
+    rig = Rig(config, **layers)
+    waiting(rig, "a")
+    rig.step()
+    waiting(rig, "b")
+    assert prefixes(rig).found(rig.scheduler.requests["b"]) == (10 * BLOCK, 10 * BLOCK)
+    rig.step()
+    assert shared(rig) == {"a": 10 * BLOCK, "b": 10 * BLOCK}
+    assert rig.scheduler._read_batch().running.shared.tolist() == [10 * BLOCK, 10 * BLOCK]
 
 
 def test_who_begins_with_what_another_is_computing_follows_it(rig):
@@ -148,3 +164,69 @@ def test_of_several_that_begin_alike_the_first_starts(rig):
     assert reader.waiting(rig.scheduler.running).apart(1) == 0
     late.skip_reading_prefix_cache = True
     assert reader.waiting(rig.scheduler.running).apart(1) == 1
+
+
+class Stored(KVConnectorBase_V1):
+    """Holds all but the last block of any prompt, and loads that within the step."""
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        return max((request.num_tokens - 1) // BLOCK * BLOCK - num_computed_tokens, 0), False
+
+    def update_state_after_alloc(self, request, blocks, num_external_tokens):
+        pass
+
+    def build_connector_meta(self, scheduler_output):
+        return None
+
+    def start_load_kv(self, forward_context, **kwargs):
+        pass
+
+    def wait_for_layer_load(self, layer_name):
+        pass
+
+    def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):
+        pass
+
+    def wait_for_save(self):
+        pass
+
+
+STORED = {
+    "kv_transfer_config": KVTransferConfig(
+        kv_connector="Stored", kv_role="kv_both", kv_connector_module_path=__name__
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("layers", "options"),
+    [
+        ({}, {"enable_prefix_caching": True}),
+        ({"window": 64}, {"enable_prefix_caching": True}),
+        ({"states": True}, {"enable_prefix_caching": True}),
+        ({"only_window": 64}, {"enable_prefix_caching": True}),
+        ({}, STORED),
+        ({}, {"enable_prefix_caching": True, **STORED}),
+    ],
+    ids=["whole", "window", "states", "only a window", "stored", "stored and cached"],
+)
+def test_who_needs_little_beside_what_is_there_starts_as_early_as_under_vllm(
+    tiny_llama, layers, options
+):
+    """A prefix of 40 blocks and a block of one's own, with a budget for less than one prompt."""
+    ours = batching(policy="adaptive", sla={"itl_ms": 50})
+    prefix, started = [1] * 40 * BLOCK, []
+    for scheduler, batch in ((DynamicBatchScheduler, ours), (AsyncScheduler, {})):
+        config = engine_config(tiny_llama, additional_config=batch, **options)
+        rig = Rig(config, scheduler, **layers)
+        rig.add("first", [*prefix, *[2] * BLOCK], output=100)
+        for _ in range(20):
+            rig.step()
+        for k in range(8):
+            rig.add(f"r{k}", [*prefix, *[10 + k] * BLOCK], output=40)
+        started.append([len(rig.step().scheduled_new_reqs) for _ in range(3)])
+        rig.run()
+        assert all(rig.is_whole(f"r{k}", 40) for k in range(8))
+
+    assert started[0] == started[1]
+    assert sum(started[0]) == 8

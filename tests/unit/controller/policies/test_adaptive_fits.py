@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from controller.policies.adaptive import ONCE, AdaptiveStep
+from controller.models.requests import Requests, requests_of
+from controller.policies.adaptive import AdaptiveStep
 from controller.policies.base import Batch
 from controller.records import StepLimits
 from tests.builders import batching, engine, limits, state
@@ -27,6 +28,8 @@ def half(itl_ms: float | None = None, b_max: int | None = None, **of_engine: Any
 def test_where_memory_holds_all_at_their_longest_the_engine_runs_as_it_was_started() -> None:
     asked = half().limits(state(30, 10, 0), nobody_asks, limits())
     assert asked == StepLimits(100, 2048, reason="load")
+    many = half(kv_tokens=10 * ENOUGH).limits(state(0, 100, 0), nobody_asks, limits())
+    assert many == asked
 
 
 @pytest.mark.parametrize(
@@ -40,7 +43,6 @@ def test_where_memory_holds_all_at_their_longest_the_engine_runs_as_it_was_start
         ({"b_max": 39}, 30, 10, 0),
         ({"long_prompt_tokens": 64}, 30, 10, 0),
         ({"itl_ms": 50}, 30, 10, 0),
-        ({"kv_tokens": 10 * ENOUGH}, 0, ONCE + 1, 0),
     ],
 )
 def test_where_something_may_bind_they_are_looked_at(
@@ -48,3 +50,16 @@ def test_where_something_may_bind_they_are_looked_at(
 ) -> None:
     with pytest.raises(AssertionError, match="the requests themselves were asked for"):
         half(**given).limits(state(running, waiting, used), nobody_asks, limits())
+
+
+def test_no_more_of_the_queue_are_looked_at_than_may_begin() -> None:
+    asked: list[int] = []
+    queue = requests_of([0] * 500, [20] * 500, [0] * 500, [400] * 500)
+
+    def waiting(n: int) -> Requests:
+        asked.append(n)
+        return queue.first(n)
+
+    one = half(kv_tokens=10**7, max_num_seqs=256, max_model_len=None)
+    one.limits(state(0, 500, 0), lambda: Batch(queue.first(0), waiting), limits())
+    assert asked == [64, 128]  # 103 prompts of 20 tokens begin in 2,048

@@ -94,10 +94,17 @@ def test_a_prompt_that_runs_takes_its_rest_first() -> None:
     assert (step.max_running, step.reason) == (4, "bound")
 
 
-def test_at_most_64_start_at_once() -> None:
-    step = ask(half(), [], prompts(*[1] * 200))
-    assert (step.max_running, step.reason) == (64, "bound")
+@pytest.mark.parametrize("waiting", [64, 65, 200, 256])
+def test_as_many_start_at_once_as_wait(waiting: int) -> None:
+    step = ask(half(), [], prompts(*[1] * waiting))
+    assert (step.max_running, step.reason) == (waiting, "load")
     assert not step.may_pause_prefill
+
+
+def test_no_more_start_at_once_than_begin_in_the_step_or_than_the_engine_takes() -> None:
+    assert ask(half(), decoding(3), prompts(*[20] * 250)).max_running == 3 + 103  # 2,045 tokens
+    assert ask(half(), [], prompts(*[1] * 500)).max_running == 256
+    assert ask(half(b_max=100), [], prompts(*[1] * 500)).max_running == 100
 
 
 @pytest.mark.parametrize(("running", "cap"), [(9, 10), (10, 10), (12, 12)])

@@ -1,0 +1,53 @@
+"""A seeded request whose prompt is computed in parts, on vLLM's CPU runner.
+
+The runner samples a token after each part of a prompt, throws it away, and sets the request's
+generator back by four. PyTorch's generators on a CPU cannot be set back ("CPU Generator does not
+use offset"): the error ends the engine (docs/upstream/vllm-cpu-seeded-chunks.md). Here the runner
+does not use the generator where the token is to be thrown away, so nothing has to be set back.
+
+Parts are rare in vLLM and the rule under an SLA. The worker is another process where the engine has
+one: vLLM calls ``install`` in each of its processes, as a general plugin (pyproject.toml).
+"""
+
+import functools
+import sys
+from typing import Any
+
+RUNNER, MENDED = "vllm.v1.worker.cpu_model_runner", "brimful_mended"
+
+
+def install() -> None:
+    """Mend the CPU runner: the one that this process has, or that of the worker it will make."""
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    _mend_runner()
+    theirs = WorkerWrapperBase.init_device
+    if hasattr(theirs, MENDED):
+        return
+
+    @functools.wraps(theirs)
+    def init_device(self: Any) -> Any:
+        _mend_runner()  # which the worker's class has imported by now
+        return theirs(self)
+
+    setattr(init_device, MENDED, True)
+    WorkerWrapperBase.init_device = init_device
+
+
+def _mend_runner() -> None:
+    runner = getattr(sys.modules.get(RUNNER), "CPUModelRunner", None)
+    if runner is None or hasattr(theirs := runner.sample_tokens, MENDED):
+        return
+
+    @functools.wraps(theirs)
+    def sample_tokens(self: Any, *args: Any, **kwargs: Any) -> Any:
+        generators: dict[int, Any] = self.input_batch.generators  # by place in the batch
+        discarded = self.discard_request_mask.np[: self.input_batch.num_reqs]
+        unused = {k: generators.pop(k) for k in discarded.nonzero()[0].tolist() if k in generators}
+        try:
+            return theirs(self, *args, **kwargs)
+        finally:
+            generators.update(unused)
+
+    setattr(sample_tokens, MENDED, True)
+    runner.sample_tokens = sample_tokens
