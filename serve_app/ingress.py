@@ -1,6 +1,7 @@
-"""Ray Serve LLM's own ingress behind our door, with the headers of a refusal.
+"""Ray Serve LLM's own ingress behind our door, whose errors are those of OpenAI's API.
 
-Those say when to come again, and why.
+Ray's own keep status and message of a refusal alone, have another shape where FastAPI answers, and
+tell addresses, process ids and paths of the cluster where a replica failed.
 """
 
 import logging
@@ -9,29 +10,23 @@ from typing import Any
 
 from ray.llm._internal.serve.core.configs.openai_api_models import ErrorResponse
 from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from controller.errors import ConfigError
 from replicas.admission.answers import HEADERS
 from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
+from replicas.door.paths import HEALTH, PING
 from replicas.door.settings import parse_security
 from replicas.door_metrics import DoorMetrics
+from replicas.plain_errors import RefusalError, answer_errors
 from replicas.settings import live_security
 
 logger = logging.getLogger("ray.serve")
 
 
-class RefusalError(Exception):
-    """A replica refused a request, and said with which headers."""
-
-    def __init__(self, refused: ErrorResponse, headers: dict[str, str]) -> None:
-        self.refused, self.headers = refused, headers
-        super().__init__(refused.error.message)
-
-
 class AdmissionIngress(OpenAiIngress):
-    """Answers a refusal as the replica said it: Ray's own keeps status and message alone.
+    """Answers errors as ``replicas.plain_errors`` has them.
 
     Args:
         security: the application's block, as plain data.
@@ -44,6 +39,9 @@ class AdmissionIngress(OpenAiIngress):
 
     async def __serve_build_asgi_app__(self) -> Any:
         """Ray Serve asks for it once the app that the class was decorated with is there."""
+        answer_errors(self.app)
+        for path in (HEALTH, PING):  # of this ingress; Ray's app has none
+            self.app.add_api_route(path, _healthy, methods=["GET"])
         self.app.add_middleware(DoorMiddleware, door=self._door)  # outside of all others
         return self.app
 
@@ -63,15 +61,6 @@ class AdmissionIngress(OpenAiIngress):
                     raise RefusalError(first, extra[HEADERS])
             yield response
 
-    async def _process_llm_request(self, *args: Any, **call: Any) -> Response:
-        try:
-            return await super()._process_llm_request(*args, **call)
-        except RefusalError as error:
-            said = error.refused.error
-            body = {
-                "message": said.message,
-                "type": said.type,
-                "param": said.param,
-                "code": said.code,
-            }
-            return JSONResponse({"error": body}, status_code=said.code, headers=error.headers)
+
+async def _healthy() -> Response:
+    return Response()
