@@ -19,8 +19,10 @@ from replicas.door.http import DoorMiddleware
 from replicas.door.paths import HEALTH, PING
 from replicas.door.settings import parse_security
 from replicas.door_metrics import DoorMetrics
-from replicas.plain_errors import RefusalError, answer_errors
+from replicas.last_words import LastWords, LastWordsMiddleware, before_shutdown, error_frame
+from replicas.plain_errors import SERVER_ERROR, RefusalError, answer_errors
 from replicas.settings import live_security
+from serve_app.config import DRAIN_TIMEOUT_S
 
 logger = logging.getLogger("ray.serve")
 
@@ -42,6 +44,9 @@ class AdmissionIngress(OpenAiIngress):
         answer_errors(self.app)
         for path in (HEALTH, PING):  # of this ingress; Ray's app has none
             self.app.add_api_route(path, _healthy, methods=["GET"])
+        words = LastWords()
+        before_shutdown(words.drain)
+        self.app.add_middleware(LastWordsMiddleware, words=words)
         self.app.add_middleware(DoorMiddleware, door=self._door)  # outside of all others
         return self.app
 
@@ -52,14 +57,28 @@ class AdmissionIngress(OpenAiIngress):
         except ConfigError as error:
             logger.error("The user_config is refused; what held before holds on: %s", error)
 
+    @classmethod
+    def get_deployment_options(cls, llm_configs: Any = None) -> dict[str, Any]:
+        """Ray's own, and as much time to end open streams as the replicas have."""
+        options = super().get_deployment_options(llm_configs)
+        return {"graceful_shutdown_timeout_s": DRAIN_TIMEOUT_S, **options}
+
     async def _get_response(self, **call: Any) -> AsyncGenerator[Any, None]:
-        async for response in super()._get_response(**call):
-            first = response[0] if isinstance(response, list) else response
-            if isinstance(first, ErrorResponse):
-                extra = first.error.model_extra or {}
-                if HEADERS in extra:
-                    raise RefusalError(first, extra[HEADERS])
-            yield response
+        streams = False
+        try:
+            async for response in super()._get_response(**call):
+                first = response[0] if isinstance(response, list) else response
+                if isinstance(first, ErrorResponse):
+                    extra = first.error.model_extra or {}
+                    if HEADERS in extra:
+                        raise RefusalError(first, extra[HEADERS])
+                streams = streams or isinstance(first, str)
+                yield response
+        except Exception:
+            if not streams:
+                raise
+            logger.exception("A stream ended without its last token.")
+            yield error_frame(SERVER_ERROR, "the replica that served this request failed").decode()
 
 
 async def _healthy() -> Response:

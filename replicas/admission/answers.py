@@ -22,6 +22,7 @@ Reason = Literal[
     "no_key",
     "wrong_key",
     "key_busy",
+    "no_replica",
 ]
 STATUS: dict[Reason, int] = {
     "queue_full": 429,

@@ -14,6 +14,7 @@ from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
 from ray.serve.exceptions import BackPressureError
 
 from replicas.admission.answers import HEADERS
+from serve_app.ingress import AdmissionIngress
 from tests.vllm.door_routes import rays_ingress
 
 PATH = "/v1/completions"
@@ -129,3 +130,22 @@ async def test_what_a_replica_raises_tells_nothing_of_the_cluster(
     assert ("retry-after" in answer.headers) == (status in (429, 503))
     if status == 400:
         assert error["message"] == "a prompt that is too long"
+
+
+async def test_a_stream_whose_replica_fails_ends_with_an_error_event() -> None:
+    async def from_replica(_: Any, **__: Any) -> AsyncIterator[Any]:
+        yield 'data: {"choices": []}\n\n'
+        raise ActorDiedError
+
+    body = b'{"model": "m", "prompt": "a", "stream": true}'
+    with patch.object(OpenAiIngress, "_get_response", from_replica):
+        answer = await ask("POST", PATH, body)
+    first, error, last = answer.text.strip().split("\n\n")
+    assert first == 'data: {"choices": []}'
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == 500
+    assert last == "data: [DONE]"
+    assert not [word for word in INTERNALS if word in answer.text]
+
+
+def test_an_ingress_that_is_removed_has_time_to_end_its_streams() -> None:
+    assert AdmissionIngress.get_deployment_options()["graceful_shutdown_timeout_s"] == 1800
