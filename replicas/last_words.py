@@ -17,7 +17,7 @@ from ray.serve._private.constants import (
 from ray.serve._private.replica import Replica
 from vllm.exceptions import GenerationError
 
-from replicas.admission.answers import JITTER, LEAST_RETRY_S, Answer
+from replicas.admission.answers import no_replica
 from replicas.admission.asgi import App, Message, Receive, Send, send_answer
 from replicas.stream_ends import PATH, STREAM, last_event
 
@@ -97,8 +97,7 @@ class _Answer:
             return
         self._over = True
         if not self._started:
-            retry_s = LEAST_RETRY_S * (1 + JITTER * random.random())
-            await send_answer(Answer(UNAVAILABLE, "no_replica", SAID, retry_s=retry_s), self._send)
+            await send_answer(no_replica(SAID, random.random()), self._send)
             return
         if self._events:
             body = last_event(GenerationError(SAID), self._sent)

@@ -26,11 +26,13 @@ from starlette.responses import Response
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 
 from controller.validation import shown
-from replicas.admission.answers import TYPES, engine_failed
+from replicas.admission.answers import TYPES, no_replica
 from replicas.admission.asgi import App, Message, Receive, Send
 
 SERVER_ERROR = 500
+# A replica died, or as many wait for one as may.
 GONE = (RayError, BackPressureError, DeploymentUnavailableError)
+GONE_SAID = "no replica served this request; it can be sent again"
 logger = logging.getLogger("ray.serve")
 
 
@@ -82,7 +84,7 @@ def answer_to(error: Exception, request_id: str | None) -> Response:
         return _answer(told.code, told.message, told.type, told.param, error.headers)
     if isinstance(error, GONE) and not isinstance(error, RayTaskError):
         logger.warning("No replica served request %s: %s", request_id, error)
-        gone = engine_failed(random.random())  # it died, or as many wait as may
+        gone = no_replica(GONE_SAID, random.random())
         return _answer(gone.status, gone.message, headers=gone.headers)
     if isinstance(error, OpenAIHTTPException):
         return _answer(error.status_code, error.message, error.type)

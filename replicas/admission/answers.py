@@ -124,6 +124,16 @@ def engine_failed(jitter: float) -> Answer:
     return Answer(503, "engine_failed", f"Not served: {SAID['engine_failed']}.", retry_s=wait_s)
 
 
+def no_replica(message: str, jitter: float) -> Answer:
+    """The answer to a request whose replica is gone, or busy: another may serve it.
+
+    Args:
+        jitter: a draw from 0 to 1.
+    """
+    wait_s = LEAST_RETRY_S * (1 + JITTER * jitter)
+    return Answer(503, "no_replica", message, retry_s=wait_s)
+
+
 def bad_request(param: str, message: str, status: int = 400) -> Answer:
     """The answer to a request that cannot be meant so."""
     return Answer(status, "bad_request", message, param=param)
