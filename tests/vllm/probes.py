@@ -23,6 +23,10 @@ SCHEMA = {
     "type": "json_schema",
     "json_schema": {"name": "s", "schema": {"type": "object", "properties": {}}},
 }
+NO_SCHEMA = {
+    "type": "json_schema",
+    "json_schema": {"name": "s", "schema": {"type": "objekt", "properties": 7}},
+}
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,8 @@ PROBES = (
     post("a regex that cannot be read", COMPLETIONS, ASK, structured_outputs={"regex": "((["}),
     post("a choice", COMPLETIONS, ASK, structured_outputs={"choice": ["a", "b"]}),
     post("priority", COMPLETIONS, ASK, priority=3),
+    post("a priority that is no number", COMPLETIONS, ASK, priority="high"),
+    post("5,000 stops", COMPLETIONS, ASK, stop=[f"x{n}" for n in range(5000)]),
     post("suffix", COMPLETIONS, ASK, suffix="x"),
     post("129 answers", COMPLETIONS, ASK, n=129, temperature=1, why=BOUND),
     post("2,049 prompts", COMPLETIONS, ASK, prompt=["a"] * 2049, max_tokens=1),
@@ -143,6 +149,8 @@ PROBES = (
     post("tool_choice none", CHAT, TALK, tools=[TOOL], tool_choice="none"),
     post("tool_choice of no tool", CHAT, TALK, tools=[TOOL], tool_choice="sometimes"),
     post("a schema", CHAT, TALK, response_format=SCHEMA),
+    post("a schema that is none", CHAT, TALK, response_format=NO_SCHEMA),
+    post("a schema, after that", CHAT, TALK, response_format=SCHEMA),
     post("a JSON object", CHAT, TALK, response_format={"type": "json_object"}),
     post("response_format unknown", CHAT, TALK, response_format={"type": "xml"}),
     post("half of one in a message", CHAT,

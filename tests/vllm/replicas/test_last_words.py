@@ -1,6 +1,7 @@
 """A drain that ends before its streams: each is told so, and none is broken off."""
 
 import asyncio
+import inspect
 import json
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -101,6 +102,13 @@ async def test_ray_says_when_a_drain_begins_and_how_long_it_may_take(
     own: Callable[[Any], Any] = rays.Replica._perform_graceful_shutdown
     await own(replica)
     assert (told, drained) == ([budget_s], [replica])
+
+
+def test_what_is_read_of_rays_replica_is_there() -> None:
+    source = inspect.getsource(rays.Replica)
+    assert "self._perform_graceful_shutdown()" in source
+    assert "self._deployment_config.graceful_shutdown_timeout_s" in source
+    assert "RAY_SERVE_ENABLE_DIRECT_INGRESS and self._ingress" in source
 
 
 async def test_the_last_words_are_said_before_the_replica_is_killed() -> None:
