@@ -64,7 +64,8 @@ def watch(binary: str, config: Path) -> None:
     """
     haproxy, manager = os.getpid(), os.getppid()
     if os.fork():
-        os.setpgid(0, 0)
+        with contextlib.suppress(PermissionError):  # it leads a session, so it has a group
+            os.setpgid(0, 0)
         return
     os.setsid()
     try:
