@@ -56,6 +56,10 @@ class ServiceClass(Block):
         description="without its first token for so long, a request is answered with 503",
     )
     default: bool = Field(False, description="the class of requests that name none")
+    aliases: list[str] = Field(
+        [],
+        description="other names of it in service_tier, as OpenAI's tiers: flex, priority, scale",
+    )
 
     @property
     def deadline_s(self) -> float:
@@ -92,10 +96,14 @@ class ServiceClasses:
     def named(self, name: str | None) -> str | None:
         """The class that ``name`` means, as a client wrote it; None: no such class.
 
-        OpenAI's ``auto``, and its ``default`` where no class has that name, are the default class.
+        It may be an alias. OpenAI's ``auto``, and its ``default`` where no class has that name,
+        are the default class.
         """
         if name in self.by_name:
             return name
+        for known, one in self.by_name.items():
+            if name in one.aliases:
+                return known
         return self.default if name in (None, AUTO, UNNAMED) else None
 
     def to_wire(self) -> dict[str, dict[str, Any]]:
@@ -142,6 +150,7 @@ def parse_classes(data: Any, where: str = "classes") -> ServiceClasses:
             )
         except ConfigError as error:
             found += error.problems
+    found += _wrong_aliases(parsed, where)
     if not found and len(parsed) == 1:
         parsed = {name: one.model_copy(update={"default": True}) for name, one in parsed.items()}
     defaults = [name for name, one in parsed.items() if one.default]
@@ -151,6 +160,23 @@ def parse_classes(data: Any, where: str = "classes") -> ServiceClasses:
     if found:
         raise ConfigError(found)
     return ServiceClasses(parsed)
+
+
+def _wrong_aliases(classes: Mapping[str, ServiceClass], where: str) -> list[str]:
+    """Aliases that are no name, or that two classes have."""
+    found = []
+    taken = {name: name for name in classes}
+    for name, one in classes.items():
+        for alias in one.aliases:
+            if not NAME.fullmatch(alias) or alias in (AUTO, UNNAMED):
+                said = f"a name as those of classes, and not {AUTO!r} or {UNNAMED!r}"
+            elif alias in taken:
+                said = f"class {taken[alias]!r} has that name"
+            else:
+                taken[alias] = name
+                continue
+            found.append(f"{where}.{name}.aliases: {shown(alias)} is not allowed: {said}")
+    return found
 
 
 def one_class(ttft_ms: float | None) -> ServiceClasses:
@@ -169,7 +195,10 @@ def parse_admission(data: Any, where: str = "admission") -> AdmissionConfig:
 
 def unknown_class(name: str, known: ServiceClasses) -> str:
     """What to tell a client that names a class nobody knows."""
-    names = ", ".join(known.by_name)
+    names = ", ".join(
+        f"{name} ({', '.join(one.aliases)})" if one.aliases else name
+        for name, one in known.by_name.items()
+    )
     hint = nearest(name, known.by_name)
     return f"{name[:64]!r} is not a class of this model; known: {names}" + (
         f"; {hint}" if hint.startswith("did") else ""

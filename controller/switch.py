@@ -29,9 +29,15 @@ class Switch:
 Switches = tuple[Switch, ...]
 """One for each scope, the oldest first; none for a group that is older than the one for all."""
 
+MOST_GROUPS = 64  # whose switches are known: a group is named anew with each changed entry
+
 
 def merged(*tables: Iterable[Switch]) -> Switches:
-    """The newest switch of each scope. The order of the tables does not matter."""
+    """The newest switch of each scope. The order of the tables does not matter.
+
+    Of groups, those that were switched last stay: a group's name changes with its entry, and
+    nobody can say that one which is gone will not come back.
+    """
     newest_of: dict[str | None, Switch] = {}
     for switch in (switch for table in tables for switch in table):
         last = newest_of.get(switch.group)
@@ -40,7 +46,10 @@ def merged(*tables: Iterable[Switch]) -> Switches:
     for_all = newest_of.get(None)
     since_ms = for_all.epoch_ms if for_all else 0
     kept = (switch for switch in newest_of.values() if switch.epoch_ms >= since_ms)
-    return tuple(sorted(kept, key=lambda switch: (switch.epoch_ms, switch.group or "")))
+    ordered = sorted(kept, key=lambda switch: (switch.epoch_ms, switch.group or ""))
+    groups = [switch for switch in ordered if switch is not for_all]
+    forgotten = set(groups[:-MOST_GROUPS])
+    return tuple(switch for switch in ordered if switch not in forgotten)
 
 
 def newest(switches: Iterable[Switch], group: str) -> Switch | None:

@@ -13,7 +13,7 @@ from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 
 from replicas.admission.answers import HEADERS, Answer, bad_request
-from replicas.admission.asked import PRIORITY, TIER, BadRequestError, check_headers
+from replicas.admission.asked import PRIORITY, PROMPT, TIER, BadRequestError, check_headers
 from replicas.admission.gate import Gate, Ticket, current
 from replicas.admission.http import ERROR_FRAME, with_class
 from replicas.leaving import LeavingTokens, counted_items
@@ -147,6 +147,7 @@ def _fields(request: Any) -> dict[str, Any]:
     """The fields that admission reads: vLLM's models keep those that they do not know."""
     extra = getattr(request, "model_extra", None) or {}
     fields = {TIER: extra.get(TIER, getattr(request, TIER, None))}
+    fields[PROMPT] = getattr(request, PROMPT, None)
     if PRIORITY in getattr(request, "model_fields_set", ()):
         fields[PRIORITY] = request.priority
     return fields

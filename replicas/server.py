@@ -41,6 +41,7 @@ with gc_paused():  # these import vLLM
     from replicas.door.http import DoorMiddleware
     from replicas.engine import BrimfulEngine
     from replicas.grammar_answers import answer_for_grammars
+    from replicas.last_words import LastWords, LastWordsMiddleware, before_shutdown
     from replicas.leaving import LeavingMiddleware, LeavingTokens
     from replicas.stream_ends import StreamEndMiddleware
     from replicas.timeline_link import TimelineLink
@@ -161,6 +162,9 @@ class BrimfulServer(LLMServer):
         if self._tracing is not None:
             _add_middleware_to_built_app(app, TracingMiddleware, tracing=self._tracing)
         _add_middleware_to_built_app(app, DoorMiddleware, door=self._door)
+        words = LastWords()
+        before_shutdown(words.drain)
+        _add_middleware_to_built_app(app, LastWordsMiddleware, words=words)
         _add_middleware_to_built_app(app, LeavingMiddleware, tokens=self._leaving)
         _add_middleware_to_built_app(app, DisconnectMiddleware)  # outside of all others
         return app

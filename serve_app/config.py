@@ -27,7 +27,9 @@ SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
 SERVER = "replicas.server:BrimfulServer"
 MODEL_FILES = "replicas.model_files:FetchedByReplica"
 EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
-DRAIN_TIMEOUT_S = 120.0  # a replica being removed ends its streams; Ray Serve gives it 20 s
+# A replica being removed ends its streams, however long they take: as long as HAProxy keeps them
+# over a change of replicas (``haproxy.ENVIRONMENT``). One that is idle ends at once.
+DRAIN_TIMEOUT_S = 1800.0
 EMULATED_SERVER = "replicas.emulated_server:EmulatedServer"
 SECURITY = "security"  # beside llm_configs: it is the whole application's
 BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine")

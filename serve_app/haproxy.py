@@ -7,7 +7,8 @@ every reload. It changes what Ray wrote in some places and becomes HAProxy:
 - a router that was not reached is left alone for ``LEFT_ALONE_S``: HAProxy takes 3 s to see it;
 - a request's body is waited for as far as it fits into the buffer: only what HAProxy holds whole
   can it send to a second replica;
-- an answer of HAProxy's own is one that OpenAI's clients understand, and repeat where that helps;
+- an answer of HAProxy's own is one that OpenAI's clients understand, and repeat where that helps:
+  while no application is up it is a 503;
 - its statistics and metrics are for this machine alone, and its admin socket for this user.
 
 And it leaves a process behind that starts HAProxy again if it is killed (``haproxy_watch``).
@@ -21,7 +22,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from serve_app.haproxy_watch import take_over, watch
+from serve_app.haproxy_watch import APPLICATION, take_over, watch
 
 COMMAND = "brimful-haproxy"
 OURS = "RAY_SERVE_HAPROXY_BINARY_PATH"
@@ -35,6 +36,8 @@ FORWARD_BODY = "RAY_SERVE_INGRESS_REQUEST_ROUTER_FORWARD_BODY"
 ROUTER_FAILED = re.compile(
     r"^ *http-request return status 503 .*Ingress request router failed.*\n", re.M
 )
+# Where no backend is for a path. While Ray knows no application, all are so.
+NO_ROUTE = re.compile(r"^( *)http-request return status 404 .*Path .*not found.*\n", re.M)
 ROUTES = "    # Static routing based on path prefixes"
 WAIT = "    http-request wait-for-body time 60s if METH_POST\n"
 DEFAULTS = re.compile(r"^defaults\n    mode http\n", re.M)
@@ -83,9 +86,13 @@ def whole_answer(
     return "\r\n".join([*head, "", body])
 
 
-# What HAProxy answers by itself: a request that did not come to its end, one that no replica
-# answered. A head that is beyond its buffer gets a 400 of its own, whatever is configured.
+# What HAProxy answers by itself: a path of no application, a request that did not come to its end,
+# one that no replica answered. A head that is beyond its buffer gets a 400 of its own, whatever is
+# configured.
 ANSWERS = {
+    404: whole_answer(
+        "404 Not Found", "not_found_error", "nothing is served at this path", "no_such_path"
+    ),
     408: whole_answer(
         "408 Request Timeout",
         "invalid_request_error",
@@ -151,6 +158,10 @@ def changed(
     ours = ERROR_FILE.sub(rf"\1errorfile \2 {files[503]}\n", written)
     own = f"    errorfile 408 {files[408]}\n"
     ours = DEFAULTS.sub(lambda found: found[0] + own, ours, count=1)
+    missing = 404 if APPLICATION in written else 503
+    ours = NO_ROUTE.sub(
+        rf"\1http-request return status {missing} errorfile {files[missing]}\n", ours
+    )
     ours = STATUS_BIND.sub(rf"\1\n\g<2>{status_host}:", ours)
     ours = ADMIN_MODE.sub(r"\1 mode 600 ", ours)
     ours = ours.replace(ROUTES, WAIT + ROUTES, 1)

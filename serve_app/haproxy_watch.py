@@ -1,11 +1,14 @@
-"""A HAProxy that is killed is started again at once, until Ray Serve has noticed.
+"""A HAProxy that is killed is started again at once, and outlives its manager, until Ray notices.
 
 Ray asks its HAProxy every 10 s whether it is there, believes the third answer, and starts it anew:
 half a minute in which nobody is served on its node. A small process waits beside each HAProxy and
 takes that time over, with the same configuration but without the admin socket that Ray asks, so
-that Ray notices as before. Standard library alone.
+that Ray notices as before. Where the manager is killed, Ray's raylet kills its whole process group
+(``process_group_cleanup_enabled``), so HAProxy leaves that group, and the process beside it ends
+it once another has taken its place, with its node, or after a while. Standard library alone.
 """
 
+import contextlib
 import ctypes
 import math
 import os
@@ -14,6 +17,7 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 PID, AGAIN_PID = "brimful-haproxy.pid", "brimful-again.pid"
@@ -29,29 +33,39 @@ PR_SET_PDEATHSIG = 1
 def take_over(config: Path, arguments: list[str]) -> list[str]:
     """What HAProxy, which this process becomes, is started with.
 
-    Where another serves in its place, that one is told to end. Ray starts HAProxy before it knows
-    an application; it goes by the ones that were known until Ray names them.
+    Those that serve in its place, or that a manager before this one left, are told to end. Ray
+    starts HAProxy before it knows an application; it goes by the ones that were known until Ray
+    names them.
     """
     folder = config.parent
+    left = _read_pid(folder / PID)
     (folder / PID).write_text(str(os.getpid()))
     written = config.read_text()
     if APPLICATION in written:
         (folder / LAST).write_text(written)
-    serving = _read_pid(folder / AGAIN_PID)
-    if serving is None or "-sf" in arguments:
+    again = _read_pid(folder / AGAIN_PID)
+    if "-sf" in arguments:  # Ray's manager replaces its own
         return arguments
     (folder / AGAIN_PID).unlink(missing_ok=True)
-    if not _runs(serving, folder / AGAIN):  # it ended; who has its number now is nobody of ours
+    # Of one that ended, who has its number now is nobody of ours.
+    known = ((left, config), (again, folder / AGAIN))
+    serving = [str(pid) for pid, its in known if pid is not None and _runs(pid, its)]
+    if not serving:
         return arguments
     if APPLICATION not in written and (folder / LAST).exists():
         config.write_text((folder / LAST).read_text())
-    return [*arguments, "-sf", str(serving)]
+    return [*arguments, "-sf", *serving]
 
 
 def watch(binary: str, config: Path) -> None:
-    """Leave a process behind that starts HAProxy again if it is killed."""
+    """Leave a process behind that starts HAProxy again if it is killed.
+
+    This process, which becomes HAProxy, leaves its manager's process group.
+    """
     haproxy, manager = os.getpid(), os.getppid()
     if os.fork():
+        with contextlib.suppress(PermissionError):  # it leads a session, so it has a group
+            os.setpgid(0, 0)
         return
     os.setsid()
     try:
@@ -62,8 +76,11 @@ def watch(binary: str, config: Path) -> None:
 
 def _wait_and_serve(binary: str, config: Path, haproxy: int, manager: int) -> None:
     folder = config.parent
-    ended, manager_ended, node_ended = (_Ended(p) for p in (haproxy, manager, _parent(manager)))
-    ended.wait()
+    ended, manager_ended, node_ended = (Ended(p) for p in (haproxy, manager, _parent(manager)))
+    wait_for(ended, manager_ended)
+    if not ended:
+        _outlive_manager(ended, node_ended, lambda: _read_pid(folder / PID) == haproxy)
+        return
     if _read_pid(folder / PID) != haproxy or manager_ended or node_ended:
         return  # Ray started the next one, or everything ends
     again = folder / AGAIN
@@ -84,6 +101,18 @@ def _wait_and_serve(binary: str, config: Path, haproxy: int, manager: int) -> No
         (folder / AGAIN_PID).unlink(missing_ok=True)
 
 
+def _outlive_manager(
+    haproxy: "Ended", node_ended: "Ended", is_the_last: Callable[[], bool]
+) -> None:
+    """Let HAProxy serve until Ray's next one takes over; then it serves its open streams out."""
+    until_s = time.monotonic() + LONGEST_S
+    while not haproxy:
+        if node_ended or (is_the_last() and time.monotonic() > until_s):
+            haproxy.kill()
+            return
+        time.sleep(POLL_S)
+
+
 def serves_until_s(began_s: float, manager_ended_s: float | None, *, told_to_end: bool) -> float:
     """When a HAProxy that took over is ended at the latest, on the clock of its arguments.
 
@@ -98,22 +127,30 @@ def serves_until_s(began_s: float, manager_ended_s: float | None, *, told_to_end
     return latest_s if manager_ended_s is None else min(latest_s, manager_ended_s + AFTER_MANAGER_S)
 
 
-class _Ended:
+class Ended:
     """True once a process has ended."""
 
     def __init__(self, pid: int) -> None:
-        self._poll: select.poll | None = select.poll()
-        try:
-            self._poll.register(os.pidfd_open(pid), select.POLLIN)
-        except ProcessLookupError:
-            self._poll = None
+        self.descriptor: int | None = None
+        with contextlib.suppress(ProcessLookupError):
+            self.descriptor = os.pidfd_open(pid)
 
-    def wait(self) -> None:
-        if self._poll is not None:
-            self._poll.poll()
+    def kill(self) -> None:
+        if self.descriptor is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.descriptor, signal.SIGKILL)
 
     def __bool__(self) -> bool:
-        return self._poll is None or bool(self._poll.poll(0))
+        if self.descriptor is None:
+            return True
+        return bool(select.select([self.descriptor], [], [], 0)[0])
+
+
+def wait_for(*processes: Ended) -> None:
+    """Return once one of them has ended."""
+    known = [process.descriptor for process in processes if process.descriptor is not None]
+    if len(known) == len(processes):
+        select.select(known, [], [])
 
 
 def _read_pid(path: Path) -> int | None:

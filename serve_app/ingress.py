@@ -1,6 +1,7 @@
-"""Ray Serve LLM's own ingress behind our door, with the headers of a refusal.
+"""Ray Serve LLM's own ingress behind our door, whose errors are those of OpenAI's API.
 
-Those say when to come again, and why.
+Ray's own keep status and message of a refusal alone, have another shape where FastAPI answers, and
+tell addresses, process ids and paths of the cluster where a replica failed.
 """
 
 import logging
@@ -9,29 +10,25 @@ from typing import Any
 
 from ray.llm._internal.serve.core.configs.openai_api_models import ErrorResponse
 from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from controller.errors import ConfigError
 from replicas.admission.answers import HEADERS
 from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
+from replicas.door.paths import HEALTH, PING
 from replicas.door.settings import parse_security
 from replicas.door_metrics import DoorMetrics
+from replicas.last_words import LastWords, LastWordsMiddleware, before_shutdown, error_frame
+from replicas.plain_errors import SERVER_ERROR, RefusalError, answer_errors
 from replicas.settings import live_security
+from serve_app.config import DRAIN_TIMEOUT_S
 
 logger = logging.getLogger("ray.serve")
 
 
-class RefusalError(Exception):
-    """A replica refused a request, and said with which headers."""
-
-    def __init__(self, refused: ErrorResponse, headers: dict[str, str]) -> None:
-        self.refused, self.headers = refused, headers
-        super().__init__(refused.error.message)
-
-
 class AdmissionIngress(OpenAiIngress):
-    """Answers a refusal as the replica said it: Ray's own keeps status and message alone.
+    """Answers errors as ``replicas.plain_errors`` has them.
 
     Args:
         security: the application's block, as plain data.
@@ -44,6 +41,12 @@ class AdmissionIngress(OpenAiIngress):
 
     async def __serve_build_asgi_app__(self) -> Any:
         """Ray Serve asks for it once the app that the class was decorated with is there."""
+        answer_errors(self.app)
+        for path in (HEALTH, PING):  # of this ingress; Ray's app has none
+            self.app.add_api_route(path, _healthy, methods=["GET"])
+        words = LastWords()
+        before_shutdown(words.drain)
+        self.app.add_middleware(LastWordsMiddleware, words=words)
         self.app.add_middleware(DoorMiddleware, door=self._door)  # outside of all others
         return self.app
 
@@ -54,24 +57,29 @@ class AdmissionIngress(OpenAiIngress):
         except ConfigError as error:
             logger.error("The user_config is refused; what held before holds on: %s", error)
 
-    async def _get_response(self, **call: Any) -> AsyncGenerator[Any, None]:
-        async for response in super()._get_response(**call):
-            first = response[0] if isinstance(response, list) else response
-            if isinstance(first, ErrorResponse):
-                extra = first.error.model_extra or {}
-                if HEADERS in extra:
-                    raise RefusalError(first, extra[HEADERS])
-            yield response
+    @classmethod
+    def get_deployment_options(cls, llm_configs: Any = None) -> dict[str, Any]:
+        """Ray's own, and as much time to end open streams as the replicas have."""
+        options = super().get_deployment_options(llm_configs)
+        return {"graceful_shutdown_timeout_s": DRAIN_TIMEOUT_S, **options}
 
-    async def _process_llm_request(self, *args: Any, **call: Any) -> Response:
+    async def _get_response(self, **call: Any) -> AsyncGenerator[Any, None]:
+        streams = False
         try:
-            return await super()._process_llm_request(*args, **call)
-        except RefusalError as error:
-            said = error.refused.error
-            body = {
-                "message": said.message,
-                "type": said.type,
-                "param": said.param,
-                "code": said.code,
-            }
-            return JSONResponse({"error": body}, status_code=said.code, headers=error.headers)
+            async for response in super()._get_response(**call):
+                first = response[0] if isinstance(response, list) else response
+                if isinstance(first, ErrorResponse):
+                    extra = first.error.model_extra or {}
+                    if HEADERS in extra:
+                        raise RefusalError(first, extra[HEADERS])
+                streams = streams or isinstance(first, str)
+                yield response
+        except Exception:
+            if not streams:
+                raise
+            logger.exception("A stream ended without its last token.")
+            yield error_frame(SERVER_ERROR, "the replica that served this request failed").decode()
+
+
+async def _healthy() -> Response:
+    return Response()

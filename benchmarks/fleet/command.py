@@ -145,6 +145,8 @@ def quiet() -> None:
 def _outcome(course: "Course", spec: str) -> "Outcome":
     seconds = int(course.day.seconds)
     text = f"{course.day.name} {spec.partition(':')[0]}"
+    if not sys.stderr.isatty():  # else a bar says so
+        print(f"simulating {text} ...", file=sys.stderr, flush=True)
     with tqdm(total=seconds, desc=text, unit=" s", leave=False, disable=None) as bar:
         return course.outcome(spec, lambda passed: bar.update(int(passed)))
 

@@ -107,7 +107,9 @@ def _warm_up(args: Arguments, order: Order) -> tuple[Request, ...]:
 
 @contextmanager
 def _progress(plan: "Plan", total: int | None) -> Iterator["Progress"]:
-    """A bar on stderr that counts finished requests; on a terminal only."""
+    """A bar on stderr that counts finished requests; a line where that is no terminal."""
+    if not sys.stderr.isatty():
+        _say(f"replaying {plan.spec} ...")
     with tqdm(total=total, desc=plan.spec, unit=" requests", leave=False, disable=None) as bar:
         yield bar.update
 

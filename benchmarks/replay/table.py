@@ -20,6 +20,7 @@ def print_table(summaries: Sequence[Summary], sla: Sla, *, wide: bool) -> None:
     table = new_table(("policy",), [header for header, _ in columns])
     if sla.itl_ms is not None or sla.ttft_ms is not None:
         table.title = _title(sla)
+        table.caption = _counted(sla)
     for summary in summaries:
         table.add_row(summary.policy, *(cell(summary) for _, cell in columns))
     console_for(table, wide=wide).print(table)
@@ -59,7 +60,7 @@ def _columns(summaries: Sequence[Summary], sla: Sla, wide: bool) -> Iterator[Col
         if sla.itl_ms is not None:
             yield f"late gaps\nto {COLD_S:g} s / after", _late_gaps
     if with_sla:
-        yield "in SLA", lambda s: _percent(s.sla_attainment)
+        yield "requests\nin SLA", lambda s: _percent(s.sla_attainment)
     if sla.itl_ms is not None and (wide or not searched):
         yield "J s", lambda s: _number(s.j, 2 if (s.j or 0.0) < 100 else 0)
     if wide and with_sla:
@@ -95,6 +96,17 @@ def _title(sla: Sla) -> str:
         if limit is not None
     ]
     return ", ".join(parts)
+
+
+def _counted(sla: Sla) -> str:
+    """What stands under "requests in SLA": a request is counted as a whole, not its gaps."""
+    parts = []
+    if sla.itl_ms is not None:
+        what = "tokens" if sla.delivery == "paced" else "gaps"
+        parts.append(f"{sla.percentile:g}% of its own {what} in time by {sla.itl_ms:g} ms")
+    if sla.ttft_ms is not None:
+        parts.append(f"its first token within {sla.ttft_ms:g} ms")
+    return f"A request is in SLA with {' and '.join(parts)}."
 
 
 def _number(value: float | None, digits: int) -> str:

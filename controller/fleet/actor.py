@@ -6,6 +6,7 @@ goes on being served while it is there. One that nobody reports to any more ends
 """
 
 import contextlib
+import json
 import logging
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
+from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 from ray.util import list_named_actors
 from ray.util.metrics import Counter, Gauge
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -24,12 +26,13 @@ from controller.fleet.glance import glance_of
 from controller.fleet.loop import ControlLoop
 from controller.fleet.refusals import Refusals
 from controller.records import ReplicaReport, from_wire, to_wire
-from controller.switch import Switch, Switches, newest
+from controller.switch import Switch, Switches, merged, newest
 from controller.version import VERSION, check_version
 
 PREFIX = "brimful-controller-"
 NAME = PREFIX + VERSION
 NAMESPACE = "brimful"
+KEPT = "brimful-switches"  # the key in the cluster's store
 OTHERS_S = 5.0  # to answer; a controller starts up in less
 COUNT_S = 5.0  # between two counts of the replicas
 UNUSED_S = 600.0  # ten longest leases; a replica that comes later starts a new one
@@ -53,8 +56,8 @@ class BatchController:
         self._reported_s = self._started_s = time.monotonic()
         if ends_after_s is not None:
             threading.Thread(target=self._end_unused, args=(ends_after_s,), daemon=True).start()
-        if ray.is_initialized():  # a redeployment does not switch control on again
-            self._loop.learn_switches(_switches_of_others())
+        if ray.is_initialized():  # neither a redeployment nor a pause switches control on again
+            self._loop.learn_switches(merged(kept_switches(), _switches_of_others()))
         logger.info("Batch controller %s started.", VERSION)
 
     def exchange(self, report: dict[str, Any], batching: dict[str, Any]) -> dict[str, Any]:
@@ -100,6 +103,8 @@ class BatchController:
             The ``Switch`` that was made of it, wire form.
         """
         made = self._loop.switch(enforce=enforce, group=group, unix_s=time.time())
+        if ray.is_initialized():
+            keep_switches(self._loop.switches)
         logger.warning(
             "Control is switched %s for %s.",
             "on" if enforce else "off",
@@ -169,9 +174,9 @@ class _Metrics:
         if now_s < self._counted_s + COUNT_S:
             return
         sizes, self._counted_s = loop.sizes(), now_s
-        for group in self._groups | sizes.keys():  # one that is gone has 0 from now on
+        for group in self._groups | sizes.keys():  # one that is gone has 0, told once
             self._replicas.set(sizes.get(group, 0), {"group": group})
-        self._groups |= sizes.keys()
+        self._groups = set(sizes)
 
 
 def _taken_over(group: str, replica_id: str, replica: dict[str, Any]) -> dict[str, Any]:
@@ -199,6 +204,25 @@ def _switches_of_others() -> Switches:
         logger.exception("The other batch controllers could not be asked for their switches.")
         return ()
     return known_switches({v: asking(handle) for v, handle in others.items() if v != VERSION})
+
+
+def kept_switches() -> Switches:
+    """Those that the cluster's store keeps; of a controller that ended, nobody else may know."""
+    try:
+        kept = _internal_kv_get(KEPT, namespace=NAMESPACE)
+        return tuple(from_wire(Switch, one) for one in json.loads(kept)) if kept else ()
+    except Exception:  # of other code, or the store is away: what replicas know comes all the same
+        logger.exception("The switches that were kept could not be read.")
+        return ()
+
+
+def keep_switches(switches: Switches) -> None:
+    """Have them in the cluster's store as long as there is the cluster."""
+    together = merged(kept_switches(), switches)  # a controller of other code may keep some, too
+    try:
+        _internal_kv_put(KEPT, json.dumps([to_wire(s) for s in together]), namespace=NAMESPACE)
+    except Exception:
+        logger.exception("The switches could not be kept: they last as long as the controller.")
 
 
 def known_switches(others: Mapping[str, Callable[[], Any]]) -> Switches:

@@ -134,6 +134,11 @@ class ControlLoop:
         if switches != self._switches:
             self._switches = merged(self._switches, switches)
 
+    @property
+    def switches(self) -> Switches:
+        """Those that are known."""
+        return self._switches
+
     def _with_switches(self, limits: BatchLimits) -> BatchLimits:
         known = limits.switches == self._switches
         return limits if known else replace(limits, switches=self._switches)

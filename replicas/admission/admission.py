@@ -17,7 +17,7 @@ from replicas.admission.answers import (
 )
 from replicas.admission.asked import Asked
 from replicas.admission.drain import ArrivalRate, EngineView
-from replicas.admission.waiting import BACK, Entry, Waiting
+from replicas.admission.waiting import BACK, Entry, Waiting, level_of
 
 QUEUE_PER_SLOT = 2  # requests that may wait for each that may run, where nothing else is said
 # Who waits behind others is let in only if it is in time even when those above come three times as
@@ -62,6 +62,7 @@ class Admission:
     def configure(self, classes: ServiceClasses, config: AdmissionConfig) -> None:
         """Go by these from now on."""
         self.classes, self.config = classes, config
+        self._levels = sorted({one.priority for one in classes.by_name.values()})
         self._corrections = {n: c for n, c in self._corrections.items() if n in classes.by_name}
         self.most_waiting = config.max_waiting or QUEUE_PER_SLOT * self._slots
         ranks = sorted({c.priority for c in classes.by_name.values() if c.sheddable}, reverse=True)
@@ -76,17 +77,27 @@ class Admission:
         """A report came."""
         self.waiting.learn(view)
 
-    def check(self, asked: Asked, prompt_tokens: int, now_s: float, jitter: float) -> Answer | None:
+    def check(
+        self, asked: Asked, prompt_tokens: int, now_s: float, jitter: float, own: int = 0
+    ) -> Answer | None:
         """Why a request with so many prompt tokens is refused now; None: it is not.
 
-        Asked with 0 prompt tokens, it says what can be said before the prompt is read.
+        Asked with 0 prompt tokens, it says what can be said before the prompt is read. What no
+        later moment would change is no reason: a replica that is empty but for this request
+        refuses none of it, and one with more prompts than there are places is judged by its first.
+
+        Args:
+            own: prompts of the same request that are inside.
         """
-        predicted_s = self._predicted_s(asked.priority, prompt_tokens, now_s)
+        if self.waiting.empty_but_for(own) or (own and asked.prompts > self._places):
+            return None
+        level = self._level(asked)
+        predicted_s = self._predicted_s(level, prompt_tokens, now_s)
         left_s = min(asked.deadline_s, asked.timeout_s) - (now_s - asked.arrived_s)
-        full = self._full(asked.priority)
+        full = self._full(level)
         over_s = self._over_s(predicted_s, left_s, now_s)
         if predicted_s:  # what waits shrinks as it is expected to, not as it might
-            expected_s = self.waiting.wait_s(asked.priority, prompt_tokens, now_s) or 0.0
+            expected_s = self.waiting.wait_s(level, prompt_tokens, now_s) or 0.0
             over_s *= expected_s / predicted_s
         if full >= 1:
             detail = f"{self.waiting.requests} wait"
@@ -94,7 +105,7 @@ class Admission:
         if predicted_s is not None and predicted_s > left_s:
             detail = f"in up to {predicted_s:.1f} s, its deadline is in {left_s:.1f} s"
             return self._refuse("deadline", asked, detail, now_s, over_s, jitter)
-        if asked.sheddable and self.waiting.turns_unknown(asked.priority, now_s):
+        if asked.sheddable and self.waiting.turns_unknown(level, now_s):
             detail = "how long it would wait is not known yet"
             return self._refuse("shed", asked, detail, now_s, over_s, jitter)
         if asked.sheddable:
@@ -106,14 +117,15 @@ class Admission:
 
     def let_in(self, asked: Asked, prompt_tokens: int, now_s: float) -> Entry:
         """It waits in the engine from now on; ``check`` has been asked."""
+        level = self._level(asked)
         entry = Entry(
             asked.name,
-            asked.priority,
+            level,
             prompt_tokens,
             asked.arrived_s,
             now_s,
             asked.arrived_s + asked.deadline_s,
-            self.waiting.wait_s(asked.priority, prompt_tokens, now_s),
+            self.waiting.wait_s(level, prompt_tokens, now_s),
         )
         self.waiting.add(entry, now_s)
         self.counts.let_in[asked.name] += 1
@@ -147,6 +159,14 @@ class Admission:
     def refused_per_s(self, now_s: float) -> float:
         """Requests that are refused a second, of late; those that come again count again."""
         return self._refusals.per_s(now_s)
+
+    def _level(self, asked: Asked) -> int:
+        return level_of(asked.priority, self._levels)
+
+    @property
+    def _places(self) -> int:
+        """Prompts that an idle replica takes at once."""
+        return self.most_waiting + self._slots
 
     def _full(self, priority: int) -> float:
         """The share of its places in the queue that is taken for a request of this priority.
@@ -195,16 +215,17 @@ class Admission:
     ) -> Answer:
         self.counts.refused[asked.name, reason] += 1
         self._refusals.arrived(now_s)
+        level = self._level(asked)
         if reason != "queue_timeout":  # it was counted when it came
-            self.waiting.asked(asked.priority, now_s)
+            self.waiting.asked(level, now_s)
         per_s = self.waiting.per_s(now_s)
         if per_s and reason != "engine_failed":
             # Those of its priority and above that were refused before come first: told one after
             # the other, they come back no faster than the replica can take them beside new ones.
             told = {p: until_s for p, until_s in self._comeback_s.items() if until_s > now_s}
-            first_s = max((s for p, s in told.items() if p <= asked.priority), default=now_s)
+            first_s = max((s for p, s in told.items() if p <= level), default=now_s)
             retry_s = max(retry_s, first_s - now_s)
             if retry_s <= LONGEST_RETRY_S:
-                told[asked.priority] = first_s + 1 / (COMEBACK_FRAC * per_s)
+                told[level] = first_s + 1 / (COMEBACK_FRAC * per_s)
             self._comeback_s = told
         return refusal(reason, asked.name, detail, retry_s, jitter)

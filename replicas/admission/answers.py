@@ -22,6 +22,7 @@ Reason = Literal[
     "no_key",
     "wrong_key",
     "key_busy",
+    "no_replica",
 ]
 STATUS: dict[Reason, int] = {
     "queue_full": 429,
@@ -121,6 +122,16 @@ def engine_failed(jitter: float) -> Answer:
     """
     wait_s = LEAST_RETRY_S * (1 + JITTER * jitter)
     return Answer(503, "engine_failed", f"Not served: {SAID['engine_failed']}.", retry_s=wait_s)
+
+
+def no_replica(message: str, jitter: float) -> Answer:
+    """The answer to a request whose replica is gone, or busy: another may serve it.
+
+    Args:
+        jitter: a draw from 0 to 1.
+    """
+    wait_s = LEAST_RETRY_S * (1 + JITTER * jitter)
+    return Answer(503, "no_replica", message, retry_s=wait_s)
 
 
 def bad_request(param: str, message: str, status: int = 400) -> Answer:

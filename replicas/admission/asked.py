@@ -24,6 +24,7 @@ TIER = "service_tier"
 OBJECTIVE = "x-llm-d-inference-objective"
 TIMEOUT = "x-request-timeout-seconds"
 PRIORITY = "priority"
+PROMPT = "prompt"
 # From the door: the classes that the client's key may name, the first of which is its own.
 KEYS_CLASSES = "x-brimful-classes"
 PRIORITY_HEADER = "x-vllm-priority"
@@ -59,6 +60,7 @@ class Asked:
         timeout_s: ... before it is answered that it waited too long.
         sheddable: as its class is.
         arrived_s: on the replica's clock.
+        prompts: how many it has.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Asked:
     timeout_s: float
     sheddable: bool
     arrived_s: float
+    prompts: int = 1
 
 
 def read_request(
@@ -114,7 +117,14 @@ def read_request(
         timeout_s=one.queue_timeout_s if timeout_s is None else timeout_s,
         sheddable=one.sheddable,
         arrived_s=arrived_s,
+        prompts=prompts_of(body.get(PROMPT)),
     )
+
+
+def prompts_of(value: Any) -> int:
+    """How many prompts the field of that name holds: a list of token ids is one."""
+    several = isinstance(value, list) and any(isinstance(one, str | list) for one in value)
+    return len(value) if several else 1
 
 
 def _class_of(said: str | None, param: str, classes: ServiceClasses, of_key: list[str]) -> str:

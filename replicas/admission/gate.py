@@ -6,7 +6,6 @@ are counted there. What a request asked for comes along in a context variable.
 
 import asyncio
 import contextlib
-import copy
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -18,7 +17,7 @@ from typing import Any
 from vllm.exceptions import GenerationError, GracefulHTTPError
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from controller.agreements import KEY, Agreement, of_class
+from controller.agreements import Agreement, of_class
 from controller.classes import AdmissionConfig, ServiceClasses
 from controller.config import Sla
 from controller.records import ReplicaReport
@@ -26,6 +25,7 @@ from replicas.admission.admission import Admission
 from replicas.admission.answers import Answer
 from replicas.admission.asked import Asked, read_request
 from replicas.admission.drain import engine_view
+from replicas.admission.handed import promised, prompt_tokens
 from replicas.admission.waiting import Entry
 
 
@@ -49,6 +49,8 @@ class Ticket:
         self.answer: Answer | None = None
         self._gate = gate
         self._entries: list[Entry] = []
+        self._limits: list[asyncio.Timeout] = []
+        self._begun = False
         self._closed = False
 
     def enter(self, prompt_tokens: int) -> Entry:
@@ -60,12 +62,30 @@ class Ticket:
         """
         if self._closed:  # its handler runs on, and nobody would say when this prompt is gone
             raise asyncio.CancelledError
-        if refused := self._gate.check(self.asked, prompt_tokens):
+        if refused := self._gate.check(self.asked, prompt_tokens, own=self._inside()):
             self.answer = refused
             raise NotLetInError(refused.message, HTTPStatus(refused.status))
         entry = self._gate.admission.let_in(self.asked, prompt_tokens, self._gate.clock())
         self._entries.append(entry)
         return entry
+
+    def limit(self, left_s: float) -> asyncio.Timeout:
+        """How long a prompt of it may wait: as long as it takes, once another has begun."""
+        made = asyncio.timeout(None if self._begun else max(left_s, 0.0))
+        self._limits.append(made)
+        return made
+
+    def begins(self) -> None:
+        """A prompt of it has its first token: it is being served, and waits no longer."""
+        self._begun = True
+        for limit in self._limits:
+            with contextlib.suppress(RuntimeError):  # it is over
+                limit.reschedule(None)
+        self._limits.clear()
+
+    def _inside(self) -> int:
+        """How many prompts of it are."""
+        return sum(not entry.ended for entry in self._entries)
 
     @property
     def predicted_s(self) -> float | None:
@@ -106,8 +126,8 @@ class _Call:
             two that are here at once may have the same (``X-Request-Id``).
     """
 
+    ticket: Ticket
     entry: Entry
-    limit: asyncio.Timeout
     ids: list[str] = field(default_factory=list)
     begun: bool = False
 
@@ -155,9 +175,9 @@ class Gate:
         asked = read_request(headers, body, classes, self.clock(), named_classes=self.named_classes)
         return Ticket(self, asked)
 
-    def check(self, asked: Asked, prompt_tokens: int) -> Answer | None:
+    def check(self, asked: Asked, prompt_tokens: int, own: int = 0) -> Answer | None:
         """``Admission.check``, now."""
-        return self.admission.check(asked, prompt_tokens, self.clock(), self.draw())
+        return self.admission.check(asked, prompt_tokens, self.clock(), self.draw(), own)
 
     def refused_per_s(self) -> float:
         """``Admission.refused_per_s``, now."""
@@ -204,16 +224,16 @@ class Gate:
     ) -> AsyncGenerator[Any, None]:
         asked = ticket.asked
         left_s = asked.arrived_s + asked.timeout_s - self.clock()
-        call = _Call(entry, asyncio.timeout(left_s))
+        call, limit = _Call(ticket, entry), ticket.limit(left_s)
         try:
-            if left_s <= 0:  # the engine never hears of it
+            if limit.when() is not None and left_s <= 0:  # the engine never hears of it
                 raise self._waited_too_long(ticket, entry)
             try:
-                async with call.limit:
+                async with limit:
                     _calling.set(call)
                     first = await anext(outputs)  # cancelled, vLLM aborts it in the engine
             except TimeoutError:
-                if not call.limit.expired():
+                if not limit.expired():
                     raise
                 raise self._waited_too_long(ticket, entry) from None
             except EngineDeadError:
@@ -236,8 +256,7 @@ class Gate:
             return
         self._forget(call)
         self.admission.started(call.entry, self.clock())
-        with contextlib.suppress(RuntimeError):  # it is over
-            call.limit.reschedule(None)
+        call.ticket.begins()
 
     def _forget(self, call: _Call) -> None:
         call.begun = True
@@ -273,28 +292,3 @@ class Gate:
     def _waited_too_long(self, ticket: Ticket, entry: Entry) -> WaitedTooLongError:
         ticket.answer = self.admission.timed_out(entry, ticket.asked, self.clock(), self.draw())
         return WaitedTooLongError(ticket.answer.message)
-
-
-def promised(sampling_params: Any, agreement: Agreement | None) -> Any:
-    """The same with what its class is promised, for the engine; nobody else says that."""
-    told = dict(sampling_params.extra_args or {})
-    if agreement is None and KEY not in told:
-        return sampling_params
-    told.pop(KEY, None)
-    own = copy.copy(sampling_params)
-    own.extra_args = told if agreement is None else told | {KEY: agreement.to_wire()}
-    return own
-
-
-def prompt_tokens(prompt: Any) -> int:
-    """How many tokens a prompt has, of what vLLM's app hands to ``generate``; 0 where not known."""
-    known = prompt if isinstance(prompt, Mapping) else vars(prompt) if _is_object(prompt) else {}
-    ids = known.get("prompt_token_ids")
-    if ids is not None:
-        return len(ids)
-    embeds = known.get("prompt_embeds")
-    return len(embeds) if embeds is not None else 0
-
-
-def _is_object(prompt: Any) -> bool:
-    return hasattr(prompt, "__dict__")

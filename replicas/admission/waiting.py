@@ -1,6 +1,8 @@
 """Who waits for a first token in this replica, and how long one more would. Pure."""
 
 import math
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from replicas.admission.drain import LEAST_SHARE, LEAST_STARTS, ArrivalRate, DrainRate, EngineView
@@ -37,6 +39,23 @@ class _Rank:
     tokens: int = 0
 
 
+def level_of(priority: int, levels: Sequence[int]) -> int:
+    """The level that a priority counts at: a priority itself, and the first of those like it.
+
+    Clients may name any of four billion, and each level costs every request a little. Those of the
+    configured classes are levels; between and around them levels are twice as far apart each time.
+
+    Args:
+        levels: the classes', from the first served on; at least one.
+    """
+    place = bisect_right(levels, priority)
+    if not place:
+        return levels[0] + 1 - (1 << (levels[0] - priority).bit_length())
+    above = levels[place - 1]
+    away = priority - above
+    return above + (1 << away.bit_length() >> 1)
+
+
 class Waiting:
     """Counts by priority, fresh with every event; what the engine says comes with its reports.
 
@@ -65,6 +84,10 @@ class Waiting:
     def requests(self) -> int:
         """How many have no first token yet."""
         return sum(rank.requests for rank in self._ranks.values())
+
+    def empty_but_for(self, own: int) -> bool:
+        """Whether nothing is inside but so many requests, as far as the last report says."""
+        return self.running + self.requests <= own and self._free_slots() + own > 0
 
     def requests_before(self, priority: int) -> int:
         """... and are served no later than one of this priority."""

@@ -12,7 +12,7 @@ from replicas.admission.answers import JITTER, LEAST_RETRY_S, Answer, RefusedErr
 from replicas.admission.asked import KEYS_CLASSES
 from replicas.door.key_source import KeySource
 from replicas.door.keys import Key
-from replicas.door.paths import HEALTH, Paths
+from replicas.door.paths import HEALTH, PING, Paths, opener
 from replicas.door.settings import Security
 
 # Of a browser that shows another site's page: without it the app's CORS middleware, which allows
@@ -40,6 +40,7 @@ class Rules:
     def __init__(self, security: Security, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = security.limits
         self.paths = Paths(security.extra_paths)
+        self.cors_origins = security.cors_origins
         self.keys = KeySource(security.keys, clock) if security.keys else None
 
     @property
@@ -78,7 +79,7 @@ class Door:
         if rules.keys is None:
             scope["headers"] = [h for h in scope["headers"] if not h[0].startswith(HIDDEN)]
             return None
-        key = None if path == HEALTH else self._key(scope, rules.keys)
+        key = None if path in (HEALTH, PING) else self._key(scope, rules.keys)
         headers = [h for h in scope["headers"] if not h[0].startswith(HIDDEN_WITH_KEY)]
         if key is not None and key.classes:
             headers.append((KEYS_CLASSES.encode(), ",".join(key.classes).encode()))
@@ -97,8 +98,10 @@ class Door:
     def _check_path(self, path: str, method: str) -> None:
         methods = self.rules.paths.methods(path)
         if not methods:
-            said = "nothing is served at this path"
-            answer = Answer(404, "no_such_path", f"{said}: {path[:200]!r}", param="path")
+            said = f"nothing is served at this path: {path[:200]!r}"
+            if entry := opener(path):
+                said += f"; `security: {{extra_paths: [{entry}]}}` of this server opens it"
+            answer = Answer(404, "no_such_path", said, param="path")
             raise self._refused(answer)
         if method not in methods:
             allowed = ", ".join(sorted(methods))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from starlette._utils import get_route_path
+from starlette.middleware.cors import CORSMiddleware
 
 from replicas.admission.answers import RefusedError, bad_request
 from replicas.admission.asgi import BODY, App, Body, Message, Receive, Send, replayed, send_answer
@@ -14,6 +15,7 @@ from replicas.door import responses
 from replicas.door.door import LET_IN, NOBODY, Door
 from replicas.door.keys import Key
 from replicas.door.limits import bounded, check_fields, check_sent
+from replicas.door.paths import METHODS
 
 POLICY_VIOLATION = 1008  # of a websocket that is closed
 WITH_BODY = ("PATCH", "POST", "PUT")
@@ -32,7 +34,13 @@ class DoorMiddleware:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
-            return
+        elif self._door.rules.cors_origins:
+            cors = CORSMiddleware(self._pass, self._door.rules.cors_origins, METHODS, ["*"])
+            await cors(scope, receive, send)
+        else:
+            await self._pass(scope, receive, send)
+
+    async def _pass(self, scope: Any, receive: Receive, send: Send) -> None:
         door = self._door
         try:
             key = door.enter(scope)
@@ -70,7 +78,7 @@ class DoorMiddleware:
         fields = {} if _is_form(scope["headers"]) else _fields(body)
         path = get_route_path(scope)
         check_fields(fields, rules.limits, path)
-        check_sent(fields)
+        check_sent(fields, body)
         if path == responses.PATH:
             responses.check_input(fields)
         body = bounded(path, fields, rules.limits) or body

@@ -39,8 +39,8 @@ UNBOUNDED = {
     "/v1/responses": ("max_output_tokens",),
 }
 # Of a request's fields, those that vLLM hands to its engine as they are. Msgpack, by which it does
-# so, has no whole numbers beyond these and no halves of surrogate pairs; the API would answer 500
-# and keep what it noted of the request for good.
+# so, has no whole numbers beyond these; the API would answer 500 and keep what it noted of the
+# request for good.
 # Where text is read as a whole number too:
 WHOLE = {"allowed_token_ids", "logprob_token_ids", "max_tokens", "min_tokens", "stop_token_ids"}
 WHOLE |= {"routed_experts_prompt_start", "stream_interval", "thinking_token_budget", "top_k"}
@@ -54,26 +54,39 @@ LEAST_INT, MOST_INT = -(2**63), 2**64 - 1
 FEWEST_DIGITS = len(str(LEAST_INT)) - 1  # of a number beyond them
 AS_VLLM_READS: TypeAdapter[int] = TypeAdapter(int)
 SURROGATE = re.compile("[\ud800-\udfff]")
+# What a lone surrogate can have come from: an escape of JSON, its three bytes, or UTF-16 and -32.
+MAY_BE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
 
 
-def check_sent(fields: Mapping[str, Any]) -> None:
-    """Refuse whole numbers and text that vLLM's engine cannot be sent.
+def check_sent(fields: Mapping[str, Any], body: bytes | None = None) -> None:
+    """Refuse whole numbers that vLLM's engine cannot be sent, and text that no tokenizer reads.
+
+    Args:
+        body: what the fields were read from, where that is known: hardly any can hold such text.
 
     Raises:
         BadRequestError: naming the field, the value and what is allowed.
     """
+    if body is None or MAY_BE_SURROGATE.search(body):
+        _check_text(fields)
     names = fields.keys() & SENT
     if isinstance(fields.get("tool_choice"), dict) or fields.get("tool_choice") == "required":
         names |= fields.keys() & {"tools"}  # of their schemas vLLM makes that of the answer
     for name in names:
         for one in _parts(fields[name]):
-            if isinstance(one, str) and SURROGATE.search(one):
-                raise BadRequestError(
-                    name, f"{shown(one)} is not allowed: text that is no Unicode (a lone surrogate)"
-                )
             if not LEAST_INT <= _whole(one, name in WHOLE) <= MOST_INT:
                 raise BadRequestError(
                     name, f"{shown(one)} is not allowed: a whole number of at most 64 bits"
+                )
+
+
+def _check_text(fields: Mapping[str, Any]) -> None:
+    for name, value in fields.items():
+        for one in (name, *_parts(value)):
+            if isinstance(one, str) and SURROGATE.search(one):
+                raise BadRequestError(
+                    SURROGATE.sub("\ufffd", name),
+                    f"{shown(one)} is not allowed: text that is no Unicode (a lone surrogate)",
                 )
 
 

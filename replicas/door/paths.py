@@ -9,14 +9,43 @@ import re
 from collections.abc import Iterable
 
 HEALTH = "/health"
+PING = "/ping"  # SageMaker's name for it
 ALWAYS = (
     f"GET {HEALTH}",
+    f"GET {PING}",
+    f"POST {PING}",
     "GET /v1/models",
     "GET /v1/models/*",
     "POST /v1/chat/completions",
     "POST /v1/completions",
     "POST /v1/embeddings",
     "POST /v1/responses",
+)
+# What clients of vLLM's other APIs and its users' tools ask for: closed, as it tells about the
+# server or is of another API than OpenAI's, and named with its key to whoever asks for it.
+OPENED_BY_NAME = (
+    "GET /metrics",
+    "GET /version",
+    "GET /load",
+    "GET /server_info",
+    "POST /tokenize",
+    "POST /detokenize",
+    "POST /v1/messages",
+    "POST /v1/messages/count_tokens",
+    "POST /v1/chat/completions/batch",
+    "POST /v1/score",
+    "POST /score",
+    "POST /v1/rerank",
+    "POST /v2/rerank",
+    "POST /rerank",
+    "POST /pooling",
+    "POST /classify",
+    "POST /v2/embed",
+    "POST /v1/audio/transcriptions",
+    "POST /v1/audio/translations",
+    "POST /invocations",
+    "POST /inference/v1/generate",
+    "/v1/responses/*",
 )
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 ENTRY = re.compile(rf"(?:({'|'.join(METHODS)}) )?(/[!-~]*)")
@@ -59,7 +88,23 @@ class Paths:
             path: as the app's own router sees it: decoded, and without the application's prefix.
         """
         known = self._exact.get(path, NONE)
+        if path.endswith("/") and (whole := path.rstrip("/")):  # which the app redirects
+            known = known | self._exact.get(whole, NONE)
         for prefix, methods in self._below.items():
             if path.startswith(prefix):
                 known = known | methods  # of a path that is opened in two ways
         return known
+
+
+_CLOSED = {entry.rpartition(" ")[2]: entry for entry in OPENED_BY_NAME}
+
+
+def opener(path: str) -> str | None:
+    """The entry of ``extra_paths`` that opens a path which vLLM serves; None where none is known.
+
+    Args:
+        path: see ``Paths.methods``.
+    """
+    whole = path.rstrip("/")
+    above = f"{whole.rpartition('/')[0]}{BELOW}"
+    return _CLOSED.get(whole) or _CLOSED.get(above)

@@ -1,5 +1,6 @@
 """The ``security`` block of an application: what its HTTP door lets in."""
 
+import re
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
@@ -8,6 +9,8 @@ from controller.config import Block
 from controller.errors import ConfigError
 from controller.validation import parse
 from replicas.door.paths import problem_of
+
+ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
 
 
 class KeysFrom(Block):
@@ -69,6 +72,23 @@ class Security(Block):
         description="paths that are served beside those that always are: '/tokenize', with a"
         " method 'POST /tokenize', all below one '/v1/audio/*'",
     )
+
+    cors_origins: list[str] = Field(
+        [],
+        description="origins whose web pages may ask and read answers: 'https://chat.example.com';"
+        " '*': every page; empty: none",
+    )
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins_as_browsers_send_them(cls, origins: list[str]) -> list[str]:
+        for origin in origins:
+            if origin != "*" and not ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"{origin!r}: an origin as browsers send it, in lower case and without a path"
+                    " ('https://chat.example.com', 'http://localhost:3000'), or '*'"
+                )
+        return origins
 
     @field_validator("extra_paths")
     @classmethod

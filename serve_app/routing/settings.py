@@ -84,4 +84,8 @@ def request_router_config(
 
 def promised(classes: ServiceClasses) -> dict[str, tuple[float | None, float]]:
     """What ``serve_app.routing.gather`` goes by, as plain data: Ray Serve pickles it."""
-    return {name: (one.itl_ms, one.deadline_s) for name, one in classes.by_name.items()}
+    return {
+        named: (one.itl_ms, one.deadline_s)
+        for name, one in classes.by_name.items()
+        for named in (name, *one.aliases)
+    }

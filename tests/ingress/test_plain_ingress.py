@@ -60,12 +60,14 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(
         }
         refusals = await classes_through_the_ingress()
         turned_away = await turned_away_by_the_ingress()
+        malformed = await malformed_at_the_ingress()
         await one_trace(collector)
     assert [a.error or a.status for a in answers["a"] + answers["b"] if not a.whole] == []
     assert [a.tokens for a in answers["b"]] == [12] * 12
     assert [a.text for a in answers["a"]] == [a.text for a in answers["b"]]
-    assert refusals == ["gold", "gold", 400, 400, 429, 429]
+    assert refusals == ["gold", "gold", 400, 400, 503, 503]
     assert turned_away == [401, 401, 200, 404, 405, 403, 400]
+    assert malformed == ["prompt", "messages", "content-type", "content-type", "messages", "body"]
 
 
 async def one_trace(collector: Collector) -> None:
@@ -105,6 +107,33 @@ async def turned_away_by_the_ingress() -> list[int]:
     return [answer.status_code for answer in answers]
 
 
+async def malformed_at_the_ingress() -> list[Any]:
+    """Which field the 400 to each names; nothing of the cluster is in it."""
+    json = "application/json"
+    asks = [
+        ("completions", json, b'{"model":"tiny-b","prompt":"\\ud800 x","max_tokens":2}'),
+        ("chat/completions", json, b'{"messages":[{"role":"user","content":"\\ud800"}]}'),
+        ("completions", "text/plain", b'{"model":"tiny-b","prompt":"a"}'),
+        ("completions", None, b'{"model":"tiny-b","prompt":"a"}'),
+        ("chat/completions", json, b'{"model":"tiny-b"}'),
+        ("completions", json, b"{"),
+    ]
+    named: list[Any] = []
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{PORT}", timeout=60) as client:
+        assert (await client.get("/health")).status_code == 200
+        for path, kind, body in asks:
+            headers = {"authorization": f"Bearer {ALL}"} | ({"content-type": kind} if kind else {})
+            answer = await client.post(f"/v1/{path}", content=body, headers=headers)
+            assert answer.status_code == 400, answer.text
+            assert not [word for word in ("pid=", "ip=", "/home/", "actor") if word in answer.text]
+            named.append(answer.json()["error"]["param"])
+        unknown = {"model": "nope", "prompt": "a"}
+        key = {"authorization": f"Bearer {ALL}"}
+        answer = await client.post("/v1/completions", json=unknown, headers=key)
+        assert answer.json()["error"]["code"] == answer.status_code == 404
+    return named
+
+
 async def classes_through_the_ingress() -> list[Any]:
     """What OpenAI's client makes of classes, unknown ones and late ones, streamed and not."""
     found: list[Any] = []
@@ -123,7 +152,7 @@ async def classes_through_the_ingress() -> list[Any]:
                 found.append(first.service_tier)
             except APIStatusError as error:
                 found.append(error.status_code)
-                if error.status_code == 429:
+                if error.status_code == 503:
                     assert float(error.response.headers["retry-after-ms"]) >= 500
-                    assert error.response.headers["x-brimful-reason"] == "deadline"
+                    assert error.response.headers["x-brimful-reason"] == "queue_timeout"
     return found

@@ -13,7 +13,7 @@ import ray
 
 from benchmarks.live.cluster import LocalCluster
 from controller.config import parse_batching
-from controller.fleet.actor import get_controller, running_versions
+from controller.fleet.actor import get_controller, running_controllers, running_versions
 from controller.records import to_wire
 from controller.version import VERSION
 from tests.builders import report
@@ -103,3 +103,14 @@ async def test_a_controller_that_nobody_reports_to_any_more_ends_itself(
     await until(
         "the controller of the last replica gone", lambda: version not in running_versions()
     )
+
+
+async def test_a_switch_outlasts_a_time_without_any_controller(
+    cluster: LocalCluster, earlier: Path
+) -> None:
+    ray.get(get_controller().switch.remote(False, "a group that comes back"))
+    for version, handle in running_controllers().items():
+        ray.kill(handle, no_restart=True)
+        await until("it gone", lambda gone=version: gone not in running_versions())
+    *_, switched = await asyncio.to_thread(exchange_of_earlier, earlier, cluster.gcs_address, 3)
+    assert "a group that comes back" in switched

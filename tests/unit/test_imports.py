@@ -45,6 +45,8 @@ LIGHT = [
 MAY_IMPORT_RAY = {
     "replicas/engine.py",
     "replicas/plain_calls.py",
+    "replicas/plain_errors.py",
+    "replicas/last_words.py",
     "controller/fleet/actor.py",
     "replicas/model_files.py",
     "replicas/control_link.py",

@@ -136,3 +136,32 @@ def test_a_client_is_told_the_known_classes() -> None:
         " did you mean 'batch'?"
     )
     assert len(unknown_class("z" * 10_000, classes)) < 200
+
+
+def test_a_class_has_the_names_that_it_is_given() -> None:
+    classes = parse_classes(
+        {"interactive": {"default": True, "aliases": ["priority"]}, "batch": {"aliases": ["flex"]}}
+    )
+    assert [classes.named(n) for n in ("flex", "priority", "batch", "scale", "default")] == [
+        *("batch", "interactive", "batch", None, "interactive")
+    ]
+    assert "known: interactive (priority), batch (flex)" in unknown_class("scale", classes)
+    assert parse_classes(classes.to_wire()) == classes
+
+
+@pytest.mark.parametrize(
+    ("alias", "said"),
+    [
+        ("batch", "class 'batch' has that name"),
+        ("flex", "class 'batch' has that name"),
+        ("auto", "not 'auto' or 'default'"),
+        ("default", "not 'auto' or 'default'"),
+        ("", "a name as those of classes"),
+    ],
+)
+def test_an_alias_that_means_two_things_is_named(alias: str, said: str) -> None:
+    blocks = {"batch": {"aliases": ["flex"]}, "gold": {"default": True, "aliases": [alias]}}
+    with pytest.raises(ConfigError, match=f"classes.gold.aliases: {alias!r} is not allowed: .*"):
+        parse_classes(blocks)
+    with pytest.raises(ConfigError, match=said):
+        parse_classes(blocks)

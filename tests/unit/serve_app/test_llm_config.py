@@ -18,6 +18,7 @@ from serve_app.config import (
     parse_scaling,
     ray_llm_config,
 )
+from serve_app.haproxy import ENVIRONMENT
 
 MODEL = {"model_id": "llama", "model_source": "org/llama"}
 
@@ -74,7 +75,7 @@ def test_a_replica_that_is_removed_has_time_to_end_its_streams() -> None:
         made = ray_llm_config(entry(deployment_config=options))
         return float(made["deployment_config"]["graceful_shutdown_timeout_s"])
 
-    assert timeout_s() == 120
+    assert timeout_s() == 1800 == int(ENVIRONMENT["RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S"])
     assert timeout_s(graceful_shutdown_timeout_s=7) == 7
 
 

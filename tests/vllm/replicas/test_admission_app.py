@@ -153,6 +153,16 @@ async def test_several_prompts_of_one_request_are_let_in_or_none(served: Served)
     assert len(both.choices) == 2
 
 
+async def test_one_with_more_prompts_than_there_are_places_is_served_in_parts(
+    served: Served,
+) -> None:
+    served.admit()
+    many = await served.client.completions.create(
+        model="m", prompt=["a b c"] * 25, max_tokens=2, extra_body={"service_tier": "gold"}
+    )
+    assert len(many.choices) == 25
+
+
 @pytest.mark.parametrize(
     ("headers", "body", "status", "param"),
     [

@@ -118,3 +118,21 @@ async def test_a_call_that_its_client_leaves_leaves_no_name_behind() -> None:
         await asyncio.gather(task, return_exceptions=True)
     assert len(engine.sent) == 6 and not gate._unstarted
     assert (gate.admission.waiting.running, gate.admission.waiting.requests) == (0, 0)
+
+
+async def test_a_request_of_which_a_prompt_has_begun_has_not_waited_too_long() -> None:
+    engine, gate = guarded()
+    ticket = gate.ticket({}, {})
+    current.set(ticket)
+    params = SamplingParams(max_tokens=4, detokenize=False, output_kind=RequestOutputKind.DELTA)
+    calls = [asyncio.ensure_future(anext(engine.generate(PROMPT, params, "a"))) for _ in range(2)]
+    await settle()
+    first, second = ticket._limits
+    assert second.when() is not None
+    engine.give(engine.sent[0])
+    await calls[0]
+    assert (second.when(), ticket.limit(1.0).when()) == (None, None)
+    calls[1].cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert first.when() is None
+    ticket.close()

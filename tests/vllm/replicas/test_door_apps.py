@@ -41,6 +41,8 @@ async def test_of_vllms_routes_those_that_clients_need_are_reached(tiny_llama: P
     served = await reached(app)
     assert served == {
         "GET /health",
+        "GET /ping",
+        "POST /ping",
         "GET /v1/models",
         "POST /v1/chat/completions",
         "POST /v1/completions",
@@ -57,6 +59,8 @@ async def test_of_rays_routes_those_that_clients_need_are_reached() -> None:
     app = await rays_app()
     assert {"/tokenize", "/detokenize", "/docs"} < {path for _, path in routes(app)}
     assert await reached(app) == {
+        "GET /health",
+        "GET /ping",
         "GET /v1/models",
         "GET /v1/models/model",
         "POST /v1/chat/completions",

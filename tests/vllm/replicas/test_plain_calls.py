@@ -23,6 +23,7 @@ from replicas.admission.answers import HEADERS
 from replicas.admission.drain import EngineView
 from replicas.admission.gate import Gate, current
 from replicas.plain_calls import AdmittingEngine
+from replicas.plain_errors import RefusalError, answer_to
 from serve_app.ingress import AdmissionIngress
 from tests.unit.replicas.admission.builders import CLASSES
 from tests.vllm.replicas.test_admission_http import PROMPT, Engine, _dead, _never
@@ -143,7 +144,9 @@ async def test_the_ingress_sends_the_headers_on(
 
     monkeypatch.setattr(OpenAiIngress, "_get_response", from_replica)
     ingress = object.__new__(AdmissionIngress)
-    answer = await ingress._process_llm_request(None, call_method="completions", raw_request=None)
+    with pytest.raises(RefusalError) as refused:
+        await ingress._process_llm_request(None, call_method="completions", raw_request=None)
+    answer = answer_to(refused.value, None)
     assert answer.status_code == 429
     assert answer.headers["retry-after"]
     assert json.loads(answer.body)["error"]["type"] == "rate_limit_error"

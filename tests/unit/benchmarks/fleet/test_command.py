@@ -38,7 +38,10 @@ def test_a_day_of_a_file_by_two_policies(
     asked = ["fleet", "--day", str(path), "--workload", "fixed:2000,400", "--peak", "3"]
     asked += ["--policy", "brimful", "ray:target_ongoing_requests=9", "--startup", "30"]
     assert cli.main([*asked, "--json", "--plot", str(plot)]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    said = capsys.readouterr()
+    lines = [json.loads(line) for line in said.out.splitlines()]
     assert [line["policy"] for line in lines] == ["brimful", "ray"]
+    told = [line for line in said.err.splitlines() if line.startswith("simulating ours ")]
+    assert told == ["simulating ours brimful ...", "simulating ours ray ..."]  # it is no terminal
     assert all(0 < line["attainment"] <= 1 and line["replica_hours"] > 0.1 for line in lines)
     assert plot.stat().st_size > 10_000

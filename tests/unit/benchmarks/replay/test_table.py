@@ -61,6 +61,15 @@ def test_in_80_columns_nothing_is_cut(
     assert "memory=exact,alpha=16" in "".join(first_column.split())
 
 
+def test_it_says_that_requests_are_counted_and_when_one_is_in_the_sla(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = printed(capsys, wide=False).splitlines()
+    assert "requests" in "".join(lines[:6]) and "in SLA" in "".join(lines[:6])
+    assert "99% of its own gaps in time by" in " ".join(lines[-3:])
+
+
 def test_stalls_have_a_column_where_there_are_some(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,12 +1,13 @@
 """The class behind the controller's name, without Ray: versions, configurations, switches."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from controller.errors import ConfigError, ReportError
-from controller.fleet.actor import NAME, BatchController, known_switches
+from controller.fleet.actor import NAME, BatchController, _Metrics, known_switches
 from controller.records import to_wire
 from controller.switch import Switch
 from controller.version import VERSION
@@ -122,3 +123,16 @@ def test_one_that_does_not_answer_hides_no_switch_of_the_others() -> None:
         "v4": lambda: {"switches": [to_wire(on)]},
     }
     assert known_switches(others) == (off, on)
+
+
+def test_a_group_that_is_gone_is_told_once() -> None:
+    # Ray drops a series that nobody sets any more.
+    told: list[tuple[int, str]] = []
+    metrics = _Metrics()
+    metrics._replicas = SimpleNamespace(set=lambda n, tags: told.append((n, tags["group"])))
+    for now_s, sizes in ((0.0, {"a": 2, "b": 1}), (10.0, {"b": 1}), (20.0, {"b": 1})):
+        loop: Any = SimpleNamespace(sizes=lambda now=sizes: now)
+        metrics.exchanged(loop, now_s)
+    assert sorted(told[:2]) == [(1, "b"), (2, "a")]
+    assert sorted(told[2:4]) == [(0, "a"), (1, "b")]
+    assert told[4:] == [(1, "b")]

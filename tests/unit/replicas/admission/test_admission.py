@@ -55,6 +55,7 @@ def test_time_spent_before_counts() -> None:
 def test_prompt_tokens_count_not_requests_alone() -> None:
     made = admission(slots=100)
     made.learn(EngineView(free_slots=50, requests_per_s=10.0, prompt_tokens_per_s=10_000.0))
+    made.started(*fill(made, 1, "gold"), 0.0)
     assert reason(made, "gold", tokens=9_999) == "let in"
     assert reason(made, "gold", tokens=10_001) == "deadline"
     fill(made, 1, "gold", tokens=5_000)

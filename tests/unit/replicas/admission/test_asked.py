@@ -159,3 +159,11 @@ def test_without_classes_a_keys_classes_mean_nothing() -> None:
     known = {"x-brimful-classes": "batch"}
     one = read_request(known, {"priority": 3}, CLASSES, 0.0, named_classes=False)
     assert (one.name, one.priority) == (CLASSES.default, 3)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [("a", 1), ([1, 2, 3], 1), (["a", "b"], 2), ([[1], [2], [3]], 3), ([], 1), (None, 1), (7, 1)],
+)
+def test_a_request_has_as_many_prompts_as_vllm_makes_of_it(prompt: Any, prompts: int) -> None:
+    assert read(prompt=prompt).prompts == prompts

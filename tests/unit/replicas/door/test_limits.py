@@ -163,7 +163,6 @@ def test_a_number_that_the_engine_cannot_be_sent_is_named(name: str, value: Any)
         {"stop": [str(HUGE), "\U0001f600", "\ud7ff\ue000"]},
         {"text": str(HUGE), "response_format": {"type": "json_object"}, "stop": None},
         {"text": {"format": {"type": "text"}}, "chat_template_kwargs": {"enable_thinking": False}},
-        {"messages": [{"role": "user", "content": "\ud83d"}]},  # no part of what is sent
         {"tools": [{"function": {"parameters": {"maximum": HUGE}}}], "unknown": HUGE},
     ],
 )
@@ -183,6 +182,9 @@ def test_any_other_number_comes_through(fields: dict[str, Any]) -> None:
         ("kv_transfer_params", {"a": [{"b\ud800": 1}]}),
         ("ec_transfer_params", {"a": {"b": "\udc00"}}),
         ("structured_outputs", {"choice": ["\ud83d"]}),
+        ("prompt", ["a", "\ud800 x"]),
+        ("messages", [{"role": "user", "content": [{"type": "text", "text": "\ud83d"}]}]),
+        ("metadata", {"\udc00": "a"}),
     ],
 )
 def test_text_that_the_engine_cannot_be_sent_is_named(name: str, value: Any) -> None:

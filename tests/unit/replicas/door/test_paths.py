@@ -1,9 +1,13 @@
 """Which paths are served, by which methods, and what may be opened beside them."""
 
+import re
+
 import pytest
 
 from controller.errors import ConfigError
-from replicas.door.paths import METHODS, Paths
+from replicas.admission.answers import RefusedError
+from replicas.door.door import Door, Rules
+from replicas.door.paths import METHODS, Paths, opener
 from replicas.door.settings import parse_security
 
 
@@ -11,6 +15,7 @@ from replicas.door.settings import parse_security
     ("path", "methods"),
     [
         ("/health", {"GET"}),
+        ("/ping", {"GET", "POST"}),
         ("/v1/models", {"GET"}),
         ("/v1/models/meta-llama/Llama-3", {"GET"}),
         ("/v1/chat/completions", {"POST"}),
@@ -20,7 +25,8 @@ from replicas.door.settings import parse_security
         ("/v1/responses/resp_1", set()),
         ("/v1/chat/completions/render", set()),
         ("/v1/modelsx", set()),
-        ("/v1/completions/", set()),
+        ("/v1/completions/", {"POST"}),  # which the app redirects
+        ("/tokenize/", set()),
         ("/V1/completions", set()),
         ("//v1/completions", set()),
         ("/", set()),
@@ -58,6 +64,30 @@ def test_what_is_no_path_is_named(wrong: str) -> None:
     (line,) = refused.value.problems
     assert line.startswith("args.security.extra_paths: ['/tokenize', ")
     assert f"is not allowed: {wrong!r}: a path ('/tokenize'), with a method" in line
+
+
+@pytest.mark.parametrize(
+    ("path", "entry"),
+    [
+        ("/metrics", "GET /metrics"),
+        ("/metrics/", "GET /metrics"),
+        ("/version", "GET /version"),
+        ("/tokenize", "POST /tokenize"),
+        ("/v1/messages", "POST /v1/messages"),
+        ("/v1/responses/resp_1", "/v1/responses/*"),
+        ("/scale_elastic_ep", None),
+        ("/collective_rpc", None),
+        ("/v1", None),
+        ("/", None),
+    ],
+)
+def test_a_closed_path_is_named_with_what_opens_it(path: str, entry: str | None) -> None:
+    assert opener(path) == entry
+    if entry is not None:
+        assert Paths([entry]).methods(path)
+        door = Door(Rules(parse_security({})))
+        with pytest.raises(RefusedError, match=f"extra_paths: .{re.escape(entry)}.*opens it"):
+            door.enter({"type": "http", "path": path, "method": "GET", "headers": []})
 
 
 def test_an_unknown_key_is_named_with_the_nearest() -> None:

@@ -1,0 +1,128 @@
+"""What Ray Serve LLM's ingress answers where it cannot serve: errors as OpenAI's API has them.
+
+An error that is not the client's goes to the log with its stack, and to the client with nothing of
+the cluster but the ID under which the log has it.
+"""
+
+import json
+import logging
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from ray.exceptions import RayError, RayTaskError
+from ray.llm._internal.serve.core.configs.openai_api_models import (
+    ErrorResponse,
+    OpenAIHTTPException,
+)
+from ray.llm._internal.serve.core.ingress.middleware import get_request_id
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+
+from controller.validation import shown
+from replicas.admission.answers import TYPES, no_replica
+from replicas.admission.asgi import App, Message, Receive, Send
+
+SERVER_ERROR = 500
+# A replica died, or as many wait for one as may.
+GONE = (RayError, BackPressureError, DeploymentUnavailableError)
+GONE_SAID = "no replica served this request; it can be sent again"
+logger = logging.getLogger("ray.serve")
+
+
+class RefusalError(Exception):
+    """A replica refused a request, and said with which headers."""
+
+    def __init__(self, refused: ErrorResponse, headers: dict[str, str]) -> None:
+        self.refused, self.headers = refused, headers
+        super().__init__(refused.error.message)
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Have an ingress' app answer all errors so."""
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _of_fastapi)
+    app.user_middleware.append(Middleware(_Raised))  # inside of Ray's own
+
+
+class _Raised:
+    """ASGI middleware: what the app raises before its answer has begun is answered here."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def sent(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sent)
+        except Exception as error:
+            if begun:
+                raise
+            request = Request(scope)
+            await answer_to(error, get_request_id(request))(scope, receive, send)
+
+
+def answer_to(error: Exception, request_id: str | None) -> Response:
+    """The answer to a request over which the ingress or a replica raised this."""
+    if isinstance(error, RefusalError):
+        told = error.refused.error
+        return _answer(told.code, told.message, told.type, told.param, error.headers)
+    if isinstance(error, GONE) and not isinstance(error, RayTaskError):
+        logger.warning("No replica served request %s: %s", request_id, error)
+        gone = no_replica(GONE_SAID, random.random())
+        return _answer(gone.status, gone.message, headers=gone.headers)
+    if isinstance(error, OpenAIHTTPException):
+        return _answer(error.status_code, error.message, error.type)
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    told = create_error_response(cause).error  # as vLLM's own app answers, without paths
+    if told.code >= SERVER_ERROR:
+        logger.error("Request %s failed.", request_id, exc_info=error)
+        return _answer(told.code, f"internal error; the log has it as request {request_id}")
+    return _answer(told.code, told.message, told.type, told.param)
+
+
+async def _malformed(request: Request, error: Any) -> Response:
+    """A body that is none of this route: FastAPI's first complaint, and of which field it is."""
+    kind = request.headers.get("content-type", "")
+    if "json" not in kind.partition(";")[0].lower() and not kind.lower().startswith("multipart/"):
+        said = f"content-type: {shown(kind)} is not allowed: application/json"
+        return _answer(400, said, param="content-type")
+    first: Mapping[str, Any] = next(iter(error.errors()), {})
+    place = [str(part) for part in first.get("loc", ()) if part != "body"]
+    if first.get("type") == "json_invalid" or not place:
+        place = ["body"]
+    return _answer(400, f"{'.'.join(place)}: {first.get('msg', 'is malformed')}", param=place[0])
+
+
+async def _of_fastapi(request: Request, error: Any) -> Response:
+    headers = dict(error.headers or {})
+    return _answer(error.status_code, str(error.detail), headers=headers)
+
+
+def _answer(
+    status: int,
+    message: str,
+    kind: str | None = None,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    kind = kind or TYPES.get(status) or ("server_error" if status >= SERVER_ERROR else TYPES[400])
+    error = {"message": message, "type": kind, "param": param, "code": status}
+    body = json.dumps({"error": error})
+    headers = {"content-type": "application/json", **(headers or {})}
+    return Response(body, status, headers)

@@ -1,0 +1,201 @@
+"""What clients send, to bare vLLM and to a replica's app: the same status and shape of answer.
+
+Where ours answers otherwise on purpose, ``tests/vllm/probes.py`` says why.
+"""
+
+import argparse
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import anthropic
+import httpx
+import httpx2  # which the two clients go by
+import openai
+import pytest
+from ray.llm._internal.serve.core.server.llm_server import _add_middleware_to_built_app
+from starlette.datastructures import State
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.app import build_app
+from vllm.entrypoints.launchers.cli_args import FrontendArgs
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from replicas.admission.http import HeldMiddleware
+from replicas.disconnects import DisconnectMiddleware
+from replicas.door.door import Door, Rules
+from replicas.door.http import DoorMiddleware
+from replicas.door.paths import OPENED_BY_NAME as OPENED
+from replicas.door.settings import parse_security
+from replicas.emulator import EmulatedExecutor
+from replicas.grammar_answers import answer_for_grammars
+from replicas.last_words import LastWords, LastWordsMiddleware
+from replicas.leaving import LeavingMiddleware, LeavingTokens
+from replicas.stream_ends import StreamEndMiddleware
+from tests.vllm.harness import batching
+from tests.vllm.probes import CLOSED, HI, PROBES, Probe, alike, shape_of_text
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+
+OURS = "replicas.scheduler.DynamicBatchScheduler"
+
+
+async def app_of(tiny_llama: Any, scheduler: str | None) -> tuple[AsyncLLM, Any]:
+    """vLLM's own app, with an emulated engine behind it."""
+    settings = batching()
+    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.02}
+    args = AsyncEngineArgs(
+        model=str(tiny_llama),
+        served_model_name=["m"],
+        max_num_seqs=8,
+        max_num_batched_tokens=512,
+        max_model_len=1024,
+        block_size=32,
+        num_gpu_blocks_override=256,
+        distributed_executor_backend=EmulatedExecutor,
+        scheduler_cls=scheduler,
+        scheduling_policy="priority",
+        additional_config=settings,
+        load_format="dummy",
+        enforce_eager=True,
+    )
+    llm = AsyncLLM.from_engine_args(args)
+    tools = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
+    space = argparse.Namespace(**(vars(FrontendArgs()) | vars(args) | tools))
+    state = State()
+    tasks = await llm.get_supported_tasks()
+    await init_app_state(llm, state, space, tasks)
+    app: Any = build_app(space, tasks, llm.model_config)
+    app.state._state.update(state._state)
+    return llm, app
+
+
+def as_a_replica(llm: AsyncLLM, app: Any, security: dict[str, Any]) -> Any:
+    """The app with what a replica puts before it (``BrimfulServer``)."""
+    answer_for_grammars(llm)
+    _add_middleware_to_built_app(app, StreamEndMiddleware)
+    _add_middleware_to_built_app(app, HeldMiddleware, client=llm)
+    door = Door(Rules(parse_security(security)))
+    _add_middleware_to_built_app(app, DoorMiddleware, door=door)
+    _add_middleware_to_built_app(app, LastWordsMiddleware, words=LastWords())
+    _add_middleware_to_built_app(app, LeavingMiddleware, tokens=LeavingTokens(on=True))
+    _add_middleware_to_built_app(app, DisconnectMiddleware)
+    return door
+
+
+def asking(app: Any) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://r", timeout=60)
+
+
+@pytest.fixture(scope="module")
+async def both(tiny_llama) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient, Door]]:
+    """Bare vLLM, a replica, and its door."""
+    bare_llm, bare = await app_of(tiny_llama, None)
+    llm, ours = await app_of(tiny_llama, OURS)
+    door = as_a_replica(llm, ours, {})
+    async with asking(bare) as first, asking(ours) as second:
+        yield first, second, door
+    bare_llm.shutdown()
+    llm.shutdown()
+
+
+async def told(client: httpx.AsyncClient, probe: Probe) -> tuple[int, Any]:
+    headers = list(probe.headers)
+    request = client.build_request(
+        probe.method, probe.path, content=probe.content or None, headers=headers
+    )
+    answer = await client.send(request)
+    return answer.status_code, shape_of_text(answer.text)
+
+
+async def test_clients_are_answered_as_by_bare_vllm_but_for_a_list_with_reasons(both) -> None:
+    bare, ours, _ = both
+    unlike, needless = {}, []
+    for probe in PROBES:
+        theirs, mine = await told(bare, probe), await told(ours, probe)
+        same = theirs[0] == mine[0] and alike(theirs[1], mine[1])
+        if same and probe.why:
+            needless.append(probe.name)
+        elif not same and not probe.why:
+            unlike[probe.name] = (theirs, mine)
+    assert unlike == {}
+    assert needless == []  # the list has no reason more than it needs
+
+
+@pytest.fixture
+def opened(both) -> Iterator[None]:
+    """All that can be opened by name is."""
+    door = both[2]
+    closed, door.rules = door.rules, Rules(parse_security({"extra_paths": [*OPENED, "/docs"]}))
+    yield
+    door.rules = closed
+
+
+async def test_what_is_opened_by_name_is_as_in_bare_vllm(both, opened) -> None:
+    bare, ours, _ = both
+    probes = [probe for probe in PROBES if probe.why == CLOSED]
+    assert len(probes) > 5
+    for probe in probes:
+        theirs, mine = await told(bare, probe), await told(ours, probe)
+        assert theirs[0] == mine[0] < 400, probe.name
+        assert alike(theirs[1], mine[1]), probe.name
+
+
+async def kinds(calls: list[Callable[[], Awaitable[Any]]]) -> list[str]:
+    """The type of what each call gives or raises; of a stream those of its first and last event."""
+    found = []
+    for call in calls:
+        try:
+            answer = await call()
+            if hasattr(answer, "__aiter__") and not hasattr(answer, "data"):
+                events = [event async for event in answer]
+                found += [type(events[0]).__name__, type(events[-1]).__name__]
+            else:
+                found.append(type(answer).__name__)
+        except (openai.APIError, anthropic.APIError) as error:
+            found.append(type(error).__name__)
+    return found
+
+
+def openais_calls(http: httpx2.AsyncClient) -> list[Callable[[], Awaitable[Any]]]:
+    client = openai.AsyncOpenAI(
+        base_url="http://r/v1", api_key="-", http_client=http, max_retries=0
+    )
+    talk: Any = {"model": "m", "messages": HI, "max_tokens": 3}
+    ask: Any = {"model": "m", "prompt": "a", "max_tokens": 3}
+    chat, completions = client.chat.completions, client.completions
+    return [
+        lambda: chat.create(**talk),
+        lambda: chat.create(**talk, stream=True),
+        lambda: chat.create(**{**talk, "model": "nope"}),
+        lambda: chat.create(**{**talk, "messages": []}),
+        lambda: chat.create(**{**talk, "max_tokens": -1}),
+        lambda: completions.create(**ask),
+        lambda: completions.create(**ask, stream=True),
+        lambda: client.responses.create(model="m", input="a", max_output_tokens=3),
+        lambda: client.responses.create(model="m", input="a", max_output_tokens=3, stream=True),
+        lambda: client.embeddings.create(model="m", input="a"),
+        lambda: client.models.list(),
+    ]
+
+
+def anthropics_calls(http: httpx2.AsyncClient) -> list[Callable[[], Awaitable[Any]]]:
+    client = anthropic.AsyncAnthropic(
+        base_url="http://r", auth_token="-", http_client=http, max_retries=0
+    )
+    talk: Any = {"model": "m", "messages": HI, "max_tokens": 3}
+    return [
+        lambda: client.messages.create(**talk),
+        lambda: client.messages.create(**talk, stream=True),
+        lambda: client.messages.create(**{**talk, "model": "nope"}),
+        lambda: client.messages.count_tokens(model="m", messages=talk["messages"]),
+    ]
+
+
+async def test_openais_and_anthropics_clients_make_the_same_of_both(both, opened) -> None:
+    apps = [client._transport.app for client in both[:2]]
+    bare, ours = (httpx2.AsyncClient(transport=httpx2.ASGITransport(app)) for app in apps)
+    for calls in (openais_calls, anthropics_calls):
+        theirs = await kinds(calls(bare))
+        assert await kinds(calls(ours)) == theirs
+        assert "NotFoundError" in theirs

@@ -1,0 +1,118 @@
+"""A drain that ends before its streams: each is told so, and none is broken off."""
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.serve._private import replica as rays
+from ray.serve._private.constants import RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S
+
+from replicas import last_words
+from replicas.last_words import LastWords, LastWordsMiddleware, before_shutdown
+
+START = {"type": "http.response.start", "status": 200}
+STREAM = START | {"headers": [(b"content-type", b"text/event-stream; charset=utf-8")]}
+JSON = START | {"headers": [(b"content-type", b"application/json")]}
+TOKEN = {"type": "http.response.body", "body": b'data: {"a": 1}\n\n', "more_body": True}
+LAST = {"type": "http.response.body", "body": b"data: [DONE]\n\n"}
+
+
+async def answered(*begun: Any, path: str = "/v1/completions", ended: bool = False) -> list[Any]:
+    """What is sent of an answer that has begun so when the replica's time is up."""
+    words, sent, go_on = LastWords(), [], asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for message in begun:
+            await send(message)
+        await go_on.wait()
+        if not ended:
+            await send(TOKEN)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path}
+    task = asyncio.create_task(LastWordsMiddleware(app, words)(scope, None, send))
+    await asyncio.sleep(0)
+    words.say()
+    for _ in range(10):  # it is said in turns of this loop
+        await asyncio.sleep(0)
+    go_on.set()
+    await task
+    assert not words._open
+    return sent[len(begun) :]
+
+
+async def test_a_stream_ends_with_an_error_event() -> None:
+    (last,) = await answered(STREAM, TOKEN)
+    assert not last.get("more_body")
+    error, done = last["body"].decode().strip().split("\n\n")
+    told = json.loads(error.removeprefix("data: "))["error"]
+    assert (told["code"], told["type"]) == (503, "service_unavailable")
+    assert done == "data: [DONE]"
+
+
+async def test_a_stream_of_responses_ends_with_an_event_of_its_own() -> None:
+    (last,) = await answered(STREAM, TOKEN, TOKEN, path="/v1/responses")
+    name, data = last["body"].decode().strip().split("\n")
+    assert name == "event: error"
+    assert json.loads(data.removeprefix("data: "))["sequence_number"] == 2
+
+
+async def test_one_that_has_not_begun_is_told_to_come_again() -> None:
+    start, body = await answered()
+    headers = {name.decode(): value.decode() for name, value in start["headers"]}
+    assert (start["status"], headers["x-brimful-reason"]) == (503, "no_replica")
+    assert int(headers["retry-after-ms"]) >= 500
+    assert json.loads(body["body"])["error"]["code"] == 503
+
+
+async def test_half_an_answer_that_is_no_stream_and_a_whole_one_are_left_alone() -> None:
+    assert await answered(JSON, TOKEN) == [TOKEN]
+    assert await answered(STREAM, LAST, ended=True) == []
+
+
+@pytest.mark.parametrize(
+    ("ingress", "given", "budget_s"),
+    [
+        (True, 1800.0, 1800.0),
+        (True, 1.0, RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S),
+        (False, 1.0, 1.0),
+    ],
+)
+async def test_ray_says_when_a_drain_begins_and_how_long_it_may_take(
+    monkeypatch: pytest.MonkeyPatch, ingress: bool, given: float, budget_s: float
+) -> None:
+    drained: list[Any] = []
+
+    async def drain(replica: Any) -> None:
+        drained.append(replica)
+
+    assert asyncio.iscoroutinefunction(rays.Replica._perform_graceful_shutdown)
+    monkeypatch.setattr(rays.Replica, "_perform_graceful_shutdown", drain)
+    monkeypatch.setattr(last_words, "RAY_SERVE_ENABLE_DIRECT_INGRESS", True)
+    told: list[float] = []
+    before_shutdown(told.append)
+    config = SimpleNamespace(graceful_shutdown_timeout_s=given)
+    replica = SimpleNamespace(_deployment_config=config, _ingress=ingress)
+    own: Callable[[Any], Any] = rays.Replica._perform_graceful_shutdown
+    await own(replica)
+    assert (told, drained) == ([budget_s], [replica])
+
+
+def test_what_is_read_of_rays_replica_is_there() -> None:
+    source = inspect.getsource(rays.Replica)
+    assert "self._perform_graceful_shutdown()" in source
+    assert "self._deployment_config.graceful_shutdown_timeout_s" in source
+    assert "RAY_SERVE_ENABLE_DIRECT_INGRESS and self._ingress" in source
+
+
+async def test_the_last_words_are_said_before_the_replica_is_killed() -> None:
+    words, said = LastWords(), asyncio.Event()
+    words.say = said.set  # type: ignore[method-assign]
+    words.drain(last_words.LEFT_S)
+    await said.wait()
