@@ -13,10 +13,12 @@ from controller.errors import ConfigError
 from controller.validation import join, shown
 from replicas.door.settings import Security
 from replicas.engine_options import option_problems
+from serve_app.checks.built import Model, build_model, card_problems
 from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.engine import engine_problems
 from serve_app.checks.findings import FORWARD_BODY, Findings, Target
 from serve_app.checks.model_files import missing_models
+from serve_app.checks.nested import nested_problems
 from serve_app.checks.values import call_problems, value_problems
 from serve_app.config import BLOCKS, classes_of, parse_scaling, ray_llm_config
 from serve_app.routing.settings import parse_router
@@ -43,8 +45,12 @@ def check_entry(
     target: Target,
     findings: Findings,
     security: Security,
-) -> None:
-    """Report what is wrong with ``entry``, which holds known keys only."""
+) -> Model | None:
+    """Report what is wrong with ``entry``, which holds known keys only.
+
+    Returns:
+        What it comes to; None where that cannot be built.
+    """
     before = len(findings.problems)
     entry = {key: value for key, value in entry.items() if value is not None}
     shape = [
@@ -60,28 +66,34 @@ def check_entry(
             findings.add(error.problems)
             entry.pop(block)  # what is left can still be checked
     if shape:
-        return
+        return None
     serve_part = {k: v for k, v in entry.items() if k not in (*BLOCKS, "server_cls")}
-    findings.add(_serve_problems(serve_part, where))
+    findings.add(_serve_problems(serve_part, where, target))
     if len(findings.problems) == before:
         batching, engine = parse_batching(entry.get("batching")), entry.get("engine_kwargs", {})
         findings.add(option_problems(batching, engine, f"{where}.engine_kwargs", leased=True))
     if target.local_paths:
         findings.add(missing_models(entry, where))
     if not all(isinstance(entry.get(a, {}).get(b) or {}, dict) for a, b in INNER):
-        return
+        return None
+    model = None
     with findings.collecting():
         ours = ray_llm_config(entry, where, security)
         if len(findings.problems) == before:
-            findings.add(_build_problems(ours, where))
+            model = _built(entry, ours, where, findings)
     findings.notes.extend(_unused(entry, where, target))
+    return model
 
 
-def _serve_problems(entry: dict[str, Any], where: str) -> list[str]:
+def _serve_problems(entry: dict[str, Any], where: str, target: Target) -> list[str]:
     engine = entry.get("engine_kwargs", {})
     deployment = entry.get("deployment_config", {})
     place = f"{where}.deployment_config"
-    found = deployment_problems({"name": "llm", **deployment}, place)
+    options = {key: value for key, value in deployment.items() if key not in COMPUTED}
+    local = target.local_paths
+    found = deployment_problems({"name": "llm", **options}, place, local_paths=local)
+    env = {"runtime_env": entry.get("runtime_env")}
+    found += nested_problems(env, where, local_paths=local)
     found += [
         f"{join(place, [key])}: Ray Serve LLM computes it; set placement_group_config instead"
         for key in COMPUTED
@@ -104,15 +116,17 @@ def _serve_problems(entry: dict[str, Any], where: str) -> list[str]:
     return found + [line for line in whole if not line.startswith(reported)]
 
 
-def _build_problems(ours: dict[str, Any], where: str) -> list[str]:
+def _built(
+    entry: dict[str, Any], ours: dict[str, Any], where: str, findings: Findings
+) -> Model | None:
     """What the app builder and the replica would stumble on: classes to import, engine config."""
-
-    def build() -> None:
-        config = LLMConfig.model_validate(ours)
-        engine = config.get_engine_config()
-        engine.get_initialization_kwargs()
-
-    return call_problems(build, ours, where)
+    made: list[Model] = []
+    findings.add(call_problems(lambda: made.append(build_model(entry, ours)), ours, where))
+    if not made:
+        return None
+    bundles = made[0].deployment._replica_config.placement_group_bundles
+    findings.add(card_problems(made[0], bundles, where))
+    return made[0]
 
 
 def _unused(entry: dict[str, Any], where: str, target: Target) -> list[str]:

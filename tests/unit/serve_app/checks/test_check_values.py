@@ -202,7 +202,7 @@ VALUES = [
     ),
     (
         (*APP, "deployments"),
-        [{"name": "d", "autoscaling_config": {"min_replicas": -1}}],
+        [{"name": "AdmissionIngress", "autoscaling_config": {"min_replicas": -1}}],
         refused(
             "applications[0].deployments[0].autoscaling_config.min_replicas",
             -1,
@@ -258,7 +258,9 @@ def test_deployments_that_are_no_list_are_named(check, deployments):
 
 
 def test_a_deployment_that_is_no_mapping_is_named(check):
-    assert check(put(config(), (*APP, "deployments"), [5, {"name": "x"}, None])).problems == [
+    assert check(
+        put(config(), (*APP, "deployments"), [5, {"name": "BrimfulServer:m"}, None])
+    ).problems == [
         "applications[0].deployments[0]: must be a mapping, got 5",
         "applications[0].deployments[2]: must be a mapping, got nothing",
     ]
