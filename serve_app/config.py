@@ -21,6 +21,7 @@ from serve_app.routing.settings import (
     promised,
     request_router_config,
 )
+from serve_app.runtime_env import variable_problems
 from serve_app.tracing import tracing_problems
 
 SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
@@ -109,6 +110,8 @@ def ray_llm_config(
     _check_trust(rest, engine_kwargs, security, where)
     runtime_env = _mapping(rest, "runtime_env", where)
     given = _mapping(runtime_env, "env_vars", f"{where}.runtime_env")
+    if found := variable_problems(rest, where):
+        raise ConfigError(found)
     if found := tracing_problems(engine_kwargs, given, where):
         raise ConfigError(found)
     executor = executor_of({**entry, "engine_kwargs": engine_kwargs}, where)

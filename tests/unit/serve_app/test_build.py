@@ -8,8 +8,9 @@ import yaml
 from ray.serve.llm import LLMConfig, LLMServingArgs
 
 from controller.errors import ConfigError
+from controller.validation import join
 from serve_app.build import serving_args
-from tests.serve_configs import entry
+from tests.serve_configs import entry, put
 
 NAME = "BrimfulServer"
 PLAIN = {key: value for key, value in entry().items() if key not in ("batching", "scaling")}
@@ -62,3 +63,16 @@ def test_anything_else_is_named(args: Any, problem: str) -> None:
         serving_args(args)
     (line,) = refused.value.problems
     assert line.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "path", [(), ("deployment_config", "ray_actor_options")], ids=lambda path: ".".join(path)
+)
+def test_a_variable_that_is_no_text_is_refused_before_anything_is_placed(
+    path: tuple[str, ...],
+) -> None:
+    wrong = put(entry(), (*path, "runtime_env"), {"env_vars": {"OMP_NUM_THREADS": 1}})
+    place = join("llm_configs[0]", (*path, "runtime_env", "env_vars", "OMP_NUM_THREADS"))
+    with pytest.raises(ConfigError) as raised:
+        serving_args({"llm_configs": [wrong]})
+    assert raised.value.problems == [f"{place}: 1 is not allowed: must be a string (quote it)"]
