@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
 from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
@@ -95,7 +95,7 @@ def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
         ConfigError: see ``build_app``.
     """
     if isinstance(args, LLMServingArgs):
-        args = {key: getattr(args, key) for key in args.model_fields_set}
+        args = dict(args)
     if not isinstance(args, Mapping):
         raise ConfigError([f"args: {shown(args)} is not allowed: a mapping or LLMServingArgs"])
     unknown = [unknown_key("args", str(key), KEYS) for key in args if key not in KEYS]
@@ -137,9 +137,23 @@ def _mapping(entry: Any, where: str) -> dict[str, Any]:
             found = [f"{where}: {entry}: {problem}" for problem in error.problems]
             raise ConfigError(found) from None
     if isinstance(entry, LLMConfig):
-        entry = entry.model_dump(exclude_unset=True)
+        entry = _given(entry)
     if not isinstance(entry, Mapping):
         raise ConfigError(
             [f"{where}: {shown(entry)} is not allowed: a mapping, the path of one, or LLMConfig"]
         )
     return dict(entry)
+
+
+def _given(model: BaseModel) -> dict[str, Any]:
+    """What was set in Ray's own object, also inside of a mapping that it began with.
+
+    Such a change is not among the fields that pydantic counts as set.
+    """
+    kept = {}
+    for name, info in type(model).model_fields.items():
+        value = getattr(model, name)
+        default = info.get_default(call_default_factory=True)
+        if name in model.model_fields_set or value != default:
+            kept[name] = _given(value) if isinstance(value, BaseModel) else value
+    return kept
