@@ -14,6 +14,7 @@ from controller.validation import join, problems, shown, unknown_key
 from replicas.door.settings import Security, parse_security
 from replicas.startup import gc_paused
 from serve_app.config import SECURITY, ray_llm_config
+from serve_app.elsewhere import split_problems
 from serve_app.source import read_documents
 
 with gc_paused():  # it imports vLLM
@@ -98,6 +99,8 @@ def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
         args = dict(args)
     if not isinstance(args, Mapping):
         raise ConfigError([f"args: {shown(args)} is not allowed: a mapping or LLMServingArgs"])
+    if elsewhere := split_problems(args, "args"):
+        raise ConfigError(elsewhere)
     unknown = [unknown_key("args", str(key), KEYS) for key in args if key not in KEYS]
     if unknown:
         raise ConfigError(unknown)

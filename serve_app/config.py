@@ -13,6 +13,7 @@ from replicas.executor import backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings, slowed
 from serve_app.autoscaling_block import names_function, with_policy
+from serve_app.elsewhere import ELSEWHERE
 from serve_app.groups import group_name, model_id
 from serve_app.routing.gather import ends_of
 from serve_app.routing.settings import (
@@ -262,7 +263,7 @@ def _check(
             inner = "" if place is entry else ".engine_kwargs"
             found.append(
                 f"{where}{inner}.{key}: {shown(place[key])} is not allowed: Brimful sets it to"
-                f" {ours!r}; leave the key out"
+                f" {ours!r}; leave the key out{ELSEWHERE if place is entry else ''}"
             )
     size = engine_kwargs.get("max_num_seqs")
     if isinstance(size, int):

@@ -19,6 +19,7 @@ from serve_app.checks.engine import engine_problems
 from serve_app.checks.findings import FORWARD_BODY, Findings, Target
 from serve_app.checks.model_files import missing_models
 from serve_app.checks.nested import nested_problems
+from serve_app.checks.routes import closed_routes
 from serve_app.checks.values import call_problems, value_problems
 from serve_app.config import BLOCKS, classes_of, parse_scaling, ray_llm_config
 from serve_app.routing.settings import parse_router
@@ -68,12 +69,12 @@ def check_entry(
     if shape:
         return None
     serve_part = {k: v for k, v in entry.items() if k not in (*BLOCKS, "server_cls")}
-    findings.add(_serve_problems(serve_part, where, target))
+    findings.add(serve_problems(serve_part, where, target))
     if len(findings.problems) == before:
         batching, engine = parse_batching(entry.get("batching")), entry.get("engine_kwargs", {})
         findings.add(option_problems(batching, engine, f"{where}.engine_kwargs", leased=True))
     if target.local_paths:
-        findings.add(missing_models(entry, where))
+        missing_models(entry, where, findings)
     if not all(isinstance(entry.get(a, {}).get(b) or {}, dict) for a, b in INNER):
         return None
     model = None
@@ -82,10 +83,12 @@ def check_entry(
         if len(findings.problems) == before:
             model = _built(entry, ours, where, findings)
     findings.notes.extend(_unused(entry, where, target))
+    findings.notes.extend(closed_routes(entry, security, where))
     return model
 
 
-def _serve_problems(entry: dict[str, Any], where: str, target: Target) -> list[str]:
+def serve_problems(entry: dict[str, Any], where: str, target: Target) -> list[str]:
+    """What Ray Serve LLM and vLLM have against an entry without our blocks."""
     engine = entry.get("engine_kwargs", {})
     deployment = entry.get("deployment_config", {})
     place = f"{where}.deployment_config"

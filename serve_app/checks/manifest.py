@@ -8,9 +8,16 @@ import ray
 from controller.errors import ConfigError
 from controller.validation import join
 from serve_app.checks.crd import schema_problems
-from serve_app.checks.findings import DIRECT_STREAMING, HA_PROXY, Findings, Target
+from serve_app.checks.findings import (
+    BUILDER,
+    DIRECT_STREAMING,
+    HA_PROXY,
+    Findings,
+    Target,
+    builder_of,
+)
 from serve_app.checks.ray_pods import ON_OFF, RayContainer, check_switches, ray_containers
-from serve_app.checks.serve import BUILDER, check_serve
+from serve_app.checks.serve import check_serve
 from serve_app.checks.values import line
 from serve_app.source import parse_documents
 
@@ -114,9 +121,7 @@ def _environment(containers: list[RayContainer]) -> dict[str, str]:
 def _our_applications(config: Any) -> list[dict[str, Any]]:
     listed = config.get("applications", [config]) if isinstance(config, dict) else []
     applications = listed if isinstance(listed, list) else []
-    return [
-        app for app in applications if isinstance(app, dict) and app.get("import_path") == BUILDER
-    ]
+    return [app for app in applications if isinstance(app, dict) and builder_of(app) == BUILDER]
 
 
 def _note_accelerators(

@@ -13,15 +13,15 @@ from serve_app.checks.args import check_args
 from serve_app.checks.built import Built, override_problems
 from serve_app.checks.console import CONSOLE, check_console
 from serve_app.checks.deployment import deployment_problems
-from serve_app.checks.findings import Findings, Target
+from serve_app.checks.findings import BUILDER, Findings, Target, builder_of
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.llm import describe
 from serve_app.checks.nested import nested_problems
 from serve_app.checks.scaling import scaling_notes, scaling_problems
 from serve_app.checks.shapes import REFINEMENTS
+from serve_app.checks.theirs import BUILDERS, check_theirs
 from serve_app.checks.values import kind_of, line, value_problems
 
-BUILDER = "serve_app:build_app"
 UNIQUE = ("name", "route_prefix")
 
 
@@ -98,10 +98,14 @@ def _check_application(
         findings.add(_route_problems(route, f"{where}.route_prefix"))
     built = Built()
     about = f"{application.get('import_path')}, checked by Ray Serve's schema only"
-    if application.get("import_path") == BUILDER:
+    builder = builder_of(application)
+    if builder in BUILDERS:
+        check_theirs(builder, application.get("args"), f"{where}.args", target, findings)
+        about = f"{builder}, Ray Serve LLM's own: without our control"
+    if builder == BUILDER:
         built = check_args(application.get("args"), f"{where}.args", target, findings)
         _check_overrides(application, built, where, findings)
-    if application.get("import_path") == CONSOLE:
+    if builder == CONSOLE:
         about = check_console(application, where, all_of_them, target, findings)
     if len(findings.problems) == before:
         about = "; ".join(describe(entry) for entry in built.entries) or about
