@@ -16,7 +16,9 @@ from serve_app.checks.findings import (
     Target,
     builder_of,
 )
+from serve_app.checks.ports import check_grace, check_ports
 from serve_app.checks.ray_pods import ON_OFF, RayContainer, check_switches, ray_containers
+from serve_app.checks.room import check_room
 from serve_app.checks.serve import check_serve
 from serve_app.checks.values import line
 from serve_app.source import parse_documents
@@ -33,6 +35,7 @@ def is_manifest(document: Any) -> bool:
 
 def check_documents(documents: list[Any], findings: Findings) -> None:
     """Report everything wrong with the RayServices among ``documents``, and on nothing else."""
+    documents = [one for document in documents for one in _items(document)]
     services = [
         (number, document)
         for number, document in enumerate(documents, 1)
@@ -50,6 +53,13 @@ def check_documents(documents: list[Any], findings: Findings) -> None:
         findings.summary.extend(before + summary for summary in own.summary)
 
 
+def _items(document: Any) -> list[Any]:
+    """A list as ``kubectl get -o yaml`` writes it, taken apart."""
+    items = document.get("items") if isinstance(document, dict) else None
+    listed = isinstance(items, list) and str(document.get("kind")).endswith("List")
+    return list(items) if listed and isinstance(items, list) else [document]
+
+
 def check_service(manifest: dict[str, Any], findings: Findings) -> None:
     """Report everything wrong with one RayService."""
     if manifest.get("apiVersion") != API_VERSION:
@@ -58,6 +68,8 @@ def check_service(manifest: dict[str, Any], findings: Findings) -> None:
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict) or not metadata.get("name"):
         findings.add(["metadata.name: required key is missing"])
+    # What the cluster writes into an object that was exported from it.
+    manifest = {key: value for key, value in manifest.items() if key != "status"}
     findings.add(schema_problems(manifest))
     spec = manifest.get("spec")
     if not isinstance(spec, dict):
@@ -76,7 +88,13 @@ def check_service(manifest: dict[str, Any], findings: Findings) -> None:
         _note_accelerators(ours, cluster, findings)
     # Model paths lie in the image or on a volume.
     target = Target(env=_environment(containers), local_paths=False)
-    check_serve(config, SERVE, target, findings)
+    placed = check_serve(config, SERVE, target, findings)
+    check_ports(config, cluster, CLUSTER, findings)
+    check_grace([built for _, _, built in placed], cluster, CLUSTER, findings)
+    if cluster.get("workerGroupSpecs") and all(
+        built.whole for _, _, built in placed if built.entries
+    ):
+        check_room(placed, cluster, findings)
 
 
 def _check_cluster(cluster: dict[str, Any], findings: Findings) -> None:

@@ -23,13 +23,18 @@ from serve_app.checks.theirs import BUILDERS, check_theirs
 from serve_app.checks.values import kind_of, line, value_problems
 
 UNIQUE = ("name", "route_prefix")
+Placed = tuple[str, list[Any], Built]
 
 
-def check_serve(config: Any, where: str, target: Target, findings: Findings) -> None:
-    """Report everything wrong with ``config``: what ``serve deploy`` would be given."""
+def check_serve(config: Any, where: str, target: Target, findings: Findings) -> list[Placed]:
+    """Report everything wrong with ``config``: what ``serve deploy`` would be given.
+
+    Returns:
+        For each application of ours its place, its ``deployments`` and what it comes to.
+    """
     if not isinstance(config, dict):
         findings.add([f"{where or 'top level'}: must be a mapping, got {kind_of(config)}"])
-        return
+        return []
     if "applications" not in config and "import_path" in config:
         findings.add(
             [
@@ -37,8 +42,7 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
                 " takes a single application at the top level: put it into this list"
             ]
         )
-        check_serve({"applications": [config]}, where, target, findings)
-        return
+        return check_serve({"applications": [config]}, where, target, findings)
     unknown = unknown_keys(config, ServeDeploySchema, REFINEMENTS)
     findings.add([key.line(where) for key in unknown])
     config = without(config, unknown)
@@ -59,10 +63,14 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
     findings.add(nested_problems(own, where, local_paths=target.local_paths))
     if applications == []:
         findings.notes.append("applications: none; deploying this removes all that run")
+    placed: list[Placed] = []
     for index, application in enumerate(applications if isinstance(applications, list) else []):
         if isinstance(application, dict):
             place = join(where, ["applications", index])
-            _check_application(application, place, applications, target, findings)
+            built = _check_application(application, place, applications, target, findings)
+            overrides = application.get("deployments")
+            placed.append((place, overrides if isinstance(overrides, list) else [], built))
+    return placed
 
 
 def _stray_deployments(applications: Any, where: str) -> list[str]:
@@ -83,7 +91,7 @@ def _check_application(
     all_of_them: list[Any],
     target: Target,
     findings: Findings,
-) -> None:
+) -> Built:
     before = len(findings.problems)
     deployments = application.get("deployments")
     for index, deployment in enumerate(deployments if isinstance(deployments, list) else []):
@@ -111,6 +119,7 @@ def _check_application(
         about = "; ".join(describe(entry) for entry in built.entries) or about
         name, route = (_given(application, key) for key in UNIQUE)
         findings.summary.append(f"{name} at {route}: {about}")
+    return built
 
 
 def _check_overrides(
