@@ -1,13 +1,11 @@
 """Check one entry of ``llm_configs`` as far as that goes without loading its model."""
 
-from collections.abc import Callable
 from typing import Any
 
 from ray.llm._internal.common.placement import PlacementGroupConfig
 from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
 from ray.serve.config import AutoscalingConfig
 
-from controller.classes import parse_admission
 from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import join, shown
@@ -19,20 +17,12 @@ from serve_app.checks.engine import engine_problems
 from serve_app.checks.findings import FORWARD_BODY, Findings, Target
 from serve_app.checks.model_files import missing_models
 from serve_app.checks.nested import nested_problems
+from serve_app.checks.quick import MAPPINGS, PARSERS
 from serve_app.checks.routes import closed_routes
 from serve_app.checks.values import call_problems, value_problems
-from serve_app.config import BLOCKS, classes_of, parse_scaling, ray_llm_config
+from serve_app.config import BLOCKS, classes_of, ray_llm_config
 from serve_app.routing.settings import parse_router
 
-PARSERS: dict[str, Callable[[dict[str, Any], str], Any]] = {
-    "batching": lambda entry, at: parse_batching(entry.get("batching"), f"{at}.batching"),
-    "scaling": lambda entry, at: parse_scaling(entry.get("scaling"), f"{at}.scaling"),
-    "admission": lambda entry, at: parse_admission(entry.get("admission"), f"{at}.admission"),
-    "classes": classes_of,
-    "router": lambda entry, at: parse_router(entry.get("router"), f"{at}.router"),
-}
-# Blocks whose contents are taken apart here and by the app builder.
-TAKEN_APART = ("model_loading_config", "engine_kwargs", "deployment_config", "runtime_env")
 INNER = (("engine_kwargs", "additional_config"), ("deployment_config", "autoscaling_config"))
 LOGGING = ("enable_log_requests", "enable_log_outputs")
 DEBUG_ANSWERS = "VLLM_DEBUG_LOG_API_SERVER_RESPONSE"
@@ -56,7 +46,7 @@ def check_entry(
     entry = {key: value for key, value in entry.items() if value is not None}
     shape = [
         f"{where}.{key}: must be a mapping, got {shown(entry[key])}"
-        for key in TAKEN_APART
+        for key in MAPPINGS
         if not isinstance(entry.get(key, {}), dict)
     ]
     findings.add(shape)
