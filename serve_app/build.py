@@ -1,10 +1,13 @@
 """The application builder that ``serve deploy`` calls."""
 
+import dataclasses
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from ray import serve
 from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
 from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
@@ -15,15 +18,21 @@ from replicas.door.settings import Security, parse_security
 from replicas.startup import gc_paused
 from serve_app.config import SECURITY, ray_llm_config
 from serve_app.elsewhere import split_problems
+from serve_app.replaced import unknown_line
 from serve_app.source import read_documents
 
 with gc_paused():  # it imports vLLM
     from ray.llm._internal.serve.core.ingress.builder import IngressClsConfig
     from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
+    from ray.llm._internal.serve.engines.vllm.vllm_models import AsyncEngineArgs, FrontendArgs
     from ray.serve.llm import LLMConfig, LLMServingArgs, build_openai_app
 
     from serve_app.ingress import AdmissionIngress
 
+ENGINE_KEYS = tuple(
+    {one.name for kind in (FrontendArgs, AsyncEngineArgs) for one in dataclasses.fields(kind)}
+)
+OPTIONS = tuple(set(inspect.signature(serve.deployment).parameters) - {"_func_or_class", "version"})
 KEYS = (*LLMServingArgs.model_fields, SECURITY)
 
 
@@ -125,20 +134,38 @@ def _security(args: Mapping[str, Any] | LLMServingArgs) -> Security:
 
 
 def _config(entry: Any, where: str, security: Security) -> LLMConfig:
+    if isinstance(entry, str):
+        entry, where = _read(entry, where), f"{where} ({entry})"
     ours = ray_llm_config(_mapping(entry, where), where, security)
+    if found := _dropped(ours, where):
+        raise ConfigError(found)
     try:
         return LLMConfig.model_validate(ours)
     except ValidationError as error:
         raise ConfigError(problems(error, LLMConfig, where)) from None
 
 
+def _dropped(entry: Mapping[str, Any], where: str) -> list[str]:
+    """Keys over which Ray Serve and Ray Serve LLM would stumble without saying where they stand."""
+    found = []
+    for holder, allowed in (("engine_kwargs", ENGINE_KEYS), ("deployment_config", OPTIONS)):
+        found += [
+            unknown_line(f"{where}.{holder}", str(key), allowed)
+            for key in entry[holder]
+            if key not in allowed
+        ]
+    return found
+
+
+def _read(path: str, where: str) -> Any:
+    try:
+        return read_documents(Path(path))[0]
+    except ConfigError as error:
+        found = [f"{where}: {path}: {problem}" for problem in error.problems]
+        raise ConfigError(found) from None
+
+
 def _mapping(entry: Any, where: str) -> dict[str, Any]:
-    if isinstance(entry, str):
-        try:
-            entry = read_documents(Path(entry))[0]
-        except ConfigError as error:
-            found = [f"{where}: {entry}: {problem}" for problem in error.problems]
-            raise ConfigError(found) from None
     if isinstance(entry, LLMConfig):
         entry = _given(entry)
     if not isinstance(entry, Mapping):
