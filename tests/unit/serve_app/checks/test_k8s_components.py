@@ -74,7 +74,7 @@ def _keys(path: str) -> list[str]:
 def test_the_policy_lets_the_operator_in_however_it_was_installed():
     path = ROOT / "k8s" / "components" / "network-policy" / "policy.yaml"
     rules = yaml.safe_load(path.read_text())["spec"]["ingress"]
-    (operator,) = (rule for rule in rules if {"port": 8265} in rule["ports"] or [])
+    (operator,) = (rule for rule in rules if {"port": 8265} in rule.get("ports", []))
     # Labels of the pods of KubeRay's Helm chart, and of ray-operator/config/manager.
     chart = {"name": "kuberay-operator", "component": "kuberay-operator"}
     kustomized = {"name": "kuberay", "component": "kuberay-operator"}
