@@ -9,6 +9,7 @@ from controller.config import BatchingConfig, Block, parse_batching
 from controller.errors import ConfigError
 from controller.validation import parse, shown
 from replicas.door.settings import Security
+from replicas.engine_options import option_problems
 from replicas.executor import backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings, slowed
@@ -271,6 +272,7 @@ def _check(
             batching.upper_bound(size)
         except ConfigError as error:
             found += [f"{where}.{problem}" for problem in error.problems]
+    found += option_problems(batching, engine_kwargs, f"{where}.engine_kwargs", leased=True)
     if found:
         raise ConfigError(found)
 

@@ -67,7 +67,9 @@ def check_room(
             for key, amount in asked.items():
                 least_of_all[key] = least_of_all.get(key, 0.0) + least * amount
             _note_most(f"{place}: {name}", most, asked, nodes, findings)
-    short = [key for key, amount in least_of_all.items() if amount > _there(key, nodes) + 1e-6]
+    short = [
+        key for key, amount in sorted(least_of_all.items()) if amount > _there(key, nodes) + 1e-6
+    ]
     if short and fits:
         told = ", ".join(f"{least_of_all[k]:g} {k} of {_there(k, nodes):g}" for k in short)
         findings.add([f"spec.serveConfigV2: the replicas at least ask for {told} in all groups"])
@@ -111,7 +113,8 @@ def _there(key: str, nodes: list[Nodes]) -> float:
 
 
 def _told(resources: Resources) -> str:
-    return " and ".join(f"{amount:g} {key}" for key, amount in resources.items())
+    # In one order: Ray merges bundles by way of a set.
+    return " and ".join(f"{amount:g} {key}" for key, amount in sorted(resources.items()))
 
 
 def _sum(bundles: list[Resources]) -> Resources:

@@ -26,8 +26,8 @@ KINDS = (
     (
         re.compile(r"reward|(^|[-_/])prm([-_]|$)", re.I),
         "a reward model",
-        ("/pooling", "/classify", "/score", "/v1/score"),
-        "POST /pooling",
+        ("/classify", "/pooling", "/score", "/v1/score"),
+        "POST /classify",
     ),
     (
         re.compile(r"classif", re.I),

@@ -120,7 +120,7 @@ def test_a_parser_that_vllm_does_not_have_is_named(check, key, value, near):
 CLOSED = [
     ("openai/whisper-large-v3", "POST /v1/audio/*"),
     ("BAAI/bge-reranker-v2-m3", "POST /v1/rerank"),
-    ("Qwen/Qwen2.5-Math-PRM-7B", "POST /pooling"),
+    ("Qwen/Qwen2.5-Math-PRM-7B", "POST /classify"),
     ("org/text-classifier", "POST /classify"),
 ]
 

@@ -40,8 +40,8 @@ def test_a_replica_that_has_to_be_on_one_node_is_held_against_one(service):
     packed = with_serve(packed, (*ENTRY, "placement_group_config"), bundles)
     (problem,) = found(packed).problems
     assert problem == (
-        f"{PLACE}: a replica of {NAME} asks for 2 GPU and 1 CPU on one node; the groups have head:"
-        " 0 GPU and 0 CPU; h100: 1 GPU and 12 CPU"
+        f"{PLACE}: a replica of {NAME} asks for 1 CPU and 2 GPU on one node; the groups have head:"
+        " 0 CPU and 0 GPU; h100: 12 CPU and 1 GPU"
     )
     two = {"limits": {"cpu": "12", "memory": "96Gi", "nvidia.com/gpu": "2"}}
     assert found(put(packed, (*WORKER, "resources"), two)).problems == []
@@ -51,7 +51,7 @@ def test_a_replica_that_wants_what_no_node_has_is_named(service):
     disk = ("deployment_config", "ray_actor_options", "resources")
     asking = with_serve(service, (*ENTRY, *disk), {"disk": 2})
     (problem,) = found(asking).problems
-    assert "2 disk on one node" in problem
+    assert "1 CPU and 1 GPU and 2 disk on one node" in problem
     start = put(asking, (*WORKERS, "rayStartParams"), {"resources": '"{\\"disk\\": 2}"'})
     assert found(start).problems == []
     field = put(asking, (*WORKERS, "resources"), {"disk": "2"})
