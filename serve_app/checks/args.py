@@ -46,7 +46,7 @@ def check_args(args: Any, where: str, target: Target, findings: Findings) -> Bui
     for index, entry in enumerate(listed):
         inner = join(place, [index])
         if isinstance(entry, str):
-            entry = _read_entry(entry, inner, target, findings)
+            entry, inner = _read_entry(entry, inner, target, findings), f"{inner} ({entry})"
         elif not isinstance(entry, dict):
             findings.add([f"{inner}: must be a mapping or the path of one, got {kind_of(entry)}"])
         if isinstance(entry, dict):
@@ -93,7 +93,7 @@ def _read_entry(path: str, where: str, target: Target, findings: Findings) -> An
         findings.add([f"{where}: {path}: must hold a mapping, got {kind_of(entry)}"])
         return None
     unknown = unknown_keys(entry, ENTRY, REFINEMENTS)
-    findings.add([key.line(where) for key in unknown])
+    findings.add([key.line(f"{where} ({path})") for key in unknown])
     return without(entry, unknown)
 
 

@@ -19,7 +19,8 @@ from serve_app.source import read_documents
 FOUND = 2  # exit status
 ABOUT = (
     "Every mistake in a Serve config or a RayService manifest, all at once and before anything"
-    " starts: each with its key, its value and what is allowed. Exit status: 0 none, 2 some."
+    " starts: each with its key, its value and what is allowed. Exit status: 0 none, 2 some. To"
+    " change what runs already: `brimful apply` (`serve deploy` starts every replica anew)."
 )
 
 
