@@ -70,7 +70,8 @@ def check_service(manifest: dict[str, Any], findings: Findings) -> None:
         findings.add(["metadata.name: required key is missing"])
     # What the cluster writes into an object that was exported from it.
     manifest = {key: value for key, value in manifest.items() if key != "status"}
-    findings.add(schema_problems(manifest))
+    shape = schema_problems(manifest)
+    findings.add(shape)
     spec = manifest.get("spec")
     if not isinstance(spec, dict):
         findings.add(["spec: required key is missing"])
@@ -89,11 +90,11 @@ def check_service(manifest: dict[str, Any], findings: Findings) -> None:
     # Model paths lie in the image or on a volume.
     target = Target(env=_environment(containers), local_paths=False)
     placed = check_serve(config, SERVE, target, findings)
+    if shape:
+        return
     check_ports(config, cluster, CLUSTER, findings)
     check_grace([built for _, _, built in placed], cluster, CLUSTER, findings)
-    if cluster.get("workerGroupSpecs") and all(
-        built.whole for _, _, built in placed if built.entries
-    ):
+    if not findings.problems:  # what is added up is what was found to be right
         check_room(placed, cluster, findings)
 
 

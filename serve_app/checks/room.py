@@ -190,7 +190,8 @@ def _of_node(group: Mapping[str, Any]) -> Resources:
     found: Resources = {"CPU": UNKNOWN, "GPU": 0.0 if limits else UNKNOWN}
     for key, amount in limits.items():
         if key == "cpu":
-            found["CPU"] = math.ceil(_quantity(amount))
+            cpus = _quantity(amount)
+            found["CPU"] = math.ceil(cpus) if math.isfinite(cpus) else UNKNOWN
         elif str(key).endswith("gpu") or str(key).startswith("nvidia.com/mig"):
             found["GPU"] = found["GPU"] + _quantity(amount)
         elif key == "google.com/tpu":
