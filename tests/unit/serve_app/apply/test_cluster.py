@@ -132,6 +132,27 @@ def test_what_takes_new_replicas_is_not_sent_unasked(
     assert sent == []
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "place"),
+    [
+        (("args",), [1], "applications[0].args"),
+        (("args", "llm_configs", 0, "engine_kwargs"), 3, "llm_configs[0].engine_kwargs"),
+        (("deployments",), [None], "applications[0].deployments[0]"),
+        (("deployments",), 3, "applications[0].deployments[0]"),
+        (("args", "llm_configs", 0), "entry.yaml", "write the entry itself"),
+        (("args", "llm_configs", 0, "batching"), 3, "llm_configs[0].batching"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_compared_is_named(
+    serve: Serve, tmp_path: Path, path: Any, value: Any, place: str, capsys: Any
+) -> None:
+    address, sent = serve(running())
+    assert main(["apply", changed(tmp_path, path, value), "--address", address]) == 2
+    assert place in capsys.readouterr().err
+    assert sent == []
+
+
 def test_what_serve_refuses_or_cannot_bring_up_is_told(serve: Serve, tmp_path: Path) -> None:
     address, _ = serve(running(), refuses="no such option")
     with pytest.raises(BrimfulError, match=r"Ray Serve refused it: .*no such option"):
