@@ -16,7 +16,8 @@ COPY --chown=1000:100 configs configs
 # --no-deps: everything it needs is in the image, in the versions Ray was tested with.
 RUN pip install --no-cache-dir --no-deps . && brimful check --help > /dev/null \
  && brimful replay --help > /dev/null \
- && test -x /home/ray/anaconda3/bin/brimful-haproxy
+ && test -x /home/ray/anaconda3/bin/brimful-haproxy \
+ && "$(python -c 'from serve_app.haproxy import haproxy_binary; print(haproxy_binary())')" -v
 
 # A folder on a mounted volume takes the place of /models, see k8s/base.
 USER root

@@ -109,6 +109,11 @@ LONGEST_ITL = _gauge(
 CONTROLLER_AGE = _gauge(
     "controller_age_seconds", "seconds", "Since the batch controller last answered this replica."
 )
+CONFIG_REFUSED = _gauge(
+    "config_refused",
+    "0 or 1",
+    "Whether the last user_config was refused, so that what held before holds on.",
+)
 TOKENS = _counter("tokens", "tokens", "Generated tokens after a request's first.")
 LATE_TOKENS = _counter("late_tokens", "tokens", "... that came later than the SLA.")
 STALLS = _counter("stalls", "tokens", "... more than 20 times the SLA after the one before.")

@@ -163,6 +163,7 @@ class ReplicaReport:
         prompts: moments of the last prompts that arrived, tokens; outputs are counted as 0.
         itl_frac: the share of the SLA between tokens that steps are held to.
         late_anyway: the share of tokens that no chunk makes late; None: nothing tells.
+        config_refused: why the last ``user_config`` is not what holds; None: it is.
     """
 
     replica_id: str
@@ -204,6 +205,7 @@ class ReplicaReport:
     itl_frac: float = 1.0
     own_errors: int = 0
     late_anyway: float | None = None
+    config_refused: str | None = None
 
     @property
     def kv_frac(self) -> float:

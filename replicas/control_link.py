@@ -56,6 +56,8 @@ class ControlLink:
         self._reported_s = asyncio.get_running_loop().time()  # when it came
         self._answered_s = self._reported_s  # when the controller last did
         self._complaint: str | None = None  # the last one that was logged
+        # Why the last user_config is not what holds, for whoever looks at the replica.
+        self.config_refused: str | None = None
 
     def _go_by(self, config: BatchingConfig) -> None:
         self._config, self._batching = config, config.model_dump()
@@ -81,6 +83,7 @@ class ControlLink:
                     ),
                     timeout=self._config.lease_s,
                 )
+                report["config_refused"] = self.config_refused
                 self._note(from_wire(ReplicaReport, report), clock())
                 answer = await self._ask(report)
                 self._metrics.publish_controller_age(clock() - self._answered_s)

@@ -43,6 +43,7 @@ def gauges(report: ReplicaReport, config: BatchingConfig) -> Iterator[Value]:
     for mode in get_args(Mode):
         yield metrics.MODE, (mode,), mode == report.mode
     yield metrics.ENFORCED, (), report.enforced
+    yield metrics.CONFIG_REFUSED, (), report.config_refused is not None
     yield metrics.REPORT_AGE, (), 0.0
     if (longest_s := report.itl.longest_s) is not None:
         yield metrics.LONGEST_ITL, (), longest_s

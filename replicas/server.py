@@ -12,6 +12,7 @@ from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_st
 
 from controller.agreements import differ
 from controller.errors import ConfigError
+from controller.fleet.refusals import LONGEST
 from controller.records import ReplicaReport
 from replicas import channel
 from replicas.admission.admission import Admission
@@ -124,7 +125,7 @@ class BrimfulServer(LLMServer):
 
         Ray Serve calls it at the start, for a changed ``user_config``, and, as it takes a rank, for
         one that was removed. It would restart an engine over an error here, so what is wrong with a
-        block is logged, and what held before holds on, all of it.
+        block is logged and reported, and what held before holds on, all of it.
         """
         settings = self._llm_config.engine_kwargs["additional_config"]
         time_scale = (settings["brimful"]["emulate"] or {}).get("time_scale", 1.0)
@@ -136,7 +137,9 @@ class BrimfulServer(LLMServer):
             await self._link.configure(live.batching)
         except ConfigError as error:
             logger.error("The user_config is refused; what held before holds on: %s", error)
+            self._link.config_refused = " ".join(str(error).split())[:LONGEST]
             return
+        self._link.config_refused = None
         self._sla = live.batching.sla
         self._door.rules = rules
         if self._gate is not None and live.admission is not None:

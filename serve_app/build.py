@@ -1,10 +1,13 @@
 """The application builder that ``serve deploy`` calls."""
 
+import dataclasses
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from ray import serve
 from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
 from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
@@ -14,15 +17,22 @@ from controller.validation import join, problems, shown, unknown_key
 from replicas.door.settings import Security, parse_security
 from replicas.startup import gc_paused
 from serve_app.config import SECURITY, ray_llm_config
+from serve_app.elsewhere import split_problems
+from serve_app.replaced import unknown_line
 from serve_app.source import read_documents
 
 with gc_paused():  # it imports vLLM
     from ray.llm._internal.serve.core.ingress.builder import IngressClsConfig
     from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
+    from ray.llm._internal.serve.engines.vllm.vllm_models import AsyncEngineArgs, FrontendArgs
     from ray.serve.llm import LLMConfig, LLMServingArgs, build_openai_app
 
     from serve_app.ingress import AdmissionIngress
 
+ENGINE_KEYS = tuple(
+    {one.name for kind in (FrontendArgs, AsyncEngineArgs) for one in dataclasses.fields(kind)}
+)
+OPTIONS = tuple(set(inspect.signature(serve.deployment).parameters) - {"_func_or_class", "version"})
 KEYS = (*LLMServingArgs.model_fields, SECURITY)
 
 
@@ -66,6 +76,13 @@ def _guard(ingress: IngressClsConfig, security: Security) -> None:
         )
 
 
+def ingress_class(given: Any) -> type[OpenAiIngress]:
+    """The class that answers HTTP where replicas do not, for an ``ingress_cls_config``."""
+    config = IngressClsConfig.model_validate({} if given is None else given)
+    theirs = config.ingress_cls
+    return AdmissionIngress if theirs is OpenAiIngress else theirs
+
+
 def _leave_it_to_haproxy(app: Application) -> None:
     """Let HAProxy send each request where fewest are open, without asking a router's replica."""
     app._ingress_request_router = None
@@ -88,9 +105,11 @@ def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
         ConfigError: see ``build_app``.
     """
     if isinstance(args, LLMServingArgs):
-        args = {key: getattr(args, key) for key in args.model_fields_set}
+        args = dict(args)
     if not isinstance(args, Mapping):
         raise ConfigError([f"args: {shown(args)} is not allowed: a mapping or LLMServingArgs"])
+    if elsewhere := split_problems(args, "args"):
+        raise ConfigError(elsewhere)
     unknown = [unknown_key("args", str(key), KEYS) for key in args if key not in KEYS]
     if unknown:
         raise ConfigError(unknown)
@@ -115,24 +134,56 @@ def _security(args: Mapping[str, Any] | LLMServingArgs) -> Security:
 
 
 def _config(entry: Any, where: str, security: Security) -> LLMConfig:
+    if isinstance(entry, str):
+        entry, where = _read(entry, where), f"{where} ({entry})"
     ours = ray_llm_config(_mapping(entry, where), where, security)
+    if found := _dropped(ours, where):
+        raise ConfigError(found)
     try:
         return LLMConfig.model_validate(ours)
     except ValidationError as error:
         raise ConfigError(problems(error, LLMConfig, where)) from None
 
 
+def _dropped(entry: Mapping[str, Any], where: str) -> list[str]:
+    """Keys over which Ray Serve and Ray Serve LLM would stumble without saying where they stand."""
+    found = []
+    for holder, allowed in (("engine_kwargs", ENGINE_KEYS), ("deployment_config", OPTIONS)):
+        found += [
+            unknown_line(f"{where}.{holder}", str(key), allowed)
+            for key in entry[holder]
+            if key not in allowed
+        ]
+    return found
+
+
+def _read(path: str, where: str) -> Any:
+    try:
+        return read_documents(Path(path))[0]
+    except ConfigError as error:
+        found = [f"{where}: {path}: {problem}" for problem in error.problems]
+        raise ConfigError(found) from None
+
+
 def _mapping(entry: Any, where: str) -> dict[str, Any]:
-    if isinstance(entry, str):
-        try:
-            entry = read_documents(Path(entry))[0]
-        except ConfigError as error:
-            found = [f"{where}: {entry}: {problem}" for problem in error.problems]
-            raise ConfigError(found) from None
     if isinstance(entry, LLMConfig):
-        entry = entry.model_dump(exclude_unset=True)
+        entry = _given(entry)
     if not isinstance(entry, Mapping):
         raise ConfigError(
             [f"{where}: {shown(entry)} is not allowed: a mapping, the path of one, or LLMConfig"]
         )
     return dict(entry)
+
+
+def _given(model: BaseModel) -> dict[str, Any]:
+    """What was set in Ray's own object, also inside of a mapping that it began with.
+
+    Such a change is not among the fields that pydantic counts as set.
+    """
+    kept = {}
+    for name, info in type(model).model_fields.items():
+        value = getattr(model, name)
+        default = info.get_default(call_default_factory=True)
+        if name in model.model_fields_set or value != default:
+            kept[name] = _given(value) if isinstance(value, BaseModel) else value
+    return kept

@@ -21,6 +21,10 @@ COMMANDS = {
         "serve_app.checks.command",
         "every mistake in a Serve config or RayService, before deploying",
     ),
+    "apply": (
+        "serve_app.apply.command",
+        "a changed Serve config, without new replicas where that goes",
+    ),
     "demo": ("benchmarks.live.demo", "two real engines on this machine under real requests"),
     "replay": (
         "benchmarks.replay.command",

@@ -9,10 +9,12 @@ from controller.config import BatchingConfig, Block, parse_batching
 from controller.errors import ConfigError
 from controller.validation import parse, shown
 from replicas.door.settings import Security
+from replicas.engine_options import option_problems
 from replicas.executor import backend_problems, executor_of
 from replicas.profile_file import load_profile
 from replicas.settings import EmulateSettings, slowed
 from serve_app.autoscaling_block import names_function, with_policy
+from serve_app.elsewhere import ELSEWHERE
 from serve_app.groups import group_name, model_id
 from serve_app.routing.gather import ends_of
 from serve_app.routing.settings import (
@@ -21,6 +23,7 @@ from serve_app.routing.settings import (
     promised,
     request_router_config,
 )
+from serve_app.runtime_env import variable_problems
 from serve_app.tracing import tracing_problems
 
 SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
@@ -111,6 +114,8 @@ def ray_llm_config(
     _check_trust(rest, engine_kwargs, security, where)
     runtime_env = _mapping(rest, "runtime_env", where)
     given = _mapping(runtime_env, "env_vars", f"{where}.runtime_env")
+    if found := variable_problems(rest, where):
+        raise ConfigError(found)
     if found := tracing_problems(engine_kwargs, given, where):
         raise ConfigError(found)
     executor = executor_of({**entry, "engine_kwargs": engine_kwargs}, where)
@@ -261,7 +266,7 @@ def _check(
             inner = "" if place is entry else ".engine_kwargs"
             found.append(
                 f"{where}{inner}.{key}: {shown(place[key])} is not allowed: Brimful sets it to"
-                f" {ours!r}; leave the key out"
+                f" {ours!r}; leave the key out{ELSEWHERE if place is entry else ''}"
             )
     size = engine_kwargs.get("max_num_seqs")
     if isinstance(size, int):
@@ -269,6 +274,7 @@ def _check(
             batching.upper_bound(size)
         except ConfigError as error:
             found += [f"{where}.{problem}" for problem in error.problems]
+    found += option_problems(batching, engine_kwargs, f"{where}.engine_kwargs", leased=True)
     if found:
         raise ConfigError(found)
 

@@ -10,9 +10,11 @@ from typing import Any
 
 from ray.llm._internal.serve.core.configs.openai_api_models import ErrorResponse
 from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
+from ray.serve.metrics import Gauge
 from starlette.responses import Response
 
 from controller.errors import ConfigError
+from controller.metrics import CONFIG_REFUSED
 from replicas.admission.answers import HEADERS
 from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
@@ -37,6 +39,8 @@ class AdmissionIngress(OpenAiIngress):
     def __init__(self, *args: Any, security: dict[str, Any] | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._security = parse_security(security)
+        # That one of replicas', which Ray tells apart by their deployments.
+        self._config_refused = Gauge(*CONFIG_REFUSED.args)
         self._door = Door(Rules(self._security), DoorMetrics().count)
 
     async def __serve_build_asgi_app__(self) -> Any:
@@ -56,6 +60,9 @@ class AdmissionIngress(OpenAiIngress):
             self._door.rules = Rules(live_security(user_config, self._security))
         except ConfigError as error:
             logger.error("The user_config is refused; what held before holds on: %s", error)
+            self._config_refused.set(1)
+        else:
+            self._config_refused.set(0)
 
     @classmethod
     def get_deployment_options(cls, llm_configs: Any = None) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class ReplicaStatus:
         stalls: gaps above 20 times the SLA since the engine started; None without an SLA.
         preempted, overruled, finished: counts since the engine started.
         capacity_per_s: requests/s it carries inside the SLA; None where unknown.
+        config_refused: why its last ``user_config`` is not what holds; None: it is.
     """
 
     group: str
@@ -57,6 +58,7 @@ class ReplicaStatus:
     arrivals_per_s: float
     capacity_per_s: float | None
     sla_out_of_reach: bool
+    config_refused: str | None = None
 
 
 def replicas_of(snapshot: dict[str, Any]) -> list[ReplicaStatus]:
@@ -82,8 +84,15 @@ def switched_off(snapshot: dict[str, Any]) -> str | None:
 
 
 def refused_lines(snapshot: dict[str, Any]) -> list[str]:
-    """A sentence for each replica whose last report the controller refused."""
-    return [
+    """A sentence for each replica that refused its live configuration, or whose last report the
+    controller refused."""
+    live = [
+        f"{replica.replica} of {replica.group}: its user_config is refused, what held before holds"
+        f" on: {replica.config_refused}"
+        for replica in replicas_of(snapshot)
+        if replica.config_refused is not None
+    ]
+    return live + [
         f"{one['replica']} of {one['group']}: its report was refused"
         f" {one['refused_s_ago']:.0f} s ago, it decides from its own measurements: {one['reason']}"
         for one in snapshot["refused"]
@@ -140,6 +149,7 @@ def _status(group: str, policy: str, replica_id: str, replica: dict[str, Any]) -
         arrivals_per_s=report.arrival_rate_per_s,
         capacity_per_s=limits.capacity_per_s,
         sla_out_of_reach=limits.sla_out_of_reach,
+        config_refused=report.config_refused,
     )
 
 

@@ -25,6 +25,7 @@ from serve_app.snapshot import (
     switched_off,
 )
 from serve_app.tables import console_for, new_table
+from serve_app.unready import read_unready
 
 WATCH_S = 2.0
 ABOUT = (
@@ -74,10 +75,24 @@ def run(args: argparse.Namespace) -> int:
             print_status(snapshot, wide=args.wide)
 
     if args.watch is None:
-        show(read_snapshot())
+        show(read())
     else:
-        watch(read_snapshot, show, args.watch)
+        watch(read, show, args.watch)
     return 0
+
+
+def read() -> dict[str, Any]:
+    """``read_snapshot``, with ``unready``: what each deployment that is not up waits for.
+
+    Raises:
+        BrimfulError: see ``read_snapshot``; with what is not up, as the first replica starts the
+            controller.
+    """
+    unready = read_unready()
+    try:
+        return {**read_snapshot(), "unready": unready}
+    except BrimfulError as error:
+        raise BrimfulError("\n".join((str(error), *unready))) from None
 
 
 def watch(
@@ -104,7 +119,7 @@ def watch(
 
 def to_json(snapshot: dict[str, Any]) -> dict[str, Any]:
     """Version, start of the controller (Unix time), a flat object per replica, one for each whose
-    report was refused, and one for each deployment that scales."""
+    report was refused, one for each deployment that scales, a sentence for each that is not up."""
     replicas = [asdict(replica) for replica in replicas_of(snapshot)]
     return {
         "version": snapshot["version"],
@@ -112,6 +127,7 @@ def to_json(snapshot: dict[str, Any]) -> dict[str, Any]:
         "replicas": replicas,
         "refused": snapshot["refused"],
         "scaling": [asdict(told) for told in snapshot["scaling"]],
+        "unready": snapshot.get("unready", []),
     }
 
 
@@ -138,9 +154,10 @@ def print_status(snapshot: dict[str, Any], *, wide: bool) -> None:
                 said = stalled(replica.stalls, replica.itl_longest_ms / 1000)
                 plain.print(Text(f"{replica.replica}: {said}", overflow="fold"))
     told = [one.sentence() for one in snapshot["scaling"]]
-    if refused or told:
+    unready = snapshot.get("unready", [])
+    if refused or told or unready:
         plain.print()
-    for line in (*told, *refused):
+    for line in (*told, *refused, *unready):
         plain.print(Text(line, overflow="fold"))
 
 

@@ -232,6 +232,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             about="Replicas by whose limits they go.",
         ),
         _each("Limits applied", (metrics.ENFORCED, ""), most=1),
+        _each("Live configuration refused", (metrics.CONFIG_REFUSED, ""), most=1),
         _each(
             "Ages",
             (metrics.CONTROLLER_AGE, "answer of the controller"),

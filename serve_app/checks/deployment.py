@@ -8,13 +8,19 @@ from ray.serve.schema import DeploymentSchema
 
 from controller.validation import join
 from serve_app.checks.keys import choose, fields_of
+from serve_app.checks.nested import nested_problems, replica_problems
 from serve_app.checks.values import value_problems
 
 
-def deployment_problems(options: dict[str, Any], where: str) -> list[str]:
+def deployment_problems(
+    options: dict[str, Any], where: str, *, local_paths: bool = True
+) -> list[str]:
     """What Ray Serve has against ``options``, now or once it deploys them.
 
     Its schema takes any mapping for some nested blocks and stops at the first wrong option.
+
+    Args:
+        local_paths: as ``nested_problems`` takes it.
     """
     nested = []
     for key, annotation in (fields_of(DeploymentSchema) or {}).items():
@@ -27,4 +33,8 @@ def deployment_problems(options: dict[str, Any], where: str) -> list[str]:
         nested += value_problems(kind, block, join(where, [key]))
     reported = {line.split(": ", 1)[1] for line in nested}
     whole = value_problems(DeploymentSchema, options, where)
-    return [line for line in whole if line.split(": ", 1)[1] not in reported] + nested
+    found = [line for line in whole if line.split(": ", 1)[1] not in reported] + nested
+    inner = nested_problems(options, where, local_paths=local_paths)
+    places = tuple(f"{line.split(': ', 1)[0]}" for line in found)
+    found += [line for line in inner if not line.startswith(places)]
+    return found or replica_problems(options, where)

@@ -2,7 +2,7 @@
 
 import enum
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from typing import Annotated, Any, get_args
@@ -26,7 +26,26 @@ def engine_problems(kwargs: Mapping[str, Any], where: str) -> list[str]:
     found = []
     for key, value in given.items():
         found += _value(key, value, join(where, [key]))
-    return found or _sizes(given, where)
+    return found or _parsers(given, where) + _sizes(given, where)
+
+
+def _parsers(kwargs: Mapping[str, Any], where: str) -> list[str]:
+    """Names of parsers, which vLLM looks up once the model is loaded; plugins bring more."""
+    # Imported here: they cost a second, and few configurations name one.
+    known: dict[str, Callable[[], list[str]]] = {}
+    if "tool_call_parser" in kwargs and not kwargs.get("tool_parser_plugin"):
+        from vllm.tool_parsers import ToolParserManager
+
+        known["tool_call_parser"] = ToolParserManager.list_registered
+    if "reasoning_parser" in kwargs and not kwargs.get("reasoning_parser_plugin"):
+        from vllm.reasoning import ReasoningParserManager
+
+        known["reasoning_parser"] = ReasoningParserManager.list_registered
+    return [
+        line(join(where, [key]), kwargs[key], nearest(str(kwargs[key]), names()))
+        for key, names in known.items()
+        if kwargs[key] and kwargs[key] not in names()
+    ]
 
 
 def _value(key: str, value: Any, where: str) -> list[str]:

@@ -3,12 +3,24 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from controller.errors import ConfigError
 
 HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
 DIRECT_STREAMING = "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING"
+BUILDER = "serve_app:build_app"
+# It stands under two names, and Ray takes a dot for the colon.
+OURS = (BUILDER, "serve_app.build:build_app")
 FORWARD_BODY = "RAY_SERVE_INGRESS_REQUEST_ROUTER_FORWARD_BODY"
+
+
+def builder_of(application: Mapping[str, Any]) -> str:
+    """An application's ``import_path`` with a colon before the name; ours always as ``BUILDER``."""
+    path = str(application.get("import_path", ""))
+    if ":" not in path:
+        path = ":".join(path.rsplit(".", 1))
+    return BUILDER if path in OURS else path
 
 
 @dataclass(frozen=True)

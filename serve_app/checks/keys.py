@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from controller.validation import join, unknown_key
+from controller.validation import join
+from serve_app.replaced import unknown_line
 
 Path = tuple[str | int, ...]
 
@@ -33,7 +34,7 @@ class UnknownKey:
 
     def line(self, where: str) -> str:
         """The problem in words, with the nearest valid key."""
-        return unknown_key(join(where, self.path[:-1]), str(self.path[-1]), self.allowed)
+        return unknown_line(join(where, self.path[:-1]), str(self.path[-1]), self.allowed)
 
 
 def unknown_keys(data: Any, kind: Any, refine: Refinements, path: Path = ()) -> list[UnknownKey]:

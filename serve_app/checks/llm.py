@@ -1,35 +1,28 @@
 """Check one entry of ``llm_configs`` as far as that goes without loading its model."""
 
-from collections.abc import Callable
 from typing import Any
 
 from ray.llm._internal.common.placement import PlacementGroupConfig
 from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
 from ray.serve.config import AutoscalingConfig
 
-from controller.classes import parse_admission
 from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import join, shown
 from replicas.door.settings import Security
 from replicas.engine_options import option_problems
+from serve_app.checks.built import Model, build_model, card_problems
 from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.engine import engine_problems
 from serve_app.checks.findings import FORWARD_BODY, Findings, Target
 from serve_app.checks.model_files import missing_models
+from serve_app.checks.nested import nested_problems
+from serve_app.checks.quick import MAPPINGS, PARSERS
+from serve_app.checks.routes import closed_routes
 from serve_app.checks.values import call_problems, value_problems
-from serve_app.config import BLOCKS, classes_of, parse_scaling, ray_llm_config
+from serve_app.config import BLOCKS, classes_of, ray_llm_config
 from serve_app.routing.settings import parse_router
 
-PARSERS: dict[str, Callable[[dict[str, Any], str], Any]] = {
-    "batching": lambda entry, at: parse_batching(entry.get("batching"), f"{at}.batching"),
-    "scaling": lambda entry, at: parse_scaling(entry.get("scaling"), f"{at}.scaling"),
-    "admission": lambda entry, at: parse_admission(entry.get("admission"), f"{at}.admission"),
-    "classes": classes_of,
-    "router": lambda entry, at: parse_router(entry.get("router"), f"{at}.router"),
-}
-# Blocks whose contents are taken apart here and by the app builder.
-TAKEN_APART = ("model_loading_config", "engine_kwargs", "deployment_config", "runtime_env")
 INNER = (("engine_kwargs", "additional_config"), ("deployment_config", "autoscaling_config"))
 LOGGING = ("enable_log_requests", "enable_log_outputs")
 DEBUG_ANSWERS = "VLLM_DEBUG_LOG_API_SERVER_RESPONSE"
@@ -43,13 +36,17 @@ def check_entry(
     target: Target,
     findings: Findings,
     security: Security,
-) -> None:
-    """Report what is wrong with ``entry``, which holds known keys only."""
+) -> Model | None:
+    """Report what is wrong with ``entry``, which holds known keys only.
+
+    Returns:
+        What it comes to; None where that cannot be built.
+    """
     before = len(findings.problems)
     entry = {key: value for key, value in entry.items() if value is not None}
     shape = [
         f"{where}.{key}: must be a mapping, got {shown(entry[key])}"
-        for key in TAKEN_APART
+        for key in MAPPINGS
         if not isinstance(entry.get(key, {}), dict)
     ]
     findings.add(shape)
@@ -60,28 +57,36 @@ def check_entry(
             findings.add(error.problems)
             entry.pop(block)  # what is left can still be checked
     if shape:
-        return
+        return None
     serve_part = {k: v for k, v in entry.items() if k not in (*BLOCKS, "server_cls")}
-    findings.add(_serve_problems(serve_part, where))
+    findings.add(serve_problems(serve_part, where, target))
     if len(findings.problems) == before:
         batching, engine = parse_batching(entry.get("batching")), entry.get("engine_kwargs", {})
         findings.add(option_problems(batching, engine, f"{where}.engine_kwargs", leased=True))
     if target.local_paths:
-        findings.add(missing_models(entry, where))
+        missing_models(entry, where, findings)
     if not all(isinstance(entry.get(a, {}).get(b) or {}, dict) for a, b in INNER):
-        return
+        return None
+    model = None
     with findings.collecting():
         ours = ray_llm_config(entry, where, security)
         if len(findings.problems) == before:
-            findings.add(_build_problems(ours, where))
+            model = _built(entry, ours, where, findings)
     findings.notes.extend(_unused(entry, where, target))
+    findings.notes.extend(closed_routes(entry, security, where))
+    return model
 
 
-def _serve_problems(entry: dict[str, Any], where: str) -> list[str]:
+def serve_problems(entry: dict[str, Any], where: str, target: Target) -> list[str]:
+    """What Ray Serve LLM and vLLM have against an entry without our blocks."""
     engine = entry.get("engine_kwargs", {})
     deployment = entry.get("deployment_config", {})
     place = f"{where}.deployment_config"
-    found = deployment_problems({"name": "llm", **deployment}, place)
+    options = {key: value for key, value in deployment.items() if key not in COMPUTED}
+    local = target.local_paths
+    found = deployment_problems({"name": "llm", **options}, place, local_paths=local)
+    env = {"runtime_env": entry.get("runtime_env")}
+    found += nested_problems(env, where, local_paths=local)
     found += [
         f"{join(place, [key])}: Ray Serve LLM computes it; set placement_group_config instead"
         for key in COMPUTED
@@ -104,15 +109,17 @@ def _serve_problems(entry: dict[str, Any], where: str) -> list[str]:
     return found + [line for line in whole if not line.startswith(reported)]
 
 
-def _build_problems(ours: dict[str, Any], where: str) -> list[str]:
+def _built(
+    entry: dict[str, Any], ours: dict[str, Any], where: str, findings: Findings
+) -> Model | None:
     """What the app builder and the replica would stumble on: classes to import, engine config."""
-
-    def build() -> None:
-        config = LLMConfig.model_validate(ours)
-        engine = config.get_engine_config()
-        engine.get_initialization_kwargs()
-
-    return call_problems(build, ours, where)
+    made: list[Model] = []
+    findings.add(call_problems(lambda: made.append(build_model(entry, ours)), ours, where))
+    if not made:
+        return None
+    bundles = made[0].deployment._replica_config.placement_group_bundles
+    findings.add(card_problems(made[0], bundles, where))
+    return made[0]
 
 
 def _unused(entry: dict[str, Any], where: str, target: Target) -> list[str]:

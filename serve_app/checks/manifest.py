@@ -8,9 +8,18 @@ import ray
 from controller.errors import ConfigError
 from controller.validation import join
 from serve_app.checks.crd import schema_problems
-from serve_app.checks.findings import DIRECT_STREAMING, HA_PROXY, Findings, Target
+from serve_app.checks.findings import (
+    BUILDER,
+    DIRECT_STREAMING,
+    HA_PROXY,
+    Findings,
+    Target,
+    builder_of,
+)
+from serve_app.checks.ports import check_grace, check_ports
 from serve_app.checks.ray_pods import ON_OFF, RayContainer, check_switches, ray_containers
-from serve_app.checks.serve import BUILDER, check_serve
+from serve_app.checks.room import check_room
+from serve_app.checks.serve import check_serve
 from serve_app.checks.values import line
 from serve_app.source import parse_documents
 
@@ -26,6 +35,7 @@ def is_manifest(document: Any) -> bool:
 
 def check_documents(documents: list[Any], findings: Findings) -> None:
     """Report everything wrong with the RayServices among ``documents``, and on nothing else."""
+    documents = [one for document in documents for one in _items(document)]
     services = [
         (number, document)
         for number, document in enumerate(documents, 1)
@@ -43,6 +53,13 @@ def check_documents(documents: list[Any], findings: Findings) -> None:
         findings.summary.extend(before + summary for summary in own.summary)
 
 
+def _items(document: Any) -> list[Any]:
+    """A list as ``kubectl get -o yaml`` writes it, taken apart."""
+    items = document.get("items") if isinstance(document, dict) else None
+    listed = isinstance(items, list) and str(document.get("kind")).endswith("List")
+    return list(items) if listed and isinstance(items, list) else [document]
+
+
 def check_service(manifest: dict[str, Any], findings: Findings) -> None:
     """Report everything wrong with one RayService."""
     if manifest.get("apiVersion") != API_VERSION:
@@ -51,7 +68,10 @@ def check_service(manifest: dict[str, Any], findings: Findings) -> None:
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict) or not metadata.get("name"):
         findings.add(["metadata.name: required key is missing"])
-    findings.add(schema_problems(manifest))
+    # What the cluster writes into an object that was exported from it.
+    manifest = {key: value for key, value in manifest.items() if key != "status"}
+    shape = schema_problems(manifest)
+    findings.add(shape)
     spec = manifest.get("spec")
     if not isinstance(spec, dict):
         findings.add(["spec: required key is missing"])
@@ -69,7 +89,13 @@ def check_service(manifest: dict[str, Any], findings: Findings) -> None:
         _note_accelerators(ours, cluster, findings)
     # Model paths lie in the image or on a volume.
     target = Target(env=_environment(containers), local_paths=False)
-    check_serve(config, SERVE, target, findings)
+    placed = check_serve(config, SERVE, target, findings)
+    if shape:
+        return
+    check_ports(config, cluster, CLUSTER, findings)
+    check_grace([built for _, _, built in placed], cluster, CLUSTER, findings)
+    if not findings.problems:  # what is added up is what was found to be right
+        check_room(placed, cluster, findings)
 
 
 def _check_cluster(cluster: dict[str, Any], findings: Findings) -> None:
@@ -114,9 +140,7 @@ def _environment(containers: list[RayContainer]) -> dict[str, str]:
 def _our_applications(config: Any) -> list[dict[str, Any]]:
     listed = config.get("applications", [config]) if isinstance(config, dict) else []
     applications = listed if isinstance(listed, list) else []
-    return [
-        app for app in applications if isinstance(app, dict) and app.get("import_path") == BUILDER
-    ]
+    return [app for app in applications if isinstance(app, dict) and builder_of(app) == BUILDER]
 
 
 def _note_accelerators(

@@ -9,7 +9,7 @@ from serve_app.autoscaling_block import AUTOSCALING_POLICY, names_function
 ITS_DEFAULT = "Ray Serve goes by its own policy then, for a target of 2 ongoing requests"
 
 
-def override_problems(
+def scaling_problems(
     deployments: Sequence[Any], entries: Sequence[dict[str, Any]], where: str
 ) -> list[str]:
     """Overrides by which a model would scale without a policy that somebody has named.

@@ -1,7 +1,5 @@
 """Check a Ray Serve configuration: Serve's own schema, then our applications down to our blocks."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 from ray.serve.schema import (
@@ -10,34 +8,33 @@ from ray.serve.schema import (
     _route_prefix_format,
 )
 
-from controller.classes import AdmissionConfig
-from controller.config import BatchingConfig
-from controller.errors import ConfigError
 from controller.validation import join
-from replicas.door.settings import Security, parse_security
-from replicas.settings import Live, parse_live
+from serve_app.checks.args import check_args
+from serve_app.checks.built import Built, override_problems
 from serve_app.checks.console import CONSOLE, check_console
 from serve_app.checks.deployment import deployment_problems
-from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Findings, Target
+from serve_app.checks.findings import BUILDER, Findings, Target, builder_of
 from serve_app.checks.keys import unknown_keys, without
-from serve_app.checks.llm import check_entry, describe
-from serve_app.checks.scaling import override_problems, scaling_notes
-from serve_app.checks.security import check_security
-from serve_app.checks.shapes import ARGS, ENTRY, REFINEMENTS
-from serve_app.checks.values import line, value_problems
-from serve_app.config import SECURITY
-from serve_app.source import read_documents
+from serve_app.checks.llm import describe
+from serve_app.checks.nested import nested_problems
+from serve_app.checks.scaling import scaling_notes, scaling_problems
+from serve_app.checks.shapes import REFINEMENTS
+from serve_app.checks.theirs import BUILDERS, check_theirs
+from serve_app.checks.values import kind_of, line, value_problems
 
-BUILDER = "serve_app:build_app"
-INGRESS = ("ingress_cls_config", "ingress_deployment_config")
 UNIQUE = ("name", "route_prefix")
+Placed = tuple[str, list[Any], Built]
 
 
-def check_serve(config: Any, where: str, target: Target, findings: Findings) -> None:
-    """Report everything wrong with ``config``: what ``serve deploy`` would be given."""
+def check_serve(config: Any, where: str, target: Target, findings: Findings) -> list[Placed]:
+    """Report everything wrong with ``config``: what ``serve deploy`` would be given.
+
+    Returns:
+        For each application of ours its place, its ``deployments`` and what it comes to.
+    """
     if not isinstance(config, dict):
-        findings.add([f"{where or 'top level'}: must be a mapping, got {_kind(config)}"])
-        return
+        findings.add([f"{where or 'top level'}: must be a mapping, got {kind_of(config)}"])
+        return []
     if "applications" not in config and "import_path" in config:
         findings.add(
             [
@@ -45,8 +42,7 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
                 " takes a single application at the top level: put it into this list"
             ]
         )
-        check_serve({"applications": [config]}, where, target, findings)
-        return
+        return check_serve({"applications": [config]}, where, target, findings)
     unknown = unknown_keys(config, ServeDeploySchema, REFINEMENTS)
     findings.add([key.line(where) for key in unknown])
     config = without(config, unknown)
@@ -63,12 +59,18 @@ def check_serve(config: Any, where: str, target: Target, findings: Findings) -> 
             if "Found multiple configs" not in problem and "Found duplicate" not in problem
         ]
     )
+    own = {key: value for key, value in config.items() if key != "applications"}
+    findings.add(nested_problems(own, where, local_paths=target.local_paths))
     if applications == []:
         findings.notes.append("applications: none; deploying this removes all that run")
+    placed: list[Placed] = []
     for index, application in enumerate(applications if isinstance(applications, list) else []):
         if isinstance(application, dict):
             place = join(where, ["applications", index])
-            _check_application(application, place, applications, target, findings)
+            built = _check_application(application, place, applications, target, findings)
+            overrides = application.get("deployments")
+            placed.append((place, overrides if isinstance(overrides, list) else [], built))
+    return placed
 
 
 def _stray_deployments(applications: Any, where: str) -> list[str]:
@@ -79,7 +81,7 @@ def _stray_deployments(applications: Any, where: str) -> list[str]:
         for k, one in enumerate(listed if isinstance(listed, list) else []):
             if not isinstance(one, dict):
                 place = join(where, ["applications", index, "deployments", k])
-                found.append(f"{place}: must be a mapping, got {_kind(one)}")
+                found.append(f"{place}: must be a mapping, got {kind_of(one)}")
     return found
 
 
@@ -89,37 +91,45 @@ def _check_application(
     all_of_them: list[Any],
     target: Target,
     findings: Findings,
-) -> None:
+) -> Built:
     before = len(findings.problems)
     deployments = application.get("deployments")
     for index, deployment in enumerate(deployments if isinstance(deployments, list) else []):
         if isinstance(deployment, dict):
             place = join(where, ["deployments", index])
-            findings.add(deployment_problems(deployment, place))
-            if application.get("import_path") == BUILDER:
-                findings.add(_live_problems(deployment.get("user_config"), place))
+            local = target.local_paths
+            findings.add(deployment_problems(deployment, place, local_paths=local))
+    own = {key: value for key, value in application.items() if key != "deployments"}
+    findings.add(nested_problems(own, where, local_paths=target.local_paths))
     route = application.get("route_prefix")
     if isinstance(route, str):
         findings.add(_route_problems(route, f"{where}.route_prefix"))
-    entries: list[dict[str, Any]] = []
+    built = Built()
     about = f"{application.get('import_path')}, checked by Ray Serve's schema only"
-    if application.get("import_path") == BUILDER:
-        entries = _check_args(application.get("args"), f"{where}.args", target, findings)
-        _check_scaling(application, entries, where, findings)
-    if application.get("import_path") == CONSOLE:
+    builder = builder_of(application)
+    if builder in BUILDERS:
+        check_theirs(builder, application.get("args"), f"{where}.args", target, findings)
+        about = f"{builder}, Ray Serve LLM's own: without our control"
+    if builder == BUILDER:
+        built = check_args(application.get("args"), f"{where}.args", target, findings)
+        _check_overrides(application, built, where, findings)
+    if builder == CONSOLE:
         about = check_console(application, where, all_of_them, target, findings)
     if len(findings.problems) == before:
-        about = "; ".join(describe(entry) for entry in entries) or about
+        about = "; ".join(describe(entry) for entry in built.entries) or about
         name, route = (_given(application, key) for key in UNIQUE)
         findings.summary.append(f"{name} at {route}: {about}")
+    return built
 
 
-def _check_scaling(
-    application: dict[str, Any], entries: list[dict[str, Any]], where: str, findings: Findings
+def _check_overrides(
+    application: dict[str, Any], built: Built, where: str, findings: Findings
 ) -> None:
     overrides, place = application.get("deployments"), f"{where}.deployments"
     overrides = overrides if isinstance(overrides, list) else []
-    findings.add(override_problems(overrides, entries, place))
+    findings.add(override_problems(overrides, built, place))
+    entries = built.entries
+    findings.add(scaling_problems(overrides, entries, place))
     for index, entry in enumerate(entries):
         at = join(f"{where}.args.llm_configs", [index])
         findings.notes.extend(scaling_notes(entry, overrides, at, place))
@@ -128,104 +138,6 @@ def _check_scaling(
             f"{where}.autoscaling_policy: decides in the place of each model's; scaling has no"
             " effect"
         )
-
-
-def _live_problems(user_config: Any, where: str) -> list[str]:
-    """What running engines would refuse of a changed ``user_config``."""
-    try:
-        parse_live(user_config, Live(BatchingConfig(), None, AdmissionConfig()), 1.0)
-    except ConfigError as error:
-        return [f"{where}.{line}" for line in error.problems]
-    return []
-
-
-def _check_args(args: Any, where: str, target: Target, findings: Findings) -> list[dict[str, Any]]:
-    """The entries of ``llm_configs``, once everything in ``args`` is checked."""
-    if not isinstance(args, dict):
-        findings.add([f"{where}.llm_configs: required key is missing"])
-        return []
-    unknown = unknown_keys(args, ARGS, REFINEMENTS)
-    findings.add([key.line(where) for key in unknown])
-    args = without(args, unknown)
-    security = Security()
-    with findings.collecting():
-        security = parse_security(args.get(SECURITY), f"{where}.{SECURITY}")
-    listed = args.get("llm_configs")
-    place = f"{where}.llm_configs"
-    if not isinstance(listed, list) or not listed:
-        findings.add([f"{place}: must be a list with at least one model, got {_kind(listed)}"])
-        return []
-    entries = []
-    for index, entry in enumerate(listed):
-        inner = join(place, [index])
-        if isinstance(entry, str):
-            entry = _read_entry(entry, inner, target, findings)
-        elif not isinstance(entry, dict):
-            findings.add([f"{inner}: must be a mapping or the path of one, got {_kind(entry)}"])
-        if isinstance(entry, dict):
-            check_entry(entry, inner, target, findings, security)
-            deployment = entry.get("deployment_config")
-            if isinstance(deployment, dict):
-                own = f"{inner}.deployment_config"
-                findings.add(_live_problems(deployment.get("user_config"), own))
-            entries.append(entry)
-    findings.add(_repeated_models(entries, place))
-    check_security(security, _classes(entries), f"{where}.{SECURITY}", target, findings)
-    _check_way_in(args, entries, where, target, findings)
-    return entries
-
-
-def _classes(entries: list[dict[str, Any]]) -> list[list[str]]:
-    blocks = [entry.get("classes") for entry in entries]
-    return [list(block) for block in blocks if isinstance(block, dict)]
-
-
-def _read_entry(path: str, where: str, target: Target, findings: Findings) -> Any:
-    """The entry in a file of its own, less its unknown keys; None where there is none."""
-    if not target.local_paths:
-        findings.notes.append(f"{where}: {path!r} is on another machine and was not checked")
-        return None
-    try:
-        entry = read_documents(Path(path))[0]
-    except ConfigError as error:
-        findings.add([f"{where}: {path}: {problem}" for problem in error.problems])
-        return None
-    if not isinstance(entry, dict):
-        findings.add([f"{where}: {path}: must hold a mapping, got {_kind(entry)}"])
-        return None
-    unknown = unknown_keys(entry, ENTRY, REFINEMENTS)
-    findings.add([key.line(where) for key in unknown])
-    return without(entry, unknown)
-
-
-def _check_way_in(
-    args: dict[str, Any],
-    entries: list[dict[str, Any]],
-    where: str,
-    target: Target,
-    findings: Findings,
-) -> None:
-    """Direct streaming takes one model and no ingress; with LoRA the router reads the body."""
-    found = []
-    if len(args["llm_configs"]) > 1:
-        found.append(
-            f"{where}.llm_configs: direct streaming takes one model per application, got"
-            f" {len(args['llm_configs'])}; make each its own application"
-        )
-    found += [
-        f"{join(where, [key])}: direct streaming has no ingress deployment; leave the key out"
-        for key in INGRESS
-        if args.get(key)
-    ]
-    lora = any(entry.get("lora_config") for entry in entries)
-    if lora and target.env.get(FORWARD_BODY) != "1":
-        found.append(f'{where}.llm_configs: LoRA with direct streaming needs {FORWARD_BODY}="1"')
-    if target.direct_streaming:
-        findings.add(found)
-        if target.env.get(HA_PROXY) != "1":
-            findings.add([f'{where}: {DIRECT_STREAMING}="1" needs {HA_PROXY}="1" beside it'])
-    else:
-        findings.notes.extend(f"{problem} ({DIRECT_STREAMING} is not set)" for problem in found)
 
 
 def _route_problems(route: str, where: str) -> list[str]:
@@ -250,22 +162,5 @@ def _duplicates(applications: Any, key: str, where: str) -> list[str]:
     return found
 
 
-def _repeated_models(entries: list[dict[str, Any]], where: str) -> list[str]:
-    found, seen = [], set()
-    for index, entry in enumerate(entries):
-        loading = entry.get("model_loading_config")
-        model = loading.get("model_id") if isinstance(loading, dict) else None
-        if isinstance(model, str) and model in seen:
-            place = join(where, [index, "model_loading_config", "model_id"])
-            found.append(line(place, model, "another model of this application has it already"))
-        elif isinstance(model, str):
-            seen.add(model)
-    return found
-
-
 def _given(application: dict[str, Any], key: str) -> Any:
     return application.get(key, ServeApplicationSchema.model_fields[key].default)
-
-
-def _kind(value: Any) -> str:
-    return "nothing" if value is None else json.dumps(value, default=str)[:40]

@@ -1,5 +1,6 @@
 """Validate plain data by somebody else's pydantic model; one line per finding."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,11 @@ def line(where: str, value: Any, message: str) -> str:
     """``place: value is not allowed: message``; without the value where it is a whole block."""
     scalar = value is None or isinstance(value, str | int | float)
     return f"{where}: {shown(value)} is not allowed: {message}" if scalar else f"{where}: {message}"
+
+
+def kind_of(value: Any) -> str:
+    """The beginning of a value that is of the wrong kind, for a line about it."""
+    return "nothing" if value is None else json.dumps(value, default=str)[:40]
 
 
 def _lines(error: ValidationError, data: Any, where: str) -> list[str]:

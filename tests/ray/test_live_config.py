@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from benchmarks.live.cluster import LocalCluster
 from benchmarks.live.load import Answer, Ask, prompts, send
+from serve_app.cli import main
+from serve_app.snapshot import read_snapshot, refused_lines
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url
 from tests.ray.control import replica_actors, replicas, until
+from tests.serve_configs import put
 
 pytestmark = pytest.mark.cluster
 
@@ -74,8 +78,45 @@ async def test_another_batching_block_comes_without_a_restart_and_loses_no_reque
 
     # What is wrong with a block changes nothing, and one that is removed gives the entry's back.
     deploy(app(model_path, batching={"policy": "adaptive", "max_running": {"max": 100}}))
+    await until("each replica says so", lambda: len(refused_lines(read_snapshot())) == 2)
     assert bounds() == {16}
     deploy(app(model_path))
+    await until("the entry's own bound again", lambda: bounds() == {8})
+    assert engines(cluster) == before
+
+
+async def test_apply_changes_an_entry_live_and_says_what_takes_new_replicas(
+    cluster: LocalCluster,
+    deploy: Deploy,
+    model_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    deploy(app(model_path))
+    before = engines(cluster)
+    path = tmp_path / "changed.yaml"
+
+    def apply(*path_in_entry: str, value: Any, flags: tuple[str, ...] = ()) -> tuple[int, str]:
+        changed = put(app(model_path), ("args", "llm_configs", 0, *path_in_entry), value)
+        path.write_text(yaml.safe_dump({"applications": [changed]}))
+        status = main(["apply", str(path), "--address", cluster.dashboard_url, *flags])
+        told = capsys.readouterr()
+        return status, told.out + told.err
+
+    status, said = apply("batching", "max_running", "max", value=12)
+    assert (status, "live: BrimfulServer:tiny-live.batching.max_running.max: 8 -> 12" in said) == (
+        0,
+        True,
+    )
+    await until("the new bound", lambda: bounds() == {12})
+    assert engines(cluster) == before
+    assert "nothing to change" in apply("batching", "max_running", "max", value=12)[1]
+    status, said = apply("engine_kwargs", "max_num_seqs", value=32)
+    assert (status, "nothing was sent" in said) == (2, True)
+    status, said = apply("batching", "max_running", "max", value=65)
+    assert (status, "65 is above max_num_seqs=64" in said) == (2, True)
+    assert engines(cluster) == before
+    assert apply("batching", "max_running", "max", value=8)[0] == 0
     await until("the entry's own bound again", lambda: bounds() == {8})
     assert engines(cluster) == before
 

@@ -34,6 +34,7 @@ LIGHT = [
     "serve_app.scaling.decide",
     "serve_app.config",
     "serve_app.routing.settings",
+    "serve_app.apply.command",
     "serve_app.checks.command",
     "serve_app.enforce",
     "serve_app.record",

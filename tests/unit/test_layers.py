@@ -20,6 +20,7 @@ LAYERS = (
     "serve_app",
     "serve_app/console",
     "serve_app/checks",
+    "serve_app/apply",
     "benchmarks/workloads",
     "benchmarks/report",
     "benchmarks/virtual",

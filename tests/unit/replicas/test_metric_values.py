@@ -58,6 +58,7 @@ def test_what_is_now() -> None:
         "brimful_sla_out_of_reach": 1,
         "brimful_sla_target_ratio": 0.95,
         "brimful_enforced": 0,
+        "brimful_config_refused": 0,
         "brimful_sla_held_ratio": 0.9,
         "brimful_late_anyway_ratio": 0.026,
         "brimful_report_age_seconds": 0,

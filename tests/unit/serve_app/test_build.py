@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 import yaml
+from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 from ray.serve.llm import LLMConfig, LLMServingArgs
 
 from controller.errors import ConfigError
+from controller.validation import join
 from serve_app.build import serving_args
-from tests.serve_configs import entry
+from tests.serve_configs import entry, put
 
 NAME = "BrimfulServer"
 PLAIN = {key: value for key, value in entry().items() if key not in ("batching", "scaling")}
@@ -31,6 +33,48 @@ def test_rays_own_objects_are_taken(whole: bool) -> None:
     (taken,) = models(args)
     assert taken.server_cls.__name__ == NAME
     assert taken.engine_kwargs["additional_config"]["brimful"]["batching"]["policy"] == "adaptive"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_object_of_rays_that_was_edited_in_place_keeps_the_edits(whole: bool) -> None:
+    config = LLMConfig(model_loading_config={"model_id": "m"})
+    config.engine_kwargs["max_model_len"] = 512
+    config.deployment_config["num_replicas"] = 3
+    config.deployment_config["request_router_config"] = RequestRouterConfig(
+        request_router_kwargs={"prefix": 3}
+    )
+    config.experimental_configs["stream_batching_interval_ms"] = 7
+    config.callback_config.callback_kwargs["a"] = 1
+    config.model_loading_config.model_source = "org/m"
+    (taken,) = models(LLMServingArgs(llm_configs=[config]) if whole else {"llm_configs": [config]})
+    assert taken.engine_kwargs["max_model_len"] == 512
+    assert taken.deployment_config["num_replicas"] == 3
+    router = taken.deployment_config["request_router_config"]
+    assert router.request_router_kwargs == {"prefix": 3}
+    assert taken.experimental_configs == {"stream_batching_interval_ms": 7}
+    assert taken.callback_config.callback_kwargs == {"a": 1}
+    assert taken.model_loading_config.model_source == "org/m"
+
+
+@pytest.mark.parametrize("bounds", [{"min_replicas": 2, "max_replicas": 5}, {"max_replicas": 4}])
+def test_an_autoscaling_object_scales_by_our_policy_inside_its_own_bounds(
+    bounds: dict[str, int],
+) -> None:
+    config = LLMConfig(model_loading_config={"model_id": "m"})
+    config.deployment_config["autoscaling_config"] = AutoscalingConfig(**bounds)
+    (taken,) = models({"llm_configs": [config]})
+    block = taken.deployment_config["autoscaling_config"]
+    assert {key: block[key] for key in bounds} == bounds
+    assert block["policy"]["policy_function"] == "serve_app.autoscaling:CapacityPolicy"
+
+
+def test_an_ingress_that_was_set_in_place_is_kept() -> None:
+    args = LLMServingArgs(llm_configs=[LLMConfig(model_loading_config={"model_id": "m"})])
+    args.ingress_deployment_config["num_replicas"] = 4
+    args.ingress_cls_config.ingress_extra_kwargs = {"a": 1}
+    taken = serving_args(args)
+    assert taken.ingress_deployment_config == {"num_replicas": 4}
+    assert taken.ingress_cls_config.ingress_extra_kwargs == {"a": 1}
 
 
 def models(args: Any) -> list[LLMConfig]:
@@ -62,3 +106,16 @@ def test_anything_else_is_named(args: Any, problem: str) -> None:
         serving_args(args)
     (line,) = refused.value.problems
     assert line.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "path", [(), ("deployment_config", "ray_actor_options")], ids=lambda path: ".".join(path)
+)
+def test_a_variable_that_is_no_text_is_refused_before_anything_is_placed(
+    path: tuple[str, ...],
+) -> None:
+    wrong = put(entry(), (*path, "runtime_env"), {"env_vars": {"OMP_NUM_THREADS": 1}})
+    place = join("llm_configs[0]", (*path, "runtime_env", "env_vars", "OMP_NUM_THREADS"))
+    with pytest.raises(ConfigError) as raised:
+        serving_args({"llm_configs": [wrong]})
+    assert raised.value.problems == [f"{place}: 1 is not allowed: must be a string (quote it)"]

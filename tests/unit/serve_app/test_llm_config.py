@@ -173,7 +173,8 @@ def test_an_autoscaling_policy_of_the_users_own_stays() -> None:
         (
             {"server_cls": "mine:Server"},
             f"llm_configs[0].server_cls: 'mine:Server' is not allowed: Brimful sets it to"
-            f" {SERVER!r}; leave the key out",
+            f" {SERVER!r}; leave the key out, or serve this model by import_path:"
+            " ray.serve.llm:build_openai_app, without our blocks",
         ),
         (
             {"engine_kwargs": {"scheduler_cls": "mine.Scheduler"}},

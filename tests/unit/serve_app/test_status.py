@@ -1,6 +1,7 @@
 """``brimful status``: the controller's knowledge as tables, as JSON, and again and again."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -145,6 +146,18 @@ def test_a_replica_whose_report_is_refused_is_named_with_the_reason(
         assert "unknown key 'x'" in text
         assert "No replica has reported yet." not in text
         assert to_json(known)["refused"] == [refused]
+
+
+def test_a_replica_that_refuses_its_live_configuration_is_named_with_the_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reason = "user_config.batching.max_running.max: 100 is above max_num_seqs=64"
+    told, config = HEARD
+    refusing = replace(told, replica_id="r2", config_refused=reason)
+    known = snapshot_of((refusing, config), HEARD)
+    text = " ".join(shown(capsys, known, wide=False).split())
+    assert text.count(f"its user_config is refused, what held before holds on: {reason}") == 1
+    assert [one["config_refused"] for one in to_json(known)["replicas"]].count(reason) == 1
 
 
 def test_what_autoscaling_decided_is_a_line_of_its_own(

@@ -8,12 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller import metrics
 from controller.config import BatchingConfig, parse_batching
 from controller.fleet.actor import BatchController
 from controller.records import ReplicaReport
 from replicas import control_link
 from replicas.control_link import ControlLink
 from replicas.leaving import LeavingTokens
+from replicas.metric_values import gauges
+from replicas.server import BrimfulServer
 from tests.vllm.harness import Rig, batching, engine_config
 
 BLOCK = {"policy": "static", "max_running": {"max": 5}}
@@ -58,7 +61,9 @@ def linked(tiny_llama, monkeypatch):
     async def remote(report: Any, config: Any) -> Any:
         return controller.exchange(report, config)
 
-    async def run(acts: dict[int, Any], exchanges: int) -> tuple[list[ReplicaReport], list[float]]:
+    async def run(
+        acts: dict[int, Any], exchanges: int, refused: str | None = None
+    ) -> tuple[list[ReplicaReport], list[float]]:
         published, slept = Published(), []
         link = ControlLink(
             SimpleNamespace(engine_core=SimpleNamespace(call_utility_async=call_utility_async)),
@@ -68,6 +73,7 @@ def linked(tiny_llama, monkeypatch):
             leaving=LeavingTokens(),
             metrics=published,
         )
+        link.config_refused = refused
         link._controller = SimpleNamespace(exchange=SimpleNamespace(remote=remote))
 
         async def sleep(seconds: float) -> None:
@@ -101,3 +107,43 @@ async def test_a_switch_is_applied_at_once_and_logged_once(linked, monkeypatch, 
     assert [s > 0 for s in slept] == [True, True, False, True, True, False, True, True, True]
     said = [m for m in caplog.messages if "replica r1" in m]
     assert [m.split(":")[0] for m in said] == ["Control is switched off", "Control is switched on"]
+
+
+async def test_a_refused_live_configuration_is_in_every_report_that_the_controller_gets(
+    linked,
+) -> None:
+    known: list[Any] = []
+
+    def look(controller: BatchController) -> None:
+        replica = controller.snapshot()["groups"]["g"]["replicas"]["r1"]
+        known.append(replica["report"].config_refused)
+
+    reports, _ = await linked({2: look}, 3, refused="user_config.batching: no")
+    assert [report.config_refused for report in reports] == ["user_config.batching: no"] * 3
+    assert known == ["user_config.batching: no"]
+    assert (metrics.CONFIG_REFUSED, (), True) in gauges(reports[0], parse_batching(BLOCK))
+
+
+async def test_a_replica_that_refuses_its_live_configuration_says_so_until_it_takes_another() -> (
+    None
+):
+    async def configure(_: BatchingConfig) -> None:
+        return
+
+    brimful = {"batching": {}, "emulate": None}
+    policy = SimpleNamespace(policy="fcfs")
+    client = SimpleNamespace(vllm_config=SimpleNamespace(scheduler_config=policy))
+    server: Any = SimpleNamespace(
+        _llm_config=SimpleNamespace(
+            engine_kwargs={"additional_config": {"brimful": brimful}},
+        ),
+        engine=SimpleNamespace(_engine_client=client),
+        _link=SimpleNamespace(configure=configure, config_refused=None),
+        _door=SimpleNamespace(rules=None),
+        _gate=None,
+    )
+    await BrimfulServer.reconfigure(server, {"batching": {"sla": {"itl_ms": 0}}})
+    assert server._link.config_refused.startswith("user_config.batching.sla.itl_ms: 0 is not")
+    await BrimfulServer.reconfigure(server, {"batching": {"sla": {"itl_ms": 9}}})
+    assert server._link.config_refused is None
+    assert server._sla.itl_ms == 9

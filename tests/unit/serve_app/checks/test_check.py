@@ -149,7 +149,7 @@ def test_an_entry_may_stand_in_a_file_of_its_own(check, tmp_path):
     assert check(data).problems == [f'{PLACE}: {path}: must hold a mapping, got ["a"]']
 
     path.write_text(yaml.safe_dump(put(entry(), ("scaling", "drain"), 1)))
-    assert check(data).problems == [unknown(f"{PLACE}.scaling", "drain", "drain_s")]
+    assert check(data).problems == [unknown(f"{PLACE} ({path}).scaling", "drain", "drain_s")]
 
     path.write_text(yaml.safe_dump(entry()))
     assert check(data).problems == []

@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
+from serve_app.checks.command import check_file, quick_file
 from serve_app.cli import main
-from tests.serve_configs import DIRECT, ENTRY, config, put, unknown
+from tests.serve_configs import APP, DIRECT, ENTRY, HERE, config, put, unknown
 
 ROOT = Path(__file__).parents[4]
 PLACE = "applications[0].args.llm_configs[0]"
@@ -23,9 +26,57 @@ def test_the_command_prints_every_problem_and_exits_with_2(tmp_path, capsys):
     printed = capsys.readouterr()
     assert "ok" not in printed.out
     assert [line for line in printed.err.splitlines() if line.startswith("error: ")] == [
-        f"error: {path}: {unknown('top level', 'proxy_locaton', 'proxy_location')}",
         f"error: {path}: {unknown(f'{PLACE}.scaling', 'drain', 'drain_s')}",
+        f"error: {path}: {unknown('top level', 'proxy_locaton', 'proxy_location')}",
     ]
+
+
+FAULTS = [
+    ("applications: [\n", "not valid YAML"),
+    (put(config(), (*ENTRY, "scaling", "drain"), 1), f"{PLACE}.scaling: unknown key 'drain'"),
+    (put(config(), (*ENTRY, "server_cls"), "my:Server"), f"{PLACE}.server_cls: 'my:Server'"),
+    (
+        put(config(), (*ENTRY, "runtime_env"), {"env_vars": {"A": 1}}),
+        f"{PLACE}.runtime_env.env_vars.A: 1 is not allowed",
+    ),
+    (
+        put(config(), (*ENTRY, "batching", "max_running", "max"), 65),
+        f"{PLACE}.batching.max_running.max: 65 is above max_num_seqs=64",
+    ),
+    (
+        put(config(), (*APP, "args", "security"), {"extra_path": []}),
+        "applications[0].args.security: unknown key 'extra_path'",
+    ),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault[1][-30:])
+@pytest.mark.parametrize("in_service", [False, True])
+def test_what_needs_neither_ray_nor_vllm_is_said_before_they_are_imported(
+    fault: tuple[Any, str], in_service: bool, tmp_path, service
+) -> None:
+    data, says = fault
+    text = data if isinstance(data, str) else yaml.safe_dump(data)
+    if in_service:
+        text = yaml.safe_dump(put(service, ("spec", "serveConfigV2"), text))
+        says = f"spec.serveConfigV2.{says}" if says.startswith("app") else says
+    path = tmp_path / "serve.yaml"
+    path.write_text(text)
+    (problem,) = quick_file(path).problems
+    assert says in problem
+    assert problem in check_file(path, HERE).problems  # by the same line, which is told once
+
+
+def test_a_quick_check_imports_nothing_heavy(tmp_path) -> None:
+    path = tmp_path / "serve.yaml"
+    path.write_text(yaml.safe_dump(config()))
+    code = (
+        "import sys; from serve_app.cli import main\n"
+        f"assert main(['check', '--quick', {str(path)!r}]) == 0\n"
+        "assert not {'vllm', 'torch', 'ray', 'transformers'} & sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True)
+    assert done.stdout.startswith(b"ok so far")
 
 
 def test_for_scripts_all_that_was_found_is_one_json_object(tmp_path, monkeypatch, capsys):

@@ -66,7 +66,9 @@ def test_an_unknown_key_inside_a_tagged_union_is_found_by_the_tag(check):
 
 
 def test_an_unknown_key_in_a_deployment_override_is_an_error(check):
-    data = put(config(), (*APP, "deployments"), [{"name": "d", "max_queud_requests": 1}])
+    data = put(
+        config(), (*APP, "deployments"), [{"name": "BrimfulServer:m", "max_queud_requests": 1}]
+    )
 
     assert check(data).problems == [
         unknown("applications[0].deployments[0]", "max_queud_requests", "max_queued_requests")

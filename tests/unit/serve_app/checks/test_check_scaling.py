@@ -7,7 +7,7 @@ from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
 from ray.llm._internal.serve.core.server.builder import _get_deployment_name
 
 from serve_app.autoscaling_block import names_function
-from serve_app.checks.scaling import _deployment_name, override_problems
+from serve_app.checks.scaling import _deployment_name, scaling_problems
 from tests.serve_configs import APP, DIRECT, ENTRY, config, entry, put
 
 PLACE = "applications[0].args.llm_configs[0]"
@@ -63,7 +63,7 @@ def test_an_override_is_held_against_the_entry_of_its_own_model():
         "deployment_config": {"num_replicas": 2},
     }
     for name, problems in (("BrimfulServer:m", 0), ("BrimfulServer:other", 1)):
-        found = override_problems(
+        found = scaling_problems(
             [{"name": name, "num_replicas": "auto"}], [entry(), other], "deployments"
         )
         assert len(found) == problems
@@ -76,7 +76,7 @@ def test_what_is_empty_names_no_function(policy):
 
 def test_a_deployment_may_have_a_name_of_its_own(check):
     own = override(name="BrimfulServer:mine", autoscaling_config=BLOCK)
-    assert not check(own, DIRECT).problems
+    assert "no deployment of this application" in check(own, DIRECT).problems[0]
     named = put(own, (*ENTRY, "deployment_config", "name"), "mine")
     assert len(check(named, DIRECT).problems) == 1
 

@@ -1,5 +1,6 @@
 """The RayService shipped in k8s/base, and what ``brimful check`` says once it is broken."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,10 @@ def test_the_base_leaves_streams_time_to_end(service):
     (group,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
 
     pod_s = group["template"]["spec"]["terminationGracePeriodSeconds"]
+    (container,) = group["template"]["spec"]["containers"]
+    told = container["lifecycle"]["preStop"]["exec"]["command"][-1]
+    assert "ray drain-node" in told and int(re.search(r"seconds (\d+)", told)[1]) < pod_s
+    assert int(re.search(r"seq (\d+)", told)[1]) < pod_s
     assert pod_s > entry["deployment_config"]["graceful_shutdown_timeout_s"]
 
 

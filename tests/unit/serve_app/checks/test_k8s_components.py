@@ -42,7 +42,8 @@ def test_spot_workers_take_what_is_above_the_base_and_are_told_when_they_go(chec
     command = container["lifecycle"]["preStop"]["exec"]["command"][-1]
     assert "--deadline-remaining-seconds 28" in command and command.endswith("sleep 26")
     assert pod["terminationGracePeriodSeconds"] == 30
-    assert "lifecycle" not in first["containers"][0] and len(first["nodeSelector"]) == 1
+    theirs = first["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1]
+    assert "--deadline-remaining-seconds 115" in theirs and len(first["nodeSelector"]) == 1
     assert pod["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
 
 
@@ -70,7 +71,24 @@ def _keys(path: str) -> list[str]:
     return [key.replace("~1", "/") for key in path.strip("/").split("/")]
 
 
-def test_ray_has_the_command_that_spot_workers_call():
+def test_the_policy_lets_the_operator_in_however_it_was_installed():
+    path = ROOT / "k8s" / "components" / "network-policy" / "policy.yaml"
+    rules = yaml.safe_load(path.read_text())["spec"]["ingress"]
+    (operator,) = (rule for rule in rules if {"port": 8265} in rule.get("ports", []))
+    # Labels of the pods of KubeRay's Helm chart, and of ray-operator/config/manager.
+    chart = {"name": "kuberay-operator", "component": "kuberay-operator"}
+    kustomized = {"name": "kuberay", "component": "kuberay-operator"}
+    for labels in (chart, kustomized, {"name": "kuberay-operator"}):
+        pod = {f"app.kubernetes.io/{key}": value for key, value in labels.items()}
+        selectors = [one["podSelector"]["matchLabels"] for one in operator["from"]]
+        assert any(selector.items() <= pod.items() for selector in selectors)
+
+
+def test_the_image_is_checked_to_have_a_haproxy():
+    assert "haproxy_binary())')\" -v" in (ROOT / "Dockerfile").read_text()
+
+
+def test_ray_has_the_command_that_workers_call_before_they_end():
     """Hidden from `ray --help`, and of no promised interface."""
     from ray.scripts.scripts import drain_node
 

@@ -45,5 +45,5 @@ def test_only_the_clusters_own_pods_reach_what_runs_code(service):
     assert own == {"from": [{"podSelector": {"matchLabels": {NAME: ours}}}]}
     ports = [{p["port"] for p in rule["ports"]} for rule in (clients, operator, prometheus)]
     assert ports == [{8000}, {8265, 52365, 8000}, {8080}]
-    (allowed,) = operator["from"]
-    assert allowed["podSelector"]["matchLabels"] == {NAME: "kuberay-operator"}
+    allowed = [one["podSelector"]["matchLabels"] for one in operator["from"]]
+    assert [list(labels.values()) for labels in allowed] == [["kuberay-operator"]] * 2

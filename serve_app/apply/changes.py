@@ -1,0 +1,245 @@
+"""What of a changed Serve configuration reaches running replicas, and what starts new ones.
+
+Ray Serve starts every replica of an application anew when ``args`` change by a letter. So what can
+change live is sent as ``deployments`` beside the ``args`` that run. Pure.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.errors import ConfigError
+from controller.validation import join, shown
+from serve_app.checks.findings import BUILDER, builder_of
+from serve_app.config import SECURITY, ray_llm_config
+
+Data = dict[str, Any]
+# Blocks that a ``user_config`` may hold in the place of an entry's own.
+BLOCKS = ("batching", "classes", "admission")
+# Options that Ray Serve changes without another replica.
+OPTIONS = (
+    "num_replicas",
+    "autoscaling_config",
+    "max_ongoing_requests",
+    "graceful_shutdown_timeout_s",
+    "graceful_shutdown_wait_loop_s",
+    "health_check_period_s",
+    "health_check_timeout_s",
+)
+INGRESS = "AdmissionIngress"
+LIVE_IN_OVERRIDE = (*OPTIONS, "name", "user_config", "max_queued_requests")
+
+
+@dataclass
+class Changes:
+    """How one application gets from what runs to what a file says.
+
+    Args:
+        application: what to send so that no replica starts anew; as far as that goes.
+        overrides: deployment, its running entry, and the override that is sent for it.
+        live: what changes while replicas run, a line each.
+        restarts: what would start every replica anew, a line each.
+    """
+
+    application: Data
+    overrides: list[tuple[str, Data, Data]] = field(default_factory=list)
+    live: list[str] = field(default_factory=list)
+    restarts: list[str] = field(default_factory=list)
+
+
+def changes(running: Data, wanted: Data, deployments: Iterable[str] = ()) -> Changes:
+    """From the application that runs to the one of a file.
+
+    Args:
+        deployments: the names of those that run.
+
+    Raises:
+        ConfigError: a block of either is wrong.
+    """
+    found = Changes(copy.deepcopy(running))
+    same = {"args", "deployments", "import_path"}
+    for line in _different(_less(running, same), _less(wanted, same), ""):
+        found.restarts.append(line)
+    if builder_of(running) != builder_of(wanted):
+        place = f"import_path: {running.get('import_path')} -> {wanted.get('import_path')}"
+        found.restarts.append(place)
+    if {builder_of(running), builder_of(wanted)} != {BUILDER}:
+        found.restarts += _different(running.get("args"), wanted.get("args"), "args")
+        found.restarts += _different(
+            running.get("deployments"), wanted.get("deployments"), "deployments"
+        )
+        return found
+    _ours(running, wanted, INGRESS in deployments, found)
+    return found
+
+
+def _ours(running: Data, wanted: Data, behind_ingress: bool, found: Changes) -> None:
+    old, new = running.get("args") or {}, wanted.get("args") or {}
+    rest = {"llm_configs", SECURITY}
+    found.restarts += _different(_less(old, rest), _less(new, rest), "args")
+    was, now = _entries(old), _entries(new)
+    found.restarts += [f"model {name}: is gone, and its replicas with it" for name in was - now]
+    found.restarts += [f"model {name}: is new, as a deployment of its own" for name in now - was]
+    overrides = _overrides(running)
+    asked = _overrides(wanted)
+    sent: dict[str, Data] = {name: copy.deepcopy(one) for name, one in asked.items()}
+    for name in was.keys() & now.keys():
+        (index, before), (_, after) = was[name], now[name]
+        place = f"llm_configs[{index}]"
+        deployment = _deployment(before)
+        _entry(before, after, place, found)
+        override = _live_override(before, after, (old, new), asked.get(deployment, {}))
+        found.overrides.append((deployment, before, override))
+        _say(before, old, overrides.get(deployment, {}), override, deployment, found)
+        sent[deployment] = {"name": deployment, **override}
+    for name, one in overrides.items():
+        if name not in {_deployment(entry) for _, entry in was.values()}:
+            _say_other(name, one, asked.get(name, {}), found)
+    if behind_ingress and new.get(SECURITY) != old.get(SECURITY):
+        block = {"user_config": {SECURITY: _whole(new.get(SECURITY))}}
+        sent[INGRESS] = {"name": INGRESS, **block, **asked.get(INGRESS, {})}
+    listed = [one for one in sent.values() if len(one) > 1]
+    found.application.pop("deployments", None)
+    if listed:
+        found.application["deployments"] = listed
+
+
+class _Entries(dict[str, tuple[int, Data]]):
+    def __sub__(self, other: Mapping[str, Any]) -> list[str]:
+        return [name for name in self if name not in other]
+
+
+def _entries(args: Data) -> _Entries:
+    """Entries by their models' names.
+
+    Raises:
+        ConfigError: one stands in a file of its own, which Serve does not know the contents of.
+    """
+    found = _Entries()
+    for index, entry in enumerate(args.get("llm_configs") or []):
+        if not isinstance(entry, dict):
+            place = f"llm_configs[{index}]"
+            raise ConfigError([f"{place}: {shown(entry)}: write the entry itself, to compare it"])
+        loading = entry.get("model_loading_config") or {}
+        found[str(loading.get("model_id"))] = (index, entry)
+    return found
+
+
+def _deployment(entry: Data) -> str:
+    """The name of an entry's deployment, as Ray Serve LLM makes it."""
+    own = (entry.get("deployment_config") or {}).get("name")
+    model = str((entry.get("model_loading_config") or {}).get("model_id"))
+    server = "EmulatedServer" if entry.get("emulate") is not None else "BrimfulServer"
+    return f"{server}:{own or model.replace('/', '--').replace('.', '_')}"
+
+
+def _entry(before: Data, after: Data, place: str, found: Changes) -> None:
+    """What of an entry takes new replicas."""
+    live = {*BLOCKS, "scaling", "deployment_config"}
+    found.restarts += _different(_less(before, live), _less(after, live), place)
+    options = {*OPTIONS, "user_config"}
+    found.restarts += _different(
+        _less(before.get("deployment_config") or {}, options),
+        _less(after.get("deployment_config") or {}, options),
+        f"{place}.deployment_config",
+    )
+    for key in ("classes", "admission"):
+        if (before.get(key) is None) != (after.get(key) is None):
+            there = "is removed" if after.get(key) is None else "is new"
+            found.restarts.append(f"{place}.{key}: {there}; an engine starts with it or without")
+
+
+def _whole(security: Data | None) -> Data:
+    """A ``security`` block that says so where it asks for no keys: unsaid, those that hold stay."""
+    return {"keys": None, **(security or {})}
+
+
+def _live_override(before: Data, after: Data, args: tuple[Data, Data], asked: Data) -> Data:
+    """The override by which replicas that started with ``before`` go by ``after``.
+
+    Args:
+        args: the application's, as they run and as they are wanted.
+        asked: the override in the file.
+    """
+    override = {key: copy.deepcopy(value) for key, value in asked.items() if key != "name"}
+    theirs, its = ((e.get("deployment_config") or {}).get("user_config") for e in (before, after))
+    mine: Data = asked.get("user_config") or its or {}
+    live: Data = {}
+    for key in BLOCKS:
+        wanted = mine[key] if mine.get(key) is not None else after.get(key)
+        if wanted != before.get(key):
+            live[key] = {} if wanted is None else wanted
+    wanted = mine.get(SECURITY, args[1].get(SECURITY))
+    if wanted != args[0].get(SECURITY):
+        live[SECURITY] = _whole(wanted)
+    if live or theirs or "user_config" in asked:
+        override["user_config"] = live or None
+    old, new = (_options(entry) for entry in (before, after))
+    for key in OPTIONS:
+        if key not in override and old.get(key) != new.get(key):
+            override[key] = new.get(key)
+    if isinstance(override.get("num_replicas"), int) and old.get("autoscaling_config"):
+        override["autoscaling_config"] = None
+    if override.get("autoscaling_config") and isinstance(old.get("num_replicas"), int):
+        override["num_replicas"] = "auto"
+    # Null is a number that is not fixed; elsewhere Serve takes no null.
+    return {k: v for k, v in override.items() if v is not None or k not in OPTIONS[2:]}
+
+
+def _options(entry: Data) -> Data:
+    deployment: Data = ray_llm_config(entry)["deployment_config"]
+    return deployment
+
+
+def _say(before: Data, args: Data, runs: Data, override: Data, name: str, found: Changes) -> None:
+    """Lines about what differs from what holds now."""
+    own = {key: before.get(key) for key in BLOCKS} | {SECURITY: args.get(SECURITY)}
+    entrys = (before.get("deployment_config") or {}).get("user_config") or {}
+    holds = {**own, **(runs.get("user_config", entrys) or {})}
+    then = {**own, **(override.get("user_config", entrys) or {})}
+    found.live += _different(holds, then, name)
+    base = _options(before)
+    now = {key: runs.get(key, base.get(key)) for key in OPTIONS}
+    after = {key: override.get(key, base.get(key)) for key in OPTIONS}
+    found.live += _different(now, after, name)
+    heavy_now, heavy_then = (_less(one, set(LIVE_IN_OVERRIDE)) for one in (runs, override))
+    found.restarts += _different(heavy_now, heavy_then, f"deployments {name}")
+
+
+def _say_other(name: str, runs: Data, asked: Data, found: Changes) -> None:
+    keys = set(LIVE_IN_OVERRIDE)
+    live = {key: one for key, one in runs.items() if key in keys}
+    then = {key: one for key, one in asked.items() if key in keys}
+    found.live += _different(live, then | {"name": name}, name)
+    found.restarts += _different(_less(runs, keys), _less(asked, keys), f"deployments {name}")
+
+
+def _overrides(application: Data) -> dict[str, Data]:
+    listed = application.get("deployments") or []
+    return {str(one.get("name")): one for one in listed if isinstance(one, dict)}
+
+
+def _less(block: Mapping[str, Any], keys: set[str]) -> Data:
+    return {key: value for key, value in block.items() if key not in keys}
+
+
+def _different(before: Any, after: Any, place: str) -> list[str]:
+    return list(_lines(before, after, place))
+
+
+def _lines(before: Any, after: Any, place: str) -> Iterator[str]:
+    """What differs, value by value; nothing where a key is null in one and missing in the other."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in dict.fromkeys((*before, *after)):
+            yield from _lines(before.get(key), after.get(key), join(place, [str(key)]))
+    elif isinstance(before, dict) and after is None and place:
+        yield from _lines(before, {}, place)
+    elif before is None and isinstance(after, dict) and place:
+        yield from _lines({}, after, place)
+    elif before != after:
+        yield f"{place}: {_word(before)} -> {_word(after)}"
+
+
+def _word(value: Any) -> str:
+    return "unset" if value is None else shown(value)

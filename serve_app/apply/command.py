@@ -1,0 +1,255 @@
+"""``brimful apply FILE``: a changed Serve configuration, without new replicas where that goes."""
+
+import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controller.errors import BrimfulError, ConfigError
+from controller.validation import join
+from replicas.door.settings import parse_security
+from serve_app.apply.changes import Changes, changes
+from serve_app.apply.cluster import Cluster
+from serve_app.checks.findings import Findings
+from serve_app.checks.live import live_problems
+from serve_app.checks.quick import MAPPINGS, quick_check
+from serve_app.config import SECURITY
+from serve_app.source import parse_documents, read_documents
+
+Data = dict[str, Any]
+DASHBOARD = "http://127.0.0.1:8265"
+ABOUT = (
+    "Change what runs by a Serve configuration. `serve deploy` starts every replica of an"
+    " application anew over any change of its args; this sends what running replicas can take (SLA,"
+    " bounds, classes, admission, security, replicas) as `deployments` beside the args that run,"
+    " and says what needs new replicas. Applications that the file does not name stay."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``brimful apply``."""
+    parser.description = ABOUT
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="Serve configuration or RayService manifest"
+    )
+    parser.add_argument(
+        "--address",
+        default=os.environ.get("RAY_DASHBOARD_ADDRESS", DASHBOARD),
+        metavar="URL",
+        help=f"of Ray's dashboard (default: RAY_DASHBOARD_ADDRESS, else {DASHBOARD})",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would change, send none")
+    parser.add_argument(
+        "--restart", action="store_true", help="also change what starts every replica anew"
+    )
+    parser.add_argument(
+        "--two-first",
+        action="store_true",
+        help="the same, with two replicas meanwhile where there is one: needs room for the second",
+    )
+    parser.add_argument("--timeout", type=float, default=1800.0, metavar="S", help="default: 1800")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Say what changes, send it, and wait until it runs.
+
+    Raises:
+        BrimfulError: there is no cluster, it takes new replicas and that was not asked for, or
+            Serve refuses it.
+    """
+    config, operators = read_config(args.file)
+    cluster = Cluster(args.address)
+    running = cluster.applications()
+    found = plan(config, running)
+    for name, one in found.items():
+        for line in one.live:
+            print(f"{name}: live: {line}")
+        for line in one.restarts:
+            print(f"{name}: new replicas: {line}")
+    if not any(one.live or one.restarts for one in found.values()):
+        print("nothing to change")
+        return 0
+    restarts = [name for name, one in found.items() if one.restarts]
+    if operators or cluster.by_kuberay():
+        print(block(config, found))
+        return 0
+    if args.dry_run:
+        return 0
+    if restarts and not (args.restart or args.two_first):
+        raise BrimfulError("\n".join(offers(restarts, found, running)))
+    if restarts and args.two_first:
+        _with_two(cluster, config, found, running, args.timeout)
+    else:
+        _send(cluster, config, {n: target(config, one, n) for n, one in found.items()}, running)
+        cluster.wait(list(found), args.timeout)
+    print("done; `brimful status` says where a replica refuses its configuration")
+    return 0
+
+
+def read_config(path: Path) -> tuple[Data, bool]:
+    """The Serve configuration of a file, and whether a RayService holds it.
+
+    Raises:
+        ConfigError: with what `brimful check --quick` finds.
+    """
+    documents = read_documents(path)
+    findings = Findings()
+    quick_check(documents, findings)
+    if findings.problems:
+        raise ConfigError([f"{path}: {problem}" for problem in findings.problems])
+    services = [d for d in documents if isinstance(d, dict) and d.get("kind") == "RayService"]
+    config = documents[0]
+    if services:
+        config = parse_documents(services[0]["spec"]["serveConfigV2"])[0]
+    if not isinstance(config, dict) or not isinstance(config.get("applications"), list):
+        raise ConfigError([f"{path}: applications: required key is missing"])
+    if found := [f"{path}: {place}: must be a mapping" for place in _not_mappings(config)]:
+        raise ConfigError(found)
+    return config, bool(services)
+
+
+def _not_mappings(config: Data) -> Iterator[str]:
+    """Places whose contents are compared key by key, and that have none."""
+    for index, application in enumerate(config["applications"]):
+        at = join("applications", [index])
+        if not isinstance(application, dict):
+            yield at
+            continue
+        args, overrides = application.get("args") or {}, application.get("deployments") or []
+        if not isinstance(args, dict):
+            yield f"{at}.args"
+            continue
+        listed = args.get("llm_configs")
+        entries = listed if isinstance(listed, list) else []
+        held = [(join(f"{at}.args.llm_configs", [n]), one) for n, one in enumerate(entries)]
+        yield from (
+            f"{place}.{key}"
+            for place, entry in held
+            if isinstance(entry, dict)
+            for key in MAPPINGS
+            if not isinstance(entry.get(key) or {}, dict)
+        )
+        named = overrides if isinstance(overrides, list) else [overrides]
+        yield from (
+            join(f"{at}.deployments", [n])
+            for n, one in enumerate(named)
+            if not isinstance(one, dict)
+        )
+
+
+def plan(config: Data, running: dict[str, Data]) -> dict[str, Changes]:
+    """What changes in each application of ``config``, by its name.
+
+    Raises:
+        ConfigError: running replicas would refuse it.
+    """
+    found, problems = {}, []
+    for index, wanted in enumerate(config["applications"]):
+        name = wanted.get("name", "default")
+        told = running.get(name) or {}
+        deployed = told.get("deployed_app_config")
+        if deployed is None:
+            found[name] = Changes(wanted, live=["is new"])
+            continue
+        one = changes(deployed, wanted, told.get("deployments") or {})
+        found[name] = one
+        security = parse_security((deployed.get("args") or {}).get(SECURITY))
+        for deployment, entry, override in one.overrides:
+            place = f"{join('applications', [index])}: {deployment}"
+            problems += live_problems(override.get("user_config"), entry, security, place)
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def target(config: Data, one: Changes, name: str) -> Data:
+    """What to send for an application: what runs with overrides, or the file's where it must be."""
+    wanted = next(a for a in config["applications"] if a.get("name", "default") == name)
+    return wanted if one.restarts else one.application
+
+
+def offers(restarts: list[str], found: dict[str, Changes], running: dict[str, Data]) -> list[str]:
+    """Why nothing was sent, and what there is to do."""
+    lines = [
+        f"nothing was sent: {', '.join(restarts)} would start every replica anew, one after"
+        " another, each for as long as its log says (`Replica started in`)"
+    ]
+    gone = [line for name in restarts for line in found[name].restarts if " is gone" in line]
+    if gone:
+        lines.append(
+            "a model of another name is another deployment: all replicas of the old one go at once."
+            " Deploy it beside the old one, as an application of its own, and remove that after"
+        )
+    single = [name for name in restarts if _single(running[name])]
+    if single:
+        lines.append(
+            f"{', '.join(single)} has one replica, so nothing answers meanwhile: --two-first scales"
+            " to two, changes, and scales back"
+        )
+    return [*lines, "--restart does it as `serve deploy` would"]
+
+
+def _single(application: Data) -> list[str]:
+    """The models of an application that have one replica."""
+    told = application.get("deployments") or {}
+    return [n for n, d in told.items() if ":" in n and d.get("target_num_replicas") == 1]
+
+
+def _with_two(
+    cluster: Cluster,
+    config: Data,
+    found: dict[str, Changes],
+    running: dict[str, Data],
+    timeout_s: float,
+) -> None:
+    """The change with a second replica of each model that has one, until it is made."""
+    single = {name: _single(running[name]) for name, one in found.items() if one.restarts}
+    now = {name: running[name]["deployed_app_config"] for name in single}
+    then = {name: target(config, one, name) for name, one in found.items()}
+    print("scaling to two replicas ...")
+    _send(cluster, config, {name: scaled(now[name], single[name]) for name in single}, running)
+    cluster.wait(list(single), timeout_s, replicas=2)
+    print("changing, one replica after the other ...")
+    both = {name: scaled(one, single.get(name, [])) for name, one in then.items()}
+    _send(cluster, config, both, running)
+    cluster.wait(list(then), timeout_s, replicas=0)
+    print("scaling back ...")
+    _send(cluster, config, then, running)
+    cluster.wait(list(then), timeout_s)
+
+
+def scaled(application: Data, deployments: list[str], count: int = 2) -> Data:
+    """The application with so many replicas of these deployments."""
+    listed = {one.get("name"): dict(one) for one in application.get("deployments") or []}
+    for name in deployments:
+        number = {"name": name, "num_replicas": count, "autoscaling_config": None}
+        listed[name] = {**listed.get(name, {}), **number}
+    return {**application, "deployments": list(listed.values())} if listed else application
+
+
+def _send(
+    cluster: Cluster, config: Data, applications: dict[str, Data], running: dict[str, Data]
+) -> None:
+    """Have these applications run, and those beside them go on as they are."""
+    kept = {
+        name: told["deployed_app_config"]
+        for name, told in running.items()
+        if told.get("deployed_app_config") is not None
+    }
+    listed = list({**kept, **applications}.values())
+    cluster.put({**config, "applications": listed})
+
+
+def block(config: Data, found: dict[str, Changes]) -> str:
+    """What to put into the RayService: its operator writes Serve's configuration, nobody else."""
+    listed = [target(config, one, name) for name, one in found.items()]
+    whole = {**config, "applications": listed}
+    text = yaml.safe_dump(whole, sort_keys=False, width=100)
+    inner = "".join(f"    {line}\n" for line in text.splitlines())
+    return (
+        "KubeRay's operator owns this configuration, and would undo what anybody else sends. Put"
+        f" this into the RayService, and apply that:\n\nspec:\n  serveConfigV2: |\n{inner}"
+    )

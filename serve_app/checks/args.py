@@ -1,0 +1,140 @@
+"""Check the arguments of ``serve_app:build_app``: its entries, and what they share."""
+
+from pathlib import Path
+from typing import Any
+
+from controller.errors import ConfigError
+from controller.validation import join
+from replicas.door.settings import Security, parse_security
+from serve_app.checks.built import Built, Model, other_deployments
+from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Findings, Target
+from serve_app.checks.keys import unknown_keys, without
+from serve_app.checks.live import live_problems
+from serve_app.checks.llm import check_entry
+from serve_app.checks.nested import nested_problems
+from serve_app.checks.security import check_security
+from serve_app.checks.shapes import ARGS, ENTRY, REFINEMENTS
+from serve_app.checks.values import call_problems, kind_of, line
+from serve_app.config import SECURITY
+from serve_app.elsewhere import split_problems
+from serve_app.source import read_documents
+
+INGRESS = ("ingress_cls_config", "ingress_deployment_config")
+
+
+def check_args(args: Any, where: str, target: Target, findings: Findings) -> Built:
+    """What ``args`` come to, once everything in them is checked."""
+    if not isinstance(args, dict):
+        findings.add([f"{where}.llm_configs: required key is missing"])
+        return Built()
+    if elsewhere := split_problems(args, where):
+        findings.add(elsewhere)
+        return Built()
+    unknown = unknown_keys(args, ARGS, REFINEMENTS)
+    findings.add([key.line(where) for key in unknown])
+    args = without(args, unknown)
+    security = Security()
+    with findings.collecting():
+        security = parse_security(args.get(SECURITY), f"{where}.{SECURITY}")
+    listed = args.get("llm_configs")
+    place = f"{where}.llm_configs"
+    if not isinstance(listed, list) or not listed:
+        findings.add([f"{place}: must be a list with at least one model, got {kind_of(listed)}"])
+        return Built()
+    entries: list[dict[str, Any]] = []
+    models: list[Model] = []
+    for index, entry in enumerate(listed):
+        inner = join(place, [index])
+        if isinstance(entry, str):
+            entry, inner = _read_entry(entry, inner, target, findings), f"{inner} ({entry})"
+        elif not isinstance(entry, dict):
+            findings.add([f"{inner}: must be a mapping or the path of one, got {kind_of(entry)}"])
+        if isinstance(entry, dict):
+            model = check_entry(entry, inner, target, findings, security)
+            models += [model] if model else []
+            entries.append(entry)
+            deployment = entry.get("deployment_config")
+            if model and isinstance(deployment, dict):
+                user_config, at = deployment.get("user_config"), f"{inner}.deployment_config"
+                findings.add(live_problems(user_config, entry, security, at))
+    findings.add(_repeated_models(entries, place))
+    check_security(security, _classes(entries), f"{where}.{SECURITY}", target, findings)
+    _check_way_in(args, entries, where, target, findings)
+    shared = {key: value for key, value in args.items() if key not in ("llm_configs", SECURITY)}
+    findings.add(nested_problems(shared, where, local_paths=target.local_paths))
+    others: list[str] = []
+    unbuilt = call_problems(
+        lambda: others.extend(other_deployments(args, models, direct=target.direct_streaming)),
+        args.get("ingress_cls_config"),
+        f"{where}.ingress_cls_config",
+    )
+    findings.add(unbuilt)
+    whole = len(models) == len(listed) and not unbuilt
+    by_name = {model.deployment.name: model for model in models}
+    return Built(entries, by_name, tuple(others), security, whole)
+
+
+def _classes(entries: list[dict[str, Any]]) -> list[list[str]]:
+    blocks = [entry.get("classes") for entry in entries]
+    return [list(block) for block in blocks if isinstance(block, dict)]
+
+
+def _read_entry(path: str, where: str, target: Target, findings: Findings) -> Any:
+    """The entry in a file of its own, less its unknown keys; None where there is none."""
+    if not target.local_paths:
+        findings.notes.append(f"{where}: {path!r} is on another machine and was not checked")
+        return None
+    try:
+        entry = read_documents(Path(path))[0]
+    except ConfigError as error:
+        findings.add([f"{where}: {path}: {problem}" for problem in error.problems])
+        return None
+    if not isinstance(entry, dict):
+        findings.add([f"{where}: {path}: must hold a mapping, got {kind_of(entry)}"])
+        return None
+    unknown = unknown_keys(entry, ENTRY, REFINEMENTS)
+    findings.add([key.line(f"{where} ({path})") for key in unknown])
+    return without(entry, unknown)
+
+
+def _check_way_in(
+    args: dict[str, Any],
+    entries: list[dict[str, Any]],
+    where: str,
+    target: Target,
+    findings: Findings,
+) -> None:
+    """Direct streaming takes one model and no ingress; with LoRA the router reads the body."""
+    found = []
+    if len(args["llm_configs"]) > 1:
+        found.append(
+            f"{where}.llm_configs: direct streaming takes one model per application, got"
+            f" {len(args['llm_configs'])}; make each its own application"
+        )
+    found += [
+        f"{join(where, [key])}: direct streaming has no ingress deployment; leave the key out"
+        for key in INGRESS
+        if args.get(key)
+    ]
+    lora = any(entry.get("lora_config") for entry in entries)
+    if lora and target.env.get(FORWARD_BODY) != "1":
+        found.append(f'{where}.llm_configs: LoRA with direct streaming needs {FORWARD_BODY}="1"')
+    if target.direct_streaming:
+        findings.add(found)
+        if target.env.get(HA_PROXY) != "1":
+            findings.add([f'{where}: {DIRECT_STREAMING}="1" needs {HA_PROXY}="1" beside it'])
+    else:
+        findings.notes.extend(f"{problem} ({DIRECT_STREAMING} is not set)" for problem in found)
+
+
+def _repeated_models(entries: list[dict[str, Any]], where: str) -> list[str]:
+    found, seen = [], set()
+    for index, entry in enumerate(entries):
+        loading = entry.get("model_loading_config")
+        model = loading.get("model_id") if isinstance(loading, dict) else None
+        if isinstance(model, str) and model in seen:
+            place = join(where, [index, "model_loading_config", "model_id"])
+            found.append(line(place, model, "another model of this application has it already"))
+        elif isinstance(model, str):
+            seen.add(model)
+    return found

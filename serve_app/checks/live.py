@@ -1,0 +1,44 @@
+"""Check a deployment's ``user_config`` as its replicas will: against the entry they start with."""
+
+from typing import Any
+
+from controller.errors import ConfigError
+from controller.validation import shown
+from replicas.door.settings import Security
+from replicas.engine_options import option_problems
+from replicas.settings import parse_live, parse_settings
+from serve_app.config import ray_llm_config
+
+
+def live_problems(
+    user_config: Any, entry: dict[str, Any], security: Security, where: str
+) -> list[str]:
+    """What running replicas of ``entry`` would refuse of ``user_config``.
+
+    Args:
+        entry: without a fault of its own; with one, nothing is said here.
+        where: the place of the deployment's options.
+    """
+    if user_config is None:
+        return []
+    try:
+        engine = ray_llm_config(entry, where, security)["engine_kwargs"]
+        settings = parse_settings(engine["additional_config"])
+    except ConfigError:
+        return []
+    time_scale = settings.emulate.time_scale if settings.emulate else 1.0
+    ordered = engine.get("scheduling_policy") == "priority"
+    if not isinstance(user_config, dict):
+        return [f"{where}.user_config: {shown(user_config)} is not allowed: a mapping"]
+    try:
+        live = parse_live(user_config, settings.live, time_scale, ordered=ordered)
+        if isinstance(size := engine.get("max_num_seqs"), int):
+            live.batching.upper_bound(size)
+    except ConfigError as error:
+        return [f"{where}.{_in_user_config(line)}" for line in error.problems]
+    place = f"{where}.user_config: with engine_kwargs"
+    return option_problems(live.batching, engine, place, leased=True)
+
+
+def _in_user_config(line: str) -> str:
+    return line if line.startswith("user_config") else f"user_config.{line}"

@@ -1,0 +1,83 @@
+"""Check that pods agree with their Serve configuration: its port, and the time to end streams."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controller.validation import join
+from serve_app.checks.built import Built
+from serve_app.checks.findings import Findings
+from serve_app.checks.values import line
+
+SERVE_PORT, SERVE = 8000, "serve"
+ASKED = re.compile(r":(\d+)/-/(?:healthz|routes)")
+KUBERNETES_GRACE_S = 30
+
+
+def check_ports(config: Any, cluster: Mapping[str, Any], where: str, findings: Findings) -> None:
+    """Report pods that are probed, or reached by Services, at another port than Serve's."""
+    options = config.get("http_options") if isinstance(config, dict) else None
+    port = options.get("port", SERVE_PORT) if isinstance(options, dict) else SERVE_PORT
+    if not isinstance(port, int):
+        return
+    for place, pod in _pods(cluster, where):
+        listed = pod.get("containers")
+        container = listed[0] if isinstance(listed, list) and listed else None
+        if not isinstance(container, dict):
+            continue
+        inner = join(place, ["containers", 0])
+        findings.add(list(_named(container, port, inner)))
+        for key in ("readinessProbe", "livenessProbe", "startupProbe"):
+            for asked in ASKED.findall(repr(container.get(key))):
+                if int(asked) != port:
+                    message = f"http_options.port is {port}"
+                    findings.add([line(f"{inner}.{key}", int(asked), message)])
+
+
+def _named(container: Mapping[str, Any], port: int, where: str) -> Iterator[str]:
+    """KubeRay's Services go to the port of this name; to 8000 where there is none."""
+    listed = container.get("ports")
+    ports = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    named = [one.get("containerPort") for one in ports if one.get("name") == SERVE]
+    if named and named[0] != port:
+        yield line(f"{where}.ports.{SERVE}", named[0], f"http_options.port is {port}")
+    elif not named and port != SERVE_PORT:
+        yield (
+            f"{where}.ports: Services go to port {SERVE_PORT} where none is named {SERVE!r}, and"
+            f" http_options.port is {port}; add {{name: {SERVE}, containerPort: {port}}}"
+        )
+
+
+def check_grace(
+    models: list[Built], cluster: Mapping[str, Any], where: str, findings: Findings
+) -> None:
+    """A note where Kubernetes ends a pod before its replicas have ended their streams."""
+    waits = [
+        model.deployment._deployment_config.graceful_shutdown_timeout_s
+        for built in models
+        for model in built.models.values()
+    ]
+    if not waits:
+        return
+    for place, pod in _pods(cluster, where):
+        grace = pod.get("terminationGracePeriodSeconds", KUBERNETES_GRACE_S)
+        if "workerGroupSpecs" in place and isinstance(grace, int) and grace < max(waits):
+            findings.notes.append(
+                f"{place}.terminationGracePeriodSeconds: {grace} is below"
+                f" graceful_shutdown_timeout_s ({max(waits):g}): streams are cut when a node is"
+                " drained"
+            )
+
+
+def _pods(cluster: Mapping[str, Any], where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    groups = cluster.get("workerGroupSpecs")
+    held = [(f"{where}.headGroupSpec", cluster.get("headGroupSpec"))]
+    held += [
+        (join(where, ["workerGroupSpecs", index]), group)
+        for index, group in enumerate(groups if isinstance(groups, list) else [])
+    ]
+    for place, group in held:
+        template = group.get("template") if isinstance(group, dict) else None
+        pod = template.get("spec") if isinstance(template, dict) else None
+        if isinstance(pod, dict):
+            yield f"{place}.template.spec", pod

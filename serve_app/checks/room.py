@@ -1,0 +1,226 @@
+"""Can the worker groups of a RayService hold the replicas that its Serve configuration asks for?
+
+Where they cannot, Serve says DEPLOYING and KubeRay adds nothing, for ever.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ray.serve.config import AutoscalingConfig
+
+from controller.validation import join
+from serve_app.checks.built import Built, Model
+from serve_app.checks.findings import Findings
+
+Resources = dict[str, float]
+SUFFIXES = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+QUANTITY = re.compile(r"([0-9.]+)(m|k|M|G|)")
+UNKNOWN = math.inf  # a pod without limits: as much as its node has
+# What each node has of itself.
+OF_ITSELF = ("node:", "accelerator_type:", "memory", "object_store_memory")
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes that are alike.
+
+    Args:
+        most: how many there can be.
+        each: what one of them has.
+    """
+
+    name: str
+    most: int
+    each: Resources
+
+
+def check_room(
+    applications: list[tuple[str, list[Any], Built]],
+    cluster: Mapping[str, Any],
+    findings: Findings,
+) -> None:
+    """Report replicas that no group can hold, and more of them than all groups can.
+
+    Args:
+        applications: the place of each, its ``deployments`` and what it comes to.
+    """
+    nodes = list(_nodes(cluster))
+    least_of_all: Resources = {}
+    fits = True
+    for place, overrides, built in applications:
+        for name, model in built.models.items():
+            options = _options(model, name, overrides)
+            bundles = _bundles(model, options)
+            if not bundles:
+                continue
+            problem = _too_large(bundles, str(options.get("placement_group_strategy")), nodes)
+            if problem:
+                fits = False
+                findings.add([f"{place}: a replica of {name} asks for {problem}"])
+                continue
+            least, most = _counts(model, options)
+            asked = _sum(bundles)
+            for key, amount in asked.items():
+                least_of_all[key] = least_of_all.get(key, 0.0) + least * amount
+            _note_most(f"{place}: {name}", most, asked, nodes, findings)
+    short = [
+        key for key, amount in sorted(least_of_all.items()) if amount > _there(key, nodes) + 1e-6
+    ]
+    if short and fits:
+        told = ", ".join(f"{least_of_all[k]:g} {k} of {_there(k, nodes):g}" for k in short)
+        findings.add([f"spec.serveConfigV2: the replicas at least ask for {told} in all groups"])
+
+
+def _note_most(
+    name: str, most: int, asked: Resources, nodes: list[Nodes], findings: Findings
+) -> None:
+    room = min((_there(k, nodes) / amount for k, amount in asked.items() if amount), default=most)
+    if most > room + 1e-6:
+        findings.notes.append(
+            f"{name} may have {most} replicas, and the groups have room for {math.floor(room)}"
+        )
+
+
+def _too_large(bundles: list[Resources], strategy: str, nodes: list[Nodes]) -> str | None:
+    """What a replica asks for and no node, or not all of them, can give."""
+    whole = [_sum(bundles)] if strategy == "STRICT_PACK" else bundles
+    for bundle in whole:
+        if not any(_holds(one.each, bundle) for one in nodes):
+            return f"{_told(bundle)} on one node; the groups have {_largest(nodes, bundle)}"
+    asked = _sum(bundles)
+    short = {key: amount for key, amount in asked.items() if amount > _there(key, nodes) + 1e-6}
+    if short:
+        there = {key: _there(key, nodes) for key in short}
+        return f"{_told(short)}; all groups together can have {_told(there)}"
+    return None
+
+
+def _largest(nodes: list[Nodes], bundle: Resources) -> str:
+    each = [f"{one.name}: {_told({k: one.each.get(k, 0.0) for k in bundle})}" for one in nodes]
+    return "; ".join(each) or "no node"
+
+
+def _holds(node: Resources, bundle: Resources) -> bool:
+    return all(node.get(key, 0.0) + 1e-6 >= amount for key, amount in bundle.items())
+
+
+def _there(key: str, nodes: list[Nodes]) -> float:
+    return sum(one.most * one.each.get(key, 0.0) for one in nodes if one.most)
+
+
+def _told(resources: Resources) -> str:
+    # In one order: Ray merges bundles by way of a set.
+    return " and ".join(f"{amount:g} {key}" for key, amount in sorted(resources.items()))
+
+
+def _sum(bundles: list[Resources]) -> Resources:
+    total: Resources = {}
+    for bundle in bundles:
+        for key, amount in bundle.items():
+            total[key] = total.get(key, 0.0) + amount
+    return total
+
+
+def _options(model: Model, name: str, overrides: list[Any]) -> dict[str, Any]:
+    """The deployment's options as its override leaves them."""
+    theirs = model.deployment._replica_config
+    options = {
+        "placement_group_bundles": theirs.placement_group_bundles,
+        "placement_group_strategy": theirs.placement_group_strategy,
+    }
+    for override in overrides:
+        if isinstance(override, dict) and override.get("name") == name:
+            options |= override
+    return options
+
+
+def _bundles(model: Model, options: Mapping[str, Any]) -> list[Resources]:
+    listed = options["placement_group_bundles"] or []
+    return [
+        {
+            str(key): float(amount)
+            for key, amount in bundle.items()
+            if amount and not str(key).startswith(OF_ITSELF)
+        }
+        for bundle in listed
+    ]
+
+
+def _counts(model: Model, options: Mapping[str, Any]) -> tuple[int, int]:
+    """The least and the most replicas that there can be."""
+    config = model.deployment._deployment_config
+    count = options.get("num_replicas")
+    if isinstance(count, int):
+        return count, count
+    scaling = options.get("autoscaling_config") or config.autoscaling_config
+    if isinstance(scaling, dict):
+        scaling = AutoscalingConfig(**scaling)
+    if scaling is not None:
+        return scaling.min_replicas, scaling.max_replicas
+    return config.num_replicas, config.num_replicas
+
+
+def _nodes(cluster: Mapping[str, Any]) -> Iterator[Nodes]:
+    head = cluster.get("headGroupSpec")
+    if isinstance(head, dict):
+        yield Nodes("head", 1, _of_node(head))
+    groups = cluster.get("workerGroupSpecs")
+    grows = bool(cluster.get("enableInTreeAutoscaling"))
+    for index, group in enumerate(groups if isinstance(groups, list) else []):
+        if isinstance(group, dict):
+            count = group.get("maxReplicas" if grows else "replicas", 1)
+            hosts = group.get("numOfHosts") or 1
+            whole = isinstance(count, int) and isinstance(hosts, int)
+            name = str(group.get("groupName") or join("workerGroupSpecs", [index]))
+            yield Nodes(name, count * hosts if whole else 1, _of_node(group))
+
+
+def _of_node(group: Mapping[str, Any]) -> Resources:
+    """What KubeRay tells Ray that a pod of the group has."""
+    container = _container(group)
+    resources = container.get("resources")
+    resources = resources if isinstance(resources, dict) else {}
+    limits = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    start = group.get("rayStartParams")
+    start = start if isinstance(start, dict) else {}
+    found: Resources = {"CPU": UNKNOWN, "GPU": 0.0 if limits else UNKNOWN}
+    for key, amount in limits.items():
+        if key == "cpu":
+            cpus = _quantity(amount)
+            found["CPU"] = math.ceil(cpus) if math.isfinite(cpus) else UNKNOWN
+        elif str(key).endswith("gpu") or str(key).startswith("nvidia.com/mig"):
+            found["GPU"] = found["GPU"] + _quantity(amount)
+        elif key == "google.com/tpu":
+            found["TPU"] = _quantity(amount)
+    given = group.get("resources")
+    given = dict(given) if isinstance(given, dict) else {}
+    given |= _custom(start.get("resources"))
+    for key, name in (("num-cpus", "CPU"), ("num-gpus", "GPU")):
+        if key in start:
+            given[name] = start[key]
+    return found | {str(key): _quantity(amount) for key, amount in given.items()}
+
+
+def _container(group: Mapping[str, Any]) -> Mapping[str, Any]:
+    held: Any = group
+    for key in ("template", "spec", "containers"):
+        held = held.get(key) if isinstance(held, dict) else None
+    return held[0] if isinstance(held, list) and held and isinstance(held[0], dict) else {}
+
+
+def _custom(text: Any) -> dict[str, Any]:
+    """Ray's ``--resources``: JSON, in quotes of a shell's."""
+    try:
+        told = json.loads(str(text).strip("'\"").replace('\\"', '"'))
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _quantity(amount: Any) -> float:
+    found = QUANTITY.fullmatch(str(amount))
+    return float(found[1]) * SUFFIXES[found[2]] if found else UNKNOWN

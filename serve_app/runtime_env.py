@@ -1,0 +1,24 @@
+"""Variables of runtime environments: what Ray would refuse once it is too late."""
+
+from typing import Any
+
+from controller.validation import shown
+
+
+def variable_problems(entry: dict[str, Any], where: str) -> list[str]:
+    """Variables in an entry of ``llm_configs`` that are no text.
+
+    Ray looks at them only when it has reserved a replica's place, and does not free that again.
+    """
+    own = f"{where}.deployment_config.ray_actor_options"
+    deployment = entry.get("deployment_config")
+    actor = deployment.get("ray_actor_options") if isinstance(deployment, dict) else None
+    found = []
+    for place, holder in ((where, entry), (own, actor)):
+        block = holder.get("runtime_env") if isinstance(holder, dict) else None
+        variables = block.get("env_vars") if isinstance(block, dict) else None
+        for name, value in variables.items() if isinstance(variables, dict) else ():
+            if not isinstance(value, str):
+                at = f"{place}.runtime_env.env_vars.{name}"
+                found.append(f"{at}: {shown(value)} is not allowed: must be a string (quote it)")
+    return found

@@ -1,0 +1,209 @@
+"""What of a changed configuration reaches running replicas, and what starts new ones."""
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from serve_app.apply.changes import Changes, changes
+from serve_app.apply.command import block, offers, plan, scaled
+from serve_app.checks.command import check_file
+from tests.serve_configs import HERE, config, put
+from tests.serve_configs import entry as one_entry
+
+ENTRY = ("args", "llm_configs", 0)
+MODEL = "BrimfulServer:m"
+
+
+def app(**blocks: Any) -> dict[str, Any]:
+    """One application whose entry has two replicas for good."""
+    fixed = {"deployment_config": {"num_replicas": 2}, **blocks}
+    made: dict[str, Any] = config({**one_entry(), **fixed})["applications"][0]
+    return made
+
+
+def found(before: dict[str, Any], after: dict[str, Any], *names: str) -> Changes:
+    before, after = copy.deepcopy(before), copy.deepcopy(after)
+    kept = copy.deepcopy((before, after))
+    result = changes(before, after, names)
+    assert (before, after) == kept
+    return result
+
+
+def sent(change: Changes, before: dict[str, Any]) -> dict[str, Any]:
+    """The overrides by name; all the rest is as it ran, so that Serve keeps every replica."""
+    rest = {k: v for k, v in change.application.items() if k != "deployments"}
+    assert rest == {k: v for k, v in before.items() if k != "deployments"}
+    return {one["name"]: one for one in change.application.get("deployments", [])}
+
+
+SLA = {"sla": {"itl_ms": 80}, "max_running": {"min": 2, "max": 64}}
+
+
+def test_the_same_changes_nothing() -> None:
+    same = found(app(), app())
+    assert (same.live, same.restarts) == ([], [])
+    assert same.application == app()
+
+
+def test_a_changed_sla_is_sent_beside_the_args_that_run() -> None:
+    change = found(app(), app(batching=SLA))
+    assert change.restarts == []
+    assert change.live == [f"{MODEL}.batching.sla.itl_ms: 50 -> 80"]
+    assert sent(change, app()) == {MODEL: {"name": MODEL, "user_config": {"batching": SLA}}}
+
+
+def test_a_second_change_starts_from_what_holds_and_the_way_back_sends_none() -> None:
+    running = found(app(), app(batching=SLA)).application
+    third = put(app(batching=SLA), (*ENTRY, "batching", "sla", "itl_ms"), 90)
+    assert found(running, third).live == [f"{MODEL}.batching.sla.itl_ms: 80 -> 90"]
+    assert found(running, app(batching=SLA)).live == []
+    back = found(running, app())
+    assert back.live == [f"{MODEL}.batching.sla.itl_ms: 80 -> 50"]
+    assert sent(back, app()) == {}
+
+
+def test_a_block_that_is_left_out_of_the_file_is_its_defaults() -> None:
+    without = app()
+    del without["args"]["llm_configs"][0]["batching"]
+    change = found(app(), without)
+    assert sent(change, app())[MODEL]["user_config"] == {"batching": {}}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ((*ENTRY, "engine_kwargs", "max_num_seqs"), 128),
+        ((*ENTRY, "model_loading_config", "model_source"), "org/other"),
+        ((*ENTRY, "runtime_env"), {"env_vars": {"A": "1"}}),
+        ((*ENTRY, "deployment_config", "ray_actor_options"), {"num_cpus": 2}),
+        ((*ENTRY, "classes"), {"gold": {"ttft_ms": 300}}),
+        ((*ENTRY, "router"), {"policy": "round_robin"}),
+        (("runtime_env",), {"env_vars": {"A": "1"}}),
+        (("route_prefix",), "/other"),
+        (("import_path",), "ray.serve.llm:build_openai_app"),
+        (("deployments",), [{"name": MODEL, "ray_actor_options": {"num_cpus": 2}}]),
+    ],
+    ids=lambda one: ".".join(map(str, one)) if isinstance(one, tuple) else "",
+)
+def test_what_an_engine_starts_with_takes_new_replicas(path: Any, value: Any) -> None:
+    assert found(app(), put(app(), path, value)).restarts
+
+
+def test_another_name_of_our_builder_is_no_change() -> None:
+    other = put(app(), ("import_path",), "serve_app.build:build_app")
+    assert (found(app(), other).live, found(app(), other).restarts) == ([], [])
+
+
+def test_another_model_is_another_deployment() -> None:
+    other = put(app(), (*ENTRY, "model_loading_config", "model_id"), "n")
+    assert found(app(), other).restarts == [
+        "model m: is gone, and its replicas with it",
+        "model n: is new, as a deployment of its own",
+    ]
+
+
+def test_replicas_and_their_options_change_live() -> None:
+    after = put(
+        app(), (*ENTRY, "deployment_config"), {"num_replicas": 3, "max_ongoing_requests": 9}
+    )
+    change = found(app(), after)
+    assert change.restarts == []
+    number = {"num_replicas": 3, "max_ongoing_requests": 9}
+    assert sent(change, app()) == {MODEL: {"name": MODEL, **number}}
+
+
+def test_from_a_fixed_number_to_scaling_and_back() -> None:
+    bounds = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 4}}
+    scales = put(app(), (*ENTRY, "deployment_config"), bounds)
+    up = sent(found(app(), scales), app())[MODEL]
+    assert up["num_replicas"] == "auto"
+    assert up["autoscaling_config"]["max_replicas"] == 4
+    assert up["autoscaling_config"]["policy"]["policy_function"].startswith("serve_app.autoscal")
+    down = sent(found(scales, app()), scales)[MODEL]
+    assert (down["num_replicas"], down["autoscaling_config"]) == (2, None)
+
+
+def test_a_scaling_block_changes_live() -> None:
+    bounds = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 4}}
+    scales = put(app(), (*ENTRY, "deployment_config"), bounds)
+    change = found(scales, put(scales, (*ENTRY, "scaling", "drain_s"), 40))
+    assert change.restarts == []
+    policy = sent(change, scales)[MODEL]["autoscaling_config"]["policy"]
+    assert policy["policy_kwargs"]["drain_s"] == 40
+
+
+@pytest.mark.parametrize("ingress", [True, False])
+def test_limits_at_the_door_reach_replicas_and_the_ingress(ingress: bool) -> None:
+    after = put(app(), ("args", "security"), {"extra_paths": ["/load"]})
+    change = found(app(), after, MODEL, *(["AdmissionIngress"] if ingress else []))
+    block_ = {"user_config": {"security": {"keys": None, "extra_paths": ["/load"]}}}
+    names = [MODEL, "AdmissionIngress"] if ingress else [MODEL]
+    assert sent(change, app()) == {name: {"name": name, **block_} for name in names}
+
+
+def test_an_override_in_the_file_wins_and_stays() -> None:
+    mine = {"name": MODEL, "user_config": {"batching": SLA}, "max_queued_requests": 5}
+    after = put(app(), ("deployments",), [mine])
+    change = found(app(), after)
+    assert sent(change, app()) == {MODEL: mine}
+    assert f"{MODEL}.batching.sla.itl_ms: 50 -> 80" in change.live
+
+
+def test_what_is_sent_passes_a_check(tmp_path) -> None:
+    after = put(app(batching=SLA), ("args", "security"), {"extra_paths": ["/load"]})
+    after = put(after, (*ENTRY, "deployment_config", "num_replicas"), 3)
+    path = tmp_path / "sent.yaml"
+    path.write_text(yaml.safe_dump({"applications": [found(app(), after).application]}))
+    assert check_file(path, HERE).problems == []
+
+
+def running(application: dict[str, Any], replicas: int = 1) -> dict[str, Any]:
+    deployments = {MODEL: {"target_num_replicas": replicas}}
+    return {"llm": {"deployed_app_config": application, "deployments": deployments}}
+
+
+def test_what_running_replicas_would_refuse_is_named_before_it_is_sent() -> None:
+    from controller.errors import ConfigError
+
+    wrong = put(app(), (*ENTRY, "batching", "max_running", "max"), 65)
+    both = put(wrong, (*ENTRY, "engine_kwargs", "max_num_seqs"), 65)
+    with pytest.raises(ConfigError, match="65 is above max_num_seqs=64"):
+        plan({"applications": [both]}, running(app()))
+
+
+def test_what_takes_new_replicas_comes_with_what_there_is_to_do() -> None:
+    after = put(app(), (*ENTRY, "engine_kwargs", "max_num_seqs"), 128)
+    changed = plan({"applications": [after]}, running(app()))
+    text = "\n".join(offers(["llm"], changed, running(app())))
+    assert "--two-first" in text and "--restart" in text
+    assert "--two-first" not in "\n".join(offers(["llm"], changed, running(app(), replicas=2)))
+    other = put(app(), (*ENTRY, "model_loading_config", "model_id"), "n")
+    gone = plan({"applications": [other]}, running(app()))
+    assert "Deploy it beside the old one" in "\n".join(offers(["llm"], gone, running(app())))
+
+
+def test_an_application_that_does_not_run_is_sent_as_it_is() -> None:
+    changed = plan({"applications": [app()]}, {})
+    assert changed["llm"].live == ["is new"]
+    assert changed["llm"].application == app()
+
+
+def test_two_replicas_meanwhile() -> None:
+    bounds = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 4}}
+    scales = put(app(), (*ENTRY, "deployment_config"), bounds)
+    number = {"name": MODEL, "num_replicas": 2, "autoscaling_config": None}
+    assert scaled(scales, [MODEL])["deployments"] == [number]
+    assert scaled(scales, []) == scales
+
+
+def test_under_kuberay_the_block_for_the_rayservice_is_printed() -> None:
+    wanted = {"proxy_location": "EveryNode", "applications": [app(batching=SLA)]}
+    text = block(wanted, plan(wanted, running(app())))
+    told = yaml.safe_load(text[text.index("spec:") :])
+    config_ = yaml.safe_load(told["spec"]["serveConfigV2"])
+    assert config_["proxy_location"] == "EveryNode"
+    (one,) = config_["applications"]
+    assert one["args"] == app()["args"]
+    assert one["deployments"] == [{"name": MODEL, "user_config": {"batching": SLA}}]

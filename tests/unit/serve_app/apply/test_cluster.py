@@ -1,0 +1,170 @@
+"""Ray Serve's REST interface, as ``brimful apply`` reads it: from answers that it gave."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import yaml
+
+from controller.errors import BrimfulError
+from serve_app.apply.cluster import Cluster
+from serve_app.cli import main
+from tests.serve_configs import config, put
+
+MODEL = "BrimfulServer:m"
+SLA = ("args", "llm_configs", 0, "batching", "sla", "itl_ms")
+Serve = Callable[..., tuple[str, list[Any]]]
+
+
+def running(status: str = "RUNNING", state: str = "RUNNING") -> dict[str, Any]:
+    """One application as the interface has it."""
+    deployment = {
+        "status": "HEALTHY",
+        "message": "",
+        "target_num_replicas": 1,
+        "replicas": [{"state": state}],
+    }
+    return {
+        "status": status,
+        "message": "no module",
+        "deployed_app_config": config()["applications"][0],
+        "deployments": {MODEL: deployment},
+    }
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """A dashboard that answers so; its address, and what was sent to it."""
+    servers = []
+
+    def start(
+        application: dict[str, Any], *, group: str = "", refuses: str = ""
+    ) -> tuple[str, list[Any]]:
+        sent: list[Any] = []
+        nodes = [{"labels": {"ray.io/node-group": group} if group else {}}]
+        answers = {
+            "/api/ray/version": {"version": "4", "ray_version": ray.__version__},
+            "/api/version": {"version": "4", "ray_version": ray.__version__},
+            "/api/serve/applications/": {"applications": {"llm": application}},
+            "/api/v0/nodes": {"data": {"result": {"result": nodes}}},
+        }
+
+        class Dashboard(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer(200, json.dumps(answers.get(self.path.partition("?")[0], {})))
+
+            def do_PUT(self) -> None:
+                sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self._answer(400 if refuses else 200, refuses)
+
+            def _answer(self, status: int, body: str) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_: Any) -> None:
+                return
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Dashboard)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}", sent
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def changed(tmp_path: Path, path: tuple[str | int, ...] = SLA, value: Any = 80) -> str:
+    """The path of a file with a change."""
+    file = tmp_path / "changed.yaml"
+    wanted = put(config()["applications"][0], path, value)
+    file.write_text(yaml.safe_dump({"applications": [wanted]}))
+    return str(file)
+
+
+def test_an_sla_is_sent_beside_the_args_that_run(serve: Serve, tmp_path: Path) -> None:
+    address, sent = serve(running())
+    assert main(["apply", changed(tmp_path), "--address", address]) == 0
+    (one,) = sent[0]["applications"]
+    assert one["args"] == config()["applications"][0]["args"]
+    assert one["deployments"][0]["user_config"]["batching"]["sla"]["itl_ms"] == 80
+
+
+def test_on_a_cluster_of_kuberays_nothing_is_sent(
+    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, sent = serve(running(), group="headgroup")
+    assert main(["apply", changed(tmp_path), "--address", address]) == 0
+    assert "serveConfigV2: |" in capsys.readouterr().out
+    assert sent == []
+
+
+def test_a_rayservice_as_the_file_gets_its_block(
+    serve: Serve, tmp_path: Path, service: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, sent = serve(running())
+    wanted = Path(changed(tmp_path)).read_text()
+    file = tmp_path / "service.yaml"
+    file.write_text(yaml.safe_dump(put(service, ("spec", "serveConfigV2"), wanted)))
+    assert main(["apply", str(file), "--address", address]) == 0
+    assert "itl_ms: 80" in capsys.readouterr().out
+    assert sent == []
+
+
+@pytest.mark.parametrize("flags", [("--dry-run",), ()])
+def test_what_takes_new_replicas_is_not_sent_unasked(
+    serve: Serve, tmp_path: Path, flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, sent = serve(running())
+    file = changed(tmp_path, ("args", "llm_configs", 0, "engine_kwargs", "max_num_seqs"), 128)
+    assert main(["apply", file, "--address", address, *flags]) == (0 if flags else 2)
+    printed = capsys.readouterr()
+    assert "max_num_seqs: 64 -> 128" in printed.out
+    assert ("--two-first" in printed.err) == (not flags)
+    assert sent == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place"),
+    [
+        (("args",), [1], "applications[0].args"),
+        (("args", "llm_configs", 0, "engine_kwargs"), 3, "llm_configs[0].engine_kwargs"),
+        (("deployments",), [None], "applications[0].deployments[0]"),
+        (("deployments",), 3, "applications[0].deployments[0]"),
+        (("args", "llm_configs", 0), "entry.yaml", "write the entry itself"),
+        (("args", "llm_configs", 0, "batching"), 3, "llm_configs[0].batching"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_compared_is_named(
+    serve: Serve, tmp_path: Path, path: Any, value: Any, place: str, capsys: Any
+) -> None:
+    address, sent = serve(running())
+    assert main(["apply", changed(tmp_path, path, value), "--address", address]) == 2
+    assert place in capsys.readouterr().err
+    assert sent == []
+
+
+def test_what_serve_refuses_or_cannot_bring_up_is_told(serve: Serve, tmp_path: Path) -> None:
+    address, _ = serve(running(), refuses="no such option")
+    with pytest.raises(BrimfulError, match=r"Ray Serve refused it: .*no such option"):
+        Cluster(address).put({"applications": []})
+    failed, _ = serve(running(status="DEPLOY_FAILED"))
+    with pytest.raises(BrimfulError, match="llm: DEPLOY_FAILED: no module"):
+        Cluster(failed).wait(["llm"], 60, sleep=lambda _: None)
+    starting, _ = serve(running(state="STARTING"))
+    with pytest.raises(BrimfulError, match="not up after 0 s: "):
+        Cluster(starting).wait(["llm"], 0, replicas=1, sleep=lambda _: None)
+
+
+def test_where_nothing_answers_that_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BrimfulError, match="no Ray dashboard answers at"):
+        Cluster("http://127.0.0.1:9")
