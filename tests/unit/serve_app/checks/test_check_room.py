@@ -115,7 +115,7 @@ def test_a_pod_that_ends_before_its_streams_is_noted(service, grace):
     (note,) = found(short).notes
     assert note == (
         f"{WORKERS_PLACE}.template.spec.terminationGracePeriodSeconds: 30 is below"
-        " graceful_shutdown_timeout_s (90): streams are cut when a node is drained"
+        " graceful_shutdown_timeout_s (1800): streams are cut when a node is drained"
     )
     assert found(service).notes == []
 
