@@ -1,13 +1,13 @@
 """The batch as a policy's step half asks for it, read off vLLM's scheduler; nothing is changed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from vllm.v1.request import Request
 
-from controller.models.requests import Requests
+from controller.models.requests import Ints, Requests
 from replicas.by_class import ByClass
 from replicas.kv_holders import KvHolders
 from replicas.prefix_sharing import PrefixSharing
@@ -111,3 +111,12 @@ class WaitingReader:
     def apart(self, n: int) -> int:
         """How many of the first n come before one whose next KV block another one computes."""
         return self._reader.apart(self._running, self(n))
+
+    def priorities(self, n: int) -> tuple[Ints, Ints]:
+        """Of those that run, and of the first n of those that wait."""
+        waiting = islice(may_start(self._reader._scheduler), n)
+        return _priorities(self._running), _priorities(waiting)
+
+
+def _priorities(requests: Iterable[Request]) -> Ints:
+    return np.array([r.priority for r in requests], dtype=np.int64)

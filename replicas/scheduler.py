@@ -212,6 +212,7 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
             self._classes.agreements,
             self._read_waited_s if self._classes.on and adapters_fit(self) else None,
             waiting.apart,
+            waiting.priorities if self.policy.value == "priority" else None,
             self._classes.in_vain(may_start(self)),
         )
 

@@ -9,24 +9,19 @@ The step half decides in the engine, before every step, from the batch:
   (``models.step_target``) leaves beside the decodes, by an online step-time model. As the batch
   grows the room for prompts shrinks, so admission ends by itself.
 
-The fleet half publishes the cap that this comes to on average. Nothing in it integrates.
+The fleet half (``policies.adaptive_fleet``) publishes the cap that this comes to on average.
 """
-
-import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.capacity import sla_batch
 from controller.config import BatchingConfig
-from controller.models import memory
 from controller.models.admission import MemoryAdmission
-from controller.models.lengths import LengthMoments
-from controller.models.lookahead import Ints
+from controller.models.lookahead import Ints, leading
 from controller.models.online import OnlineStepModel, guess
 from controller.models.requests import Requests
 from controller.models.step_time import MIN_STEPS, StepModel
-from controller.policies.base import Batch, Decision, Pool, ReadBatch
+from controller.policies.base import Batch, ReadBatch
 from controller.policies.chunk import ChunkSizer
 from controller.policies.paced import PacedChunks
 from controller.policies.prompts import (
@@ -44,18 +39,12 @@ from controller.records import (
     EngineLimits,
     EngineState,
     Reason,
-    ReplicaReport,
     StepLimits,
     StepSample,
 )
 
 Bools = NDArray[np.bool_]
 
-# Weight of the newest decision in the published cap: the last 10, 5 s. An engine's own model
-# remembers half of that, which is right for its next step, and makes a cap that trembles by 5%.
-STEADY = 0.1
-# ... and while fewer have ended than tell their lengths to 15%: what was believed before is worse.
-YOUNG, KNOWN_ENDS = 0.5, 50
 UNKNOWN_STEP_S = 0.05  # a guess that the first steps overrule; only its proportions matter
 
 
@@ -237,10 +226,12 @@ class AdaptiveStep:
         """How many of the candidates fit, and what stopped the next one; None: nothing did."""
         admission, chunks, running = self._admission, self._chunks, batch.running
         n, elsewhere = len(candidates), batch.held_elsewhere_tokens
-        model = self._time.model if chunks is None else chunks.model
+        model = (chunks or self._time).model
         fitting, together = admission.fitting(
             running, candidates, state.kv_used_tokens, model, elsewhere
         )
+        if fitting < n:
+            fitting = max(fitting, self._outranking(state, batch, running, candidates))
         if chunks is not None and (
             together is not None
             or not chunks.in_time(len(running) + n, admission.most_tokens(running, candidates))
@@ -252,49 +243,25 @@ class AdaptiveStep:
                 return in_time, "sla"
         return fitting, "memory" if fitting < n else None
 
+    def _outranking(
+        self, state: EngineState, batch: Batch, running: Requests, candidates: Requests
+    ) -> int:
+        """How many of the candidates start as less important ones are preempted before them.
 
-class AdaptivePolicy:
-    """The fleet half: the cap that memory and the SLA come to for the group's mean request."""
-
-    def __init__(self, config: BatchingConfig) -> None:
-        self._config = config
-        self._theta = memory.theta(config.epsilon_m)
-        self._steady: dict[str, float] = {}  # by replica: the batch that the SLA allows
-
-    def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:
-        b_min = self._config.max_running.min
-        b_max = self._config.upper_bound(report.engine.max_num_seqs)
-        by_memory = self._memory_batch(report, pool.lengths)
-        young = pool.lengths.n < KNOWN_ENDS
-        by_sla = self._steadied(report.replica_id, self._sla_batch(report, pool), young=young)
-        cap = min(by_memory, by_sla)
-        if not b_min < cap < b_max:
-            return Decision(int(min(max(cap, b_min), b_max)), "bound")
-        return Decision(int(cap), "memory" if by_memory <= by_sla else "sla")
-
-    def _memory_batch(self, report: ReplicaReport, lengths: LengthMoments) -> float:
-        """b with b m + theta s sqrt(b) <= eta (eq. 12), m and s those of a running request."""
-        if not lengths.output or not report.engine.kv_tokens:
-            return math.inf
-        mean = lengths.mean_held + report.engine.block_tokens / 2
-        return float(
-            memory.exact_batch(report.engine.kv_tokens, mean, lengths.variance_held, self._theta)
-        )
-
-    def _sla_batch(self, report: ReplicaReport, pool: Pool) -> float:
-        # The replica's own model is the newest; a newcomer has the group's to begin with.
-        model = report.model or pool.model
-        limit_s = self._config.sla.itl_s
-        if limit_s is None or model is None or not pool.lengths.output:
-            return math.inf
-        return sla_batch(model, pool.lengths, report.itl_frac * limit_s)
-
-    def _steadied(self, replica_id: str, batch: float, *, young: bool) -> float:
-        last = self._steady.get(replica_id, batch)
-        if math.isfinite(batch) and math.isfinite(last):
-            batch = last + (YOUNG if young else STEADY) * (batch - last)
-        self._steady[replica_id] = batch
-        return batch
-
-    def forget(self, replica_id: str) -> None:
-        self._steady.pop(replica_id, None)
+        There has to be room for them now: vLLM preempts nobody for one that waits.
+        """
+        if batch.priorities is None or not len(running):
+            return 0
+        used, model = state.kv_used_tokens, (self._chunks or self._time).model
+        of_running, of_waiting = batch.priorities(len(candidates))
+        first = candidates.first(leading(of_waiting == of_waiting[0]))
+        less = of_running > of_waiting[0]
+        if not less.any():
+            return 0
+        now = used + first.tokens.cumsum() + self._engine.block_tokens
+        first = first.first(leading(now <= self._engine.kv_tokens))
+        if not len(first):
+            return 0
+        used -= min(int(running.computed[less].sum()), used)
+        elsewhere = batch.held_elsewhere_tokens
+        return self._admission.fitting(running.where(~less), first, used, model, elsewhere)[0]

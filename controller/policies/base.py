@@ -14,7 +14,7 @@ from controller.agreements import Agreement
 from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
 from controller.models.pace import Leads
-from controller.models.requests import Requests, requests_of
+from controller.models.requests import Ints, Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.records import (
     BatchLimits,
@@ -77,6 +77,8 @@ class Batch:
             shape (n,), at a price; with agreements. None: nobody can be left out of the step.
         apart: of the first n that wait, how many come before one that begins like another whose
             prompt is being computed: it finds that in the prefix cache later.
+        priorities: of the running ones and of the first n that wait, shape (n,), where vLLM serves
+            the lower one first and preempts the highest; None: it preempts the last to start.
         in_vain: half-computed prompts gave way in the last step to the first that waits, and it did
             not start.
     """
@@ -88,6 +90,7 @@ class Batch:
     agreements: tuple[Agreement, ...] = ()
     waited_s: Callable[[], NDArray[np.float64]] | None = None
     apart: Callable[[int], int] = int
+    priorities: Callable[[int], tuple[Ints, Ints]] | None = None
     in_vain: bool = False
 
 

@@ -176,6 +176,8 @@ class ClassedStep(AdaptiveStep):
             self._by_class.model,
             batch.held_elsewhere_tokens,
         )
+        if fitting < len(candidates):
+            fitting = max(fitting, self._outranking(state, batch, running, candidates))
         in_time = self._by_class.starting(running, candidates.first(fitting))
         if in_time < fitting:
             return in_time, "sla"

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from controller.config import BatchingConfig
-from controller.policies.adaptive import AdaptivePolicy, AdaptiveStep
+from controller.policies.adaptive import AdaptiveStep
+from controller.policies.adaptive_fleet import AdaptivePolicy
 from controller.policies.base import ApplyPushed, Policy, StepHalf
 from controller.policies.classed import ClassedStep
 from controller.policies.paper import PaperPolicy

@@ -6,7 +6,7 @@ import pytest
 
 from controller.models.memory import theta
 from controller.models.step_time import StepModel
-from controller.policies.adaptive import AdaptivePolicy
+from controller.policies.adaptive_fleet import AdaptivePolicy
 from controller.policies.base import Decision
 from controller.records import ReplicaReport
 from tests.builders import batching, engine, moments_of, pool, report

@@ -1,5 +1,7 @@
 """The step half of ``adaptive``: what it counts of KV memory, and of those that wait."""
 
+import numpy as np
+
 from controller.models.step_time import StepModel
 from controller.policies.adaptive import AdaptiveStep
 from controller.policies.base import Batch
@@ -56,3 +58,30 @@ def starting_after(preempted: int) -> int:
 
 def test_all_that_were_preempted_say_how_long_answers_are() -> None:
     assert starting_after(20) < 0.8 * starting_after(1)
+
+
+def outranking(of_running: list[int], of_waiting: list[int], used: int) -> StepLimits:
+    """Ten run with 400 tokens each, answers have 300; KV memory has 5,000."""
+    one = half(50, kv_tokens=5000)
+    for _ in range(50):
+        one.finished(300)
+    live = Batch(
+        requests(decoding(10, tokens=400)),
+        requests(prompts(*[50] * len(of_waiting))).first,
+        priorities=lambda n: (np.array(of_running), np.array(of_waiting[:n])),
+    )
+    return one.limits(state(10, len(of_waiting), used), lambda: live, limits())
+
+
+def test_the_important_start_as_if_the_less_important_were_not_there() -> None:
+    assert outranking([1] * 10, [1] * 4, 4000).max_running == 10
+    assert outranking([1] * 10, [0] * 4, 4000).max_running == 14
+    assert outranking([1] * 10, [0, 0, 1, 1], 4000).max_running == 12
+    assert outranking([0] * 10, [0] * 4, 4000).max_running == 10
+    assert outranking([0] * 9 + [1], [0] * 4, 4000).max_running == 10  # one of 400 is too little
+
+
+def test_the_important_start_where_there_is_room_now() -> None:
+    # 50 tokens each, and a block.
+    assert outranking([1] * 10, [0] * 4, 4850).max_running == 12
+    assert outranking([1] * 10, [0] * 4, 4950).max_running == 10

@@ -1,0 +1,46 @@
+"""Requests with priorities where KV memory is full."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.replay.engine import replay
+from benchmarks.virtual.ground import Ground
+from benchmarks.virtual.plan import engine_of, parse_policy
+from benchmarks.workloads.catalog import load_workload
+from benchmarks.workloads.requests import Request
+from benchmarks.workloads.traffic import draw_requests
+from controller.config import Sla
+from replicas.profile_file import load_profile
+
+IMPORTANT, OTHERS = 0, 1
+
+
+def requests(seed: int) -> tuple[Request, ...]:
+    """500 of which a tenth is important, at a third more than is carried."""
+    rng = np.random.default_rng(seed)
+    drawn = draw_requests(load_workload("fixed:200,100"), 500, 16.0, None, seed)
+    return tuple(replace(r, priority=IMPORTANT if rng.random() < 0.1 else OTHERS) for r in drawn)
+
+
+def ttft_s(policy: str, seed: int) -> np.ndarray:
+    """Of the important ones."""
+    profile = load_profile("paper-fig3").with_kv_tokens(24_000)
+    plan = parse_policy(policy, Sla(), engine_of(profile))
+    trace = replay(requests(seed), plan, Ground(profile))
+    assert all(one.finished_s is not None for one in trace.outcomes)
+    return np.array(
+        [
+            (one.first_token_s or 0.0) - one.request.arrival_s
+            for one in trace.outcomes
+            if one.request.priority == IMPORTANT
+        ]
+    )
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_important_wait_no_longer_than_under_vllm(seed: int) -> None:
+    ours, vllms = ttft_s("adaptive", seed), ttft_s("static", seed)
+    for q in (0.5, 0.9):
+        assert np.quantile(ours, q) <= np.quantile(vllms, q)
