@@ -1,10 +1,12 @@
 """The prefill chunk: what a step's target leaves beside its decodes."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from controller.models.lookahead import Forecast
 from controller.models.step_time import StepModel
 from controller.policies.chunk import STARVED_STEPS, ChunkSizer
 from controller.records import StepSample
@@ -129,3 +131,42 @@ def test_where_d_has_become_infeasible_prompts_are_computed_within_seconds() -> 
     assert max(found[:400]) > 100
     assert found[400] == 0
     assert max(found[450:500]) > 100
+
+
+def together(alive: list[list[float]], kv: list[list[float]], error: float = 0.0) -> Forecast:
+    reads = np.array(kv)
+    none = np.zeros_like(reads)
+    return Forecast(np.array(alive), none, none, none + error, none, reads)
+
+
+def test_as_many_start_as_keep_decodes_inside_the_target_at_every_horizon() -> None:
+    chunks = settled()
+    fits = (D - chunks.model.c0) / chunks.model.c1  # about 150 decodes without KV
+    now, later = 0.5 * fits, 0.9 * fits
+    assert chunks.fitting(together([[now, later], [now, 1.1 * fits]], [[0, 0], [0, 0]])) == 1
+    assert chunks.fitting(together([[now, later], [now, later]], [[0, 0], [0, 0]])) == 2
+    assert chunks.fitting(together([[1.1 * fits, now]], [[0, 0]])) == 0
+
+
+def test_what_lengths_may_be_off_by_counts_as_kv_that_steps_read() -> None:
+    chunks = settled()
+    chunks.receive(replace(MODEL, c2=1e-7))
+    model = chunks.model
+    kv = 0.9 * (D - model.c0 - 50 * model.c1) / model.c2
+    assert chunks.fitting(together([[50.0]], [[kv]])) == 1
+    assert chunks.fitting(together([[50.0]], [[kv]], error=kv)) == 0
+
+
+def test_before_any_step_ran_decodes_leave_room_for_a_spread() -> None:
+    fresh = ChunkSizer(D, 99.0)
+    assert 0.85 * D < fresh.decodes_until_s < 0.95 * D
+    before_s = fresh.decodes_until_s
+    fresh.hold_to(0.9)
+    assert fresh.decodes_until_s == pytest.approx(0.9 * before_s)
+
+
+def test_decodes_inside_the_target_at_their_longest_need_no_forecast() -> None:
+    chunks = settled()
+    assert chunks.in_time(50, 50 * 1000)
+    assert not chunks.in_time(200, 50 * 1000)
+    assert not chunks.in_time(50, 10**7)
