@@ -7,7 +7,7 @@ request holds on average (``LengthMoments.mean_held``).
 import math
 
 from controller.models.lengths import LengthMoments
-from controller.models.step_time import StepModel
+from controller.models.step_time import IN_REACH, StepModel
 
 # Steps are given at least this share of what D leaves one decode, or no request would start beside
 # others; where D is infeasible, as long as so many steps of one decode.
@@ -24,10 +24,14 @@ def typical_itl_s(model: StepModel, itl_s: float) -> float:
     return itl_s / (1 + model.tail_frac)
 
 
-def step_limit_s(model: StepModel, itl_s: float, wanted_s: float) -> float:
-    """``wanted_s``, or the least that requests are served beside each other with; seconds."""
-    alone_s = model.one_decode_s
-    if not model.feasible(itl_s):
+def step_limit_s(model: StepModel, itl_s: float, wanted_s: float, kv: int = 0) -> float:
+    """``wanted_s``, or the least that requests are served beside each other with; seconds.
+
+    Args:
+        kv: tokens of the largest of them.
+    """
+    alone_s = model.one_decode_s + model.c2 * kv
+    if itl_s < IN_REACH * alone_s:
         return INFEASIBLE_STEPS * alone_s
     return max(wanted_s, alone_s + LEAST_ROOM_FRAC * (itl_s - alone_s))
 

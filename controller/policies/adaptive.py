@@ -232,13 +232,14 @@ class AdaptiveStep:
         )
         if fitting < n:
             fitting = max(fitting, self._outranking(state, batch, running, candidates))
-        if chunks is not None and (
-            together is not None
-            or not chunks.in_time(len(running) + n, admission.most_tokens(running, candidates))
-        ):
+        if chunks is None:
+            return fitting, "memory" if fitting < n else None
+        largest = max(int(running.computed.max(initial=0)), int(candidates.tokens.max()))
+        most = admission.most_tokens(running, candidates)
+        if together is not None or not chunks.in_time(len(running) + n, most, largest):
             if together is None:
                 together = admission.forecast(running, candidates, state.kv_used_tokens, elsewhere)
-            in_time = chunks.fitting(together)
+            in_time = max(chunks.fitting(together, largest), not len(running))
             if in_time < fitting:
                 return in_time, "sla"
         return fitting, "memory" if fitting < n else None

@@ -164,18 +164,22 @@ class ChunkSizer:
     def look(self, leads: Leads | None, remaining: Remaining | None) -> None:
         """Before each chunk: what matters where delivery is paced (``controller.models.pace``)."""
 
-    @property
-    def decodes_until_s(self) -> float:
-        """How long steps of decodes alone may take as they go on, seconds."""
-        return step_limit_s(self.model, self._limit_s, self._target.kept_s)
+    def decodes_until_s(self, largest: int = 0) -> float:
+        """How long steps of decodes alone may take as they go on, seconds.
 
-    def in_time(self, decodes: int, kv: int) -> bool:
+        Args:
+            largest: KV tokens of the largest request: where it breaks D by itself, it is no reason
+                to serve nobody beside it.
+        """
+        return step_limit_s(self.model, self._limit_s, self._target.kept_s, largest)
+
+    def in_time(self, decodes: int, kv: int, largest: int = 0) -> bool:
         """Whether so many decodes, with so many KV tokens at most, are."""
-        return self.model.predict_s(decodes, kv, 0, 0) <= self.decodes_until_s
+        return self.model.predict_s(decodes, kv, 0, 0) <= self.decodes_until_s(largest)
 
-    def fitting(self, together: Forecast) -> int:
+    def fitting(self, together: Forecast, largest: int = 0) -> int:
         """How many candidates may start so that decodes are in time up to the end of all."""
         model = self.model
         kv = together.reads + SHARED_DEVIATIONS * together.error
         step_s = model.c0 + model.c1 * together.alive + model.c2 * kv
-        return leading(step_s.max(axis=1) <= self.decodes_until_s)
+        return leading(step_s.max(axis=1) <= self.decodes_until_s(largest))

@@ -47,8 +47,7 @@ class PacedChunks(ChunkSizer):
     def late_anyway(self) -> float | None:
         return None  # no gap is late by itself
 
-    @property
-    def decodes_until_s(self) -> float:
+    def decodes_until_s(self, largest: int = 0) -> float:
         # No more than all of them can bear for as long as they last.
         return min(self.until_s, self._limit_s + self._decodes_extra_s)
 
@@ -85,16 +84,15 @@ class PacedChunks(ChunkSizer):
         if applied and sample.late is not None and sample.decodes:
             self._pace.observe(sample.decodes, sample.late, error_s)
 
-    def in_time(self, decodes: int, kv: int) -> bool:
-        alone_s = self.model.predict_s(decodes, kv, 0, 0)
-        return self._overdue or alone_s <= self.decodes_until_s
+    def in_time(self, decodes: int, kv: int, largest: int = 0) -> bool:
+        return self._overdue or super().in_time(decodes, kv, largest)
 
-    def fitting(self, together: Forecast) -> int:
+    def fitting(self, together: Forecast, largest: int = 0) -> int:
         if self._overdue:
             return len(together.alive)
         model = self.model
         step_s = model.c0 + model.c1 * together.alive + model.c2 * together.reads
-        return leading(step_s.max(axis=1) <= self.decodes_until_s)
+        return leading(step_s.max(axis=1) <= self.decodes_until_s(largest))
 
     def resumed(self, gap_s: float) -> None:
         """Its lead, when it is back, says what the gap has cost."""

@@ -85,3 +85,13 @@ def test_the_important_start_where_there_is_room_now() -> None:
     # 50 tokens each, and a block.
     assert outranking([1] * 10, [0] * 4, 4850).max_running == 12
     assert outranking([1] * 10, [0] * 4, 4950).max_running == 10
+
+
+def test_in_an_empty_engine_one_starts_however_long_it_becomes() -> None:
+    # Of 4,000 tokens that it may have, each makes steps 20 us longer: 80 ms.
+    one = half(50, kv_tokens=10**9)
+    one.receive(limits(model=StepModel(0.02, 2e-4, 2e-5, 1e-4, 1e-9, 0.0)))
+    for _ in range(50):
+        one.finished(4000)
+    assert ask(one, [], prompts(100, 100)).max_running == 1
+    assert ask(one, decoding(1), prompts(100, 100)).max_running == 1

@@ -143,9 +143,9 @@ def test_as_many_start_as_keep_decodes_inside_the_target_at_every_horizon() -> N
     chunks = settled()
     fits = (D - chunks.model.c0) / chunks.model.c1  # about 150 decodes without KV
     now, later = 0.5 * fits, 0.9 * fits
-    assert chunks.fitting(together([[now, later], [now, 1.1 * fits]], [[0, 0], [0, 0]])) == 1
-    assert chunks.fitting(together([[now, later], [now, later]], [[0, 0], [0, 0]])) == 2
-    assert chunks.fitting(together([[1.1 * fits, now]], [[0, 0]])) == 0
+    assert chunks.fitting(together([[now, later], [now, 1.1 * fits]], [[0, 0], [0, 0]]), 0) == 1
+    assert chunks.fitting(together([[now, later], [now, later]], [[0, 0], [0, 0]]), 0) == 2
+    assert chunks.fitting(together([[1.1 * fits, now]], [[0, 0]]), 0) == 0
 
 
 def test_what_lengths_may_be_off_by_counts_as_kv_that_steps_read() -> None:
@@ -153,20 +153,29 @@ def test_what_lengths_may_be_off_by_counts_as_kv_that_steps_read() -> None:
     chunks.receive(replace(MODEL, c2=1e-7))
     model = chunks.model
     kv = 0.9 * (D - model.c0 - 50 * model.c1) / model.c2
-    assert chunks.fitting(together([[50.0]], [[kv]])) == 1
-    assert chunks.fitting(together([[50.0]], [[kv]], error=kv)) == 0
+    assert chunks.fitting(together([[50.0]], [[kv]]), 0) == 1
+    assert chunks.fitting(together([[50.0]], [[kv]], error=kv), 0) == 0
 
 
 def test_before_any_step_ran_decodes_leave_room_for_a_spread() -> None:
     fresh = ChunkSizer(D, 99.0)
-    assert 0.85 * D < fresh.decodes_until_s < 0.95 * D
-    before_s = fresh.decodes_until_s
+    assert 0.85 * D < fresh.decodes_until_s(0) < 0.95 * D
+    before_s = fresh.decodes_until_s(0)
     fresh.hold_to(0.9)
-    assert fresh.decodes_until_s == pytest.approx(0.9 * before_s)
+    assert fresh.decodes_until_s(0) == pytest.approx(0.9 * before_s)
 
 
 def test_decodes_inside_the_target_at_their_longest_need_no_forecast() -> None:
     chunks = settled()
-    assert chunks.in_time(50, 50 * 1000)
-    assert not chunks.in_time(200, 50 * 1000)
-    assert not chunks.in_time(50, 10**7)
+    assert chunks.in_time(50, 50 * 1000, 0)
+    assert not chunks.in_time(200, 50 * 1000, 0)
+    assert not chunks.in_time(50, 10**7, 0)
+
+
+def test_a_request_that_breaks_d_by_itself_is_no_reason_to_serve_nobody_beside_it() -> None:
+    chunks = settled()
+    largest = int(2 * D / chunks.model.c2)
+    alone_s = chunks.model.predict_s(1, largest, 0, 0)
+    assert chunks.decodes_until_s(largest) == pytest.approx(2 * alone_s)
+    assert chunks.in_time(20, largest + 20_000, largest)
+    assert not chunks.in_time(20, 3 * largest, largest)

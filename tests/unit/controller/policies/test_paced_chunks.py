@@ -62,15 +62,15 @@ def test_a_long_step_has_whole_tiles_of_tokens() -> None:
 def test_decodes_may_take_half_of_the_steady_pace() -> None:
     sizer = learned(2.0)
     everybody = Remaining(np.array([0.0, 400.0]), np.array([200.0, 10.0]), lambda frac: 100.0)
-    before = sizer.decodes_until_s
+    before = sizer.decodes_until_s()
     sizer.look(leads_of(5.0), everybody)
     # Half of 2 s lasts for 100 tokens: 10 ms a step, of which decodes take five.
-    assert sizer.decodes_until_s - before == pytest.approx(0.005, rel=0.01)
+    assert sizer.decodes_until_s() - before == pytest.approx(0.005, rel=0.01)
     sizer._pace.account.tokens = -1.0
     sizer.look(leads_of(5.0), everybody)
-    assert sizer.decodes_until_s == pytest.approx(before)
+    assert sizer.decodes_until_s() == pytest.approx(before)
     sizer.look(None, None)
-    assert sizer.decodes_until_s == pytest.approx(before)
+    assert sizer.decodes_until_s() == pytest.approx(before)
 
 
 def test_what_is_late_is_made_good_before_prompts() -> None:
