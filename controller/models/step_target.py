@@ -46,10 +46,11 @@ KEPT_STEPS = 400  # with prompt tokens: they tell 1% to a half
 # Before steps have run T / s is taken to spread by 5%; each that runs takes the place of one.
 FIRST_SPREAD, FIRST_STEPS = 0.05, 40
 SETTLED_STEPS = 16  # with prompt tokens, until the model has followed a change of regime
-REFRESH_STEPS = 16
+REFRESH_STEPS, ALONE = 16, 0.25  # ... of which one of decodes alone counts so much
 L0_MEMORY_S = 60.0
 USUAL_MEMORY_S = 300.0
 MOST_LOAD = 0.75
+LEAST_SERVED = 0.2  # of what steps of ten D carry: where D leaves less, it buys too little
 # While the model is a guess D is kept: where there is no room for prompts, none are seen either.
 GUESSED_STEPS = 200
 # Candidates: these quantiles of theta, multiples of D, and steps that take a whole prompt.
@@ -70,12 +71,10 @@ class StepTarget:
     Attributes:
         limit_s: D, or what is kept of it in the engine.
         target_s: the step-time target.
-        kept_s: where D is kept, at most D: as long may steps of decodes alone become.
     """
 
     def __init__(self, limit_s: float, percentile: float, demand: Demand) -> None:
         self.limit_s = self.target_s = limit_s
-        self.kept_s = limit_s / (1 + 2 * FIRST_SPREAD)
         self._allowed = AIM * (1 - percentile / 100)
         self._demand = demand
         normal = NormalDist(1.0, FIRST_SPREAD)
@@ -85,7 +84,7 @@ class StepTarget:
         self._placeholders = FIRST_STEPS
         self._newest: deque[tuple[float, float]] = deque()  # which a change of regime discards
         self._unsettled_steps = MIN_STEPS
-        self._unseen = REFRESH_STEPS
+        self._unseen = float(REFRESH_STEPS)
         self._overload_decodes_s = math.inf  # s0 of the mean batch inside D, under overload
         self._tokens, self._late_tokens = 1.0, 0.0
         self._usual = FadingMean(USUAL_MEMORY_S, FEATURES)
@@ -102,7 +101,6 @@ class StepTarget:
     def hold_to(self, limit_s: float) -> None:
         """Take another D."""
         self.target_s *= limit_s / self.limit_s
-        self.kept_s *= limit_s / self.limit_s
         self.limit_s = limit_s
 
     def observe(
@@ -134,9 +132,11 @@ class StepTarget:
             # A batch that an overload made larger is no excuse.
             alone_s = min(decodes_s, self._overload_decodes_s)
             self._late_tokens += tokens * bool(alone_s > in_time_s)
-        if not prompts or not tokens or predicted_s <= 0 or duration_s <= 0:
+        if not tokens or predicted_s <= 0 or duration_s <= 0:
             return
-        self._unseen += 1
+        self._unseen += 1.0 if prompts else ALONE
+        if not prompts:
+            return
         if not applied:
             return
         if self._unsettled_steps:
@@ -176,20 +176,22 @@ class StepTarget:
     def refresh(self, model: StepModel, kv_per_decode: float) -> None:
         """Find the target anew, from what was observed."""
         demand, since_s = self._demand, self._since_s
-        self._unseen, self._since_s = 0, 0.0
+        self._unseen, self._since_s = 0.0, 0.0
         work = PromptWork(model, demand, kv_per_decode)
+        longest_per_s = work.carried_per_s(self.limit_s * float(LONGER[-1]))
         if model.feasible(self.limit_s):
             usual = StepModel.of(self._usual.follow(np.array(model.costs), since_s).tolist(), 0.0)
-            most_per_s = PromptWork(usual, demand, kv_per_decode).carried_per_s(self.limit_s)
+            inside_s = PromptWork(usual, demand, kv_per_decode).carried_per_s(self.limit_s)
+            most_per_s = max(inside_s, LEAST_SERVED * longest_per_s)
         else:
-            most_per_s = work.carried_per_s(self.limit_s * float(LONGER[-1]))
+            most_per_s = longest_per_s
         most_per_s *= MOST_LOAD
         log_gain, target_s = self._best(
             work, min(demand.prefill_per_s, most_per_s), demand.prefill_per_s
         )
         known = not self._placeholders or self._steps >= GUESSED_STEPS
         self._lets_late = known and log_gain > 0
-        self.target_s, self.kept_s = target_s[self._lets_late], min(target_s[0], self.limit_s)
+        self.target_s = target_s[self._lets_late]
         self._full = work, most_per_s
         overload = demand.prefill_per_s > most_per_s
         self._overload_decodes_s = work.decodes_s(most_per_s) if overload else math.inf

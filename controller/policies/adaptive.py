@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from controller.config import BatchingConfig
 from controller.models.admission import MemoryAdmission
-from controller.models.lookahead import Ints, leading
+from controller.models.lookahead import Forecast, Ints, leading
 from controller.models.online import OnlineStepModel, guess
 from controller.models.requests import Requests
 from controller.models.step_time import MIN_STEPS, StepModel
@@ -232,17 +232,37 @@ class AdaptiveStep:
         )
         if fitting < n:
             fitting = max(fitting, self._outranking(state, batch, running, candidates))
-        if chunks is None:
-            return fitting, "memory" if fitting < n else None
-        largest = max(int(running.computed.max(initial=0)), int(candidates.tokens.max()))
-        most = admission.most_tokens(running, candidates)
-        if together is not None or not chunks.in_time(len(running) + n, most, largest):
-            if together is None:
-                together = admission.forecast(running, candidates, state.kv_used_tokens, elsewhere)
-            in_time = max(chunks.fitting(together, largest), not len(running))
+        if chunks is not None:
+            in_time = self._in_time(chunks, state, batch, candidates, together)
             if in_time < fitting:
                 return in_time, "sla"
         return fitting, "memory" if fitting < n else None
+
+    def _in_time(
+        self,
+        chunks: ChunkSizer,
+        state: EngineState,
+        batch: Batch,
+        candidates: Requests,
+        together: Forecast | None,
+    ) -> int:
+        """How many start so that decodes stay in time; one in an empty engine."""
+        running, n = batch.running, len(candidates)
+        largest = max(int(running.computed.max(initial=0)), int(candidates.tokens.max()))
+        if together is None:
+            most = self._admission.most_tokens(running, candidates)
+            if chunks.in_time(len(running) + n, most, largest):
+                return n
+            # The first one often has to wait, and then nothing is asked of the others.
+            for few in (candidates.first(1), candidates):
+                together = self._admission.forecast(
+                    running, few, state.kv_used_tokens, batch.held_elsewhere_tokens
+                )
+                if not (fitting := chunks.fitting(together, largest)):
+                    break
+        else:
+            fitting = chunks.fitting(together, largest)
+        return max(fitting, 0 if len(running) else 1)
 
     def _outranking(
         self, state: EngineState, batch: Batch, running: Requests, candidates: Requests

@@ -171,7 +171,8 @@ class ChunkSizer:
             largest: KV tokens of the largest request: where it breaks D by itself, it is no reason
                 to serve nobody beside it.
         """
-        return step_limit_s(self.model, self._limit_s, self._target.kept_s, largest)
+        wanted_s = min(self._target.target_s, self._limit_s)
+        return step_limit_s(self.model, self._limit_s, wanted_s, largest)
 
     def in_time(self, decodes: int, kv: int, largest: int = 0) -> bool:
         """Whether so many decodes, with so many KV tokens at most, are."""

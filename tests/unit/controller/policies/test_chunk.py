@@ -157,12 +157,25 @@ def test_what_lengths_may_be_off_by_counts_as_kv_that_steps_read() -> None:
     assert chunks.fitting(together([[50.0]], [[kv]], error=kv), 0) == 0
 
 
-def test_before_any_step_ran_decodes_leave_room_for_a_spread() -> None:
-    fresh = ChunkSizer(D, 99.0)
-    assert 0.85 * D < fresh.decodes_until_s(0) < 0.95 * D
-    before_s = fresh.decodes_until_s(0)
-    fresh.hold_to(0.9)
-    assert fresh.decodes_until_s(0) == pytest.approx(0.9 * before_s)
+def test_decodes_may_take_as_long_as_steps_may() -> None:
+    for chunks in (ChunkSizer(D, 99.0), settled()):
+        assert chunks.decodes_until_s() == pytest.approx(chunks.until_s)
+        chunks.hold_to(0.9)
+        assert chunks.decodes_until_s() == pytest.approx(chunks.until_s)
+        assert chunks.until_s <= 0.9 * D
+        chunks._target.target_s = 3 * D
+        assert chunks.decodes_until_s() == pytest.approx(0.9 * D)
+
+
+def test_without_prompts_the_target_is_found_anew_all_the_same() -> None:
+    # A spread of 30% goes once steps of decodes alone have come; no prompt was computed since.
+    chunks = settled()
+    for number in range(64):
+        chunks.observe(sample(20, 100, 0.03 * (1 + 0.6 * (number % 2))))
+    before = chunks._target._unseen
+    for _ in range(63):
+        chunks.observe(sample(20, 0))
+    assert chunks._target._unseen < before + 63 * 0.25
 
 
 def test_decodes_inside_the_target_at_their_longest_need_no_forecast() -> None:
