@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from ray import serve
@@ -184,6 +184,8 @@ def _given(model: BaseModel) -> dict[str, Any]:
     for name, info in type(model).model_fields.items():
         value = getattr(model, name)
         default = info.get_default(call_default_factory=True)
-        if name in model.model_fields_set or value != default:
+        # The tag that says which of several classes it is, as `kind` of an accelerator_config.
+        tag = get_origin(info.annotation) is Literal and len(get_args(info.annotation)) == 1
+        if tag or name in model.model_fields_set or value != default:
             kept[name] = _given(value) if isinstance(value, BaseModel) else value
     return kept

@@ -5,29 +5,26 @@ change live is sent as ``deployments`` beside the ``args`` that run. Pure.
 """
 
 import copy
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from controller.errors import ConfigError
 from controller.validation import join, shown
+from replicas.door.settings import parse_security
+from serve_app.apply.names import gone, model_name
+from serve_app.apply.options import COUNT, OPTIONS, SCALING, built_options, laid_over, to_send
 from serve_app.checks.findings import BUILDER, builder_of
-from serve_app.config import SECURITY, ray_llm_config
+from serve_app.config import SECURITY
 
 Data = dict[str, Any]
 # Blocks that a ``user_config`` may hold in the place of an entry's own.
 BLOCKS = ("batching", "classes", "admission")
-# Options that Ray Serve changes without another replica.
-OPTIONS = (
-    "num_replicas",
-    "autoscaling_config",
-    "max_ongoing_requests",
-    "graceful_shutdown_timeout_s",
-    "graceful_shutdown_wait_loop_s",
-    "health_check_period_s",
-    "health_check_timeout_s",
-)
 INGRESS = "AdmissionIngress"
+# What stands under these is not printed, nor who asks at an address.
+SECRET = frozenset({"env_vars", "api_key", "hf_token"})
+USER = re.compile(r"//[^/@\s]+@")
 LIVE_IN_OVERRIDE = (*OPTIONS, "name", "user_config", "max_queued_requests")
 
 
@@ -40,12 +37,14 @@ class Changes:
         overrides: deployment, its running entry, and the override that is sent for it.
         live: what changes while replicas run, a line each.
         restarts: what would start every replica anew, a line each.
+        gone: models' deployments that run, and have no place in the file.
     """
 
     application: Data
     overrides: list[tuple[str, Data, Data]] = field(default_factory=list)
     live: list[str] = field(default_factory=list)
     restarts: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
 
 
 def changes(running: Data, wanted: Data, deployments: Iterable[str] = ()) -> Changes:
@@ -58,7 +57,13 @@ def changes(running: Data, wanted: Data, deployments: Iterable[str] = ()) -> Cha
         ConfigError: a block of either is wrong.
     """
     found = Changes(copy.deepcopy(running))
+    deployments = list(deployments)
+    found.gone = gone(running, wanted, deployments)
+    found.restarts += [
+        f"deployment {name}: is gone, and its replicas with it" for name in found.gone
+    ]
     same = {"args", "deployments", "import_path"}
+    running, wanted = _with_defaults(running), _with_defaults(wanted)
     for line in _different(_less(running, same), _less(wanted, same), ""):
         found.restarts.append(line)
     if builder_of(running) != builder_of(wanted):
@@ -87,14 +92,26 @@ def _ours(running: Data, wanted: Data, behind_ingress: bool, found: Changes) -> 
     for name in was.keys() & now.keys():
         (index, before), (_, after) = was[name], now[name]
         place = f"llm_configs[{index}]"
-        deployment = _deployment(before)
+        deployment = model_name(before)
         _entry(before, after, place, found)
-        override = _live_override(before, after, (old, new), asked.get(deployment, {}))
+        mine, runs = asked.get(deployment, {}), overrides.get(deployment, {})
+        override = _live_override(before, after, (old, new), mine)
+        built = built_options(before, parse_security(old.get(SECURITY)), place)
+        theirs = built_options(after, parse_security(new.get(SECURITY)), place)
+        # A number is meant: beside scaling, Ray Serve would take it and scale on.
+        fixed = {SCALING: None} if isinstance(mine.get(COUNT), int) else {}
+        options = laid_over(theirs, {**mine, **fixed}, f"deployments {deployment}")
+        holds = laid_over(built, runs, f"deployments {deployment}")
+        override |= to_send(built, options) | _scaling_kept(runs, holds, options)
         found.overrides.append((deployment, before, override))
-        _say(before, old, overrides.get(deployment, {}), override, deployment, found)
+        _say(before, old, runs, override, deployment, found)
+        taken = _taken_as_code(runs, override)
+        for key in OPTIONS:
+            lines = found.restarts if key == SCALING and taken else found.live
+            lines += _different(holds[key], options[key], f"{deployment}.{key}")
         sent[deployment] = {"name": deployment, **override}
     for name, one in overrides.items():
-        if name not in {_deployment(entry) for _, entry in was.values()}:
+        if name not in {model_name(entry) for _, entry in was.values()}:
             _say_other(name, one, asked.get(name, {}), found)
     if behind_ingress and new.get(SECURITY) != old.get(SECURITY):
         block = {"user_config": {SECURITY: _whole(new.get(SECURITY))}}
@@ -124,14 +141,6 @@ def _entries(args: Data) -> _Entries:
         loading = entry.get("model_loading_config") or {}
         found[str(loading.get("model_id"))] = (index, entry)
     return found
-
-
-def _deployment(entry: Data) -> str:
-    """The name of an entry's deployment, as Ray Serve LLM makes it."""
-    own = (entry.get("deployment_config") or {}).get("name")
-    model = str((entry.get("model_loading_config") or {}).get("model_id"))
-    server = "EmulatedServer" if entry.get("emulate") is not None else "BrimfulServer"
-    return f"{server}:{own or model.replace('/', '--').replace('.', '_')}"
 
 
 def _entry(before: Data, after: Data, place: str, found: Changes) -> None:
@@ -175,21 +184,7 @@ def _live_override(before: Data, after: Data, args: tuple[Data, Data], asked: Da
         live[SECURITY] = _whole(wanted)
     if live or theirs or "user_config" in asked:
         override["user_config"] = live or None
-    old, new = (_options(entry) for entry in (before, after))
-    for key in OPTIONS:
-        if key not in override and old.get(key) != new.get(key):
-            override[key] = new.get(key)
-    if isinstance(override.get("num_replicas"), int) and old.get("autoscaling_config"):
-        override["autoscaling_config"] = None
-    if override.get("autoscaling_config") and isinstance(old.get("num_replicas"), int):
-        override["num_replicas"] = "auto"
-    # Null is a number that is not fixed; elsewhere Serve takes no null.
-    return {k: v for k, v in override.items() if v is not None or k not in OPTIONS[2:]}
-
-
-def _options(entry: Data) -> Data:
-    deployment: Data = ray_llm_config(entry)["deployment_config"]
-    return deployment
+    return {key: value for key, value in override.items() if key not in OPTIONS}
 
 
 def _say(before: Data, args: Data, runs: Data, override: Data, name: str, found: Changes) -> None:
@@ -199,12 +194,30 @@ def _say(before: Data, args: Data, runs: Data, override: Data, name: str, found:
     holds = {**own, **(runs.get("user_config", entrys) or {})}
     then = {**own, **(override.get("user_config", entrys) or {})}
     found.live += _different(holds, then, name)
-    base = _options(before)
-    now = {key: runs.get(key, base.get(key)) for key in OPTIONS}
-    after = {key: override.get(key, base.get(key)) for key in OPTIONS}
-    found.live += _different(now, after, name)
     heavy_now, heavy_then = (_less(one, set(LIVE_IN_OVERRIDE)) for one in (runs, override))
     found.restarts += _different(heavy_now, heavy_then, f"deployments {name}")
+
+
+def _scaling_kept(runs: Data, holds: Data, wanted: Data) -> Data:
+    """The scaling to send where one is sent already: without, Ray Serve would see other code."""
+    block, then = runs.get(SCALING), wanted[SCALING]
+    if not isinstance(block, dict) or then is None:
+        return {}
+    if holds[SCALING].get("policy") != then.get("policy"):
+        return {SCALING: then}
+    own = {"policy": block["policy"]} if "policy" in block else {}
+    return {SCALING: _less(then, {"policy"}) | own}
+
+
+def _taken_as_code(runs: Data, sent: Data) -> bool:
+    """Whether Ray Serve would start every replica anew over the scaling of an override.
+
+    Its version of an application's code holds the policies that stand in ``deployments``.
+    """
+    before, after = (one.get(SCALING) for one in (runs, sent))
+    if isinstance(before, dict) and isinstance(after, dict):
+        return before.get("policy") != after.get("policy")
+    return isinstance(before, dict) or isinstance(after, dict)
 
 
 def _say_other(name: str, runs: Data, asked: Data, found: Changes) -> None:
@@ -218,6 +231,14 @@ def _say_other(name: str, runs: Data, asked: Data, found: Changes) -> None:
 def _overrides(application: Data) -> dict[str, Data]:
     listed = application.get("deployments") or []
     return {str(one.get("name")): one for one in listed if isinstance(one, dict)}
+
+
+def _with_defaults(application: Data) -> Data:
+    """An application with Ray Serve's defaults for what it does not say."""
+    from ray.serve.schema import ServeApplicationSchema
+
+    fields = ServeApplicationSchema.model_fields.items()
+    return {k: one.get_default() for k, one in fields if not one.is_required()} | application
 
 
 def _less(block: Mapping[str, Any], keys: set[str]) -> Data:
@@ -238,8 +259,16 @@ def _lines(before: Any, after: Any, place: str) -> Iterator[str]:
     elif before is None and isinstance(after, dict) and place:
         yield from _lines({}, after, place)
     elif before != after:
-        yield f"{place}: {_word(before)} -> {_word(after)}"
+        secret = not SECRET.isdisjoint(place.replace("[", ".").split("."))
+        yield f"{place}: " + ("changed" if secret else f"{_word(before)} -> {_word(after)}")
 
 
 def _word(value: Any) -> str:
-    return "unset" if value is None else shown(value)
+    return "unset" if value is None else USER.sub("//...@", shown(_hidden(value)))
+
+
+def _hidden(value: Any) -> Any:
+    """A value without what may be a secret in it."""
+    if isinstance(value, dict):
+        return {k: "..." if k in SECRET else _hidden(v) for k, v in value.items()}
+    return [_hidden(one) for one in value] if isinstance(value, list) else value

@@ -1,7 +1,8 @@
 """Ray Serve's REST interface: what runs, and what is to run."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import requests
@@ -63,13 +64,13 @@ class Cluster:
         names: list[str],
         timeout_s: float,
         *,
-        replicas: int = 0,
+        twice: Mapping[str, Collection[str]] = MappingProxyType({}),
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Wait until these applications run as they were sent.
 
         Args:
-            replicas: how many of each model have to run at least.
+            twice: by application, deployments of which two replicas have to run.
 
         Raises:
             BrimfulError: one failed, or does not run after so long.
@@ -80,11 +81,13 @@ class Cluster:
                 raise BrimfulError(f"not up after {timeout_s:g} s: {waits}")
             sleep(POLL_S)
             told = self.applications()
-            waits = next((w for name in names if (w := _waits(name, told, replicas))), "")
+            waits = next(
+                (w for name in names if (w := _waits(name, told, twice.get(name, ())))), ""
+            )
             settled = 0 if waits else settled + 1
 
 
-def _waits(name: str, applications: dict[str, Data], replicas: int) -> str:
+def _waits(name: str, applications: dict[str, Data], twice: Collection[str]) -> str:
     """What an application still waits for; nothing where it is up.
 
     Raises:
@@ -95,6 +98,6 @@ def _waits(name: str, applications: dict[str, Data], replicas: int) -> str:
         raise BrimfulError(f"{name}: DEPLOY_FAILED: {one.get('message')}")
     for deployment, told in (one.get("deployments") or {}).items():
         running = sum(r.get("state") == "RUNNING" for r in told.get("replicas") or [])
-        if told.get("status") != "HEALTHY" or (":" in deployment and running < replicas):
+        if told.get("status") != "HEALTHY" or (deployment in twice and running < 2):
             return f"{deployment} of {name}: {told.get('status')}: {told.get('message')}"
     return "" if one.get("status") == "RUNNING" else f"{name}: {one.get('status')}"

@@ -13,6 +13,8 @@ from controller.validation import join
 from replicas.door.settings import parse_security
 from serve_app.apply.changes import Changes, changes
 from serve_app.apply.cluster import Cluster
+from serve_app.apply.names import is_model
+from serve_app.apply.options import COUNT, SCALING
 from serve_app.checks.findings import Findings
 from serve_app.checks.live import live_problems
 from serve_app.checks.quick import MAPPINGS, quick_check
@@ -78,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.dry_run:
         return 0
-    if restarts and not (args.restart or args.two_first):
+    gone = args.two_first and any(found[name].gone for name in restarts)
+    if restarts and (gone or not (args.restart or args.two_first)):
         raise BrimfulError("\n".join(offers(restarts, found, running)))
     if restarts and args.two_first:
         _with_two(cluster, config, found, running, args.timeout)
@@ -154,7 +157,9 @@ def plan(config: Data, running: dict[str, Data]) -> dict[str, Changes]:
         if deployed is None:
             found[name] = Changes(wanted, live=["is new"])
             continue
-        one = changes(deployed, wanted, told.get("deployments") or {})
+        # Serve writes a logging_config beside the applications into each that has none.
+        logs = {key: config[key] for key in ("logging_config",) if key in config}
+        one = changes(deployed, logs | wanted, told.get("deployments") or {})
         found[name] = one
         security = parse_security((deployed.get("args") or {}).get(SECURITY))
         for deployment, entry, override in one.overrides:
@@ -177,13 +182,13 @@ def offers(restarts: list[str], found: dict[str, Changes], running: dict[str, Da
         f"nothing was sent: {', '.join(restarts)} would start every replica anew, one after"
         " another, each for as long as its log says (`Replica started in`)"
     ]
-    gone = [line for name in restarts for line in found[name].restarts if " is gone" in line]
-    if gone:
+    if any(found[name].gone for name in restarts):
         lines.append(
             "a model of another name is another deployment: all replicas of the old one go at once."
-            " Deploy it beside the old one, as an application of its own, and remove that after"
+            " Deploy it beside the old one, as an application of its own, and remove that after;"
+            " --two-first is of no use here"
         )
-    single = [name for name in restarts if _single(running[name])]
+    single = [n for n in restarts if not found[n].gone and _single(running[n])]
     if single:
         lines.append(
             f"{', '.join(single)} has one replica, so nothing answers meanwhile: --two-first scales"
@@ -195,7 +200,7 @@ def offers(restarts: list[str], found: dict[str, Changes], running: dict[str, Da
 def _single(application: Data) -> list[str]:
     """The models of an application that have one replica."""
     told = application.get("deployments") or {}
-    return [n for n, d in told.items() if ":" in n and d.get("target_num_replicas") == 1]
+    return [n for n, d in told.items() if is_model(n) and d.get("target_num_replicas") == 1]
 
 
 def _with_two(
@@ -209,24 +214,42 @@ def _with_two(
     single = {name: _single(running[name]) for name, one in found.items() if one.restarts}
     now = {name: running[name]["deployed_app_config"] for name in single}
     then = {name: target(config, one, name) for name, one in found.items()}
-    print("scaling to two replicas ...")
-    _send(cluster, config, {name: scaled(now[name], single[name]) for name in single}, running)
-    cluster.wait(list(single), timeout_s, replicas=2)
-    print("changing, one replica after the other ...")
     both = {name: scaled(one, single.get(name, [])) for name, one in then.items()}
-    _send(cluster, config, both, running)
-    cluster.wait(list(then), timeout_s, replicas=0)
-    print("scaling back ...")
-    _send(cluster, config, then, running)
-    cluster.wait(list(then), timeout_s)
+    try:
+        print("scaling to two replicas ...")
+        _send(cluster, config, {name: scaled(now[name], single[name]) for name in single}, running)
+        cluster.wait(list(single), timeout_s, twice=single)
+        print("changing, one replica after the other ...")
+        _send(cluster, config, both, running)
+    except BrimfulError:
+        print("scaling back, nothing is changed ...")
+        _send(cluster, config, now, running)
+        raise
+    try:
+        cluster.wait(list(then), timeout_s)
+        print("scaling back ...")
+        _send(cluster, config, then, running)
+        cluster.wait(list(then), timeout_s)
+    except BrimfulError as error:
+        left = ", ".join(name for names in single.values() for name in names)
+        raise BrimfulError(
+            f"{error}\nthe change was sent, and {left} may have two replicas: `brimful apply"
+            " --restart` with this file, or with the one before, scales back"
+        ) from None
 
 
 def scaled(application: Data, deployments: list[str], count: int = 2) -> Data:
     """The application with so many replicas of these deployments."""
     listed = {one.get("name"): dict(one) for one in application.get("deployments") or []}
     for name in deployments:
-        number = {"name": name, "num_replicas": count, "autoscaling_config": None}
-        listed[name] = {**listed.get(name, {}), **number}
+        one = listed.setdefault(name, {"name": name})
+        scaling = one.get(SCALING)
+        if isinstance(scaling, dict):  # whose policy is code to Ray Serve: without it, all restart
+            most = max(count, scaling.get("max_replicas", count))
+            bounds = {"min_replicas": count, "initial_replicas": None, "max_replicas": most}
+            one[SCALING] = {**scaling, **bounds}
+        else:
+            one |= {COUNT: count, SCALING: None}
     return {**application, "deployments": list(listed.values())} if listed else application
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ray.llm._internal.serve.core.configs.accelerators import CPUConfig, GPUConfig, TPUConfig
 from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 from ray.serve.llm import LLMConfig, LLMServingArgs
 
@@ -66,6 +67,14 @@ def test_an_autoscaling_object_scales_by_our_policy_inside_its_own_bounds(
     block = taken.deployment_config["autoscaling_config"]
     assert {key: block[key] for key in bounds} == bounds
     assert block["policy"]["policy_function"] == "serve_app.autoscaling:CapacityPolicy"
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu", "tpu"])
+def test_an_accelerators_object_says_its_kind_though_that_is_its_default(kind: str) -> None:
+    (made,) = [one for one in (CPUConfig(), GPUConfig(), TPUConfig()) if one.kind == kind]
+    config = LLMConfig(model_loading_config={"model_id": "m"}, accelerator_config=made)
+    (taken,) = models({"llm_configs": [config]})
+    assert type(taken.accelerator_config) is type(made)
 
 
 def test_an_ingress_that_was_set_in_place_is_kept() -> None:

@@ -82,6 +82,7 @@ def test_a_block_that_is_left_out_of_the_file_is_its_defaults() -> None:
         ((*ENTRY, "router"), {"policy": "round_robin"}),
         (("runtime_env",), {"env_vars": {"A": "1"}}),
         (("route_prefix",), "/other"),
+        (("route_prefix",), None),
         (("import_path",), "ray.serve.llm:build_openai_app"),
         (("deployments",), [{"name": MODEL, "ray_actor_options": {"num_cpus": 2}}]),
     ],
@@ -89,6 +90,47 @@ def test_a_block_that_is_left_out_of_the_file_is_its_defaults() -> None:
 )
 def test_what_an_engine_starts_with_takes_new_replicas(path: Any, value: Any) -> None:
     assert found(app(), put(app(), path, value)).restarts
+
+
+@pytest.mark.parametrize(("key", "said"), [("route_prefix", "/"), ("name", "default")])
+def test_a_default_of_serves_that_one_side_does_not_say_is_no_change(key: str, said: str) -> None:
+    says = put(app(), (key,), said)
+    silent = {k: v for k, v in says.items() if k != key}
+    for change in (found(says, silent), found(silent, says)):
+        assert (change.live, change.restarts) == ([], [])
+
+
+def test_a_logging_config_beside_the_applications_is_no_change() -> None:
+    logs = {"logging_config": {"log_level": "DEBUG"}}
+    changed = plan({**logs, "applications": [app()]}, running({**app(), **logs}))["llm"]
+    assert (changed.live, changed.restarts) == ([], [])
+
+
+@pytest.mark.parametrize("before", [None, {"TOKEN": "hunter1", "OTHER": "1"}])
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("runtime_env", "env_vars"),
+        (*ENTRY, "runtime_env", "env_vars"),
+        (*ENTRY, "deployment_config", "ray_actor_options", "runtime_env", "env_vars"),
+    ],
+    ids=str,
+)
+def test_no_value_of_a_variable_is_printed(path: Any, before: Any) -> None:
+    old, new = put(app(), path, before), put(app(), path, {"TOKEN": "hunter2", "OTHER": "1"})
+    lines = found(old, new).restarts
+    assert lines[0].endswith("env_vars.TOKEN: changed")
+    assert "hunter" not in "".join(lines)
+
+
+def test_no_secret_is_printed_of_what_is_compared_as_a_whole() -> None:
+    theirs = put(app(), ("import_path",), "ray.serve.llm:build_openai_app")
+    other = put(theirs, (*ENTRY, "engine_kwargs", "api_key"), "hunter2")
+    other["deployments"] = [{"name": "x", "ray_actor_options": {"env_vars": {"A": "hunter2"}}}]
+    other["runtime_env"] = {"working_dir": "https://me:hunter2@host/code.zip"}
+    lines = "".join(found(theirs, other).restarts)
+    assert "hunter2" not in lines
+    assert "https://...@host/code.zip" in lines
 
 
 def test_another_name_of_our_builder_is_no_change() -> None:
@@ -112,26 +154,6 @@ def test_replicas_and_their_options_change_live() -> None:
     assert change.restarts == []
     number = {"num_replicas": 3, "max_ongoing_requests": 9}
     assert sent(change, app()) == {MODEL: {"name": MODEL, **number}}
-
-
-def test_from_a_fixed_number_to_scaling_and_back() -> None:
-    bounds = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 4}}
-    scales = put(app(), (*ENTRY, "deployment_config"), bounds)
-    up = sent(found(app(), scales), app())[MODEL]
-    assert up["num_replicas"] == "auto"
-    assert up["autoscaling_config"]["max_replicas"] == 4
-    assert up["autoscaling_config"]["policy"]["policy_function"].startswith("serve_app.autoscal")
-    down = sent(found(scales, app()), scales)[MODEL]
-    assert (down["num_replicas"], down["autoscaling_config"]) == (2, None)
-
-
-def test_a_scaling_block_changes_live() -> None:
-    bounds = {"autoscaling_config": {"min_replicas": 1, "max_replicas": 4}}
-    scales = put(app(), (*ENTRY, "deployment_config"), bounds)
-    change = found(scales, put(scales, (*ENTRY, "scaling", "drain_s"), 40))
-    assert change.restarts == []
-    policy = sent(change, scales)[MODEL]["autoscaling_config"]["policy"]
-    assert policy["policy_kwargs"]["drain_s"] == 40
 
 
 @pytest.mark.parametrize("ingress", [True, False])
@@ -159,8 +181,8 @@ def test_what_is_sent_passes_a_check(tmp_path) -> None:
     assert check_file(path, HERE).problems == []
 
 
-def running(application: dict[str, Any], replicas: int = 1) -> dict[str, Any]:
-    deployments = {MODEL: {"target_num_replicas": replicas}}
+def running(application: dict[str, Any], replicas: int = 1, name: str = MODEL) -> dict[str, Any]:
+    deployments = {name: {"target_num_replicas": replicas}}
     return {"llm": {"deployed_app_config": application, "deployments": deployments}}
 
 
@@ -181,7 +203,33 @@ def test_what_takes_new_replicas_comes_with_what_there_is_to_do() -> None:
     assert "--two-first" not in "\n".join(offers(["llm"], changed, running(app(), replicas=2)))
     other = put(app(), (*ENTRY, "model_loading_config", "model_id"), "n")
     gone = plan({"applications": [other]}, running(app()))
-    assert "Deploy it beside the old one" in "\n".join(offers(["llm"], gone, running(app())))
+    text = "\n".join(offers(["llm"], gone, running(app())))
+    assert "Deploy it beside the old one" in text
+    assert "scales to two" not in text
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "name", "is_gone"),
+    [
+        ((*ENTRY, "batching"), SLA, MODEL, False),
+        ((*ENTRY, "model_loading_config", "model_id"), "n", MODEL, True),
+        ((*ENTRY, "deployment_config", "name"), "n", MODEL, True),
+        ((*ENTRY, "emulate"), {"profile": "h100-llama-8b-vllm"}, MODEL, True),
+        (("import_path",), "ray.serve.llm:build_openai_app", MODEL, True),
+        (("import_path",), "mine:build", MODEL, True),
+        (("import_path",), "serve_app:build_app", "LLMServer:m", True),
+    ],
+    ids=str,
+)
+def test_a_deployment_of_another_name_is_one_that_is_gone(
+    path: Any, value: Any, name: str, is_gone: bool
+) -> None:
+    assert found(app(), put(app(), path, value), name).gone == ([name] if is_gone else [])
+
+
+def test_of_a_builder_that_nobody_knows_the_names_are_taken_to_stay() -> None:
+    mine = put(app(), ("import_path",), "mine:build")
+    assert found(mine, put(mine, (*ENTRY, "batching"), SLA), "Mine:m").gone == []
 
 
 def test_an_application_that_does_not_run_is_sent_as_it_is() -> None:
@@ -196,6 +244,15 @@ def test_two_replicas_meanwhile() -> None:
     number = {"name": MODEL, "num_replicas": 2, "autoscaling_config": None}
     assert scaled(scales, [MODEL])["deployments"] == [number]
     assert scaled(scales, []) == scales
+
+
+def test_two_replicas_meanwhile_keep_the_scaling_that_is_sent_already() -> None:
+    block_ = {"max_replicas": 1, "initial_replicas": 1, "policy": {"policy_function": "a:b"}}
+    scales = put(app(), ("deployments",), [{"name": MODEL, "autoscaling_config": block_}])
+    (one,) = scaled(scales, [MODEL])["deployments"]
+    bounds = {"min_replicas": 2, "initial_replicas": None, "max_replicas": 2}
+    assert one == {"name": MODEL, "autoscaling_config": {**block_, **bounds}}
+    assert scales["deployments"][0]["autoscaling_config"] == block_
 
 
 def test_under_kuberay_the_block_for_the_rayservice_is_printed() -> None:

@@ -43,7 +43,7 @@ def serve() -> Iterator[Serve]:
     servers = []
 
     def start(
-        application: dict[str, Any], *, group: str = "", refuses: str = ""
+        application: dict[str, Any], *, group: str = "", refuses: str = "", fails_at: int = 0
     ) -> tuple[str, list[Any]]:
         sent: list[Any] = []
         nodes = [{"labels": {"ray.io/node-group": group} if group else {}}]
@@ -60,6 +60,8 @@ def serve() -> Iterator[Serve]:
 
             def do_PUT(self) -> None:
                 sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                if len(sent) == fails_at:
+                    application["status"] = "DEPLOY_FAILED"
                 self._answer(400 if refuses else 200, refuses)
 
             def _answer(self, status: int, body: str) -> None:
@@ -132,6 +134,54 @@ def test_what_takes_new_replicas_is_not_sent_unasked(
     assert sent == []
 
 
+SIZE = ("args", "llm_configs", 0, "engine_kwargs", "max_num_seqs")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("args", "llm_configs", 0, "model_loading_config", "model_id"), "n"),
+        (("args", "llm_configs", 0, "emulate"), {"profile": "h100-llama-8b-vllm"}),
+        (("import_path",), "ray.serve.llm:build_openai_app"),
+    ],
+    ids=str,
+)
+def test_two_replicas_first_are_refused_where_the_model_goes(
+    serve: Serve, tmp_path: Path, path: Any, value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, sent = serve(running())
+    file = changed(tmp_path, path, value)
+    assert main(["apply", file, "--address", address, "--two-first"]) == 2
+    assert "Deploy it beside the old one" in capsys.readouterr().err
+    assert sent == []
+
+
+def test_without_room_for_a_second_replica_the_first_is_left_alone(
+    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, sent = serve(running(), fails_at=1)
+    file = changed(tmp_path, SIZE, 128)
+    assert main(["apply", file, "--address", address, "--two-first"]) == 2
+    assert "DEPLOY_FAILED" in capsys.readouterr().err
+    scaled, back = (one["applications"][0] for one in sent)
+    assert scaled["deployments"][0]["num_replicas"] == 2
+    assert back == config()["applications"][0]
+
+
+def test_where_the_changed_model_does_not_start_the_way_on_is_said(
+    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    application = running()
+    application["deployments"][MODEL]["replicas"] *= 2
+    address, sent = serve(application, fails_at=2)
+    file = changed(tmp_path, SIZE, 128)
+    assert main(["apply", file, "--address", address, "--two-first"]) == 2
+    told = capsys.readouterr().err
+    assert "DEPLOY_FAILED" in told
+    assert f"{MODEL} may have two replicas: `brimful apply --restart`" in told
+    assert len(sent) == 2
+
+
 @pytest.mark.parametrize(
     ("path", "value", "place"),
     [
@@ -160,9 +210,11 @@ def test_what_serve_refuses_or_cannot_bring_up_is_told(serve: Serve, tmp_path: P
     failed, _ = serve(running(status="DEPLOY_FAILED"))
     with pytest.raises(BrimfulError, match="llm: DEPLOY_FAILED: no module"):
         Cluster(failed).wait(["llm"], 60, sleep=lambda _: None)
+    asleep, _ = serve(running(state="STARTING"))  # scaled to none, beside one that scales
+    Cluster(asleep).wait(["llm"], 60, twice={"llm": ["other"]}, sleep=lambda _: None)
     starting, _ = serve(running(state="STARTING"))
     with pytest.raises(BrimfulError, match="not up after 0 s: "):
-        Cluster(starting).wait(["llm"], 0, replicas=1, sleep=lambda _: None)
+        Cluster(starting).wait(["llm"], 0, twice={"llm": [MODEL]}, sleep=lambda _: None)
 
 
 def test_where_nothing_answers_that_is_said(tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""The names of an application's deployments, as Ray Serve LLM makes them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from serve_app.checks.findings import BUILDER, builder_of
+
+Data = dict[str, Any]
+THEIRS = "ray.serve.llm:build_openai_app"
+
+
+def model_name(entry: Data, builder: str = BUILDER) -> str:
+    """The name of an entry's deployment."""
+    own = (entry.get("deployment_config") or {}).get("name")
+    model = str((entry.get("model_loading_config") or {}).get("model_id"))
+    if builder == BUILDER:
+        server = "EmulatedServer" if entry.get("emulate") is not None else "BrimfulServer"
+    else:
+        server = str(entry.get("server_cls") or "LLMServer").replace(":", ".").rpartition(".")[2]
+    return f"{server}:{own or model.replace('/', '--').replace('.', '_')}"
+
+
+def is_model(deployment: str) -> bool:
+    """Whether a deployment is a model's, not an ingress or a router."""
+    return ":" in deployment
+
+
+def gone(running: Data, wanted: Data, deployments: Iterable[str]) -> list[str]:
+    """The models' deployments, of those that run, that ``wanted`` has no more.
+
+    None where the same builder, which is nobody's that is known, makes both.
+    """
+    builder = builder_of(wanted)
+    listed = (wanted.get("args") or {}).get("llm_configs")
+    entries = listed if isinstance(listed, list) else []
+    known = builder in (BUILDER, THEIRS) and all(isinstance(one, dict) for one in entries)
+    if not known and builder == builder_of(running):
+        return []
+    kept = {model_name(entry, builder) for entry in entries} if known else set()
+    return [name for name in deployments if is_model(name) and name not in kept]

@@ -1,0 +1,195 @@
+"""The number of replicas that is sent, held against what Ray Serve makes of it."""
+
+import copy
+from typing import Any
+
+import pytest
+from ray.serve._private.application_state import get_app_code_version, override_deployment_info
+from ray.serve._private.deployment_info import DeploymentInfo
+from ray.serve.schema import ServeApplicationSchema
+
+from controller.errors import ConfigError
+from replicas.door.settings import Security
+from serve_app.apply.changes import Changes, changes
+from serve_app.apply.options import built_options, of_deployment
+from serve_app.checks.built import build_model
+from serve_app.config import ray_llm_config
+from tests.serve_configs import config, put
+from tests.serve_configs import entry as one_entry
+
+MODEL = "BrimfulServer:m"
+Data = dict[str, Any]
+BOUNDS = {"min_replicas": 1, "max_replicas": 4}
+DEPLOYMENTS: dict[str, Data] = {
+    "unsaid": {},
+    "three": {"num_replicas": 3},
+    "auto": {"num_replicas": "auto"},
+    "auto within bounds": {"num_replicas": "auto", "autoscaling_config": BOUNDS},
+    "bounds": {"autoscaling_config": BOUNDS},
+    "a policy": {"autoscaling_config": {**BOUNDS, "policy": {"policy_function": "os.path:join"}}},
+    "no scaling": {"autoscaling_config": None},
+    "no number": {"num_replicas": None},
+    "open requests": {"num_replicas": 3, "max_ongoing_requests": 9},
+}
+PAIRS = [(old, new) for old in DEPLOYMENTS for new in DEPLOYMENTS]
+
+
+def entry(deployment: Data) -> Data:
+    return {**one_entry(), "deployment_config": copy.deepcopy(deployment)}
+
+
+def app(deployment: Data, override: Data | None = None) -> Data:
+    made: Data = config(entry(deployment))["applications"][0]
+    return {**made, "deployments": [{"name": MODEL, **override}]} if override else made
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, DeploymentInfo]:
+    """The deployment of each, as the app builder makes it."""
+    found = {}
+    for name, one in DEPLOYMENTS.items():
+        deployment = build_model(entry(one), ray_llm_config(entry(one))).deployment
+        found[name] = DeploymentInfo(
+            deployment._deployment_config, deployment._replica_config, 0, "01"
+        )
+    return found
+
+
+def in_force(built: DeploymentInfo, application: Data) -> Data:
+    """The options that Ray Serve goes by; its number counts where nothing scales."""
+    schema = ServeApplicationSchema.model_validate(application)
+    made = override_deployment_info({MODEL: built}, schema)[MODEL].deployment_config
+    assert made.autoscaling_config or made.num_replicas
+    return of_deployment(made)
+
+
+def new_code(before: Data, after: Data) -> bool:
+    """Whether Ray Serve starts every replica anew."""
+    first, second = map(ServeApplicationSchema.model_validate, (before, after))
+    return get_app_code_version(first) != get_app_code_version(second)
+
+
+def live(change: Changes, before: Data) -> bool:
+    """Whether no replica starts anew, which is held against Ray Serve's own word."""
+    assert bool(change.restarts) == new_code(before, change.application)
+    return not change.restarts
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_options_are_those_of_the_deployment_as_built(name: str, built: Any) -> None:
+    options = built_options(entry(DEPLOYMENTS[name]), Security(), "here")
+    assert options == of_deployment(built[name].deployment_config)
+
+
+@pytest.mark.parametrize(("old", "new"), PAIRS)
+def test_what_is_sent_makes_of_the_old_deployment_the_new_one(
+    old: str, new: str, built: Any
+) -> None:
+    before, after = app(DEPLOYMENTS[old]), app(DEPLOYMENTS[new])
+    change = changes(before, after)
+    wanted = in_force(built[new], after)
+    assert in_force(built[old], change.application) == wanted
+    differs = wanted != in_force(built[old], before)
+    assert bool(change.live or change.restarts) == differs
+    if live(change, before):
+        again = changes(change.application, after)
+        assert (again.live, again.restarts) == ([], [])
+        back = changes(change.application, before)
+        assert in_force(built[old], back.application) == in_force(built[old], before)
+
+
+def test_a_fixed_number_ends_the_scaling_that_nobody_asked_for() -> None:
+    change = changes(app({}), app({"num_replicas": 3}))
+    assert f"{MODEL}.num_replicas: unset -> 3" in change.live
+    (one,) = change.application["deployments"]
+    assert one == {"name": MODEL, "num_replicas": 3, "autoscaling_config": None}
+    change = changes(app({"num_replicas": 3}), app({}))
+    assert change.restarts[:2] == [
+        f"{MODEL}.autoscaling_config.min_replicas: unset -> 1",
+        f"{MODEL}.autoscaling_config.max_replicas: unset -> 1",
+    ]
+
+
+def test_a_number_in_an_override_of_the_file_ends_scaling_too(built: Any) -> None:
+    bounds = DEPLOYMENTS["bounds"]
+    change = changes(app(bounds), app(bounds, {"num_replicas": 3}))
+    assert live(change, app(bounds))
+    holds = in_force(built["bounds"], change.application)
+    assert (holds["num_replicas"], holds["autoscaling_config"]) == (3, None)
+
+
+@pytest.mark.parametrize(
+    ("override", "is_live"),
+    [
+        ({"autoscaling_config": {"max_replicas": 6}}, True),
+        ({"autoscaling_config": {"max_replicas": 4}, "num_replicas": "auto"}, True),
+        (
+            {
+                "autoscaling_config": {
+                    "max_replicas": 4,
+                    "policy": {"policy_function": "os.path:join"},
+                }
+            },
+            False,
+        ),
+        ({"num_replicas": 3}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_bounds_change_live_beside_a_policy_that_is_sent_already(
+    override: Data, is_live: bool, built: Any
+) -> None:
+    bounds = DEPLOYMENTS["bounds"]
+    before = app(bounds, {"autoscaling_config": {"max_replicas": 5}})
+    change = changes(before, app(bounds, override))
+    assert live(change, before) == is_live
+    if is_live:
+        wanted = in_force(built["bounds"], app(bounds, override))
+        assert in_force(built["bounds"], change.application) == wanted
+    # Another change does not take along what is sent.
+    other = put(before, ("args", "llm_configs", 0, "batching", "sla", "itl_ms"), 80)
+    assert live(changes(before, other), before)
+
+
+def test_a_changed_scaling_block_takes_new_replicas_and_says_so() -> None:
+    before = app(DEPLOYMENTS["bounds"])
+    after = put(before, ("args", "llm_configs", 0, "scaling", "drain_s"), 40)
+    change = changes(before, after)
+    assert not live(change, before)
+    place = f"{MODEL}.autoscaling_config.policy.policy_kwargs.drain_s"
+    assert change.restarts == [f"{place}: 20.0 -> 40.0"]
+
+
+def test_an_entry_with_code_of_its_model_is_compared() -> None:
+    before = app({"num_replicas": 3})
+    before["args"]["llm_configs"][0]["engine_kwargs"]["trust_remote_code"] = True
+    before["args"]["security"] = {"trust_remote_code": ["m"]}
+    after = put(before, ("args", "llm_configs", 0, "deployment_config", "num_replicas"), 4)
+    assert changes(before, after).live == [f"{MODEL}.num_replicas: 3 -> 4"]
+
+
+def test_each_model_of_several_is_compared() -> None:
+    made = app({"num_replicas": 2})
+    second = put(entry({}), ("model_loading_config", "model_id"), "n")
+    before = put(made, ("args", "llm_configs"), [*made["args"]["llm_configs"], second])
+    after = before
+    for index in (0, 1):
+        place = ("args", "llm_configs", index, "deployment_config", "num_replicas")
+        after = put(after, place, 3)
+    change = changes(before, after)
+    assert change.restarts == []
+    sent = {one["name"]: one["num_replicas"] for one in change.application["deployments"]}
+    assert sent == {MODEL: 3, "BrimfulServer:n": 3}
+
+
+def test_no_policy_is_imported() -> None:
+    there = {"autoscaling_config": {"policy": {"policy_function": "only_in_the_cluster:decide"}}}
+    assert changes(app(there), app(there, {"max_queued_requests": 5})).restarts == []
+
+
+def test_a_wrong_scaling_of_an_override_is_named() -> None:
+    wrong = app({}, {"autoscaling_config": {"max_replicas": 0}})
+    place = f"deployments {MODEL}.autoscaling_config.max_replicas: 0"
+    with pytest.raises(ConfigError, match=place):
+        changes(app({}), wrong)
