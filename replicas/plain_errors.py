@@ -32,6 +32,7 @@ from replicas.admission.asgi import App, Message, Receive, Send
 SERVER_ERROR = 500
 # A replica died, or as many wait for one as may.
 GONE = (RayError, BackPressureError, DeploymentUnavailableError)
+RAW = (ValueError, TypeError, OverflowError)  # which vLLM takes for the client's
 GONE_SAID = "no replica served this request; it can be sent again"
 logger = logging.getLogger("ray.serve")
 
@@ -90,9 +91,12 @@ def answer_to(error: Exception, request_id: str | None) -> Response:
         return _answer(error.status_code, error.message, error.type)
     cause = error.cause if isinstance(error, RayTaskError) else error
     told = create_error_response(cause).error  # as vLLM's own app answers, without paths
-    if told.code >= SERVER_ERROR:
+    # Ray's engine answers what vLLM raises over a request: what still leaves a replica is its own.
+    own = cause is not error and isinstance(cause, RAW)
+    if own or told.code >= SERVER_ERROR:
         logger.error("Request %s failed.", request_id, exc_info=error)
-        return _answer(told.code, f"internal error; the log has it as request {request_id}")
+        code = max(told.code, SERVER_ERROR)
+        return _answer(code, f"internal error; the log has it as request {request_id}")
     return _answer(told.code, told.message, told.type, told.param)
 
 

@@ -46,8 +46,10 @@ class AdmissionIngress(OpenAiIngress):
     async def __serve_build_asgi_app__(self) -> Any:
         """Ray Serve asks for it once the app that the class was decorated with is there."""
         answer_errors(self.app)
-        for path in (HEALTH, PING):  # of this ingress; Ray's app has none
-            self.app.add_api_route(path, _healthy, methods=["GET"])
+        # Of this ingress; Ray's app has none.
+        self.app.add_api_route(HEALTH, _healthy, methods=["GET"])
+        self.app.add_api_route(PING, _healthy, methods=["GET", "POST"])
+        self._door.served = {getattr(route, "path", "") for route in self.app.routes}
         words = LastWords()
         before_shutdown(words.drain)
         self.app.add_middleware(LastWordsMiddleware, words=words)

@@ -3,7 +3,7 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Container, MutableMapping
 from typing import Any
 
 from starlette._utils import get_route_path  # by which the app's router matches, too
@@ -57,7 +57,10 @@ class Door:
 
     Attributes:
         rules: what it goes by; may be changed while requests are inside.
+        served: paths of the app behind it; None: those that vLLM's has.
     """
+
+    served: Container[str] | None = None
 
     def __init__(self, rules: Rules, count: Count = lambda key, outcome: None) -> None:
         self.rules = rules
@@ -99,7 +102,8 @@ class Door:
         methods = self.rules.paths.methods(path)
         if not methods:
             said = f"nothing is served at this path: {path[:200]!r}"
-            if entry := opener(path):
+            known = self.served is None or path.rstrip("/") in self.served
+            if known and (entry := opener(path)):
                 said += f"; `security: {{extra_paths: [{entry}]}}` of this server opens it"
             answer = Answer(404, "no_such_path", said, param="path")
             raise self._refused(answer)

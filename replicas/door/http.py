@@ -35,7 +35,8 @@ class DoorMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
         elif self._door.rules.cors_origins:
-            cors = CORSMiddleware(self._pass, self._door.rules.cors_origins, METHODS, ["*"])
+            origins = self._door.rules.cors_origins
+            cors = CORSMiddleware(self._pass, origins, METHODS, ["*"], expose_headers=["*"])
             await cors(scope, receive, send)
         else:
             await self._pass(scope, receive, send)

@@ -18,10 +18,11 @@ from serve_app.apply.options import COUNT, SCALING
 from serve_app.checks.findings import Findings
 from serve_app.checks.live import live_problems
 from serve_app.checks.quick import MAPPINGS, quick_check
-from serve_app.config import SECURITY
+from serve_app.config import DRAIN_TIMEOUT_S, SECURITY
 from serve_app.source import parse_documents, read_documents
 
 Data = dict[str, Any]
+START_S = 600.0  # of a replica, at most; it starts when the one before has ended its streams
 DASHBOARD = "http://127.0.0.1:8265"
 ABOUT = (
     "Change what runs by a Serve configuration. `serve deploy` starts every replica of an"
@@ -52,7 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the same, with two replicas meanwhile where there is one: needs room for the second",
     )
-    parser.add_argument("--timeout", type=float, default=1800.0, metavar="S", help="default: 1800")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=DRAIN_TIMEOUT_S + START_S,
+        metavar="S",
+        help="default: %(default)g, a replica's drain and a start",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

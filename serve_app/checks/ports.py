@@ -11,6 +11,7 @@ from serve_app.checks.values import line
 
 SERVE_PORT, SERVE = 8000, "serve"
 ASKED = re.compile(r":(\d+)/-/(?:healthz|routes)")
+DEADLINE = re.compile(r"--deadline-remaining-seconds[ =](\d+)")
 KUBERNETES_GRACE_S = 30
 
 
@@ -26,7 +27,10 @@ def check_ports(config: Any, cluster: Mapping[str, Any], where: str, findings: F
         if not isinstance(container, dict):
             continue
         inner = join(place, ["containers", 0])
-        findings.add(list(_named(container, port, inner)))
+        asks = "Services go to" if "headGroupSpec" in place else ""
+        if not asks and not isinstance(container.get("readinessProbe"), dict):
+            asks = "KubeRay's probe asks"
+        findings.add(list(_named(container, port, inner, asks)))
         for key in ("readinessProbe", "livenessProbe", "startupProbe"):
             for asked in ASKED.findall(repr(container.get(key))):
                 if int(asked) != port:
@@ -34,16 +38,21 @@ def check_ports(config: Any, cluster: Mapping[str, Any], where: str, findings: F
                     findings.add([line(f"{inner}.{key}", int(asked), message)])
 
 
-def _named(container: Mapping[str, Any], port: int, where: str) -> Iterator[str]:
-    """KubeRay's Services go to the port of this name; to 8000 where there is none."""
+def _named(container: Mapping[str, Any], port: int, where: str, asks: str) -> Iterator[str]:
+    """KubeRay goes to the port of this name, to 8000 where there is none: its Services by what the
+    head says, and by what workers say the readiness probe of those that bring none.
+
+    Args:
+        asks: who goes to this container's port; "": nobody.
+    """
     listed = container.get("ports")
     ports = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     named = [one.get("containerPort") for one in ports if one.get("name") == SERVE]
     if named and named[0] != port:
         yield line(f"{where}.ports.{SERVE}", named[0], f"http_options.port is {port}")
-    elif not named and port != SERVE_PORT:
+    elif asks and not named and port != SERVE_PORT:
         yield (
-            f"{where}.ports: Services go to port {SERVE_PORT} where none is named {SERVE!r}, and"
+            f"{where}.ports: {asks} port {SERVE_PORT} where none is named {SERVE!r}, and"
             f" http_options.port is {port}; add {{name: {SERVE}, containerPort: {port}}}"
         )
 
@@ -51,7 +60,7 @@ def _named(container: Mapping[str, Any], port: int, where: str) -> Iterator[str]
 def check_grace(
     models: list[Built], cluster: Mapping[str, Any], where: str, findings: Findings
 ) -> None:
-    """A note where Kubernetes ends a pod before its replicas have ended their streams."""
+    """A note where a node's drain leaves replicas less time than their streams have."""
     waits = [
         model.deployment._deployment_config.graceful_shutdown_timeout_s
         for built in models
@@ -67,6 +76,12 @@ def check_grace(
                 f" graceful_shutdown_timeout_s ({max(waits):g}): streams are cut when a node is"
                 " drained"
             )
+        for told in DEADLINE.findall(repr(pod.get("containers"))):
+            if int(told) <= max(waits):
+                findings.notes.append(
+                    f"{place}: a drain of {told} s is no longer than graceful_shutdown_timeout_s"
+                    f" ({max(waits):g}): replicas stop at once, before others have started"
+                )
 
 
 def _pods(cluster: Mapping[str, Any], where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

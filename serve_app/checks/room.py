@@ -50,6 +50,7 @@ def check_room(
     """
     nodes = list(_nodes(cluster))
     least_of_all: Resources = {}
+    single: list[tuple[str, Model, Resources]] = []
     fits = True
     for place, overrides, built in applications:
         for name, model in built.models.items():
@@ -64,6 +65,8 @@ def check_room(
                 continue
             least, most = _counts(model, options)
             asked = _sum(bundles)
+            if least <= 1:
+                single.append((f"{place}: {name}", model, _sum([asked] * (2 - least))))
             for key, amount in asked.items():
                 least_of_all[key] = least_of_all.get(key, 0.0) + least * amount
             _note_most(f"{place}: {name}", most, asked, nodes, findings)
@@ -73,6 +76,29 @@ def check_room(
     if short and fits:
         told = ", ".join(f"{least_of_all[k]:g} {k} of {_there(k, nodes):g}" for k in short)
         findings.add([f"spec.serveConfigV2: the replicas at least ask for {told} in all groups"])
+    elif fits:
+        _note_single(single, least_of_all, nodes, findings)
+
+
+def _note_single(
+    single: list[tuple[str, Model, Resources]],
+    least_of_all: Resources,
+    nodes: list[Nodes],
+    findings: Findings,
+) -> None:
+    """A note on each model that may have one replica, where two of it have no room beside others.
+
+    Args:
+        single: with what the second asks for (and the first, where there may be none).
+    """
+    for name, model, more in single:
+        if any(least_of_all[k] + n > _there(k, nodes) + 1e-6 for k, n in more.items()):
+            drain_s = model.deployment._deployment_config.graceful_shutdown_timeout_s
+            findings.notes.append(
+                f"{name} may have one replica, and no room for a second: while it is redeployed"
+                f" nobody is served, until its last stream has ended (graceful_shutdown_timeout_s:"
+                f" {drain_s:g}) and another has started"
+            )
 
 
 def _note_most(
@@ -172,11 +198,17 @@ def _nodes(cluster: Mapping[str, Any]) -> Iterator[Nodes]:
     grows = bool(cluster.get("enableInTreeAutoscaling"))
     for index, group in enumerate(groups if isinstance(groups, list) else []):
         if isinstance(group, dict):
-            count = group.get("maxReplicas" if grows else "replicas", 1)
-            hosts = group.get("numOfHosts") or 1
-            whole = isinstance(count, int) and isinstance(hosts, int)
             name = str(group.get("groupName") or join("workerGroupSpecs", [index]))
-            yield Nodes(name, count * hosts if whole else 1, _of_node(group))
+            yield Nodes(name, _size(group, grows) * (group.get("numOfHosts") or 1), _of_node(group))
+
+
+def _size(group: Mapping[str, Any], grows: bool) -> int:
+    """How many replicas of a group there can be; where it does not grow, what KubeRay starts."""
+    most = int(group["maxReplicas"])
+    if group.get("suspend"):
+        return 0
+    asked = max(group.get("replicas") or 0, group.get("minReplicas") or 0)
+    return most if grows else min(asked, most)
 
 
 def _of_node(group: Mapping[str, Any]) -> Resources:

@@ -61,6 +61,7 @@ async def test_of_rays_routes_those_that_clients_need_are_reached() -> None:
     assert await reached(app) == {
         "GET /health",
         "GET /ping",
+        "POST /ping",
         "GET /v1/models",
         "GET /v1/models/model",
         "POST /v1/chat/completions",

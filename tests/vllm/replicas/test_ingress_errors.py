@@ -12,6 +12,7 @@ from ray.exceptions import ActorDiedError, RayTaskError
 from ray.llm._internal.serve.core.configs.openai_api_models import ErrorInfo, ErrorResponse
 from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
 from ray.serve.exceptions import BackPressureError
+from vllm.exceptions import VLLMValidationError
 
 from replicas.admission.answers import HEADERS
 from serve_app.ingress import AdmissionIngress
@@ -89,6 +90,19 @@ async def test_health_is_served_and_an_unknown_model_is_a_404_in_openais_shape()
     assert error_of(await ask("GET", "/v1/models/nope"))["code"] == 404
 
 
+async def test_ping_is_served_and_only_what_rays_app_has_is_said_to_be_closed() -> None:
+    for method in ("GET", "POST"):
+        assert (await ask(method, "/ping")).status_code == 200
+    for method, path, closed in (
+        ("POST", "/tokenize", True),
+        ("GET", "/metrics", False),
+        ("GET", "/version", False),
+        ("POST", "/v1/messages", False),
+    ):
+        said = error_of(await ask(method, path))["message"]
+        assert ("extra_paths" in said) == closed
+
+
 def _of_replica(cause: Exception) -> RayTaskError:
     text = 'Traceback\n  File "/home/a.py"\nboth (pid=3, ip=10.0.0.1, actor_id=07)'
     return RayTaskError("serve", text, cause).as_instanceof_cause()
@@ -107,7 +121,10 @@ REFUSED = ErrorResponse(
     [
         (RuntimeError("open(/home/ray/weights)"), 500),
         (_of_replica(RuntimeError("at /home/ray/weights")), 500),
-        (_of_replica(ValueError("a prompt that is too long")), 400),
+        (_of_replica(ValueError("both (pid=3, ip=10.0.0.1)")), 500),
+        (_of_replica(TypeError("at /home/ray/weights")), 500),
+        (_of_replica(VLLMValidationError("a prompt that is too long")), 400),
+        (ValueError("a prompt that is too long"), 400),
         (ActorDiedError(), 503),
         (BackPressureError(1, 1), 503),
         (None, 429),

@@ -114,5 +114,19 @@ def test_what_is_read_of_rays_replica_is_there() -> None:
 async def test_the_last_words_are_said_before_the_replica_is_killed() -> None:
     words, said = LastWords(), asyncio.Event()
     words.say = said.set  # type: ignore[method-assign]
-    words.drain(last_words.LEFT_S)
+    words.drain(0.0)
     await said.wait()
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "after_s"), [(1800.0, 1797.0), (12.0, 9.0), (3.0, 2.25), (1.0, 0.75)]
+)
+async def test_of_a_drain_however_short_most_is_for_the_streams(
+    monkeypatch: pytest.MonkeyPatch, budget_s: float, after_s: float
+) -> None:
+    told: list[Any] = []
+    with monkeypatch.context() as patched:
+        loop = asyncio.get_running_loop()
+        patched.setattr(loop, "call_later", lambda after_s, say: told.append(after_s))
+        LastWords().drain(budget_s)
+    assert told == [after_s]

@@ -7,7 +7,15 @@ import msgspec
 import pytest
 
 from controller.errors import ConfigError, ReportError
-from controller.fleet.actor import NAME, BatchController, _Metrics, known_switches
+from controller.fleet import actor
+from controller.fleet.actor import (
+    NAME,
+    BatchController,
+    _Metrics,
+    keep_switches,
+    kept_switches,
+    known_switches,
+)
 from controller.records import to_wire
 from controller.switch import Switch
 from controller.version import VERSION
@@ -123,6 +131,26 @@ def test_one_that_does_not_answer_hides_no_switch_of_the_others() -> None:
         "v4": lambda: {"switches": [to_wire(on)]},
     }
     assert known_switches(others) == (off, on)
+
+
+def test_a_controller_goes_by_the_switches_that_the_clusters_store_keeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store: dict[tuple[str, str], bytes] = {}
+
+    def put(key: str, value: str, namespace: str) -> None:
+        store[namespace, key] = value.encode()
+
+    monkeypatch.setattr(actor, "_internal_kv_get", lambda k, namespace: store.get((namespace, k)))
+    monkeypatch.setattr(actor, "_internal_kv_put", put)
+    monkeypatch.setattr(actor, "running_controllers", dict)
+    # Of this module alone: a log filter of Ray's asks too, and would look for a cluster.
+    monkeypatch.setattr(actor, "ray", SimpleNamespace(is_initialized=lambda: True))
+    of_other_code = Switch(5, enforce=True, group="a")
+    keep_switches((of_other_code,))
+    made = BatchController().switch(False, "g")
+    assert [to_wire(one) for one in kept_switches()] == [to_wire(of_other_code), made]
+    assert BatchController().switches()["switches"] == [to_wire(of_other_code), made]
 
 
 def test_a_group_that_is_gone_is_told_once() -> None:

@@ -209,6 +209,17 @@ def test_those_refused_together_are_told_to_come_one_after_the_other() -> None:
     assert told == sorted(told)
 
 
+def test_whatever_priorities_of_one_level_they_named_too() -> None:
+    made = admission(slots=100)
+    made.learn(FULL)
+    for _ in range(100):
+        made.let_in(asked("gold", priority=4), 100, 0.0)
+    named = (7, 4, 6, 5) * 100  # between those of two classes
+    told = [made.check(asked("gold", priority=p), 100, 0.0, 0.0).retry_s for p in named]
+    assert told[-1] == pytest.approx(399 / 5, abs=0.3)
+    assert told == sorted(told)
+
+
 def test_those_above_do_not_come_back_behind_those_below() -> None:
     made = admission(slots=100)
     made.learn(FULL)

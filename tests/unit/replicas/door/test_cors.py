@@ -48,6 +48,8 @@ async def test_a_page_may_read_answers_where_its_origin_is_named(
         refused = await client.post("/nowhere", json={}, headers={"origin": origin})
         asked = await client.options(PATH, headers={"origin": origin, **ASKS})
     assert (answer.text, answer.headers.get(ALLOW)) == ("hidden", allowed)
+    if allowed:  # a browser hides headers that are not named, Retry-After too
+        assert refused.headers["access-control-expose-headers"] == "*"
     assert (refused.status_code, refused.headers.get(ALLOW)) == (404, allowed)
     assert (asked.status_code == 200, asked.headers.get(ALLOW)) == (allowed is not None, allowed)
 

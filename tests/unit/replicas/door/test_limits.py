@@ -195,6 +195,13 @@ def test_text_that_the_engine_cannot_be_sent_is_named(name: str, value: Any) -> 
     str(refused.value).encode()  # so that it can be answered
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-32", "utf-32-be"])
+def test_such_text_is_found_in_every_encoding_that_json_may_have(encoding: str) -> None:
+    body = '{"prompt": "a\ud83d"}'.encode(encoding, "surrogatepass")
+    with pytest.raises(BadRequestError, match="a lone surrogate"):
+        check_sent(json.loads(body), body)
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
 def test_a_tool_that_must_be_called_has_its_schema_sent(choice: Any) -> None:
     tools = [{"function": {"name": "f", "parameters": {"maximum": HUGE}}}]

@@ -90,6 +90,15 @@ def test_a_closed_path_is_named_with_what_opens_it(path: str, entry: str | None)
             door.enter({"type": "http", "path": path, "method": "GET", "headers": []})
 
 
+@pytest.mark.parametrize(("path", "hinted"), [("/tokenize/", True), ("/metrics", False)])
+def test_no_entry_is_named_for_a_path_that_the_app_behind_has_not(path: str, hinted: bool) -> None:
+    door = Door(Rules(parse_security({})))
+    door.served = frozenset({"/tokenize"})
+    with pytest.raises(RefusedError) as refused:
+        door.enter({"type": "http", "path": path, "method": "POST", "headers": []})
+    assert ("extra_paths" in str(refused.value)) == hinted
+
+
 def test_an_unknown_key_is_named_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="security: unknown key 'extra_path'; did you mean 'ext"):
         parse_security({"extra_path": []})

@@ -1,5 +1,6 @@
 """Ray Serve's REST interface, as ``brimful apply`` reads it: from answers that it gave."""
 
+import argparse
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import yaml
 
 from controller.errors import BrimfulError
 from serve_app.apply.cluster import Cluster
+from serve_app.apply.command import add_arguments
 from serve_app.cli import main
 from tests.serve_configs import config, put
 
@@ -201,6 +203,13 @@ def test_what_cannot_be_compared_is_named(
     assert main(["apply", changed(tmp_path, path, value), "--address", address]) == 2
     assert place in capsys.readouterr().err
     assert sent == []
+
+
+def test_a_replica_may_end_its_streams_and_another_start_before_it_is_given_up() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert parser.parse_args(["FILE"]).timeout == 1800 + 600
+    assert "default: 2400, a replica's drain" in " ".join(parser.format_help().split())
 
 
 def test_what_serve_refuses_or_cannot_bring_up_is_told(serve: Serve, tmp_path: Path) -> None:

@@ -6,13 +6,22 @@ import pytest
 
 from serve_app.checks.findings import Findings
 from serve_app.checks.manifest import check_documents
-from tests.manifests import CLUSTER, WORKER, WORKER_PLACE, WORKERS, WORKERS_PLACE, with_serve
+from tests.manifests import (
+    CLUSTER,
+    HEAD,
+    HEAD_PLACE,
+    WORKER,
+    WORKER_PLACE,
+    WORKERS,
+    WORKERS_PLACE,
+    with_serve,
+    without,
+)
 from tests.serve_configs import APP, ENTRY, put
 
 PLACE = "spec.serveConfigV2.applications[0]"
 NAME = "BrimfulServer:llama-3_1-8b"
 PORT = ("http_options", "port")
-HEAD_PLACE = "spec.rayClusterConfig.headGroupSpec.template.spec.containers[0]"
 
 
 def found(*services: dict[str, Any]) -> Findings:
@@ -32,6 +41,30 @@ def test_a_replica_that_no_group_can_hold_is_named(service):
     assert found(alone).problems == [
         f"{PLACE}: a replica of {NAME} asks for 8 GPU; all groups together can have 1 GPU"
     ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "there"),
+    [
+        ({"minReplicas": 8}, 8),  # of fewer replicas, or none, KubeRay starts as many
+        ({"minReplicas": 8, "replicas": None}, 8),
+        ({"replicas": 5}, 5),
+        ({"replicas": 9}, 8),
+        ({"replicas": 0, "minReplicas": 0}, 0),
+        ({"minReplicas": 8, "suspend": True}, 0),
+    ],
+)
+def test_a_group_that_does_not_grow_has_what_kuberay_starts(service, sizes, there):
+    alone = put(service, (*CLUSTER, "enableInTreeAutoscaling"), False)
+    for key, size in sizes.items():
+        place = (*WORKERS, key)
+        alone = without(alone, place) if size is None else put(alone, place, size)
+    asking = with_serve(alone, (*ENTRY, "engine_kwargs", "tensor_parallel_size"), 8)
+    problems = found(asking).problems
+    if there == 8:
+        assert problems == []
+    else:
+        assert problems[0].endswith(f" {there} GPU")
 
 
 def test_a_replica_that_has_to_be_on_one_node_is_held_against_one(service):
@@ -98,10 +131,22 @@ def test_serve_on_a_port_that_pods_do_not_name_is_named(service):
 def test_a_pod_that_names_no_port_is_reached_at_8000(service):
     bare = put(service, (*WORKER, "ports"), [])
     assert found(bare).problems == []
-    (problem, *_) = [
-        line for line in found(with_serve(bare, PORT, 9000)).problems if WORKER_PLACE in line
-    ]
-    assert problem.startswith(f"{WORKER_PLACE}.ports: Services go to port 8000 where none is named")
+    moved = with_serve(bare, PORT, 9000)
+    problems = found(put(moved, (*HEAD, "ports"), [])).problems
+    assert any(
+        line.startswith(f"{HEAD_PLACE}.ports: Services go to port 8000 where none is named")
+        for line in problems
+    )
+
+
+def test_the_head_alone_has_to_name_serves_port_where_workers_have_a_probe_of_their_own(service):
+    moved = with_serve(service, PORT, 9000)
+    moved = put(moved, (*HEAD, "ports"), [{"name": "serve", "containerPort": 9000}])
+    moved = put(moved, (*WORKER, "ports"), [])
+    probe = put(moved, (*WORKER, "readinessProbe"), {"exec": {"command": ["true"]}})
+    assert found(probe).problems == []
+    (problem,) = found(without(moved, (*WORKER, "readinessProbe"))).problems
+    assert problem.startswith(f"{WORKER_PLACE}.ports: KubeRay's probe asks port 8000")
 
 
 @pytest.mark.parametrize("grace", [30, None])
@@ -118,6 +163,28 @@ def test_a_pod_that_ends_before_its_streams_is_noted(service, grace):
         " graceful_shutdown_timeout_s (1800): streams are cut when a node is drained"
     )
     assert found(service).notes == []
+
+
+def test_a_node_that_drains_for_less_than_its_streams_is_noted(service):
+    command = (*WORKER, "lifecycle", "preStop", "exec", "command")
+    drained = ["bash", "-c", "ray drain-node --deadline-remaining-seconds 1800; sleep 1800"]
+    (note,) = found(put(service, command, drained)).notes
+    assert note == (
+        f"{WORKERS_PLACE}.template.spec: a drain of 1800 s is no longer than"
+        " graceful_shutdown_timeout_s (1800): replicas stop at once, before others have started"
+    )
+
+
+def test_one_replica_without_room_for_a_second_is_noted(service):
+    scaling = (*ENTRY, "deployment_config", "autoscaling_config")
+    one = put(with_serve(service, (*scaling, "max_replicas"), 1), (*WORKERS, "maxReplicas"), 1)
+    (note,) = found(one).notes
+    assert note == (
+        f"{PLACE}: {NAME} may have one replica, and no room for a second: while it is redeployed"
+        " nobody is served, until its last stream has ended (graceful_shutdown_timeout_s: 1800) and"
+        " another has started"
+    )
+    assert found(with_serve(service, (*scaling, "max_replicas"), 1)).notes == []
 
 
 MANAGED = {

@@ -43,7 +43,7 @@ def test_spot_workers_take_what_is_above_the_base_and_are_told_when_they_go(chec
     assert "--deadline-remaining-seconds 28" in command and command.endswith("sleep 26")
     assert pod["terminationGracePeriodSeconds"] == 30
     theirs = first["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1]
-    assert "--deadline-remaining-seconds 115" in theirs and len(first["nodeSelector"]) == 1
+    assert "--deadline-remaining-seconds 2400" in theirs and len(first["nodeSelector"]) == 1
     assert pod["nodeSelector"]["cloud.google.com/gke-spot"] == "true"
 
 
