@@ -50,7 +50,7 @@ REFRESH_STEPS, ALONE = 16, 0.25  # ... of which one of decodes alone counts so m
 L0_MEMORY_S = 60.0
 USUAL_MEMORY_S = 300.0
 MOST_LOAD = 0.75
-LEAST_SERVED = 0.2  # of what steps of ten D carry: where D leaves less, it buys too little
+LEAST_SERVED = 0.15  # of what steps of ten D carry: where D leaves less, it buys too little
 # While the model is a guess D is kept: where there is no room for prompts, none are seen either.
 GUESSED_STEPS = 200
 # Candidates: these quantiles of theta, multiples of D, and steps that take a whole prompt.

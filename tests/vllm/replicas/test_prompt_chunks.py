@@ -72,7 +72,7 @@ def rig(tiny_llama):
 
 
 @pytest.mark.parametrize(
-    ("settings", "steps"), [({"long_prefill_token_threshold": 64}, 12), ({}, 20)]
+    ("settings", "steps"), [({"long_prefill_token_threshold": 64}, 20), ({}, 20)]
 )
 def test_short_prompts_get_past_a_long_one_and_no_decode_loses_its_token(
     tiny_llama, settings, steps
