@@ -113,7 +113,7 @@ class WaitingReader:
         return self._reader.apart(self._running, self(n))
 
     def priorities(self, n: int) -> tuple[Ints, Ints]:
-        """Of those that run, and of the first n of those that wait."""
+        """Priorities of the running requests, and of the first n waiting ones."""
         waiting = islice(may_start(self._reader._scheduler), n)
         return _priorities(self._running), _priorities(waiting)
 

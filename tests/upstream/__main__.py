@@ -93,7 +93,7 @@ def redirected(folder: Path) -> Path:
 
 
 def outcomes(source: Path, setting: str, models: Path, options: list[str]) -> dict[str, str]:
-    """Of each test: passed, skipped, or the first line of why it failed."""
+    """Each test's outcome: passed, skipped, or the first line of why it failed."""
     environment = os.environ | {
         SETTING: setting,
         "PYTHONPATH": os.pathsep.join(map(str, (source, HERE, REPO))),

@@ -231,7 +231,7 @@ def alike(one: Any, other: Any) -> bool:
 
 
 def shape_of_text(text: str) -> Any:
-    """Of a body: JSON, or a stream's events together."""
+    """A body as JSON, or a stream's events together."""
     if text.startswith(("data:", "event:")):
         lines = [line for line in text.splitlines() if line]
         data = [json.loads(x[6:]) for x in lines if x.startswith("data: {")]

@@ -25,7 +25,7 @@ def requests(seed: int) -> tuple[Request, ...]:
 
 
 def ttft_s(policy: str, seed: int) -> np.ndarray:
-    """Of the important ones."""
+    """Times to first token of the important requests, seconds."""
     profile = load_profile("paper-fig3").with_kv_tokens(24_000)
     plan = parse_policy(policy, Sla(), engine_of(profile))
     trace = replay(requests(seed), plan, Ground(profile))
