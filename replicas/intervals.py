@@ -4,7 +4,8 @@ With asynchronous scheduling EngineCore launches step k + 1 before it takes the 
 Decodes alone are one CUDA graph, launched in 2 ms; a step with prompt tokens is launched piece by
 piece, which takes the CPU 10 ms, and 30 where it is larger than vLLM captures graphs (Llama 8B on
 an H100, docs/results/gpu.md). What a prompt costs is therefore seen one step early: in the interval
-that ends with the output of the step before, whose tokens wait for the launch.
+that ends with the output of the step before, whose tokens wait for the launch. Of several larger
+steps in a row each waits for the launch of the next, and the last one for that of a small step.
 """
 
 from collections.abc import Sequence
@@ -15,18 +16,25 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from controller.records import StepSample
 from replicas.step_sample import step_sample
 
+LONGEST_ROW = 9  # steps that wait to be counted, at most
 Measured = tuple[StepSample, int]
 """A step, and how many of its requests were in prefill."""
 
 
 class Intervals:
-    """Counts intervals: of two steps in a row, one with more prompt tokens has the longer one.
+    """Counts intervals for the steps that were launched in them; their sum stays what it was.
 
-    So the sum of all intervals stays what it was. What clients saw is told beside it.
+    Of two steps in a row, one with more prompt tokens has the longer interval. A row of steps
+    beyond the CUDA graphs has the intervals that began one step before it, where the first of these
+    is longer than the last of its own. What clients saw is told beside it (``StepSample.seen_s``).
+
+    Args:
+        graph_tokens: of the largest step that CUDA graphs were captured for; 0: of none.
     """
 
-    def __init__(self) -> None:
-        self._held: Measured | None = None
+    def __init__(self, graph_tokens: int = 0) -> None:
+        self._graph_tokens = graph_tokens
+        self._held: list[Measured] = []
 
     def of(
         self, sample: StepSample, prefills: int, ahead: Sequence[tuple[SchedulerOutput, float]]
@@ -37,18 +45,30 @@ class Intervals:
             sample, prefills: of the step whose output has come.
             ahead: steps that are scheduled and whose output is not back.
         """
-        known: list[Measured] = []
-        if self._held is not None:
-            before, of_before = self._held
-            self._held = None
-            more = sample.prefill_tokens > before.prefill_tokens
-            if more and sample.duration_s < before.duration_s:
-                longer_s, shorter_s = before.duration_s, sample.duration_s
-                before = replace(before, duration_s=shorter_s, seen_s=before.seen_s or longer_s)
-                sample = replace(sample, duration_s=longer_s, seen_s=shorter_s)
-            known.append((before, of_before))
-        if ahead and step_sample(ahead[0][0], 0.0)[0].prefill_tokens > sample.prefill_tokens:
-            self._held = sample, prefills
-        else:
-            known.append((sample, prefills))
+        known = [*self._held, (sample, prefills)]
+        following = step_sample(ahead[0][0], 0.0)[0] if ahead else None
+        in_row = following is not None and self._eager(sample) and self._eager(following)
+        if in_row and self._held and len(known) < LONGEST_ROW:
+            self._held = known
+            return []
+        if self._held:
+            known = _moved(known)
+        more = following is not None and following.prefill_tokens > sample.prefill_tokens
+        self._held = [known.pop()] if more else []
         return known
+
+    def _eager(self, sample: StepSample) -> bool:
+        tokens = sample.decodes + sample.prefill_tokens
+        return 0 < self._graph_tokens < tokens and sample.prefill_tokens > 0
+
+
+def _moved(row: list[Measured]) -> list[Measured]:
+    """Each step of a row with the interval before its own, the first one with the last."""
+    first, last = row[0][0], row[-1][0]
+    if last.prefill_tokens <= first.prefill_tokens or first.duration_s <= last.duration_s:
+        return row
+    took_s = [last.duration_s, *(sample.duration_s for sample, _ in row[:-1])]
+    return [
+        (replace(sample, duration_s=s, seen_s=sample.seen_s or sample.duration_s), prefills)
+        for (sample, prefills), s in zip(row, took_s, strict=True)
+    ]

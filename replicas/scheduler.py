@@ -83,7 +83,7 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
             by_class=self._classes.on,
         )
         self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
-        self._intervals = Intervals()
+        self._intervals = Intervals(graph_tokens(self.vllm_config))
         self._batch: Requests | None = None  # of this step, where the policy asked for it
         self._last_output_s = self._last_step_s = 0.0
         self._was_busy = self._resetting = False

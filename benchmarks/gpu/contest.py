@@ -22,10 +22,10 @@ from controller.config import parse_batching
 from replicas.governor import Governor
 from replicas.profile import StepProfile
 
-ROUNDS = 6  # of ours beside vLLM's own scheduler
+ROUNDS = 4  # of ours beside vLLM's own scheduler
 DELAY_ITLS = 40  # the median wait that a capacity allows, in SLAs: 2 s of 50 ms
 LOADS = (0.85, 0.5)  # of the fluid limit
-RATES = (0.95, 1.03, 1.12)  # of the fluid limit: where capacity is looked for, upwards
+RATES = (0.95, 1.06, 1.18)  # of the fluid limit: where capacity is looked for, upwards
 DEFAULT_RATES = (0.1, 0.17, 0.25)  # ... of vLLM's default
 
 

@@ -75,8 +75,7 @@ def replayed(arm: Arm, profile: StepProfile) -> Figures:
     )
     spec = arm.policy if arm.policy == "adaptive" else "static"
     sla = Sla(itl_ms=arm.itl_ms)
-    learning_s = arm.seconds if spec == "adaptive" else 0.0
-    seconds = arm.seconds + learning_s
+    seconds = 2 * arm.seconds  # of which the first half is there to learn from
     drawn = draw_traffic(load_workload(workload), math.ceil(arm.rate_per_s * seconds), None, SEED)
     requests = drawn.at(arm.rate_per_s)
     trace = replay(requests, parse_policy(spec, sla, options), Ground(profile))
@@ -91,7 +90,7 @@ def replayed(arm: Arm, profile: StepProfile) -> Figures:
         trace.gaps.request,
         trace.end_s,
     )
-    skip_s = learning_s + SKIP_FRAC * arm.seconds
+    skip_s = (1 + SKIP_FRAC) * arm.seconds
     return figures_of(served, arm.itl_ms / 1000, 99.0, skip_s, seconds)
 
 
@@ -114,8 +113,8 @@ def write(out: Path, folder: Path = PAGES) -> None:
         f"{profile.source}; `python -m benchmarks.gpu`, page by `benchmarks.gpu.page`. Of the"
         f" arrivals of each run ({max((one.seconds for one in found), default=0):.0f} s) the first"
         " quarter does not count; where there are several runs, their mean. Replays are on the"
-        " profile that was fitted to this card, with the code of the page's commit; those of"
-        " `adaptive` have as long to learn first.",
+        " profile that was fitted to this card, with the code of the page's commit, after as long a"
+        " time to learn from.",
         markdown_table(HEAD, lines),
         "![Steps on the card](gpu.png)",
         markdown_table(("figure", "value", "target"), rows),

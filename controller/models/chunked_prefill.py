@@ -4,7 +4,7 @@ Steps with prompt tokens take s: s0 for the decodes, m more because there is a p
 c3 P for the P prompt tokens that fit. A prompt of l tokens needs l / P steps where the next one
 fills up its last step, and ceil(l / P) where it is alone, of which the last one is shorter. The
 first is so with probability rho, the share of time in which prompts are computed; the second else.
-P ends where CUDA graphs end, until s has room for what a step beyond them takes more.
+P ends where CUDA graphs end, until s is as long as the launch of a step beyond them.
 
 The mean time to first token is
 
@@ -39,7 +39,7 @@ class Prompts:
         token_s, mixed_s: c3 and m, seconds.
         decodes_s: s0 of the mean batch, seconds.
         graph_s: c3 P where CUDA graphs end; infinite: nowhere.
-        eager_s: what a step beyond them takes more.
+        eager_s: what a step beyond them takes at least.
     """
 
     tokens: Floats
@@ -95,17 +95,15 @@ class _Steps:
         alone_s = prompts.decodes_s + prompts.mixed_s
         graph_s, eager_s = max(prompts.graph_s, 1e-9), prompts.eager_s
         room_s = np.maximum(step_s - alone_s, 1e-9)
-        beyond_s = np.maximum(room_s - eager_s, graph_s)
-        room_s = np.where(room_s > graph_s, beyond_s, room_s)
-        self.step_s: Floats = alone_s + room_s + eager_s * (room_s > graph_s)
+        room_s = np.where(step_s < eager_s, np.minimum(room_s, graph_s), room_s)
+        self.step_s: Floats = alone_s + room_s
         work_s = prompts.token_s * prompts.tokens
         self.fluid: Floats = work_s[:, None] / room_s
         self.steps: Floats = np.ceil(self.fluid - 1e-9)
         last_s = work_s[:, None] - (self.steps - 1) * room_s
-        beyond = (last_s > graph_s).mean(axis=0)
-        self.last_s: Floats = alone_s + last_s + eager_s * (last_s > graph_s)
-        self.own_s: Floats = float(work_s.mean()) + self.steps.mean(axis=0) * alone_s
-        self.own_s += eager_s * ((self.steps - 1).mean(axis=0) * (room_s > graph_s) + beyond)
+        least_s = np.where(last_s > graph_s, eager_s, 0.0)
+        self.last_s: Floats = np.maximum(alone_s + last_s, least_s)
+        self.own_s: Floats = ((self.steps - 1) * self.step_s + self.last_s).mean(axis=0)
         self.served_s: Floats = self.fluid.mean(axis=0) * self.step_s
 
     def load(self, per_s: float) -> Floats:

@@ -8,11 +8,13 @@ Pauses are clipped (``controller.models.residuals``), but for a chunk that is la
 are remembered: that says what larger chunks cost. After a regime change everything learned before
 is rescaled at once; the fit alone would take 200 steps.
 
-What a step beyond vLLM's CUDA graphs takes more (``StepModel.eager_s``) is the mean over such steps
-of what the fit of the others leaves; it fades while there are none, so that one is tried again.
+What the launch of a step beyond vLLM's CUDA graphs takes (``StepModel.eager_s``) is what the
+shorter of the last such steps took; it fades while there are none, so that one is tried again. The
+fit learns nothing from a step that waited for its launch.
 """
 
 import math
+from collections import deque
 from dataclasses import replace
 from itertools import pairwise
 from operator import mul
@@ -28,8 +30,10 @@ GUESS_STEPS = 0.2  # ... and the guess: the first steps overrule it
 
 LARGER = 1.5  # times the largest chunk that is remembered
 
-EAGER_MEMORY, EAGER_FADE = 0.1, 2e-4  # weight of the newest step beyond graphs; per other step
-FIRST_FADE = 0.01  # ... after the first, which may have been a pause
+EAGER_STEPS = 16  # beyond graphs that are remembered; a quarter of them is taken to be shorter
+LAUNCHED = 1.15  # times the launch: what took longer was kept by the card
+EAGER_FADE = 2e-5  # of the launch, per other step with a prompt
+FIRST_FADE = 0.01  # ... after the first beyond graphs, which may have been a pause
 
 _SCALE: list[float] = SCALE.tolist()
 # Of a symmetric matrix the lower triangle is kept, row by row, and where its rows begin.
@@ -69,6 +73,7 @@ class OnlineStepModel:
         self._largest, self._wrong = 0.0, False
         self._graph_tokens = self._eager_steps = 0
         self._eager_s = 0.0
+        self._newest_eager_s: deque[float] = deque(maxlen=EAGER_STEPS)
         self.set_prior(prior, weight_steps)
 
     def captured(self, graph_tokens: int) -> None:
@@ -106,9 +111,9 @@ class OnlineStepModel:
     def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> bool:
         """Count one step. Whether it shows another regime."""
         changed = False
-        self._learn_eager(duration_s, decodes, kv, prefill, context)
-        eager_s = self._eager_s if self.model.eager(decodes, prefill) else 0.0
+        self._learn_eager(decodes, prefill, duration_s)
         predicted_s = self.model.predict_s(decodes, kv, prefill, context)
+        launched = self._waited(decodes, kv, prefill, context, duration_s)
         if predicted_s > 0 and 0 < duration_s / predicted_s < math.inf:
             factor = self._residuals.regime_change(duration_s, predicted_s, prefill > 0)
             changed = factor != 1.0
@@ -119,9 +124,10 @@ class OnlineStepModel:
             self._wrong = abs(math.log(duration_s / predicted_s)) > LEAST_CHANGE
             if prefill <= LARGER * self._largest:
                 duration_s = known_s
+        if launched:
+            return changed
         if prefill:
             self._largest = max(ONLINE_FORGET * self._largest, float(prefill))
-        duration_s = max(duration_s - eager_s, 0.0)
         v = (
             1.0,
             decodes / _SCALE[1],
@@ -141,19 +147,23 @@ class OnlineStepModel:
             self._solve()
         return changed
 
-    def _learn_eager(self, duration_s: float, *features: int) -> None:
-        decodes, _, prefill, _ = features
+    def _learn_eager(self, decodes: int, prefill: int, duration_s: float) -> None:
         if not self._graph_tokens or not prefill:
             return
         if not self.model.eager(decodes, prefill):
             self._eager_s *= 1 - max(EAGER_FADE, FIRST_FADE / max(self._eager_steps, 1) ** 2)
             return
         self._eager_steps += 1
-        without_s = self.model.predict_s(*features) - self.model.eager_s
-        weight = max(1 / self._eager_steps, EAGER_MEMORY)
-        self._eager_s += weight * (duration_s - without_s - self._eager_s)
-        self._eager_s = max(self._eager_s, 0.0)
+        self._newest_eager_s.append(duration_s)
+        self._eager_s = sorted(self._newest_eager_s)[(len(self._newest_eager_s) - 1) // 4]
         self.model = replace(self.model, eager_s=self._eager_s)
+
+    def _waited(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> bool:
+        """Whether a step took as long as its launch, so that it says nothing of the card."""
+        if not prefill or not self.model.eager(decodes, prefill):
+            return False
+        on_card_s = replace(self.model, eager_s=0.0).predict_s(decodes, kv, prefill, context)
+        return on_card_s <= duration_s <= LAUNCHED * self._eager_s
 
     def _rescale(self, factor: float) -> None:
         """Take all steps so far to have lasted so many times as long."""
@@ -237,8 +247,7 @@ def prefill_room(model: StepModel, decodes: int, kv: int, context: int, limit_s:
     room = _tokens_in(model, context, room_s)
     if not model.eager(decodes, room):
         return room
-    within = model.graph_tokens - decodes
-    return max(_tokens_in(model, context, room_s - model.eager_s), within)
+    return room if limit_s >= model.eager_s else model.graph_tokens - decodes
 
 
 def _tokens_in(model: StepModel, context: int, room_s: float) -> float:

@@ -30,8 +30,14 @@ class PromptWork:
         self._both_s = self._token_s + self._decode_s * demand.decodes_per_prefill
 
     def carried_per_s(self, step_s: float) -> float:
-        """Prompt tokens/s at which all steps take ``step_s``."""
-        return max(1 - (self._model.c0 + self._model.mixed_s) / step_s, 0.0) / self._both_s
+        """Prompt tokens/s at which all steps take ``step_s``, or end with the CUDA graphs."""
+        model = self._model
+        fixed_s = model.c0 + model.mixed_s
+        prompt = max(step_s - fixed_s, 0.0) / self._both_s
+        if step_s < model.eager_s:
+            each = 1 + self._demand.decodes_per_prefill
+            prompt = min(prompt, model.graph_tokens / each)
+        return prompt / (fixed_s + prompt * self._both_s) if prompt else 0.0
 
     def decodes_s(self, prefill_per_s: float) -> float:
         """s0 of the mean batch: by Little's law its size does not depend on the target."""

@@ -229,13 +229,18 @@ class StepTarget:
             in_time_s[np.minimum((BEYOND * n).astype(int), n - 1)], SHORTEST * limit_s
         )
         whole_s = work.whole_s(prompts)
-        s = np.concatenate([inside_s, limit_s * LONGER, whole_s[whole_s > limit_s]])
+        s = np.sort(np.concatenate([inside_s, limit_s * LONGER, whole_s[whole_s > limit_s]]))
         share = prompts.late_share(s, come_per_s / float(prompts.tokens.mean()), caused)
         over = np.maximum((self.not_caused + share) / self._allowed, 1.0)
         j = over * prompts.wait_s(s, MEMORY_S)
-        keeps = prompts.planned_s(s) <= max(float(inside_s[-1]), limit_s)
-        first = np.where(keeps, j, np.inf).argmin()
-        second = first if keeps.all() else np.where(keeps, np.inf, j).argmin()
+        planned_s = prompts.planned_s(s)
+        keeps = planned_s <= max(float(inside_s[-1]), limit_s)
+        first = int(np.where(keeps, j, np.inf).argmin())
+        # The target is for the mean batch. Where its steps end with the CUDA graphs, a larger
+        # batch may use what is left of D.
+        same = (planned_s == planned_s[first]) & (caused(s) <= self._allowed)
+        first = max(first, int(same.nonzero()[0].max(initial=0)))
+        second = first if keeps.all() else int(np.where(keeps, np.inf, j).argmin())
         log_gain = math.log(j[first] / j[second]) if not keeps.all() else -math.inf
         return log_gain, (float(s[first]), float(s[second]))
 

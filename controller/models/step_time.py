@@ -66,7 +66,7 @@ class StepModel:
             where that was not measured.
         mixed_s: what a step with any prompt token takes more, whatever their number.
         graph_tokens, eager_s: a step of more tokens than CUDA graphs were captured for is launched
-            kernel by kernel, which takes so much longer; 0: it is not.
+            kernel by kernel, which takes so long at least, whatever its size; 0: it is not.
     """
 
     c0: float
@@ -105,8 +105,8 @@ class StepModel:
         alone_s = self.c0 + self.c1 * decodes + self.c2 * kv
         if not prefill:
             return alone_s
-        eager_s = self.eager_s if self.eager(decodes, prefill) else 0.0
-        return alone_s + self.mixed_s + self.c3 * prefill + self.c4 * context + eager_s
+        least_s = self.eager_s if self.eager(decodes, prefill) else 0.0
+        return max(alone_s + self.mixed_s + self.c3 * prefill + self.c4 * context, least_s)
 
     def eager(self, decodes: float, prefill: float) -> bool:
         """Whether such a step has more tokens than CUDA graphs were captured for."""

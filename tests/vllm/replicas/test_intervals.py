@@ -24,9 +24,11 @@ def _prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intervals, "step_sample", step_sample)
 
 
-def counted(steps: list[tuple[int, float]], ahead: bool = True) -> list[tuple[int, float]]:
+def counted(
+    steps: list[tuple[int, float]], ahead: bool = True, graph_tokens: int = 0
+) -> list[tuple[int, float]]:
     """What comes out where these steps (prompt tokens, interval) run one after the other."""
-    known, found = Intervals(), []
+    known, found = Intervals(graph_tokens), []
     for k, (prompt, took_s) in enumerate(steps):
         after = [(SimpleNamespace(prompt=steps[k + 1][0]), 0.0)] if steps[k + 1 :] and ahead else []
         for sample, prefills in known.of(StepSample(1, 0, prompt, 0, took_s), prompt, after):
@@ -49,6 +51,28 @@ def test_of_two_steps_with_prompts_the_larger_one_has_the_longer_interval() -> N
     assert counted([(100, LAUNCHED_S), (600, REST_S)]) == [(100, REST_S), (600, LAUNCHED_S)]
     assert counted([(600, REST_S), (100, LAUNCHED_S)]) == [(600, REST_S), (100, LAUNCHED_S)]
     assert counted([(300, LAUNCHED_S), (300, REST_S)]) == [(300, LAUNCHED_S), (300, REST_S)]
+
+
+def test_a_row_of_steps_beyond_the_graphs_has_the_intervals_of_their_launches() -> None:
+    eager_s = 0.027
+    steps = [(0, eager_s), (700, eager_s), (600, LAUNCHED_S), (300, REST_S), (0, ALONE_S)]
+    assert counted(steps, graph_tokens=512) == [
+        (0, LAUNCHED_S),
+        (700, eager_s),
+        (600, eager_s),
+        (300, REST_S),
+        (0, ALONE_S),
+    ]
+    on_card = [(0, ALONE_S), (2000, 0.050), (1900, 0.048), (0, ALONE_S)]
+    assert counted(on_card, graph_tokens=512) == on_card
+
+
+def test_no_step_of_a_long_row_waits_for_its_end() -> None:
+    known = Intervals(graph_tokens=512)
+    ahead = [(SimpleNamespace(prompt=700), 0.0)]
+    known.of(StepSample(1, 0, 0, 0, LAUNCHED_S), 0, ahead)
+    told = [len(known.of(StepSample(1, 0, 700, 0, LAUNCHED_S), 1, ahead)) for _ in range(40)]
+    assert sum(told) >= 40 - intervals.LONGEST_ROW
 
 
 def test_what_clients_saw_is_told_beside_it() -> None:
@@ -74,8 +98,11 @@ def test_without_a_step_ahead_no_step_waits_to_be_counted() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 600), st.floats(1e-3, 1.0)), min_size=1, max_size=30),
     st.booleans(),
+    st.sampled_from([0, 1, 300]),
 )
-def test_no_step_and_no_time_is_lost(steps: list[tuple[int, float]], ahead: bool) -> None:
-    found = counted(steps, ahead)
+def test_no_step_and_no_time_is_lost(
+    steps: list[tuple[int, float]], ahead: bool, graph_tokens: int
+) -> None:
+    found = counted(steps, ahead, graph_tokens)
     assert [prompt for prompt, _ in found] == [prompt for prompt, _ in steps]
     assert sorted(took_s for _, took_s in found) == sorted(took_s for _, took_s in steps)
