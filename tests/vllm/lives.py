@@ -115,6 +115,11 @@ class Lived(Rig):
         kind, given = event
         getattr(self, f"_{kind}")(*given)
 
+    def off(self) -> dict[str, int]:
+        """How many tokens requests got that did not get those they asked for."""
+        got = {name: len(self.tokens[name]) for name in self.asked}
+        return {name: n for name, n in got.items() if n != self.asked[name]}
+
     def end(self) -> bool:
         """Whether nothing is left to do, once sessions were told that no more input comes."""
         for request_id in self._sessions:
