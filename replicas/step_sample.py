@@ -17,13 +17,24 @@ def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, l
     that lost its KV blocks and computes them again is in prefill.
     """
     cached, given = done.scheduled_cached_reqs, done.num_scheduled_tokens
-    new = [(r.req_id, given[r.req_id], r.num_computed_tokens) for r in done.scheduled_new_reqs]
-    prefills = _prefills_of_known(done, sum(tokens for _, tokens, _ in new))
-    kv = sum(cached.num_computed_tokens) - sum(computed for _, _, computed in prefills)
-    decodes = len(cached.req_ids) - len(prefills)
+    decodes, kv = len(cached.req_ids), sum(cached.num_computed_tokens)
+    begun = done.scheduled_new_reqs
+    if (
+        not begun
+        and done.total_num_scheduled_tokens == decodes
+        and 0 not in cached.num_output_tokens
+    ):
+        return StepSample(decodes, kv, 0, 0, duration_s), []  # the usual step: one token each
+    new = [(r.req_id, given[r.req_id], r.num_computed_tokens) for r in begun]
+    prefills = _prefills_of_known(done, sum([tokens for _, tokens, _ in new]))
+    decodes -= len(prefills)
+    for _, _, computed in prefills:
+        kv -= computed
     prefills += new
-    tokens = sum(chunk for _, chunk, _ in prefills)
-    context = sum(chunk * computed + chunk * chunk // 2 for _, chunk, computed in prefills)
+    tokens = context = 0
+    for _, chunk, computed in prefills:
+        tokens += chunk
+        context += chunk * computed + chunk * chunk // 2
     return (
         StepSample(decodes, kv, tokens, context, duration_s, started=len(new)),
         [req_id for req_id, _, _ in prefills],
@@ -35,10 +46,10 @@ def _prefills_of_known(done: SchedulerOutput, new_tokens: int) -> list[tuple[str
     cached, given = done.scheduled_cached_reqs, done.num_scheduled_tokens
     count = len(cached.req_ids)
     if done.total_num_scheduled_tokens - new_tokens == count and 0 not in cached.num_output_tokens:
-        return []  # one token each and no prompt: the usual step, without a loop over requests
+        return []  # one token each, and no prompt but of those that begin
     drafts = done.scheduled_spec_decode_tokens
     several = {req_id for req_id, tokens in given.items() if tokens > 1}
-    several.difference_update(new.req_id for new in done.scheduled_new_reqs)
+    several.difference_update([new.req_id for new in done.scheduled_new_reqs])
     if drafts or len(several) > FEW:
         return [
             (req_id, given[req_id], computed)

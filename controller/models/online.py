@@ -28,6 +28,7 @@ REFIT_STEPS = 8  # a fit takes as long as the bookkeeping of a step or two
 PRIOR_STEPS = 5.0  # what the group's model weighs, in steps of this engine
 TINY = 1e-6  # of a scaled step: a feature that was never seen keeps its prior
 GUESS_STEPS = 0.2  # ... and the guess: the first steps overrule it
+MOST_S = 1e9  # of a step, where the clock jumped: sums of more would overflow
 
 LARGER = 1.5  # times the largest chunk that is remembered
 
@@ -112,6 +113,7 @@ class OnlineStepModel:
     def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> bool:
         """Count one step. Whether it shows another regime."""
         changed = launched = False
+        duration_s = min(duration_s, MOST_S)
         if prefill and self._graph_tokens:
             launched = self._learn_eager(decodes, kv, prefill, context, duration_s)
         predicted_s = self.model.predict_s(decodes, kv, prefill, context)
@@ -167,11 +169,12 @@ class OnlineStepModel:
 
     def _solve(self) -> None:
         self._fold()
-        sizes = self._sums.diagonal()
-        ridge = sizes * (self._weight / max(float(sizes[0]), 1.0)) + self._weight * TINY
-        sums = _COSTS.T @ (self._sums + ridge[:, None] * self._prior)
-        found = _COSTS @ nonnegative(sums[:, :FEATURES] @ _COSTS, sums[:, FEATURES]) / SCALE
-        c0, c1, c2, c3, c4, mixed_s = found.tolist()
+        costs = self._prior[:, FEATURES]
+        if steps := float(self._sums[0, 0]):
+            ridge = self._sums.diagonal() * (self._weight / max(steps, 1.0)) + self._weight * TINY
+            sums = _COSTS.T @ (self._sums + ridge[:, None] * self._prior)
+            costs = _COSTS @ nonnegative(sums[:, :FEATURES] @ _COSTS, sums[:, FEATURES])
+        c0, c1, c2, c3, c4, mixed_s = (costs / SCALE).tolist()
         self.model = StepModel(
             c0,
             c1,
