@@ -265,7 +265,8 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
         if not self._was_busy:
             self._reader.columns.forget()
         self._note_first_tokens(prefilled)
-        self._note_resumed(done, now_s)
+        if self._lost:
+            self._note_resumed(done, now_s)
 
     def _note_first_tokens(self, prefilled: list[str]) -> None:
         wall_s = self.wall_s()
