@@ -88,7 +88,10 @@ class Steps:
     def wait_s(self, horizon_s: float) -> Floats:
         """W."""
         prompts = self._prompts
-        spread = float((prompts.tokens**2).mean() / prompts.tokens.mean() ** 2)  # 1 + CV^2
+        squares = float(prompts.tokens @ prompts.tokens)
+        spread = (
+            squares * len(prompts.tokens) / float(np.add.reduce(prompts.tokens)) ** 2
+        )  # 1 + CV^2
         load = prompts.per_s * self.served_s  # above 1 the queue grows
         over, rho = load - 1, np.minimum(load, 1.0)
         root = np.sqrt(over**2 + 4 * spread * load * self.served_s / horizon_s)

@@ -53,7 +53,7 @@ class Demand:
         """Prompt tokens/s to compute: those that came, and those that wait."""
         if not self._seconds:
             return 0.0
-        waiting = self._waiting * float(self.prompts.mean())
+        waiting = self._waiting * float(self.prompts.mean()) if self._waiting else 0.0
         return self._prefill / self._seconds + waiting / MEMORY_S
 
     @property

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as it is made anew in every step: that would take five times as long.
+@dataclass(slots=True)
 class Requests:
     """Requests as they are now, one element each, in the order of service.
 

@@ -230,7 +230,7 @@ def _varied(a: NDArray[np.float64], n: float) -> bool:
 
 def nonnegative(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     """Solve a c = b with c >= 0, by leaving out what comes out negative (6 unknowns at most)."""
-    c: NDArray[np.float64] = np.linalg.solve(a, b)
+    c = np.asarray(np.linalg.solve(a, b), dtype=np.float64)
     keep = np.arange(len(b))
     while len(keep) and float(c[keep].min()) < 0:
         keep = keep[c[keep] >= 0]

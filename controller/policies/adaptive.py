@@ -128,7 +128,7 @@ class AdaptiveStep:
         if not to_compute or not (state.running or state.waiting):
             self._prefilling = False
             return StepLimits(self._b_max, most, reason="load")
-        if self._fits_whatever_comes(state):
+        if self._chunks is None and self._fits_whatever_comes(state):
             return StepLimits(self._b_max, most, reason="load")
         self._prefilling = True  # where what follows fails, a prompt may have been let in
         running = (batch := read_batch()).running
@@ -165,7 +165,7 @@ class AdaptiveStep:
         Then nobody needs to be looked at one by one, which takes longer than all the rest.
         """
         engine, here = self._engine, state.running + state.waiting
-        if self._chunks or engine.max_model_len is None or engine.long_prompt_tokens:
+        if engine.max_model_len is None or engine.long_prompt_tokens:
             return False
         most = here * (engine.max_model_len + engine.block_tokens)
         memory_holds = state.kv_used_tokens + most <= engine.kv_tokens

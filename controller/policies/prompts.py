@@ -44,7 +44,7 @@ def to_boundary(batch: Batch, prefilling: Bools, whole: int) -> int:
     return min(whole - computed % whole, int(queue.tokens[at]) - computed)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, for the time of a step (``Requests``)
 class Division:
     """The prompt tokens of a step among those in prefill, so that short ones get past long ones.
 
@@ -127,7 +127,7 @@ def divided(prompts: Ints, chunk: int, engine: EngineLimits, chunks: int | None)
         share = chunk * threshold // engine.max_num_batched_tokens
     else:
         long, share = (chunks or 0) * chunk, chunk // LONG_CHUNKS
-    n = np.count_nonzero(prompts > long) if threshold or chunks else 0
+    n = int(np.count_nonzero(prompts > long)) if threshold or chunks else 0
     if not n:
         return Division(prompts, chunk, most, long, most)
     # Several long ones have less each, so that something is left for others.
