@@ -170,7 +170,7 @@ class LengthHistory:
     @property
     def ends(self) -> float:
         """How many ends it rests on."""
-        return float(self.seen.ended.sum())
+        return float(np.add.reduce(self.seen.ended))
 
     def update(
         self,
