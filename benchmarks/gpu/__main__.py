@@ -85,7 +85,7 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
     grid = TRY if args.tiny else CARD
     steps = args.out / "steps.json"
     if "steps" in args.parts:
-        part = budget.part(args.budget_s * 0.13)
+        part = budget.part(args.budget_s * 0.16)
         cells = measure(engine, grid, part)
         steps.write_text(json.dumps([[(*s.features, s.duration_s) for s in one] for one in cells]))
         print(f"{len(cells[0])} cells, {part.left_s:.0f} s left of their part", flush=True)

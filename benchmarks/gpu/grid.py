@@ -1,6 +1,5 @@
 """What a step takes: decodes and their KV tokens, prompts beside decodes, one chunk by itself.
 
-
 The last is what a launch takes: with a step ahead, the step before waits for it
 (``replicas.intervals``).
 """
@@ -17,7 +16,7 @@ from controller.records import StepSample
 
 STEPS = 12  # of a cell of decodes; their median counts
 SETTLE = 3  # steps after a change that are not counted: scheduled before it
-CHUNKS = 16  # steps of a cell with a prompt, at most
+CHUNKS = 8  # steps of a cell with a prompt, at most
 ALONE = 6  # prompts of a chunk each, with steps of decodes alone between them
 
 
@@ -62,6 +61,9 @@ def measure(
     found: list[StepSample] = []
     alone: list[StepSample] = []
     with tqdm(total=cells, desc="steps", leave=False) as bar:
+        if budget.room(1.0, "chunks alone"):  # first: without launches no replay is right
+            alone = _alone(engine, grid, budget)
+        bar.update()
         for context in grid.contexts:
             if budget.room(1.0, f"steps of decodes at a context of {context}"):
                 found += _decodes(engine, context, grid.decodes, budget)
@@ -70,9 +72,6 @@ def measure(
             if budget.room(1.0, f"steps with prompts beside {beside} decodes"):
                 found += _prompts(engine, beside, grid, budget)
             bar.update()
-        if budget.room(1.0, "chunks alone"):
-            alone = _alone(engine, grid, budget)
-        bar.update()
     return found, alone
 
 

@@ -1,8 +1,10 @@
 """docs/results/gpu.md: what ``python -m benchmarks.gpu`` has found on a card.
 
-    python -m benchmarks.gpu.page OUT
+    python -m benchmarks.gpu.page OUT [--profile FILE:NAME]
 
-Each row is replayed on the card's own profile, with arrivals of its own.
+Each row is replayed on the card's own profile, or another of it, with arrivals of its own. Where
+OUT has a ``stack.json`` of ``benchmarks.gpu.stack``, what clients of the whole stack saw is there
+as well.
 """
 
 import argparse
@@ -94,9 +96,10 @@ def replayed(arm: Arm, profile: StepProfile) -> Figures:
     return figures_of(served, arm.itl_ms / 1000, 99.0, skip_s, seconds)
 
 
-def write(out: Path, folder: Path = PAGES) -> None:
+def write(out: Path, folder: Path = PAGES, spec: str | None = None) -> None:
     """The page and its picture."""
-    profile = load_profile(str(out / "card.json"))
+    profile = load_profile(spec or str(out / "card.json"))
+    card = load_profile(str(out / "card.json"))
     lines = []
     found = [one for one in arms(out) if one.policy != "paper"]
     for arm in tqdm(found, desc="replays"):
@@ -110,16 +113,51 @@ def write(out: Path, folder: Path = PAGES) -> None:
     plot(out, folder / "gpu.png")
     parts = [
         "# On a card",
-        f"{profile.source}; `python -m benchmarks.gpu`, page by `benchmarks.gpu.page`. Of the"
+        f"{card.source}; `python -m benchmarks.gpu`, page by `benchmarks.gpu.page`. Of the"
         f" arrivals of each run ({max((one.seconds for one in found), default=0):.0f} s) the first"
         " quarter does not count; where there are several runs, their mean. Replays are on the"
-        " profile that was fitted to this card, with the code of the page's commit, after as long a"
+        f" profile `{profile.name}`, with the code of the page's commit, after as long a"
         " time to learn from.",
         markdown_table(HEAD, lines),
         "![Steps on the card](gpu.png)",
         markdown_table(("figure", "value", "target"), rows),
+        *_stack(out / "stack.json"),
     ]
     write_page("gpu", "\n\n".join(parts), folder)
+
+
+STACK = re.compile(r"stack_(?P<run>.+)_(?P<rate>[\d.]+)_(?P<figure>\D+[a-z0-9_]*)")
+STACK_HEAD = {
+    "late": "late %",
+    "itl_p50": "ITL p50 ms",
+    "itl_p99": "p99",
+    "ttft_p50": "TTFT p50 ms",
+    "ttft_p99": "p99",
+    "tokens_per_s": "tokens/s",
+    "tokens_per_chunk": "tokens per chunk",
+    "failed": "failed",
+    "client_late_p99": "client late, p99 ms",
+}
+
+
+def _stack(path: Path) -> list[str]:
+    """What clients saw of the whole stack, run by run."""
+    if not path.exists():
+        return []
+    runs: dict[tuple[str, str], dict[str, str]] = {}
+    for row in json.loads(path.read_text()):
+        if match := STACK.fullmatch(row["id"]):
+            figures = runs.setdefault((match["rate"], match["run"]), {})
+            figures[match["figure"]] = shown(row["value"])
+    lines = [
+        [rate, run, *(figures.get(one, "") for one in STACK_HEAD)]
+        for (rate, run), figures in runs.items()
+    ]
+    return [
+        "The whole stack (`python -m benchmarks.gpu.stack`: `serve deploy`, HAProxy, one replica),"
+        " by HTTP; each run in the order it was made:",
+        markdown_table(("requests/s", "run", *STACK_HEAD.values()), lines),
+    ]
 
 
 def _line(row: str, policy: str, runs: Sequence[Figures]) -> list[str]:
@@ -159,7 +197,7 @@ def plot(out: Path, path: Path) -> None:
         mixed = np.array([c for c in cells if c[0] == beside and c[2]])
         ordered = mixed[np.argsort(mixed[:, 2])]
         right.plot(ordered[:, 2], 1000 * ordered[:, 4], ".-", label=f"in a row, beside {beside}")
-    lone = np.array(alone)
+    lone = np.array(alone).reshape(-1, len(cells[0]))
     right.plot(lone[:, 2], 1000 * lone[:, 4], "kx--", label="one alone, few decodes")
     right.set(xlabel="prompt tokens in the step", xscale="log", yscale="log", ylabel="step, ms")
     right.set_title("Steps with prompt tokens")
@@ -170,7 +208,9 @@ def plot(out: Path, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    write(parser.parse_args().out)
+    parser.add_argument("--profile", help="for the replays, instead of OUT's card.json")
+    args = parser.parse_args()
+    write(args.out, spec=args.profile)
 
 
 if __name__ == "__main__":

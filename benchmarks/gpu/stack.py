@@ -85,12 +85,13 @@ def run_all(stack: CardStack, args: argparse.Namespace, budget: Budget) -> None:
                 continue
             stack.go_by(block)
             most_s = min(args.seconds + AFTER_S, budget.left_s - STOP_S / 2)
-            sent = send_from(pool, args.clients, URL, MODEL, _asks(rate, args.seconds), most_s)
+            sent = send_from(pool, args.clients, URL, MODEL, asks_at(rate, args.seconds), most_s)
             stack.rows_of(name, sent, args.itl_ms)
     stack.keep_status()
 
 
-def _asks(rate: float, seconds: float) -> list[Ask]:
+def asks_at(rate: float, seconds: float) -> list[Ask]:
+    """Requests of ``WORKLOAD`` as they come, with prompts of token ids."""
     count = max(round(rate * seconds), 1)
     drawn = draw_requests(load_workload(WORKLOAD), count, rate, None, 0)
     return [

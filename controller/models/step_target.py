@@ -71,6 +71,7 @@ class StepTarget:
     Attributes:
         limit_s: D, or what is kept of it in the engine.
         target_s: the step-time target.
+        usual: what steps cost on average over the last minutes; None before the first refresh.
     """
 
     def __init__(self, limit_s: float, percentile: float, demand: Demand) -> None:
@@ -88,6 +89,7 @@ class StepTarget:
         self._overload_decodes_s = math.inf  # s0 of the mean batch inside D, under overload
         self._tokens, self._late_tokens = 1.0, 0.0
         self._usual = FadingMean(USUAL_MEMORY_S, FEATURES)
+        self.usual: StepModel | None = None
         self._since_s = 0.0
         self._lets_late = False
         self._steps = 0
@@ -183,8 +185,9 @@ class StepTarget:
         work = PromptWork(model, demand, kv_per_decode)
         longest_per_s = work.carried_per_s(self.limit_s * float(LONGER[-1]))
         if model.feasible(self.limit_s):
-            usual = StepModel.of(self._usual.follow(np.array(model.costs), since_s).tolist(), 0.0)
-            inside_s = PromptWork(usual, demand, kv_per_decode).carried_per_s(self.limit_s)
+            costs = self._usual.follow(np.array(model.costs), since_s).tolist()
+            self.usual = StepModel.of(costs, 0.0)
+            inside_s = PromptWork(self.usual, demand, kv_per_decode).carried_per_s(self.limit_s)
             most_per_s = max(inside_s, LEAST_SERVED * longest_per_s)
         else:
             most_per_s = longest_per_s

@@ -164,23 +164,39 @@ class ChunkSizer:
     def look(self, leads: Leads | None, remaining: Remaining | None) -> None:
         """Before each chunk: what matters where delivery is paced (``controller.models.pace``)."""
 
-    def decodes_until_s(self, largest: int = 0) -> float:
+    def decodes_until_s(self, largest: int = 0, model: StepModel | None = None) -> float:
         """How long steps of decodes alone may take as they go on, seconds.
 
         Args:
             largest: KV tokens of the largest request: where it breaks D by itself, it is no reason
                 to serve nobody beside it.
+            model: the one by which they are predicted; None: ``model`` of now.
         """
         wanted_s = min(self._target.target_s, self._limit_s)
-        return step_limit_s(self.model, self._limit_s, wanted_s, largest)
+        return step_limit_s(model or self.model, self._limit_s, wanted_s, largest)
+
+    @property
+    def _of_starts(self) -> list[StepModel]:
+        """What says whether decodes will be in time, either of them.
+
+        A start is for hundreds of steps: an engine that is slower for seconds goes on as usual.
+        """
+        usual = self._target.usual
+        return [self.model] if usual is None else [self.model, usual]
 
     def in_time(self, decodes: int, kv: int, largest: int = 0) -> bool:
         """Whether so many decodes, with so many KV tokens at most, are."""
-        return self.model.predict_s(decodes, kv, 0, 0) <= self.decodes_until_s(largest)
+        return any(
+            model.predict_s(decodes, kv, 0, 0) <= self.decodes_until_s(largest, model)
+            for model in self._of_starts
+        )
 
     def fitting(self, together: Forecast, largest: int = 0) -> int:
         """How many candidates may start so that decodes are in time up to the end of all."""
-        model = self.model
         kv = together.reads + SHARED_DEVIATIONS * together.error
-        step_s = model.c0 + model.c1 * together.alive + model.c2 * kv
-        return leading(step_s.max(axis=1) <= self.decodes_until_s(largest))
+        fitting = 0
+        for model in self._of_starts:
+            step_s = model.c0 + model.c1 * together.alive + model.c2 * kv
+            in_time = step_s.max(axis=1) <= self.decodes_until_s(largest, model)
+            fitting = max(fitting, leading(in_time))
+        return fitting

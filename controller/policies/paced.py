@@ -6,6 +6,7 @@ from controller.capacity import step_limit_s
 from controller.models.lookahead import Forecast, leading
 from controller.models.online import prefill_room
 from controller.models.pace import Leads, Pace, Remaining
+from controller.models.step_time import StepModel
 from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
 
@@ -47,7 +48,7 @@ class PacedChunks(ChunkSizer):
     def late_anyway(self) -> float | None:
         return None  # no gap is late by itself
 
-    def decodes_until_s(self, largest: int = 0) -> float:
+    def decodes_until_s(self, largest: int = 0, model: StepModel | None = None) -> float:
         # No more than all of them can bear for as long as they last.
         return min(self.until_s, self._limit_s + self._decodes_extra_s)
 

@@ -27,7 +27,10 @@ from benchmarks.gpu.kept import read
 from benchmarks.gpu.model import make_model, shape_of
 from benchmarks.gpu.pack import pruned
 from benchmarks.gpu.page import write as write_page
+from benchmarks.gpu.stack import asks_at
+from benchmarks.gpu.stack_client import Sent
 from benchmarks.gpu.tuning import Row, Tuner, cost_of
+from benchmarks.live.load import Answer
 from benchmarks.report.document import ROOT
 from benchmarks.workloads.requests import Request
 from controller.config import parse_batching
@@ -186,6 +189,24 @@ def test_one_engine_serves_every_policy(tmp_path: Path, monkeypatch: pytest.Monk
     assert not engine.busy()
 
 
+def test_what_clients_saw_of_the_whole_stack_is_by_run_and_rate() -> None:
+    whole = Answer(200, "a b c", 3, 0.05, (0.01, 0.03), 0.1, late_s=0.001)
+    torn = replace(whole, error="the stream ended before [DONE]")
+    figures = Sent([whole, torn], [0.1, 0.2], 2.0).figures(25.0)
+    assert figures["late"] == (50.0, "%")
+    assert figures["failed"] == (1, "requests")
+    assert figures["tokens_per_chunk"][0] == 1.0
+    assert figures["client_cpu_most"][0] == 0.2
+
+
+def test_each_request_of_the_whole_stack_has_a_prompt_of_its_own() -> None:
+    asks = asks_at(50.0, 2.0)
+    assert len(asks) == 100
+    prompts = [tuple(a.prompt) for a in asks if len(a.prompt) > 16]
+    assert len(set(prompts)) == len(prompts)
+    assert [a.at_s for a in asks] == sorted(a.at_s for a in asks)
+
+
 @pytest.mark.engine
 @pytest.mark.timeout(400)
 def test_the_whole_of_it_in_a_minute(tmp_path: Path) -> None:
@@ -220,6 +241,13 @@ def test_the_whole_of_it_in_a_minute(tmp_path: Path) -> None:
     # What there was no time for is named; what there was time for is kept.
     left_out = next(line for line in done.stdout.splitlines() if "left out:" in line)
     assert "nothing" in left_out or len(kept) < 40
+    stack = [
+        {"id": f"stack_adaptive-again_45_{figure}", "value": value, "unit": "", "target": None}
+        for figure, value in (("late", 1.5), ("itl_p99", 16.25))
+    ]
+    (out / "stack.json").write_text(json.dumps(stack))
     write_page(out, tmp_path)
-    assert "# On a card" in (tmp_path / "gpu.md").read_text()
+    page = (tmp_path / "gpu.md").read_text()
+    assert "# On a card" in page
+    assert "| 45 | adaptive-again | 1.5 |  | 16.25 |" in page
     assert (tmp_path / "gpu.png").stat().st_size > 1000

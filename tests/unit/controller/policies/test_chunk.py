@@ -151,7 +151,7 @@ def test_as_many_start_as_keep_decodes_inside_the_target_at_every_horizon() -> N
 def test_what_lengths_may_be_off_by_counts_as_kv_that_steps_read() -> None:
     chunks = settled()
     chunks.receive(replace(MODEL, c2=1e-7))
-    model = chunks.model
+    model = chunks._target.usual = chunks.model
     kv = 0.9 * (D - model.c0 - 50 * model.c1) / model.c2
     assert chunks.fitting(together([[50.0]], [[kv]]), 0) == 1
     assert chunks.fitting(together([[50.0]], [[kv]], error=kv), 0) == 0
@@ -183,6 +183,20 @@ def test_decodes_inside_the_target_at_their_longest_need_no_forecast() -> None:
     assert chunks.in_time(50, 50 * 1000, 0)
     assert not chunks.in_time(200, 50 * 1000, 0)
     assert not chunks.in_time(50, 10**7, 0)
+
+
+def test_an_engine_that_is_slower_for_seconds_starts_requests_as_usual() -> None:
+    chunks = settled(3000)
+    many = int(0.8 * (D - MODEL.c0) / MODEL.c1)
+    ending = together([[float(many)]], [[0.0]])
+    assert chunks.in_time(many, 0) and chunks.fitting(ending) == 1
+    for _ in range(60):
+        chunks.observe(sample(20, 16, 1.8 * MODEL.predict_s(20, 6000, 16, 1600)))
+    assert chunks.model.predict_s(many, 0, 0, 0) > D
+    assert chunks.in_time(many, 0) and chunks.fitting(ending) == 1
+    for _ in range(15_000):  # ten minutes: that is what it is now
+        chunks.observe(sample(20, 16, 1.8 * MODEL.predict_s(20, 6000, 16, 1600)))
+    assert not chunks.in_time(many, 0) and chunks.fitting(ending) == 0
 
 
 def test_a_request_that_breaks_d_by_itself_is_no_reason_to_serve_nobody_beside_it() -> None:
