@@ -230,10 +230,13 @@ def _varied(a: NDArray[np.float64], n: float) -> bool:
 
 def nonnegative(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     """Solve a c = b with c >= 0, by leaving out what comes out negative (6 unknowns at most)."""
-    c = np.asarray(np.linalg.solve(a, b), dtype=np.float64)
-    keep = np.arange(len(b))
-    while len(keep) and float(c[keep].min()) < 0:
-        keep = keep[c[keep] >= 0]
-        c[:] = 0.0
-        c[keep] = np.linalg.solve(a[keep[:, None], keep], b[keep])
+    keep: Sequence[int] = range(len(b))
+    c = np.zeros(len(b))
+    while keep:
+        index = np.array(keep)
+        solved = np.linalg.solve(a[np.ix_(index, index)], b[index])
+        if (solved >= 0).all():
+            c[index] = solved
+            break
+        keep = [k for k, x in zip(keep, solved, strict=True) if x >= 0]
     return c
