@@ -17,6 +17,7 @@ from controller.records import StepSample
 from replicas.step_sample import step_sample
 
 LONGEST_ROW = 9  # steps that wait to be counted, at most
+NO_STEP = StepSample(0, 0, 0, 0, 0.0)
 Measured = tuple[StepSample, int]
 """A step, and how many of its requests were in prefill."""
 
@@ -35,6 +36,14 @@ class Intervals:
     def __init__(self, graph_tokens: int = 0) -> None:
         self._graph_tokens = graph_tokens
         self._held: list[Measured] = []
+        self._ahead: tuple[SchedulerOutput | None, StepSample, list[str]] = None, NO_STEP, []
+
+    def sample(self, done: SchedulerOutput, duration_s: float) -> tuple[StepSample, list[str]]:
+        """``step_sample``; what was read as the step before ended is not read again."""
+        known, sample, prefilled = self._ahead
+        if known is not done:
+            return step_sample(done, duration_s)
+        return StepSample(*sample.features, duration_s, started=sample.started), prefilled
 
     def of(
         self, sample: StepSample, prefills: int, ahead: Sequence[tuple[SchedulerOutput, float]]
@@ -46,20 +55,23 @@ class Intervals:
             ahead: steps that are scheduled and whose output is not back.
         """
         known = [*self._held, (sample, prefills)]
-        following = step_sample(ahead[0][0], 0.0)[0] if ahead else None
-        in_row = following is not None and self._eager(sample) and self._eager(following)
+        self._ahead = (
+            (ahead[0][0], *step_sample(ahead[0][0], 0.0)) if ahead else (None, NO_STEP, [])
+        )
+        following = self._ahead[1]
+        in_row = self._eager(sample) and self._eager(following)
         if in_row and self._held and len(known) < LONGEST_ROW:
             self._held = known
             return []
         if self._held:
             known = _moved(known)
-        more = following is not None and following.prefill_tokens > sample.prefill_tokens
+        more = following.prefill_tokens > sample.prefill_tokens
         self._held = [known.pop()] if more else []
         return known
 
     def _eager(self, sample: StepSample) -> bool:
-        tokens = sample.decodes + sample.prefill_tokens
-        return 0 < self._graph_tokens < tokens and sample.prefill_tokens > 0
+        prompts = sample.prefill_tokens
+        return prompts > 0 and 0 < self._graph_tokens < sample.decodes + prompts
 
 
 def _moved(row: list[Measured]) -> list[Measured]:

@@ -84,8 +84,9 @@ class RunningColumns:
             self._kept = np.concatenate([self._kept, np.zeros_like(self._kept)], axis=1)
         self._requests += requests
         self._generated += [r._output_token_ids for r in requests]
-        self._kept[PROMPT, begin:end] = [r.num_prompt_tokens for r in requests]
-        self._kept[MOST, begin:end] = [r.max_tokens for r in requests]
+        for place, one in enumerate(requests, begin):  # few, but for a look after hours
+            self._kept[PROMPT, place] = one.num_prompt_tokens
+            self._kept[MOST, place] = one.max_tokens
         if self._number_of is not None:
             numbers = [self._number_of(r.request_id) for r in requests]
             self._kept[NUMBER, begin:end] = numbers

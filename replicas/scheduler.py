@@ -33,7 +33,6 @@ from replicas.prompt_chunks import PromptChunks, as_they_stood, decodes_first
 from replicas.request_facts import RAN_TO_ITS_END, more_tokens_follow, ran_to_its_end
 from replicas.settings import parse_settings
 from replicas.start_order import adapters_fit, first_waited_s, may_start, prompt_backlog_tokens
-from replicas.step_sample import step_sample
 from replicas.under_way import Ends, ends_of, scheduled_at
 from replicas.waiting_queues import order_waiting, step_aside
 
@@ -253,7 +252,7 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
             return
         # Between outputs while busy: what a client sees as time between tokens.
         self._last_step_s = now_s - (self._last_output_s if self._was_busy else begun_s)
-        sample, prefilled = step_sample(done, self._last_step_s)
+        sample, prefilled = self._intervals.sample(done, self._last_step_s)
         if self._pacing:
             sample = replace(sample, late=self._pacing.stepped(now_s))
             self._pacing.check(self.running, always=self.num_spec_tokens > 0)
@@ -266,7 +265,8 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
         if not self._was_busy:
             self._reader.columns.forget()
         self._note_first_tokens(prefilled)
-        self._note_resumed(done, now_s)
+        if self._lost:
+            self._note_resumed(done, now_s)
 
     def _note_first_tokens(self, prefilled: list[str]) -> None:
         wall_s = self.wall_s()

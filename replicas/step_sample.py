@@ -1,13 +1,8 @@
 """What an engine step did, read off vLLM's ``SchedulerOutput``."""
 
-from collections.abc import Iterator
-from contextlib import suppress
-
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from controller.records import StepSample
-
-FEW = 8  # prompts of earlier steps: of more, each request is looked at
 
 
 def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, list[str]]:
@@ -17,13 +12,17 @@ def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, l
     that lost its KV blocks and computes them again is in prefill.
     """
     cached, given = done.scheduled_cached_reqs, done.num_scheduled_tokens
+    decodes, kv = len(cached.req_ids), sum(cached.num_computed_tokens)
     new = [(r.req_id, given[r.req_id], r.num_computed_tokens) for r in done.scheduled_new_reqs]
-    prefills = _prefills_of_known(done, sum(tokens for _, tokens, _ in new))
-    kv = sum(cached.num_computed_tokens) - sum(computed for _, _, computed in prefills)
-    decodes = len(cached.req_ids) - len(prefills)
+    prefills = _prefills_of_known(done, sum([tokens for _, tokens, _ in new]))
+    decodes -= len(prefills)
+    for _, _, computed in prefills:
+        kv -= computed
     prefills += new
-    tokens = sum(chunk for _, chunk, _ in prefills)
-    context = sum(chunk * computed + chunk * chunk // 2 for _, chunk, computed in prefills)
+    tokens = context = 0
+    for _, chunk, computed in prefills:
+        tokens += chunk
+        context += chunk * computed + chunk * chunk // 2
     return (
         StepSample(decodes, kv, tokens, context, duration_s, started=len(new)),
         [req_id for req_id, _, _ in prefills],
@@ -33,33 +32,17 @@ def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, l
 def _prefills_of_known(done: SchedulerOutput, new_tokens: int) -> list[tuple[str, int, int]]:
     """Id, tokens given and tokens computed of the prefills among requests seen in earlier steps."""
     cached, given = done.scheduled_cached_reqs, done.num_scheduled_tokens
-    count = len(cached.req_ids)
-    if done.total_num_scheduled_tokens - new_tokens == count and 0 not in cached.num_output_tokens:
-        return []  # one token each and no prompt: the usual step, without a loop over requests
+    ids, computed, outputs = cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens
+    prompts, place = [], -1
+    for _ in range(outputs.count(0)):  # few among hundreds: not each is looked at
+        place = outputs.index(0, place + 1)
+        prompts.append((ids[place], given[ids[place]], computed[place]))
+    others = done.total_num_scheduled_tokens - new_tokens - sum([n for _, n, _ in prompts])
+    if others == len(ids) - len(prompts):
+        return prompts  # the usual step: one token each
     drafts = done.scheduled_spec_decode_tokens
-    several = {req_id for req_id, tokens in given.items() if tokens > 1}
-    several.difference_update(new.req_id for new in done.scheduled_new_reqs)
-    if drafts or len(several) > FEW:
-        return [
-            (req_id, given[req_id], computed)
-            for req_id, computed, output in zip(
-                cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens, strict=True
-            )
-            if not output or given[req_id] > 1 + len(drafts.get(req_id, ()))
-        ]
-    # Few among hundreds: looked for by what each has, and not each looked at.
-    outputs = cached.num_output_tokens
-    places = {cached.req_ids.index(req_id) for req_id in several}
-    places.update(_places_of(0, outputs))
     return [
-        (cached.req_ids[k], given[cached.req_ids[k]], cached.num_computed_tokens[k])
-        for k in sorted(places)
+        (req_id, given[req_id], held)
+        for req_id, held, output in zip(ids, computed, outputs, strict=True)
+        if not output or given[req_id] > 1 + len(drafts.get(req_id, ()))
     ]
-
-
-def _places_of(value: int, among: list[int]) -> Iterator[int]:
-    place = -1
-    with suppress(ValueError):  # there is no other
-        while True:
-            place = among.index(value, place + 1)
-            yield place

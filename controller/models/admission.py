@@ -27,6 +27,8 @@ class MemoryAdmission:
 
     Attributes:
         theta: None where the share has no bound.
+        most_tokens: what all that ``fitting`` was asked of last read in a step once each has
+            generated all it may, or ``Survival.longest``.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class MemoryAdmission:
         self._memory = KvMemory(kv_tokens, block_tokens)
         self._lengths = OutputLengths()
         self._outlook: Outlook | None = None
-        self._step = 0
+        self._step = self.most_tokens = 0
         self._remaining: Remaining | None = None
         self._remaining_of: Survival | None = None
         self._waiting: Ints | None = None
@@ -113,10 +115,12 @@ class MemoryAdmission:
             far as they were asked: the first one that does not start is in it. None where memory
             is so large that nothing had to be forecast.
         """
-        if not self._memory.tokens:
-            return len(candidates), None
         longest = self._survival(running, candidates).longest
-        if self._memory.has_room_for_all(running, candidates, longest, kv_used, held_elsewhere):
+        most = running.most(longest) + candidates.most(longest)
+        self.most_tokens = most + running.shared_tokens + candidates.shared_tokens
+        if not self._memory.tokens or self._memory.has_room_for_all(
+            running, candidates, most, kv_used, held_elsewhere
+        ):
             return len(candidates), None
         outlook = self._looked_out(running, candidates)
         going_on = self._memory.going_on(outlook, running, kv_used, held_elsewhere)
@@ -131,12 +135,6 @@ class MemoryAdmission:
             peaks = batch.together.upper(self.theta.value).max(axis=1) + held_elsewhere
             fitting = min(fitting, leading(peaks <= self._memory.tokens))
         return fitting, batch.together
-
-    def most_tokens(self, running: Requests, candidates: Requests) -> int:
-        """What all read in a step once each has generated all it may, or ``Survival.longest``."""
-        longest = self._survival(running, candidates).longest
-        shared = running.shared_tokens + candidates.shared_tokens
-        return running.most(longest) + candidates.most(longest) + shared
 
     def forecast(
         self, running: Requests, candidates: Requests, kv_used: int, held_elsewhere: int

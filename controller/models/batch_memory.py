@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from controller.models.lookahead import (
     Floats,
     Forecast,
@@ -64,17 +66,17 @@ class KvMemory:
     block_tokens: int
 
     def has_room_for_all(
-        self, running: Requests, candidates: Requests, longest: int, used: int, elsewhere: int
+        self, running: Requests, candidates: Requests, most: int, used: int, elsewhere: int
     ) -> bool:
-        """Whether it holds them all even where each generates ``longest`` more, or all it may.
+        """Whether it holds them all even where they come to hold ``most`` alone, together.
 
         Args:
             used: tokens in use; less than what the requests hold where they share prefixes.
             elsewhere: of them, those held by requests that do not run.
         """
         _, common = self.kept(running, used - elsewhere)
-        most = running.most(longest) + candidates.most(longest) + common + elsewhere
-        return most + (len(running) + len(candidates)) * self.block_tokens <= self.tokens
+        blocks = (len(running) + len(candidates)) * self.block_tokens
+        return most + common + elsewhere + blocks <= self.tokens
 
     def forecast(
         self,
@@ -122,7 +124,7 @@ class KvMemory:
         has the forecast begin with what is held.
         """
         shared = running.shared_tokens
-        alone = int(running.computed.sum()) - shared
+        alone = int(np.add.reduce(running.computed)) - shared
         alone += len(running) * self.block_tokens // 2
         if alone > used > 0:
             return used / alone, 0.0

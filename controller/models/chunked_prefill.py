@@ -50,67 +50,75 @@ class Prompts:
     graph_s: float = math.inf
     eager_s: float = 0.0
 
-    def planned_s(self, step_s: Floats) -> Floats:
-        """What steps that may take s are predicted to take: less where graphs end before it."""
-        return _Steps(self, step_s).step_s
+    def steps(self, step_s: Floats) -> "Steps":
+        """Their steps where these may take s; shape (k,)."""
+        return Steps(self, step_s)
 
-    def wait_s(self, step_s: Floats, horizon_s: float) -> Floats:
-        """W by s, shape (k,) both."""
-        by = _Steps(self, step_s)
-        spread = float((self.tokens**2).mean() / self.tokens.mean() ** 2)  # 1 + CV^2
-        over = by.load(self.per_s) - 1
-        root = np.sqrt(over**2 + 4 * spread * (over + 1) * by.served_s / horizon_s)
-        rho = by.rho(self.per_s)
-        begin_s = (rho * by.step_s + (1 - rho) * self.decodes_s) / 2
-        wait_s: Floats = begin_s + by.own_s + horizon_s / 4 * (over + root)
+
+class Steps:
+    """A prompt's steps by s, shape (k,), or (n, k) by prompt as well.
+
+    Attributes:
+        step_s: what steps that may take s are predicted to take: less where graphs end before it.
+        fluid, count: l / P and ceil(l / P).
+        last_s: what the last of these takes.
+        own_s, served_s: the mean of all of a prompt's steps where it is alone, and S.
+    """
+
+    def __init__(self, prompts: Prompts, step_s: Floats) -> None:
+        self._prompts = prompts
+        alone_s = prompts.decodes_s + prompts.mixed_s
+        graph_s, eager_s = max(prompts.graph_s, 1e-9), prompts.eager_s
+        room_s = np.maximum(step_s - alone_s, 1e-9)
+        if eager_s:
+            room_s = np.where(step_s < eager_s, np.minimum(room_s, graph_s), room_s)
+        self.step_s: Floats = alone_s + room_s
+        work_s = prompts.token_s * prompts.tokens[:, None]
+        self.fluid: Floats = work_s / room_s
+        self.count: Floats = np.ceil(self.fluid - 1e-9)
+        before = self.count - 1
+        last_s = work_s - before * room_s
+        self.last_s: Floats = alone_s + last_s
+        if eager_s:
+            self.last_s = np.where(last_s > graph_s, np.maximum(self.last_s, eager_s), self.last_s)
+        self._mean_fluid, self._mean_before = _mean(self.fluid), _mean(before)
+        self.own_s: Floats = _mean(before * self.step_s + self.last_s)
+        self.served_s: Floats = self._mean_fluid * self.step_s
+
+    def wait_s(self, horizon_s: float) -> Floats:
+        """W."""
+        prompts = self._prompts
+        squares = float(prompts.tokens @ prompts.tokens)
+        spread = (
+            squares * len(prompts.tokens) / float(np.add.reduce(prompts.tokens)) ** 2
+        )  # 1 + CV^2
+        load = prompts.per_s * self.served_s  # above 1 the queue grows
+        over, rho = load - 1, np.minimum(load, 1.0)
+        root = np.sqrt(over**2 + 4 * spread * load * self.served_s / horizon_s)
+        begin_s = (rho * self.step_s + (1 - rho) * prompts.decodes_s) / 2
+        wait_s: Floats = begin_s + self.own_s + horizon_s / 4 * (over + root)
         return wait_s
 
-    def late_share(self, step_s: Floats, per_s: float, late: Callable[[Floats], Floats]) -> Floats:
-        """The share of tokens that come late in steps with prompt tokens, by s; shape (k,).
+    def late_share(self, per_s: float, late: Callable[[Floats], Floats]) -> Floats:
+        """The share of tokens that come late in steps with prompt tokens.
 
         Args:
             per_s: prompts/s that come, be they served or not.
             late: by how long steps are predicted to take, the share of their tokens that is late
                 because of the prompts; of any shape.
         """
-        by = _Steps(self, step_s)
-        rho, full = by.rho(per_s), late(by.step_s)
-        last = (by.steps - 1).mean(axis=0) * full + late(by.last_s).mean(axis=0)
-        late_steps = rho * by.fluid.mean(axis=0) * full + (1 - rho) * last
-        steps = rho * by.fluid.mean(axis=0) + (1 - rho) * by.steps.mean(axis=0)
-        busy = per_s * (rho * by.served_s + (1 - rho) * by.own_s)
-        alone_per_s = np.maximum(1 - busy, 0.0) / self.decodes_s
+        rho, full = np.minimum(per_s * self.served_s, 1.0), late(self.step_s)
+        last = self._mean_before * full + _mean(late(self.last_s))
+        late_steps = rho * self._mean_fluid * full + (1 - rho) * last
+        steps = rho * self._mean_fluid + (1 - rho) * (self._mean_before + 1)
+        busy = per_s * (rho * self.served_s + (1 - rho) * self.own_s)
+        alone_per_s = np.maximum(1 - busy, 0.0) / self._prompts.decodes_s
         each = per_s / np.maximum(busy, 1.0)
         share: Floats = each * late_steps / (each * steps + alone_per_s)
         return share
 
 
-class _Steps:
-    """A prompt's steps: ``fluid`` l / P, ``steps`` ceil(l / P), ``last_s`` the last of them.
-
-    ``step_s`` is what the others take: less than the target where graphs end before it.
-    """
-
-    def __init__(self, prompts: Prompts, step_s: Floats) -> None:
-        alone_s = prompts.decodes_s + prompts.mixed_s
-        graph_s, eager_s = max(prompts.graph_s, 1e-9), prompts.eager_s
-        room_s = np.maximum(step_s - alone_s, 1e-9)
-        room_s = np.where(step_s < eager_s, np.minimum(room_s, graph_s), room_s)
-        self.step_s: Floats = alone_s + room_s
-        work_s = prompts.token_s * prompts.tokens
-        self.fluid: Floats = work_s[:, None] / room_s
-        self.steps: Floats = np.ceil(self.fluid - 1e-9)
-        last_s = work_s[:, None] - (self.steps - 1) * room_s
-        least_s = np.where(last_s > graph_s, eager_s, 0.0)
-        self.last_s: Floats = np.maximum(alone_s + last_s, least_s)
-        self.own_s: Floats = ((self.steps - 1) * self.step_s + self.last_s).mean(axis=0)
-        self.served_s: Floats = self.fluid.mean(axis=0) * self.step_s
-
-    def load(self, per_s: float) -> Floats:
-        """Work that comes over work that is done; above 1 the queue grows."""
-        load: Floats = per_s * self.served_s
-        return load
-
-    def rho(self, per_s: float) -> Floats:
-        """The share of time in which prompts are computed."""
-        return np.minimum(self.load(per_s), 1.0)
+def _mean(by_prompt: Floats) -> Floats:
+    """Over the prompts, few as they are: a call of ``ndarray.mean`` takes longer than the sum."""
+    mean: Floats = np.add.reduce(by_prompt) / len(by_prompt)
+    return mean

@@ -14,16 +14,14 @@ TYPICAL_PROMPT = 256  # tokens, before any request was seen
 
 
 class Demand:
-    """Rates in busy time: a second without a step is none.
-
-    Attributes:
-        prompts: tokens to compute of prompts that run, shape (n,), n >= 1.
-    """
+    """Rates in busy time: a second without a step is none."""
 
     def __init__(self) -> None:
         self._seconds = self._prefill = self._decodes = self._started = 0.0
         self._waiting = 0
-        self.prompts: NDArray[np.float64] = np.array([float(TYPICAL_PROMPT)])
+        # Those that ran last, and what had been computed and had started by then.
+        self._seen: tuple[Ints, float, float] | None = None
+        self._prompts: NDArray[np.float64] = np.array([float(TYPICAL_PROMPT)])
 
     def observe(self, decodes: int, prefill: int, duration_s: float, started: int = 0) -> None:
         """Count a step, and how many requests had their first chunk in it."""
@@ -37,21 +35,25 @@ class Demand:
         """Take the lengths of those that run, shape (n,), and how many wait."""
         self._waiting = waiting
         if len(prompts):
-            few = prompts[:MOST_PROMPTS].astype(float)
-            self.prompts = np.maximum(few * self._computed_frac(float(few.mean())), 1.0)
+            self._seen = prompts, self._prefill, self._started
 
-    def _computed_frac(self, mean: float) -> float:
-        """The share of prompt tokens that is computed: the prefix cache has the others."""
-        if self._started < KNOWN_PROMPTS:
-            return 1.0
-        return min(self._prefill / self._started / mean, 1.0)
+    @property
+    def prompts(self) -> NDArray[np.float64]:
+        """Tokens to compute of prompts that run, shape (n,), n >= 1."""
+        if self._seen is not None:  # looked at when it is asked for: seen before every step
+            prompts, prefill, started = self._seen
+            few, self._seen = prompts[:MOST_PROMPTS].astype(float), None
+            # A share of prompt tokens is computed: the prefix cache has the others.
+            computed = prefill / started / float(few.mean()) if started >= KNOWN_PROMPTS else 1.0
+            self._prompts = np.maximum(few * min(computed, 1.0), 1.0)
+        return self._prompts
 
     @property
     def prefill_per_s(self) -> float:
         """Prompt tokens/s to compute: those that came, and those that wait."""
         if not self._seconds:
             return 0.0
-        waiting = self._waiting * float(self.prompts.mean())
+        waiting = self._waiting * float(self.prompts.mean()) if self._waiting else 0.0
         return self._prefill / self._seconds + waiting / MEMORY_S
 
     @property

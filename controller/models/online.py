@@ -55,8 +55,8 @@ class OnlineStepModel:
     Solves (A + R) theta = b + R theta0 with A and b forgotten at ``ONLINE_FORGET`` per step. R
     weighs the prior as so many steps in each feature's own size, so the result does not depend on
     units, and a direction that the steps do not excite stays where the prior has it. No
-    coefficient is negative. Plain Python: for six unknowns, once per step, numpy's calls cost
-    more than the sums.
+    coefficient is negative. Plain Python: for six unknowns numpy's calls cost more than the sums,
+    and with cold caches twice as much. A step is a row until the next fit, for the same reason.
 
     Attributes:
         model: what it has learned.
@@ -68,7 +68,7 @@ class OnlineStepModel:
         self._a = [0.0] * len(_LOWER)
         self._b = [0.0] * FEATURES
         self._n = 0.0
-        self._unfitted = 0
+        self._rows: list[tuple[tuple[float, ...], float]] = []  # features and seconds, not in A yet
         self._residuals = Residuals()
         self._largest, self._wrong = 0.0, False
         self._graph_tokens = self._eager_steps = 0
@@ -90,6 +90,7 @@ class OnlineStepModel:
         self._given, self._weight = prior, weight_steps
         self._prior = [value * scale for value, scale in zip(prior.costs, _SCALE, strict=True)]
         self._prior[4] = min(self._prior[4], self._prior[3])
+        self._fold()
         off = self._took_over(self._prior)
         if self._n >= REGIME_STEPS and abs(math.log(off)) > LEAST_CHANGE:
             self._prior = [cost * off for cost in self._prior]
@@ -111,9 +112,10 @@ class OnlineStepModel:
     def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> bool:
         """Count one step. Whether it shows another regime."""
         changed = False
-        self._learn_eager(decodes, prefill, duration_s)
+        if prefill and self._graph_tokens:
+            self._learn_eager(decodes, prefill, duration_s)
         predicted_s = self.model.predict_s(decodes, kv, prefill, context)
-        launched = self._waited(decodes, kv, prefill, context, duration_s)
+        launched = prefill and self._waited(decodes, kv, prefill, context, duration_s)
         if predicted_s > 0 and 0 < duration_s / predicted_s < math.inf:
             factor = self._residuals.regime_change(duration_s, predicted_s, prefill > 0)
             changed = factor != 1.0
@@ -136,20 +138,12 @@ class OnlineStepModel:
             prefill / _SCALE[3] + context / _SCALE[4],  # c4 <= c3 / 1000, as in ``step_time``
             float(prefill > 0),
         )
-        self._a = [
-            ONLINE_FORGET * entry + v[i] * v[j]
-            for entry, (i, j) in zip(self._a, _LOWER, strict=True)
-        ]
-        self._b = [ONLINE_FORGET * b + x * duration_s for b, x in zip(self._b, v, strict=True)]
-        self._n = ONLINE_FORGET * self._n + 1
-        self._unfitted += 1
-        if self._unfitted >= REFIT_STEPS or self._wrong:
+        self._rows.append((v, duration_s))
+        if self._wrong or len(self._rows) >= REFIT_STEPS:
             self._solve()
         return changed
 
     def _learn_eager(self, decodes: int, prefill: int, duration_s: float) -> None:
-        if not self._graph_tokens or not prefill:
-            return
         if not self.model.eager(decodes, prefill):
             self._eager_s *= 1 - max(EAGER_FADE, FIRST_FADE / max(self._eager_steps, 1) ** 2)
             return
@@ -160,19 +154,31 @@ class OnlineStepModel:
 
     def _waited(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> bool:
         """Whether a step took as long as its launch, so that it says nothing of the card."""
-        if not prefill or not self.model.eager(decodes, prefill):
+        if not self.model.eager(decodes, prefill):
             return False
         on_card_s = replace(self.model, eager_s=0.0).predict_s(decodes, kv, prefill, context)
         return on_card_s <= duration_s <= LAUNCHED * self._eager_s
 
+    def _fold(self) -> None:
+        """Take the rows into A and b, the oldest first."""
+        for v, duration_s in self._rows:
+            self._a = [
+                ONLINE_FORGET * entry + v[i] * v[j]
+                for entry, (i, j) in zip(self._a, _LOWER, strict=True)
+            ]
+            self._b = [ONLINE_FORGET * b + x * duration_s for b, x in zip(self._b, v, strict=True)]
+            self._n = ONLINE_FORGET * self._n + 1
+        self._rows.clear()
+
     def _rescale(self, factor: float) -> None:
         """Take all steps so far to have lasted so many times as long."""
+        self._fold()
         self._b = [x * factor for x in self._b]
         self._prior = [x * factor for x in self._prior]
         self._solve()
 
     def _solve(self) -> None:
-        self._unfitted = 0
+        self._fold()
         n, b = max(self._n, 1.0), self._b
         low = [self._a[begin:end] for begin, end in pairwise(_ROWS)]
         sizes = [row[-1] for row in low]

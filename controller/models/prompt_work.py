@@ -23,8 +23,8 @@ class PromptWork:
     def __init__(self, model: StepModel, demand: Demand, kv_per_decode: float) -> None:
         self._model, self._demand = model, demand
         self._decode_s = model.c1 + model.c2 * kv_per_decode
-        self._lengths = np.sort(demand.prompts).astype(float)
-        mean = float(self._lengths.mean())
+        self._lengths = np.sort(demand.prompts)
+        mean = float(np.add.reduce(self._lengths)) / len(self._lengths)
         self._token_s = max(model.c3 + model.c4 * mean / 2, 1e-12)
         # Of a prompt token and the decodes that follow on it.
         self._both_s = self._token_s + self._decode_s * demand.decodes_per_prefill
@@ -48,7 +48,7 @@ class PromptWork:
     def prompts(self, prefill_per_s: float) -> Prompts:
         """Those of so many prompt tokens/s."""
         tokens = self._lengths[(LENGTHS * len(self._lengths)).astype(int)]
-        per_s = prefill_per_s / float(tokens.mean())
+        per_s = prefill_per_s * len(tokens) / float(np.add.reduce(tokens))
         decodes_s = self.decodes_s(prefill_per_s)
         graph_s, eager_s = math.inf, self._model.eager_s
         if eager_s:

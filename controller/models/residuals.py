@@ -35,8 +35,10 @@ class Residuals:
         """
         residual = math.log(duration_s / predicted_s)
         least = max(REGIME_RMSE * self._rmse(prompts), LEAST_CHANGE)
+        before = self._recent[-1][0] if self._recent else 0.0
         self._recent.append((residual / least, residual))
-        if len(self._recent) < REGIME_STEPS:
+        two_alike = abs(before) <= 1 and abs(residual) <= least  # all but one would have to show it
+        if two_alike or len(self._recent) < REGIME_STEPS:
             return 1.0
         ordered = sorted(self._recent)
         if ordered[1][0] <= 1 and ordered[-2][0] >= -1:

@@ -129,17 +129,18 @@ class StepTarget:
         keep = math.exp(-duration_s / L0_MEMORY_S)
         self._tokens = keep * self._tokens + tokens
         self._late_tokens *= keep
-        if duration_s > self.limit_s and predicted_s > 0:
-            in_time_s = theta_s(np.array(predicted_s), np.array(duration_s), self.limit_s)
+        limit_s = self.limit_s
+        if duration_s > limit_s and predicted_s > 0:
+            in_time_s = limit_s * predicted_s / duration_s
+            if predicted_s <= limit_s:
+                in_time_s = limit_s - duration_s + predicted_s
             # A batch that an overload made larger is no excuse.
             alone_s = min(decodes_s, self._overload_decodes_s)
-            self._late_tokens += tokens * bool(alone_s > in_time_s)
+            self._late_tokens += tokens * (alone_s > in_time_s)
         if not tokens or predicted_s <= 0 or duration_s <= 0:
             return
         self._unseen += 1.0 if prompts else ALONE
-        if not prompts:
-            return
-        if not applied:
+        if not prompts or not applied:
             return
         if self._unsettled_steps:
             self._unsettled_steps -= 1
@@ -158,7 +159,9 @@ class StepTarget:
 
     def _in_time_s(self) -> Floats:
         """theta of the kept steps, seconds, ascending."""
-        predicted_s, took_s = np.array(self._predicted_s), np.array(self._took_s)
+        n = len(self._took_s)
+        predicted_s = np.fromiter(self._predicted_s, float, n)
+        took_s = np.fromiter(self._took_s, float, n)
         return np.sort(theta_s(predicted_s, took_s, self.limit_s))
 
     def regime_changed(self) -> None:
@@ -189,15 +192,15 @@ class StepTarget:
         else:
             most_per_s = longest_per_s
         most_per_s *= MOST_LOAD
-        log_gain, target_s = self._best(
-            work, min(demand.prefill_per_s, most_per_s), demand.prefill_per_s
-        )
+        come_per_s = demand.prefill_per_s
+        log_gain, target_s = self._best(work, min(come_per_s, most_per_s), come_per_s)
         known = not self._placeholders or self._steps >= GUESSED_STEPS
         self._lets_late = known and log_gain > 0
         self.target_s = target_s[self._lets_late]
         self._full = work, most_per_s
-        overload = demand.prefill_per_s > most_per_s
-        self._overload_decodes_s = work.decodes_s(most_per_s) if overload else math.inf
+        self._overload_decodes_s = math.inf
+        if come_per_s > most_per_s:
+            self._overload_decodes_s = work.decodes_s(most_per_s)
 
     @property
     def full_s(self) -> float:
@@ -233,19 +236,20 @@ class StepTarget:
         )
         whole_s = work.whole_s(prompts)
         s = np.sort(np.concatenate([inside_s, limit_s * LONGER, whole_s[whole_s > limit_s]]))
-        share = prompts.late_share(s, come_per_s / float(prompts.tokens.mean()), caused)
+        steps = prompts.steps(s)
+        share = steps.late_share(come_per_s / float(prompts.tokens.mean()), caused)
         over = np.maximum((self.not_caused + share) / self._allowed, 1.0)
-        j = over * prompts.wait_s(s, MEMORY_S)
-        planned_s = prompts.planned_s(s)
+        j, planned_s = over * steps.wait_s(MEMORY_S), steps.step_s
         keeps = planned_s <= max(float(inside_s[-1]), limit_s)
         first = int(np.where(keeps, j, np.inf).argmin())
         # The target is for the mean batch. Where its steps end with the CUDA graphs, a larger
         # batch may use what is left of D.
         same = (planned_s == planned_s[first]) & (caused(s) <= self._allowed)
         first = max(first, int(same.nonzero()[0].max(initial=0)))
-        second = first if keeps.all() else int(np.where(keeps, np.inf, j).argmin())
-        log_gain = math.log(j[first] / j[second]) if not keeps.all() else -math.inf
-        return log_gain, (float(s[first]), float(s[second]))
+        if keeps.all():
+            return -math.inf, (float(s[first]), float(s[first]))
+        second = int(np.where(keeps, np.inf, j).argmin())
+        return math.log(j[first] / j[second]), (float(s[first]), float(s[second]))
 
 
 def theta_s(predicted_s: Floats, took_s: Floats, limit_s: float) -> Floats:

@@ -170,7 +170,7 @@ class LengthHistory:
     @property
     def ends(self) -> float:
         """How many ends it rests on."""
-        return float(self.seen.ended.sum())
+        return float(np.add.reduce(self.seen.ended))
 
     def update(
         self,
@@ -230,11 +230,14 @@ class Survival:
         # One more survivor than seen, or a bin in which all ended would be the end of the world.
         self.share: Floats = np.minimum(share, 1 - 0.5 / at_risk)
         self._hazard = np.concatenate([[0.0], -np.log1p(-self.share).cumsum()])
-        error = self.share / (at_risk * (1 - self.share))
-        self._error = np.concatenate([[0.0], error.cumsum()])
-
         gone = int(np.searchsorted(self._hazard, -math.log(GONE)))
         self.longest = max(int(AGES[min(gone, BINS)]), 1)
+
+    @cached_property
+    def _error(self) -> Floats:
+        at_risk = self._seen.at_risk + PRIOR_REQUESTS
+        error = self.share / (at_risk * (1 - self.share))
+        return np.concatenate([[0.0], error.cumsum()])
 
     @cached_property
     def alike(self) -> float:

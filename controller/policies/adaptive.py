@@ -128,7 +128,7 @@ class AdaptiveStep:
         if not to_compute or not (state.running or state.waiting):
             self._prefilling = False
             return StepLimits(self._b_max, most, reason="load")
-        if self._fits_whatever_comes(state):
+        if self._chunks is None and self._fits_whatever_comes(state):
             return StepLimits(self._b_max, most, reason="load")
         self._prefilling = True  # where what follows fails, a prompt may have been let in
         running = (batch := read_batch()).running
@@ -165,7 +165,7 @@ class AdaptiveStep:
         Then nobody needs to be looked at one by one, which takes longer than all the rest.
         """
         engine, here = self._engine, state.running + state.waiting
-        if self._chunks or engine.max_model_len is None or engine.long_prompt_tokens:
+        if engine.max_model_len is None or engine.long_prompt_tokens:
             return False
         most = here * (engine.max_model_len + engine.block_tokens)
         memory_holds = state.kv_used_tokens + most <= engine.kv_tokens
@@ -177,17 +177,18 @@ class AdaptiveStep:
         decodes = len(running) - len(prompts)
         if self._chunks is None or not decodes:
             return most
-        kv, first = int(running.computed.sum()), 0
+        kv, first = int(np.add.reduce(running.computed)), 0
         if len(prompts):
-            computed = running.computed[prefilling]
-            kv, first = kv - int(computed.sum()), int(computed[0])
+            computed: list[int] = running.computed[prefilling].tolist()
+            kv, first = kv - sum(computed), computed[0]
             if self._long_chunks:  # so many have a part of the chunk at most
-                first = max(first, int(computed[:LONG_CHUNKS].mean()))
+                few = computed[:LONG_CHUNKS]
+                first = max(first, sum(few) // len(few))
         whole = self._engine.whole_chunk_tokens
         least = to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
         self._chunks.see(running.tokens - running.outputs, queued)
-        leads = batch.leads
-        self._chunks.look(leads, None if leads is None else self._admission.remaining)
+        if (leads := batch.leads) is not None:
+            self._chunks.look(leads, self._admission.remaining)
         chunk = self._chunks.chunk(decodes, kv, first, least=least, most=most)
         if decodes < self._b_min:  # as B_min asks for more, a prompt gets on in every step
             chunk = max(chunk, min(least, most))
@@ -248,10 +249,10 @@ class AdaptiveStep:
     ) -> int:
         """How many start so that decodes stay in time; one in an empty engine."""
         running, n = batch.running, len(candidates)
-        largest = max(int(running.computed.max(initial=0)), int(candidates.tokens.max()))
+        largest = int(np.maximum.reduce(running.computed, initial=0))
+        largest = max(largest, int(np.maximum.reduce(candidates.tokens)))
         if together is None:
-            most = self._admission.most_tokens(running, candidates)
-            if chunks.in_time(len(running) + n, most, largest):
+            if chunks.in_time(len(running) + n, self._admission.most_tokens, largest):
                 return n
             # The first one often has to wait, and then nothing is asked of the others.
             for few in (candidates.first(1), candidates):

@@ -63,7 +63,7 @@ class Policy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, for the time of a step (``Requests``)
 class Batch:
     """The requests that run, and the first n of those that may start, each in order of service.
 

@@ -99,10 +99,10 @@ class ChunkSizer:
     def expects(self, sample: StepSample) -> tuple[float, float]:
         """What a step, and its decodes alone, were predicted to take, before it is learned from."""
         model = self.model
-        return (
-            model.predict_s(*sample.features),
-            model.predict_s(sample.decodes, sample.kv_tokens, 0, 0),
-        )
+        alone_s = model.predict_s(sample.decodes, sample.kv_tokens, 0, 0)
+        if not sample.prefill_tokens:
+            return alone_s, alone_s
+        return model.predict_s(*sample.features), alone_s
 
     def judge(
         self,

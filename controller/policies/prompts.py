@@ -25,12 +25,12 @@ def starting(waiting: Requests, free: int, longest: int) -> Requests:
     if len(waiting) < 2:  # its prompt begins where the tokens do
         return waiting if free > 0 else waiting.first(0)
     each = np.minimum(waiting.tokens - waiting.computed, longest)
-    return waiting.first(int((np.cumsum(each) - each < free).sum()))
+    return waiting.first(int(np.count_nonzero(each.cumsum() - each < free)))
 
 
 def taken(prompts: Ints, longest: int) -> int:
     """Tokens that a step takes of these prompts, no more than so many of each."""
-    return int(np.minimum(prompts, longest).sum()) if len(prompts) else 0
+    return int(np.add.reduce(np.minimum(prompts, longest))) if len(prompts) else 0
 
 
 def to_boundary(batch: Batch, prefilling: Bools, whole: int) -> int:
@@ -44,7 +44,7 @@ def to_boundary(batch: Batch, prefilling: Bools, whole: int) -> int:
     return min(whole - computed % whole, int(queue.tokens[at]) - computed)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, for the time of a step (``Requests``)
 class Division:
     """The prompt tokens of a step among those in prefill, so that short ones get past long ones.
 
@@ -127,8 +127,8 @@ def divided(prompts: Ints, chunk: int, engine: EngineLimits, chunks: int | None)
         share = chunk * threshold // engine.max_num_batched_tokens
     else:
         long, share = (chunks or 0) * chunk, chunk // LONG_CHUNKS
-    n = int((prompts > long).sum())
-    if not n or not (threshold or chunks):
+    n = int(np.count_nonzero(prompts > long)) if threshold or chunks else 0
+    if not n:
         return Division(prompts, chunk, most, long, most)
     # Several long ones have less each, so that something is left for others.
     share = max(min(share, chunk // (n + 1)), engine.block_tokens)

@@ -78,5 +78,5 @@ def test_there_is_room_for_all_where_whole_blocks_of_the_most_they_may_hold_fit(
 ) -> None:
     # Four of 40 alone and 50 more, a prefix of 60, two of 30 and 20 more, 280 of others, 6 blocks.
     running, candidates = rows(4, most=60, shared=60), rows(2, prompt=30, outputs=0, most=20)
-    memory = KvMemory(tokens, 16)
-    assert memory.has_room_for_all(running, candidates, 999, 192 + 60 + 280, 280) is room
+    memory, most = KvMemory(tokens, 16), running.most(999) + candidates.most(999)
+    assert memory.has_room_for_all(running, candidates, most, 192 + 60 + 280, 280) is room

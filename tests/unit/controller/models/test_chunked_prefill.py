@@ -20,7 +20,7 @@ def prompts(per_s: float, *tokens: float) -> Prompts:
 
 
 def wait_s(these: Prompts, step_s: float = S, horizon_s: float = 60.0) -> float:
-    return float(these.wait_s(np.array([step_s]), horizon_s)[0])
+    return float(these.steps(np.array([step_s])).wait_s(horizon_s)[0])
 
 
 def load(these: Prompts, step_s: float = S) -> float:
@@ -71,7 +71,7 @@ def test_the_share_of_steps_with_prompts_is_that_of_a_queue(
 ) -> None:
     these = prompts(rho / load(prompts(1.0, *tokens)), *tokens)
     _, share = simulated(these, 20_000 / these.per_s)
-    found = these.late_share(np.array([S]), these.per_s, np.ones_like)
+    found = these.steps(np.array([S])).late_share(these.per_s, np.ones_like)
     # Several short ones share a step, which is counted as one for each where load is light.
     assert float(found[0]) == pytest.approx(share, rel=0.2)
 
@@ -126,7 +126,7 @@ def test_where_more_comes_than_is_served_longer_steps_make_the_queue_shorter(
     own_s = max(at_s) + sum(tokens) * TOKEN_S + sum(at_s)
     if min(load(these, step_s) for step_s in at_s) < 2 or own_s > 1:
         return
-    waits_s = these.wait_s(np.array(at_s), 60.0)
+    waits_s = these.steps(np.array(at_s)).wait_s(60.0)
     assert (np.diff(waits_s) <= own_s).all()  # but for half a step, and those of its own
 
 
@@ -134,7 +134,7 @@ def late_share(these: Prompts, step_s: float, late: float, per_s: float) -> floa
     def all_alike(predicted_s: Floats) -> Floats:
         return np.full_like(predicted_s, late)
 
-    return float(these.late_share(np.array([step_s]), per_s, all_alike)[0])
+    return float(these.steps(np.array([step_s])).late_share(per_s, all_alike)[0])
 
 
 @examples(1)
@@ -155,7 +155,7 @@ def test_the_last_step_of_a_prompt_is_late_only_if_it_is_as_long_itself() -> Non
         return (predicted_s > 0.9 * S).astype(float)
 
     shares = [
-        float(prompts(1.0, tokens).late_share(np.array([S]), 1e-6, late)[0])
+        float(prompts(1.0, tokens).steps(np.array([S])).late_share(1e-6, late)[0])
         / late_share(prompts(1.0, tokens), S, 1.0, 1e-6)
         for tokens in (60.0, 600.0, 700.0)
     ]

@@ -105,20 +105,22 @@ def test_prompts_wait_for_the_steps_as_they_are_planned() -> None:
     prompts = replace(within, graph_s=480 * 2e-5, eager_s=EAGER_S)
     edge_s = 0.009 + 480 * 2e-5
     s = np.array([0.012, edge_s, edge_s + 0.010, EAGER_S, 0.050])
-    planned_s = prompts.planned_s(s)
+    planned_s = prompts.steps(s).step_s
     assert planned_s == pytest.approx([0.012, edge_s, edge_s, EAGER_S, 0.050])
-    assert within.planned_s(s) == pytest.approx(s)
-    wait_s = prompts.wait_s(s, 60.0)
+    assert within.steps(s).step_s == pytest.approx(s)
+    wait_s = prompts.steps(s).wait_s(60.0)
     assert wait_s[1] == wait_s[2]  # the same steps
     # One prompt is within the graphs in any case.
-    assert wait_s == pytest.approx(within.wait_s(planned_s, 60.0))
+    assert wait_s == pytest.approx(within.steps(planned_s).wait_s(60.0))
 
 
 def test_a_long_prompt_that_comes_alone_takes_the_launches_of_its_steps() -> None:
     within = Prompts(np.array([600.0]), 1e-3, 2e-5, 0.002, 0.007)
     prompts = replace(within, graph_s=480 * 2e-5, eager_s=EAGER_S)
     s = np.array([0.020, EAGER_S])
-    more_s = prompts.wait_s(s, 60.0) - within.wait_s(np.array([0.009 + 480 * 2e-5, EAGER_S]), 60.0)
+    more_s = prompts.steps(s).wait_s(60.0) - within.steps(
+        np.array([0.009 + 480 * 2e-5, EAGER_S])
+    ).wait_s(60.0)
     # In two steps it is within the graphs, in one of 21 ms it is beyond.
     assert more_s == pytest.approx([0.0, EAGER_S - 0.021], abs=1e-4)
 
@@ -165,8 +167,8 @@ def test_where_decodes_alone_fill_the_graphs_every_prompt_is_beyond_them() -> No
     prompts = Prompts(np.array([256.0]), 5.0, 2e-5, 0.002, 0.007, 0.0, EAGER_S)
     s = np.array([0.012, 0.05])
     with np.errstate(all="raise"):
-        assert np.isfinite(prompts.wait_s(s, 60.0)).all()
-        assert np.isfinite(prompts.late_share(s, 5.0, lambda t: np.zeros_like(t))).all()
+        assert np.isfinite(prompts.steps(s).wait_s(60.0)).all()
+        assert np.isfinite(prompts.steps(s).late_share(5.0, lambda t: np.zeros_like(t))).all()
 
 
 def test_the_last_chunk_of_a_prompt_beyond_the_graphs_takes_a_launch_at_least() -> None:
@@ -177,5 +179,5 @@ def test_the_last_chunk_of_a_prompt_beyond_the_graphs_takes_a_launch_at_least() 
         asked.extend(np.ravel(step_s).tolist())
         return np.zeros_like(step_s)
 
-    prompts.late_share(np.array([0.060]), 1.0, late)
+    prompts.steps(np.array([0.060])).late_share(1.0, late)
     assert max(asked[1:]) == pytest.approx(EAGER_S)
