@@ -47,8 +47,9 @@ def main(path: Path) -> None:
         def late(predicted_s: Floats, alone: float = alone) -> Floats:
             return np.maximum(_late(predicted_s, ratios, pauses_s) - alone, 0.0)
 
-        share = alone + prompts.late_share(steps_s, rate_per_s, late)
-        wait_s = prompts.wait_s(steps_s, MEMORY_S)
+        steps = prompts.steps(steps_s)
+        share = alone + steps.late_share(rate_per_s, late)
+        wait_s = steps.wait_s(MEMORY_S)
         j = np.maximum(share / ALLOWED, 1) * wait_s
         top, middle, bottom = column
         top.set_title(f"{rate_per_s:g} requests/s")
