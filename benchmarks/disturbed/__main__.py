@@ -5,7 +5,8 @@ Prints tables, writes docs/results/disturbed.md, and ends with one line of JSON.
 does not have as they are now, and puts each load's into it as it is done. Every result is kept in
 ``.cache/disturbed.sqlite`` for the code it is of, so that what was stopped goes on where it was.
 Of some of the loads nothing is written but settings. ``--published`` compares the published
-capacity of nine rows with what is served, and writes docs/results/d3.md.
+capacity of nine rows with what is served, and writes docs/results/d3.md; ``--recovery`` finds how
+soon first tokens come as before once a disturbance is over, and writes docs/results/d2.md.
 """
 
 import argparse
@@ -13,10 +14,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
-from benchmarks.disturbed import best_static, page, published, replays, search
+from benchmarks.disturbed import best_static, page, published, recovery, replays, search
 from benchmarks.disturbed.best_static import entry_of, settings_of, unsearched
 from benchmarks.disturbed.compared import Compared, Side, bounds_of, overall
 from benchmarks.disturbed.replays import Task
@@ -25,7 +26,7 @@ from benchmarks.disturbed.search import SMALL_RUNGS, STATIC, Search
 from benchmarks.replay.values import count
 from benchmarks.report.document import ROOT, write_page
 from benchmarks.report.kept import KeptRuns
-from benchmarks.report.rows import rows_table
+from benchmarks.report.rows import Section, rows_table
 from benchmarks.report.seeds import FIRST_SEED
 from benchmarks.report.workers import Bench, workers
 from controller.errors import BrimfulError
@@ -45,6 +46,7 @@ def main() -> None:
     )
     parser.add_argument("--search", action="store_true", help="find the static settings")
     parser.add_argument("--published", action="store_true", help="published capacity")
+    parser.add_argument("--recovery", action="store_true", help="what follows a disturbance")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="LOAD")
     parser.add_argument("--again", action="store_true", help="make again what was kept")
     parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
@@ -53,14 +55,18 @@ def main() -> None:
     kept = None
     if not args.small:
         kept = KeptRuns(
-            KEPT, (replays.__name__, search.__name__, published.__name__), again=args.again
+            KEPT,
+            (replays.__name__, search.__name__, published.__name__, recovery.__name__),
+            again=args.again,
         )
     asked = [row for row in rows if row.load.name in args.only]
     try:
         with workers(args.workers) as pool:
             bench = Bench(pool, SEEDS[:1] if args.small else SEEDS, args.small, kept)
             if args.published:
-                _published(bench)
+                _section(bench, published.run, "published", "D3")
+            elif args.recovery:
+                _section(bench, recovery.run, "recovery", "D2")
             elif args.search:
                 _search(bench, asked, again=args.again)
             else:
@@ -106,12 +112,12 @@ def _compare(bench: Bench, rows: Sequence[Row], *, whole: bool) -> None:
     print(json.dumps({"bench": "disturbed", "rows": last}))
 
 
-def _published(bench: Bench) -> None:
-    section = published.run(bench)
+def _section(bench: Bench, run: Callable[[Bench], Section], name: str, page_name: str) -> None:
+    section = run(bench)
     print(rows_table(section.rows), *section.tables, sep="\n\n", flush=True)
     if not bench.small:
-        write_page("D3", section.markdown("make disturbed ARGS=--published"))
-    print(json.dumps({"bench": "published", "rows": [row.to_json() for row in section.rows]}))
+        write_page(page_name, section.markdown(f"make disturbed ARGS=--{name}"))
+    print(json.dumps({"bench": name, "rows": [row.to_json() for row in section.rows]}))
 
 
 def _commit() -> str:

@@ -1,5 +1,7 @@
 """What disturbs steps: each kind by its arithmetic, its share and its seed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,14 @@ def steps_s(disturbances: Disturbances, n: int = 20_000, seed: int = 1) -> np.nd
         found.append(steps.step_s(2, 0, 0, 0, now_s))
         now_s += found[-1]
     return np.array(found)
+
+
+def test_steps_that_begin_outside_of_the_time_of_the_disturbances_are_as_the_profile_says() -> None:
+    for_a_while = replace(EVERYTHING, noise_cv=0.0, pauses=(), begin_s=5.0, until_s=9.0)
+    steps = DisturbedSteps(PROFILE, for_a_while, 0)
+    usual_s, padded_s = PROFILE.step_s(3, 400, 0, 0), PROFILE.step_s(4, 400, 0, 0)
+    assert [steps.step_s(3, 400, 0, 0, at_s) for at_s in (0.0, 4.999, 9.0, 50.0)] == [usual_s] * 4
+    assert steps.step_s(3, 400, 0, 0, 5.0) in (padded_s, 2 * padded_s)
 
 
 def test_nothing_disturbs_by_default() -> None:
