@@ -3,11 +3,11 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from controller.config import A_DAY_MS, Block, slowed_ms
+from controller.config import A_DAY_MS, Block, Sla, slowed_ms
 from controller.errors import ConfigError
 from controller.validation import nearest, parse, shown
 
@@ -16,6 +16,12 @@ AUTO = "auto"  # what OpenAI's clients send for: whichever the server takes
 UNNAMED = "default"  # the one class where no `classes` block is given; also OpenAI's own name
 MOST_PRIORITY = 2**31 - 1
 LONGEST_TIMEOUT_S = 86_400.0
+OFF = "off"
+# The longest wait where an SLA is set and nothing else: as long as gateways let a request wait, or
+# so many times the time to first token that is agreed.
+LONGEST_WAIT_S, LONGEST_WAIT_TTFTS = 30.0, 5.0
+MOST_WAITING = 1_000_000_000  # that is no bound
+MOST_BODY_MB = 1024.0
 
 
 class ServiceClass(Block):
@@ -79,7 +85,23 @@ class AdmissionConfig(Block):
         description="requests of a priority and above that wait beside those that may run at"
         " once, at most; of all together twice as many; None: twice max_num_seqs",
     )
-    max_body_mb: float = Field(32.0, gt=0, le=1024, description="a request's body, at most, MB")
+    max_body_mb: float = Field(
+        32.0, gt=0, le=MOST_BODY_MB, description="a request's body, at most, MB"
+    )
+    longest_wait_s: float | Literal["off"] | None = Field(
+        None,
+        description="who is predicted to wait longer for a first token is refused; off: nobody is."
+        " None: without classes and admission, 30 or 5 x ttft_ms where batching.sla is set",
+    )
+
+    @field_validator("longest_wait_s", mode="before")
+    @classmethod
+    def _seconds_or_off(cls, given: Any) -> Any:
+        if given is None or given is False or given == OFF:  # YAML reads a plain off as false
+            return None if given is None else OFF
+        if isinstance(given, int | float) and 0 < given <= LONGEST_TIMEOUT_S and given is not True:
+            return float(given)
+        raise ValueError(f"seconds above 0 and up to {LONGEST_TIMEOUT_S:g}, or off")
 
 
 @dataclass(frozen=True)
@@ -182,6 +204,36 @@ def _wrong_aliases(classes: Mapping[str, ServiceClass], where: str) -> list[str]
 def one_class(ttft_ms: float | None) -> ServiceClasses:
     """Where no ``classes`` block is given: one class with the SLA's time to first token, ms."""
     return ServiceClasses({UNNAMED: ServiceClass(ttft_ms=ttft_ms, default=True)})
+
+
+def guarded(classes: bool, admission: bool, sla: Sla) -> bool:
+    """Whether a replica with these refuses requests: with either block, or under an SLA."""
+    return classes or admission or sla.itl_ms is not None or sla.ttft_ms is not None
+
+
+def let_in_by(
+    classes: ServiceClasses | None, admission: AdmissionConfig | None, sla: Sla
+) -> tuple[ServiceClasses, AdmissionConfig]:
+    """The classes and the settings by which a replica lets requests in.
+
+    Each class has its own deadline. Without classes there is one: its deadline is the SLA's time to
+    first token where an ``admission`` block without ``longest_wait_s`` is given, else the longest
+    wait, and then neither the number of requests that wait nor the time that one has waited is a
+    reason to refuse it.
+    """
+    if classes is not None:
+        return classes, admission or AdmissionConfig()
+    if admission is not None and admission.longest_wait_s is None:
+        return one_class(sla.ttft_ms), admission
+    config = admission or AdmissionConfig(max_body_mb=MOST_BODY_MB)
+    wait_s = config.longest_wait_s
+    if wait_s is None and guarded(classes=False, admission=False, sla=sla):
+        wait_s = max(LONGEST_WAIT_S, LONGEST_WAIT_TTFTS * (sla.ttft_ms or 0.0) / 1000)
+    wait_ms = A_DAY_MS if wait_s is None or wait_s == "off" else min(1000 * wait_s, A_DAY_MS)
+    one = ServiceClass(ttft_ms=wait_ms, queue_timeout_s=LONGEST_TIMEOUT_S, default=True)
+    most = config.max_waiting or MOST_WAITING
+    config = config.model_copy(update={"longest_wait_s": wait_s, "max_waiting": most})
+    return ServiceClasses({UNNAMED: one}), config
 
 
 def parse_admission(data: Any, where: str = "admission") -> AdmissionConfig:

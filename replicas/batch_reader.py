@@ -1,6 +1,6 @@
 """The batch as a policy's step half asks for it, read off vLLM's scheduler; nothing is changed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -8,18 +8,21 @@ import numpy as np
 from vllm.v1.request import Request
 
 from controller.models.requests import Ints, Requests
+from controller.policies.base import Loads
 from replicas.by_class import ByClass
 from replicas.kv_holders import KvHolders
+from replicas.load_slots import take_slots
 from replicas.prefix_sharing import PrefixSharing
 from replicas.request_facts import numbers
 from replicas.running_columns import RunningColumns
-from replicas.start_order import may_start
+from replicas.start_order import LOADING, blocked, may_start
 
 
 class BatchReader:
     """Of one scheduler.
 
     Attributes:
+        batch: the numbers of those that run in this step; None: the policy did not ask for them.
         columns: of the running requests; told of those that leave.
         holders: whose KV blocks are whose.
         prefixes: what they share of them.
@@ -33,10 +36,16 @@ class BatchReader:
         loads = transfer is not None and transfer.is_kv_consumer
         self.prefixes = PrefixSharing(manager, hash_tokens, loads=loads)
         self.holders = KvHolders(manager)
+        self._loads = loads
+        if loads:
+            take_slots(scheduler)
+        self.batch: Requests | None = None
         self.columns = RunningColumns(classes.number if classes.on else None)
 
-    def running(self, requests: Sequence[Request], used_blocks: int) -> tuple[Requests, int]:
-        """The numbers of those that run, and the blocks that others hold alone.
+    def running(
+        self, requests: Sequence[Request], used_blocks: int
+    ) -> tuple[Requests, Loads | None, int]:
+        """The numbers of those that run, those that load, and the blocks that others hold alone.
 
         Args:
             used_blocks: KV blocks that somebody holds.
@@ -44,13 +53,36 @@ class BatchReader:
         # For hundreds, every step: a list and one call into numpy cost half of an iterator.
         found = [r.num_computed_tokens for r in requests]
         computed = np.fromiter(found, np.int64, len(found))
-        shared, elsewhere = None, self.holders.elsewhere(requests)
+        others, shared = self.holders.others(requests), None
+        loads, ready = self._loading(others) if self._loads and others else ([], 0)
+        if loads:
+            others = list(set(others).difference(r.request_id for r in loads))
+        elsewhere = self.holders.held_by(others) if others else 0
         # Where blocks are shared, fewer are used than all requests together fill; with other layers
         # there are more blocks than that.
-        fewer = (used_blocks - elsewhere) * self._block_size < sum(found)
+        loaded = [r.num_computed_tokens for r in loads]
+        fewer = (used_blocks - elsewhere) * self._block_size < sum(found) + sum(loaded)
         if self.prefixes.enabled and (fewer or self.prefixes.several):
-            shared = np.array(self.prefixes.shared(requests), dtype=np.int64)
-        return self.columns.read(requests, computed, shared), elsewhere
+            shared = np.array(self.prefixes.shared([*requests, *loads]), dtype=np.int64)
+        n = len(found)
+        kept = None if shared is None else shared[:n]
+        self.batch = running = self.columns.read(requests, computed, kept)
+        if not loads:
+            return running, None, elsewhere
+        of = self._classes.numbers(loads)
+        they = numbers(loads, loaded, None if shared is None else shared[n:].tolist(), of)
+        return running, Loads(they, ready), elsewhere
+
+    def _loading(self, ids: Iterable[str]) -> tuple[list[Request], int]:
+        """Requests whose KV has been loaded, then those that are loading; how many the former are.
+
+        A loaded one that found no slot yet has the status of any that waits, but holds memory.
+        """
+        scheduler, known = self._scheduler, self._scheduler.requests
+        loaded = scheduler.finished_recving_kv_req_ids
+        waiting = [r for one in ids if (r := known.get(one)) and r.status in LOADING]
+        ready = [r for r in waiting if not blocked(r, loaded)]
+        return ready + [r for r in waiting if blocked(r, loaded)], len(ready)
 
     def waiting(self, running: Sequence[Request]) -> "WaitingReader":
         """Those that may start in the step to come, each looked at once."""
@@ -62,7 +94,7 @@ class BatchReader:
         Of a prompt of which it is not known what need not be computed, all but the last token: then
         it is vLLM, which looks as it starts them, whose budget says how many of them begin.
         """
-        first = list(islice(may_start(self._scheduler), n))
+        first = list(islice(self._may_start(), n))
         computed = [r.num_computed_tokens for r in first]
         prefixes, shared = self.prefixes, None
         if prefixes.enabled or any(computed):
@@ -78,12 +110,17 @@ class BatchReader:
                     computed[index] = request.num_tokens - 1
         return numbers(first, computed, shared, self._classes.numbers(first))
 
+    def _may_start(self) -> Iterator[Request]:
+        """But for the loaded ones, which are part of the batch already."""
+        first = may_start(self._scheduler)
+        return (r for r in first if not r.num_computed_tokens) if self._loads else first
+
     def apart(self, running: Sequence[Request], waiting: Requests) -> int:
         """How many of the first ones come before one whose next KV block another one computes."""
         if not self.prefixes.enabled or self.prefixes.unknown:
             return len(waiting)
         under_way = self.prefixes.under_way(running)
-        for index, request in enumerate(islice(may_start(self._scheduler), len(waiting))):
+        for index, request in enumerate(islice(self._may_start(), len(waiting))):
             if self.prefixes.follows(request, under_way):
                 return index
             under_way += self.prefixes.next_block(request, int(waiting.computed[index]))
@@ -114,7 +151,7 @@ class WaitingReader:
 
     def priorities(self, n: int) -> tuple[Ints, Ints]:
         """Priorities of the running requests, and of the first n waiting ones."""
-        waiting = islice(may_start(self._reader._scheduler), n)
+        waiting = islice(self._reader._may_start(), n)
         return _priorities(self._running), _priorities(waiting)
 
 

@@ -1,7 +1,7 @@
 """Whose KV blocks are whose: what is held by requests that do not run. Read, never changed."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vllm.v1.core.kv_cache_manager import KVCacheManager
@@ -12,8 +12,8 @@ from vllm.v1.request import Request
 class KvHolders:
     """KV memory that no running request accounts for.
 
-    Loads from elsewhere that are under way or wait for their start, sessions that wait for their
-    next input, and ended requests whose blocks a connector still reads.
+    Loads from another engine that are under way or wait for their start, sessions that wait for
+    their next input, and ended requests whose blocks a connector still reads.
     """
 
     def __init__(self, manager: KVCacheManager) -> None:
@@ -27,14 +27,15 @@ class KvHolders:
             )
         ]
 
-    def elsewhere(self, running: Sequence[Request]) -> int:
-        """Blocks that requests hold that do not run, without those that anybody else uses too.
-
-        A block that several share is counted with those that run, or by none.
-        """
+    def others(self, running: Sequence[Request]) -> list[str]:
+        """Ids of the requests that hold blocks and do not run."""
         if not self._managers or len(self._managers[0][0]) <= len(running):
-            return 0  # the usual case, without a loop over requests
-        others = self._managers[0][0].keys() - {r.request_id for r in running}
+            return []  # the usual case, without a loop over requests
+        run = {r.request_id for r in running}
+        return [one for one in self._managers[0][0] if one not in run]
+
+    def held_by(self, others: Iterable[str]) -> int:
+        """Blocks that requests hold, by their ids, without those that anybody else uses too."""
         return sum(
             self._own(held.get(request_id, ()), whole)
             for held, whole in self._managers

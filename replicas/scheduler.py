@@ -83,7 +83,6 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
         )
         self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
         self._intervals = Intervals(graph_tokens(self.vllm_config))
-        self._batch: Requests | None = None  # of this step, where the policy asked for it
         self._last_output_s = self._last_step_s = 0.0
         self._was_busy = self._resetting = False
         self._aside = step_aside(self, None, settings.batching, self._classes.ttft_of)
@@ -201,18 +200,19 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
         return self._kv_blocks - self._block_pool.get_num_free_blocks()
 
     def _read_batch(self) -> Batch:
-        self._batch, elsewhere = self._reader.running(self.running, self._used_blocks())
+        running, loads, elsewhere = self._reader.running(self.running, self._used_blocks())
         waiting = self._reader.waiting(self.running)
         return Batch(
-            self._batch,
+            running,
             waiting,
             self._in_tokens(elsewhere),
-            self._read_leads(self._batch),
+            self._read_leads(running),
             self._classes.agreements,
             self._read_waited_s if self._classes.on and adapters_fit(self) else None,
             waiting.apart,
             waiting.priorities if self.policy.value == "priority" else None,
             self._classes.in_vain(may_start(self)),
+            loads,
         )
 
     def _read_waited_s(self) -> Floats:
@@ -230,6 +230,7 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
         return ends_of(self._scheduled, self._last_output_s, self.now_s(), self._last_step_s, model)
 
     def _set_limits(self) -> list[Request] | None:
+        self._reader.batch = None
         limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)
         # A streaming session that waits for input does not run, but vLLM counts it as if it did.
         engine = self.governor.engine
@@ -239,8 +240,7 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
         self._chunks.limit(limits.longest_chunk_tokens, always=limits.longest_always)
         if limits.left_out:
             self._classes.leave_out(self.running, limits, may_start(self))
-        batch, self._batch = self._batch, None
-        if batch is None or not limits.decodes_first:
+        if (batch := self._reader.batch) is None or not limits.decodes_first:
             return None
         return decodes_first(self.running, batch, engine.tokens_per_decode)
 

@@ -142,9 +142,8 @@ class BrimfulServer(LLMServer):
         self._link.config_refused = None
         self._sla = live.batching.sla
         self._door.rules = rules
-        if self._gate is not None and live.admission is not None:
-            named = live.classes is not None
-            self._gate.configure(live.known_classes(), live.admission, named_classes=named)
+        if self._gate is not None:
+            self._gate.configure(*live.let_in_by(), named_classes=live.classes is not None)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What ``serve_app.autoscaling`` scales by: read by Ray Serve, replica by replica."""
@@ -186,12 +185,12 @@ class BrimfulServer(LLMServer):
 
     def _admit(self, settings: EngineSettings) -> Gate | None:
         """The gate that every request passes from now on; None where nobody is refused."""
-        if settings.admission is None:
+        live = settings.live
+        if not live.guarded:
             return None
         client = self.engine._engine_client
         slots = client.vllm_config.scheduler_config.max_num_seqs
-        live = settings.live
-        admission = Admission(live.known_classes(), settings.admission, slots, time.monotonic())
+        admission = Admission(*live.let_in_by(), slots, time.monotonic())
         gate = self.engine.gate = Gate(admission, named_classes=live.classes is not None)
         gate.guard(client)
         return gate

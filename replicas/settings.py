@@ -10,13 +10,14 @@ from controller.classes import (
     AdmissionConfig,
     ServiceClass,
     ServiceClasses,
-    one_class,
+    guarded,
+    let_in_by,
     parse_admission,
     parse_classes,
 )
 from controller.config import BatchingConfig, Block, parse_batching, slowed_ms
 from controller.errors import ConfigError
-from controller.validation import parse
+from controller.validation import parse, shown
 from replicas.disturbances import Disturbances
 from replicas.door.settings import Security, parse_security
 from replicas.executor import Executor
@@ -57,7 +58,7 @@ class EngineSettings(Block):
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
     group: str | None = Field(None, description="whose statistics are pooled; None: nobody's")
     classes: dict[str, ServiceClass] | None = Field(
-        None, description="who is served first; None, and no admission: nobody is refused"
+        None, description="who is served first; None: all alike"
     )
     admission: AdmissionConfig | None = None
     security: Security = Field(Security(), description="what the replica's HTTP door lets in")
@@ -110,7 +111,7 @@ class Live:
 
     Args:
         classes: None where none were configured.
-        admission: None where nobody is refused, which is settled when the replica starts.
+        admission: None where no such block was given.
     """
 
     batching: BatchingConfig
@@ -118,9 +119,15 @@ class Live:
     admission: AdmissionConfig | None = None
     security: Security = field(default_factory=Security)
 
-    def known_classes(self) -> ServiceClasses:
-        """Those that admission goes by: without any, one with the SLA's time to first token."""
-        return self.classes or one_class(self.batching.sla.ttft_ms)
+    @property
+    def guarded(self) -> bool:
+        """Whether requests may be refused, which is settled when the replica starts."""
+        blocks = self.classes is not None, self.admission is not None
+        return guarded(*blocks, self.batching.sla)
+
+    def let_in_by(self) -> tuple[ServiceClasses, AdmissionConfig]:
+        """The classes and the settings by which requests are let in."""
+        return let_in_by(self.classes, self.admission, self.batching.sla)
 
 
 def parse_live(user_config: Any, entrys: Live, time_scale: float, *, ordered: bool = True) -> Live:
@@ -151,15 +158,31 @@ def parse_live(user_config: Any, entrys: Live, time_scale: float, *, ordered: bo
     if asked.admission is not None:
         admission = parse_admission(asked.admission, f"{where}.admission")
     security = live_security(user_config, entrys.security)
-    if entrys.admission is None and (asked.classes, asked.admission) != (None, None):
-        key = "classes" if asked.classes is not None else "admission"
-        raise ConfigError(
-            [
-                f"{where}.{key}: is not allowed where the entry has neither classes nor admission:"
-                " the replica was started without them"
-            ]
+    found = []
+    if asked.classes is not None and entrys.classes is None and entrys.admission is None:
+        found.append(
+            f"{where}.classes: is not allowed where the entry has neither classes nor admission:"
+            " the replica was started without them"
         )
+    if asked.admission is not None and not entrys.guarded:
+        found.append(
+            f"{where}.admission: is not allowed where the entry has neither an SLA nor classes nor"
+            " admission: the replica was started without them"
+        )
+    found += wait_problems(classes, admission, where)
+    if found:
+        raise ConfigError(found)
     return Live(batching, classes, admission, security)
+
+
+def wait_problems(
+    classes: ServiceClasses | None, admission: AdmissionConfig | None, where: str
+) -> list[str]:
+    """What keeps ``admission.longest_wait_s`` from being kept to."""
+    if classes is None or admission is None or admission.longest_wait_s is None:
+        return []
+    said = f"{shown(admission.longest_wait_s)} is not allowed with classes, each of which has its"
+    return [f"{where}.admission.longest_wait_s: {said} own: ttft_ms, or queue_timeout_s"]
 
 
 def live_security(user_config: Any, applications: Security) -> Security:

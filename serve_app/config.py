@@ -12,7 +12,7 @@ from replicas.door.settings import Security
 from replicas.engine_options import option_problems
 from replicas.executor import backend_problems, executor_of
 from replicas.profile_file import load_profile
-from replicas.settings import EmulateSettings, slowed
+from replicas.settings import EmulateSettings, slowed, wait_problems
 from serve_app.autoscaling_block import names_function, with_policy
 from serve_app.elsewhere import ELSEWHERE
 from serve_app.groups import group_name, model_id
@@ -104,8 +104,8 @@ def ray_llm_config(
     batching = parse_batching(entry.get("batching"), f"{where}.batching")
     scaling = parse_scaling(entry.get("scaling"), f"{where}.scaling")
     classes = classes_of(entry, where)
-    admission = entry.get("admission") is not None or classes is not None
-    admitting = parse_admission(entry.get("admission"), f"{where}.admission")
+    admission = entry.get("admission")
+    admission = None if admission is None else parse_admission(admission, f"{where}.admission")
     engine_kwargs = _mapping(rest, "engine_kwargs", where)
     if classes:
         engine_kwargs |= _ordered_by(classes, engine_kwargs, where)
@@ -114,7 +114,7 @@ def ray_llm_config(
     _check_trust(rest, engine_kwargs, security, where)
     runtime_env = _mapping(rest, "runtime_env", where)
     given = _mapping(runtime_env, "env_vars", f"{where}.runtime_env")
-    if found := variable_problems(rest, where):
+    if found := variable_problems(rest, where) + wait_problems(classes, admission, where):
         raise ConfigError(found)
     if found := tracing_problems(engine_kwargs, given, where):
         raise ConfigError(found)
@@ -137,7 +137,7 @@ def ray_llm_config(
         "leased": True,
         "group": group_name(entry, batching, executor),
         "classes": classes and classes.to_wire(),
-        "admission": admitting.model_dump() if admission else None,
+        "admission": admission and admission.model_dump(),
         "security": security.model_dump(),
         "emulate": emulate and emulate.model_dump(),
         "executor": None if emulate else executor,

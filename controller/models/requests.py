@@ -37,7 +37,7 @@ class Requests:
     @property
     def kinds(self) -> Ints:
         """The number of each one's agreement."""
-        return np.zeros(len(self), dtype=np.int64) if self.numbers is None else self.numbers
+        return _or_zeros(self.numbers, self)
 
     @property
     def held(self) -> int:
@@ -54,6 +54,24 @@ class Requests:
     def shared_tokens(self) -> int:
         """The sum of ``shared``."""
         return 0 if self.shared is None else int(self.shared.sum())
+
+    def plus(self, others: "Requests") -> "Requests":
+        """These and then others."""
+        shared = numbers = None
+        if self.shared is not None or others.shared is not None:
+            shared = np.concatenate(
+                [_or_zeros(self.shared, self), _or_zeros(others.shared, others)]
+            )
+        if self.numbers is not None or others.numbers is not None:
+            numbers = np.concatenate([self.kinds, others.kinds])
+        return Requests(
+            np.concatenate([self.computed, others.computed]),
+            np.concatenate([self.tokens, others.tokens]),
+            np.concatenate([self.outputs, others.outputs]),
+            np.concatenate([self.allowed, others.allowed]),
+            shared,
+            numbers,
+        )
 
     def where(self, mask: NDArray[np.bool_]) -> "Requests":
         """Those for which ``mask``, shape (n,), is true."""
@@ -78,6 +96,10 @@ class Requests:
             None if self.shared is None else self.shared[:n],
             None if self.numbers is None else self.numbers[:n],
         )
+
+
+def _or_zeros(column: Ints | None, requests: Requests) -> Ints:
+    return np.zeros(len(requests), dtype=np.int64) if column is None else column
 
 
 def requests_of(

@@ -131,7 +131,8 @@ class AdaptiveStep:
         if self._chunks is None and self._fits_whatever_comes(state):
             return StepLimits(self._b_max, most, reason="load")
         self._prefilling = True  # where what follows fails, a prompt may have been let in
-        running = (batch := read_batch()).running
+        batch, state = read_batch().with_loads(state)
+        running = batch.running
         left = running.tokens - running.computed
         prefilling = left > self._engine.tokens_per_decode
         prompts = left[prefilling]
@@ -198,7 +199,8 @@ class AdaptiveStep:
         self, state: EngineState, batch: Batch, division: Division, *, sla_binds: bool
     ) -> tuple[int, Reason]:
         """How many may start beside those in prefill, and what keeps the next one waiting."""
-        free, asked = self._b_max - state.running, FEW if division.shares else ONCE
+        loading = 0 if batch.loads is None else len(batch.loads.requests)
+        free, asked = self._b_max - state.running - loading, FEW if division.shares else ONCE
         slots = min(free, asked)
         if not state.waiting:
             return max(slots, 0), "load"
@@ -225,7 +227,7 @@ class AdaptiveStep:
         self, state: EngineState, batch: Batch, candidates: Requests
     ) -> tuple[int, Reason | None]:
         """How many of the candidates fit, and what stopped the next one; None: nothing did."""
-        admission, chunks, running = self._admission, self._chunks, batch.running
+        admission, chunks, running = self._admission, self._chunks, batch.holding
         n, elsewhere = len(candidates), batch.held_elsewhere_tokens
         model = (chunks or self._time).model
         fitting, together = admission.fitting(
@@ -248,7 +250,7 @@ class AdaptiveStep:
         together: Forecast | None,
     ) -> int:
         """How many start so that decodes stay in time; one in an empty engine."""
-        running, n = batch.running, len(candidates)
+        running, n = batch.holding, len(candidates)
         largest = int(np.maximum.reduce(running.computed, initial=0))
         largest = max(largest, int(np.maximum.reduce(candidates.tokens)))
         if together is None:
@@ -277,7 +279,8 @@ class AdaptiveStep:
         used, model = state.kv_used_tokens, (self._chunks or self._time).model
         of_running, of_waiting = batch.priorities(len(candidates))
         first = candidates.first(leading(of_waiting == of_waiting[0]))
-        less = of_running > of_waiting[0]
+        less = np.zeros(len(running), dtype=bool)  # nobody is preempted before it has started
+        less[: len(of_running)] = of_running > of_waiting[0]
         if not less.any():
             return 0
         now = used + first.tokens.cumsum() + self._engine.block_tokens

@@ -4,7 +4,7 @@ A policy decides; the Governor and the scheduler enforce. Bounds, drain and leas
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -63,14 +63,27 @@ class Policy(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Loads:
+    """Requests whose KV comes from another engine, and that hold memory for it, but do not run yet.
+
+    Args:
+        requests: those whose KV is here first.
+        ready: how many these are: they start as soon as a step has a slot for them.
+    """
+
+    requests: Requests
+    ready: int
+
+
 @dataclass(slots=True)  # not frozen, for the time of a step (``Requests``)
 class Batch:
     """The requests that run, and the first n of those that may start, each in order of service.
 
     Args:
-        held_elsewhere_tokens: KV memory of requests that do not run: loads under way, sessions that
-            wait for their next input, ended requests that a connector still reads. Of one that may
-            start it is ``shared``, too.
+        held_elsewhere_tokens: KV memory of requests that do not run: sessions that wait for their
+            next input, ended requests that a connector still reads. Of one that may start it is
+            ``shared``, too.
         leads: where delivery is paced.
         agreements: by their numbers, which requests have; empty where nobody goes by them.
         waited_s: gives the seconds since the last token of each running one, when the step begins,
@@ -81,6 +94,7 @@ class Batch:
             the lower one first and preempts the highest; None: it preempts the last to start.
         in_vain: half-computed prompts gave way in the last step to the first that waits, and it did
             not start.
+        loads: they are not among those that may start; None: there are none.
     """
 
     running: Requests
@@ -92,6 +106,27 @@ class Batch:
     apart: Callable[[int], int] = int
     priorities: Callable[[int], tuple[Ints, Ints]] | None = None
     in_vain: bool = False
+    loads: Loads | None = None
+
+    @property
+    def holding(self) -> Requests:
+        """Those that run or will, whatever else starts: they hold KV memory for it."""
+        return self.running if self.loads is None else self.running.plus(self.loads.requests)
+
+    def with_loads(self, state: EngineState) -> tuple["Batch", EngineState]:
+        """The batch and its counts with the loaded ones among those that run.
+
+        They hold memory already, and need a token of the step like any decode. Those that are still
+        loading stay in ``loads``.
+        """
+        if (loads := self.loads) is None:
+            return self, state
+        coming, ready = loads.requests, loads.ready
+        waiting = max(state.waiting - len(coming), 0)
+        state = replace(state, running=state.running + ready, waiting=waiting)
+        left = coming.where(np.arange(len(coming)) >= ready)
+        running = self.running.plus(coming.first(ready))
+        return replace(self, running=running, loads=Loads(left, 0) if len(left) else None), state
 
 
 _NONE = requests_of([], [], [], [])

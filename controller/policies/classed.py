@@ -28,13 +28,13 @@ class ClassedStep(AdaptiveStep):
         self._by_class = ClassChunks(config.sla.itl_s or UNKNOWN_STEP_S)
         self._by_class.captured(engine.graph_tokens)
         self._chunks, self._long_chunks = self._by_class, None
-        self._all: Requests | None = None  # that run, whoever is left out
+        self._all: Requests | None = None  # that run or will, whoever is left out
         self._head_waits = 0  # steps for which nobody gives way to the first of the queue
         self._head_starts = False  # in the step that was sized last, as far as is known here
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         batch = read_batch()
-        self._all = running = batch.running
+        running, self._all = batch.running, batch.holding
         self._by_class.know(batch.agreements)
         decoding = running.tokens - running.computed <= self._engine.tokens_per_decode
         if batch.in_vain and self._head_starts:  # vLLM alone knows why
@@ -138,9 +138,9 @@ class ClassedStep(AdaptiveStep):
         longest = asked.longest_chunk_tokens or asked.token_budget
         left = (running.tokens - running.computed)[~decoding & ~way].clip(max=longest)
         behind = np.flatnonzero(later[waiting.kinds])
+        here = state.running + (batch.loads.ready if batch.loads else 0)
         starts = min(
-            max(asked.max_running - state.running, 0),
-            int(behind[0]) if len(behind) else len(waiting),
+            max(asked.max_running - here, 0), int(behind[0]) if len(behind) else len(waiting)
         )
         self._head_starts = starts > 0 and asked.token_budget - decodes > int(left.sum())
         left = np.append(left, (waiting.tokens - waiting.computed)[:starts].clip(max=longest))
@@ -149,7 +149,7 @@ class ClassedStep(AdaptiveStep):
             # It is asked again later: this step was sized as if the prompts were not there.
             self._head_waits = HEAD_WAITS_STEPS
             return asked, np.zeros_like(way)
-        cap = max(state.running + starts, min(asked.max_running, self._b_min))
+        cap = max(here + starts, min(asked.max_running, self._b_min))
         if cap < min(asked.max_running, state.running + state.waiting):  # others are kept waiting
             asked = replace(asked, max_running=cap, reason="sla")
         places = np.flatnonzero(way)

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.classes import guarded
+from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import join, shown
 from replicas.door.settings import parse_security
@@ -153,10 +155,17 @@ def _entry(before: Data, after: Data, place: str, found: Changes) -> None:
         _less(after.get("deployment_config") or {}, options),
         f"{place}.deployment_config",
     )
-    for key in ("classes", "admission"):
+    keys = ["classes", "admission"]
+    if before.get("admission") is None and _under_sla(before):
+        keys.remove("admission")  # its requests are let in or refused anyway: it goes by the block
+    for key in keys:
         if (before.get(key) is None) != (after.get(key) is None):
             there = "is removed" if after.get(key) is None else "is new"
             found.restarts.append(f"{place}.{key}: {there}; an engine starts with it or without")
+
+
+def _under_sla(entry: Data) -> bool:
+    return guarded(classes=False, admission=False, sla=parse_batching(entry.get("batching")).sla)
 
 
 def _whole(security: Data | None) -> Data:

@@ -95,8 +95,10 @@ class Scaler:
             # It was needed whatever capacity says, and stays for the past like any other.
             self._deep_wanted.add(now_s, up - load.out_of_reach, keep_s)
             words = (
-                f"{load.waiting:.0f} requests wait, more than {self._queue_factor:g} times what"
-                f" may run, for {self._queue_for_s:g} s: one replica more than run"
+                f"{load.waiting:.0f} requests wait"
+                + (f" and {load.refused_per_s:.1f}/s are refused" if load.refused_per_s else "")
+                + f", more than {self._queue_factor:g} times what may run, for"
+                f" {self._queue_for_s:g} s: one replica more than run"
             )
         if up >= reading.target:
             return self._decision(reading, load, up, reason, words)
@@ -214,16 +216,19 @@ class Scaler:
         """Whether it is as deep as it was ``queue_for_s`` ago, and has been deep since.
 
         What waits in one engine counts up to twice the depth that is too much for it: an engine
-        that is stuck goes on with its queue for hours, and is not worth a fleet.
+        that is stuck goes on with its queue for hours, and is not worth a fleet. What was refused
+        in that time would wait as well.
         """
         most = 2 * self._queue_factor
-        waiting = load.queued + sum(min(each, most * cap) for each, cap in load.queues)
+        refused = min(load.refused_per_s * self._queue_for_s, most * load.caps)
+        waiting = load.queued + refused + sum(min(each, most * cap) for each, cap in load.queues)
         if waiting <= self._queue_factor * load.caps:
             self._deep = Recent()
             return False
-        self._deep.add(now_s, load.waiting, 2 * self._queue_for_s)
+        deep = load.waiting + load.refused_per_s * self._queue_for_s
+        self._deep.add(now_s, deep, 2 * self._queue_for_s)
         since_s = now_s - self._queue_for_s
-        return self._deep.spans(since_s) and load.waiting >= self._deep.at(since_s)
+        return self._deep.spans(since_s) and deep >= self._deep.at(since_s)
 
     def _unreachable(self, load: Load, now_s: float) -> bool:
         """Whether most say so, or did in the last ``REACH_FOR_S``."""

@@ -62,6 +62,7 @@ class Load:
         queueing_per_s: of these, those that wait where they are not served at once.
         waiting, running: requests; ``waiting`` has those outside the engines in.
         queued: of those that wait, those outside the engines.
+        refused_per_s: requests/s that were refused, and would wait else.
         behind: requests that wait in each replica whose SLA is in reach.
         queues: requests that wait in each replica that has a cap, and that cap.
         capacity_per_s: of an average replica whose SLA is in reach; None: unknown.
@@ -77,6 +78,7 @@ class Load:
     waiting: float
     running: float
     queued: float
+    refused_per_s: float
     behind: tuple[float, ...]
     queues: tuple[tuple[float, float], ...]
     capacity_per_s: float | None
@@ -100,6 +102,7 @@ def load_of(reading: FleetReading) -> Load:
         waiting=sum(r.waiting for r in replicas) + reading.queued,
         running=sum(r.running for r in replicas),
         queued=reading.queued,
+        refused_per_s=sum(r.refused_per_s for r in replicas),
         behind=tuple(r.waiting for r in good),
         queues=queues,
         capacity_per_s=_mean_capacity([r.capacity_per_s or 0.0 for r in known]),

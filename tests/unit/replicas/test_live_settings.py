@@ -51,13 +51,18 @@ def test_slowed_or_not_no_time_is_longer_than_may_be_agreed() -> None:
         ),
         (
             {"admission": {}},
-            "user_config.admission: is not allowed where the entry has neither classes nor",
+            "user_config.admission: is not allowed where the entry has neither an SLA nor classes",
+        ),
+        (
+            {"admission": {"longest_wait_s": True}},
+            "user_config.admission.longest_wait_s: True is not allowed: seconds above 0 and up to",
         ),
     ],
 )
 def test_what_is_wrong_is_named(wrong: Any, said: str) -> None:
+    entrys = Live(batching(policy="adaptive"))  # without an SLA nobody is ever refused
     with pytest.raises(ConfigError) as refused:
-        parse_live(wrong, ENTRYS, 1.0)
+        parse_live(wrong, entrys, 1.0)
     assert str(refused.value).startswith(said)
 
 
@@ -87,14 +92,52 @@ def test_an_engine_that_serves_in_order_of_arrival_gets_no_priorities() -> None:
 
 def test_without_classes_admission_goes_by_the_slas_time_to_first_token() -> None:
     live = Live(batching(sla={"itl_ms": 50, "ttft_ms": 700}), None, parse_admission(None))
-    assert live.known_classes().by_name["default"].deadline_s == 0.7
-    assert ADMITTING.known_classes() == CLASSES
+    assert deadline_s(live) == 0.7
+    assert ADMITTING.let_in_by() == (CLASSES, ADMITTING.admission)
+
+
+def deadline_s(live: Live) -> float:
+    return live.let_in_by()[0].by_name["default"].deadline_s
+
+
+@pytest.mark.parametrize(
+    ("sla", "admission", "wait_s"),
+    [
+        ({"itl_ms": 50}, None, 30.0),
+        ({"ttft_ms": 2000}, None, 30.0),
+        ({"itl_ms": 50, "ttft_ms": 20_000}, None, 100.0),
+        ({"itl_ms": 50}, {"longest_wait_s": 12}, 12.0),
+        ({}, {"longest_wait_s": 12}, 12.0),
+        ({"itl_ms": 50}, {"longest_wait_s": "off"}, 86_400.0),
+        ({"itl_ms": 50}, {"longest_wait_s": False}, 86_400.0),  # a plain off in YAML
+        ({}, None, 86_400.0),  # of a replica that was started under an SLA
+    ],
+)
+def test_the_longest_wait_is_the_only_reason_to_refuse_where_it_is_all_there_is(
+    sla: dict[str, float], admission: dict[str, object] | None, wait_s: float
+) -> None:
+    block = None if admission is None else parse_admission(admission)
+    live = Live(batching(sla=sla), None, block)
+    assert live.guarded == bool(sla or admission)
+    assert deadline_s(live) == wait_s
+    classes, config = live.let_in_by()
+    assert config.max_waiting is not None
+    assert config.max_waiting >= 10**9
+    assert classes.by_name["default"].queue_timeout_s == 86_400.0
+
+
+def test_the_longest_wait_is_switched_while_a_replica_runs() -> None:
+    off = parse_live({"admission": {"longest_wait_s": "off"}}, ENTRYS, 1.0)
+    assert (deadline_s(ENTRYS), deadline_s(off)) == (30.0, 86_400.0)
+    assert deadline_s(parse_live(None, ENTRYS, 1.0)) == 30.0
+    with pytest.raises(ConfigError, match=r"user_config.admission.longest_wait_s: 5.0 is not all"):
+        parse_live({"admission": {"longest_wait_s": 5}}, ADMITTING, 1.0)
 
 
 def test_the_entrys_own_are_those_of_the_engines_settings() -> None:
     wire = {"classes": CLASSES.to_wire(), "admission": {"shed_at": 0.5}}
     made = parse_settings({"brimful": wire}).live
-    assert (made.known_classes(), made.admission) == (CLASSES, ADMITTING.admission)
+    assert (made.classes, made.admission) == (CLASSES, ADMITTING.admission)
     assert parse_settings({}).live.admission is None
 
 

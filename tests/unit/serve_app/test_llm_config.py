@@ -252,7 +252,6 @@ CLASSES = {"fast": {"ttft_ms": 100, "default": True}, "batch": {"priority": 5, "
 def test_classes_go_to_the_replica_and_order_the_engines_queue() -> None:
     made = ray_llm_config(entry(classes=CLASSES))
     assert parse_classes(brimful(made)["classes"]).default == "fast"
-    assert brimful(made)["admission"]["shed_at"] == 0.9
     assert made["engine_kwargs"]["scheduling_policy"] == "priority"
     assert "classes" not in made
 
@@ -262,7 +261,12 @@ def test_classes_of_one_priority_leave_the_engines_order_alone() -> None:
     assert "scheduling_policy" not in made["engine_kwargs"]
 
 
-def test_without_both_blocks_no_request_is_refused() -> None:
+def test_classes_have_deadlines_of_their_own() -> None:
+    (line,) = problems(classes=CLASSES, admission={"longest_wait_s": "off"})
+    assert line.startswith("llm_configs[0].admission.longest_wait_s: 'off' is not allowed with")
+
+
+def test_both_blocks_go_to_the_replica_as_they_are_given() -> None:
     assert (brimful(ray_llm_config(entry()))["classes"]) is None
     assert (brimful(ray_llm_config(entry()))["admission"]) is None
     alone = brimful(ray_llm_config(entry(admission={"max_waiting": 9})))

@@ -54,6 +54,18 @@ def test_a_changed_sla_is_sent_beside_the_args_that_run() -> None:
     assert sent(change, app()) == {MODEL: {"name": MODEL, "user_config": {"batching": SLA}}}
 
 
+def test_under_an_sla_the_longest_wait_changes_while_replicas_run() -> None:
+    off = {"longest_wait_s": "off"}
+    change = found(app(), app(admission=off))
+    assert change.restarts == []
+    assert change.live == [f"{MODEL}.admission.longest_wait_s: unset -> 'off'"]
+    assert sent(change, app())[MODEL]["user_config"] == {"admission": off}
+    assert found(
+        app(batching={}), app(batching={}, admission=off)
+    ).restarts  # nothing refuses there
+    assert found(app(admission=off), app()).restarts
+
+
 def test_a_second_change_starts_from_what_holds_and_the_way_back_sends_none() -> None:
     running = found(app(), app(batching=SLA)).application
     third = put(app(batching=SLA), (*ENTRY, "batching", "sla", "itl_ms"), 90)

@@ -64,9 +64,9 @@ LIVE = [
         " admission: the replica was started without them",
     ),
     (
-        {"admission": {"max_waiting": 3}},
-        f"{OVER}.user_config.admission: is not allowed where the entry has neither classes nor"
-        " admission: the replica was started without them",
+        {"admission": {"longest_wait_s": 0}},
+        f"{OVER}.user_config.admission.longest_wait_s: 0 is not allowed: seconds above 0 and up to"
+        " 86400, or off",
     ),
 ]
 
