@@ -52,21 +52,6 @@ def desired(*replicas: ReplicaLoad, **more: float) -> int:
     return scaler().decide(reading(*replicas, **more)).desired  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("refused_per_s", [0.0, 4.0])
-def test_what_is_refused_would_make_a_queue_deep(refused_per_s: float) -> None:
-    """100 wait at a cap of 64: a queue of 2 caps only with those that were refused meanwhile."""
-    busy = one(8.0, running=64.0, waiting=100.0, refused_per_s=refused_per_s)
-    scale, decisions = scaler(start_s=1.0), []
-    for k in range(12):
-        load = replace(busy, capacity_per_s=50.0)  # by capacity one replica is enough
-        decisions.append(scale.decide(reading(load, now_s=5.0 * k)))
-    deep = [d.reason == "deep_queue" for d in decisions]
-    assert any(deep) == (refused_per_s > 0)
-    if any(deep):
-        assert decisions[-1].desired == 2
-        assert "and 4.0/s are refused" in str(decisions[-1])
-
-
 @pytest.mark.parametrize(
     ("arrivals", "replicas"), [(6.8, 1), (7.5, 2), (13.8, 2), (14.2, 3), (1e12, 50)]
 )

@@ -1,5 +1,7 @@
 """A queue that stays deep asks for one replica more."""
 
+from dataclasses import replace
+
 from tests.unit.serve_app.scaling.test_decide import one, reading, scaler
 
 
@@ -75,3 +77,13 @@ def test_a_queue_that_was_empty_in_between_has_not_stayed_deep() -> None:
     looks = [deep, one(running=0.0, capacity_per_s=1000.0), deep]
     numbers = [scale.decide(reading(r, now_s=20.0 * k)).desired for k, r in enumerate(looks)]
     assert numbers == [1, 1, 1]
+
+
+def test_what_is_refused_would_make_a_queue_deep() -> None:
+    """100 wait at a cap of 64: a queue of 2 caps only with those that were refused in 30 s."""
+    busy = one(8.0, running=64.0, waiting=100.0, capacity_per_s=1000.0)
+    for refused_per_s, wanted in ((0.0, 1), (4.0, 2)):
+        scale, load = scaler(), replace(busy, refused_per_s=refused_per_s)
+        decisions = [scale.decide(reading(load, now_s=now_s)) for now_s in (100.0, 130.0)]
+        assert [d.desired for d in decisions] == [1, wanted]
+    assert "100 requests wait and 4.0/s are refused, more than 2 times" in decisions[-1].words
