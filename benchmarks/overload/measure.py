@@ -28,7 +28,7 @@ from benchmarks.overload.shapes import (
     benched,
     lengths,
 )
-from benchmarks.overload.stack import MODEL, URL, Fleet, fleet
+from benchmarks.overload.stack import MODEL, URL, Fleet, application, fleet
 
 WARM_UP_S, SETTLE_S = 5.0, 20.0
 SHOWN = 4  # processes, of those that grew
@@ -166,7 +166,7 @@ def measure(variants: Sequence[str], settings: Settings, kept: Kept) -> None:
         return
     with fleet() as deployed:
         for variant in missing:
-            deployed.deploy(variant, settings.time_scale)
+            deployed.deploy(application(variant, settings.time_scale))
             wait_reached(URL)
             warm = plan([(slots_per_s(settings.time_scale) / 2, WARM_UP_S)], SHARES, 1, lengths)
             asyncio.run(send(URL, MODEL, warm))

@@ -74,12 +74,12 @@ class Fleet:
     def __init__(self, cluster: LocalCluster, directory: Path) -> None:
         self._cluster, self._directory = cluster, directory
 
-    def deploy(self, variant: str, time_scale: float) -> None:
-        """This variant and nothing else; returns when it answers."""
+    def deploy(self, application: dict[str, Any]) -> None:
+        """This application and nothing else; returns when it answers."""
         config = {
             "proxy_location": "HeadOnly",
             "http_options": {"host": "127.0.0.1", "port": PORT},
-            "applications": [application(variant, time_scale)],
+            "applications": [application],
         }
         path = self._directory / "serve.yaml"
         path.write_text(yaml.safe_dump(config))
