@@ -86,11 +86,12 @@ class AdmissionConfig(Block):
         " once, at most; of all together twice as many; None: twice max_num_seqs",
     )
     max_body_mb: float = Field(
-        32.0, gt=0, le=MOST_BODY_MB, description="a request's body, at most, MB"
+        MOST_BODY_MB, gt=0, le=MOST_BODY_MB, description="a request's body, at most, MB"
     )
     longest_wait_s: float | Literal["off"] | None = Field(
         None,
-        description="who is predicted to wait longer for a first token is refused; off: nobody is."
+        description="who is predicted to wait longer for a first token is refused; off: nobody is,"
+        " but for a timeout of its client's own."
         " None: without classes and admission, 30 or 5 x ttft_ms where batching.sla is set",
     )
 
@@ -225,7 +226,7 @@ def let_in_by(
         return classes, admission or AdmissionConfig()
     if admission is not None and admission.longest_wait_s is None:
         return one_class(sla.ttft_ms), admission
-    config = admission or AdmissionConfig(max_body_mb=MOST_BODY_MB)
+    config = admission or AdmissionConfig()
     wait_s = config.longest_wait_s
     if wait_s is None and guarded(classes=False, admission=False, sla=sla):
         wait_s = max(LONGEST_WAIT_S, LONGEST_WAIT_TTFTS * (sla.ttft_ms or 0.0) / 1000)

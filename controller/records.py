@@ -96,6 +96,8 @@ class StepLimits:
         giving_way: ... those that would be computed but for others that are due sooner.
         longest_always: ``longest_chunk_tokens`` holds in an engine without such a limit, too.
         decodes_first: a running request that decodes has its token before prompts have theirs.
+        loading: requests whose KV a connector loads; ``max_running`` is without them, and for those
+            that begin to load as well. None: loads do not count.
     """
 
     max_running: int
@@ -107,6 +109,7 @@ class StepLimits:
     giving_way: tuple[int, ...] = ()
     longest_always: bool = False
     decodes_first: bool = False
+    loading: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ class BatchReader:
     """Of one scheduler.
 
     Attributes:
-        batch: the numbers of those that run in this step; None: the policy did not ask for them.
+        batch: the numbers of those that ran when somebody asked last.
+        counts_loads: each load that begins in the step to come takes a slot of it.
         columns: of the running requests; told of those that leave.
         holders: whose KV blocks are whose.
         prefixes: what they share of them.
@@ -39,7 +40,9 @@ class BatchReader:
         self._loads = loads
         if loads:
             take_slots(scheduler)
+        self.counts_loads = False
         self.batch: Requests | None = None
+        self._loading_ids: set[str] = set()
         self.columns = RunningColumns(classes.number if classes.on else None)
 
     def running(
@@ -55,8 +58,9 @@ class BatchReader:
         computed = np.fromiter(found, np.int64, len(found))
         others, shared = self.holders.others(requests), None
         loads, ready = self._loading(others) if self._loads and others else ([], 0)
+        self._loading_ids = {r.request_id for r in loads}
         if loads:
-            others = list(set(others).difference(r.request_id for r in loads))
+            others = [one for one in others if one not in self._loading_ids]
         elsewhere = self.holders.held_by(others) if others else 0
         # Where blocks are shared, fewer are used than all requests together fill; with other layers
         # there are more blocks than that.
@@ -113,7 +117,8 @@ class BatchReader:
     def _may_start(self) -> Iterator[Request]:
         """But for the loaded ones, which are part of the batch already."""
         first = may_start(self._scheduler)
-        return (r for r in first if not r.num_computed_tokens) if self._loads else first
+        known = self._loading_ids
+        return (r for r in first if r.request_id not in known) if known else first
 
     def apart(self, running: Sequence[Request], waiting: Requests) -> int:
         """How many of the first ones come before one whose next KV block another one computes."""

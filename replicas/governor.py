@@ -141,9 +141,9 @@ class Governor:
         so that neither decodes nor prefill starve, unless the policy itself sees to prefill.
         (Lines 6 and 15 of the paper's algorithms.)
         """
-        if asked.max_running < running:
-            self._overruled += 1
-        cap = min(max(asked.max_running, running, 1), self.engine.max_num_seqs)
+        self._overruled += asked.max_running < running
+        least = max(running, int(not asked.loading))  # what loads runs soon
+        cap = min(max(asked.max_running, least), self.engine.max_num_seqs)
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
         floor = (running - len(asked.left_out)) * self.engine.tokens_per_decode + prefill
         budget = min(max(asked.token_budget, floor), self.engine.max_num_batched_tokens)

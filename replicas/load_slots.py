@@ -4,17 +4,25 @@ from typing import Any
 
 
 def take_slots(scheduler: Any) -> None:
-    """Have each load that begins in a step lower the step's cap by one.
+    """Have each load that begins in a step lower the step's cap by one, where loads count.
 
-    vLLM starts loads without counting them as running, as many as memory has room for. A policy
-    that asks for the batch counts both (``Batch.loads``), and its cap is for both.
+    vLLM starts loads without counting them as running, as many as memory has room for. It asks the
+    connector first whether a request loads, and may compute its prompt all the same; the connector
+    is told of the blocks of each that does load.
     """
-    ask, cap = scheduler.connector.get_num_new_matched_tokens, scheduler._cap_name
+    connector, cap, loads = scheduler.connector, scheduler._cap_name, False
+    ask, told = connector.get_num_new_matched_tokens, connector.update_state_after_alloc
 
-    def matched(*args: Any, **kwargs: Any) -> Any:
-        tokens, loads = found = ask(*args, **kwargs)
-        if tokens and loads and scheduler._reader.batch is not None and scheduler.governor.enforced:
-            setattr(scheduler, cap, getattr(scheduler, cap) - 1)
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        nonlocal loads
+        found = ask(*args, **kwargs)
+        loads = bool(found[1])
         return found
 
-    scheduler.connector.get_num_new_matched_tokens = matched
+    def allocated(request: Any, blocks: Any, tokens: int, *args: Any, **kwargs: Any) -> Any:
+        if loads and tokens and scheduler._reader.counts_loads:
+            setattr(scheduler, cap, getattr(scheduler, cap) - 1)
+        return told(request, blocks, tokens, *args, **kwargs)
+
+    connector.get_num_new_matched_tokens = asked
+    connector.update_state_after_alloc = allocated

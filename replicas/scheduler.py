@@ -230,13 +230,13 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
         return ends_of(self._scheduled, self._last_output_s, self.now_s(), self._last_step_s, model)
 
     def _set_limits(self) -> list[Request] | None:
-        self._reader.batch = None
         limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)
         # A streaming session that waits for input does not run, but vLLM counts it as if it did.
         engine = self.governor.engine
         cap = min(limits.max_running + self.num_waiting_for_streaming_input, engine.max_num_seqs)
         setattr(self, self._cap_name, cap)
         self.max_num_scheduled_tokens = limits.token_budget
+        self._reader.counts_loads = limits.loading is not None
         self._chunks.limit(limits.longest_chunk_tokens, always=limits.longest_always)
         if limits.left_out:
             self._classes.leave_out(self.running, limits, may_start(self))

@@ -19,7 +19,9 @@ from controller.models.requests import Requests
 # By name: vLLM calls the first one WAITING_FOR_FSM before 0.25.
 GRAMMAR = getattr(RequestStatus, "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", None)
 REMOTE = getattr(RequestStatus, "WAITING_FOR_REMOTE_KVS", None)
-LOADING = (REMOTE, RequestStatus.WAITING)  # with KV memory, the second too: loaded, and no slot yet
+# Of those that hold KV memory: it loads, or has been loaded and found no slot yet, the last one
+# after a preemption.
+LOADING = (REMOTE, RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 
 def may_start(scheduler: Any) -> Iterator[Request]:

@@ -144,8 +144,9 @@ class AdaptiveStep:
         admitted, reason = self._admitted(
             state, batch, division, sla_binds=chunk < most - for_decodes
         )
-        if state.waiting and reason != "load" and state.running + admitted < self._b_min:
-            admitted, reason = self._b_min - state.running, "bound"
+        here = state.running + batch.loading
+        if state.waiting and reason != "load" and here + admitted < self._b_min:
+            admitted, reason = self._b_min - here, "bound"
         of_one = division.most
         if division.shares:
             newcomers = batch.waiting(min(admitted, FEW) if state.waiting else 0)
@@ -158,6 +159,7 @@ class AdaptiveStep:
             longest_chunk_tokens=of_one,
             longest_always=self._long_chunks is not None and of_one < chunk,
             decodes_first=self._chunks is not None,
+            loading=batch.loading,
         )
 
     def _fits_whatever_comes(self, state: EngineState) -> bool:
@@ -199,8 +201,10 @@ class AdaptiveStep:
         self, state: EngineState, batch: Batch, division: Division, *, sla_binds: bool
     ) -> tuple[int, Reason]:
         """How many may start beside those in prefill, and what keeps the next one waiting."""
-        loading = 0 if batch.loads is None else len(batch.loads.requests)
-        free, asked = self._b_max - state.running - loading, FEW if division.shares else ONCE
+        free, asked = (
+            self._b_max - state.running - batch.loading,
+            FEW if division.shares else ONCE,
+        )
         slots = min(free, asked)
         if not state.waiting:
             return max(slots, 0), "load"

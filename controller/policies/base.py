@@ -109,6 +109,11 @@ class Batch:
     loads: Loads | None = None
 
     @property
+    def loading(self) -> int:
+        """How many of ``loads`` there are: each has a slot for good."""
+        return 0 if self.loads is None else len(self.loads.requests)
+
+    @property
     def holding(self) -> Requests:
         """Those that run or will, whatever else starts: they hold KV memory for it."""
         return self.running if self.loads is None else self.running.plus(self.loads.requests)

@@ -138,7 +138,8 @@ class ClassedStep(AdaptiveStep):
         longest = asked.longest_chunk_tokens or asked.token_budget
         left = (running.tokens - running.computed)[~decoding & ~way].clip(max=longest)
         behind = np.flatnonzero(later[waiting.kinds])
-        here = state.running + (batch.loads.ready if batch.loads else 0)
+        ready = batch.loads.ready if batch.loads else 0
+        here, decodes = state.running + ready, decodes + ready
         starts = min(
             max(asked.max_running - here, 0), int(behind[0]) if len(behind) else len(waiting)
         )

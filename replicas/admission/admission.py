@@ -104,8 +104,9 @@ class Admission:
             return self._refuse("queue_full", asked, detail, now_s, over_s, jitter)
         if predicted_s is not None and predicted_s > left_s:
             detail = f"in up to {predicted_s:.1f} s, its deadline is in {left_s:.1f} s"
-            if self.config.longest_wait_s is not None:
-                detail += f"; admission.longest_wait_s is {self.config.longest_wait_s:g}"
+            longest_s = self.config.longest_wait_s
+            if isinstance(longest_s, float) and asked.deadline_s > longest_s - 1e-6:
+                detail += f"; admission.longest_wait_s is {longest_s:g}"
             return self._refuse("deadline", asked, detail, now_s, over_s, jitter)
         if asked.sheddable and self.waiting.turns_unknown(level, now_s):
             detail = "how long it would wait is not known yet"

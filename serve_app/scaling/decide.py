@@ -216,12 +216,14 @@ class Scaler:
         """Whether it is as deep as it was ``queue_for_s`` ago, and has been deep since.
 
         What waits in one engine counts up to twice the depth that is too much for it: an engine
-        that is stuck goes on with its queue for hours, and is not worth a fleet. What was refused
-        in that time would wait as well.
+        that is stuck goes on with its queue for hours, and is not worth a fleet. So does what it
+        refused in that time, which would wait there else.
         """
-        most = 2 * self._queue_factor
-        refused = min(load.refused_per_s * self._queue_for_s, most * load.caps)
-        waiting = load.queued + refused + sum(min(each, most * cap) for each, cap in load.queues)
+        most, for_s = 2 * self._queue_factor, self._queue_for_s
+        waiting = load.queued + sum(
+            min(each + refused_per_s * for_s, most * cap)
+            for each, cap, refused_per_s in load.queues
+        )
         if waiting <= self._queue_factor * load.caps:
             self._deep = Recent()
             return False

@@ -62,9 +62,9 @@ class Load:
         queueing_per_s: of these, those that wait where they are not served at once.
         waiting, running: requests; ``waiting`` has those outside the engines in.
         queued: of those that wait, those outside the engines.
-        refused_per_s: requests/s that were refused, and would wait else.
+        refused_per_s: requests/s that were refused.
         behind: requests that wait in each replica whose SLA is in reach.
-        queues: requests that wait in each replica that has a cap, and that cap.
+        queues: of each replica that has a cap: requests that wait, that cap, requests/s refused.
         capacity_per_s: of an average replica whose SLA is in reach; None: unknown.
         error_frac: how far off that may be (standard error, share of it).
         caps: sum over the replicas that have one, each at least what runs there.
@@ -80,7 +80,7 @@ class Load:
     queued: float
     refused_per_s: float
     behind: tuple[float, ...]
-    queues: tuple[tuple[float, float], ...]
+    queues: tuple[tuple[float, float, float], ...]
     capacity_per_s: float | None
     error_frac: float
     caps: float
@@ -93,8 +93,10 @@ def load_of(reading: FleetReading) -> Load:
     """The sums and means over the replicas that said something."""
     replicas = reading.replicas
     good = [r for r in replicas if not r.out_of_reach]
-    queues = tuple((r.waiting, max(r.max_running, r.running)) for r in good if r.max_running)
-    caps = [cap for _, cap in queues]
+    queues = tuple(
+        (r.waiting, max(r.max_running, r.running), r.refused_per_s) for r in good if r.max_running
+    )
+    caps = [cap for _, cap, _ in queues]
     known = [r for r in good if r.capacity_per_s]
     return Load(
         demand_per_s=sum(r.demand_per_s for r in replicas),

@@ -126,6 +126,12 @@ def test_the_longest_wait_is_the_only_reason_to_refuse_where_it_is_all_there_is(
     assert classes.by_name["default"].queue_timeout_s == 86_400.0
 
 
+def test_with_a_longest_wait_the_queue_is_bounded_only_where_that_is_asked_for() -> None:
+    block = parse_admission({"longest_wait_s": 12, "max_waiting": 7, "max_body_mb": 3})
+    _, config = Live(batching(sla={"itl_ms": 50}), None, block).let_in_by()
+    assert (config.max_waiting, config.max_body_mb) == (7, 3)
+
+
 def test_the_longest_wait_is_switched_while_a_replica_runs() -> None:
     off = parse_live({"admission": {"longest_wait_s": "off"}}, ENTRYS, 1.0)
     assert (deadline_s(ENTRYS), deadline_s(off)) == (30.0, 86_400.0)

@@ -60,9 +60,27 @@ class Loading(Rig):
 
     def step(self):
         self.steps += 1
+        self._whoever_holds_memory_is_known()
         scheduled = super().step()
         self.most_loads = max(self.most_loads, len(self._loads()))
         return scheduled
+
+    def _whoever_holds_memory_is_known(self):
+        """Requests that hold KV memory and do not run are loads, which start before all others."""
+        reader = getattr(self.scheduler, "_reader", None)
+        if reader is None:
+            return
+        known = self.scheduler.requests
+        others = [
+            one
+            for one in reader.holders.others(self.scheduler.running)
+            if not known[one].is_finished()  # its load goes on, into blocks that nobody else has
+        ]
+        loads, ready = reader._loading(others)
+        assert [r.request_id for r in loads[ready:]] == sorted(
+            self._loads() - self.received, key=others.index
+        )
+        assert len(loads) == len(others)
 
     @property
     def received(self):
@@ -83,15 +101,17 @@ class Loading(Rig):
         return replace(super()._run(scheduled), kv_connector_output=output)
 
 
-def rig_of(tiny_llama, policy, role):
+def rig_of(tiny_llama, policy, role, *, leased=True, max_num_seqs=256, **bounds):
     """With this policy, of ``POLICIES``; None: vLLM's own scheduler."""
-    settings = batching(**POLICIES[policy]) if policy else {}
+    settings = batching(**POLICIES[policy], **bounds) if policy else {}
+    if policy:
+        settings["brimful"]["leased"] = leased
     if policy == "classes":
         settings["brimful"]["classes"] = CLASSES
     config = engine_config(
         tiny_llama,
         blocks=KV_BLOCKS + 1,
-        max_num_seqs=256,
+        max_num_seqs=max_num_seqs,
         max_num_batched_tokens=2048,
         kv_transfer_config=KVTransferConfig(
             kv_connector="Remote", kv_role=role, kv_connector_module_path=__name__
@@ -99,7 +119,7 @@ def rig_of(tiny_llama, policy, role):
         additional_config=settings,
     )
     rig = Loading(config, DynamicBatchScheduler if policy else AsyncScheduler, step_s=0.02)
-    if policy in ("static", "paper"):
+    if policy in ("static", "paper") and leased:
         rig.exchange(limits(256, 2048))
     return rig
 
@@ -174,6 +194,45 @@ def test_nothing_is_lost_where_loads_are_aborted_and_prompts_come_between(tiny_l
     rig.run()
     assert aborted
     assert all(rig.is_whole(name, asked[name]) for name in asked.keys() - aborted)
+
+
+@pytest.mark.parametrize("policy", ["no SLA", "SLA", "classes"])
+def test_loads_that_take_long_are_within_the_cap(tiny_llama, policy, monkeypatch):
+    """B_min is 1: it starts one where nothing runs, and not another one in each step."""
+    monkeypatch.setattr(f"{__name__}.LOAD_STEPS", 30)
+    rig = rig_of(tiny_llama, policy, "kv_consumer", max_running={"max": 2})
+    for k in range(40):
+        rig.add(f"r{k}", PROMPT, 20)
+    while rig.scheduler.has_unfinished_requests():
+        rig.step()
+        assert len(rig.scheduler.running) + len(rig._loads()) <= 2
+    assert rig.preemptions == 0
+
+
+def test_a_request_that_vllm_computes_after_all_has_one_slot(tiny_llama, monkeypatch):
+    """vLLM drops a load that brings no more than what ends inside a block of its own cache."""
+    monkeypatch.setattr(Remote, "get_num_new_matched_tokens", lambda *_: (3, True))
+    rig = rig_of(tiny_llama, "SLA", "kv_both", max_running={"max": 3})
+    scheduler = rig.scheduler
+    hit = scheduler._get_local_prefix_cache_hit
+    monkeypatch.setattr(
+        scheduler, "_get_local_prefix_cache_hit", lambda r: (hit(r)[0], 5, *hit(r)[2:])
+    )
+    for k in range(12):
+        rig.add(f"r{k}", PROMPT, 20)
+    scheduler.schedule()
+    assert len(scheduler.running) == 3
+
+
+def test_static_limits_without_a_controller_leave_loads_alone(tiny_llama):
+    begun = []
+    for policy in ("static", None):
+        rig = rig_of(tiny_llama, policy, "kv_consumer", leased=False, max_num_seqs=8)
+        for k in range(40):
+            rig.add(f"r{k}", PROMPT, 20)
+        rig.step()
+        begun.append(len(rig._loads()))
+    assert begun == [40, 40]
 
 
 def all_done(rig):

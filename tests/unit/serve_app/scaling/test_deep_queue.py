@@ -87,3 +87,10 @@ def test_what_is_refused_would_make_a_queue_deep() -> None:
         decisions = [scale.decide(reading(load, now_s=now_s)) for now_s in (100.0, 130.0)]
         assert [d.desired for d in decisions] == [1, wanted]
     assert "100 requests wait and 4.0/s are refused, more than 2 times" in decisions[-1].words
+
+
+def test_one_engine_that_refuses_all_is_not_worth_a_fleet() -> None:
+    stuck = one(30.0, running=64.0, waiting=100.0, refused_per_s=30.0, capacity_per_s=1000.0)
+    scale, idle = scaler(), one(1.0, capacity_per_s=1000.0)
+    looks = [scale.decide(reading(stuck, *[idle] * 4, now_s=now_s)) for now_s in (100.0, 130.0)]
+    assert "deep_queue" not in [look.reason for look in looks]
