@@ -5,42 +5,24 @@ from random import Random
 
 import pytest
 from vllm.config import KVTransferConfig
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import RequestStatus
 
 from replicas.scheduler import DynamicBatchScheduler
+from tests.vllm.connector import IdleConnector
 from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits
 
 PROMPT, OUTPUT, KV_BLOCKS = 257, 400, 1_250
 LOAD_STEPS = 3
 
 
-class Remote(KVConnectorBase_V1):
+class Remote(IdleConnector):
     """Another engine holds every prompt, all but its last token, and sends it when it is asked."""
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         there = request.num_prompt_tokens - 1 - num_computed_tokens
         return max(there, 0), there > 0
-
-    def update_state_after_alloc(self, request, blocks, num_external_tokens):
-        pass
-
-    def build_connector_meta(self, scheduler_output):
-        return None
-
-    def start_load_kv(self, forward_context, **kwargs):
-        pass
-
-    def wait_for_layer_load(self, layer_name):
-        pass
-
-    def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):
-        pass
-
-    def wait_for_save(self):
-        pass
 
 
 class Loading(Rig):

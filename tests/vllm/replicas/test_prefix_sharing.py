@@ -2,12 +2,12 @@
 
 import pytest
 from vllm.config import KVTransferConfig
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import Request
 
 from replicas.prefix_sharing import PrefixSharing
 from replicas.scheduler import DynamicBatchScheduler
+from tests.vllm.connector import IdleConnector
 from tests.vllm.harness import BLOCK, Rig, batching, engine_config
 
 # Ten full blocks, and a token that is in none.
@@ -166,29 +166,11 @@ def test_of_several_that_begin_alike_the_first_starts(rig):
     assert reader.waiting(rig.scheduler.running).apart(1) == 1
 
 
-class Stored(KVConnectorBase_V1):
+class Stored(IdleConnector):
     """Holds all but the last block of any prompt, and loads that within the step."""
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         return max((request.num_tokens - 1) // BLOCK * BLOCK - num_computed_tokens, 0), False
-
-    def update_state_after_alloc(self, request, blocks, num_external_tokens):
-        pass
-
-    def build_connector_meta(self, scheduler_output):
-        return None
-
-    def start_load_kv(self, forward_context, **kwargs):
-        pass
-
-    def wait_for_layer_load(self, layer_name):
-        pass
-
-    def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs):
-        pass
-
-    def wait_for_save(self):
-        pass
 
 
 STORED = {
