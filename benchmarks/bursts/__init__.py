@@ -1,0 +1,1 @@
+"""Bursts of long answers, and short answers that turn long: ``make bench-bursts``."""
