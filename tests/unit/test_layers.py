@@ -36,6 +36,7 @@ LAYERS = (
     "benchmarks/engine_lab",
     "benchmarks/overload",
     "benchmarks/faults",
+    "benchmarks/bursts",
     "benchmarks/startup",
     "benchmarks/scale",
     "benchmarks/cost",
