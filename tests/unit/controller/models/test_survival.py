@@ -5,8 +5,10 @@ import pytest
 
 from controller.models.shift_alarm import ShiftAlarm
 from controller.models.survival import (
+    AGES,
     BINS,
     EDGES,
+    LONGEST,
     PRIOR_REQUESTS,
     TYPICAL,
     Exposure,
@@ -167,3 +169,16 @@ def test_a_change_of_lengths_drops_what_was_known_and_equal_answers_that_end_tog
     dropped = [history.update([], [], np.full(50, 60 + k), known) for k in range(1, 60)]
     assert any(dropped)
     assert outlasting(Survival(history.seen), 100) > 0.7
+
+
+@pytest.mark.parametrize("longest", [0, 1, 33, 34, 1000, 2 * LONGEST, 3 * LONGEST])
+def test_every_token_is_between_the_ages_it_is_known_at(longest: int) -> None:
+    counts = OutputCounts()
+    for tokens in (1, 7, 40, 41, 900, 70_000):
+        counts.add(tokens)
+    known = Survival(Exposure.of_finished(counts.counts))
+    alive, error = known.by_token(longest)
+    every = np.arange(min(longest, 2 * LONGEST) + 1)
+    assert alive.shape == error.shape == every.shape
+    np.testing.assert_allclose(alive, np.exp(-np.interp(every, AGES, known._hazard)), rtol=1e-9)
+    np.testing.assert_allclose(error, np.interp(every, AGES, known._error), rtol=1e-9)
