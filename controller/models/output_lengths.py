@@ -9,8 +9,8 @@ import numpy as np
 
 from controller.models.survival import ENDS_KEPT, Exposure, Ints, LengthHistory, Survival
 
-# Steps between two updates of the survival curve. Updating more seldom while few requests end missed
-# answers that turn long: the sign of them is that nobody ends. An update takes 80 us.
+# Steps between two updates of the survival curve. Updating more seldom while few requests end
+# missed answers that turn long: the sign of them is that nobody ends.
 REFRESH_STEPS = 8
 
 

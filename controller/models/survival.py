@@ -275,7 +275,7 @@ class Survival:
         return float(np.interp((1 - share) * through[-1], through, AGES))
 
     def by_token(self, longest: int) -> tuple[Floats, Floats]:
-        """S and Var(log S) at every number of tokens from 0 to ``longest``, at most ``AGES[-1]``."""
+        """S and Var(log S) at every number of tokens from 0 to ``longest`` (or ``AGES[-1]``)."""
         return np.exp(-_every_token(self._hazard, longest)), _every_token(self._error, longest)
 
 

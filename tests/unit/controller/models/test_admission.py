@@ -253,7 +253,7 @@ def test_an_outlook_is_kept_until_it_no_longer_suffices() -> None:
     one = knowing(128, 11_800)
     one.fitting(requests(0), requests(110), 0, MODEL)
     first = one._outlook
-    one.fitting(requests(3, outputs=60), requests(110), 600, MODEL)
+    one.fitting(requests(3, outputs=8), requests(110), 600, MODEL)
     assert one._outlook is first
     one.fitting(requests(3, outputs=90), requests(110), 600, MODEL)
     assert one._outlook is not first  # older than any that it has a row for
