@@ -32,7 +32,8 @@ class StepSample:
         prefill_context: sum over chunks of chunk x (context before it + chunk / 2), tokens^2.
         duration_s: from the previous output to this one while busy, else from the scheduling.
         late: tokens of decodes that came after they were due; None where delivery is not paced.
-        started: requests that had their first chunk.
+        started: the prompt tokens to compute of each request that had its first chunk: the prefix
+            cache has the others.
         seen_s: what passed between the outputs, where it is counted for another step
             (``replicas.intervals``); None: ``duration_s``.
     """
@@ -43,7 +44,7 @@ class StepSample:
     prefill_context: int
     duration_s: float
     late: int | None = None
-    started: int = field(default=0, kw_only=True)
+    started: tuple[int, ...] = field(default=(), kw_only=True)
     seen_s: float | None = field(default=None, kw_only=True)
 
     @property

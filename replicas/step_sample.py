@@ -1,6 +1,6 @@
 """What an engine step did, read off vLLM's ``SchedulerOutput``."""
 
-from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.output import NewRequestData, SchedulerOutput
 
 from controller.records import StepSample
 
@@ -23,10 +23,17 @@ def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, l
     for _, chunk, computed in prefills:
         tokens += chunk
         context += chunk * computed + chunk * chunk // 2
+    started = tuple(map(_to_compute, done.scheduled_new_reqs))
     return (
-        StepSample(decodes, kv, tokens, context, duration_s, started=len(new)),
+        StepSample(decodes, kv, tokens, context, duration_s, started=started),
         [req_id for req_id, _, _ in prefills],
     )
+
+
+def _to_compute(new: NewRequestData) -> int:
+    """Tokens of a prompt that the prefix cache does not have."""
+    prompt = new.prompt_embeds if new.prompt_token_ids is None else new.prompt_token_ids
+    return max(len(prompt) - new.num_computed_tokens, 1)
 
 
 def _prefills_of_known(done: SchedulerOutput, new_tokens: int) -> list[tuple[str, int, int]]:

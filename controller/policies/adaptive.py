@@ -189,7 +189,7 @@ class AdaptiveStep:
                 first = max(first, sum(few) // len(few))
         whole = self._engine.whole_chunk_tokens
         least = to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
-        self._chunks.see(running.tokens - running.outputs, queued)
+        self._chunks.see(queued)
         if (leads := batch.leads) is not None:
             self._chunks.look(leads, self._admission.remaining)
         chunk = self._chunks.chunk(decodes, kv, first, least=least, most=most)

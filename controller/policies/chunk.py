@@ -8,7 +8,6 @@ from controller.models.demand import Demand
 from controller.models.lookahead import SHARED_DEVIATIONS, Forecast, leading
 from controller.models.online import OnlineStepModel, guess, prefill_room
 from controller.models.pace import Leads, Remaining
-from controller.models.requests import Ints
 from controller.models.step_target import REFRESH_STEPS, StepTarget
 from controller.models.step_time import StepModel
 from controller.records import StepSample
@@ -139,9 +138,9 @@ class ChunkSizer:
         if gap_s > self._limit_s:
             self._target.late_token()
 
-    def see(self, prompts: Ints, waiting: int) -> None:
-        """Before each chunk: prompt tokens of those that run, shape (n,), and how many wait."""
-        self._demand.see(prompts, waiting)
+    def see(self, waiting: int) -> None:
+        """Before each chunk: so many requests wait."""
+        self._demand.see(waiting)
 
     def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
         """Prompt tokens of the next step, from 0 to ``most``.

@@ -30,7 +30,7 @@ def schedule(
     output.scheduled_new_reqs = [
         NewRequestData(
             req_id=req_id,
-            prompt_token_ids=None,
+            prompt_token_ids=[0] * (given + computed),
             mm_features=[],
             sampling_params=None,
             pooling_params=None,
@@ -38,7 +38,7 @@ def schedule(
             num_computed_tokens=computed,
             lora_request=None,
         )
-        for req_id, (_, computed) in new.items()
+        for req_id, (given, computed) in new.items()
     ]
     output.num_scheduled_tokens = {r: v[0] for r, v in {**cached, **new}.items()}
     output.total_num_scheduled_tokens = sum(output.num_scheduled_tokens.values())
@@ -57,7 +57,7 @@ def schedule(
         ),
         pytest.param(
             schedule({"a": (1, 100, 3)}, {"n": (40, 0), "hit": (10, 64)}),
-            StepSample(1, 100, 50, 40 * 40 // 2 + 10 * 64 + 10 * 10 // 2, 0.5, started=2),
+            StepSample(1, 100, 50, 40 * 40 // 2 + 10 * 64 + 10 * 10 // 2, 0.5, started=(40, 10)),
             ["n", "hit"],
             id="new requests, one with cached tokens",
         ),
@@ -121,7 +121,7 @@ def test_a_long_prompt_is_counted_chunk_by_chunk_beside_the_decodes(rig):
     samples = [step_sample(rig.step(), 0.5)[0] for _ in range(4)]
 
     assert samples == [
-        StepSample(1, 10, 100, 100 * 100 // 2, 0.5, started=1),
+        StepSample(1, 10, 100, 100 * 100 // 2, 0.5, started=(250,)),
         StepSample(1, 11, 100, 100 * 100 + 100 * 100 // 2, 0.5),
         StepSample(1, 12, 50, 50 * 200 + 50 * 50 // 2, 0.5),
         StepSample(2, 13 + 250, 0, 0, 0.5),
@@ -161,7 +161,7 @@ def test_a_prefix_cache_hit_is_context_and_not_work(tiny_llama):
     rig.add("second", prompt=10 * BLOCK + 4, output=1)
     sample, prefills = step_sample(rig.step(), 0.5)
 
-    assert sample == StepSample(0, 0, 4, 4 * 10 * BLOCK + 4 * 4 // 2, 0.5, started=1)
+    assert sample == StepSample(0, 0, 4, 4 * 10 * BLOCK + 4 * 4 // 2, 0.5, started=(4,))
     assert prefills == ["second"]
 
 
@@ -185,7 +185,7 @@ def test_with_steps_in_flight_a_request_decodes_from_its_first_placeholder_on(ti
     samples = [step_sample(rig.step(), 0.5)[0] for _ in range(3)]
 
     assert samples == [
-        StepSample(0, 0, 10, 50, 0.5, started=1),
+        StepSample(0, 0, 10, 50, 0.5, started=(10,)),
         StepSample(1, 10, 0, 0, 0.5),
         StepSample(1, 11, 0, 0, 0.5),
     ]

@@ -81,9 +81,8 @@ class PromptEngine:
             seen.full_s.append(predicted_s)
         self._serve(chunk, seen)
         self._waiting += [self._tokens] * self._rng.poisson(self.per_s * took_s)
-        lengths = np.full(max(len(self._waiting), 1), self._tokens)
-        self.demand.see(lengths, max(len(self._waiting) - 1, 0))
-        self.demand.observe(decodes, chunk, took_s)
+        self.demand.see(max(len(self._waiting) - 1, 0))
+        self.demand.observe(decodes, chunk, took_s, [self._tokens])
         alone_s = model.predict_s(decodes, 0, 0, 0)
         target.observe(decodes, predicted_s, alone_s, took_s, prompts=chunk > 0)
         if decodes and (target.due or self._starved % REFRESH_STEPS == REFRESH_STEPS - 1):

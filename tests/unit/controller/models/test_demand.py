@@ -1,37 +1,28 @@
-"""What an engine is asked for: of prompts in the prefix cache, what is left to compute."""
+"""What an engine is asked for: lengths of the prompts that started, and rates."""
 
-import numpy as np
 import pytest
 
-from controller.models.demand import Demand
+from controller.models.demand import PROMPTS_KEPT, TYPICAL_PROMPT, Demand
 
 
-def seen(started: int, computed: int) -> Demand:
-    """Prompts of 1,000 tokens, of which so many are computed, in steps of 20 ms."""
+def test_prompts_count_as_often_as_they_start() -> None:
     demand = Demand()
-    for _ in range(started):
-        demand.observe(1, computed, 0.02, started=1)
-    demand.see(np.array([1000, 1000]), waiting=3)
-    return demand
+    for started in ((64,), (), (1500, 64), ()):
+        demand.observe(1, 500, 0.02, started)
+    demand.see(waiting=3)
+    assert demand.prompts.tolist() == [64, 1500, 64]
+    assert demand.prefill_per_s == pytest.approx(500 / 0.02 + 3 * (64 + 1500 + 64) / 3 / 60)
+    assert demand.decodes_per_prefill == pytest.approx(1 / 500)
 
 
-@pytest.mark.parametrize(
-    ("started", "computed", "tokens"),
-    [
-        (20, 1000, 1000.0),
-        (20, 50, 50.0),  # the prefix cache has the others
-        (20, 2000, 1000.0),  # one that was preempted is computed twice
-        (4, 50, 1000.0),  # too few to tell
-    ],
-)
-def test_prompts_count_with_what_is_computed_of_them(
-    started: int, computed: int, tokens: float
-) -> None:
-    demand = seen(started, computed)
-    assert demand.prompts.tolist() == pytest.approx([tokens, tokens])
-    assert demand.prefill_per_s == pytest.approx(computed / 0.02 + 3 * tokens / 60)
-    assert demand.decodes_per_prefill == pytest.approx(1 / computed)
+def test_of_the_prompts_that_started_the_last_are_looked_at() -> None:
+    demand = Demand()
+    demand.observe(1, 500, 0.02, [7] * 100)
+    demand.observe(1, 500, 0.02, [9] * 3)
+    assert demand.prompts.tolist() == [7] * (PROMPTS_KEPT - 3) + [9] * 3
 
 
 def test_nothing_is_asked_for_before_a_step_ran() -> None:
-    assert (Demand().prefill_per_s, Demand().decodes_per_prefill) == (0.0, 0.0)
+    demand = Demand()
+    assert (demand.prefill_per_s, demand.decodes_per_prefill) == (0.0, 0.0)
+    assert demand.prompts.tolist() == [TYPICAL_PROMPT]

@@ -152,9 +152,8 @@ def test_steps_of_decodes_alone_have_graphs_of_their_own() -> None:
 
 def test_steps_of_the_mean_batch_end_with_the_graphs() -> None:
     demand = Demand()
-    demand.see(np.array([256] * 8), 0)
     for k in range(100):
-        demand.observe(32, 256 * (k % 4 == 0), 0.01, int(k % 4 == 0))
+        demand.observe(32, 256 * (k % 4 == 0), 0.01, [256] * (k % 4 == 0))
     work = PromptWork(BEYOND, demand, 0.0)
     prompts = work.prompts(demand.prefill_per_s)
     decodes = (prompts.decodes_s - BEYOND.c0) / BEYOND.c1

@@ -151,8 +151,7 @@ def test_where_both_minima_are_as_good_it_may_go_from_one_to_the_other() -> None
 def demand(prefill: float) -> Demand:
     """So many prompt tokens/s, and a third as many decodes."""
     found = Demand()
-    found.see(np.array([200, 300]), 0)
-    found.observe(int(prefill / 3), int(prefill), 1.0)
+    found.observe(int(prefill / 3), int(prefill), 1.0, [200, 300])
     return found
 
 
@@ -233,7 +232,7 @@ def test_an_infeasible_d_has_longer_steps() -> None:
 def test_no_demand_is_too_large_or_too_small() -> None:
     for prefill, waiting in ((0.0, 0), (3.0, 10**9), (1e9, 0)):
         target = StepTarget(D, 99.0, demand(prefill))
-        target._demand.see(np.array([200, 300]), waiting)
+        target._demand.see(waiting)
         target.refresh(MODEL, 0.0)
         assert 0.8 * D < target.target_s <= D
         assert 0.8 * D < target.full_s < 1.01 * D
@@ -242,7 +241,7 @@ def test_no_demand_is_too_large_or_too_small() -> None:
 def test_where_no_prompt_fits_d_it_is_let_go_before_any_step_with_prompts_was_seen() -> None:
     demand = Demand()
     target, model = StepTarget(D, 99.0, demand), replace(MODEL, c0=0.055)
-    demand.see(np.array([300]), waiting=5)
+    demand.see(waiting=5)
     for _ in range(199):
         target.observe(2, 0.055, 0.055, 0.055, prompts=False)
     target.refresh(model, 0.0)

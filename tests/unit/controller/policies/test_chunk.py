@@ -18,13 +18,13 @@ MOST = 2048
 
 def sample(decodes: int, prefill: int, took_s: float | None = None) -> StepSample:
     features = decodes, decodes * 300, prefill, prefill * 100
-    return StepSample(*features, MODEL.predict_s(*features) if took_s is None else took_s)
+    took_s = MODEL.predict_s(*features) if took_s is None else took_s
+    return StepSample(*features, took_s, started=(200, 300))
 
 
 def settled(steps: int = 600, percentile: float = 99.0) -> ChunkSizer:
     chunks, rng = ChunkSizer(D, percentile), np.random.default_rng(1)
     chunks.receive(MODEL)
-    chunks.see(np.array([200, 300]), 0)
     for _ in range(steps):
         decodes = int(rng.integers(10, 40))
         chunks.observe(
@@ -120,7 +120,6 @@ class Known:
 def test_where_d_has_become_infeasible_prompts_are_computed_within_seconds() -> None:
     time: Any = Known()
     chunks, found = ChunkSizer(D, 99.0, time), []
-    chunks.see(np.array([200, 300]), 0)
     for number in range(600):
         if number == 400:
             time.model = StepModel(0.05, 2e-4, 1e-8, 1e-4, 1e-9, 0.0)
