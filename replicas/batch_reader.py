@@ -11,9 +11,9 @@ from controller.models.requests import Ints, Requests
 from controller.policies.base import Loads
 from replicas.by_class import ByClass
 from replicas.kv_holders import KvHolders
-from replicas.load_slots import take_slots
+from replicas.load_slots import loads_by_request, take_slots
 from replicas.prefix_sharing import PrefixSharing
-from replicas.request_facts import numbers
+from replicas.request_facts import from_elsewhere, numbers
 from replicas.running_columns import RunningColumns
 from replicas.start_order import LOADING, blocked, may_start
 
@@ -38,6 +38,9 @@ class BatchReader:
         self.prefixes = PrefixSharing(manager, hash_tokens, loads=loads)
         self.holders = KvHolders(manager)
         self._loads = loads
+        # Of such a connector nothing comes for a request that does not say where from.
+        kept = self.prefixes.enabled or not manager.enable_caching
+        self._by_request = loads and kept and loads_by_request(transfer, scheduler.connector)
         if loads:
             take_slots(scheduler)
         self.counts_loads = False
@@ -110,7 +113,7 @@ class BatchReader:
                     continue
                 if shared is not None and prefixes.enabled:
                     computed[index], shared[index] = prefixes.found(request)
-                if prefixes.unknown:
+                if prefixes.unknown and not (self._by_request and not from_elsewhere(request)):
                     computed[index] = request.num_tokens - 1
         return numbers(first, computed, shared, self._classes.numbers(first))
 

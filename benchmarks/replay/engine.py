@@ -4,8 +4,10 @@ import gc
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request as EngineRequest
 
 from benchmarks.baselines.request_level import replay_request_level
 from benchmarks.replay.schedulers import scheduler_of
@@ -14,7 +16,8 @@ from benchmarks.virtual.ledger import Ledger, ReplayError
 from benchmarks.virtual.link import VirtualLink
 from benchmarks.virtual.model_len import max_model_len, tokens_of
 from benchmarks.virtual.plan import Plan
-from benchmarks.virtual.scheduler import RequestMaker, VirtualClock, make_scheduler
+from benchmarks.virtual.request_maker import RequestMaker
+from benchmarks.virtual.scheduler import VirtualClock, make_scheduler
 from benchmarks.virtual.trace import Step, Trace, make_gaps
 from benchmarks.virtual.watch import Watch
 from benchmarks.workloads.requests import Request
@@ -94,6 +97,7 @@ class Engine:
     Args:
         all_requests: of all sequences, for what the engine is started with.
         counted: what the clairvoyant knows.
+        connector: by which KV goes from engine to engine; None: it does not.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class Engine:
         counted: Sequence[Request],
         plan: Plan,
         ground: Ground,
+        connector: type[Any] | None = None,
     ) -> None:
         self._times = DisturbedSteps(ground.profile, ground.disturbances, ground.disturbance_seed)
         self._launch = ground.profile.launch
@@ -124,6 +129,7 @@ class Engine:
             classes=ground.classes,
             graph_tokens=self._launch.graph_tokens if plan.engine.async_scheduling else 0,
             clock=self._clock,
+            connector=connector,
             **own,
         )
         self._link = VirtualLink(self._scheduler, plan.batching)
@@ -199,7 +205,10 @@ class Engine:
             self._arrived += 1
             if tokens_of(request) <= self._context:
                 self._ledger.come(number, request)
-                self._scheduler.add_request(self._make_request(number, request, arrival_s))
+                self._scheduler.add_request(self._made(number, request, arrival_s))
+
+    def _made(self, number: int, request: Request, arrival_s: float) -> EngineRequest:
+        return self._make_request(number, request, arrival_s)
 
     def _iterate(self) -> None:
         """What EngineCore does in one iteration of its loop.
