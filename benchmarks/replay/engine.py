@@ -230,6 +230,7 @@ class Engine:
         scheduled = scheduler.schedule()
         self._charge()
         begin_s = max(self._clock.now_s, self._free_s)
+        self._begun(begin_s)
         start_s = begin_s - self._origin_s
         for req_id in scheduler.take_preempted():
             ledger.preempt(req_id, start_s)
@@ -270,6 +271,9 @@ class Engine:
             self._link.capacity_per_s,
         )
         return _Flight(scheduled, scheduler.chunks(scheduled), self._free_s, step)
+
+    def _begun(self, begin_s: float) -> None:
+        """A step begins."""
 
     def _land(self, flight: _Flight) -> None:
         self._clock.now_s = max(self._clock.now_s, flight.end_s)

@@ -197,6 +197,7 @@ def make_scheduler(
             kv_role="kv_both",
             kv_connector_module_path=connector.__module__,
         )
+        config.scheduler_config.disable_hybrid_kv_cache_manager = True  # as vLLM asks for
     config.compilation_config.max_cudagraph_capture_size = graph_tokens
     block_size = plan.engine.block_size
     config.cache_config.num_gpu_blocks = blocks = kv_tokens // block_size + 1  # and the null block
