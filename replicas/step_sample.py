@@ -23,8 +23,10 @@ def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, l
     for _, chunk, computed in prefills:
         tokens += chunk
         context += chunk * computed + chunk * chunk // 2
+    # One whose KV was loaded but for its last token is no prompt that was computed here.
+    started = sum([chunk > 1 or not computed for _, chunk, computed in new])
     return (
-        StepSample(decodes, kv, tokens, context, duration_s, started=len(new)),
+        StepSample(decodes, kv, tokens, context, duration_s, started=started),
         [req_id for req_id, _, _ in prefills],
     )
 
