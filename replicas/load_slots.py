@@ -13,7 +13,9 @@ def loads_by_request(transfer: Any, connector: Any) -> bool:
     Args:
         transfer: vLLM's configuration of it.
     """
-    return transfer.kv_connector in BY_REQUEST or bool(getattr(connector, "loads_by_request", False))
+    return transfer.kv_connector in BY_REQUEST or bool(
+        getattr(connector, "loads_by_request", False)
+    )
 
 
 def take_slots(scheduler: Any) -> None:

@@ -47,9 +47,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--engines", type=int, nargs="+", choices=ENGINES, default=list(ENGINES))
-    parser.add_argument(
-        "--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS)
-    )
+    parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
     parser.add_argument("--itl-ms", type=float, nargs="+", choices=ITLS_MS, default=list(ITLS_MS))
     parser.add_argument(
         "--link-gbit-s", type=float, nargs="+", choices=LINKS_GBIT_S, default=list(LINKS_GBIT_S)

@@ -65,8 +65,8 @@ class Task:
     """The capacity of one arm on one draw.
 
     Args:
-        arm: ``aggregated``; ``auto``; ``P:D``: so many prefill engines and so many that decode, with
-            ``adaptive`` in all; ``stock:P:D``: Ray's PD as shipped.
+        arm: ``aggregated``; ``auto``; ``P:D``: so many engines compute prompts and so many decode,
+            with ``adaptive`` in all; ``stock:P:D``: Ray's PD as shipped.
     """
 
     row: PdRow

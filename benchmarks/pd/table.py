@@ -21,7 +21,9 @@ LEAST = 1e-3  # requests/s: what counts for an arm that no rate holds
 
 
 def rows_of(
-    engines: Sequence[int], workloads: Sequence[str], itls_ms: Sequence[float],
+    engines: Sequence[int],
+    workloads: Sequence[str],
+    itls_ms: Sequence[float],
     links_gbit_s: Sequence[float],
 ) -> list[PdRow]:
     """All of these together."""

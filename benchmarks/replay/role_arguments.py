@@ -117,7 +117,7 @@ def _option(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _prefill(roles: str, engines: int) -> int | None | str:
+def _prefill(roles: str, engines: int) -> int | str | None:
     """How many prefill engines; None: auto. What is wrong, where something is."""
     if roles in ("auto", "aggregated"):
         return None if roles == "auto" else 0

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from benchmarks.replay.fleet import STATS_DELAY_S
 from benchmarks.replay.role_member import RoleMember
 from benchmarks.replay.steering import Steering
 from benchmarks.virtual.ground import Ground

@@ -70,7 +70,10 @@ class Fixed:
         chooser: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(seed))
         itl_s = sla.itl_s or UNKNOWN_ITL_S
         self._ways = WayChooser(
-            chooser, transfer.time_s, HANDOVER_STEPS * itl_s, direct=direct or not prefill
+            chooser,
+            transfer.wire_s,
+            transfer.latency_s + HANDOVER_STEPS * itl_s,
+            direct=direct or not prefill,
         )
 
     def pick(self, request: Request, now_s: float) -> Way[int]:

@@ -38,9 +38,7 @@ class VirtualConnector(KVConnectorBase_V1):
         there = request.num_prompt_tokens - num_computed_tokens
         return max(there, 0), there > 0
 
-    def update_state_after_alloc(
-        self, request: Any, blocks: Any, num_external_tokens: int
-    ) -> None:
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         params = request.kv_transfer_params or {}
         if params.get("do_remote_prefill") and num_external_tokens:
             params["do_remote_prefill"] = False  # once

@@ -104,7 +104,8 @@ class Asked:
     Args:
         prompt_tokens, max_tokens: of its prompt, and of its answer at most.
         part: ``whole``; ``direct``: all of it beside requests whose prompts others compute;
-            ``loaded``: its answer, with the KV of its prompt from elsewhere; ``prompt``: that alone.
+            ``loaded``: its answer, with the KV of its prompt from elsewhere; ``prompt``: its prompt
+            alone.
     """
 
     prompt_tokens: float
@@ -188,9 +189,7 @@ def forecast(
     return Forecast(min(wait_s, MOST_WAIT_S), min(prompt_s, MOST_WAIT_S), filled)
 
 
-def _of_prompt(
-    room: Room, asked: Asked, backlog: float, per_s: float, age_s: float
-) -> Forecast:
+def _of_prompt(room: Room, asked: Asked, backlog: float, per_s: float, age_s: float) -> Forecast:
     """In an engine that computes prompts alone, at this rate."""
     left = max(backlog - age_s * per_s, 0.0)
     prompt_s = asked.prompt_tokens / per_s

@@ -4,14 +4,15 @@ Through: a prefill engine computes the prompt, its KV goes to a mixed engine, wh
 from the beginning, so that no finished prompt waits for memory. Direct: a mixed engine computes the
 prompt in chunks beside its decodes. It takes the one whose first token is forecast to come sooner:
 where mixed engines have time left, prompts are computed in it; where decodes fill their steps, the
-rate at which they compute prompts falls, and all goes through. Transfer time included.
+rate at which they compute prompts falls, and all goes through. Transfer time included, with what
+this router has put before it on the network cards of both.
 """
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from serve_app.routing.choice import Choice, HeadroomChooser
+from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.room import Asked
 
 K = TypeVar("K", bound=Hashable)
@@ -37,21 +38,22 @@ class WayChooser(Generic[K]):
 
     Args:
         chooser: of replicas; what these publish is told to it (``update``).
-        transfer_s: how long the KV of so many tokens is on its way.
-        handover_s: what else a request waits on its way, for steps to begin and end.
+        wire_s: how long a network card is busy with the KV of so many tokens.
+        handover_s: what else a request waits on its way: the latency, steps that begin and end.
         direct: False: all go through where there is a prefill engine.
     """
 
     def __init__(
         self,
         chooser: HeadroomChooser[K],
-        transfer_s: Callable[[float], float],
+        wire_s: Callable[[float], float],
         handover_s: float,
         *,
         direct: bool = True,
     ) -> None:
         self.chooser = chooser
-        self._transfer_s, self._handover_s, self._direct = transfer_s, handover_s, direct
+        self._wire_s, self._handover_s, self._direct = wire_s, handover_s, direct
+        self._busy_until_s: dict[K, float] = {}  # a card, by what was sent over it
 
     def choose(
         self, mixed: Sequence[K], prefill: Sequence[K], asked: Asked, now_s: float
@@ -69,7 +71,11 @@ class WayChooser(Generic[K]):
             return Way(chosen.replica, None, chosen.wait_s)
         pool = chooser.choose(prefill, replace(asked, part="prompt"), now_s)
         place = chooser.choose(mixed, replace(asked, part="loaded"), now_s)
-        through_s = self._through_s(pool, place, asked)
+        computed_s = now_s + (pool.wait_s or 0.0)
+        there_s = self._there_s(pool.replica, place.replica, asked, computed_s)
+        through_s = None
+        if pool.wait_s is not None and place.wait_s is not None:
+            through_s = there_s - now_s + self._handover_s + place.wait_s
         if self._direct:
             here = chooser.choose(mixed, replace(asked, part="direct"), now_s)
             if here.wait_s is not None and (through_s is None or here.wait_s < through_s):
@@ -77,14 +83,16 @@ class WayChooser(Generic[K]):
                 return Way(here.replica, None, here.wait_s)
         chooser.sent(pool.replica, asked, now_s)
         chooser.promise(place.replica, asked)
+        for replica in (pool.replica, place.replica):
+            begin_s = max(self._busy_until_s.get(replica, 0.0), computed_s)
+            self._busy_until_s[replica] = begin_s + self._wire_s(asked.prompt_tokens)
         return Way(place.replica, pool.replica, through_s)
 
     def handed_over(self, decode: K, asked: Asked, now_s: float) -> None:
         """The prompt is computed: its KV is asked for by the engine that has kept a place."""
         self.chooser.keep_promise(decode, replace(asked, part="loaded"), now_s)
 
-    def _through_s(self, pool: Choice[K], place: Choice[K], asked: Asked) -> float | None:
-        if pool.wait_s is None or place.wait_s is None:
-            return None
-        transfer_s = self._transfer_s(asked.prompt_tokens)
-        return pool.wait_s + transfer_s + self._handover_s + place.wait_s
+    def _there_s(self, prefill: K, decode: K, asked: Asked, computed_s: float) -> float:
+        """When the KV of a prompt is at the engine that decodes, if it is computed by then."""
+        busy = [self._busy_until_s.get(replica, 0.0) for replica in (prefill, decode)]
+        return max(computed_s, *busy) + self._wire_s(asked.prompt_tokens)

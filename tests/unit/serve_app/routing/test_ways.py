@@ -1,6 +1,7 @@
 """Which way a request takes."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -81,3 +82,9 @@ def test_places_that_are_kept_count() -> None:
     # They are sent, and their prompts are nobody's to compute.
     assert [known[name].requests for name in "de"] == [5, 5]
     assert known["d"].tokens == 0
+
+
+def test_what_is_on_a_card_already_is_waited_for() -> None:
+    one = told(ways(transfer_s=0.3, direct=False), d=room(), p=POOL)
+    waits = [one.choose(["d"], ["p"], Asked(75.0), 100.1).wait_s for _ in range(3)]
+    assert [b - a for a, b in pairwise(waits)] == pytest.approx([0.3, 0.3], abs=0.03)
