@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from controller.models.requests import Ints, Requests
 from controller.policies.base import Loads
@@ -74,11 +74,18 @@ class BatchReader:
         n = len(found)
         kept = None if shared is None else shared[:n]
         self.batch = running = self.columns.read(requests, computed, kept)
+        to_begin = self._to_begin() if self._by_request else 0
         if not loads:
-            return running, None, elsewhere
+            none = running.first(0)
+            return running, Loads(none, 0, to_begin) if to_begin else None, elsewhere
         of = self._classes.numbers(loads)
         they = numbers(loads, loaded, None if shared is None else shared[n:].tolist(), of)
-        return running, Loads(they, ready), elsewhere
+        return running, Loads(they, ready, to_begin), elsewhere
+
+    def _to_begin(self) -> int:
+        """How many wait first whose prompts are to be loaded (``loads_first``)."""
+        first = getattr(self._scheduler, "skipped_waiting", None) or ()
+        return sum(r.status == RequestStatus.WAITING and from_elsewhere(r) for r in first)
 
     def _loading(self, ids: Iterable[str]) -> tuple[list[Request], int]:
         """Requests whose KV has been loaded, then those that are loading; how many the former are.
