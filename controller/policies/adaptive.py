@@ -216,7 +216,9 @@ class AdaptiveStep:
             return 0, by_chunk
         queue = batch.waiting(min(slots, batch.to_load) if full else slots)
         candidates = queue if full else division.starting(queue)
-        while len(candidates) == asked < free and not (full or division.shares):  # short: more of them begin
+        while len(candidates) == asked < free and not (
+            full or division.shares
+        ):  # short: more of them begin
             asked *= 2
             candidates = division.starting(queue := batch.waiting(min(asked, free)))
         self._admission.see(queue.outputs)

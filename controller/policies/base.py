@@ -117,7 +117,7 @@ class Batch:
 
     @property
     def to_load(self) -> int:
-        """How many of the first ones that wait load their prompts: a chunk holds none of them up."""
+        """How many of the first that wait load their prompts: no chunk holds them up."""
         return 0 if self.loads is None else self.loads.to_begin
 
     @property

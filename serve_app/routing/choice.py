@@ -10,7 +10,7 @@ clocks, which are taken to agree within a second or so.
 import math
 import random
 from collections import OrderedDict, deque
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
@@ -160,6 +160,7 @@ class HeadroomChooser(Generic[K]):
         prefix: int | None = None,
         among: Container[K] = (),
         end: End | None = None,
+        detour_s: Callable[[K], float] | None = None,
     ) -> Choice[K]:
         """The best of a few of ``candidates``, which are not empty.
 
@@ -168,6 +169,7 @@ class HeadroomChooser(Generic[K]):
             among: as ``candidates``, quick to look up; needed for ``prefix`` alone.
             end: from which end of ``candidates`` the request's class is served; None: from none.
                 Their order is the same for all routers then.
+            detour_s: what else is waited for at a replica.
         """
         if end is None:
             drawn = self._draw(candidates, self._choices)
@@ -185,6 +187,8 @@ class HeadroomChooser(Generic[K]):
                 (key, one.detoured(end.detour_s(place, len(found))))
                 for place, (key, one) in enumerate(found)
             ]
+        if detour_s is not None:
+            found = [(key, one.detoured(detour_s(key))) for key, one in found]
         if not any(fresh):
             if end is not None and not end.first:
                 drawn.reverse()  # of those that were sent as much the one at its end leads

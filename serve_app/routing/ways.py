@@ -70,12 +70,17 @@ class WayChooser(Generic[K]):
             chooser.sent(chosen.replica, asked, now_s)
             return Way(chosen.replica, None, chosen.wait_s)
         pool = chooser.choose(prefill, replace(asked, part="prompt"), now_s)
-        place = chooser.choose(mixed, replace(asked, part="loaded"), now_s)
         computed_s = now_s + (pool.wait_s or 0.0)
-        there_s = self._there_s(pool.replica, place.replica, asked, computed_s)
+        sent_s = max(computed_s, self._busy_until_s.get(pool.replica, 0.0))
+
+        def card_s(replica: K) -> float:
+            return max(self._busy_until_s.get(replica, 0.0) - sent_s, 0.0)
+
+        place = chooser.choose(mixed, replace(asked, part="loaded"), now_s, detour_s=card_s)
         through_s = None
         if pool.wait_s is not None and place.wait_s is not None:
-            through_s = there_s - now_s + self._handover_s + place.wait_s
+            wire_s = self._wire_s(asked.prompt_tokens)
+            through_s = sent_s - now_s + place.wait_s + wire_s + self._handover_s
         if self._direct:
             here = chooser.choose(mixed, replace(asked, part="direct"), now_s)
             if here.wait_s is not None and (through_s is None or here.wait_s < through_s):
@@ -91,8 +96,3 @@ class WayChooser(Generic[K]):
     def handed_over(self, decode: K, asked: Asked, now_s: float) -> None:
         """The prompt is computed: its KV is asked for by the engine that has kept a place."""
         self.chooser.keep_promise(decode, replace(asked, part="loaded"), now_s)
-
-    def _there_s(self, prefill: K, decode: K, asked: Asked, computed_s: float) -> float:
-        """When the KV of a prompt is at the engine that decodes, if it is computed by then."""
-        busy = [self._busy_until_s.get(replica, 0.0) for replica in (prefill, decode)]
-        return max(computed_s, *busy) + self._wire_s(asked.prompt_tokens)
