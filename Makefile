@@ -120,6 +120,10 @@ bench-faults: install ## What becomes of requests when processes are killed unde
 bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--day step' makes a part, and keeps it; ARGS=--no-search: rivals as an earlier search left them; ARGS=--real: beside emulated replicas over HTTP, 9 minutes; ARGS=--zero: no replica and back, 4)
 	$(BIN)/python -m benchmarks.fleet $(ARGS)
 
+.PHONY: bench-pd
+bench-pd: install ## Prefill and decode apart in virtual time: aggregated, fixed ratios, Ray's, roles by the controller (hours; ARGS='--engines 4 --itl-ms 50 --workloads 257/62' makes a part; what ran is kept)
+	$(BIN)/python -m benchmarks.pd $(ARGS)
+
 .PHONY: bench-startup
 bench-startup: install ## serve deploy to first token by phases, and memory by process (about 6 minutes)
 	$(BIN)/python -m benchmarks.startup $(ARGS)

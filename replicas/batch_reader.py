@@ -5,15 +5,15 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from controller.models.requests import Ints, Requests
 from controller.policies.base import Loads
 from replicas.by_class import ByClass
 from replicas.kv_holders import KvHolders
-from replicas.load_slots import take_slots
+from replicas.load_slots import loads_by_request, take_slots
 from replicas.prefix_sharing import PrefixSharing
-from replicas.request_facts import numbers
+from replicas.request_facts import from_elsewhere, numbers
 from replicas.running_columns import RunningColumns
 from replicas.start_order import LOADING, blocked, may_start
 
@@ -38,6 +38,9 @@ class BatchReader:
         self.prefixes = PrefixSharing(manager, hash_tokens, loads=loads)
         self.holders = KvHolders(manager)
         self._loads = loads
+        # Of such a connector nothing comes for a request that does not say where from.
+        kept = self.prefixes.enabled or not manager.enable_caching
+        self._by_request = loads and kept and loads_by_request(transfer, scheduler.connector)
         if loads:
             take_slots(scheduler)
         self.counts_loads = False
@@ -71,11 +74,18 @@ class BatchReader:
         n = len(found)
         kept = None if shared is None else shared[:n]
         self.batch = running = self.columns.read(requests, computed, kept)
+        to_begin = self._to_begin() if self._by_request else 0
         if not loads:
-            return running, None, elsewhere
+            none = running.first(0)
+            return running, Loads(none, 0, to_begin) if to_begin else None, elsewhere
         of = self._classes.numbers(loads)
         they = numbers(loads, loaded, None if shared is None else shared[n:].tolist(), of)
-        return running, Loads(they, ready), elsewhere
+        return running, Loads(they, ready, to_begin), elsewhere
+
+    def _to_begin(self) -> int:
+        """How many wait first whose prompts are to be loaded (``loads_first``)."""
+        first = getattr(self._scheduler, "skipped_waiting", None) or ()
+        return sum(r.status == RequestStatus.WAITING and from_elsewhere(r) for r in first)
 
     def _loading(self, ids: Iterable[str]) -> tuple[list[Request], int]:
         """Requests whose KV has been loaded, then those that are loading; how many the former are.
@@ -110,7 +120,7 @@ class BatchReader:
                     continue
                 if shared is not None and prefixes.enabled:
                     computed[index], shared[index] = prefixes.found(request)
-                if prefixes.unknown:
+                if prefixes.unknown and not (self._by_request and not from_elsewhere(request)):
                     computed[index] = request.num_tokens - 1
         return numbers(first, computed, shared, self._classes.numbers(first))
 

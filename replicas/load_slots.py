@@ -2,6 +2,21 @@
 
 from typing import Any
 
+BY_REQUEST = ("NixlConnector",)
+
+
+def loads_by_request(transfer: Any, connector: Any) -> bool:
+    """Whether a connector loads nothing but what a request's ``kv_transfer_params`` ask for.
+
+    Others look every prompt up in a store.
+
+    Args:
+        transfer: vLLM's configuration of it.
+    """
+    return transfer.kv_connector in BY_REQUEST or bool(
+        getattr(connector, "loads_by_request", False)
+    )
+
 
 def take_slots(scheduler: Any) -> None:
     """Have each load that begins in a step lower the step's cap by one, where loads count.

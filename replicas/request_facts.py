@@ -39,12 +39,25 @@ def ran_to_its_end(request: Request) -> bool:
     """Whether a request that is done generated all its tokens.
 
     Stop strings are looked for outside the engine core, which is then told to abort. A request
-    with some that is aborted while it decodes is taken to have met one.
+    with some that is aborted while it decodes is taken to have met one. One that another engine
+    decodes has not: where its first token is made says nothing of how long its answer is.
     """
+    if to_elsewhere(request):
+        return False
     if request.status == RequestStatus.FINISHED_ABORTED:
         params = request.sampling_params
         return bool(params and params.stop and request.num_output_tokens)
     return request.status in RAN_TO_ITS_END
+
+
+def from_elsewhere(request: Request) -> bool:
+    """Whether another engine has computed its prompt, and the KV is still to come from there."""
+    return bool((request.kv_transfer_params or {}).get("do_remote_prefill"))
+
+
+def to_elsewhere(request: Request) -> bool:
+    """Whether its prompt alone is computed here, for another engine."""
+    return bool((request.kv_transfer_params or {}).get("do_remote_decode"))
 
 
 def more_tokens_follow(request: Request | None) -> bool:

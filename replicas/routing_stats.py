@@ -44,6 +44,8 @@ def routing_stats(
         itl_s = sla_itl_s
         stats["prefill_tokens_per_s"] = round(prefill_tokens_per_s(report, model, itl_s), 1)
         if itl_s is not None:
+            if most := most_decodes(report, model, itl_s):
+                stats["most_decodes"] = most
             unbound = prefill_tokens_per_s(report, model, None)
             stats["most_prefill_tokens_per_s"] = round(unbound, 1)
         drain = capacity_per_s(model, lengths, held, None)
@@ -55,6 +57,21 @@ def routing_stats(
 def _free_tokens(report: ReplicaReport) -> int:
     kv_tokens = report.engine.kv_tokens
     return max(kv_tokens - report.kv_used_tokens, 0) if kv_tokens else NO_KV_TOKENS
+
+
+def most_decodes(report: ReplicaReport, model: StepModel, itl_s: float) -> int | None:
+    """How many decodes a step of ``itl_s`` has without prompts; None: no request ended yet."""
+    engine, lengths = report.engine, report.lengths
+    if not lengths.n:
+        return None
+    most, held = float(engine.max_num_seqs), lengths.mean_held
+    if engine.kv_tokens and held:
+        most = min(most, engine.kv_tokens / held)
+    each_s = model.c1 + model.c2 * held
+    if each_s > 0:  # one that was loaded computes the last token of its prompt
+        left_s = typical_itl_s(model, itl_s) - model.c0 - model.mixed_s
+        most = min(most, max(left_s, 0.0) / each_s)
+    return max(int(most), 1)
 
 
 def prefill_tokens_per_s(report: ReplicaReport, model: StepModel, itl_s: float | None) -> float:

@@ -27,6 +27,7 @@ from replicas.governor import LOCAL, Governor
 from replicas.grammar_faults import GrammarFaults
 from replicas.intervals import Intervals
 from replicas.kv_holders import kv_tokens
+from replicas.loads_first import LoadsFirst
 from replicas.lost_sessions import LostSessions, waiting_requests
 from replicas.pacing import pacing_of
 from replicas.prompt_chunks import PromptChunks, as_they_stood, decodes_first
@@ -37,7 +38,7 @@ from replicas.under_way import Ends, ends_of, scheduled_at
 from replicas.waiting_queues import order_waiting, step_aside
 
 
-class DynamicBatchScheduler(LostSessions, GrammarFaults):
+class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     """Asks a Governor before every step, tells it after every output.
 
     Raises:
@@ -138,8 +139,7 @@ class DynamicBatchScheduler(LostSessions, GrammarFaults):
         super()._preempt_request(request, *args, **kwargs)
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
-        # It may preempt all that run, for new weights: memory was not overcommitted.
-        self._resetting = True
+        self._resetting = True  # it may preempt all, for new weights: memory was not overcommitted
         try:
             return super().reset_prefix_cache(*args, **kwargs)
         finally:

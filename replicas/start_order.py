@@ -15,6 +15,7 @@ import numpy as np
 from vllm.v1.request import Request, RequestStatus
 
 from controller.models.requests import Requests
+from replicas.request_facts import from_elsewhere
 
 # By name: vLLM calls the first one WAITING_FOR_FSM before 0.25.
 GRAMMAR = getattr(RequestStatus, "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", None)
@@ -69,10 +70,15 @@ def first_waited_s(scheduler: Any, running: Requests, wall_s: float) -> float:
 def prompt_backlog_tokens(scheduler: Any) -> int:
     """What is yet to be computed before all requests here decode, tokens.
 
-    Of one that was preempted, what it had generated is computed again, too.
+    Of one that was preempted, what it had generated is computed again, too. What another engine
+    has computed is no part of it.
     """
     skipped = getattr(scheduler, "skipped_waiting", None) or ()
-    waiting = sum(r.num_tokens - r.num_computed_tokens for r in chain(scheduler.waiting, skipped))
+    waiting = sum(
+        r.num_tokens - r.num_computed_tokens
+        for r in chain(scheduler.waiting, skipped)
+        if not from_elsewhere(r)
+    )
     running = (r.num_prompt_tokens - r.num_computed_tokens for r in scheduler.running)
     return max(waiting, 0) + sum(left for left in running if left > 0)
 

@@ -9,12 +9,8 @@ from dataclasses import dataclass
 from itertools import count
 
 from benchmarks.virtual.plan import EngineOptions, parse_policy
-from benchmarks.virtual.scheduler import (
-    RequestMaker,
-    VirtualClock,
-    make_scheduler,
-    watched_scheduler,
-)
+from benchmarks.virtual.request_maker import RequestMaker
+from benchmarks.virtual.scheduler import VirtualClock, make_scheduler, watched_scheduler
 from benchmarks.virtual.watch import Watch
 from benchmarks.workloads.requests import Request
 from controller.classes import parse_classes

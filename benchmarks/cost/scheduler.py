@@ -21,7 +21,8 @@ from vllm.v1.outputs import ModelRunnerOutput
 
 from benchmarks.cost.full_batch import SETTINGS, own_code_full_us
 from benchmarks.virtual.plan import EngineOptions, parse_policy
-from benchmarks.virtual.scheduler import TOKEN, RequestMaker, make_scheduler
+from benchmarks.virtual.request_maker import RequestMaker
+from benchmarks.virtual.scheduler import TOKEN, make_scheduler
 from benchmarks.virtual.watch import Watch, timed
 from benchmarks.workloads.requests import Request
 from controller.config import Sla

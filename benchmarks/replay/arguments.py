@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchmarks.replay.disturbance_arguments import add_disturbances
+from benchmarks.replay.role_arguments import Roles, add_roles, read_roles
 from benchmarks.replay.sweep import CAPS, CHUNKS, sweep_plans
 from benchmarks.replay.values import (
     LEAST_RATE,
@@ -134,6 +135,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="chance of a draft to be accepted after those before it (default: 0.7)",
     )
+    add_roles(parser.add_argument_group("fleet"))
     policies = parser.add_argument_group("policies")
     policies.add_argument(
         "--policy",
@@ -216,6 +218,7 @@ class Order:
     Args:
         phases: empty where ``workload`` and ``rate`` say it all.
         rate: None: the workload's own.
+        roles: of a fleet; None: one engine.
     """
 
     workload: Workload
@@ -225,6 +228,7 @@ class Order:
     sla: Sla
     plans: tuple[Plan, ...]
     engine: EngineOptions
+    roles: Roles | None = None
 
 
 def read_order(args: Arguments) -> Order:
@@ -255,9 +259,8 @@ def read_order(args: Arguments) -> Order:
         drafts = Speculation(tokens=args.speculate, acceptance=args.acceptance)
         plans = [replace(plan, speculation=drafts) for plan in plans]
     phases = tuple(_phase(spec) for spec in args.phases or ())
-    return Order(
-        load_workload(args.workload), args.rate, phases, profile, sla, tuple(plans), engine
-    )
+    roles = read_roles(args, made := tuple(plans))
+    return Order(load_workload(args.workload), args.rate, phases, profile, sla, made, engine, roles)
 
 
 def _check_together(args: Arguments) -> None:

@@ -121,12 +121,41 @@ def _replay(
 
     for plan in order.plans:
         with _progress(plan, len(requests)) as progress:
-            trace = replay(requests, plan, ground, progress=progress)
+            if order.roles is None:
+                trace = replay(requests, plan, ground, progress=progress)
+            else:
+                trace = _fleet(requests, plan, ground, order, ground.disturbance_seed)
         refused = sum(o.refused for o in trace.outcomes)
         if refused:
             what = "KV memory" if plan.engine.enable_chunked_prefill else "KV memory or one step"
             _say(f"{plan.spec}: {refused} requests are longer than {what} and were refused")
         yield summarise(plan.spec, trace, order.sla), trace
+
+
+def _fleet(
+    requests: tuple[Request, ...], plan: "Plan", ground: "Ground", order: Order, seed: int
+) -> Trace:
+    from benchmarks.replay.role_fleet import RoleFleet
+    from benchmarks.replay.steering import Auto, Fixed
+
+    roles = order.roles
+    assert roles is not None
+    if roles.prefill is None:
+        auto = Auto(roles.engines, roles.transfer, order.sla, seed)
+        steering: Fixed = auto
+    else:
+        steering = Fixed(roles.engines, roles.prefill, roles.transfer, order.sla, seed)
+    fleet = RoleFleet(requests, plan, ground, roles.engines, roles.transfer, steering)
+    found = fleet.run(drain=True)
+    through = sum(way.prefill is not None for way in found.ways)
+    _say(
+        f"{plan.spec}: roles {roles.name}: {through} of {len(found.ways)} requests through a"
+        " prefill engine"
+    )
+    if roles.prefill is None:
+        changes = ", ".join(f"{n} from {at_s:.0f} s" for at_s, n in auto.changes)
+        _say(f"{plan.spec}: prefill engines: 0 at first{changes and ', ' + changes}")
+    return found.trace
 
 
 def _search(args: Arguments, order: Order, ground: "Ground") -> Iterator[tuple[Summary, Trace]]:

@@ -4,8 +4,10 @@ import gc
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request as EngineRequest
 
 from benchmarks.baselines.request_level import replay_request_level
 from benchmarks.replay.schedulers import scheduler_of
@@ -14,7 +16,8 @@ from benchmarks.virtual.ledger import Ledger, ReplayError
 from benchmarks.virtual.link import VirtualLink
 from benchmarks.virtual.model_len import max_model_len, tokens_of
 from benchmarks.virtual.plan import Plan
-from benchmarks.virtual.scheduler import RequestMaker, VirtualClock, make_scheduler
+from benchmarks.virtual.request_maker import RequestMaker
+from benchmarks.virtual.scheduler import VirtualClock, make_scheduler
 from benchmarks.virtual.trace import Step, Trace, make_gaps
 from benchmarks.virtual.watch import Watch
 from benchmarks.workloads.requests import Request
@@ -94,6 +97,7 @@ class Engine:
     Args:
         all_requests: of all sequences, for what the engine is started with.
         counted: what the clairvoyant knows.
+        connector: by which KV goes from engine to engine; None: it does not.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class Engine:
         counted: Sequence[Request],
         plan: Plan,
         ground: Ground,
+        connector: type[Any] | None = None,
     ) -> None:
         self._times = DisturbedSteps(ground.profile, ground.disturbances, ground.disturbance_seed)
         self._launch = ground.profile.launch
@@ -124,6 +129,7 @@ class Engine:
             classes=ground.classes,
             graph_tokens=self._launch.graph_tokens if plan.engine.async_scheduling else 0,
             clock=self._clock,
+            connector=connector,
             **own,
         )
         self._link = VirtualLink(self._scheduler, plan.batching)
@@ -199,7 +205,10 @@ class Engine:
             self._arrived += 1
             if tokens_of(request) <= self._context:
                 self._ledger.come(number, request)
-                self._scheduler.add_request(self._make_request(number, request, arrival_s))
+                self._scheduler.add_request(self._made(number, request, arrival_s))
+
+    def _made(self, number: int, request: Request, arrival_s: float) -> EngineRequest:
+        return self._make_request(number, request, arrival_s)
 
     def _iterate(self) -> None:
         """What EngineCore does in one iteration of its loop.
@@ -221,6 +230,7 @@ class Engine:
         scheduled = scheduler.schedule()
         self._charge()
         begin_s = max(self._clock.now_s, self._free_s)
+        self._begun(begin_s)
         start_s = begin_s - self._origin_s
         for req_id in scheduler.take_preempted():
             ledger.preempt(req_id, start_s)
@@ -261,6 +271,9 @@ class Engine:
             self._link.capacity_per_s,
         )
         return _Flight(scheduled, scheduler.chunks(scheduled), self._free_s, step)
+
+    def _begun(self, begin_s: float) -> None:
+        """A step begins."""
 
     def _land(self, flight: _Flight) -> None:
         self._clock.now_s = max(self._clock.now_s, flight.end_s)

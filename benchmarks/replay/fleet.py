@@ -10,6 +10,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ Pick = Callable[[Request, float], int]
 
 
 @dataclass(frozen=True, slots=True)
-class _News:
+class News:
     """An engine's room, and when the router hears of it."""
 
     heard_s: float
@@ -76,12 +77,18 @@ class ByClass:
         """Nothing depends on it."""
 
 
-class _Member(Engine):
+class Member(Engine):
     """An engine that is sent requests while it runs."""
 
-    def __init__(self, all_requests: Sequence[Request], plan: Plan, ground: Ground) -> None:
-        super().__init__(all_requests, all_requests, plan, ground)
-        self._batching = plan.batching
+    def __init__(
+        self,
+        all_requests: Sequence[Request],
+        plan: Plan,
+        ground: Ground,
+        connector: type[Any] | None = None,
+    ) -> None:
+        super().__init__(all_requests, all_requests, plan, ground, connector)
+        self._plan, self._batching = plan, plan.batching
         self._sent: list[Request] = []
         self._take(self._sent)
         self._told_s = -math.inf
@@ -107,17 +114,21 @@ class _Member(Engine):
         self._clock.now_s = self.next_s
         self._let_in()
         self._link.tick(self._clock.now_s)
-        if self._ledger or self._flights:
+        if self._works():
             self._iterate()
 
-    def news(self, engine: int) -> _News | None:
+    def _works(self) -> bool:
+        """Whether there is anything to iterate for."""
+        return bool(self._ledger or self._flights)
+
+    def news(self, engine: int) -> News | None:
         """What it has said since this was last asked."""
         link = self._link
         if link.report is None or link.reported_s <= self._told_s:
             return None
         self._told_s = link.reported_s
         stats = routing_stats(link.report, self._batching, link.reported_s)
-        return _News(link.reported_s + STATS_DELAY_S, engine, read_room({KEY: stats}))
+        return News(link.reported_s + STATS_DELAY_S, engine, read_room({KEY: stats}))
 
     def close(self, end_s: float) -> Trace:
         """What happened until then; who came last may not have been let in yet."""
@@ -137,9 +148,9 @@ def replay_fleet(
     The engine that is furthest behind does its next iteration, unless the next request comes
     before that: then the router is asked, which by then knows what is ``STATS_DELAY_S`` old.
     """
-    members = [_Member(requests, plan, ground) for _ in range(engines)]
+    members = [Member(requests, plan, ground) for _ in range(engines)]
     coming = deque(requests)
-    news: deque[_News] = deque()
+    news: deque[News] = deque()
     collecting = gc.isenabled()
     gc.disable()  # as in a replay of one engine
     try:

@@ -56,6 +56,15 @@ class Ledger:
         """Requests that came in and are not finished."""
         return len(self._accounts)
 
+    def __contains__(self, req_id: str) -> bool:
+        """Whether a request came in and is not finished."""
+        return req_id in self._accounts
+
+    def answered(self) -> set[int]:
+        """Numbers of the requests that were sent a token."""
+        ended = {n for n, one in enumerate(self._outcomes) if not one.refused}
+        return ended | {one.number for one in self._accounts.values() if one.tokens}
+
     def expect(self, request: Request) -> None:
         """One more request than it was made with."""
         self._outcomes.append(Outcome(request, refused=True))

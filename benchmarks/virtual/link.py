@@ -16,13 +16,14 @@ class VirtualLink:
     times, it takes place at the next step's end, where EngineCore runs a utility call.
 
     Attributes:
+        config: the batching block that it goes by.
         model, capacity_per_s: published in the limits that hold.
         report, reported_s: the last one, and when the engine was asked for it; None before.
     """
 
     def __init__(self, scheduler: VirtualScheduler, config: BatchingConfig) -> None:
         self._scheduler = scheduler
-        self._config = config
+        self.config = config
         self._loop = ControlLoop()
         self._answer: BatchLimits | None = None
         self.due_s = scheduler.now_s()
@@ -42,6 +43,6 @@ class VirtualLink:
         if answer is not None:
             self.model, self.capacity_per_s = answer.model, answer.capacity_per_s
         self.report, self.reported_s = from_wire(ReplicaReport, wire), now_s
-        self._answer = self._loop.exchange(self.report, self._config, now_s)
-        self.due_s = max(self.due_s + self._config.period_s, now_s)
+        self._answer = self._loop.exchange(self.report, self.config, now_s)
+        self.due_s = max(self.due_s + self.config.period_s, now_s)
         return True

@@ -13,24 +13,19 @@ os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")  # read by the first import o
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import torch
-from vllm.config import VllmConfig
+from vllm.config import KVTransferConfig, VllmConfig
 from vllm.engine.arg_utils import EngineArgs
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request as EngineRequest
 from vllm.v1.structured_output import StructuredOutputManager
 
 from benchmarks.virtual.plan import Plan, Speculation
 from benchmarks.virtual.state_layers import state_group
 from benchmarks.virtual.watch import TIMED, Watch, timed
-from benchmarks.workloads.requests import Request
-from controller.agreements import KEY, of_class
 from controller.classes import ServiceClasses
 from controller.records import EngineState
 from replicas.governor import Governor
@@ -80,6 +75,7 @@ class VirtualScheduler(DynamicBatchScheduler):
         self._preempted: list[str] = []
         self._speculation = speculation
         self._random = Random(0)
+        self.transferred: KVConnectorOutput | None = None  # what the worker tells with a step
         super().__init__(*args, **kwargs)
 
     def now_s(self) -> float:
@@ -138,6 +134,7 @@ class VirtualScheduler(DynamicBatchScheduler):
             req_ids=ids,
             req_id_to_index={req_id: index for index, req_id in enumerate(ids)},
             sampled_token_ids=generated,
+            kv_connector_output=self.transferred,
         )
         outputs = self.update_from_output(scheduled, result)
         # A step ahead the drafts stay in the worker, and the scheduler has placeholders of them.
@@ -183,15 +180,24 @@ def make_scheduler(
     by_priority: bool,
     classes: ServiceClasses | None = None,
     graph_tokens: int = 0,
+    connector: type[Any] | None = None,
     **own: Any,
 ) -> VirtualScheduler:
     """A scheduler as EngineCore makes it, with KV memory of ``kv_tokens`` in whole blocks.
 
     Args:
         graph_tokens: of the largest step that CUDA graphs are captured for; 0: of none.
+        connector: by which KV goes from engine to engine; None: it does not.
         own: what the class takes beside vLLM's own arguments.
     """
     config = _config(plan, max_model_len, by_priority, classes)
+    if connector is not None:
+        config.kv_transfer_config = KVTransferConfig(
+            kv_connector=connector.__name__,
+            kv_role="kv_both",
+            kv_connector_module_path=connector.__module__,
+        )
+        config.scheduler_config.disable_hybrid_kv_cache_manager = True  # as vLLM asks for
     config.compilation_config.max_cudagraph_capture_size = graph_tokens
     block_size = plan.engine.block_size
     config.cache_config.num_gpu_blocks = blocks = kv_tokens // block_size + 1  # and the null block
@@ -249,48 +255,3 @@ def _speculative(plan: Plan) -> dict[str, Any] | None:
         "prompt_lookup_max": 2,
         "prompt_lookup_min": 1,
     }
-
-
-class RequestMaker:
-    """Makes the engine's requests: no prompt is another's, but for a shared prefix."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        max_model_len: int,
-        shared_prefix_tokens: int,
-        classes: ServiceClasses | None = None,
-    ) -> None:
-        known = {} if classes is None else classes.by_name
-        self._told = {name: {KEY: of_class(one).to_wire()} for name, one in known.items()}
-        self._max_model_len = max_model_len
-        self._shared = shared_prefix_tokens
-        self._hasher = None
-        self._made = 0
-        if plan.engine.enable_prefix_caching:
-            init_none_hash(sha256)
-            self._hasher = get_request_block_hasher(plan.engine.block_size, sha256)
-
-    def __call__(self, number: int, request: Request, arrival_s: float) -> EngineRequest:
-        """Request ``number`` of the workload, as the engine gets it at ``arrival_s``."""
-        length, shared = request.input_tokens, self._shared
-        prompt = [TOKEN] * length
-        if shared < length:
-            prompt[shared] = 2 + self._made  # the chain of block hashes differs from here on
-        self._made += 1
-        allowed = self._max_model_len - length
-        if request.max_tokens is not None:
-            allowed = min(request.max_tokens, allowed)
-        return EngineRequest(
-            str(number),
-            prompt,
-            SamplingParams(
-                max_tokens=max(allowed, 1),
-                stop_token_ids=[END],
-                extra_args=self._told.get(request.service) if request.service else None,
-            ),
-            None,
-            arrival_time=arrival_s,
-            priority=request.priority,
-            block_hasher=self._hasher,
-        )

@@ -153,11 +153,11 @@ class AdaptiveStep:
             of_one = division.of_one(newcomers)
         return StepLimits(
             state.running + admitted,
-            min(for_decodes + chunk, most),
+            min(for_decodes + chunk + (batch.to_load > 0), most),  # vLLM begins no load without one
             may_pause_prefill=decodes > 0,
             reason=reason,
             longest_chunk_tokens=of_one,
-            longest_always=self._long_chunks is not None and of_one < chunk,
+            longest_always=self._long_chunks is not None and of_one < chunk + batch.to_load,
             decodes_first=self._chunks is not None,
             loading=batch.loading,
         )
@@ -211,10 +211,14 @@ class AdaptiveStep:
         if slots <= 0:
             return 0, "bound"
         by_chunk: Reason = "sla" if sla_binds else "bound"
-        if taken(division.prompts, division.share) >= division.chunk:
+        full = taken(division.prompts, division.share) >= division.chunk
+        if full and not batch.to_load:
             return 0, by_chunk
-        candidates = division.starting(queue := batch.waiting(slots))
-        while len(candidates) == asked < free and not division.shares:  # short: more of them begin
+        queue = batch.waiting(min(slots, batch.to_load) if full else slots)
+        candidates = queue if full else division.starting(queue)
+        while len(candidates) == asked < free and not (
+            full or division.shares
+        ):  # short: more of them begin
             asked *= 2
             candidates = division.starting(queue := batch.waiting(min(asked, free)))
         self._admission.see(queue.outputs)

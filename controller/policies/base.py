@@ -70,10 +70,12 @@ class Loads:
     Args:
         requests: those whose KV is here first.
         ready: how many these are: they start as soon as a step has a slot for them.
+        to_begin: how many more wait, before all others, for memory to load into.
     """
 
     requests: Requests
     ready: int
+    to_begin: int = 0
 
 
 @dataclass(slots=True)  # not frozen, for the time of a step (``Requests``)
@@ -114,6 +116,11 @@ class Batch:
         return 0 if self.loads is None else len(self.loads.requests)
 
     @property
+    def to_load(self) -> int:
+        """How many of the first that wait load their prompts: no chunk holds them up."""
+        return 0 if self.loads is None else self.loads.to_begin
+
+    @property
     def holding(self) -> Requests:
         """Those that run or will, whatever else starts: they hold KV memory for it."""
         return self.running if self.loads is None else self.running.plus(self.loads.requests)
@@ -126,12 +133,12 @@ class Batch:
         """
         if (loads := self.loads) is None:
             return self, state
-        coming, ready = loads.requests, loads.ready
+        coming, ready, more = loads.requests, loads.ready, loads.to_begin
         waiting = max(state.waiting - len(coming), 0)
         state = replace(state, running=state.running + ready, waiting=waiting)
         left = coming.where(np.arange(len(coming)) >= ready)
         running = self.running.plus(coming.first(ready))
-        return replace(self, running=running, loads=Loads(left, 0) if len(left) else None), state
+        return replace(self, running=running, loads=Loads(left, 0, more)), state
 
 
 _NONE = requests_of([], [], [], [])

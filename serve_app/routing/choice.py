@@ -10,7 +10,7 @@ clocks, which are taken to agree within a second or so.
 import math
 import random
 from collections import OrderedDict, deque
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
@@ -50,6 +50,8 @@ class _Known:
     since: deque[Sent] = field(default_factory=deque)
     requests: int = 0  # over `since`
     tokens: float = 0.0
+    promised: int = 0  # whose prompts are computed elsewhere, and their tokens
+    promised_tokens: float = 0.0
 
     def add(self, sent: Sent) -> None:
         self.since.append(sent)
@@ -158,6 +160,7 @@ class HeadroomChooser(Generic[K]):
         prefix: int | None = None,
         among: Container[K] = (),
         end: End | None = None,
+        detour_s: Callable[[K], float] | None = None,
     ) -> Choice[K]:
         """The best of a few of ``candidates``, which are not empty.
 
@@ -166,6 +169,7 @@ class HeadroomChooser(Generic[K]):
             among: as ``candidates``, quick to look up; needed for ``prefix`` alone.
             end: from which end of ``candidates`` the request's class is served; None: from none.
                 Their order is the same for all routers then.
+            detour_s: what else is waited for at a replica.
         """
         if end is None:
             drawn = self._draw(candidates, self._choices)
@@ -175,7 +179,7 @@ class HeadroomChooser(Generic[K]):
         fresh = [self._fresh(one, now_s) for one in known]
         strict = end is None or end.first
         found = [
-            (key, self._forecast(one, asked, is_fresh, strict))
+            (key, self._forecast(one, asked, is_fresh, strict, now_s))
             for key, one, is_fresh in zip(drawn, known, fresh, strict=True)
         ]
         if end is not None:
@@ -183,6 +187,8 @@ class HeadroomChooser(Generic[K]):
                 (key, one.detoured(end.detour_s(place, len(found))))
                 for place, (key, one) in enumerate(found)
             ]
+        if detour_s is not None:
+            found = [(key, one.detoured(detour_s(key))) for key, one in found]
         if not any(fresh):
             if end is not None and not end.first:
                 drawn.reverse()  # of those that were sent as much the one at its end leads
@@ -202,7 +208,7 @@ class HeadroomChooser(Generic[K]):
                 there = dict(found).get(seen)
                 if there is None:
                     at = self._at(seen, now_s)
-                    there = self._forecast(at, asked, self._fresh(at, now_s), strict)
+                    there = self._forecast(at, asked, self._fresh(at, now_s), strict, now_s)
                 # Where classes are gathered, one that was not compared is at no known place.
                 known_place = end is None or seen in drawn
                 if known_place and there.wait_s - there.prompt_s <= its.wait_s:
@@ -214,9 +220,22 @@ class HeadroomChooser(Generic[K]):
 
     def sent(self, replica: K, asked: Asked, now_s: float) -> Sent:
         """Count a request as sent; what comes back is for ``take_back``."""
-        sent = Sent(now_s, asked.prompt_tokens)
+        sent = Sent(now_s, asked.prompt_tokens if asked.part != "loaded" else 0.0)
         self._known.setdefault(replica, _Known()).add(sent)
         return sent
+
+    def promise(self, replica: K, asked: Asked) -> None:
+        """Keep a place for a request whose prompt is computed elsewhere first."""
+        known = self._known.setdefault(replica, _Known())
+        known.promised += 1
+        known.promised_tokens += asked.prompt_tokens
+
+    def keep_promise(self, replica: K, asked: Asked, now_s: float) -> None:
+        """It is sent there now."""
+        known = self._known.setdefault(replica, _Known())
+        known.promised -= 1
+        known.promised_tokens -= asked.prompt_tokens
+        self.sent(replica, asked, now_s)
 
     def take_back(self, replica: K, sent: Sent) -> None:
         """It was not sent there after all."""
@@ -242,7 +261,9 @@ class HeadroomChooser(Generic[K]):
     def _fresh(self, known: _Known, now_s: float) -> bool:
         return known.taken_s >= now_s - self._stale_after_s
 
-    def _forecast(self, known: _Known, asked: Asked, fresh: bool, strict: bool) -> Forecast:
+    def _forecast(
+        self, known: _Known, asked: Asked, fresh: bool, strict: bool, now_s: float
+    ) -> Forecast:
         others = 1 / self.share
         return forecast(
             known.room,
@@ -250,6 +271,8 @@ class HeadroomChooser(Generic[K]):
             self.usual,
             sent_requests=known.requests * others,
             sent_tokens=known.tokens * others,
+            promised=(known.promised * others, known.promised_tokens * others),
+            age_s=now_s - known.taken_s if known.room is not None else 0.0,
             fresh=fresh,
             strict=strict,
         )

@@ -7,7 +7,7 @@ installed there: this module and its neighbours import the standard library alon
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 KEY = "brimful"  # under which replicas publish it among Ray Serve's routing stats
 UNLED = 1.5  # how much longer a wait counts where limits or figures may be out of date
@@ -33,6 +33,7 @@ class Room:
         led: it goes by the batch controller's limits, not by its local fallback.
         most_running, most_prefill_tokens_per_s: the same two where no SLA bounds them; None: not
             known, or nothing does.
+        most_decodes: running requests, where steps have no prompts; None: not known.
     """
 
     taken_unix_s: float
@@ -48,6 +49,7 @@ class Room:
     mean_output_tokens: float | None = None
     led: bool = True
     most_running: int | None = None
+    most_decodes: int | None = None
     most_prefill_tokens_per_s: float | None = None
 
 
@@ -97,10 +99,18 @@ def _towards(now: float | None, said: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request is expected to take: tokens of its prompt, and of its answer at most."""
+    """What a request is expected to take.
+
+    Args:
+        prompt_tokens, max_tokens: of its prompt, and of its answer at most.
+        part: ``whole``; ``direct``: all of it beside requests whose prompts others compute;
+            ``loaded``: its answer, with the KV of its prompt from elsewhere; ``prompt``: its prompt
+            alone.
+    """
 
     prompt_tokens: float
     max_tokens: float | None = None
+    part: Literal["whole", "direct", "loaded", "prompt"] = "whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +139,8 @@ def forecast(
     *,
     sent_requests: float = 0.0,
     sent_tokens: float = 0.0,
+    promised: tuple[float, float] = (0.0, 0.0),
+    age_s: float = 0.0,
     fresh: bool = True,
     strict: bool = True,
 ) -> Forecast:
@@ -140,6 +152,8 @@ def forecast(
     Args:
         room: None: a replica that has not said anything yet, taken to be empty and usual.
         sent_requests, sent_tokens: sent there since the room was measured, prompts in tokens.
+        promised: requests whose prompts are computed elsewhere for it, and their tokens.
+        age_s: of the room; an engine that computes prompts alone has done so much since.
         fresh: whether the figures are new enough to be trusted.
         strict: whether it goes by the SLA's cap and rate, which are of the strictest that is
             promised: classes that are gathered apart from those fill a replica beyond it.
@@ -154,16 +168,29 @@ def forecast(
         prefill_per_s = own_per_s or usual.prefill_tokens_per_s or PREFILL_TOKENS_PER_S
         prompt_s = asked.prompt_tokens / prefill_per_s
         cap = room.max_running if strict else room.most_running or room.max_running
-        inside = room.running + room.waiting + sent_requests
+        inside = room.running + room.waiting + sent_requests + promised[0]
         backlog = room.prompt_backlog_tokens + sent_tokens
+        if asked.part == "prompt":
+            return _of_prompt(room, asked, backlog, prefill_per_s, age_s)
+        if asked.part != "whole":
+            cap = room.most_decodes or cap
         drain_per_s = room.drain_per_s or usual.drain_per_s or DRAIN_PER_S
         mean_prompt = room.mean_prompt_tokens or usual.mean_prompt_tokens or PROMPT_TOKENS
         mean_output = room.mean_output_tokens or usual.mean_output_tokens or OUTPUT_TOKENS
         answer = min(mean_output, asked.max_tokens or mean_output)
-        short = backlog + asked.prompt_tokens + answer - room.kv_free_tokens
+        short = backlog + promised[1] + asked.prompt_tokens + answer - room.kv_free_tokens
         excess = max(inside + 1 - cap, short / (mean_prompt + mean_output / 2), 0.0)
+        if asked.part == "loaded":  # it starts before what waits for its prompt
+            backlog, prompt_s = 0.0, 0.0
         wait_s = backlog / prefill_per_s + prompt_s + excess / drain_per_s
         filled = inside / max(cap, 1)
     if not fresh or (room is not None and not room.led):
         wait_s, filled = UNLED * wait_s, UNLED * filled
     return Forecast(min(wait_s, MOST_WAIT_S), min(prompt_s, MOST_WAIT_S), filled)
+
+
+def _of_prompt(room: Room, asked: Asked, backlog: float, per_s: float, age_s: float) -> Forecast:
+    """In an engine that computes prompts alone, at this rate."""
+    left = max(backlog - age_s * per_s, 0.0)
+    prompt_s = asked.prompt_tokens / per_s
+    return Forecast(min(left / per_s + prompt_s, MOST_WAIT_S), prompt_s, left)

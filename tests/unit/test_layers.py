@@ -30,6 +30,7 @@ LAYERS = (
     "benchmarks/fleet/rivals",
     "benchmarks/fleet",
     "benchmarks/contests",
+    "benchmarks/pd",
     "benchmarks/disturbed",
     "benchmarks/routing",
     "benchmarks/path",

@@ -15,10 +15,10 @@ from vllm.v1.outputs import ModelRunnerOutput
 
 from benchmarks.replay.engine import Ground, replay
 from benchmarks.virtual.plan import EngineOptions, Speculation, parse_policy
+from benchmarks.virtual.request_maker import RequestMaker
 from benchmarks.virtual.scheduler import (
     END,
     TOKEN,
-    RequestMaker,
     VirtualClock,
     VirtualScheduler,
     make_scheduler,

@@ -1,0 +1,87 @@
+"""Prefill and decode apart, under one control, in virtual time (``make bench-pd``).
+
+Capacity inside the SLA of a fleet whose engines all do both, of each fixed ratio, of Ray's as
+shipped, and of ``auto``, which chooses how many engines compute prompts and which way each request
+takes. What ran is kept; a run that was stopped goes on where it was.
+"""
+
+import argparse
+import json
+import sys
+
+from benchmarks.pd.measure import Task, measure
+from benchmarks.pd.table import (
+    ENGINES,
+    ITLS_MS,
+    LINKS_GBIT_S,
+    WORKLOADS,
+    arms_of,
+    figures,
+    rows_of,
+    table,
+)
+from benchmarks.report.document import ROOT, write_page
+from benchmarks.report.kept import KeptRuns
+from benchmarks.report.rows import Section
+from benchmarks.report.seeds import FIRST_SEED
+from benchmarks.report.workers import Bench, workers
+from controller.errors import BrimfulError
+
+KEPT = ROOT / ".cache" / "pd.sqlite"
+TEXT = (
+    "Engines of `paper-fig3`, 327,680 bytes of KV a token (a 70B model with GQA), 5 ms latency of a"
+    " transfer. Capacity: the highest rate of an engine at which in the second half of a run p99 of"
+    " the gaps between tokens is within D and p99 of the time to first token within 2 s; the first"
+    " token is the decode engine's. One draw of requests a row. `P:D`: so many engines compute"
+    " prompts, `adaptive` in all, no prompt goes direct. `stock:P:D`: Ray's PD as shipped, vLLM's"
+    " default limits, pairs by power of two choices. `auto` begins with all engines mixed and knows"
+    " nothing of the workload. The fluid columns are the closed form of `controller.roles` on the"
+    " true step times and lengths."
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="make bench-pd ARGS=",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--engines", type=int, nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--itl-ms", type=float, nargs="+", choices=ITLS_MS, default=list(ITLS_MS))
+    parser.add_argument(
+        "--link-gbit-s", type=float, nargs="+", choices=LINKS_GBIT_S, default=list(LINKS_GBIT_S)
+    )
+    parser.add_argument(
+        "--fixed", type=int, default=2, help="ratios of a row, the best by fluid arithmetic; 0: all"
+    )
+    parser.add_argument("--no-stock", action="store_true", help="without Ray's as shipped")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--small", action="store_true", help="only see that it runs")
+    parser.add_argument("--write", action="store_true", help="docs/results/pd.md as well")
+    args = parser.parse_args()
+    rows = rows_of(args.engines, args.workloads, args.itl_ms, args.link_gbit_s)
+    tasks = [
+        Task(row, arm, FIRST_SEED, args.small)
+        for row in rows
+        for arm in arms_of(row, FIRST_SEED, args.fixed, stock=not args.no_stock)
+    ]
+    kept = None if args.small else KeptRuns(KEPT, (measure.__module__,))
+    try:
+        with workers(args.workers) as pool:
+            found = Bench(pool, (FIRST_SEED,), args.small, kept).map(measure, tasks, "P1")
+    except BrimfulError as error:
+        sys.exit(f"error: {error}")
+    per_s = dict(zip(tasks, found, strict=True))
+    section = Section(
+        "P1", "prefill and decode apart", TEXT, tuple(figures(per_s)), (table(per_s, FIRST_SEED),)
+    )
+    text = section.markdown("make bench-pd")
+    print(text)
+    if args.write:
+        write_page("pd", text)
+    print(json.dumps({"bench": "pd", "rows": [row.to_json() for row in section.rows]}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What a fleet carries inside its SLA, by who computes prompts where.
+
+Capacity is that of ``brimful replay --find-capacity`` with a time to first token
+(``benchmarks.replay.verdict``): in the second half of a run the 99th percentile of the gaps between
+tokens is within D, and that of the time to first token, waiting ones included, within 2 s.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+
+from benchmarks.contests.race import highest
+from benchmarks.pd.rivals import RandomPairs
+from benchmarks.replay.capacity import Course, make_course
+from benchmarks.replay.role_fleet import RoleFleet, RoleTrace
+from benchmarks.replay.steering import Auto, Fixed, Steering
+from benchmarks.replay.verdict import Target, fault_of
+from benchmarks.virtual.ground import Ground
+from benchmarks.virtual.plan import engine_of, parse_policy
+from benchmarks.workloads.catalog import load_workload
+from controller.config import Sla
+from controller.models.lengths import LengthMoments
+from controller.models.step_time import StepModel
+from controller.roles import Fleet, Split, Transfer, splits
+from replicas.profile import LinearCost
+from replicas.profile_file import load_profile
+
+PROFILE = "paper-fig3"
+KV_BYTES = 327_680.0  # of a token: 80 layers, 8 heads of KV, 128 wide, 2 bytes (70B with GQA)
+LATENCY_S = 0.005  # the request to read, and a notice that it was
+TTFT_MS = 2000.0
+RUN_S = 150.0  # as in the contests on this profile
+PRECISION = 0.03
+NEAR = 0.95  # of the fluid limit: where a search begins
+MOST = 2.4  # times the fluid limit of an aggregated engine: where it ends
+AGGREGATED, AUTO, STOCK = "aggregated", "auto", "stock"
+
+
+@dataclass(frozen=True, slots=True)
+class PdRow:
+    """One row of the table: what is asked of which fleet.
+
+    Args:
+        link_gbit_s: of each engine's network card.
+    """
+
+    engines: int
+    workload: str
+    itl_ms: float
+    link_gbit_s: float
+
+    @property
+    def transfer(self) -> Transfer:
+        """How KV gets from engine to engine."""
+        return Transfer(KV_BYTES, self.link_gbit_s * 1e9 / 8, LATENCY_S)
+
+    @property
+    def sla(self) -> Sla:
+        """The agreement of the whole fleet."""
+        return Sla(itl_ms=self.itl_ms, ttft_ms=TTFT_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The capacity of one arm on one draw.
+
+    Args:
+        arm: ``aggregated``; ``auto``; ``P:D``: so many engines compute prompts and so many decode,
+            with ``adaptive`` in all; ``stock:P:D``: Ray's PD as shipped.
+    """
+
+    row: PdRow
+    arm: str
+    seed: int
+    small: bool = False
+
+
+@cache
+def course_of(row: PdRow, seed: int, small: bool) -> tuple[Course, Ground]:
+    """Requests of a run of all engines; its fluid limit is one aggregated engine's."""
+    ground = Ground(load_profile(PROFILE))
+    run_s, target = 20.0 if small else RUN_S, Target(row.sla)
+
+    def drawn(least: int) -> Course:
+        return make_course(
+            load_workload(row.workload), ground, target, seed=seed, least=least, least_run_s=run_s
+        )
+
+    first = drawn(40 if small else 400)
+    n = math.ceil(row.engines * MOST * first.fluid_limit_per_s * first.run_s)
+    return replace(drawn(n), least=first.least, fluid_limit_per_s=first.fluid_limit_per_s), ground
+
+
+def fluid_splits(row: PdRow, seed: int, *, direct: bool) -> tuple[Split, ...]:
+    """What ``controller.roles`` says of the true step times and lengths."""
+    course, ground = course_of(row, seed, False)
+    cost = ground.profile.cost
+    assert isinstance(cost, LinearCost)
+    model = StepModel(
+        cost.fixed_s, cost.per_decode_s, cost.per_kv_s, cost.per_prefill_s, cost.per_context_s, 0.0
+    )
+    pairs = [(r.input_tokens, r.output_tokens) for r in course.traffic.requests]
+    sums = zip(*((1, i, o, i * i, o * o, i * o) for i, o in pairs), strict=True)
+    lengths = LengthMoments(*map(sum, sums))
+    of, itl_s = ground.profile, row.itl_ms / 1000
+    fleet = Fleet(row.engines, of.max_num_seqs, of.max_num_batched_tokens, of.kv_tokens)
+    return splits(model, lengths, fleet, row.transfer, itl_s, direct=direct)
+
+
+def steering_of(task: Task) -> Steering:
+    """Who leads the fleet of an arm."""
+    row, arm = task.row, task.arm
+    if arm == AUTO:
+        return Auto(row.engines, row.transfer, row.sla, task.seed)
+    if arm.startswith(STOCK):
+        return RandomPairs(row.engines, int(arm.split(":")[1]), task.seed)
+    prefill = 0 if arm == AGGREGATED else int(arm.split(":")[0])
+    return Fixed(row.engines, prefill, row.transfer, row.sla, task.seed)
+
+
+def run_at(task: Task, rate_per_s: float) -> RoleTrace:
+    """The replay at a rate of each engine."""
+    row = task.row
+    course, ground = course_of(row, task.seed, task.small)
+    requests = course.requests_at(row.engines * rate_per_s)
+    sla = Sla() if task.arm.startswith(STOCK) else row.sla
+    policy = "static" if task.arm.startswith(STOCK) else "adaptive"
+    plan = parse_policy(policy, sla, engine_of(ground.profile))
+    fleet = RoleFleet(
+        requests, plan, ground, row.engines, row.transfer, steering_of(task), TTFT_MS / 1000
+    )
+    return fleet.run()
+
+
+def measure(task: Task) -> float:
+    """The capacity, requests/s of an engine; 0 where no rate holds."""
+    row = task.row
+    limit = course_of(row, task.seed, task.small)[0].fluid_limit_per_s
+    found = fluid_splits(row, task.seed, direct=task.arm == AUTO)
+    bound = found[0] if task.arm == AGGREGATED else max(found, key=lambda one: one.per_s)
+    if ":" in task.arm:
+        bound = found[int(task.arm.removeprefix(STOCK + ":").split(":")[0])]
+
+    def holds(rate_per_s: float) -> bool:
+        done = run_at(task, rate_per_s).trace
+        return not done.gave_up and fault_of(done, Target(row.sla)) is None
+
+    near = max(NEAR * bound.per_s / row.engines, limit / 32)
+    return highest(holds, near, limit / 64, MOST * limit, 0.1 if task.small else PRECISION)

@@ -1,0 +1,44 @@
+"""Ray Serve LLM's prefill and decode as shipped: a fixed ratio, pairs chosen by chance.
+
+``ray.serve.llm.build_pd_openai_app`` puts a proxy before two deployments: each request goes to a
+prefill replica, and then to a decode replica, each of which Ray's router draws by power of two
+choices over the requests that are open there (Ray 2.60, ``pow_2_router``).
+"""
+
+import random
+
+from benchmarks.replay.role_member import Role
+from benchmarks.workloads.requests import Request
+from controller.records import ReplicaReport
+from serve_app.routing.room import Room
+from serve_app.routing.ways import Way
+
+
+class RandomPairs:
+    """The first engines compute prompts; both of a pair by power of two choices.
+
+    Open requests are taken to be known at once, which is more than Ray's router knows.
+    """
+
+    def __init__(self, engines: int, prefill: int, seed: int) -> None:
+        self.roles: list[Role] = ["prefill" if k < prefill else "mixed" for k in range(engines)]
+        self._random = random.Random(seed)
+        self._prefills, self._decodes = range(prefill), range(prefill, engines)
+        self._open = [0] * engines
+
+    def pick(self, request: Request, now_s: float) -> Way[int]:
+        prefill, decode = self._one_of(self._prefills), self._one_of(self._decodes)
+        self._open[prefill] += 1
+        return Way(decode, prefill, None)
+
+    def _one_of(self, places: range) -> int:
+        drawn = self._random.sample(places, min(2, len(places)))
+        return min(drawn, key=lambda k: self._open[k])
+
+    def handed_over(self, request: Request, way: Way[int], now_s: float) -> None:
+        assert way.prefill is not None
+        self._open[way.prefill] -= 1
+        self._open[way.decode] += 1
+
+    def hear(self, engine: int, report: ReplicaReport, room: Room | None, now_s: float) -> None:
+        self._open[engine] = report.running + report.waiting

@@ -1,0 +1,98 @@
+"""Which way a request takes: through an engine that computes prompts, or direct. Pure.
+
+Through: a prefill engine computes the prompt, its KV goes to a mixed engine, whose place is kept
+from the beginning, so that no finished prompt waits for memory. Direct: a mixed engine computes the
+prompt in chunks beside its decodes. It takes the one whose first token is forecast to come sooner:
+where mixed engines have time left, prompts are computed in it; where decodes fill their steps, the
+rate at which they compute prompts falls, and all goes through. Transfer time included, with what
+this router has put before it on the network cards of both.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from serve_app.routing.choice import HeadroomChooser
+from serve_app.routing.room import Asked
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Way(Generic[K]):
+    """Where a request goes.
+
+    Args:
+        decode: the mixed engine that answers it.
+        prefill: the engine that computes its prompt before; None: ``decode`` does.
+        wait_s: until its first token, as forecast; None where nothing is known.
+    """
+
+    decode: K
+    prefill: K | None
+    wait_s: float | None
+
+
+class WayChooser(Generic[K]):
+    """Chooses the way of each request for one router.
+
+    Args:
+        chooser: of replicas; what these publish is told to it (``update``).
+        wire_s: how long a network card is busy with the KV of so many tokens.
+        handover_s: what else a request waits on its way: the latency, steps that begin and end.
+        direct: False: all go through where there is a prefill engine.
+    """
+
+    def __init__(
+        self,
+        chooser: HeadroomChooser[K],
+        wire_s: Callable[[float], float],
+        handover_s: float,
+        *,
+        direct: bool = True,
+    ) -> None:
+        self.chooser = chooser
+        self._wire_s, self._handover_s, self._direct = wire_s, handover_s, direct
+        self._busy_until_s: dict[K, float] = {}  # a card, by what was sent over it
+
+    def choose(
+        self, mixed: Sequence[K], prefill: Sequence[K], asked: Asked, now_s: float
+    ) -> Way[K]:
+        """The way of a request; it counts as sent.
+
+        Args:
+            mixed: engines that decode, at least one.
+            prefill: engines that compute prompts; none: all go direct.
+        """
+        chooser = self.chooser
+        if not prefill:
+            chosen = chooser.choose(mixed, asked, now_s)
+            chooser.sent(chosen.replica, asked, now_s)
+            return Way(chosen.replica, None, chosen.wait_s)
+        pool = chooser.choose(prefill, replace(asked, part="prompt"), now_s)
+        computed_s = now_s + (pool.wait_s or 0.0)
+        sent_s = max(computed_s, self._busy_until_s.get(pool.replica, 0.0))
+
+        def card_s(replica: K) -> float:
+            return max(self._busy_until_s.get(replica, 0.0) - sent_s, 0.0)
+
+        place = chooser.choose(mixed, replace(asked, part="loaded"), now_s, detour_s=card_s)
+        through_s = None
+        if pool.wait_s is not None and place.wait_s is not None:
+            wire_s = self._wire_s(asked.prompt_tokens)
+            through_s = sent_s - now_s + place.wait_s + wire_s + self._handover_s
+        if self._direct:
+            here = chooser.choose(mixed, replace(asked, part="direct"), now_s)
+            if here.wait_s is not None and (through_s is None or here.wait_s < through_s):
+                chooser.sent(here.replica, asked, now_s)
+                return Way(here.replica, None, here.wait_s)
+        chooser.sent(pool.replica, asked, now_s)
+        chooser.promise(place.replica, asked)
+        for replica in (pool.replica, place.replica):
+            begin_s = max(self._busy_until_s.get(replica, 0.0), computed_s)
+            self._busy_until_s[replica] = begin_s + self._wire_s(asked.prompt_tokens)
+        return Way(place.replica, pool.replica, through_s)
+
+    def handed_over(self, decode: K, asked: Asked, now_s: float) -> None:
+        """The prompt is computed: its KV is asked for by the engine that has kept a place."""
+        self.chooser.keep_promise(decode, replace(asked, part="loaded"), now_s)

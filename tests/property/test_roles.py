@@ -1,0 +1,98 @@
+"""Laws of how many engines compute prompts for the others."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.capacity import capacity_per_s
+from controller.models.lengths import LengthMoments
+from controller.models.step_time import StepModel
+from controller.roles import (
+    DWELL_S,
+    WORTH,
+    Fleet,
+    RoleChooser,
+    Split,
+    Transfer,
+    best_of,
+    split_of,
+    splits,
+)
+from tests.property.strategies import examples
+
+models = st.builds(
+    lambda c0, c1, c3, mixed: StepModel(c0, c1, 0.0, c3, 0.0, 0.0, mixed_s=mixed),
+    st.floats(0.001, 0.04),
+    st.floats(1e-5, 5e-4),
+    st.floats(1e-6, 3e-4),
+    st.floats(0, 0.005),
+)
+fleets = st.builds(Fleet, st.integers(1, 16), st.integers(8, 512), st.integers(512, 8192),
+                   st.integers(50_000, 1_000_000))  # fmt: skip
+transfers = st.builds(Transfer, st.floats(1e3, 1e6), st.floats(1e8, 1e11), st.floats(0, 0.1))
+itls = st.floats(0.02, 0.2)
+
+
+@st.composite
+def moments(draw):
+    pairs = draw(st.lists(st.tuples(st.integers(1, 8000), st.integers(1, 2000)), min_size=1,
+                          max_size=20))  # fmt: skip
+    sums = zip(*((1, i, o, i * i, o * o, i * o) for i, o in pairs), strict=True)
+    return LengthMoments(*map(sum, sums))
+
+
+@examples(0.5)
+@given(models, moments(), fleets, transfers, itls)
+def test_never_worse_than_aggregated(model, lengths, fleet, transfer, itl_s):
+    found = splits(model, lengths, fleet, transfer, itl_s)
+    best = best_of(found)
+    assert best.per_s >= found[0].per_s
+    assert best.per_s * (1 + WORTH) >= max(one.per_s for one in found)
+    assert 0 <= best.prefill < fleet.engines
+
+
+@examples(0.5)
+@given(models, moments(), fleets, transfers, itls)
+def test_without_prefill_engines_it_is_the_capacity_of_so_many_engines(
+    model, lengths, fleet, transfer, itl_s
+):
+    most = min(fleet.most_running, fleet.kv_tokens / lengths.mean_held)
+    each = capacity_per_s(model, lengths, max(most, 1), itl_s)
+    alone = split_of(model, lengths, fleet, transfer, itl_s, 0)
+    assert alone.through_per_s == 0
+    assert abs(alone.per_s - fleet.engines * each) <= 1e-6 * fleet.engines * each
+
+
+@examples(0.5)
+@given(models, moments(), fleets, transfers, itls, st.data())
+def test_what_goes_through_is_inside_pool_and_cards(model, lengths, fleet, transfer, itl_s, data):
+    prefill = data.draw(st.integers(0, fleet.engines - 1))
+    found = split_of(model, lengths, fleet, transfer, itl_s, prefill)
+    wire_s = transfer.wire_s(found.through_per_s * lengths.mean_input)
+    assert wire_s <= min(prefill, fleet.engines - prefill) * (1 + 1e-9)
+    assert found.through_per_s >= 0 and found.direct_per_s >= 0
+    fixed = split_of(model, lengths, fleet, transfer, itl_s, prefill, direct=False)
+    assert fixed.per_s <= found.per_s * (1 + 1e-9)
+
+
+@examples(0.5)
+@given(models, moments(), fleets, transfers, itls)
+def test_a_faster_card_never_carries_less(model, lengths, fleet, transfer, itl_s):
+    faster = Transfer(transfer.kv_bytes, 2 * transfer.bytes_per_s, transfer.latency_s)
+    slow, fast = (splits(model, lengths, fleet, one, itl_s) for one in (transfer, faster))
+    for one, other in zip(slow, fast, strict=True):
+        assert other.per_s >= one.per_s * (1 - 1e-6)
+
+
+@examples(0.5)
+@given(st.lists(st.lists(st.floats(0.1, 100), min_size=4, max_size=4), min_size=1, max_size=30),
+       st.floats(0.5, 10))  # fmt: skip
+def test_roles_change_no_sooner_than_the_dwell_and_only_for_more(seen, every_s):
+    chooser, last_s = RoleChooser(), float("-inf")
+    for k, rates in enumerate(seen):
+        now_s, before = k * every_s, chooser.prefill
+        found = [Split(n, rate, 0.0) for n, rate in enumerate(rates)]
+        wanted = chooser.see(found, now_s)
+        if wanted != before:
+            assert now_s >= last_s + DWELL_S
+            assert rates[wanted] > rates[before] * (1 + WORTH)
+            last_s = now_s

@@ -1,0 +1,90 @@
+"""Which way a request takes."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from serve_app.routing.choice import HeadroomChooser
+from serve_app.routing.room import Asked, Room
+from serve_app.routing.ways import WayChooser
+
+
+def room(**said: float) -> Room:
+    usual: dict[str, float] = {
+        "taken_unix_s": 100.0, "running": 50, "waiting": 0, "max_running": 47,
+        "prompt_backlog_tokens": 0, "kv_free_tokens": 150_000, "arrivals": 1000,
+        "prefill_tokens_per_s": 1900.0, "drain_per_s": 20.0, "mean_prompt_tokens": 257.0,
+        "mean_output_tokens": 62.0, "most_running": 256, "most_decodes": 100,
+    }  # fmt: skip
+    return Room(**{**usual, **said})  # type: ignore[arg-type]
+
+
+def ways(transfer_s: float = 0.03, direct: bool = True) -> WayChooser[str]:
+    chooser: HeadroomChooser[str] = HeadroomChooser(rng=random.Random(1))
+    return WayChooser(chooser, lambda tokens: transfer_s, 0.075, direct=direct)
+
+
+def told(one: WayChooser[str], **rooms: Room) -> WayChooser[str]:
+    for name, its in rooms.items():
+        one.chooser.update(name, its, 100.1)
+    return one
+
+
+POOL = room(running=2, prefill_tokens_per_s=7500.0, most_decodes=None)
+ASKED = Asked(257.0, 500.0)
+
+
+def test_a_long_prompt_goes_through_and_a_short_one_into_slack() -> None:
+    one = told(ways(), d=room(), p=POOL)
+    assert one.choose(["d"], ["p"], Asked(3000.0), 100.1).prefill == "p"
+    assert one.choose(["d"], ["p"], Asked(40.0), 100.1).prefill is None
+
+
+def test_where_decodes_fill_their_steps_all_goes_through() -> None:
+    one = told(ways(), d=room(running=95, prefill_tokens_per_s=320.0), p=POOL)
+    assert one.choose(["d"], ["p"], ASKED, 100.1).prefill == "p"
+
+
+def test_a_slow_link_keeps_a_prompt_where_it_is() -> None:
+    one = told(ways(transfer_s=3.0), d=room(), p=POOL)
+    assert one.choose(["d"], ["p"], ASKED, 100.1).prefill is None
+
+
+def test_overflow_of_the_pool_goes_direct() -> None:
+    full = room(running=40, prefill_tokens_per_s=7500.0, prompt_backlog_tokens=9000)
+    one = told(ways(), d=room(), p=full)
+    assert one.choose(["d"], ["p"], ASKED, 100.1).prefill is None
+    # A second later the pool has computed what was there.
+    assert one.choose(["d"], ["p"], Asked(600.0), 101.3).prefill == "p"
+
+
+def test_without_a_pool_it_is_the_choice_of_headroom() -> None:
+    one = told(ways(), d=room(), e=room(running=10))
+    way = one.choose(["d", "e"], [], ASKED, 100.1)
+    assert (way.decode, way.prefill) == ("e", None)
+
+
+def test_all_go_through_where_none_may_go_direct() -> None:
+    one = told(ways(transfer_s=3.0, direct=False), d=room(), p=POOL)
+    assert one.choose(["d"], ["p"], ASKED, 100.1).prefill == "p"
+
+
+def test_places_that_are_kept_count() -> None:
+    one = told(ways(direct=False), d=room(running=90), e=room(running=90), p=POOL)
+    taken = [one.choose(["d", "e"], ["p"], Asked(3000.0), 100.1).decode for _ in range(10)]
+    assert taken.count("d") == taken.count("e") == 5
+    for name in taken:
+        one.handed_over(name, Asked(3000.0), 100.1)
+    known = one.chooser._known
+    assert [known[name].promised for name in "de"] == [0, 0]
+    assert [known[name].promised_tokens for name in "de"] == pytest.approx([0, 0])
+    # They are sent, and their prompts are nobody's to compute.
+    assert [known[name].requests for name in "de"] == [5, 5]
+    assert known["d"].tokens == 0
+
+
+def test_what_is_on_a_card_already_is_waited_for() -> None:
+    one = told(ways(transfer_s=0.3, direct=False), d=room(), p=POOL)
+    waits = [one.choose(["d"], ["p"], Asked(75.0), 100.1).wait_s for _ in range(3)]
+    assert [b - a for a, b in pairwise(waits)] == pytest.approx([0.3, 0.3], abs=0.03)
