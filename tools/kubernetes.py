@@ -108,10 +108,12 @@ def run(name: str, *arguments: str) -> str:
 
 def chart_files() -> dict[Path, str]:
     """The chart's files that are made from the overlays, and what has to be in them."""
-    note = "# Made by `make chart` from k8s/overlays/{}: change it there.\n"
+    folders = [K8S / "base", *(OVERLAYS / name for name in overlays())]
+    note = "# Made by `make chart` from {}: change it there.\n"
     return {
-        CHART / "overlays" / f"{name}.yaml": note.format(name) + render(OVERLAYS / name)
-        for name in overlays()
+        CHART / "overlays" / f"{folder.name}.yaml": note.format(folder.relative_to(ROOT).as_posix())
+        + render(folder)
+        for folder in folders
     }
 
 
