@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
@@ -35,8 +34,10 @@ def read_crd(path: Path) -> dict[str, Any]:
     """
     try:
         documents = list(yaml.load_all(path.read_text(encoding="utf-8"), yaml.CSafeLoader))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"--crd {path}: cannot read it: {error}"]) from None
+    except OSError as error:
+        raise ConfigError([f"--crd {path}: cannot read it: {error.strerror}"]) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"--crd {path}: not UTF-8 text: {error.reason}"]) from None
     except yaml.YAMLError as error:
         raise ConfigError([f"--crd {path}: {problem_of(error)}"]) from None
     for document in documents:
@@ -78,11 +79,7 @@ def _lines(error: ValidationError) -> list[str]:
     schema: Any = error.schema
     if error.validator == "additionalProperties":
         allowed = schema["properties"]
-        return [
-            unknown_key(place, str(key), allowed)
-            for key in value
-            if key not in allowed
-        ]
+        return [unknown_key(place, str(key), allowed) for key in value if key not in allowed]
     if error.validator == "required":
         missing = [key for key in schema["required"] if key not in value]
         return [f"{join(place, [key])}: required key is missing" for key in missing]

@@ -25,9 +25,7 @@ def restricted_problems(document: Any) -> list[str]:
     if dig(document, "spec", "rayClusterConfig", "enableInTreeAutoscaling"):
         # KubeRay adds the autoscaler's container to the head's pod, which speaks for it otherwise.
         options = mapping(document, "spec", "rayClusterConfig", "autoscalerOptions")
-        head = mapping(
-            document, "spec", "rayClusterConfig", "headGroupSpec", "template", "spec"
-        )
+        head = mapping(document, "spec", "rayClusterConfig", "headGroupSpec", "template", "spec")
         place = f"{CLUSTER}.autoscalerOptions"
         found += _container(options, mapping(head, "securityContext"), place)
     return found
