@@ -64,11 +64,11 @@ def _policy(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
 def _monitor(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
     yield from _selector(one, "spec.selector", pods)
     chosen = [group for group in pods if selects(mapping(one, "spec", "selector"), group)]
-    ports = {port.get("name") for group in chosen for port in _ports(group)}
+    ports = {str(port["name"]) for group in chosen for port in _ports(group) if "name" in port}
     for index, endpoint in listed(one, "spec", "podMetricsEndpoints"):
         port = endpoint.get("port")
-        if chosen and port is not None and port not in ports:
-            told = ", ".join(sorted(str(name) for name in ports if name)) or "none"
+        if chosen and port is not None and str(port) not in ports:
+            told = ", ".join(sorted(ports)) or "none"
             place = join("spec.podMetricsEndpoints", [index, "port"])
             yield one, line(place, port, f"the pods have ports of the names {told}")
 
@@ -97,19 +97,19 @@ def _route(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
             place = join("spec.rules", [rule, "backendRefs", index])
             name, port = str(backend.get("name")), backend.get("port")
             yield from ((one, told) for told in _near(f"{place}.name", name, ports))
-            if name in ports and port not in ports[name]:
-                told = " or ".join(map(str, sorted(ports[name])))
+            if name in ports and str(port) not in ports[name]:
+                told = " or ".join(sorted(ports[name]))
                 yield one, line(f"{place}.port", port, f"Service {name} has port {told}")
 
 
-def _service_ports(objects: list[Object]) -> dict[str, set[Any]]:
+def _service_ports(objects: list[Object]) -> dict[str, set[str]]:
     """Ports by a Service's name; those that KubeRay makes for a RayService among them."""
-    found: dict[str, set[Any]] = {}
+    found: dict[str, set[str]] = {}
     for one in objects:
         if one.get("kind") == "Service":
-            found[named(one)] = {port.get("port") for _, port in listed(one, "spec", "ports")}
+            found[named(one)] = {str(port.get("port")) for _, port in listed(one, "spec", "ports")}
         elif one.get("kind") == RAY_SERVICE:
-            found[f"{named(one)}-serve-svc"] = {_serve_port(one)}
+            found[f"{named(one)}-serve-svc"] = {str(_serve_port(one))}
     return found
 
 
@@ -171,7 +171,7 @@ def _references(one: Object, group: Pods, objects: list[Object]) -> Iterator[str
             yield from _secret_key(secret, held, objects)
         for index, mount in listed(container, "volumeMounts"):
             name = mount.get("name")
-            if name not in volumes and not _claimed(one, name):
+            if isinstance(name, str) and name not in volumes and not _claimed(one, name):
                 told = ", ".join(sorted(volumes)) or "none"
                 held = join(at, ["volumeMounts", index, "name"])
                 yield line(held, name, f"the pod's volumes are {told}")
@@ -188,9 +188,9 @@ def _secret_key(secret: Object, place: str, objects: list[Object]) -> Iterator[s
     yield from _near(f"{place}.name", name, _names(objects, "Secret"))
     for one in objects:
         if one.get("kind") == "Secret" and named(one) == name:
-            keys = {*mapping(one, "data"), *mapping(one, "stringData")}
-            if key not in keys:
-                told = ", ".join(sorted(map(str, keys))) or "none"
+            keys = {*map(str, mapping(one, "data")), *map(str, mapping(one, "stringData"))}
+            if str(key) not in keys:
+                told = ", ".join(sorted(keys)) or "none"
                 yield line(f"{place}.key", key, f"Secret {name} has the keys {told}")
 
 

@@ -36,7 +36,7 @@ def _pod(pods: Pods) -> Iterator[str]:
         if pods.spec.get(key):
             yield line(f"{pods.place}.{key}", True, "a pod has no part in its host's")
     for index, volume in listed(pods.spec, "volumes"):
-        for kind in volume.keys() - {"name", *VOLUMES}:
+        for kind in sorted(map(str, volume.keys() - {"name", *VOLUMES})):
             place = join(pods.place, ["volumes", index])
             yield f"{place}.{kind}: no such volume; one of {', '.join(VOLUMES)}"
     for place, container in containers(pods):
