@@ -63,6 +63,7 @@ RESTRICTED = [
     ((*HEAD, "volumes", 0), {"name": "models", "hostPath": {"path": "/m"}}, ".hostPath: no such"),
     ((*HEAD, "securityContext", "runAsNonRoot"), False, ".runAsNonRoot: must be true"),
     ((*HEAD, "securityContext", "runAsUser"), 0, ".runAsUser: 0 is not allowed"),
+    ((*HEAD, "containers", 0, "ports", 3, "hostPort"), 80, ".ports[3].hostPort: 80 is not allowed"),
     (
         (*WORKER, "securityContext", "seccompProfile"),
         {"type": "Unconfined"},
