@@ -84,6 +84,14 @@ check: install ## Find every mistake in the shipped configs and manifests
 	$(BIN)/brimful tiny-model .cache/tiny-llama
 	$(BIN)/brimful check configs/*.yaml k8s/base/rayservice.yaml
 
+.PHONY: check-k8s
+check-k8s: install ## Every overlay and the Helm chart: rendered, held against KubeRay's schema, checked; misspelt fields refused
+	$(BIN)/python -m pytest tests/unit/k8s tests/unit/serve_app/checks -k "k8s or crd or ray_pods"
+
+.PHONY: chart
+chart: install ## The Helm chart's files anew from the overlays
+	$(BIN)/python -m tools.kubernetes chart
+
 .PHONY: bench-scheduler
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
 	$(BIN)/python -m benchmarks.cost.scheduler

@@ -4,7 +4,9 @@ Syntax errors, keys written twice, keys that are dates, characters that no file 
 numbers too long to be printed.
 """
 
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from controller.errors import ConfigError
 from controller.validation import join
 from controller.yaml_text import Loader, problem_of
 
+STDIN = Path("-")
 MOST_NODES = 100_000  # a large manifest has some thousand
 MOST_DIGITS = 3000  # Python prints no number of more than 4,300
 DATE, INT = "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:int"
@@ -21,13 +24,13 @@ MERGE = "tag:yaml.org,2002:merge"
 
 
 def read_documents(path: Path) -> list[Any]:
-    """The YAML documents of a file, empty ones left out.
+    """The YAML documents of a file (``-``: of standard input), empty ones left out.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, repeats a key, or holds nothing.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _piped() if path == STDIN else path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError([f"cannot read it: {error.strerror}"]) from None
     except UnicodeDecodeError as error:
@@ -35,6 +38,12 @@ def read_documents(path: Path) -> list[Any]:
     except ValueError:
         raise ConfigError(["cannot read it: no file can have this name"]) from None
     return parse_documents(text)
+
+
+@cache
+def _piped() -> str:
+    """Standard input, which can be read once and is checked twice."""
+    return sys.stdin.buffer.read().decode("utf-8")
 
 
 def parse_documents(text: str) -> list[Any]:

@@ -28,7 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``brimful check``."""
     parser.description = ABOUT
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="Serve config or RayService manifest"
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="Serve config, or a manifest with a RayService (of several documents, too); `-`: what"
+        " comes in by a pipe, as from `kubectl kustomize`",
+    )
+    parser.add_argument(
+        "--crd",
+        type=Path,
+        metavar="FILE",
+        help="check a RayService by this definition of KubeRay's, such as `kubectl get crd"
+        " rayservices.ray.io -o yaml` prints, instead of the one that is shipped",
     )
     parser.add_argument(
         "--no-paths",
@@ -51,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: with every problem of every file; not with ``--json``.
     """
-    target = Target(env=dict(os.environ), local_paths=not args.no_paths)
+    crd = _crd(args.crd) if args.crd else None
+    target = Target(env=dict(os.environ), local_paths=not args.no_paths, crd=crd)
     early = {path: quick_file(path) for path in args.files}
     if args.quick:
         return _report_quick(early)
@@ -78,6 +91,12 @@ def run(args: argparse.Namespace) -> int:
         return FOUND
     print("ok")
     return 0
+
+
+def _crd(path: Path) -> Mapping[str, Any]:
+    from serve_app.checks.crd import read_crd
+
+    return read_crd(path)
 
 
 def _report_quick(early: Mapping[Path, Findings]) -> int:
@@ -113,7 +132,7 @@ def check_file(path: Path, target: Target) -> Findings:
         from serve_app.checks.serve import check_serve
 
         if any(is_manifest(document) for document in documents):
-            check_documents(documents, findings)
+            check_documents(documents, findings, target.crd)
         elif len(documents) > 1:
             findings.add([f"{len(documents)} YAML documents; Ray Serve reads the first one only"])
         else:

@@ -1,28 +1,71 @@
 """Check a RayService against KubeRay's own schema of it (see ``compact_crd.py``)."""
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
+import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
+from controller.errors import ConfigError
 from controller.validation import join, unknown_key
+from controller.yaml_text import problem_of
+from serve_app.checks.compact_crd import compact
 from serve_app.checks.values import line
 
 WORDS = {"object": "a mapping", "array": "a list", "string": "a string (quote it)"}
 
 
 @cache
-def _validator() -> Draft202012Validator:
+def _shipped() -> Draft202012Validator:
     text = resources.files("serve_app.checks").joinpath("rayservice.json").read_text()
     return Draft202012Validator(json.loads(text))
 
 
-def schema_problems(manifest: dict[str, Any]) -> list[str]:
-    """Unknown and missing keys and wrong types, down to the pod templates."""
-    errors = sorted(_validator().iter_errors(manifest), key=_place)
+def read_crd(path: Path) -> dict[str, Any]:
+    """The closed schema of a RayService from KubeRay's CustomResourceDefinition of it.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds no such definition.
+    """
+    try:
+        documents = list(yaml.load_all(path.read_text(encoding="utf-8"), yaml.CSafeLoader))
+    except OSError as error:
+        raise ConfigError([f"--crd {path}: cannot read it: {error.strerror}"]) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"--crd {path}: not UTF-8 text: {error.reason}"]) from None
+    except yaml.YAMLError as error:
+        raise ConfigError([f"--crd {path}: {problem_of(error)}"]) from None
+    for document in documents:
+        try:
+            if document["spec"]["names"]["kind"] == "RayService":
+                return compact(document)
+        except (KeyError, TypeError):
+            continue
+    raise ConfigError(
+        [
+            f"--crd {path}: must hold KubeRay's CustomResourceDefinition of RayService with"
+            " version v1, as `kubectl get crd rayservices.ray.io -o yaml` prints it"
+        ]
+    )
+
+
+def schema_problems(manifest: dict[str, Any], crd: Mapping[str, Any] | None = None) -> list[str]:
+    """Unknown and missing keys and wrong types, down to the pod templates.
+
+    Args:
+        crd: what ``read_crd`` returned; None: the schema that is shipped.
+    """
+    return problems_by(_shipped() if crd is None else Draft202012Validator(crd), manifest)
+
+
+def problems_by(validator: Draft202012Validator, manifest: Any) -> list[str]:
+    """A line for each thing that a closed schema has against ``manifest``."""
+    errors = sorted(validator.iter_errors(manifest), key=_place)
     return [problem for error in errors for problem in _lines(error)]
 
 
@@ -41,8 +84,11 @@ def _lines(error: ValidationError) -> list[str]:
         missing = [key for key in schema["required"] if key not in value]
         return [f"{join(place, [key])}: required key is missing" for key in missing]
     if error.validator == "type":
-        wanted = str(schema["type"])
+        told = schema["type"]
+        wanted = told if isinstance(told, str) else next(one for one in told if one != "null")
         return [line(place, value, f"must be {WORDS.get(wanted, wanted)}")]
     if error.validator == "anyOf":
         return [line(place, value, "must be a number or a quantity such as 500m or 16Gi")]
+    if error.validator == "enum":
+        return [line(place, value, "must be " + " or ".join(map(repr, schema["enum"])))]
     return [f"{place}: {error.message}"]

@@ -30,10 +30,12 @@ class Target:
     Args:
         env: the environment of Ray's processes there.
         local_paths: model paths are meant for this machine, so they can be looked for.
+        crd: KubeRay's schema of a RayService there; None: the one that is shipped.
     """
 
     env: Mapping[str, str]
     local_paths: bool
+    crd: Mapping[str, Any] | None = None
 
     @property
     def direct_streaming(self) -> bool:

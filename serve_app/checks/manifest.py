@@ -1,12 +1,14 @@
 """Check a KubeRay manifest: each RayService of it, down to the embedded Serve configuration."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import ray
 
 from controller.errors import ConfigError
 from controller.validation import join
+from serve_app.checks.beside import relation_problems
 from serve_app.checks.crd import schema_problems
 from serve_app.checks.findings import (
     BUILDER,
@@ -16,15 +18,16 @@ from serve_app.checks.findings import (
     Target,
     builder_of,
 )
+from serve_app.checks.kuberay import check_options
+from serve_app.checks.objects import CLUSTER, RAY_SERVICE, object_problems
 from serve_app.checks.ports import check_grace, check_ports
 from serve_app.checks.ray_pods import ON_OFF, RayContainer, check_switches, ray_containers
 from serve_app.checks.room import check_room
 from serve_app.checks.serve import check_serve
-from serve_app.checks.values import line
+from serve_app.checks.values import kind_of, line
 from serve_app.source import parse_documents
 
 API_VERSION = "ray.io/v1"
-CLUSTER = "spec.rayClusterConfig"
 SERVE = "spec.serveConfigV2"
 
 
@@ -33,24 +36,42 @@ def is_manifest(document: Any) -> bool:
     return isinstance(document, dict) and "kind" in document
 
 
-def check_documents(documents: list[Any], findings: Findings) -> None:
-    """Report everything wrong with the RayServices among ``documents``, and on nothing else."""
+def check_documents(
+    documents: list[Any], findings: Findings, crd: Mapping[str, Any] | None = None
+) -> None:
+    """Report everything wrong with the RayServices among ``documents``, and what can be said of
+    the objects beside them.
+
+    Args:
+        crd: KubeRay's schema as ``read_crd`` has it; None: the one that is shipped.
+    """
     documents = [one for document in documents for one in _items(document)]
-    services = [
-        (number, document)
-        for number, document in enumerate(documents, 1)
-        if isinstance(document, dict) and document.get("kind") == "RayService"
-    ]
-    if not services:
-        kinds = [str(d.get("kind")) for d in documents if isinstance(d, dict)]
+    kinds = [str(d.get("kind")) for d in documents if isinstance(d, dict)]
+    if RAY_SERVICE not in kinds:
         findings.add([f"kind: there is no RayService in it, only {', '.join(kinds)}"])
-    for number, service in services:
+    related = relation_problems(documents)
+    for number, document in enumerate(documents, 1):
         own = Findings()
-        check_service(service, own)
+        if not isinstance(document, dict):
+            own.add([f"must be a Kubernetes object, got {kind_of(document)}"])
+        elif document.get("kind") == RAY_SERVICE:
+            check_service(document, own, crd)
+        else:
+            _check_object(document, own)
+        own.add([problem for one, problem in related if one is document])
         before = f"document {number}: " if len(documents) > 1 else ""
         findings.add([before + problem for problem in own.problems])
         findings.notes.extend(before + note for note in own.notes)
         findings.summary.extend(before + summary for summary in own.summary)
+
+
+def _check_object(document: dict[str, Any], findings: Findings) -> None:
+    problems = object_problems(document)
+    if problems is None:
+        kind, version = document.get("kind"), document.get("apiVersion")
+        findings.notes.append(f"{kind} of {version}: its fields were not checked")
+    else:
+        findings.add(problems)
 
 
 def _items(document: Any) -> list[Any]:
@@ -60,7 +81,9 @@ def _items(document: Any) -> list[Any]:
     return list(items) if listed and isinstance(items, list) else [document]
 
 
-def check_service(manifest: dict[str, Any], findings: Findings) -> None:
+def check_service(
+    manifest: dict[str, Any], findings: Findings, crd: Mapping[str, Any] | None = None
+) -> None:
     """Report everything wrong with one RayService."""
     if manifest.get("apiVersion") != API_VERSION:
         version = manifest.get("apiVersion")
@@ -70,7 +93,7 @@ def check_service(manifest: dict[str, Any], findings: Findings) -> None:
         findings.add(["metadata.name: required key is missing"])
     # What the cluster writes into an object that was exported from it.
     manifest = {key: value for key, value in manifest.items() if key != "status"}
-    shape = schema_problems(manifest)
+    shape = schema_problems(manifest, crd)
     findings.add(shape)
     spec = manifest.get("spec")
     if not isinstance(spec, dict):
@@ -80,6 +103,7 @@ def check_service(manifest: dict[str, Any], findings: Findings) -> None:
     cluster = cluster if isinstance(cluster, dict) else {}
     containers = ray_containers(cluster, CLUSTER, findings)
     _check_cluster(cluster, findings)
+    check_options(manifest, findings)
     config = _serve_config(spec, findings)
     if config is None:
         return

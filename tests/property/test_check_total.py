@@ -9,7 +9,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serve_app.checks.beside import relation_problems
 from serve_app.checks.command import check_file
+from serve_app.checks.findings import Findings
+from serve_app.checks.kuberay import check_options
+from serve_app.checks.objects import object_problems
+from serve_app.checks.pod_security import restricted_problems
 from serve_app.config import BLOCKS
 from tests.property.strategies import examples
 from tests.serve_configs import APP, DIRECT, ENTRY, HERE, put
@@ -17,6 +22,21 @@ from tests.serve_configs import APP, DIRECT, ENTRY, HERE, put
 ROOT = Path(__file__).parents[2]
 SERVE = yaml.safe_load((ROOT / "configs" / "h100.yaml").read_text())
 MANIFEST = yaml.safe_load((ROOT / "k8s" / "base" / "rayservice.yaml").read_text())
+# Overlays as kustomize rendered them, in a namespace that says what its pods may be.
+NAMESPACE = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {
+        "name": "llm",
+        "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
+    },
+}
+OBJECTS = [NAMESPACE]
+for name in ("gateway", "ha", "one-model", "upgrade"):
+    text = (ROOT / "k8s" / "chart" / "overlays" / f"{name}.yaml").read_text()
+    OBJECTS += [one for one in yaml.safe_load_all(text) if one["kind"] != "ConfigMap"]
+for one in OBJECTS[1:]:
+    one["metadata"]["namespace"] = "llm"
 
 # What the shipped file leaves out, and code looks into.
 SECURITY = (*APP, "args", "security")
@@ -92,3 +112,16 @@ def test_any_value_anywhere_in_a_manifest_is_answered(path, place, value):
     found = check_file(path, HERE)
 
     assert found.problems or found.summary or found.notes
+
+
+@examples(1.0)
+@given(place=st.sampled_from(list(places(OBJECTS))), value=values)
+def test_any_value_anywhere_beside_a_rayservice_is_answered(place, value):
+    objects = put(OBJECTS, place, value)
+
+    relation_problems(objects)
+    for one in objects:
+        restricted_problems(one)
+        if isinstance(one, dict):
+            check_options(one, Findings())
+            object_problems(one)

@@ -1,0 +1,216 @@
+"""What stands in one manifest beside a RayService: does each name what another one has?
+
+An object that is not in the manifest may be in the cluster, so only a name that nearly is one of
+the manifest's is a mistake.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from controller.validation import join, shown
+from serve_app.checks.objects import (
+    CLUSTER,
+    RAY_SERVICE,
+    Pods,
+    dig,
+    listed,
+    mapping,
+    named,
+    pods_of,
+    selects,
+)
+from serve_app.checks.pod_security import restricted_problems
+from serve_app.checks.ports import SERVE_PORT
+from serve_app.checks.values import line
+
+ENFORCE = "pod-security.kubernetes.io/enforce"
+FAULT_TOLERANCE = f"{CLUSTER}.gcsFaultToleranceOptions"
+Object = Mapping[str, Any]
+Found = Iterator[tuple[Object, str]]
+
+
+def relation_problems(documents: list[Any]) -> list[tuple[Object, str]]:
+    """Each contradiction between the objects of a manifest, with the object that it is in."""
+    objects = [one for one in documents if isinstance(one, Mapping)]
+    pods = [(one, group) for one in objects for group in pods_of(one)]
+    found: list[tuple[Object, str]] = []
+    for one in objects:
+        if check := CHECKS.get(str(one.get("kind"))):
+            found += check(one, objects, [group for _, group in pods])
+    for one, group in pods:
+        found += [(one, problem) for problem in _references(one, group, objects)]
+    return found
+
+
+def _budget(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
+    yield from _selector(one, "spec.selector", pods)
+    chosen = [group for group in pods if selects(mapping(one, "spec", "selector"), group)]
+    if not any(group.of_ray for group in chosen):
+        return
+    why = "no scale belongs to Ray's pods, so Kubernetes takes minAvailable, as a number, alone"
+    for key in ("maxUnavailable", "minAvailable"):
+        value = dig(one, "spec", key)
+        if value is not None and (key == "maxUnavailable" or not isinstance(value, int)):
+            yield one, line(f"spec.{key}", value, why)
+
+
+def _policy(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
+    yield from _selector(one, "spec.podSelector", pods)
+
+
+def _monitor(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
+    yield from _selector(one, "spec.selector", pods)
+    chosen = [group for group in pods if selects(mapping(one, "spec", "selector"), group)]
+    ports = {str(port["name"]) for group in chosen for port in _ports(group) if "name" in port}
+    for index, endpoint in listed(one, "spec", "podMetricsEndpoints"):
+        port = endpoint.get("port")
+        if chosen and port is not None and str(port) not in ports:
+            told = ", ".join(sorted(ports)) or "none"
+            place = join("spec.podMetricsEndpoints", [index, "port"])
+            yield one, line(place, port, f"the pods have ports of the names {told}")
+
+
+def _selector(one: Object, place: str, pods: list[Pods]) -> Found:
+    selector = mapping(one, *place.split("."))
+    if selector and pods and not any(selects(selector, group) for group in pods):
+        wanted = mapping(selector, "matchLabels")
+        told = ", ".join(f"{key}={value}" for key, value in wanted.items())
+        yield one, f"{place}: chooses no pod of this manifest ({told or 'matchExpressions'})"
+
+
+def _ports(group: Pods) -> list[Object]:
+    held = [one for _, one in listed(group.spec, "containers")]
+    return [port for one in held for _, port in listed(one, "ports")]
+
+
+def _route(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
+    gateways = {named(other) for other in objects if other.get("kind") == "Gateway"}
+    for index, parent in listed(one, "spec", "parentRefs"):
+        place = join("spec.parentRefs", [index, "name"])
+        yield from ((one, told) for told in _near(place, parent.get("name"), gateways))
+    ports = _service_ports(objects)
+    for rule, held in listed(one, "spec", "rules"):
+        for index, backend in listed(held, "backendRefs"):
+            place = join("spec.rules", [rule, "backendRefs", index])
+            name, port = str(backend.get("name")), backend.get("port")
+            yield from ((one, told) for told in _near(f"{place}.name", name, ports))
+            if name in ports and str(port) not in ports[name]:
+                told = " or ".join(sorted(ports[name]))
+                yield one, line(f"{place}.port", port, f"Service {name} has port {told}")
+
+
+def _service_ports(objects: list[Object]) -> dict[str, set[str]]:
+    """Ports by a Service's name; those that KubeRay makes for a RayService among them."""
+    found: dict[str, set[str]] = {}
+    for one in objects:
+        if one.get("kind") == "Service":
+            found[named(one)] = {str(port.get("port")) for _, port in listed(one, "spec", "ports")}
+        elif one.get("kind") == RAY_SERVICE:
+            found[f"{named(one)}-serve-svc"] = {str(_serve_port(one))}
+    return found
+
+
+def _serve_port(service: Object) -> Any:
+    try:
+        config = yaml.safe_load(str(dig(service, "spec", "serveConfigV2")))
+    except (yaml.YAMLError, ValueError, RecursionError):  # said elsewhere
+        return SERVE_PORT
+    return mapping(config, "http_options").get("port", SERVE_PORT)
+
+
+def _service(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
+    """Redis, where it is one of this manifest's Services."""
+    options = mapping(one, "spec", "rayClusterConfig", "gcsFaultToleranceOptions")
+    host, _, port = str(options.get("redisAddress", "")).rpartition("://")[2].partition(":")
+    ports = {
+        named(other): {str(p.get("port")) for _, p in listed(other, "spec", "ports")}
+        for other in objects
+        if other.get("kind") == "Service"
+    }
+    place, name = f"{FAULT_TOLERANCE}.redisAddress", host.split(".")[0]
+    yield from ((one, told) for told in _near(place, name, ports))
+    if name in ports and (port or "6379") not in ports[name]:
+        told = " or ".join(sorted(ports[name]))
+        yield one, line(place, options.get("redisAddress"), f"Service {name} has port {told}")
+    for key in ("redisPassword", "redisUsername"):
+        secret = mapping(options, key, "valueFrom", "secretKeyRef")
+        at = f"{FAULT_TOLERANCE}.{key}.valueFrom.secretKeyRef"
+        yield from ((one, told) for told in _secret_key(secret, at, objects))
+
+
+def _namespace(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
+    if mapping(one, "metadata", "labels").get(ENFORCE) != "restricted":
+        return
+    for other in objects:
+        if dig(other, "metadata", "namespace") == named(one):
+            for problem in restricted_problems(other):
+                yield other, f"{problem} (namespace {named(one)} enforces Pod Security restricted)"
+
+
+def _references(one: Object, group: Pods, objects: list[Object]) -> Iterator[str]:
+    """Names that a pod's spec takes from elsewhere."""
+    name, place = group.spec.get("priorityClassName"), f"{group.place}.priorityClassName"
+    yield from _near(place, name, _names(objects, "PriorityClass"))
+    for index, volume in listed(group.spec, "volumes"):
+        at = join(group.place, ["volumes", index])
+        claim = dig(volume, "persistentVolumeClaim", "claimName")
+        claims = _names(objects, "PersistentVolumeClaim")
+        yield from _near(f"{at}.persistentVolumeClaim.claimName", claim, claims)
+        for kind, key in (("Secret", "secretName"), ("ConfigMap", "name")):
+            told = dig(volume, kind[0].lower() + kind[1:], key)
+            yield from _near(f"{at}.{key}", told, _names(objects, kind))
+    volumes = {str(volume.get("name")) for _, volume in listed(group.spec, "volumes")}
+    for number, container in listed(group.spec, "containers"):
+        at = join(group.place, ["containers", number])
+        for index, env in listed(container, "env"):
+            secret = mapping(env, "valueFrom", "secretKeyRef")
+            held = join(at, ["env", index, "valueFrom", "secretKeyRef"])
+            yield from _secret_key(secret, held, objects)
+        for index, mount in listed(container, "volumeMounts"):
+            name = mount.get("name")
+            if isinstance(name, str) and name not in volumes and not _claimed(one, name):
+                told = ", ".join(sorted(volumes)) or "none"
+                held = join(at, ["volumeMounts", index, "name"])
+                yield line(held, name, f"the pod's volumes are {told}")
+
+
+def _claimed(one: Object, name: Any) -> bool:
+    """A StatefulSet makes volumes of its own."""
+    claims = listed(one, "spec", "volumeClaimTemplates")
+    return any(named(claim) == name for _, claim in claims)
+
+
+def _secret_key(secret: Object, place: str, objects: list[Object]) -> Iterator[str]:
+    name, key = secret.get("name"), secret.get("key")
+    yield from _near(f"{place}.name", name, _names(objects, "Secret"))
+    for one in objects:
+        if one.get("kind") == "Secret" and named(one) == name:
+            keys = {*map(str, mapping(one, "data")), *map(str, mapping(one, "stringData"))}
+            if str(key) not in keys:
+                told = ", ".join(sorted(keys)) or "none"
+                yield line(f"{place}.key", key, f"Secret {name} has the keys {told}")
+
+
+def _names(objects: list[Object], kind: str) -> set[str]:
+    return {named(one) for one in objects if one.get("kind") == kind}
+
+
+def _near(place: str, name: Any, known: Any) -> Iterator[str]:
+    """A name that is none of the manifest's, but nearly so."""
+    if not isinstance(name, str) or name in known:
+        return
+    if close := difflib.get_close_matches(name, [one for one in known if one], 1, cutoff=0.8):
+        yield f"{place}: {shown(name)} is not in this manifest; did you mean {close[0]!r}?"
+
+
+CHECKS: dict[str, Callable[[Object, list[Object], list[Pods]], Found]] = {
+    "PodDisruptionBudget": _budget,
+    "NetworkPolicy": _policy,
+    "PodMonitor": _monitor,
+    "HTTPRoute": _route,
+    "Namespace": _namespace,
+    RAY_SERVICE: _service,
+}

@@ -1,0 +1,198 @@
+"""Every overlay: rendered by kustomize, checked by KubeRay's own schema and down to our blocks."""
+
+import re
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+
+from serve_app.checks.compact_crd import compact, lines
+from serve_app.checks.objects import containers, pods_of
+from serve_app.checks.pod_security import restricted_problems
+from tests.manifests import ROOT
+from tests.unit.k8s.conftest import documents, the
+from tools.kubernetes import overlays, render
+
+EXPECTED = {"cpu", "emulated", "gateway", "ha", "many-models", "one-model", "spot", "upgrade"}
+# No schema of these is here.
+NOT_CHECKED = tuple(
+    f"{kind}/v1: its fields were not checked"
+    for kind in (
+        "Gateway of gateway.networking.k8s.io",
+        "HTTPRoute of gateway.networking.k8s.io",
+        "PodMonitor of monitoring.coreos.com",
+        "PrometheusRule of monitoring.coreos.com",
+    )
+)
+START_S = 600
+
+
+def ray_groups(service: dict[str, Any]) -> list[dict[str, Any]]:
+    cluster = service["spec"]["rayClusterConfig"]
+    return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+
+
+def test_there_is_an_overlay_for_each_way_to_run_it():
+    assert set(overlays()) >= EXPECTED
+
+
+@pytest.mark.parametrize("name", overlays())
+def test_an_overlay_passes_kuberays_schema_and_every_check(name, check_objects):
+    found = check_objects(render(ROOT / "k8s" / "overlays" / name))
+
+    assert found.problems == []
+    assert found.summary
+    for note in found.notes:
+        assert (
+            note.endswith(NOT_CHECKED)
+            or "/etc/brimful/keys is not on this machine" in note
+            or name == "spot"  # a notice of 30 s, and its header says what that means
+        ), note
+
+
+@pytest.mark.parametrize("name", overlays())
+def test_every_pod_of_an_overlay_passes_pod_security_restricted(name):
+    assert [problem for one in documents(name) for problem in restricted_problems(one)] == []
+
+
+@pytest.mark.parametrize("name", overlays())
+def test_an_overlay_says_what_it_is_and_how_it_is_applied(name):
+    text = (ROOT / "k8s" / "overlays" / name / "kustomization.yaml").read_text()
+
+    header = text.partition("apiVersion")[0]
+    assert f"kubectl apply -k k8s/overlays/{name}" in header
+    assert all(line.startswith("#") for line in header.splitlines())
+
+
+def test_the_page_lists_every_overlay_and_no_other():
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+
+    assert sorted(re.findall(r"^\| `([a-z-]+)` \|", page, re.M)) == overlays()
+
+
+@pytest.mark.parametrize("name", overlays())
+def test_probes_ask_what_answers_beside_a_busy_engine(name):
+    """Ray's agent and HAProxy, each a process of its own; and they are waited for."""
+    for pods in pods_of(the("RayService", documents(name))):
+        for _, container in containers(pods):
+            for key in ("readinessProbe", "livenessProbe"):
+                probe = container[key]
+                assert probe["timeoutSeconds"] >= 10
+                asked = {
+                    int(port) for port in re.findall(r"(?:localhost:|'port': )(\d+)", str(probe))
+                }
+                assert asked <= {52365, 8000} and 52365 in asked
+            # No start of an engine is ended: liveness knows Ray's agent alone.
+            assert "8000" not in str(container["livenessProbe"])
+
+
+@pytest.mark.parametrize("name", overlays())
+def test_pods_outlast_what_they_tell_ray_and_that_outlasts_the_streams(name):
+    service = the("RayService", documents(name))
+    config = yaml.safe_load(service["spec"]["serveConfigV2"])
+    waits = [
+        entry["deployment_config"]["graceful_shutdown_timeout_s"]
+        for app in config["applications"]
+        for entry in app.get("args", {}).get("llm_configs", [])
+    ]
+    for group in ray_groups(service)[1:]:
+        spec = group["template"]["spec"]
+        told = spec["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1]
+        deadline_s = int(re.search(r"--deadline-remaining-seconds (\d+)", told)[1])
+        assert spec["terminationGracePeriodSeconds"] > deadline_s
+        if not group["groupName"].endswith("spot"):  # the cloud's notice is no longer
+            assert deadline_s > max(waits)
+
+
+def test_the_ways_to_try_it_ask_for_no_card_and_little_else():
+    for name in ("cpu", "emulated"):
+        service = the("RayService", documents(name))
+        cluster = service["spec"]["rayClusterConfig"]
+        assert "nvidia.com/gpu" not in str(cluster)
+        assert "nodeSelector" not in str(cluster) and "tolerations" not in str(cluster)
+        requests = [
+            group["template"]["spec"]["containers"][0]["resources"]["requests"]
+            for group in ray_groups(service)
+        ]
+        assert requests == [{"cpu": "500m", "memory": "3Gi"}, {"cpu": "1", "memory": "5Gi"}]
+        config = yaml.safe_load(service["spec"]["serveConfigV2"])
+        (entry,) = config["applications"][0]["args"]["llm_configs"]
+        source = entry["model_loading_config"]["model_source"]
+        assert f"brimful small-model {source}\n" in (ROOT / "Dockerfile.cpu").read_text()
+
+
+def test_the_image_without_a_card_has_what_its_installation_reads():
+    steps = (ROOT / "Dockerfile.cpu").read_text()
+    copied = {word for line in re.findall(r"^COPY .*", steps, re.M) for word in line.split()[2:]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert {name.rstrip("*") for name in packages} <= copied
+    assert {"pyproject.toml", "requirements.lock", "README.md", "LICENSE", "tools"} <= copied
+    version = the("RayService", documents("cpu"))["spec"]["rayClusterConfig"]["rayVersion"]
+    assert f"ARG RAY_VERSION={version}\n" in steps
+    assert f"\nray=={version}\n" in (ROOT / "requirements.lock").read_text()
+
+
+def test_several_models_are_under_one_controller_and_have_workers_that_hold_them():
+    config = yaml.safe_load(the("RayService", documents("many-models"))["spec"]["serveConfigV2"])
+    assert [app["import_path"] for app in config["applications"]] == ["serve_app:build_app"] * 2
+    assert [app["route_prefix"] for app in config["applications"]] == ["/", "/qwen"]
+
+
+def test_the_head_may_go_where_redis_holds_what_it_knew():
+    objects = documents("ha")
+    options = the("RayService", objects)["spec"]["rayClusterConfig"]["gcsFaultToleranceOptions"]
+    service, redis = the("Service", objects), the("StatefulSet", objects)
+    assert options["redisAddress"] == f"{service['metadata']['name']}:6379"
+    secret = options["redisPassword"]["valueFrom"]["secretKeyRef"]
+    (container,) = redis["spec"]["template"]["spec"]["containers"]
+    assert [env["valueFrom"]["secretKeyRef"] for env in container["env"]] == [secret]
+    assert redis["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"]
+    budgets = [one for one in objects if one["kind"] == "PodDisruptionBudget"]
+    assert [one["metadata"]["name"] for one in budgets] == ["brimful-workers"]
+
+
+def test_an_upgrade_takes_a_quarter_more_and_not_as_much_again():
+    strategy = the("RayService", documents("upgrade"))["spec"]["upgradeStrategy"]
+    assert strategy["type"] == "NewClusterWithIncrementalUpgrade"
+    assert strategy["clusterUpgradeOptions"]["maxSurgePercent"] == 25
+
+
+def test_ray_keeps_one_replica_of_a_cluster_with_a_tenth_of_the_capacity():
+    """What k8s/overlays/upgrade says of fleets with one replica."""
+    from ray.serve._private.utils import get_capacity_adjusted_num_replicas as adjusted
+
+    assert [adjusted(n, 25) for n in (1, 2, 8)] == [1, 1, 2]
+
+
+def test_the_gateway_leads_to_the_pods_that_serve_and_lets_streams_be():
+    objects = documents("gateway")
+    (rule,) = the("HTTPRoute", objects)["spec"]["rules"]
+    assert rule["timeouts"] == {"request": "0s"}
+    assert rule["backendRefs"] == [{"name": "brimful-serve-svc", "port": 8000}]
+    assert [match["path"]["value"] for match in rule["matches"]] == ["/v1"]
+    clients = the("NetworkPolicy", objects)["spec"]["ingress"][1]
+    assert clients["ports"] == [{"port": 8000}]
+    assert "gateway-name" in str(clients["from"])
+
+
+def test_serve_configurations_differ_from_the_base_in_what_their_header_says():
+    def entry(name: str) -> dict[str, Any]:
+        text = the("RayService", documents(name))["spec"]["serveConfigV2"]
+        return yaml.safe_load(text)["applications"][0]["args"]
+
+    base, keys, spot = entry("ha"), entry("one-model"), entry("spot")
+    assert keys == {**base, "security": {"keys": {"file": "/etc/brimful/keys"}}}
+    scaling = spot["llm_configs"][0]["deployment_config"]["autoscaling_config"]
+    assert scaling["min_replicas"] == 2
+    scaling["min_replicas"] = 1
+    assert spot == base
+    many = entry("many-models")
+    assert many == base
+
+
+def test_the_shipped_schema_is_that_of_the_definition_in_the_tests(crd_file):
+    definition = yaml.load(crd_file.read_text(), Loader=yaml.CSafeLoader)
+    shipped = ROOT / "serve_app" / "checks" / "rayservice.json"
+    assert lines(compact(definition)) == shipped.read_text()
