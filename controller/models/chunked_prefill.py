@@ -22,6 +22,7 @@ served.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +35,13 @@ class Prompts:
     """Prompts as they come to one engine.
 
     Args:
-        tokens: their lengths, shape (n,), each as likely.
+        tokens: their lengths, shape (n,).
         per_s: prompts/s that are to be served.
         token_s, mixed_s: c3 and m, seconds.
         decodes_s: s0 of the mean batch, seconds.
         graph_s: c3 P where CUDA graphs end; infinite: nowhere.
         eager_s: what a step beyond them takes at least.
+        shares: of the prompts, how many are of each length, shape (n,); None: each is as likely.
     """
 
     tokens: Floats
@@ -49,6 +51,18 @@ class Prompts:
     decodes_s: float
     graph_s: float = math.inf
     eager_s: float = 0.0
+    shares: Floats | None = None
+
+    @property
+    def mean_tokens(self) -> float:
+        """Of a prompt."""
+        return float(self.mean(self.tokens))
+
+    def mean(self, by_prompt: Floats) -> Any:
+        """Over the prompts; shape (n,) or (n, k)."""
+        if self.shares is None:  # ``ndarray.mean`` takes longer than the sum
+            return np.add.reduce(by_prompt) / len(by_prompt)
+        return self.shares @ by_prompt
 
     def steps(self, step_s: Floats) -> "Steps":
         """Their steps where these may take s; shape (k,)."""
@@ -81,17 +95,15 @@ class Steps:
         self.last_s: Floats = alone_s + last_s
         if eager_s:
             self.last_s = np.where(last_s > graph_s, np.maximum(self.last_s, eager_s), self.last_s)
-        self._mean_fluid, self._mean_before = _mean(self.fluid), _mean(before)
-        self.own_s: Floats = _mean(before * self.step_s + self.last_s)
+        self._mean_fluid: Floats = prompts.mean(self.fluid)
+        self._mean_before: Floats = prompts.mean(before)
+        self.own_s: Floats = prompts.mean(before * self.step_s + self.last_s)
         self.served_s: Floats = self._mean_fluid * self.step_s
 
     def wait_s(self, horizon_s: float) -> Floats:
         """W."""
         prompts = self._prompts
-        squares = float(prompts.tokens @ prompts.tokens)
-        spread = (
-            squares * len(prompts.tokens) / float(np.add.reduce(prompts.tokens)) ** 2
-        )  # 1 + CV^2
+        spread = float(prompts.mean(prompts.tokens**2)) / prompts.mean_tokens**2  # 1 + CV^2
         load = prompts.per_s * self.served_s  # above 1 the queue grows
         over, rho = load - 1, np.minimum(load, 1.0)
         root = np.sqrt(over**2 + 4 * spread * load * self.served_s / horizon_s)
@@ -108,7 +120,7 @@ class Steps:
                 because of the prompts; of any shape.
         """
         rho, full = np.minimum(per_s * self.served_s, 1.0), late(self.step_s)
-        last = self._mean_before * full + _mean(late(self.last_s))
+        last = self._mean_before * full + self._prompts.mean(late(self.last_s))
         late_steps = rho * self._mean_fluid * full + (1 - rho) * last
         steps = rho * self._mean_fluid + (1 - rho) * (self._mean_before + 1)
         busy = per_s * (rho * self.served_s + (1 - rho) * self.own_s)
@@ -116,9 +128,3 @@ class Steps:
         each = per_s / np.maximum(busy, 1.0)
         share: Floats = each * late_steps / (each * steps + alone_per_s)
         return share
-
-
-def _mean(by_prompt: Floats) -> Floats:
-    """Over the prompts, few as they are: a call of ``ndarray.mean`` takes longer than the sum."""
-    mean: Floats = np.add.reduce(by_prompt) / len(by_prompt)
-    return mean

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MEMORY_S = 60.0  # of steps; what waits is to be computed in as long
-PROMPTS_KEPT = 64
+PROMPTS_KEPT = 256  # one in fifty may be most of the work
 TYPICAL_PROMPT = 256  # tokens, before any request was seen
 
 

@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 WHOLE = np.array([0.5, 0.9, 1.0])  # quantiles of prompt lengths
 WHOLE_ROOM = 1.2  # ... beside a batch larger than the mean by so much
-LENGTHS = (np.arange(16) + 0.5) / 16  # prompt lengths are looked at by their quantiles
+ALIKE = 1.1  # prompts of lengths this close to each other are taken together
 LEAST_LEFT = 0.02  # of an engine's time, for the fixed part of steps
 
 
@@ -24,8 +24,14 @@ class PromptWork:
         self._model, self._demand = model, demand
         self._decode_s = model.c1 + model.c2 * kv_per_decode
         self._lengths = np.sort(demand.prompts)
-        mean = float(np.add.reduce(self._lengths)) / len(self._lengths)
-        self._token_s = max(model.c3 + model.c4 * mean / 2, 1e-12)
+        alike = np.rint(np.log(self._lengths) / math.log(ALIKE)).astype(int)
+        counts = np.bincount(alike)
+        there = counts.nonzero()[0]
+        # Few long prompts may be most of the work: every length is there, however seldom.
+        self._tokens = np.bincount(alike, self._lengths)[there] / counts[there]
+        self._shares = counts[there] / len(self._lengths)
+        self._mean = float(self._shares @ self._tokens)
+        self._token_s = max(model.c3 + model.c4 * self._mean / 2, 1e-12)
         # Of a prompt token and the decodes that follow on it.
         self._both_s = self._token_s + self._decode_s * demand.decodes_per_prefill
 
@@ -47,15 +53,21 @@ class PromptWork:
 
     def prompts(self, prefill_per_s: float) -> Prompts:
         """Those of so many prompt tokens/s."""
-        tokens = self._lengths[(LENGTHS * len(self._lengths)).astype(int)]
-        per_s = prefill_per_s * len(tokens) / float(np.add.reduce(tokens))
+        per_s = prefill_per_s / self._mean
         decodes_s = self.decodes_s(prefill_per_s)
         graph_s, eager_s = math.inf, self._model.eager_s
         if eager_s:
             decodes = (decodes_s - self._model.c0) / max(self._decode_s, 1e-12)
             graph_s = max(self._model.graph_tokens - decodes, 0.0) * self._token_s
         return Prompts(
-            tokens, per_s, self._token_s, self._model.mixed_s, decodes_s, graph_s, eager_s
+            self._tokens,
+            per_s,
+            self._token_s,
+            self._model.mixed_s,
+            decodes_s,
+            graph_s,
+            eager_s,
+            self._shares,
         )
 
     def whole_s(self, prompts: Prompts) -> Floats:

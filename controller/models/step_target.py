@@ -237,7 +237,7 @@ class StepTarget:
         whole_s = work.whole_s(prompts)
         s = np.sort(np.concatenate([inside_s, limit_s * LONGER, whole_s[whole_s > limit_s]]))
         steps = prompts.steps(s)
-        share = steps.late_share(come_per_s / float(prompts.tokens.mean()), caused)
+        share = steps.late_share(come_per_s / prompts.mean_tokens, caused)
         over = np.maximum((self.not_caused + share) / self._allowed, 1.0)
         j, planned_s = over * steps.wait_s(MEMORY_S), steps.step_s
         keeps = planned_s <= max(float(inside_s[-1]), limit_s)

@@ -17,7 +17,7 @@ def test_prompts_count_as_often_as_they_start() -> None:
 
 def test_of_the_prompts_that_started_the_last_are_looked_at() -> None:
     demand = Demand()
-    demand.observe(1, 500, 0.02, [7] * 100)
+    demand.observe(1, 500, 0.02, [7] * 300)
     demand.observe(1, 500, 0.02, [9] * 3)
     assert demand.prompts.tolist() == [7] * (PROMPTS_KEPT - 3) + [9] * 3
 
