@@ -61,6 +61,14 @@ def load_model(spec: str) -> ModelShape:
     return read_shape(Fields(data, str(file)), file.resolve().parent.name)
 
 
+def repository(spec: str) -> str:
+    """Where the weights of a named model are, on the Hugging Face Hub; else what was given."""
+    named = named_models()
+    if spec not in named:
+        return spec
+    return read_json(named[spec], NamedModel).source.partition(",")[0]
+
+
 def read_shape(whole: Fields, name: str) -> ModelShape:
     """The shape that a config.json describes.
 
