@@ -84,6 +84,10 @@ check: install ## Find every mistake in the shipped configs and manifests
 	$(BIN)/brimful tiny-model .cache/tiny-llama
 	$(BIN)/brimful check configs/*.yaml k8s/base/rayservice.yaml
 
+.PHONY: check-plan
+check-plan: install ## `brimful plan`: KV memory beside vLLM's own allocator, its Serve config through `check`, capacity beside the replay (3 minutes; part of make test)
+	$(BIN)/python -m pytest tests/unit/serve_app/planning tests/unit/benchmarks/plan tests/vllm/serve_app tests/vllm/benchmarks/test_plan_capacity.py
+
 .PHONY: bench-scheduler
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
 	$(BIN)/python -m benchmarks.cost.scheduler

@@ -130,9 +130,7 @@ def plan_for(own: Setting) -> Plan:
         fluid,
         fluid_limit_per_s(profile, lengths, None, profile.max_num_seqs),
         divided(profile, lengths, own.itl_s),
-        drafted(
-            profile, lengths, own.itl_s, own.drafts, own.acceptance, 1 / len(own.shape.layers)
-        ),
+        drafted(profile, lengths, own.itl_s, own.drafts, own.acceptance, 1 / len(own.shape.layers)),
         _demand(own, capacity),
         cost,
     )

@@ -31,9 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _hardware(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--gpu", metavar="CARD", help="a card of configs/gpus.json (default: H100)"
-    )
+    parser.add_argument("--gpu", metavar="CARD", help="a card of configs/gpus.json (default: H100)")
     parser.add_argument(
         "--tensor-parallel",
         type=count(64),

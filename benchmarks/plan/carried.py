@@ -131,9 +131,7 @@ def drafted(
     return Drafted(drafts, tokens, by_gaps, paced)
 
 
-def largest_batch(
-    profile: StepProfile, lengths: LengthStats, itl_s: float, prompts: bool
-) -> float:
+def largest_batch(profile: StepProfile, lengths: LengthStats, itl_s: float, prompts: bool) -> float:
     """Decodes of a step of D at most, whatever memory holds.
 
     Args:

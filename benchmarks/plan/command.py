@@ -53,7 +53,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str, str]]:
     yield "weights", f"{budget.weights.total / GIB:.1f} GiB", f"a card, {weights}"
     room = "the profile's KV memory counts instead" if own.own_kv else "a card"
     yield "left for KV cache", f"{budget.kv / GIB:.1f} GiB", room
-    yield "KV of a token", f"{own.layout.token_bytes / 1024:.1f} KiB", "a card"
+    yield "KV of a token", f"{own.layout.token_bytes / 1024:.1f} KiB", "a card, beyond windows"
     yield "KV capacity", f"{own.capacity_tokens:,} tokens", f"sequences of {own.max_model_len:,}"
     held = f"requests of {own.lengths.mean_held:,.0f} tokens"
     yield "batch by memory", f"{plan.by_memory:,}", held
@@ -62,21 +62,30 @@ def _rows(plan: Plan) -> Iterator[tuple[str, str, str]]:
     steps = own.profile.name if own.measured else "roofline"
     one_s = own.profile.step_s(1, own.lengths.mean_held, 0, 0)
     yield "step of one decode", f"{one_s * 1e3:.1f} ms", steps
-    yield "capacity in the SLA", f"{plan.capacity_per_s:.2f}/s", own.workload
+    kept = own.workload if plan.fluid_per_s else f"no step of one request takes {itl} or less"
+    yield "capacity in the SLA", f"{plan.capacity_per_s:.2f}/s", kept
     yield "without an SLA", f"{plan.offline_per_s:.2f}/s", "full batches"
     if own.rate_per_s is not None:
         yield from _demanded(plan)
     if own.price_per_h is not None:
         cost = "out of reach" if plan.cost is None else f"{plan.cost:.2f}"
         yield "cost of a million", cost, f"output tokens, at {own.price_per_h:g} a card and hour"
-    split = plan.divided
-    advice = "worth it" if plan.divide() else "not worth it"
-    note = f"{advice}: {split.prefill_per_decode:.2f} prefill engines for each decode engine"
-    yield "disaggregated", f"x {split.gain:.2f}", note
-    drafts = plan.drafted
-    advice = "worth it" if plan.speculate() else "not worth it"
-    note = f"{advice}: {drafts.drafts} drafts, {own.acceptance:g} accepted;"
-    yield "speculation", f"x {drafts.by_gaps:.2f}", f"{note} x {drafts.paced:.2f} by time per token"
+    if plan.fluid_per_s:
+        yield from _choices(plan)
+
+
+def _choices(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    split, drafts = plan.divided, plan.drafted
+    note = f"{_worth(plan.divide())}: {split.prefill_per_decode:.2f} prefill engines per decode"
+    yield "disaggregated", f"x {split.gain:.2f}", f"{note} engine"
+    note = (
+        f"{_worth(plan.speculate())}: {drafts.drafts} drafts, {plan.setting.acceptance:g} accepted"
+    )
+    yield "speculation", f"x {drafts.by_gaps:.2f}", f"{note}; x {drafts.paced:.2f} paced"
+
+
+def _worth(pays: bool) -> str:
+    return "worth it" if pays else "not worth it"
 
 
 def _demanded(plan: Plan) -> Iterator[tuple[str, str, str]]:
@@ -86,8 +95,10 @@ def _demanded(plan: Plan) -> Iterator[tuple[str, str, str]]:
         return
     yield "replicas", f"{demand.replicas:,}", f"for {demand.rate_per_s:g} requests/s"
     if demand.replica_hours is not None:
-        note = f"over {demand.day_h:g} h; {demand.replicas * (demand.day_h or 0):,.0f} at the peak's"
+        note = (
+            f"over {demand.day_h:g} h; {demand.replicas * (demand.day_h or 0):,.0f} at the peak's"
+        )
         yield "replica-hours", f"{demand.replica_hours:,.1f}", note
         if own.price_per_h is not None:
             cost = demand.replica_hours * own.tp * own.price_per_h
-            yield "cost of the day", f"{cost:,.2f}", f"{own.tp} cards a replica"
+            yield "cost of the day", f"{cost:,.2f}", f"cards of a replica: {own.tp}"

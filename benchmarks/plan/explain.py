@@ -19,7 +19,8 @@ def explain(plan: Plan) -> Iterator[str]:
     yield from _kv(own)
     yield from _steps(own)
     yield from _capacity(plan)
-    yield from _choices(plan)
+    if plan.fluid_per_s:
+        yield from _choices(plan)
 
 
 def _memory(own: Setting) -> Iterator[str]:
@@ -27,7 +28,9 @@ def _memory(own: Setting) -> Iterator[str]:
     bits = shape.quantization
     kept = f"{shape.dtype}, 8 x {shape.dtype_bytes} bits"
     if bits.method:
-        kept = f"{bits.method}: {bits.linear_bits or 8 * shape.dtype_bytes:.4g} bits a linear weight"
+        kept = (
+            f"{bits.method}: {bits.linear_bits or 8 * shape.dtype_bytes:.4g} bits a linear weight"
+        )
         if bits.expert_bits != bits.linear_bits:
             kept += f", {bits.expert_bits:.4g} of an expert"
         kept += f", {shape.dtype} for the rest"
@@ -79,9 +82,7 @@ def _kv(own: Setting) -> Iterator[str]:
     if layout.state_bytes:
         yield f"  states   {layout.state_bytes:,} B a sequence, as vLLM pads them to a block"
     sizes = ", ".join(f"{g.layers} {g.kind}" for g in layout.groups)
-    yield (
-        f"  a block: {layout.block_bytes:,} B; groups of layers with a table of blocks: {sizes}"
-    )
+    yield (f"  a block: {layout.block_bytes:,} B; groups of layers with a table of blocks: {sizes}")
     blocks = int(own.budget.kv // layout.block_bytes)
     yield (
         f"  {blocks:,} blocks; vLLM's log line: {own.capacity_tokens:,} tokens, for sequences of"

@@ -127,9 +127,7 @@ def resolve(args: argparse.Namespace) -> Setting:
     )  # fmt: skip
 
 
-def _engine(
-    args: argparse.Namespace, card: Card, measured: StepProfile | None
-) -> tuple[int, int]:
+def _engine(args: argparse.Namespace, card: Card, measured: StepProfile | None) -> tuple[int, int]:
     seqs, tokens = card.engine_defaults()
     if measured is not None and args.gpu is None:
         seqs, tokens = measured.max_num_seqs, measured.max_num_batched_tokens

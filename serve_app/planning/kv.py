@@ -81,7 +81,9 @@ class KvLayout:
         """How many sequences of so many tokens fit; their last blocks are half full on average."""
         blocks = memory_bytes // self.block_bytes
         held = sum(
-            STATES if one.kind == "state" else min(tokens / one.block_size + 0.5, one.blocks(tokens))
+            STATES
+            if one.kind == "state"
+            else min(tokens / one.block_size + 0.5, one.blocks(tokens))
             for one in self.groups
         )
         return blocks / held
@@ -115,9 +117,7 @@ def kv_layout(
         ConfigError: see ``cache_bytes``.
     """
     size = cache_bytes(shape, kv_dtype)
-    kinds = Counter(
-        (one.kind, one.window, one.kv_elements(tp) * size) for one in shape.attentions
-    )
+    kinds = Counter((one.kind, one.window, one.kv_elements(tp) * size) for one in shape.attentions)
     state = max((_state_bytes(one, tp) for one in shape.states), default=0)
     states = sum(1 for _ in shape.states)
     token_bytes = sum(each * n for (_, window, each), n in kinds.items() if not window)

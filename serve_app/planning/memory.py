@@ -64,9 +64,7 @@ def budget(
     outside = OUTSIDE_GIB * GIB
     if reserve_gib is not None:
         activations, outside = 0.0, reserve_gib * GIB
-    return Budget(
-        card.memory_gib * GIB, utilization, weight_bytes(shape, tp), activations, outside
-    )
+    return Budget(card.memory_gib * GIB, utilization, weight_bytes(shape, tp), activations, outside)
 
 
 def least_tensor_parallel(
@@ -113,5 +111,7 @@ def longest_sequence(layout: KvLayout, kv_bytes: float, most: int, in_flight: in
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if layout.blocks(middle, in_flight) <= blocks else (low, middle - 1)
+        low, high = (
+            (middle, high) if layout.blocks(middle, in_flight) <= blocks else (low, middle - 1)
+        )
     return low

@@ -38,9 +38,7 @@ def layers_of(config: Fields, hidden: int, dtype_bytes: int) -> tuple[Layer, ...
     makers: dict[str, Callable[[], Attention | State]] = {
         FULL: lambda: _attention(config, hidden, "full", 0),
         SLIDING: lambda: _attention(config, hidden, "sliding", config.size("sliding_window")),
-        CHUNKED: lambda: _attention(
-            config, hidden, "chunked", config.size("attention_chunk_size")
-        ),
+        CHUNKED: lambda: _attention(config, hidden, "chunked", config.size("attention_chunk_size")),
         LINEAR: lambda: _delta_net(config, hidden, dtype_bytes),
         MAMBA: lambda: _mamba2(config, hidden, dtype_bytes),
     }
@@ -129,15 +127,18 @@ def _delta_net(config: Fields, hidden: int, dtype_bytes: int) -> State:
     width = 2 * keys + heads * dim
     params = hidden * (width + heads * dim + 2 * heads) + width * kernel + heads * dim * hidden
     recurrent = heads * config.size("linear_key_head_dim") * dim
-    return State(width * (kernel - 1), recurrent, dtype_bytes, _state_bytes(config, dtype_bytes), params)
+    return State(
+        width * (kernel - 1), recurrent, dtype_bytes, _state_bytes(config, dtype_bytes), params
+    )
 
 
 def _mamba2(config: Fields, hidden: int, dtype_bytes: int) -> State:
     """Mamba 2: shapes of vLLM's ``mamba2_state_shape``."""
     heads = config.size("mamba_n_heads", "mamba_num_heads")
     dim = config.size("mamba_d_head", "mamba_head_dim")
-    state, groups = config.size("mamba_d_state", "ssm_state_size"), config.size(
-        "mamba_n_groups", "n_groups", default=1
+    state, groups = (
+        config.size("mamba_d_state", "ssm_state_size"),
+        config.size("mamba_n_groups", "n_groups", default=1),
     )
     kernel = config.size("mamba_d_conv", "conv_kernel", default=4)
     inner = heads * dim

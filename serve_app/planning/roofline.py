@@ -110,9 +110,7 @@ def roofline_profile(
     name: str, cost: RooflineCost, kv_tokens: int, engine: tuple[int, int]
 ) -> StepProfile:
     """As a table, which the replay and the fluid arithmetic read fast."""
-    table = TableCost(
-        TOKENS, tuple(map(cost.dense_s, TOKENS)), cost.per_kv_s, cost.per_context_s
-    )
+    table = TableCost(TOKENS, tuple(map(cost.dense_s, TOKENS)), cost.per_kv_s, cost.per_context_s)
     source = "roofline: configs/gpus.json, efficiencies fitted to configs/profiles"
     return StepProfile(name, source, kv_tokens, *engine, table)
 

@@ -36,7 +36,9 @@ def check_tensor_parallel(shape: ModelShape, tp: int) -> None:
         if one.heads % tp or few:
             heads = f"{one.heads} attention heads and {one.kv_heads} KV heads"
             raise ConfigError(
-                [f"--tensor-parallel: {tp} is not allowed: it has to divide {heads} of {shape.name}"]
+                [
+                    f"--tensor-parallel: {tp} is not allowed: it has to divide {heads} of {shape.name}"
+                ]
             )
 
 
