@@ -9,8 +9,8 @@ from serve_app.planning.kv import BLOCK_SIZE, KV_BYTES
 from serve_app.planning.memory import UTILIZATION
 
 ABOUT = (
-    "Weights, KV memory, batch, capacity inside the SLA, replicas and cost of a model on a card, from"
-    " its config.json alone. Every figure but a recorded step time is arithmetic: `--explain` shows"
+    "Weights, KV memory, batch, capacity inside the SLA, replicas and cost of a model on a card,"
+    " from its config.json alone. Every figure but a recorded step time is arithmetic: `--explain` shows"
     " it."
 )
 MOST_LEN = 100_000_000
@@ -75,8 +75,8 @@ def _hardware(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profile",
         metavar="SPEC",
-        help="measured or recorded step times, as `brimful replay` takes them (default: a roofline);"
-        " without --gpu the KV memory is the profile's, too",
+        help="measured or recorded step times, as `brimful replay` takes them (default: a"
+        " roofline); without --gpu the KV memory is the profile's, too",
     )
 
 

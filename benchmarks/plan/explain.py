@@ -101,7 +101,8 @@ def _steps(own: Setting) -> Iterator[str]:
         yield (
             f"  one token reads weights {line.read_s(1) * 1e3:.2f} ms at {WEIGHT_EFFICIENCY:g} of"
             f" {own.card.hbm_gb_per_s:,.0f} GB/s, multiplies {line.multiply_s(1) * 1e6:.1f} us at"
-            f" {FLOPS_EFFICIENCY:g} of the dense rate; all-reduces {line.all_reduce_s(1) * 1e3:.2f} ms"
+            f" {FLOPS_EFFICIENCY:g} of the dense rate;"
+            f" all-reduces {line.all_reduce_s(1) * 1e3:.2f} ms"
         )
         yield (
             f"  KV of one request: {kv_read_bytes(own) / 1e6:.2f} MB at {HBM_EFFICIENCY:g} of it:"
@@ -125,7 +126,8 @@ def _capacity(plan: Plan) -> Iterator[str]:
         f"  E[in] {lengths.mean_input:,.0f}, E[out] {lengths.mean_output:,.0f}, a decode attends to"
         f" {lengths.mean_held:,.0f}"
     )
-    yield f"  decodes of a step of D: {plan.decodes_in_sla:,.1f}, with prompts {plan.batch_in_sla:,.1f}"
+    alone, beside = plan.decodes_in_sla, plan.batch_in_sla
+    yield f"  decodes of a step of D: {alone:,.1f}, with prompts {beside:,.1f}"
     yield (
         "  fluid limit: the highest q with T(q T (E[out] - 1), KV of them, q T E[in]) <= T <= D and"
         f" q T E[out] <= {own.slots:,.0f}: {plan.fluid_per_s:.3f}/s"
@@ -143,9 +145,10 @@ def _capacity(plan: Plan) -> Iterator[str]:
 
 def _choices(plan: Plan) -> Iterator[str]:
     split, drafts = plan.divided, plan.drafted
+    prefill, decode = f"{split.prefill_per_s:.2f}", f"{split.decode_per_s:.2f}"
     yield (
-        f"disaggregated: prefill {split.prefill_per_s:.2f}/s an engine, decode"
-        f" {split.decode_per_s:.2f}/s; 1 / (1/{split.prefill_per_s:.2f} + 1/{split.decode_per_s:.2f})"
+        f"disaggregated: prefill {prefill}/s an engine, decode {decode}/s;"
+        f" 1 / (1/{prefill} + 1/{decode})"
         f" = {split.per_engine_s:.2f}/s over {split.aggregated_per_s:.2f}: {split.gain:.2f}"
         " (KV transfer not counted)"
     )

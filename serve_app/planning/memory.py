@@ -8,8 +8,8 @@ from serve_app.planning.kv import KvLayout
 from serve_app.planning.shape import ModelShape
 from serve_app.planning.weights import WeightBytes, check_tensor_parallel, weight_bytes
 
-# CUDA context, NCCL, CUDA graphs: what was left of 1.36 GiB on the H100 of configs/profiles/h100.json
-# (449,952 tokens of KV at 0.9 of 79.1 GiB) after the activations below.
+# CUDA context, NCCL, CUDA graphs: what was left of 1.3 GiB on the H100 of
+# configs/profiles/h100.json (449,952 tokens of KV at 0.9 of 79.1 GiB) after activations.
 OUTSIDE_GIB = 0.6
 UTILIZATION = 0.92  # vLLM 0.29's own gpu_memory_utilization
 LOGIT_BYTES = 8  # float32 logits and their copy in the sampler

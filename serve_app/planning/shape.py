@@ -38,7 +38,7 @@ class Attention:
         return 2 * self.heads * (self.head_dim + self.value_dim)
 
     def kv_elements(self, tp: int) -> int:
-        """Cached elements a token on one of ``tp`` ranks; heads are copied where there are fewer."""
+        """Cached elements a token on one of ``tp`` ranks; too few heads are copied."""
         if self.kind == "latent":
             return self.head_dim
         return max(self.kv_heads // tp, 1) * (self.head_dim + self.value_dim)

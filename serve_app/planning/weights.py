@@ -34,12 +34,8 @@ def check_tensor_parallel(shape: ModelShape, tp: int) -> None:
     for one in shape.attentions:
         few = one.kind != "latent" and one.kv_heads % tp and tp % one.kv_heads
         if one.heads % tp or few:
-            heads = f"{one.heads} attention heads and {one.kv_heads} KV heads"
-            raise ConfigError(
-                [
-                    f"--tensor-parallel: {tp} is not allowed: it has to divide {heads} of {shape.name}"
-                ]
-            )
+            heads = f"{one.heads} attention heads and {one.kv_heads} KV heads of {shape.name}"
+            raise ConfigError([f"--tensor-parallel: {tp} is not allowed: it has to divide {heads}"])
 
 
 def weight_bytes(shape: ModelShape, tp: int = 1) -> WeightBytes:

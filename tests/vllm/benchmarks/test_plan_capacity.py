@@ -1,4 +1,4 @@
-"""The plan's capacity beside the replay's: vLLM's own scheduler under `adaptive`, the same steps."""
+"""The plan's capacity beside the replay's, vLLM's own scheduler under `adaptive`."""
 
 import argparse
 

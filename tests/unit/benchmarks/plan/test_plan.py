@@ -38,7 +38,8 @@ def test_drafts_that_are_never_accepted_cost_and_free_ones_do_not() -> None:
     free = replace(PAPER, cost=LinearCost(0.027, 0.0, 0.0, 0.00012))
     sure = drafted(free, LENGTHS, ITL_S, 1, 1.0, 0.0)
     assert sure.tokens == 2
-    assert sure.paced >= sure.by_gaps >= 1
+    assert sure.by_gaps == pytest.approx(1, abs=0.01)
+    assert sure.paced > 1
 
 
 def test_the_batch_of_a_step() -> None:
@@ -114,7 +115,7 @@ def test_what_it_writes_is_a_serve_config(
             ("llama-3.1-8b", "--max-model-len", "999999"),
             "--max-model-len: 999999 is not allowed: at most 131072, the model's",
         ),
-        (("llama-3.1-70b", "--gpu", "L4"), "its weights are"),
+        (("deepseek-v3", "--gpu", "L4"), "its weights are"),
         (("llama-3.1-8b", "--workload", "fixed:200000,9"), "a sequence has at most 131072"),
         (("llama-3.1-8b", "--kv-cache-dtype", "int3"), "--kv-cache-dtype: unknown key 'int3'"),
         (("llama-3.1-8b", "--write", "/nowhere/a.yaml"), "--write: /nowhere/a.yaml"),

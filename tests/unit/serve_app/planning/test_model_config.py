@@ -130,7 +130,7 @@ def test_which_layers_have_a_window(changes: dict[str, Any], windows: list[int])
     ],
 )
 def test_what_is_wrong_is_named(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match="config.json: ") as raised:
+    with pytest.raises(ConfigError, match=r"config\.json: ") as raised:
         shape(**changes)
     assert told in str(raised.value)
 
