@@ -74,17 +74,23 @@ def meta_model(config: dict[str, Any], **engine: Any) -> MetaModel:
             try:
                 with torch.device("meta"):
                     model = initialize_model(made)
+                current_platform.update_block_size_for_backend(made)
+                specs = _specs(made)
             finally:
                 destroy_model_parallel()
-    current_platform.update_block_size_for_backend(made)
+    made.cache_config.kv_cache_layout = LAYOUT
+    return MetaModel(made, sum(one.numel() for one in model.parameters()), specs)
+
+
+def _specs(config: VllmConfig) -> dict[str, KVCacheSpec]:
+    """As ``GPUModelRunner.get_kv_cache_spec`` collects them."""
     specs: dict[str, KVCacheSpec] = {}
-    for name, layer in made.compilation_config.static_forward_context.items():
+    for name, layer in config.compilation_config.static_forward_context.items():
         if not hasattr(layer, "get_kv_cache_spec"):
             continue
-        spec = layer.get_kv_cache_spec(made)
+        spec = layer.get_kv_cache_spec(config)
         if isinstance(spec, AttentionSpec):
             spec = layer.get_attn_backend().customize_spec(spec)
         if spec is not None:
             specs[name] = spec
-    made.cache_config.kv_cache_layout = LAYOUT
-    return MetaModel(made, sum(one.numel() for one in model.parameters()), specs)
+    return specs
