@@ -10,8 +10,8 @@ from serve_app.planning.memory import UTILIZATION
 
 ABOUT = (
     "Weights, KV memory, batch, capacity inside the SLA, replicas and cost of a model on a card,"
-    " from its config.json alone. Every figure but a recorded step time is arithmetic: `--explain` shows"
-    " it."
+    " from its config.json alone. Every figure but a recorded step time is arithmetic: `--explain`"
+    " shows it."
 )
 MOST_LEN = 100_000_000
 
