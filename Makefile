@@ -92,6 +92,10 @@ check-k8s: install ## Every overlay and the Helm chart: rendered, held against K
 chart: install ## The Helm chart's files anew from the overlays
 	$(BIN)/python -m tools.kubernetes chart
 
+.PHONY: check-plan
+check-plan: install ## `brimful plan`: KV memory beside vLLM's own allocator, its Serve config through `check`, capacity beside the replay (3 minutes; part of make test)
+	$(BIN)/python -m pytest tests/unit/serve_app/planning tests/unit/benchmarks/plan tests/vllm/serve_app tests/vllm/benchmarks/test_plan_capacity.py
+
 .PHONY: bench-scheduler
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
 	$(BIN)/python -m benchmarks.cost.scheduler

@@ -34,6 +34,10 @@ COMMANDS = {
         "benchmarks.fleet.command",
         "what an autoscaling policy would make of a day; needs no accelerator",
     ),
+    "plan": (
+        "benchmarks.plan.command",
+        "memory, batch, capacity and cost of a model on a card, from its config.json alone",
+    ),
     "small-model": (
         "benchmarks.live.small_model",
         "a small real model that answers in sentences, from the Python registry",

@@ -31,6 +31,8 @@ LIGHT = [
     "replicas.profile_file",
     "serve_app",
     "serve_app.cli",
+    "serve_app.planning.roofline",
+    "benchmarks.plan.command",
     "serve_app.scaling.decide",
     "serve_app.config",
     "serve_app.routing.settings",

@@ -1,0 +1,116 @@
+"""From a config.json (Hugging Face's keys) to a ``ModelShape``; no weights are read."""
+
+from pathlib import Path
+
+from pydantic import PositiveFloat
+
+from configs import shipped
+from controller.config import Block
+from controller.data_file import load_json, read_json, read_text
+from controller.errors import ConfigError
+from controller.validation import shown, unknown_key
+from serve_app.planning.fields import Fields
+from serve_app.planning.mixers import layers_of
+from serve_app.planning.quantization import kv_bits, read_quantization
+from serve_app.planning.shape import ModelShape
+
+DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}
+TEXT = ("text_config", "llm_config", "language_config")  # of models that also see or hear
+CONFIG = "config.json"
+
+
+class NamedModel(Block):
+    """A file of ``configs/models``: a published config.json, its source, and what it should give.
+
+    ``parameters`` is the published count, of the whole model.
+    """
+
+    source: str
+    parameters: PositiveFloat
+    parameters_source: str
+    config: dict[str, object]
+
+
+def named_models() -> dict[str, Path]:
+    """The files of ``configs/models`` by name."""
+    return {path.stem: path for path in sorted(shipped("models").glob("*.json"))}
+
+
+def load_model(spec: str) -> ModelShape:
+    """The model that a word on the command line names: a name, a config.json, its folder.
+
+    Raises:
+        ConfigError: nothing has that name, or a key is missing, wrong or not known.
+    """
+    named = named_models()
+    if spec in named:
+        path = named[spec]
+        return read_shape(Fields(read_json(path, NamedModel).config, spec), spec)
+    path = Path(spec)
+    if not path.exists():
+        if spec.endswith(".json") or spec.startswith(("/", ".", "~")):
+            raise ConfigError([f"model: {shown(spec)} is not allowed: no such file or folder"])
+        told = unknown_key("model", spec, named)
+        raise ConfigError([f"{told}; or the path of a config.json or of its folder"])
+    file = path / CONFIG if path.is_dir() else path
+    if not file.exists():
+        raise ConfigError([f"model: {shown(spec)} is not allowed: it holds no {CONFIG}"])
+    data = load_json(read_text(file), str(file), 1)
+    if not isinstance(data, dict):
+        raise ConfigError([f"{file}: {shown(data)} is not allowed: a mapping"])
+    return read_shape(Fields(data, str(file)), file.resolve().parent.name)
+
+
+def repository(spec: str) -> str:
+    """Where the weights of a named model are, on the Hugging Face Hub; else what was given."""
+    named = named_models()
+    if spec not in named:
+        return spec
+    return read_json(named[spec], NamedModel).source.partition(",")[0]
+
+
+def read_shape(whole: Fields, name: str) -> ModelShape:
+    """The shape that a config.json describes.
+
+    Raises:
+        ConfigError: see ``load_model``.
+    """
+    config = next((found for key in TEXT if (found := whole.nested(key))), whole)
+    dtype = config.text("torch_dtype", "dtype") or whole.text("torch_dtype", "dtype", default="")
+    dtype = dtype or "bfloat16"
+    if dtype not in DTYPES:
+        raise whole.wrong("torch_dtype", dtype, ", ".join(DTYPES))
+    hidden = config.size("hidden_size", "n_embd", "d_model")
+    quantized = whole if whole.data.get("quantization_config") else config
+    architectures = whole.texts("architectures")
+    default_tied = config.text("model_type").startswith("gemma")
+    return ModelShape(
+        name=name,
+        architecture=architectures[0] if architectures else config.text("model_type"),
+        hidden=hidden,
+        vocab=config.size("vocab_size"),
+        max_len=config.size("max_position_embeddings", "n_positions", "max_seq_len", default=8192),
+        tied=config.flag("tie_word_embeddings", whole.flag("tie_word_embeddings", default_tied)),
+        dtype=dtype,
+        dtype_bytes=DTYPES[dtype],
+        layers=layers_of(config, hidden, DTYPES[dtype]),
+        quantization=read_quantization(quantized),
+        extra_params=_vision(whole, hidden),
+        kv_bits=kv_bits(quantized),
+    )
+
+
+def _vision(whole: Fields, hidden: int) -> int:
+    """Of an image encoder of the usual shape and its projection; 0 where there is none."""
+    vision = whole.nested("vision_config")
+    if vision is None:
+        return 0
+    width = vision.size("hidden_size", "embed_dim")
+    inner = vision.size("intermediate_size", default=4 * width)
+    layers = vision.size("num_hidden_layers", "depth")
+    patch = vision.size("patch_size", default=14)
+    image = vision.size("image_size", default=0) if vision.data.get("image_size") else 0
+    gated = vision.text("hidden_act") == "silu"
+    per_layer = 4 * width * width + (3 if gated else 2) * width * inner + 9 * width + inner
+    embedded = 3 * patch * patch * width + (image // patch) ** 2 * width
+    return layers * per_layer + embedded + width * hidden

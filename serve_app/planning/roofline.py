@@ -1,0 +1,149 @@
+"""Step times from a card's datasheet where nothing was measured. Pure.
+
+T = host + layers x launch + dense(n) + all-reduce(n) + K KV bytes / bandwidth + X flops / rate,
+for n tokens in a step; dense(n) joins the time to read the weights that n tokens touch and the time
+to multiply with them as (a^p + b^p)^(1/p), since a real step is at neither bound where both are
+close.
+
+The constants are a least-squares fit (of log T) to the measured tables of configs/profiles
+(vidur.json, h100.json); ``deviations`` says how far off they are for each.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from replicas.profile import StepProfile, TableCost
+from replicas.profile_file import HBM_EFFICIENCY, PREFILL_EFFICIENCY, named_profiles
+from serve_app.planning.cards import Card, load_card
+from serve_app.planning.kv import read_bytes
+from serve_app.planning.model_config import load_model
+from serve_app.planning.shape import ModelShape, layer_active
+from serve_app.planning.weights import weight_bytes
+
+WEIGHT_EFFICIENCY = 0.70  # of the bandwidth, reading weights
+FLOPS_EFFICIENCY = 0.65  # of the dense rate, multiplying with them
+JOIN = 1.5  # p
+HOST_S = 0.001  # a step
+LAUNCH_S = 20e-6  # a layer
+ALL_REDUCE_S = 30e-6  # of one, two a layer, before its bytes
+LINK_EFFICIENCY = 0.67  # of one direction of the link
+FITTED = {  # profile: the model and the card it was measured with
+    "h100-llama-8b-vllm": ("llama-3.1-8b", "H100"),
+    "h100-Llama-2-7b-hf-tp1": ("llama-2-7b", "H100"),
+    "h100-Llama-2-70b-hf-tp4": ("llama-2-70b", "H100"),
+    "a100-Llama-2-7b-hf-tp1": ("llama-2-7b", "A100-80G"),
+    "a100-Meta-Llama-3-8B-tp1": ("llama-3.1-8b", "A100-80G"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineCost:
+    """``StepCost`` of a model on ``tp`` cards.
+
+    Args:
+        held: tokens of a typical sequence, for what a window leaves unread.
+        kv_bytes: of a cached element.
+    """
+
+    shape: ModelShape
+    card: Card
+    tp: int
+    held: float
+    kv_bytes: int
+    per_kv_s: float = field(init=False)
+    per_context_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        bandwidth = HBM_EFFICIENCY * self.card.hbm_gb_per_s * 1e9
+        read = read_bytes(self.shape, self.held, self.tp, self.kv_bytes) / self.held
+        flops = sum(
+            one.flops_per_context * min(self.held, one.window or self.held) / self.held
+            for one in self.shape.attentions
+        )
+        rate = PREFILL_EFFICIENCY * self.card.bf16_tflops * 1e12 * self.tp
+        object.__setattr__(self, "per_kv_s", read / bandwidth)
+        object.__setattr__(self, "per_context_s", flops / rate)
+
+    def step_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
+        """Seconds of a step."""
+        dense_s = self.dense_s(decodes + prefill)
+        return dense_s + self.per_kv_s * kv + self.per_context_s * context
+
+    def dense_s(self, tokens: float) -> float:
+        """Seconds of everything but attention to the cache, for so many tokens."""
+        read_s, multiply_s = self.read_s(tokens), self.multiply_s(tokens)
+        joined = (read_s**JOIN + multiply_s**JOIN) ** (1 / JOIN)
+        layers = len(self.shape.layers)
+        return HOST_S + layers * LAUNCH_S + joined + self.all_reduce_s(tokens)
+
+    def read_s(self, tokens: float) -> float:
+        """Seconds to read the weights that so many tokens touch."""
+        whole = weight_bytes(self.shape, self.tp)
+        sizes = [(one.mlp.touched(tokens), one.mlp.experts) for one in self.shape.layers]
+        experts = sum(every for _, every in sizes)
+        share = sum(touched for touched, _ in sizes) / experts if experts else 0.0
+        embedding = 0.0 if self.shape.tied else whole.embeddings / 2  # its rows are looked up
+        read = whole.total - embedding - whole.experts * (1 - share)
+        return read / (WEIGHT_EFFICIENCY * self.card.hbm_gb_per_s * 1e9)
+
+    def multiply_s(self, tokens: float) -> float:
+        """Seconds of 2 flops a token and parameter."""
+        eight = self.shape.quantization.eight_bit_math and self.card.fp8_tflops
+        rate = (eight or self.card.bf16_tflops) * 1e12 * FLOPS_EFFICIENCY * self.tp
+        return 2 * tokens * sum(layer_active(one) for one in self.shape.layers) / rate
+
+    def all_reduce_s(self, tokens: float) -> float:
+        """Seconds of two all-reduces a layer over a ring of ``tp`` cards."""
+        if self.tp == 1:
+            return 0.0
+        sent = 2 * (self.tp - 1) / self.tp * tokens * self.shape.hidden * self.shape.dtype_bytes
+        link = LINK_EFFICIENCY * self.card.link_gb_per_s * 1e9
+        return 2 * len(self.shape.layers) * (ALL_REDUCE_S + sent / link)
+
+
+TOKENS = (1, *(2 * 2**n + half * 2**n for n in range(13) for half in (0, 1)))  # 1 to 12,288
+
+
+def roofline_profile(
+    name: str, cost: RooflineCost, kv_tokens: int, engine: tuple[int, int]
+) -> StepProfile:
+    """As a table, which the replay and the fluid arithmetic read fast."""
+    table = TableCost(TOKENS, tuple(map(cost.dense_s, TOKENS)), cost.per_kv_s, cost.per_context_s)
+    source = "roofline: configs/gpus.json, efficiencies fitted to configs/profiles"
+    return StepProfile(name, source, kv_tokens, *engine, table)
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """A roofline beside a measured table: root mean square of the logarithm, and the mean."""
+
+    profile: str
+    rms: float
+    mean: float
+
+
+def deviations() -> list[Deviation]:
+    """The roofline beside each table it was fitted to."""
+    found = []
+    for name, (model, card) in FITTED.items():
+        profile = named_profiles()[name].profile(name)
+        tp = int(name.rpartition("-tp")[2]) if "-tp" in name else 1
+        shape = load_model(model)
+        cost = RooflineCost(shape, load_card(card), tp, 1024, shape.dtype_bytes)
+        found.append(_deviation(profile, cost))
+    return found
+
+
+def _deviation(profile: StepProfile, cost: RooflineCost) -> Deviation:
+    table = profile.cost
+    assert isinstance(table, TableCost)
+    logs = np.array(
+        [
+            math.log(cost.dense_s(n) / measured)
+            for n, measured in zip(table.tokens, table.dense_s, strict=True)
+        ]
+    )
+    rms, mean = float(np.sqrt((logs**2).mean())), float(np.exp(logs.mean()) - 1)
+    return Deviation(profile.name, rms, mean)

@@ -1,0 +1,153 @@
+"""Shapes from a config.json: the published ones, kinds of layers, and what is wrong with one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.data_file import read_json
+from controller.errors import ConfigError
+from serve_app.planning.fields import Fields
+from serve_app.planning.model_config import NamedModel, load_model, named_models, read_shape
+from serve_app.planning.shape import ModelShape
+from serve_app.planning.weights import weight_bytes
+
+LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "torch_dtype": "bfloat16",
+}
+GIB = 2**30
+
+
+def shape(**changes: Any) -> ModelShape:
+    config = {key: value for key, value in {**LLAMA, **changes}.items() if value is not None}
+    return read_shape(Fields(config, "config.json"), "a")
+
+
+def bits_per_weight(**quantization: Any) -> float:
+    """Of an MLP."""
+    made = shape(quantization_config=quantization)
+    return weight_bytes(made).dense * 8 / (8 * 3 * 1024 * 4096)
+
+
+@pytest.mark.parametrize("name", named_models())
+def test_parameters_are_the_published_ones(name: str) -> None:
+    named = read_json(named_models()[name], NamedModel)
+    assert load_model(name).params == pytest.approx(named.parameters, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    [
+        ("gpt-oss-20b", 12.8),  # arXiv 2508.10925, table 1: checkpoint
+        ("deepseek-v3", 671.0e9 / GIB),  # fp8, a byte a parameter
+        ("llama-3.1-8b", 2 * 8.03e9 / GIB),
+    ],
+)
+def test_weights_are_as_large_as_published(name: str, gib: float) -> None:
+    assert weight_bytes(load_model(name)).total / GIB == pytest.approx(gib, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"), [("deepseek-v3", 37), ("gpt-oss-20b", 3.61), ("qwen3-30b-a3b", 3.3)]
+)
+def test_a_token_is_multiplied_with_the_published_parameters(name: str, billions: float) -> None:
+    made = load_model(name)
+    counted = made.active_params + (0 if name == "gpt-oss-20b" else made.embedding)
+    assert counted / 1e9 == pytest.approx(billions, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "bits"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 8 + 32 / 128**2),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, 4 + 20 / 128),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, 8),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4.5),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 32}}},
+            },
+            4.5,
+        ),
+    ],
+)
+def test_bits_of_a_weight(quantization: dict[str, Any], bits: float) -> None:
+    assert bits_per_weight(**quantization) == pytest.approx(bits)
+
+
+def test_attention_that_is_not_converted_stays_as_it_is() -> None:
+    fp8 = {"quant_method": "fp8", "modules_to_not_convert": ["model.layers.*.self_attn"]}
+    whole = weight_bytes(shape(quantization_config={"quant_method": "fp8"}))
+    assert weight_bytes(shape(quantization_config=fp8)).mixers == pytest.approx(2 * whole.mixers)
+
+
+def test_cards_divide_the_weights_and_copy_kv_heads_there_are_too_few_of() -> None:
+    one, sixteen = weight_bytes(shape()), weight_bytes(shape(), 16)
+    kv = 8 * 2 * 64 * 1024 * 2  # K and V of a head, all layers, bytes
+    assert sixteen.dense == one.dense / 16
+    assert sixteen.mixers == pytest.approx(one.mixers / 16 + kv * (1 - 4 / 16))
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        ({"sliding_window": 512}, [512] * 8),
+        ({"sliding_window": 512, "use_sliding_window": False}, [0] * 8),
+        ({"sliding_window": 512, "sliding_window_pattern": 4}, [512, 512, 512, 0] * 2),
+        (
+            {"sliding_window": 512, "layer_types": ["sliding_attention", "full_attention"] * 4},
+            [512, 0] * 4,
+        ),
+    ],
+)
+def test_which_layers_have_a_window(changes: dict[str, Any], windows: list[int]) -> None:
+    assert [one.window for one in shape(**changes).attentions] == windows
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"hidden_size": None}, "hidden_size or n_embd or d_model: required key is missing"),
+        ({"vocab_size": "many"}, "vocab_size: 'many' is not allowed: a whole number from 0"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers: 0 is not allowed: a whole number from 1"),
+        ({"num_key_value_heads": 5}, "num_key_value_heads: 5 is not allowed: a divisor of 16"),
+        ({"torch_dtype": "int3"}, "torch_dtype: 'int3' is not allowed: bfloat16"),
+        ({"layer_types": ["odd"] * 8}, "layer_types: 'odd' is not allowed: full_attention"),
+        ({"layer_types": ["full_attention"]}, "layer_types: '1 layers' is not allowed"),
+        ({"quantization_config": {"quant_method": "q9"}}, "quant_method: 'q9' is not allowed: fp8"),
+        ({"num_experts": 4}, "num_experts_per_tok or moe_topk"),
+    ],
+)
+def test_what_is_wrong_is_named(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json: ") as raised:
+        shape(**changes)
+    assert told in str(raised.value)
+
+
+def test_a_folder_and_its_file_are_the_same(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    assert load_model(str(tmp_path)) == load_model(str(tmp_path / "config.json"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("nope", "unknown key 'nope'"),
+        ("/nowhere/config.json", "no such file or folder"),
+        ("llama-3.1-8c", "did you mean 'llama-3.1-8b'"),
+    ],
+)
+def test_a_model_that_is_not_there(spec: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load_model(spec)

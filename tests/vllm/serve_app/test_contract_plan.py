@@ -1,0 +1,109 @@
+"""The planner's KV memory and parameters, beside vLLM's own model classes and allocator."""
+
+import pytest
+
+from controller.data_file import read_json
+from serve_app.planning.fields import Fields
+from serve_app.planning.kv import KvLayout, kv_layout
+from serve_app.planning.model_config import NamedModel, load_model, named_models, read_shape
+from tests.vllm.serve_app.meta_models import MetaModel, meta_model
+
+MEMORY = 80 * 2**30
+ARCHITECTURES = (
+    "llama-3.1-8b",
+    "llama-3.1-70b",
+    "qwen3-30b-a3b",
+    "deepseek-v3",
+    "gemma-3-27b",
+    "gpt-oss-20b",
+    "mistral-small-24b",
+    "smollm2-135m",
+    "qwen3-next-80b-a3b",
+)
+EXACT = 0.01
+# No published shape: a small one of Granite 4's kind, Mamba 2 with attention every tenth layer.
+MAMBA2 = {
+    "architectures": ["GraniteMoeHybridForCausalLM"],
+    "model_type": "granitemoehybrid",
+    "hidden_size": 1536,
+    "intermediate_size": 512,
+    "shared_intermediate_size": 1024,
+    "num_hidden_layers": 40,
+    "layer_types": ["attention" if n % 10 == 5 else "mamba" for n in range(40)],
+    "num_attention_heads": 12,
+    "num_key_value_heads": 4,
+    "mamba_n_heads": 48,
+    "mamba_d_head": 64,
+    "mamba_d_state": 128,
+    "mamba_n_groups": 1,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "num_local_experts": 64,
+    "num_experts_per_tok": 6,
+    "vocab_size": 100352,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.fixture(params=ARCHITECTURES, scope="module")
+def pair(request: pytest.FixtureRequest) -> tuple[str, MetaModel]:
+    named = read_json(named_models()[request.param], NamedModel)
+    return request.param, meta_model(named.config, max_num_batched_tokens=4096)
+
+
+def ours(name: str, theirs: MetaModel) -> KvLayout:
+    config = dict(read_json(named_models()[name], NamedModel).config)
+    config["mamba_ssm_dtype"] = theirs.config.cache_config.mamba_ssm_cache_dtype  # float32 on CPUs
+    shape = read_shape(Fields(config, name), name)
+    return kv_layout(shape, block_size=theirs.config.cache_config.block_size)
+
+
+def test_blocks_and_groups_are_vllms(pair: tuple[str, MetaModel]) -> None:
+    name, theirs = pair
+    layout, kv = ours(name, theirs), theirs.kv(MEMORY)
+    assert MEMORY // layout.block_bytes == pytest.approx(kv.num_blocks, rel=EXACT)
+    assert sorted(one.layers for one in layout.groups) == sorted(
+        len(group.layer_names) for group in kv.kv_cache_groups
+    )
+
+
+@pytest.mark.parametrize("max_len", [2048, 8192])
+def test_kv_capacity_is_vllms(pair: tuple[str, MetaModel], max_len: int) -> None:
+    name, theirs = pair
+    theirs.config.model_config.max_model_len = max_len
+    tokens, _ = theirs.capacity(MEMORY)
+    in_flight = theirs.config.max_in_flight_tokens
+    assert ours(name, theirs).capacity_tokens(MEMORY, max_len, in_flight) == pytest.approx(
+        tokens, rel=EXACT
+    )
+
+
+def test_parameters_are_vllms(pair: tuple[str, MetaModel]) -> None:
+    name, theirs = pair
+    shape = load_model(name)
+    assert shape.params - shape.extra_params == pytest.approx(theirs.parameters, rel=EXACT)
+
+
+def test_states_of_mamba_2_are_vllms() -> None:
+    theirs = meta_model(MAMBA2, max_num_batched_tokens=4096, max_model_len=8192)
+    ssm = theirs.config.cache_config.mamba_ssm_cache_dtype
+    shape = read_shape(Fields({**MAMBA2, "mamba_ssm_dtype": ssm}, "granite"), "granite")
+    layout = kv_layout(shape, block_size=theirs.config.cache_config.block_size)
+    tokens, _ = theirs.capacity(MEMORY)
+    in_flight = theirs.config.max_in_flight_tokens
+    assert shape.params == pytest.approx(theirs.parameters, rel=EXACT)
+    assert MEMORY // layout.block_bytes == pytest.approx(theirs.kv(MEMORY).num_blocks, rel=EXACT)
+    assert layout.capacity_tokens(MEMORY, 8192, in_flight) == pytest.approx(tokens, rel=EXACT)
+
+
+def test_a_quantized_cache_is_vllms() -> None:
+    named = read_json(named_models()["llama-3.1-8b"], NamedModel)
+    theirs = meta_model(named.config, kv_cache_dtype="fp8", max_num_batched_tokens=4096)
+    layout = kv_layout(
+        load_model("llama-3.1-8b"),
+        kv_dtype="fp8",
+        block_size=theirs.config.cache_config.block_size,
+    )
+    assert MEMORY // layout.block_bytes == pytest.approx(theirs.kv(MEMORY).num_blocks, rel=EXACT)
