@@ -1,7 +1,7 @@
 """What an engine is told about Brimful: ``additional_config["brimful"]`` of its configuration."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,7 @@ from replicas.door.settings import Security, parse_security
 from replicas.executor import Executor
 
 PLACE = "additional_config.brimful"
+Role = Literal["prefill", "decode"]
 
 
 class EmulateSettings(Block):
@@ -57,6 +58,7 @@ class EngineSettings(Block):
     batching: BatchingConfig = BatchingConfig()
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
     group: str | None = Field(None, description="whose statistics are pooled; None: nobody's")
+    role: Role | None = Field(None, description="its half of a request; None: it does all of it")
     classes: dict[str, ServiceClass] | None = Field(
         None, description="who is served first; None: all alike"
     )

@@ -16,7 +16,6 @@ from serve_app.checks.security import check_security
 from serve_app.checks.shapes import ARGS, ENTRY, REFINEMENTS
 from serve_app.checks.values import call_problems, kind_of, line
 from serve_app.config import SECURITY
-from serve_app.elsewhere import split_problems
 from serve_app.source import read_documents
 
 INGRESS = ("ingress_cls_config", "ingress_deployment_config")
@@ -26,9 +25,6 @@ def check_args(args: Any, where: str, target: Target, findings: Findings) -> Bui
     """What ``args`` come to, once everything in them is checked."""
     if not isinstance(args, dict):
         findings.add([f"{where}.llm_configs: required key is missing"])
-        return Built()
-    if elsewhere := split_problems(args, where):
-        findings.add(elsewhere)
         return Built()
     unknown = unknown_keys(args, ARGS, REFINEMENTS)
     findings.add([key.line(where) for key in unknown])

@@ -1,0 +1,75 @@
+"""Which requests a decode engine serves with another engine's KV, and how that one is asked.
+
+Seen on two tiny engines with NIXL and Ray Serve LLM 2.60's own PD servers; what is answered here
+instead is in the second column (``tests/ray/test_pd.py``):
+
+=================================  ===============================================================
+a list of prompts                  each got the first prompt's KV: HTTP 200 with wrong text; local
+``prompt_logprobs``, ``echo`` with the decode engine has no logits of a prompt that it loads; local
+``logprobs``
+``n`` > 1, beam search             sequences share one KV to load, freed when it is read; local
+``prompt_embeds``                  NIXL counts token ids, and there are none; local
+``kv_transfer_params``             a client's own name blocks of any engine, or none of any; 400
+``min_tokens`` > 1                 400 of the prefill engine, which is asked for one token; right
+``stop``, grammars, logprobs       of the prefill engine's token, which nobody gets; not asked for
+=================================  ===============================================================
+
+Local: the decode engine prefills itself, and its answer is that of an engine alone.
+"""
+
+from typing import Any
+
+KV_PARAMS = "kv_transfer_params"
+ARGS = "vllm_xargs"  # which vLLM puts beside them
+NOT_A_CLIENTS = (
+    "is not allowed: it says where an engine reads KV, which this application sees to; leave it out"
+)
+# Of a request, what shapes the answer that nobody reads or the prefill engine would refuse.
+PLAIN: dict[str, Any] = {
+    "min_tokens": 0,
+    "stop": None,
+    "stop_token_ids": None,
+    "logprobs": None,
+    "top_logprobs": None,
+    "logprob_token_ids": None,
+    "echo": False,
+    "response_format": None,
+    "structured_outputs": None,
+    "return_token_ids": None,
+}
+
+
+def forbidden(request: Any) -> str | None:
+    """The field of a client's request that only this application may set; None: there is none.
+
+    Args:
+        request: vLLM's ``CompletionRequest`` or ``ChatCompletionRequest``.
+    """
+    if request.kv_transfer_params is not None:
+        return KV_PARAMS
+    if request.vllm_xargs and KV_PARAMS in request.vllm_xargs:
+        return f"{ARGS}.{KV_PARAMS}"
+    return None
+
+
+def is_local(request: Any) -> bool:
+    """Whether the decode engine has to prefill this request itself."""
+    prompt = getattr(request, "prompt", None)
+    several = isinstance(prompt, list) and len(prompt) > 1 and not isinstance(prompt[0], int)
+    logprobs = getattr(request, "echo", False) and request.logprobs not in (None, False)
+    return bool(
+        several
+        or logprobs
+        or request.prompt_logprobs is not None
+        or (request.n or 1) > 1
+        or request.use_beam_search
+        or getattr(request, "prompt_embeds", None) is not None
+    )
+
+
+def plain(request: Any) -> Any:
+    """A prefill request without what is of its answer's text only; it is changed in place."""
+    for key, value in PLAIN.items():
+        if hasattr(request, key):
+            setattr(request, key, value)
+    return request
