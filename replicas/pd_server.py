@@ -163,8 +163,12 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
 
 
 def _guard(client: Any) -> None:
-    """From now on no ``generate`` of this ``AsyncLLM`` loads what a client says, on any route."""
-    generate = client.generate
+    """From now on this ``AsyncLLM`` loads nothing that a client says, on any route.
+
+    Of a request that it refuses vLLM tells the engine, for the other engine to free its blocks: a
+    client's own ``do_remote_prefill`` on ``/v1/responses`` was refused so, and ended the engine.
+    """
+    generate, reject = client.generate, client.notify_kv_transfer_request_rejected
 
     def told(prompt: Any, sampling_params: Any, *args: Any, **options: Any) -> Any:
         extra = getattr(sampling_params, "extra_args", None)
@@ -172,7 +176,11 @@ def _guard(client: Any) -> None:
             raise VLLMValidationError(f"{KV_PARAMS}: {NOT_A_CLIENTS}", parameter=KV_PARAMS)
         return generate(prompt, sampling_params, *args, **options)
 
-    client.generate = told
+    async def rejected(*args: Any, **options: Any) -> None:
+        if _ours.get():
+            await reject(*args, **options)
+
+    client.generate, client.notify_kv_transfer_request_rejected = told, rejected
 
 
 def _bad_request(field: str, message: str) -> ErrorResponse:
