@@ -6,15 +6,19 @@ and decodes. Where no prefill replica can, it prefills itself: nothing is lost b
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator
 from contextvars import ContextVar
 from typing import Any
 
 from vllm.exceptions import VLLMValidationError
 
+from controller.metrics import PREFILLS, REMOTE_PREFILL
+from replicas.admission.answers import HEADERS, bad_request
 from replicas.leaving import LeavingTokens
 from replicas.pd_requests import KV_PARAMS, NOT_A_CLIENTS, forbidden, is_local, plain
 from replicas.server import BrimfulServer
+from replicas.settings import prefill_problems
 from replicas.startup import gc_paused
 
 with gc_paused():  # these import vLLM
@@ -32,13 +36,15 @@ with gc_paused():  # these import vLLM
         PDPrefillServer,
     )
     from ray.serve._private.http_util import session_id_from_headers
+    from ray.serve.metrics import Counter
 
 logger = logging.getLogger("ray.serve")
 
 LOOK_S = 0.25  # how often it is looked whether there still is a prefill replica
 # Nobody whom a prefill engine let in waits for longer; one that hangs would keep requests for ever.
 LONGEST_PREFILL_S = 60.0
-BAD_REQUEST = 400
+SERVER_ERROR = 500
+WHERE = PREFILLS.labels[0]  # remote; local: the request asks for it; fallback: no other could
 
 _ours: ContextVar[bool] = ContextVar("brimful_remote_kv", default=False)
 
@@ -50,6 +56,10 @@ class PrefillError(Exception):
 class PrefillServer(BrimfulServer, PDPrefillServer):
     """Computes prompts for decode replicas, which call it; no client does."""
 
+    def _live_problems(self, user_config: Any) -> list[str]:
+        asked = user_config if isinstance(user_config, dict) else {}
+        return prefill_problems(asked.get("batching"), "user_config.batching")
+
 
 class DecodeServer(BrimfulServer, PDDecodeServer):
     """Answers clients, and has other engines compute their prompts."""
@@ -57,6 +67,8 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
     async def start(self) -> None:
         await super().start()
         _guard(self.engine._engine_client)
+        self._prefills, self._waited = Counter(*PREFILLS.args), Counter(*REMOTE_PREFILL.args)
+        self._complaint: str | None = None  # the last one that was logged
         if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
             # Its HTTP app, which is around these calls too, does all of that already.
             self.engine.gate = None
@@ -80,58 +92,64 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         if (field := forbidden(request)) is not None:
             yield _bad_request(field, f"{field}: {NOT_A_CLIENTS}")
             return
-        if not is_local(request):
-            backend = self._get_connector_backend()
-            if backend.requires_peer_binding or backend.concurrent_handoff:
-                _ours.set(True)
-                async for item in super()._pd_handle_request(request, raw_request_info):
-                    yield item
-                return
-            try:
-                chunk = await self._prefilled(request, raw_request_info)
-            except PrefillError as error:
-                logger.warning("This replica prefills a request itself: %s", error)
-            else:
-                request = backend.prepare_decode_request(
-                    request=request, peer=None, prefill_response=chunk
-                )
-                _ours.set(True)
+        backend = self._get_connector_backend()
+        if is_local(request) or self.engine.refuses(request, raw_request_info):
+            self._prefills.inc(1, {WHERE: "local"})
+        elif backend.requires_peer_binding or backend.concurrent_handoff:
+            _ours.set(True)
+            self._prefills.inc(1, {WHERE: "remote"})
+            async for item in super()._pd_handle_request(request, raw_request_info):
+                yield item
+            return
+        elif (chunk := await self._prefilled(request, raw_request_info)) is not None:
+            request = backend.prepare_decode_request(
+                request=request, peer=None, prefill_response=chunk
+            )
+            _ours.set(True)
         chats = isinstance(request, ChatCompletionRequest)
         method = LLMServer.chat if chats else LLMServer.completions
         async for item in await method(self, request, raw_request_info):
             yield item
 
     async def _prefilled(self, request: Any, info: RawRequestInfo | None) -> Any:
-        """A prefill replica's answer, which says where the KV is.
+        """A prefill replica's answer, which says where the KV is; None: there is none."""
+        clock = asyncio.get_running_loop().time
+        begin_s = clock()
+        try:
+            chunk = await self._first(request, info)
+        except Exception as error:  # there is none, it died, or Ray cannot reach it
+            self._complain(error)
+            chunk = None
+        else:
+            if isinstance(chunk, ErrorResponse):
+                # Whether it is the request's fault is for this engine to say.
+                if int(chunk.error.code or 0) >= SERVER_ERROR:
+                    self._complain(PrefillError(chunk.error.message))
+                chunk = None
+        self._waited.inc(clock() - begin_s)
+        self._prefills.inc(1, {WHERE: "fallback" if chunk is None else "remote"})
+        return chunk
+
+    def _complain(self, error: Exception) -> None:
+        """Log what keeps prompts from being prefilled elsewhere, where it is not the last again."""
+        said = f"{type(error).__name__}: {error}"
+        complaint = re.sub(r"[0-9a-f]{8,}|\d+", "0", said)
+        if complaint != self._complaint:
+            logger.warning("This replica prefills prompts itself: %s", said)
+        self._complaint = complaint
+
+    async def _first(self, request: Any, info: RawRequestInfo | None) -> Any:
+        """The first item of a call to a prefill replica, which ends with whoever waits for it.
 
         Raises:
-            PrefillError: there is none, or it failed.
+            PrefillError: there is no replica, or it took too long.
+            Exception: what Ray raises of a call.
         """
         if not self._prefill_replicas():
             raise PrefillError("there is no prefill replica")
-        asked = plain(
-            self._get_connector_backend().prepare_prefill_request(request=request, peer=None)
-        )
-        name = "chat" if isinstance(request, ChatCompletionRequest) else "completions"
-        handle = self._prefill_handle
-        if adapter := serve.get_multiplexed_model_id():
-            handle = handle.options(multiplexed_model_id=adapter)
-        if info is not None and (session := session_id_from_headers(info.headers)):
-            handle = handle.options(session_id=session)
-        answer = getattr(handle, name).remote(asked, info)
-        try:
-            chunk = await self._first(answer)
-        except PrefillError:
-            raise
-        except Exception as error:  # it died, or Ray cannot reach it
-            raise PrefillError(f"{type(error).__name__}: {error}") from error
-        if isinstance(chunk, ErrorResponse):
-            # Whether it is the request's fault is for this engine to say, which was asked for it.
-            raise PrefillError(f"it was answered {chunk.error.code}: {chunk.error.message}")
-        return chunk
-
-    async def _first(self, answer: Any) -> Any:
-        """The first item of a call to a prefill replica, which ends with whoever waits for it."""
+        backend = self._get_connector_backend()
+        asked = plain(backend.prepare_prefill_request(request=request, peer=None))
+        answer = self._prefill_method(request, info).remote(asked, info)
         clock = asyncio.get_running_loop().time
         until_s = clock() + LONGEST_PREFILL_S
         first = asyncio.ensure_future(anext(answer))
@@ -148,6 +166,15 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
             if not first.done():
                 answer.cancel()
                 first.cancel()
+
+    def _prefill_method(self, request: Any, info: RawRequestInfo | None) -> Any:
+        handle = self._prefill_handle
+        if adapter := serve.get_multiplexed_model_id():
+            handle = handle.options(multiplexed_model_id=adapter)
+        if info is not None and (session := session_id_from_headers(info.headers)):
+            handle = handle.options(session_id=session)
+        chats = isinstance(request, ChatCompletionRequest)
+        return handle.chat if chats else handle.completions
 
     async def _maybe_prewarm(self) -> None:
         token = _ours.set(True)
@@ -184,5 +211,7 @@ def _guard(client: Any) -> None:
 
 
 def _bad_request(field: str, message: str) -> ErrorResponse:
-    error = {"message": message, "type": "invalid_request_error", "param": field}
-    return ErrorResponse(error=ErrorInfo.model_validate({**error, "code": BAD_REQUEST}))
+    answer = bad_request(field, message)
+    # Which Ray's ingress is told by, and clients of this replica's own app would be shown.
+    told = {} if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING else {HEADERS: answer.headers}
+    return ErrorResponse(error=ErrorInfo.model_validate({**answer.body["error"], **told}))

@@ -24,6 +24,8 @@ from replicas.executor import Executor
 
 PLACE = "additional_config.brimful"
 Role = Literal["prefill", "decode"]
+# Of batching.sla, what a prefill engine cannot keep to: each answer has one token there.
+BETWEEN_TOKENS = ("itl_ms", "delivery")
 
 
 class EmulateSettings(Block):
@@ -203,6 +205,19 @@ def live_security(user_config: Any, applications: Security) -> Security:
     if "keys" not in asked.security:
         security = security.model_copy(update={"keys": applications.keys})
     return security
+
+
+def prefill_problems(batching: Any, where: str) -> list[str]:
+    """What a prefill engine's ``batching`` block, as it is written, may not ask for."""
+    sla = batching.get("sla") if isinstance(batching, dict) else None
+    given = sla if isinstance(sla, dict) else {}
+    return [
+        f"{where}.sla.{key}: {shown(given[key])} is not allowed: a prefill engine makes one token"
+        " of each answer, and has no time between tokens; set it in decode_config. Allowed here:"
+        " ttft_ms, percentile"
+        for key in BETWEEN_TOKENS
+        if given.get(key) is not None
+    ]
 
 
 def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:

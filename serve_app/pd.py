@@ -11,7 +11,7 @@ from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import shown
 from replicas.door.settings import Security
-from replicas.settings import Role
+from replicas.settings import Role, prefill_problems
 from serve_app.config import classes_of, ray_llm_config
 from serve_app.groups import model_id
 
@@ -30,7 +30,16 @@ KV_ROLES: dict[Role, tuple[str, str]] = {
 # Of a decode engine's batching, what holds for the prefill engine too where it has no block.
 SHARED = ("policy", "enforce", "exchange_hz", "lease_s")
 SHARED_SLA = ("ttft_ms", "percentile")
-ONE_TOKEN = "a prefill engine makes one token of each answer, and has no time between tokens"
+
+
+def entries_of(args: Any) -> list[tuple[str, Any]]:
+    """The entries of an application's ``args``, of either kind, each with its place in them."""
+    if not isinstance(args, Mapping):
+        return []
+    listed = args.get(MODELS)
+    models = listed if isinstance(listed, list | tuple) else []
+    plain = [(f"{MODELS}[{index}]", entry) for index, entry in enumerate(models)]
+    return plain + [(key, args[key]) for key in ROLES if key in args]
 
 
 def is_pd(args: Mapping[str, Any]) -> bool:
@@ -51,6 +60,17 @@ def pair_problems(args: Mapping[str, Any], where: str) -> list[str]:
         for key, other in ((PREFILL, DECODE), (DECODE, PREFILL))
         if args.get(key) is None
     ]
+
+
+def whole_pair_problems(args: Mapping[str, Any], where: str) -> list[str]:
+    """What ``role_entries`` has against the pair in ``args``, where both are written out there."""
+    if not all(isinstance(args[key], Mapping) for key in ROLES):
+        return []
+    try:
+        role_entries(args[PREFILL], args[DECODE], {key: f"{where}.{key}" for key in ROLES})
+    except ConfigError as error:
+        return error.problems
+    return []
 
 
 def role_entries(
@@ -136,15 +156,7 @@ def _entry_problems(entry: Mapping[str, Any], role: Role, where: str) -> list[st
 
 
 def _prefill_problems(prefill: Mapping[str, Any], where: str) -> list[str]:
-    batching = prefill.get("batching")
-    sla = batching.get("sla") if isinstance(batching, Mapping) else None
-    given = sla if isinstance(sla, Mapping) else {}
-    found = [
-        f"{where}.batching.sla.{key}: {shown(given[key])} is not allowed: {ONE_TOKEN}; set it in"
-        f" {DECODE}. Allowed here: ttft_ms, percentile"
-        for key in ("itl_ms", "delivery")
-        if given.get(key) is not None
-    ]
+    found = prefill_problems(prefill.get("batching"), f"{where}.batching")
     if prefill.get("classes") is not None:
         found.append(
             f"{where}.classes: is not allowed: those of {DECODE} hold for both; leave it out"
