@@ -56,7 +56,8 @@ def is_local(request: Any) -> bool:
     """Whether the decode engine has to prefill this request itself."""
     prompt = getattr(request, "prompt", None)
     several = isinstance(prompt, list) and len(prompt) > 1 and not isinstance(prompt[0], int)
-    logprobs = getattr(request, "echo", False) and request.logprobs not in (None, False)
+    # An echo's logprobs are the prompt's; vLLM has those of a chat by top_logprobs, 0 unless told.
+    logprobs = request.echo and getattr(request, "top_logprobs", request.logprobs) is not None
     return bool(
         several
         or logprobs

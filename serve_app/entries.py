@@ -16,6 +16,7 @@ from serve_app.replaced import unknown_line
 from serve_app.source import read_documents
 
 with gc_paused():  # it imports vLLM
+    from ray.llm._internal.serve.core.configs.llm_config import LLMConfig as AnyLLMConfig
     from ray.llm._internal.serve.engines.vllm.vllm_models import AsyncEngineArgs, FrontendArgs
     from ray.serve.llm import LLMConfig
 
@@ -74,7 +75,7 @@ def _read(path: str, where: str) -> Any:
 
 
 def _mapping(entry: Any, where: str) -> dict[str, Any]:
-    if isinstance(entry, LLMConfig):
+    if isinstance(entry, AnyLLMConfig):  # also of PDServingArgs, which makes no public ones
         entry = _given(entry)
     if not isinstance(entry, Mapping):
         raise ConfigError(
