@@ -126,7 +126,8 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
                 if int(chunk.error.code or 0) >= SERVER_ERROR:
                     self._complain(PrefillError(chunk.error.message))
                 chunk = None
-        self._waited.inc(clock() - begin_s)
+        if (waited_s := clock() - begin_s) > 0:  # Ray's counters take nothing else
+            self._waited.inc(waited_s)
         self._prefills.inc(1, {WHERE: "fallback" if chunk is None else "remote"})
         return chunk
 
