@@ -1,7 +1,7 @@
 """The application builder that ``serve deploy`` calls."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
@@ -18,16 +18,17 @@ from serve_app.pd import is_pd
 with gc_paused():  # it imports vLLM
     from ray.llm._internal.serve.core.ingress.builder import IngressClsConfig
     from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
+    from ray.llm._internal.serve.serving_patterns.prefill_decode.builder import PDServingArgs
     from ray.serve.llm import LLMConfig, LLMServingArgs, build_openai_app
 
     from serve_app.entries import given_entry, llm_config
     from serve_app.ingress import AdmissionIngress
-    from serve_app.pd_build import PDServingArgs, build_pd, pd_serving_args
+    from serve_app.pd_build import build_pd, pd_serving_args
 
 KEYS = (*LLMServingArgs.model_fields, SECURITY)
 
 
-Args = Mapping[str, Any] | LLMServingArgs | PDServingArgs
+Args: TypeAlias = Mapping[str, Any] | LLMServingArgs | PDServingArgs
 
 
 def build_app(args: Args) -> Application:

@@ -3,13 +3,14 @@
 from typing import Any
 
 import pytest
+from ray.llm._internal.serve.serving_patterns.prefill_decode.builder import PDServingArgs
 
 from controller.errors import ConfigError
 from replicas.door.settings import Security
 from replicas.pd_server import DecodeServer, PrefillServer
 from serve_app.build import build_app
 from serve_app.checks.built import no_cluster
-from serve_app.pd_build import PDServingArgs, pd_serving_args
+from serve_app.pd_build import pd_serving_args
 from tests.pd_configs import pd_args, pd_entry
 from tests.serve_configs import entry, put
 
@@ -166,3 +167,10 @@ def test_what_is_wrong_with_a_pair_is_one_line(path: Any, value: Any, line: str)
         build_app(put(pd_args(), path, value))
     (said,) = raised.value.problems
     assert said.startswith(line)
+
+
+def test_a_running_prefill_engine_takes_no_itl_either() -> None:
+    live = {"batching": {"sla": {"itl_ms": 50}}}
+    (said,) = PrefillServer._live_problems(None, live)
+    assert said == f"user_config.batching.sla.itl_ms: 50 {ONE_TOKEN}"
+    assert DecodeServer._live_problems(None, live) == []
