@@ -1,18 +1,21 @@
 """Which requests a decode engine serves with another engine's KV, and how that one is asked.
 
-Seen on two tiny engines with NIXL and Ray Serve LLM 2.60's own PD servers; what is answered here
-instead is in the second column (``tests/ray/test_pd.py``):
+What two tiny engines with NIXL answered under Ray Serve LLM 2.60's own PD servers, and what they
+are answered here (``tests/ray/test_pd.py``; decision 39):
 
-=================================  ===============================================================
-a list of prompts                  each got the first prompt's KV: HTTP 200 with wrong text; local
-``prompt_logprobs``, ``echo`` with the decode engine has no logits of a prompt that it loads; local
-``logprobs``
-``n`` > 1, beam search             sequences share one KV to load, freed when it is read; local
-``prompt_embeds``                  NIXL counts token ids, and there are none; local
-``kv_transfer_params``             a client's own name blocks of any engine, or none of any; 400
-``min_tokens`` > 1                 400 of the prefill engine, which is asked for one token; right
-``stop``, grammars, logprobs       of the prefill engine's token, which nobody gets; not asked for
-=================================  ===============================================================
+================================  =================================================  =============
+request                           seen                                               here
+================================  =================================================  =============
+a list of prompts                 each the first one's KV: HTTP 200 with wrong text  local
+``prompt_logprobs``               500, and the decode engine ended                   local
+``echo`` with ``logprobs``        not tried: vLLM makes ``prompt_logprobs`` of it    local
+``n`` > 1                         right; each sequence loads what the first read     local
+                                  gives free, so not under load by any promise
+beam search                       right, after 14 s                                  local
+``prompt_embeds``                 not tried: NIXL counts token ids                   local
+``min_tokens`` > 1                400: a prefill request has one token               right
+a client's ``kv_transfer_params`` 500; on ``/v1/responses`` the engine ended         400
+================================  =================================================  =============
 
 Local: the decode engine prefills itself, and its answer is that of an engine alone.
 """

@@ -23,6 +23,7 @@ from replicas.startup import gc_paused
 
 with gc_paused():  # these import vLLM
     from ray import serve
+    from ray.llm._internal.common.patches.vllm.tokenize_once import reuse_prompt_token_ids
     from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
     from ray.llm._internal.serve.core.configs.openai_api_models import (
         ChatCompletionRequest,
@@ -92,7 +93,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         if (field := forbidden(request)) is not None:
             yield _bad_request(field, f"{field}: {NOT_A_CLIENTS}")
             return
-        backend = self._get_connector_backend()
+        backend, ids = self._get_connector_backend(), None
         if is_local(request) or self.engine.refuses(request, raw_request_info):
             self._prefills.inc(1, {WHERE: "local"})
         elif backend.requires_peer_binding or backend.concurrent_handoff:
@@ -105,11 +106,13 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
             request = backend.prepare_decode_request(
                 request=request, peer=None, prefill_response=chunk
             )
+            ids = self._decode_reuse_ids(chunk)  # None unless pd_tokenize_once asks for it
             _ours.set(True)
         chats = isinstance(request, ChatCompletionRequest)
         method = LLMServer.chat if chats else LLMServer.completions
-        async for item in await method(self, request, raw_request_info):
-            yield item
+        with reuse_prompt_token_ids(ids):
+            async for item in await method(self, request, raw_request_info):
+                yield item
 
     async def _prefilled(self, request: Any, info: RawRequestInfo | None) -> Any:
         """A prefill replica's answer, which says where the KV is; None: there is none."""
@@ -150,6 +153,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
             raise PrefillError("there is no prefill replica")
         backend = self._get_connector_backend()
         asked = plain(backend.prepare_prefill_request(request=request, peer=None))
+        self._request_prefill_token_ids(asked)
         answer = self._prefill_method(request, info).remote(asked, info)
         clock = asyncio.get_running_loop().time
         until_s = clock() + LONGEST_PREFILL_S

@@ -98,6 +98,12 @@ def test_every_chat_and_completion_goes_through_the_one_method_that_is_replaced(
     )
 
 
+def test_what_a_prefill_engine_tokenized_is_asked_for_and_read_by_methods_of_theirs() -> None:
+    known = vars(theirs.PDOrchestratorMixin)
+    assert {"_request_prefill_token_ids", "_decode_reuse_ids"} <= known.keys()
+    assert "reuse_prompt_token_ids" in inspect.getsource(theirs)
+
+
 def test_nixl_says_after_the_prefill_where_its_kv_is() -> None:
     backend = KVConnectorBackendFactory.get_backend_class("NixlConnector")
     assert not backend.requires_peer_binding
