@@ -146,6 +146,15 @@ DOOR = _counter(
     "key",
     "outcome",
 )
+PREFILLS = _counter(
+    "prefills",
+    "requests",
+    "Requests of a decode replica, by where their prompts were prefilled.",
+    "where",
+)
+REMOTE_PREFILL = _counter(
+    "remote_prefill_seconds", "seconds", "Waited for prefill replicas, of all those requests."
+)
 ROUTED = _counter(
     "routed", "requests", "Requests routed, by how that was decided.", "outcome", by="router"
 )

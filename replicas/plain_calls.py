@@ -76,6 +76,17 @@ class AdmittingEngine(VLLMEngine):
         finally:
             traced.ended(current.get(), error)
 
+    def refuses(self, request: Any, info: RawRequestInfo | None) -> bool:
+        """Whether a call with this request would be refused now, whatever its prompt is."""
+        if self.gate is None:
+            return False
+        try:
+            headers = _headers(info)
+            check_headers(headers.items())
+            return self.gate.ticket(headers, _fields(request)).refused_early()
+        except BadRequestError:
+            return True
+
     async def _admitted(
         self, items: AsyncGenerator[Any, None], request: Any, info: RawRequestInfo | None
     ) -> AsyncGenerator[Any, None]:

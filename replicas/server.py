@@ -131,6 +131,8 @@ class BrimfulServer(LLMServer):
         time_scale = (settings["brimful"]["emulate"] or {}).get("time_scale", 1.0)
         ordered = self.engine._engine_client.vllm_config.scheduler_config.policy == "priority"
         try:
+            if found := self._live_problems(user_config):
+                raise ConfigError(found)
             entrys = parse_settings(settings).live
             live = parse_live(user_config, entrys, time_scale, ordered=ordered)
             rules = Rules(live.security)
@@ -144,6 +146,10 @@ class BrimfulServer(LLMServer):
         self._door.rules = rules
         if self._gate is not None:
             self._gate.configure(*live.let_in_by(), named_classes=live.classes is not None)
+
+    def _live_problems(self, user_config: Any) -> list[str]:
+        """What of a ``user_config`` is not for this server's half of a request; else none is."""
+        return []
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What ``serve_app.autoscaling`` scales by: read by Ray Serve, replica by replica."""

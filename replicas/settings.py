@@ -1,7 +1,7 @@
 """What an engine is told about Brimful: ``additional_config["brimful"]`` of its configuration."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,9 @@ from replicas.door.settings import Security, parse_security
 from replicas.executor import Executor
 
 PLACE = "additional_config.brimful"
+Role = Literal["prefill", "decode"]
+# Of batching.sla, what a prefill engine cannot keep to: each answer has one token there.
+BETWEEN_TOKENS = ("itl_ms", "delivery")
 
 
 class EmulateSettings(Block):
@@ -57,6 +60,7 @@ class EngineSettings(Block):
     batching: BatchingConfig = BatchingConfig()
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
     group: str | None = Field(None, description="whose statistics are pooled; None: nobody's")
+    role: Role | None = Field(None, description="its half of a request; None: it does all of it")
     classes: dict[str, ServiceClass] | None = Field(
         None, description="who is served first; None: all alike"
     )
@@ -201,6 +205,19 @@ def live_security(user_config: Any, applications: Security) -> Security:
     if "keys" not in asked.security:
         security = security.model_copy(update={"keys": applications.keys})
     return security
+
+
+def prefill_problems(batching: Any, where: str) -> list[str]:
+    """What a prefill engine's ``batching`` block, as it is written, may not ask for."""
+    sla = batching.get("sla") if isinstance(batching, dict) else None
+    given = sla if isinstance(sla, dict) else {}
+    return [
+        f"{where}.sla.{key}: {shown(given[key])} is not allowed: a prefill engine makes one token"
+        " of each answer, and has no time between tokens; set it in decode_config. Allowed here:"
+        " ttft_ms, percentile"
+        for key in BETWEEN_TOKENS
+        if given.get(key) is not None
+    ]
 
 
 def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:

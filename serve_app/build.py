@@ -1,63 +1,69 @@
 """The application builder that ``serve deploy`` calls."""
 
-import dataclasses
-import inspect
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, TypeAlias
 
-from pydantic import BaseModel, ValidationError
-from ray import serve
+from pydantic import ValidationError
 from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
 from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
 from controller.errors import ConfigError
-from controller.validation import join, problems, shown, unknown_key
+from controller.validation import join, shown, unknown_key
 from replicas.door.settings import Security, parse_security
 from replicas.startup import gc_paused
 from serve_app.config import SECURITY, ray_llm_config
-from serve_app.elsewhere import split_problems
-from serve_app.replaced import unknown_line
-from serve_app.source import read_documents
+from serve_app.pd import is_pd
 
 with gc_paused():  # it imports vLLM
     from ray.llm._internal.serve.core.ingress.builder import IngressClsConfig
     from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
-    from ray.llm._internal.serve.engines.vllm.vllm_models import AsyncEngineArgs, FrontendArgs
+    from ray.llm._internal.serve.serving_patterns.prefill_decode.builder import PDServingArgs
     from ray.serve.llm import LLMConfig, LLMServingArgs, build_openai_app
 
+    from serve_app.entries import given_entry, llm_config
     from serve_app.ingress import AdmissionIngress
+    from serve_app.pd_build import build_pd, pd_serving_args
 
-ENGINE_KEYS = tuple(
-    {one.name for kind in (FrontendArgs, AsyncEngineArgs) for one in dataclasses.fields(kind)}
-)
-OPTIONS = tuple(set(inspect.signature(serve.deployment).parameters) - {"_func_or_class", "version"})
 KEYS = (*LLMServingArgs.model_fields, SECURITY)
 
 
-def build_app(args: Mapping[str, Any] | LLMServingArgs) -> Application:
+Args: TypeAlias = Mapping[str, Any] | LLMServingArgs | PDServingArgs
+
+
+def build_app(args: Args) -> Application:
     """Ray Serve LLM's OpenAI-compatible application, every replica of it under the controller.
 
     Args:
         args: what ``ray.serve.llm:build_openai_app`` takes; each entry of ``llm_configs`` (a
             mapping, or the path of a YAML file with one) may hold ``batching`` and ``scaling``. An
             ``LLMConfig`` has no room for these: its replicas go by their defaults. Beside
-            ``llm_configs`` there may be ``security``.
+            ``llm_configs`` there may be ``security``. In its place ``prefill_config`` and
+            ``decode_config``, two such entries, serve one model by two kinds of engines.
 
     Raises:
         ConfigError: naming the key, its value and what is allowed.
     """
-    checked = serving_args(args)
+    checked = _checked(args)
     if not RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
         _guard(checked.ingress_cls_config, _security(args))
+    apart = isinstance(checked, PDServingArgs)
     try:
-        app = build_openai_app(checked)
+        app = build_pd(checked) if apart else build_openai_app(checked)
     except ValueError as error:  # Ray's own rules, as that direct streaming takes one model
         raise ConfigError([f"args: {error}"]) from None
-    if app._ingress_request_router and not any(map(needs_llm_router, checked.llm_configs)):
+    asked = [checked.decode_config] if apart else checked.llm_configs
+    if app._ingress_request_router and not any(map(needs_llm_router, asked)):
         _leave_it_to_haproxy(app)
     return app
+
+
+def _checked(args: Args) -> LLMServingArgs | PDServingArgs:
+    if isinstance(args, PDServingArgs):
+        args = dict(args)
+    if isinstance(args, Mapping) and is_pd(args):
+        return pd_serving_args(args, _security(args))
+    return serving_args(args)
 
 
 def _guard(ingress: IngressClsConfig, security: Security) -> None:
@@ -108,8 +114,6 @@ def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
         args = dict(args)
     if not isinstance(args, Mapping):
         raise ConfigError([f"args: {shown(args)} is not allowed: a mapping or LLMServingArgs"])
-    if elsewhere := split_problems(args, "args"):
-        raise ConfigError(elsewhere)
     unknown = [unknown_key("args", str(key), KEYS) for key in args if key not in KEYS]
     if unknown:
         raise ConfigError(unknown)
@@ -118,9 +122,8 @@ def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
         got = shown(entries)
         raise ConfigError([f"llm_configs: must be a list with at least one model, got {got}"])
     security = _security(args)
-    configs = [
-        _config(entry, f"llm_configs[{index}]", security) for index, entry in enumerate(entries)
-    ]
+    given = [given_entry(entry, f"llm_configs[{index}]") for index, entry in enumerate(entries)]
+    configs = [llm_config(ray_llm_config(entry, at, security), at) for entry, at in given]
     theirs = {key: value for key, value in args.items() if key != SECURITY}
     try:
         return LLMServingArgs.model_validate({**theirs, "llm_configs": configs})
@@ -129,63 +132,5 @@ def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
         raise ConfigError(found) from None
 
 
-def _security(args: Mapping[str, Any] | LLMServingArgs) -> Security:
+def _security(args: Args) -> Security:
     return parse_security(args.get(SECURITY) if isinstance(args, Mapping) else None)
-
-
-def _config(entry: Any, where: str, security: Security) -> LLMConfig:
-    if isinstance(entry, str):
-        entry, where = _read(entry, where), f"{where} ({entry})"
-    ours = ray_llm_config(_mapping(entry, where), where, security)
-    if found := _dropped(ours, where):
-        raise ConfigError(found)
-    try:
-        return LLMConfig.model_validate(ours)
-    except ValidationError as error:
-        raise ConfigError(problems(error, LLMConfig, where)) from None
-
-
-def _dropped(entry: Mapping[str, Any], where: str) -> list[str]:
-    """Keys over which Ray Serve and Ray Serve LLM would stumble without saying where they stand."""
-    found = []
-    for holder, allowed in (("engine_kwargs", ENGINE_KEYS), ("deployment_config", OPTIONS)):
-        found += [
-            unknown_line(f"{where}.{holder}", str(key), allowed)
-            for key in entry[holder]
-            if key not in allowed
-        ]
-    return found
-
-
-def _read(path: str, where: str) -> Any:
-    try:
-        return read_documents(Path(path))[0]
-    except ConfigError as error:
-        found = [f"{where}: {path}: {problem}" for problem in error.problems]
-        raise ConfigError(found) from None
-
-
-def _mapping(entry: Any, where: str) -> dict[str, Any]:
-    if isinstance(entry, LLMConfig):
-        entry = _given(entry)
-    if not isinstance(entry, Mapping):
-        raise ConfigError(
-            [f"{where}: {shown(entry)} is not allowed: a mapping, the path of one, or LLMConfig"]
-        )
-    return dict(entry)
-
-
-def _given(model: BaseModel) -> dict[str, Any]:
-    """What was set in Ray's own object, also inside of a mapping that it began with.
-
-    Such a change is not among the fields that pydantic counts as set.
-    """
-    kept = {}
-    for name, info in type(model).model_fields.items():
-        value = getattr(model, name)
-        default = info.get_default(call_default_factory=True)
-        # The tag that says which of several classes it is, as `kind` of an accelerator_config.
-        tag = get_origin(info.annotation) is Literal and len(get_args(info.annotation)) == 1
-        if tag or name in model.model_fields_set or value != default:
-            kept[name] = _given(value) if isinstance(value, BaseModel) else value
-    return kept

@@ -7,6 +7,7 @@ there all along. Those are looked for by hand: ``make test-thorough``.
 
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,11 @@ for name, max_examples in EXAMPLES.items():
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 NEEDS = {
+    "nixl": (
+        "NIXL",
+        lambda: find_spec("nixl") is not None,
+        "pip install --no-deps nixl==1.5.1 nixl-cu12==1.5.1",
+    ),
     "browser": ("Chromium", lambda: executable() is not None, "apt-get install chromium"),
     "prometheus": (
         "Prometheus and its promtool",

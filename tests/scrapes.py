@@ -25,7 +25,8 @@ SELDOM = {
     metrics.REFUSED_REPORTS,
 }
 SCALING = {one for one in METRICS if one.by == "autoscaling"}
-ALWAYS = set(METRICS) - ADMISSION - MODEL - ROUTED - SIZED - SELDOM - SCALING
+APART = {metrics.PREFILLS, metrics.REMOTE_PREFILL}  # of decode replicas beside prefill replicas
+ALWAYS = set(METRICS) - ADMISSION - MODEL - ROUTED - SIZED - SELDOM - SCALING - APART
 
 
 def scraped(text: str) -> dict[str, list[dict[str, str]]]:

@@ -263,4 +263,25 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "reqps",
         ),
     ),
+    "Prefill and decode apart": (
+        Panel(
+            "Where prompts are prefilled",
+            ((rate(metrics.PREFILLS, "application, where"), "{{application}} {{where}}"),),
+            "reqps",
+            about="remote: by a prefill engine; local: the request needs its prompt in the decode"
+            " engine; fallback: no prefill engine could.",
+        ),
+        Panel(
+            "Wait for a prefill engine",
+            (
+                (
+                    f"{rate(metrics.REMOTE_PREFILL, 'application')} / "
+                    + rate(metrics.PREFILLS, "application", 'where!="local"'),
+                    "{{application}}",
+                ),
+            ),
+            "s",
+            about="Mean over the requests for which one was asked.",
+        ),
+    ),
 }

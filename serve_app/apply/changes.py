@@ -19,6 +19,7 @@ from serve_app.apply.names import gone, model_name
 from serve_app.apply.options import COUNT, OPTIONS, SCALING, built_options, laid_over, to_send
 from serve_app.checks.findings import BUILDER, builder_of
 from serve_app.config import SECURITY
+from serve_app.pd import is_pd
 
 Data = dict[str, Any]
 # Blocks that a ``user_config`` may hold in the place of an entry's own.
@@ -71,7 +72,9 @@ def changes(running: Data, wanted: Data, deployments: Iterable[str] = ()) -> Cha
     if builder_of(running) != builder_of(wanted):
         place = f"import_path: {running.get('import_path')} -> {wanted.get('import_path')}"
         found.restarts.append(place)
-    if {builder_of(running), builder_of(wanted)} != {BUILDER}:
+    apart = any(is_pd(one.get("args") or {}) for one in (running, wanted))
+    # Of prefill and decode apart, too, nothing that is compared here reaches running replicas.
+    if apart or {builder_of(running), builder_of(wanted)} != {BUILDER}:
         found.restarts += _different(running.get("args"), wanted.get("args"), "args")
         found.restarts += _different(
             running.get("deployments"), wanted.get("deployments"), "deployments"

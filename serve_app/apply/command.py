@@ -19,6 +19,7 @@ from serve_app.checks.findings import Findings
 from serve_app.checks.live import live_problems
 from serve_app.checks.quick import MAPPINGS, quick_check
 from serve_app.config import DRAIN_TIMEOUT_S, SECURITY
+from serve_app.pd import entries_of
 from serve_app.source import parse_documents, read_documents
 
 Data = dict[str, Any]
@@ -132,9 +133,7 @@ def _not_mappings(config: Data) -> Iterator[str]:
         if not isinstance(args, dict):
             yield f"{at}.args"
             continue
-        listed = args.get("llm_configs")
-        entries = listed if isinstance(listed, list) else []
-        held = [(join(f"{at}.args.llm_configs", [n]), one) for n, one in enumerate(entries)]
+        held = [(f"{at}.args.{key}", one) for key, one in entries_of(args)]
         yield from (
             f"{place}.{key}"
             for place, entry in held

@@ -13,10 +13,19 @@ from serve_app.checks.live import live_problems
 from serve_app.checks.llm import check_entry
 from serve_app.checks.nested import nested_problems
 from serve_app.checks.security import check_security
-from serve_app.checks.shapes import ARGS, ENTRY, REFINEMENTS
+from serve_app.checks.shapes import ARGS, ENTRY, PD_ARGS, REFINEMENTS
 from serve_app.checks.values import call_problems, kind_of, line
 from serve_app.config import SECURITY
-from serve_app.elsewhere import split_problems
+from serve_app.pd import (
+    DECODE,
+    MODELS,
+    PREFILL,
+    ROLES,
+    entries_of,
+    is_pd,
+    pair_problems,
+    role_entries,
+)
 from serve_app.source import read_documents
 
 INGRESS = ("ingress_cls_config", "ingress_deployment_config")
@@ -27,40 +36,37 @@ def check_args(args: Any, where: str, target: Target, findings: Findings) -> Bui
     if not isinstance(args, dict):
         findings.add([f"{where}.llm_configs: required key is missing"])
         return Built()
-    if elsewhere := split_problems(args, where):
-        findings.add(elsewhere)
+    apart = is_pd(args)
+    if apart and (wrong_keys := pair_problems(args, where)):
+        findings.add(wrong_keys)
         return Built()
-    unknown = unknown_keys(args, ARGS, REFINEMENTS)
+    unknown = unknown_keys(args, PD_ARGS if apart else ARGS, REFINEMENTS)
     findings.add([key.line(where) for key in unknown])
     args = without(args, unknown)
     security = Security()
     with findings.collecting():
         security = parse_security(args.get(SECURITY), f"{where}.{SECURITY}")
-    listed = args.get("llm_configs")
-    place = f"{where}.llm_configs"
-    if not isinstance(listed, list) or not listed:
+    listed, place = args.get(MODELS), f"{where}.{MODELS}"
+    if not apart and (not isinstance(listed, list) or not listed):
         findings.add([f"{place}: must be a list with at least one model, got {kind_of(listed)}"])
         return Built()
-    entries: list[dict[str, Any]] = []
+    given = _given(args, where, target, findings)
+    if apart:
+        given = _completed(given, findings)
     models: list[Model] = []
-    for index, entry in enumerate(listed):
-        inner = join(place, [index])
-        if isinstance(entry, str):
-            entry, inner = _read_entry(entry, inner, target, findings), f"{inner} ({entry})"
-        elif not isinstance(entry, dict):
-            findings.add([f"{inner}: must be a mapping or the path of one, got {kind_of(entry)}"])
-        if isinstance(entry, dict):
-            model = check_entry(entry, inner, target, findings, security)
-            models += [model] if model else []
-            entries.append(entry)
-            deployment = entry.get("deployment_config")
-            if model and isinstance(deployment, dict):
-                user_config, at = deployment.get("user_config"), f"{inner}.deployment_config"
-                findings.add(live_problems(user_config, entry, security, at))
-    findings.add(_repeated_models(entries, place))
+    for key, inner, entry in given:
+        model = check_entry(entry, inner, target, findings, security, key)
+        models += [model] if model else []
+        deployment = entry.get("deployment_config")
+        if model and isinstance(deployment, dict):
+            user_config, at = deployment.get("user_config"), f"{inner}.deployment_config"
+            findings.add(live_problems(user_config, entry, security, at))
+    entries = [entry for _, _, entry in given]
+    findings.add([] if apart else _repeated_models(entries, place))
     check_security(security, _classes(entries), f"{where}.{SECURITY}", target, findings)
     _check_way_in(args, entries, where, target, findings)
-    shared = {key: value for key, value in args.items() if key not in ("llm_configs", SECURITY)}
+    own = (MODELS, *ROLES, SECURITY)
+    shared = {key: value for key, value in args.items() if key not in own}
     findings.add(nested_problems(shared, where, local_paths=target.local_paths))
     others: list[str] = []
     unbuilt = call_problems(
@@ -69,9 +75,37 @@ def check_args(args: Any, where: str, target: Target, findings: Findings) -> Bui
         f"{where}.ingress_cls_config",
     )
     findings.add(unbuilt)
-    whole = len(models) == len(listed) and not unbuilt
+    whole = len(models) == len(entries_of(args)) and not unbuilt
     by_name = {model.deployment.name: model for model in models}
-    return Built(entries, by_name, tuple(others), security, whole)
+    places = tuple(key for key, _, _ in given)
+    return Built(entries, by_name, tuple(others), security, whole, places)
+
+
+Given = list[tuple[str, str, dict[str, Any]]]
+
+
+def _given(args: dict[str, Any], where: str, target: Target, findings: Findings) -> Given:
+    """The entries that are mappings, or files with one: key, place, and entry."""
+    found: Given = []
+    for key, entry in entries_of(args):
+        inner = f"{where}.{key}"
+        if isinstance(entry, str):
+            entry, inner = _read_entry(entry, inner, target, findings), f"{inner} ({entry})"
+        elif not isinstance(entry, dict):
+            findings.add([f"{inner}: must be a mapping or the path of one, got {kind_of(entry)}"])
+        if isinstance(entry, dict):
+            found.append((key, inner, entry))
+    return found
+
+
+def _completed(given: Given, findings: Findings) -> Given:
+    """A pair with what follows from one for the other; as it is, where it is not sound."""
+    by_key = {key: entry for key, _, entry in given}
+    if len(by_key) == len(ROLES):
+        with findings.collecting():
+            places = {key: inner for key, inner, _ in given}
+            by_key = role_entries(by_key[PREFILL], by_key[DECODE], places)
+    return [(key, inner, by_key[key]) for key, inner, _ in given]
 
 
 def _classes(entries: list[dict[str, Any]]) -> list[list[str]]:
@@ -106,10 +140,10 @@ def _check_way_in(
 ) -> None:
     """Direct streaming takes one model and no ingress; with LoRA the router reads the body."""
     found = []
-    if len(args["llm_configs"]) > 1:
+    if (models := len(args.get(MODELS, ()))) > 1:
         found.append(
-            f"{where}.llm_configs: direct streaming takes one model per application, got"
-            f" {len(args['llm_configs'])}; make each its own application"
+            f"{where}.{MODELS}: direct streaming takes one model per application, got {models};"
+            " make each its own application"
         )
     found += [
         f"{join(where, [key])}: direct streaming has no ingress deployment; leave the key out"
@@ -118,7 +152,7 @@ def _check_way_in(
     ]
     lora = any(entry.get("lora_config") for entry in entries)
     if lora and target.env.get(FORWARD_BODY) != "1":
-        found.append(f'{where}.llm_configs: LoRA with direct streaming needs {FORWARD_BODY}="1"')
+        found.append(f'{where}.{MODELS}: LoRA with direct streaming needs {FORWARD_BODY}="1"')
     if target.direct_streaming:
         findings.add(found)
         if target.env.get(HA_PROXY) != "1":

@@ -48,6 +48,7 @@ class Built:
         models: by the names of their deployments.
         others: names of the deployments that are no models: an ingress, a router.
         whole: no entry is missing in ``models``.
+        places: of each entry, in the arguments.
     """
 
     entries: list[dict[str, Any]] = field(default_factory=list)
@@ -55,6 +56,7 @@ class Built:
     others: tuple[str, ...] = ()
     security: Security = field(default_factory=Security)
     whole: bool = False
+    places: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -70,11 +72,14 @@ def no_cluster() -> Iterator[None]:
         logging.disable(lowest)
 
 
-def build_model(entry: dict[str, Any], ours: dict[str, Any]) -> Model:
+def build_model(
+    entry: dict[str, Any], ours: dict[str, Any], name_prefix: str | None = None
+) -> Model:
     """The deployment of an entry, as the app builder makes it.
 
     Args:
         ours: ``ray_llm_config(entry)``.
+        name_prefix: of its deployment; None: its server class.
 
     Raises:
         Exception: whatever Ray Serve LLM and Ray Serve have against it.
@@ -83,7 +88,8 @@ def build_model(entry: dict[str, Any], ours: dict[str, Any]) -> Model:
     config.get_engine_config().get_initialization_kwargs()
     with no_cluster():
         # A copy: Ray writes into the nested blocks of what it is given.
-        deployment = build_llm_deployment(config.model_copy(deep=True))._bound_deployment
+        made = build_llm_deployment(config.model_copy(deep=True), name_prefix=name_prefix)
+        deployment = made._bound_deployment
     return Model(entry, config, deployment)
 
 

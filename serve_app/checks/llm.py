@@ -21,6 +21,7 @@ from serve_app.checks.quick import MAPPINGS, PARSERS
 from serve_app.checks.routes import closed_routes
 from serve_app.checks.values import call_problems, value_problems
 from serve_app.config import BLOCKS, classes_of, ray_llm_config
+from serve_app.pd import MODELS, NAME_PREFIX, ROLES, pd_llm_config
 from serve_app.routing.settings import parse_router
 
 INNER = (("engine_kwargs", "additional_config"), ("deployment_config", "autoscaling_config"))
@@ -36,8 +37,12 @@ def check_entry(
     target: Target,
     findings: Findings,
     security: Security,
+    key: str = MODELS,
 ) -> Model | None:
     """Report what is wrong with ``entry``, which holds known keys only.
+
+    Args:
+        key: where it stands in the application's arguments.
 
     Returns:
         What it comes to; None where that cannot be built.
@@ -69,9 +74,12 @@ def check_entry(
         return None
     model = None
     with findings.collecting():
-        ours = ray_llm_config(entry, where, security)
+        if key in ROLES:
+            ours, prefix = pd_llm_config(entry, key, where, security), NAME_PREFIX[ROLES[key]]
+        else:
+            ours, prefix = ray_llm_config(entry, where, security), None
         if len(findings.problems) == before:
-            model = _built(entry, ours, where, findings)
+            model = _built(entry, ours, where, findings, prefix)
     findings.notes.extend(_unused(entry, where, target))
     findings.notes.extend(closed_routes(entry, security, where))
     return model
@@ -110,11 +118,11 @@ def serve_problems(entry: dict[str, Any], where: str, target: Target) -> list[st
 
 
 def _built(
-    entry: dict[str, Any], ours: dict[str, Any], where: str, findings: Findings
+    entry: dict[str, Any], ours: dict[str, Any], where: str, findings: Findings, prefix: str | None
 ) -> Model | None:
     """What the app builder and the replica would stumble on: classes to import, engine config."""
     made: list[Model] = []
-    findings.add(call_problems(lambda: made.append(build_model(entry, ours)), ours, where))
+    findings.add(call_problems(lambda: made.append(build_model(entry, ours, prefix)), ours, where))
     if not made:
         return None
     bundles = made[0].deployment._replica_config.placement_group_bundles

@@ -25,6 +25,7 @@ from serve_app.checks.ray_pods import ON_OFF, RayContainer, check_switches, ray_
 from serve_app.checks.room import check_room
 from serve_app.checks.serve import check_serve
 from serve_app.checks.values import kind_of, line
+from serve_app.pd import entries_of
 from serve_app.source import parse_documents
 
 API_VERSION = "ray.io/v1"
@@ -175,9 +176,7 @@ def _note_accelerators(
         return
     offered = json.dumps(cluster.get("workerGroupSpecs"), default=str)
     for application in applications:
-        args = application.get("args")
-        entries = args.get("llm_configs") if isinstance(args, dict) else None
-        for entry in entries if isinstance(entries, list) else []:
+        for _, entry in entries_of(application.get("args")):
             kind = entry.get("accelerator_type") if isinstance(entry, dict) else None
             if kind and f"accelerator_type:{kind}" not in offered:
                 findings.notes.append(

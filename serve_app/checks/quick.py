@@ -10,6 +10,7 @@ from controller.validation import join
 from replicas.door.settings import Security, parse_security
 from serve_app.checks.findings import BUILDER, Findings, builder_of
 from serve_app.config import SECURITY, classes_of, parse_scaling, ray_llm_config
+from serve_app.pd import entries_of, is_pd, pair_problems, whole_pair_problems
 from serve_app.routing.settings import parse_router
 from serve_app.source import parse_documents
 
@@ -63,10 +64,11 @@ def _entries(
         security = Security()
         with findings.collecting():
             security = parse_security(args.get(SECURITY), f"{place}.{SECURITY}")
-        listed = args.get("llm_configs")
-        for number, entry in enumerate(listed if isinstance(listed, list) else []):
+        if is_pd(args):
+            findings.add(pair_problems(args, place) or whole_pair_problems(args, place))
+        for key, entry in entries_of(args):
             if isinstance(entry, dict):
-                yield entry, join(place, ["llm_configs", number]), security
+                yield entry, f"{place}.{key}", security
 
 
 def _check_entry(entry: dict[str, Any], where: str, security: Security, found: Findings) -> None:

@@ -21,6 +21,7 @@ from serve_app.checks.scaling import scaling_notes, scaling_problems
 from serve_app.checks.shapes import REFINEMENTS
 from serve_app.checks.theirs import BUILDERS, check_theirs
 from serve_app.checks.values import kind_of, line, value_problems
+from serve_app.pd import NAME_PREFIX, ROLES
 
 UNIQUE = ("name", "route_prefix")
 Placed = tuple[str, list[Any], Built]
@@ -116,7 +117,11 @@ def _check_application(
     if builder == CONSOLE:
         about = check_console(application, where, all_of_them, target, findings)
     if len(findings.problems) == before:
-        about = "; ".join(describe(entry) for entry in built.entries) or about
+        halves = (ROLES.get(key) for key in built.places)
+        each = zip(halves, built.entries, strict=True)
+        about = (
+            "; ".join((f"{half}: " if half else "") + describe(one) for half, one in each) or about
+        )
         name, route = (_given(application, key) for key in UNIQUE)
         findings.summary.append(f"{name} at {route}: {about}")
     return built
@@ -129,15 +134,27 @@ def _check_overrides(
     overrides = overrides if isinstance(overrides, list) else []
     findings.add(override_problems(overrides, built, place))
     entries = built.entries
-    findings.add(scaling_problems(overrides, entries, place))
-    for index, entry in enumerate(entries):
-        at = join(f"{where}.args.llm_configs", [index])
-        findings.notes.extend(scaling_notes(entry, overrides, at, place))
+    for key, entry in zip(built.places, entries, strict=True):
+        its = _of_role(overrides, key)
+        findings.add(scaling_problems(its, [entry], place))
+        findings.notes.extend(scaling_notes(entry, its, f"{where}.args.{key}", place))
     if application.get("autoscaling_policy") is not None and entries:
         findings.notes.append(
             f"{where}.autoscaling_policy: decides in the place of each model's; scaling has no"
             " effect"
         )
+
+
+def _of_role(overrides: list[Any], key: str) -> list[Any]:
+    """The overrides, without those of the other half where prefill and decode are apart."""
+    if key not in ROLES:
+        return overrides
+    prefix = NAME_PREFIX[ROLES[key]]
+    # The others leave a gap: places are counted by it.
+    return [
+        one if isinstance(one, dict) and str(one.get("name")).startswith(prefix) else None
+        for one in overrides
+    ]
 
 
 def _route_problems(route: str, where: str) -> list[str]:

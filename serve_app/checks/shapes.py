@@ -12,6 +12,7 @@ from ray import serve
 from ray.llm._internal.common.placement import PlacementGroupConfig
 from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
 from ray.llm._internal.serve.core.ingress.builder import LLMServingArgs
+from ray.llm._internal.serve.serving_patterns.prefill_decode.builder import PDServingArgs
 from ray.runtime_env import RuntimeEnv, RuntimeEnvConfig
 from ray.serve.config import AutoscalingPolicy, ControllerOptions
 from ray.serve.schema import DeploymentSchema, RayActorOptionsSchema, ServeApplicationSchema
@@ -21,6 +22,7 @@ from vllm.entrypoints.launchers.cli_args import FrontendArgs
 
 from serve_app.checks.keys import Fields, Refinements, fields_of
 from serve_app.config import BLOCKS, SECURITY
+from serve_app.pd import ROLES
 
 
 def _runtime_env() -> Fields:
@@ -61,6 +63,14 @@ ARGS = Fields(
     {
         **(fields_of(LLMServingArgs) or {}),
         "llm_configs": GenericAlias(list, (ENTRY,)),
+        "ingress_deployment_config": DEPLOYMENT,
+        SECURITY: Any,
+    }
+)
+PD_ARGS = Fields(
+    {
+        **(fields_of(PDServingArgs) or {}),
+        **dict.fromkeys(ROLES, ENTRY),
         "ingress_deployment_config": DEPLOYMENT,
         SECURITY: Any,
     }

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from serve_app.config import EMULATED_SERVER, SERVER
+from serve_app.pd import NAME_PREFIX
 
 PLAIN, EMULATED = (f"{path.rpartition(':')[2]}:" for path in (SERVER, EMULATED_SERVER))
+OURS = (PLAIN, EMULATED, *NAME_PREFIX.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ def deployments_of(details: Mapping[str, Any]) -> list[Deployment]:
         _deployment(application, one)
         for application, known in details["applications"].items()
         for one in known["deployments"].values()
-        if one["name"].startswith((PLAIN, EMULATED))
+        if one["name"].startswith(OURS)
     ]
 
 

@@ -54,6 +54,7 @@ MAY_IMPORT_RAY = {
     "replicas/model_files.py",
     "replicas/control_link.py",
     "replicas/server.py",
+    "replicas/pd_server.py",
     "replicas/emulated_server.py",
     "replicas/metrics.py",
     "replicas/door_metrics.py",

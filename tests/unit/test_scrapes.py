@@ -38,6 +38,7 @@ def test_some_test_with_a_cluster_looks_for_each_but_those_that_seldom_happen() 
         scrapes.ROUTED,
         scrapes.SIZED,
         scrapes.SELDOM,
+        scrapes.APART,
     )
     groups += (scrapes.SCALING,)
     assert set().union(*groups) == set(METRICS)

@@ -66,6 +66,7 @@ def test_whatever_is_exported_is_made_from_the_list() -> None:
         "controller/fleet/actor.py",
         "replicas/door_metrics.py",
         "replicas/metrics.py",
+        "replicas/pd_server.py",
         "serve_app/ingress.py",
         *BY_VALUE,
     }

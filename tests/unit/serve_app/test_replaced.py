@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from controller.errors import ConfigError
-from serve_app.build import ENGINE_KEYS, OPTIONS, serving_args
+from serve_app.build import serving_args
 from serve_app.checks.shapes import ENGINE as ENGINE_SHAPE
+from serve_app.entries import ENGINE_KEYS, OPTIONS
 from serve_app.replaced import DEPLOYMENT, ENGINE, REPLACED, unknown_line
 from tests.serve_configs import ENTRY, config, entry, put
 

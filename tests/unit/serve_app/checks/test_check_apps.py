@@ -91,16 +91,6 @@ def test_what_rays_builders_would_refuse_is_named(check, data, problem):
     assert problem in check(data).problems
 
 
-def test_prefill_and_decode_of_their_own_are_sent_to_rays_builder(check):
-    data = app("build_pd_openai_app", prefill_config=MODEL, decode_config=MODEL)
-    problems = check(put(data, (*APP, "import_path"), "serve_app:build_app")).problems
-    assert [line.split(":")[0] for line in problems] == [
-        f"{ARGS}.prefill_config",
-        f"{ARGS}.decode_config",
-    ]
-    assert all("import_path: ray.serve.llm:build_pd_openai_app" in line for line in problems)
-
-
 def test_an_engine_of_several_ranks_is_named(check):
     (problem,) = check(put(config(), (*ENTRY, "engine_kwargs", "data_parallel_size"), 4)).problems
     assert problem.startswith(f"{PLACE}.engine_kwargs.data_parallel_size: 4 is not allowed")

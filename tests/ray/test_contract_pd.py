@@ -1,0 +1,138 @@
+"""What prefill and decode apart lean on in Ray 2.60 and vLLM 0.29 that is not promised.
+
+No cluster is started: it shows in what is built and in the source.
+"""
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+from ray.llm._internal.serve.core.configs.openai_api_models import (
+    ChatCompletionRequest,
+    CompletionRequest,
+)
+from ray.llm._internal.serve.core.ingress import builder
+from ray.llm._internal.serve.core.server.llm_server import LLMServer
+from ray.llm._internal.serve.engines.vllm.kv_transfer.factory import KVConnectorBackendFactory
+from ray.llm._internal.serve.serving_patterns.prefill_decode import pd_server as theirs
+from ray.llm._internal.serve.serving_patterns.prefill_decode.builder import (
+    PDServingArgs,
+    build_pd_openai_app,
+)
+from ray.serve import Application
+from ray.serve._private import build_app as serve_build
+from ray.serve._private.constants import SERVE_DEFAULT_APP_NAME
+from ray.serve._private.request_router.request_router import RequestRouter
+from ray.serve._private.router import AsyncioRouter, CurrentLoopRouter, SingletonThreadRouter
+from ray.serve.handle import DeploymentHandle
+from vllm.config import KVTransferConfig
+from vllm.entrypoints.generate.base.serving import GenerateBaseServing
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from replicas.pd_requests import KV_PARAMS, PLAIN
+from replicas.pd_server import DecodeServer, PrefillServer
+from replicas.server import BrimfulServer
+from serve_app import build, pd_build
+from serve_app.build import build_app
+from tests.pd_configs import pd_args, pd_entry
+
+
+@pytest.fixture(autouse=True)
+def no_runtime_env(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Ray Serve LLM asks for the driver's runtime environment, which would start Ray.
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(runtime_env={}))
+
+
+def deployments(app: Application) -> dict[str, Any]:
+    """The classes of an application's deployments, by name."""
+    built = serve_build.build_app(app, name=SERVE_DEFAULT_APP_NAME, route_prefix="/")
+    return {one.name: one.func_or_class for one in built.deployments}
+
+
+@pytest.mark.parametrize("directly", [True, False])
+def test_ours_builds_what_rays_builder_builds(
+    monkeypatch: pytest.MonkeyPatch, directly: bool
+) -> None:
+    their_builder = inspect.getmodule(build_pd_openai_app)
+    for module in (builder, build, pd_build, their_builder):
+        monkeypatch.setattr(module, "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING", directly)
+    monkeypatch.setattr(serve_build, "RAY_SERVE_ENABLE_HA_PROXY", True)
+    plain = {key: pd_entry() for key in ("prefill_config", "decode_config")}
+    stock = deployments(build_pd_openai_app(plain))
+    ours = deployments(build_app(pd_args()))
+    if directly:
+        assert ours["Decode:m"] is not DecodeServer  # an ASGI app is around it
+    else:
+        stock["AdmissionIngress"] = stock.pop("OpenAiIngress")
+    assert ours.keys() == stock.keys()
+    assert issubclass(ours["Decode:m"], DecodeServer)
+    assert issubclass(ours["Prefill:m"], PrefillServer)
+
+
+def test_the_builders_arguments_are_those_that_ours_reads() -> None:
+    assert set(PDServingArgs.model_fields) == {
+        "prefill_config",
+        "decode_config",
+        "ingress_cls_config",
+        "ingress_deployment_config",
+    }
+
+
+def test_our_server_is_before_theirs_and_theirs_before_the_engines() -> None:
+    order = DecodeServer.__mro__
+    places = [order.index(one) for one in (BrimfulServer, theirs.PDDecodeServer, LLMServer)]
+    assert places == sorted(places)
+    # The two routes that are re-pointed stand in the app before our middleware goes around it.
+    assert "__serve_build_asgi_app__" in vars(theirs.PDOrchestratorMixin)
+    assert "__serve_build_asgi_app__" in vars(BrimfulServer)
+
+
+def test_every_chat_and_completion_goes_through_the_one_method_that_is_replaced() -> None:
+    for name in ("chat", "completions"):
+        source = inspect.getsource(vars(theirs.PDDecodeServer)[name])
+        assert "return self._pd_handle_request(request, raw_request_info)" in source
+    assert "prefill_server.options(stream=True)" in inspect.getsource(
+        theirs.PDDecodeServer.__init__
+    )
+
+
+def test_what_a_prefill_engine_tokenized_is_asked_for_and_read_by_methods_of_theirs() -> None:
+    known = vars(theirs.PDOrchestratorMixin)
+    assert {"_request_prefill_token_ids", "_decode_reuse_ids"} <= known.keys()
+    assert "reuse_prompt_token_ids" in inspect.getsource(theirs)
+
+
+def test_nixl_says_after_the_prefill_where_its_kv_is() -> None:
+    backend = KVConnectorBackendFactory.get_backend_class("NixlConnector")
+    assert not backend.requires_peer_binding
+    assert not backend.concurrent_handoff
+
+
+@pytest.mark.parametrize("kind", [CompletionRequest, ChatCompletionRequest])
+def test_a_prefill_request_may_go_without_what_is_taken_off_it(kind: Any) -> None:
+    known = PLAIN.keys() & kind.model_fields.keys()
+    assert {"min_tokens", "stop", "logprobs", "response_format", "structured_outputs"} <= known
+    assert {KV_PARAMS, "vllm_xargs", "n", "prompt_logprobs", "echo"} <= kind.model_fields.keys()
+
+
+def test_a_handle_knows_how_many_replicas_there_are() -> None:
+    assert "_router" in inspect.signature(DeploymentHandle.__init__).parameters
+    for router in (SingletonThreadRouter, CurrentLoopRouter):
+        assert "self._asyncio_router = " in inspect.getsource(router.__init__)
+    assert isinstance(AsyncioRouter.request_router, property)
+    assert isinstance(RequestRouter.curr_replicas, property)
+    # A handle that is made of another by options() has the same router.
+    assert "_router=self._router" in inspect.getsource(DeploymentHandle._options)
+
+
+def test_vllm_tells_the_engine_of_a_request_that_it_refuses() -> None:
+    source = inspect.getsource(GenerateBaseServing._with_kv_transfer_rejection_cleanup)
+    assert "self.engine_client.notify_kv_transfer_request_rejected(" in source
+    assert inspect.iscoroutinefunction(AsyncLLM.notify_kv_transfer_request_rejected)
+
+
+def test_kv_that_cannot_be_loaded_may_be_computed() -> None:
+    assert KVTransferConfig(kv_load_failure_policy="recompute").kv_load_failure_policy
+    assert KVTransferConfig().kv_load_failure_policy == "fail"  # which is why it is set

@@ -1,0 +1,141 @@
+"""Prefill and decode apart on two real engines, with real KV over NIXL, behind HAProxy."""
+
+import asyncio
+import contextlib
+import random
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.live.cluster import LocalCluster
+from controller.metrics import PREFILLS
+from tests.ray.applications import application
+from tests.ray.conftest import Deploy, base_url, wait_reported
+from tests.ray.control import metrics_text, replicas, until
+from tests.scrapes import APART, missing, wrong
+
+pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
+
+URL, MODEL = base_url("pd"), "tiny-pd"
+DRAW = random.Random(4)
+PROMPTS = [[DRAW.randrange(3, 500) for _ in range(200 + 20 * i)] for i in range(6)]
+NOT_A_CLIENTS = "is not allowed: it says where an engine reads KV"
+
+
+@pytest.fixture
+def apart(deploy: Deploy, model_path: Path) -> None:
+    """One prefill and one decode engine."""
+    app = application(
+        "pd", model_path, deployment={"num_replicas": 1}, batching={"sla": {"itl_ms": 200}}
+    )
+    (decode,) = app["args"].pop("llm_configs")
+    for half, role in (("prefill", "kv_producer"), ("decode", "kv_consumer")):
+        kv = {"kv_connector": "NixlConnector", "kv_role": role, "kv_buffer_device": "cpu"}
+        engine = {**decode["engine_kwargs"], "kv_transfer_config": kv}
+        app["args"][f"{half}_config"] = {**decode, "engine_kwargs": engine}
+    del app["args"]["prefill_config"]["batching"]
+    deploy(app)
+    wait_reported("pd", 2)
+
+
+async def ask(path: str = "/completions", **fields: Any) -> httpx.Response:
+    body = {"model": MODEL, "temperature": 0, "max_tokens": 8, "return_token_ids": True, **fields}
+    async with httpx.AsyncClient(timeout=120) as client:
+        return await client.post(f"{URL}{path}", json=body)
+
+
+async def tokens(**fields: Any) -> list[list[int]]:
+    """The generated tokens of each choice."""
+    answer = await ask(**fields)
+    assert answer.status_code == 200, answer.text
+    return [choice["token_ids"] for choice in answer.json()["choices"]]
+
+
+def prefills() -> dict[str, float]:
+    """How many prompts were prefilled, by where."""
+    return {
+        sample.labels["where"]: sample.value
+        for family in text_string_to_metric_families(metrics_text())
+        for sample in family.samples
+        if sample.name == PREFILLS.exported
+    }
+
+
+@pytest.mark.usefixtures("apart")
+async def test_answers_are_those_of_one_engine(cluster: LocalCluster) -> None:
+    # A list of prompts is served by the decode engine alone; stock gives each the first one's KV.
+    alone = await tokens(prompt=PROMPTS)
+    assert len({tuple(one) for one in alone}) == len(PROMPTS)
+    before = prefills()
+    remote = await asyncio.gather(*(tokens(prompt=prompt) for prompt in PROMPTS))
+    assert [one for (one,) in remote] == alone
+    # Ray exports every few seconds.
+    loaded = before.get("remote", 0) + len(PROMPTS)
+    await until("six remote prefills", lambda: prefills().get("remote", 0) == loaded)
+    text = metrics_text()
+    assert missing(text, APART) == set()
+    assert wrong(text) == []
+    groups = {one["report"].group.rpartition("-")[2] for one in replicas("pd").values()}
+    assert groups == {"prefill", "decode"}
+
+
+@pytest.mark.usefixtures("apart")
+async def test_what_needs_the_whole_prompt_here_is_served_by_the_decode_engine() -> None:
+    (alone,) = await tokens(prompt=PROMPTS[0])
+    local: list[dict[str, Any]] = [
+        {"prompt_logprobs": 1},
+        {"echo": True, "logprobs": 1},
+        {"n": 2, "temperature": 0.7, "seed": 3},
+        {"use_beam_search": True, "n": 2},
+    ]
+    for fields in local:
+        assert (await ask(prompt=PROMPTS[0], **fields)).status_code == 200, fields
+    hi = [{"role": "user", "content": "hi"}]
+    assert (await ask("/chat/completions", messages=hi, echo=True)).status_code == 200
+    # Seeded, what is drawn does not depend on where the prompt was prefilled.
+    seeded = {"prompt": PROMPTS[0], "temperature": 0.7, "seed": 3}
+    assert (await tokens(**seeded))[0] == (await tokens(**seeded, n=2))[0]
+    assert (await tokens(prompt=PROMPTS[0], min_tokens=4)) == [alone]
+    assert (await tokens(prompt=PROMPTS[0])) == [alone]  # no engine died of it
+
+
+@pytest.mark.usefixtures("apart")
+async def test_a_client_does_not_say_where_kv_is_read() -> None:
+    told = {"do_remote_prefill": True}
+    messages = [{"role": "user", "content": "hi"}]
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("/completions", {"prompt": "a", "kv_transfer_params": told}, "kv_transfer_params"),
+        ("/chat/completions", {"messages": messages, "kv_transfer_params": {}}, ""),
+        ("/completions", {"prompt": "a", "vllm_xargs": {"kv_transfer_params": "x"}}, "vllm_xargs."),
+        # vLLM tells its engine of the request that it refuses, which ended the engine.
+        ("/responses", {"input": "a", "kv_transfer_params": told}, "kv_transfer_params"),
+    ]
+    for path, fields, param in cases:
+        answer = await ask(path, **fields)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (400, 400), answer.text
+        assert NOT_A_CLIENTS in error["message"]
+        assert error["param"].startswith(param)
+    await asyncio.sleep(1)
+    assert await tokens(prompt="a")
+
+
+@pytest.mark.usefixtures("apart")
+async def test_without_a_prefill_engine_nothing_fails(cluster: LocalCluster) -> None:
+    alone = await tokens(prompt=PROMPTS)
+    asked = [asyncio.create_task(tokens(prompt=PROMPTS[i % 6])) for i in range(12)]
+    await asyncio.sleep(0.1)
+    deployments = cluster.applications()["pd"]["deployments"]
+    (replica,) = deployments["Prefill:tiny-pd"]["replicas"]
+    actor = psutil.Process(replica["pid"])
+    for process in (*actor.children(recursive=True), actor):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    asked += [asyncio.create_task(tokens(prompt=PROMPTS[i % 6])) for i in range(12)]
+    answers = await asyncio.gather(*asked)
+    assert [one for (one,) in answers] == alone * 4
+    await until("a prompt prefilled here instead", lambda: prefills().get("fallback", 0) > 0)

@@ -1,0 +1,176 @@
+"""Prefill and decode apart: what ``build_app`` makes of a pair, and what it refuses."""
+
+from typing import Any
+
+import pytest
+from ray.llm._internal.serve.serving_patterns.prefill_decode.builder import PDServingArgs
+
+from controller.errors import ConfigError
+from replicas.door.settings import Security
+from replicas.pd_server import DecodeServer, PrefillServer
+from serve_app.build import build_app
+from serve_app.checks.built import no_cluster
+from serve_app.pd_build import pd_serving_args
+from tests.pd_configs import pd_args, pd_entry
+from tests.serve_configs import entry, put
+
+ENGINE = ("prefill_config", "engine_kwargs")
+ONE_TOKEN = (
+    "is not allowed: a prefill engine makes one token of each answer, and has no time between"
+    " tokens; set it in decode_config. Allowed here: ttft_ms, percentile"
+)
+
+
+def settings(args: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the two engines are told, prefill first."""
+    pair = pd_serving_args(args, Security())
+    configs = pair.prefill_config, pair.decode_config
+    told = [one.engine_kwargs["additional_config"]["brimful"] for one in configs]
+    return told[0], told[1]
+
+
+def test_each_half_has_its_server_class_its_role_and_its_group() -> None:
+    pair = pd_serving_args(pd_args(), Security())
+    prefill, decode = settings(pd_args())
+    assert pair.prefill_config.server_cls is PrefillServer
+    assert pair.decode_config.server_cls is DecodeServer
+    assert (prefill["role"], decode["role"]) == ("prefill", "decode")
+    assert prefill["group"].endswith("-prefill")
+    assert decode["group"].endswith("-decode")
+
+
+def test_halves_that_are_alike_do_not_learn_from_each_other() -> None:
+    batching = {"sla": {"ttft_ms": 2000}}
+    alike = pd_entry(batching=batching)
+    prefill, decode = settings({"prefill_config": alike, "decode_config": alike})
+    assert prefill["batching"] == decode["batching"]
+    assert prefill["group"] != decode["group"]
+
+
+def test_a_prefill_engine_takes_the_time_to_first_token_and_no_time_between_tokens() -> None:
+    prefill, decode = settings(pd_args())
+    assert decode["batching"]["sla"]["itl_ms"] == 50
+    assert prefill["batching"]["sla"] == {
+        "itl_ms": None,
+        "ttft_ms": 2000,
+        "percentile": 99,
+        "delivery": "gaps",
+    }
+    assert prefill["batching"]["lease_s"] == 7
+
+
+def test_classes_of_decode_hold_for_prefill_without_their_itl() -> None:
+    classes = {"gold": {"itl_ms": 20, "ttft_ms": 500, "default": True}}
+    prefill, decode = settings(put(pd_args(), ("decode_config", "classes"), classes))
+    assert decode["classes"]["gold"]["itl_ms"] == 20
+    assert prefill["classes"]["gold"] == {**decode["classes"]["gold"], "itl_ms": None}
+
+
+def test_a_block_of_its_own_is_taken_as_it_is() -> None:
+    own = {"policy": "static", "sla": {"ttft_ms": 300}}
+    prefill, _ = settings(put(pd_args(), ("prefill_config", "batching"), own))
+    assert prefill["batching"]["policy"] == "static"
+    assert prefill["batching"]["sla"]["ttft_ms"] == 300
+
+
+def test_kv_that_cannot_be_loaded_is_computed_by_the_decode_engine_unless_told_otherwise() -> None:
+    kv = ("decode_config", "engine_kwargs", "kv_transfer_config")
+    policy = "kv_load_failure_policy"
+    pair = pd_serving_args(pd_args(), Security())
+    assert pair.decode_config.engine_kwargs["kv_transfer_config"][policy] == "recompute"
+    own = pd_serving_args(put(pd_args(), (*kv, policy), "fail"), Security())
+    assert own.decode_config.engine_kwargs["kv_transfer_config"][policy] == "fail"
+
+
+def test_rays_own_object_is_taken() -> None:
+    plain = {key: pd_entry() for key in ("prefill_config", "decode_config")}
+    told = settings(dict(PDServingArgs.model_validate(plain)))
+    assert [one["role"] for one in told] == ["prefill", "decode"]
+
+
+def test_the_application_is_an_ingress_a_decode_and_a_prefill_deployment() -> None:
+    with no_cluster():
+        app = build_app(pd_args())
+    ingress = app._bound_deployment
+    (decode,) = ingress.init_kwargs["llm_deployments"].values()
+    prefill = decode._bound_deployment.init_kwargs["prefill_server"]
+    assert ingress.name == "AdmissionIngress"
+    assert decode._bound_deployment.name == "Decode:m"
+    assert prefill._bound_deployment.name == "Prefill:m"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        (
+            ("llm_configs",),
+            [entry()],
+            "args: llm_configs is not allowed beside prefill_config and decode_config: an"
+            " application serves whole engines, or one model with prefill and decode apart; make"
+            " each its own application",
+        ),
+        (("prefill_config",), None, "args.prefill_config: required key is missing beside"),
+        (("decode_config",), None, "args.decode_config: required key is missing beside"),
+        (
+            ("prefill_config", "model_loading_config", "model_id"),
+            "n",
+            "prefill_config.model_loading_config.model_id: 'n' is not allowed: decode_config has"
+            " 'm', and both are of one model",
+        ),
+        (
+            (*ENGINE, "kv_transfer_config"),
+            None,
+            "prefill_config.engine_kwargs.kv_transfer_config: None is not allowed: a mapping with a"
+            " kv_connector, by which KV gets from one engine to the other; as {kv_connector:"
+            " NixlConnector, kv_role: kv_producer}",
+        ),
+        (
+            (*ENGINE, "kv_transfer_config", "kv_role"),
+            "kv_consumer",
+            "prefill_config.engine_kwargs.kv_transfer_config.kv_role: 'kv_consumer' is not allowed:"
+            " kv_producer or kv_both",
+        ),
+        (
+            (*ENGINE, "data_parallel_size"),
+            2,
+            "prefill_config.engine_kwargs.data_parallel_size: 2 is not allowed with prefill and"
+            " decode apart: 1; num_replicas makes more engines",
+        ),
+        (
+            ("decode_config", "emulate"),
+            {"profile": "fig3"},
+            "decode_config.emulate: is not allowed with prefill and decode apart: an emulated"
+            " accelerator has no KV to hand over",
+        ),
+        (
+            ("prefill_config", "batching"),
+            {"sla": {"itl_ms": 50}},
+            f"prefill_config.batching.sla.itl_ms: 50 {ONE_TOKEN}",
+        ),
+        (
+            ("prefill_config", "classes"),
+            {"a": {"default": True}},
+            "prefill_config.classes: is not allowed: those of decode_config hold for both; leave it"
+            " out",
+        ),
+        (("llm_config",), {}, "args: unknown key 'llm_config'"),
+        (("prefill_config",), 5, "prefill_config: 5 is not allowed: a mapping, the path of one"),
+        (
+            ("decode_config", "batching", "lease"),
+            1,
+            "decode_config.batching: unknown key 'lease'; did you mean 'lease_s'?",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_pair_is_one_line(path: Any, value: Any, line: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        build_app(put(pd_args(), path, value))
+    (said,) = raised.value.problems
+    assert said.startswith(line)
+
+
+def test_a_running_prefill_engine_takes_no_itl_either() -> None:
+    live = {"batching": {"sla": {"itl_ms": 50}}}
+    (said,) = PrefillServer._live_problems(None, live)
+    assert said == f"user_config.batching.sla.itl_ms: 50 {ONE_TOKEN}"
+    assert DecodeServer._live_problems(None, live) == []
