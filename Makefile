@@ -31,8 +31,6 @@ demo: install ## Two vLLM replicas here: the same requests without and with cont
 
 .PHONY: demo-pd
 demo-pd: install ## Prefill and decode in engines of their own, real KV over NIXL, beside one engine (3 minutes)
-	@$(BIN)/python -c 'import nixl' 2>/dev/null \
-	  || $(BIN)/python -m pip install -q --no-deps nixl==1.5.1 nixl-cu12==1.5.1
 	$(BIN)/python -m benchmarks.live.demo_pd $(ARGS)
 
 .PHONY: test
