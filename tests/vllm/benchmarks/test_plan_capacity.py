@@ -15,7 +15,7 @@ from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
 
 WITHIN = 0.1
-RUN_S = 120.0  # of arrivals, at least
+RUN_S = 240.0  # of arrivals, at least
 # The policy is given p99 and spends its 1% of late tokens to the end, so that a short run is as
 # often a hair above it as below, at any rate: what a rate carries is judged at p98.
 JUDGED = 98

@@ -141,6 +141,7 @@ async def test_a_replica_that_refuses_its_live_configuration_says_so_until_it_ta
         _link=SimpleNamespace(configure=configure, config_refused=None),
         _door=SimpleNamespace(rules=None),
         _gate=None,
+        _live_problems=lambda asked: [],
     )
     await BrimfulServer.reconfigure(server, {"batching": {"sla": {"itl_ms": 0}}})
     assert server._link.config_refused.startswith("user_config.batching.sla.itl_ms: 0 is not")
