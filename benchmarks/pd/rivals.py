@@ -1,8 +1,8 @@
 """Ray Serve LLM's prefill and decode as shipped: a fixed ratio, pairs chosen by chance.
 
-``ray.serve.llm.build_pd_openai_app`` puts a proxy before two deployments: each request goes to a
-prefill replica, and then to a decode replica, each of which Ray's router draws by power of two
-choices over the requests that are open there (Ray 2.60, ``pow_2_router``).
+``ray.serve.llm.build_pd_openai_app``: each request goes to a decode replica, which has a prefill
+replica compute the prompt; Ray's router draws both by power of two choices over the requests that
+are open there (Ray 2.60, ``pow_2_router``). Limits are vLLM's defaults: it is not tuned.
 """
 
 import random

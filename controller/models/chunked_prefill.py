@@ -55,7 +55,7 @@ class Prompts:
 
     @property
     def mean_tokens(self) -> float:
-        """Of a prompt."""
+        """The mean length of a prompt, tokens."""
         return float(self.mean(self.tokens))
 
     def mean(self, by_prompt: Floats) -> Any:

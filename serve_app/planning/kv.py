@@ -108,7 +108,7 @@ def cache_bytes(shape: ModelShape, kv_dtype: str) -> int:
 def kv_layout(
     shape: ModelShape, tp: int = 1, kv_dtype: str = "auto", block_size: int = BLOCK_SIZE
 ) -> KvLayout:
-    """Of one of ``tp`` cards.
+    """What one of ``tp`` cards keeps.
 
     Args:
         block_size: tokens of a block, at least; of a hybrid, enough for a state.

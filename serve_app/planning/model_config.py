@@ -101,7 +101,7 @@ def read_shape(whole: Fields, name: str) -> ModelShape:
 
 
 def _vision(whole: Fields, hidden: int) -> int:
-    """Of an image encoder of the usual shape and its projection; 0 where there is none."""
+    """Parameters of an image encoder of the usual shape and its projection; 0: there is none."""
     vision = whole.nested("vision_config")
     if vision is None:
         return 0

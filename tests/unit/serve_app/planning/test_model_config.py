@@ -33,7 +33,7 @@ def shape(**changes: Any) -> ModelShape:
 
 
 def bits_per_weight(**quantization: Any) -> float:
-    """Of an MLP."""
+    """Parameters of an MLP."""
     made = shape(quantization_config=quantization)
     return weight_bytes(made).dense * 8 / (8 * 3 * 1024 * 4096)
 
