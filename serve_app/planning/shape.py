@@ -34,7 +34,7 @@ class Attention:
 
     @property
     def flops_per_context(self) -> int:
-        """Operations for a query token and a key: a multiplication and an addition in QK^T and AV."""
+        """Operations for a query token and a key: multiply and add, in QK^T and in AV."""
         return 2 * self.heads * (self.head_dim + self.value_dim)
 
     def kv_elements(self, tp: int) -> int:
