@@ -168,6 +168,8 @@ class ReplicaReport:
         itl_frac: the share of the SLA between tokens that steps are held to.
         late_anyway: the share of tokens that no chunk makes late; None: nothing tells.
         config_refused: why the last ``user_config`` is not what holds; None: it is.
+        busy_s: what all steps took since the engine started, seconds.
+        busy_frac: the share of the last seconds in which a step ran, 0 to 1.
     """
 
     replica_id: str
@@ -210,6 +212,8 @@ class ReplicaReport:
     own_errors: int = 0
     late_anyway: float | None = None
     config_refused: str | None = None
+    busy_s: float = 0.0
+    busy_frac: float = 0.0
 
     @property
     def kv_frac(self) -> float:

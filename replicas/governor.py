@@ -27,8 +27,8 @@ from controller.records import (
     StepSample,
 )
 from controller.switch import Switches, is_on, merged
-from replicas.arrival_rate import ArrivalRate
 from replicas.latencies import Latencies
+from replicas.rate import Rate
 from replicas.seen_lengths import SeenLengths
 from replicas.step_sums import StepSums
 
@@ -61,11 +61,9 @@ class Governor:
         group: str = LOCAL,
         by_class: bool = False,
     ) -> None:
-        self.config = config
-        self.engine = engine
-        self._group = group
+        self.config, self.engine = config, engine
+        self._group, self._by_class = group, by_class
         self._switches: Switches = ()
-        self._by_class = by_class
         self.step_half = make_step_half(config, engine, by_class=by_class)
         self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
         self._fallback = ControlLoop()
@@ -81,15 +79,14 @@ class Governor:
         )
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
         self._decoding = self._in_prefill = self._seq = self._arrivals = 0
-        self._arrival_rate = ArrivalRate(now_s)
+        self._busy_s = 0.0
+        self._arrival_rate, self._busy_rate = Rate(now_s), Rate(now_s)
         self._finished = self._preemptions = self._overruled = 0
         self._sums = StepSums()
         # Two readers, the controller and the local fallback, each with its own window.
         self._read = {True: StepSums(), False: StepSums()}
         self._seen = SeenLengths(live=config.policy != PAPER)
-        self._fit = StepFit()
-        self._latencies = Latencies()
-        self._itl_frac = 1.0
+        self._fit, self._latencies, self._itl_frac = StepFit(), Latencies(), 1.0
 
     def configure(self, config: BatchingConfig) -> None:
         """Go by another configuration from the next step on; what was measured stays.
@@ -155,6 +152,7 @@ class Governor:
         if not 0 <= sample.duration_s < math.inf:
             return
         self._decoding, self._in_prefill = sample.decodes, prefills
+        self._busy_s += sample.duration_s
         self._fit.add(*sample.features, sample.duration_s)
         if sample.decodes:
             seen = sample if sample.seen_s is None else replace(sample, duration_s=sample.seen_s)
@@ -297,4 +295,6 @@ class Governor:
             late_ttft=self._latencies.late_ttft,
             itl_frac=self._itl_frac,
             late_anyway=self.step_half.late_anyway,
+            busy_s=self._busy_s,
+            busy_frac=min(self._busy_rate.per_s(self._busy_s, now_s), 1.0),
         )

@@ -73,6 +73,7 @@ def totals(report: ReplicaReport) -> Iterator[Value]:
     yield metrics.ARRIVALS, (), report.arrivals
     yield metrics.FINISHED, (), report.finished
     yield metrics.PREEMPTIONS, (), report.preemptions
+    yield metrics.BUSY, (), report.busy_s
     yield metrics.OWN_ERRORS, (), report.own_errors
     for bound_by, steps in asdict(report.bound_steps).items():
         yield metrics.STEPS, (bound_by,), steps

@@ -32,6 +32,7 @@ class ReplicaStatus:
         stalls: gaps above 20 times the SLA since the engine started; None without an SLA.
         preempted, overruled, finished: counts since the engine started.
         capacity_per_s: requests/s it carries inside the SLA; None where unknown.
+        busy_frac: the share of the last 10 s in which a step ran.
         config_refused: why its last ``user_config`` is not what holds; None: it is.
     """
 
@@ -59,6 +60,7 @@ class ReplicaStatus:
     capacity_per_s: float | None
     sla_out_of_reach: bool
     config_refused: str | None = None
+    busy_frac: float = 0.0
 
 
 def replicas_of(snapshot: dict[str, Any]) -> list[ReplicaStatus]:
@@ -150,6 +152,7 @@ def _status(group: str, policy: str, replica_id: str, replica: dict[str, Any]) -
         capacity_per_s=limits.capacity_per_s,
         sla_out_of_reach=limits.sla_out_of_reach,
         config_refused=report.config_refused,
+        busy_frac=report.busy_frac,
     )
 
 

@@ -174,6 +174,7 @@ def table_of(replicas: list[ReplicaStatus], *, wide: bool) -> Table:
             "longest\nms",
             "stalls",
             "TTFT p99\nms",
+            "busy",
             "tokens\na step",
             "arrivals\n/s",
             "finished",
@@ -187,7 +188,7 @@ def table_of(replicas: list[ReplicaStatus], *, wide: bool) -> Table:
             budget = "-" if r.token_budget is None else str(r.token_budget)
             stalls = "-" if r.stalls is None else str(r.stalls)
             cells += [_number(r.itl_p50_ms), _number(r.itl_longest_ms), stalls]
-            cells += [_number(r.ttft_p99_ms), budget]
+            cells += [_number(r.ttft_p99_ms), f"{r.busy_frac:.0%}", budget]
             cells += [_number(r.arrivals_per_s), str(r.finished)]
             cells += [str(r.preempted), str(r.overruled), _number(r.reported_s_ago)]
         table.add_row(*cells, _capacity(r))

@@ -131,6 +131,38 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "reqps",
         ),
         _each("SLA out of reach", (metrics.OUT_OF_REACH, ""), most=1),
+        Panel(
+            "Use of engines and cards",
+            (
+                (
+                    f"avg by ({MODEL}) (rate({of(metrics.BUSY)}[$__rate_interval]))",
+                    "engine busy {{deployment}}",
+                ),
+                ("avg(ray_node_gpus_utilization) / 100", "cards of the cluster, by NVML"),
+                (
+                    "avg(ray_node_gram_used / (ray_node_gram_used + ray_node_gram_available))",
+                    "their memory",
+                ),
+            ),
+            "percentunit",
+            1,
+            "Busy: the share of time in which a step runs. A batch of one keeps an engine busy.",
+        ),
+        Panel(
+            "What fills the time",
+            (
+                (
+                    f"{rate(metrics.STEPS, f'{MODEL}, bound_by')} / on ({MODEL}) group_left"
+                    f" {rate(metrics.STEPS, MODEL)} * on ({MODEL}) group_left"
+                    f" avg by ({MODEL}) (rate({of(metrics.BUSY)}[$__rate_interval]))",
+                    "{{bound_by}} {{deployment}}",
+                ),
+            ),
+            "percentunit",
+            1,
+            "Steps by what the waiting requests waited for; load: none waited. The rest of the"
+            " time there was nothing to do.",
+        ),
     ),
     "Autoscaling": (
         Panel(

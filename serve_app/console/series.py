@@ -19,6 +19,7 @@ COLUMNS = (
     "running",
     "waiting",
     "kv_frac",
+    "busy_frac",
     "itl_p50_ms",
     "itl_p99_ms",
     "ttft_p50_ms",
@@ -82,6 +83,7 @@ class Series:
                 report.running,
                 report.waiting,
                 round(report.kv_frac, 4),
+                round(report.busy_frac, 4),
                 *(_ms(recent.itl, percent) for percent in (50, 99)),
                 *(_ms(recent.ttft, percent) for percent in (50, 99)),
             )

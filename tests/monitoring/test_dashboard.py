@@ -13,7 +13,10 @@ from controller.metrics import LABELS, METRICS
 from tools.dashboard import PATH, dashboard, text
 from tools.panels import CHOSEN
 
-KNOWN = {one.exported: {*one.labels, *LABELS[one.by]} for one in METRICS}
+OF_RAY: dict[str, set[str]] = {  # of each node, by NVML
+    f"ray_node_{name}": set() for name in ("gpus_utilization", "gram_used", "gram_available")
+}
+KNOWN = OF_RAY | {one.exported: {*one.labels, *LABELS[one.by]} for one in METRICS}
 # A metric and, in braces, the labels by which its series are chosen.
 SELECTOR = re.compile(r"(ray_\w+)(?:\{([^}]*)\})?")
 

@@ -177,7 +177,7 @@ const REPLICA = [
   ["Running", [line("now", "--one", "running"), line("cap", "--cap", "cap", true)], whole],
   ["Waiting", [line("now", "--two", "waiting")], whole],
   ["Chunk, tokens", [line("left for prompts", "--one", "chunk_tokens")], whole],
-  ["KV memory", [line("in use", "--one", "kv_frac")], percent, 1],
+  ["KV memory and engine", [line("KV in use", "--one", "kv_frac"), line("engine busy", "--two", "busy_frac")], percent, 1],
   ["Time between tokens", [line("p50", "--one", "itl_p50_ms"), line("p99", "--two", "itl_p99_ms"), line("SLA", "--limit", "itl_ms", true)], ms],
   ["Time to first token", [line("p50", "--one", "ttft_p50_ms"), line("p99", "--two", "ttft_p99_ms"), line("SLA", "--limit", "ttft_ms", true)], ms],
 ];

@@ -39,6 +39,24 @@ def test_what_the_engine_holds_is_what_it_was_told_now() -> None:
     assert now.kv_frac == 0.16
 
 
+def test_busy_is_what_steps_took_and_its_share_of_the_last_seconds() -> None:
+    g = governor()
+    for step in range(10):
+        g.after_step(sample(decodes=4, duration_s=0.3), prefills=0)
+        now = said(g, float(step + 1))
+    assert now.busy_s == pytest.approx(3.0)
+    assert now.busy_frac == pytest.approx(0.3)
+    for second in range(11, 31):
+        now = said(g, float(second))
+    assert (now.busy_s, now.busy_frac) == (pytest.approx(3.0), 0.0)
+
+
+def test_a_step_longer_than_the_window_is_no_more_than_all_of_it() -> None:
+    g = governor()
+    g.after_step(sample(decodes=4, duration_s=60.0), prefills=0)
+    assert said(g, 2.0).busy_frac == 1.0
+
+
 def test_waiting_requests_count_as_prefilling() -> None:
     g = governor()
     g.after_step(sample(decodes=8), prefills=2)

@@ -126,6 +126,7 @@ def test_what_was_counted() -> None:
                 finished=7,
                 preemptions=3,
                 own_errors=2,
+                busy_s=12.5,
                 bound_steps=BoundSteps(1, 2, 3, 4, 5),
             )
         )
@@ -140,6 +141,7 @@ def test_what_was_counted() -> None:
         "brimful_finished_total": 7,
         "brimful_preemptions_total": 3,
         "brimful_own_errors_total": 2,
+        "brimful_busy_seconds_total": 12.5,
     }
     steps = {labels[0]: count for labels, count in known["brimful_steps_total"].items()}
     assert steps == {"memory": 1, "sla": 2, "bound": 3, "load": 4, "pushed": 5}

@@ -32,7 +32,20 @@ def row(*, wide: bool = False, **changes: Any) -> list[str]:
 
 def test_a_replica_is_one_row() -> None:
     assert row() == ["r1", "on", "bound", "256", "10", "5", "10%", "21.1", "-"]
-    assert row(wide=True)[8:] == ["21.1", "22.4", "-", "-", "-", "2.0", "5", "0", "0", "2.5", "-"]
+    assert row(wide=True)[8:] == [
+        "21.1",
+        "22.4",
+        "-",
+        "-",
+        "0%",
+        "-",
+        "2.0",
+        "5",
+        "0",
+        "0",
+        "2.5",
+        "-",
+    ]
 
 
 @pytest.mark.parametrize(

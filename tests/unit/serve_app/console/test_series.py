@@ -55,6 +55,7 @@ def test_a_point_has_every_column() -> None:
         "running": 21,
         "waiting": 5,
         "kv_frac": 0.25,
+        "busy_frac": 0.0,
         "itl_p50_ms": None,  # nothing before to count from
         "itl_p99_ms": None,
         "ttft_p50_ms": None,

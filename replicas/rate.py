@@ -1,17 +1,17 @@
-"""How many requests per second come, over the last seconds."""
+"""How fast a count rises: requests that come, seconds that steps took."""
 
 from collections import deque
 
 WINDOW_S = 10.0  # Ray Serve's own metrics interval
 
 
-class ArrivalRate:
+class Rate:
     """Of a count that only rises, looked at from time to time."""
 
     def __init__(self, now_s: float) -> None:
-        self._marks: deque[tuple[float, int]] = deque([(now_s, 0)])
+        self._marks: deque[tuple[float, float]] = deque([(now_s, 0)])
 
-    def per_s(self, count: int, now_s: float) -> float:
+    def per_s(self, count: float, now_s: float) -> float:
         """What came per second of the last ``WINDOW_S``, up to the look before that."""
         marks = self._marks
         marks.append((now_s, count))
