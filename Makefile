@@ -124,6 +124,10 @@ bench-cpu: install ## A real model on one core, undisturbed and beside a hog: ad
 bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it; ARGS=--wait: under an SLA alone, 7 minutes)
 	$(BIN)/python -m benchmarks.overload $(ARGS)
 
+.PHONY: bench-articles
+bench-articles: install ## Waiting to fill a batch, prefill first, swap or recompute: what articles advise, replayed (10 minutes)
+	$(BIN)/python -m benchmarks.articles $(ARGS)
+
 .PHONY: bench-bursts
 bench-bursts: install ## Bursts of long answers, and short ones that turn long, beside tuned static limits (an hour on 2 idle cores; ARGS='--only A2' makes a part)
 	$(BIN)/python -m benchmarks.bursts $(ARGS)

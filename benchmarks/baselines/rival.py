@@ -189,7 +189,8 @@ def kept(moves: Moves, seen: Seen) -> Moves:
     vLLM has no step with more tokens or requests than it was started with. With nothing running,
     at least the first of the queue may start; nobody is left out where that leaves nobody.
     """
-    running = None if moves.running is None or not len(moves.running) else moves.running
+    leaves_all = moves.running is not None and not len(moves.running) and moves.starts < 1
+    running = None if leaves_all else moves.running
     least = 0 if len(seen.running) else 1
     return replace(
         moves,
