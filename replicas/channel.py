@@ -5,6 +5,7 @@ module that holds the scheduler class is imported in every EngineCore process an
 there; no plugin entry point is needed, and shipping the source is enough.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from controller.records import ReplicaReport, from_wire
@@ -13,8 +14,8 @@ from replicas.step_recorder import StepRecorder
 from replicas.timeline import Recorder
 
 METHOD, CONFIGURE = "brimful_exchange", "brimful_configure"
-TIMELINE, STEPS = "brimful_timeline", "brimful_steps"
-UNDRAINED_S = 10.0  # after which steps are recorded no more
+TIMELINE, STEPS, REQUESTS = "brimful_timeline", "brimful_steps", "brimful_requests"
+UNDRAINED_S = 10.0  # after which nothing is recorded any more
 
 
 class EngineClient(Protocol):
@@ -31,6 +32,7 @@ def install() -> None:
     setattr(EngineCore, CONFIGURE, _configure)
     setattr(EngineCore, TIMELINE, _timeline)
     setattr(EngineCore, STEPS, _steps)
+    setattr(EngineCore, REQUESTS, _requests)
 
 
 def _exchange(
@@ -57,16 +59,30 @@ def _timeline(core: Any, on: bool) -> dict[str, Any] | None:
 
 
 def _steps(core: Any, owner: str, on: bool) -> dict[str, list[int]] | None:
-    recorder: StepRecorder | None = getattr(core.scheduler, STEPS, None)
+    return _recorded(core.scheduler, STEPS, StepRecorder, owner, on)
+
+
+def _requests(core: Any, owner: str, on: bool) -> dict[str, Any] | None:
+    from replicas.request_recorder import RequestRecorder
+
+    return _recorded(core.scheduler, REQUESTS, RequestRecorder, owner, on)
+
+
+def _recorded(
+    scheduler: Any, name: str, make: Callable[[Any, str, float], Any], owner: str, on: bool
+) -> dict[str, Any] | None:
+    """What the owner's recorder has; one at a time records, and its scheduler keeps it."""
+    recorder = getattr(scheduler, name, None)
     if on and (recorder is None or not recorder.recording):
-        recorder = StepRecorder(core.scheduler, owner, UNDRAINED_S)
-        setattr(core.scheduler, STEPS, recorder)
+        recorder = make(scheduler, owner, UNDRAINED_S)
+        setattr(scheduler, name, recorder)
     if recorder is None or recorder.owner != owner:
         return None
     if not on:
         recorder.stop()
-        delattr(core.scheduler, STEPS)
-    return recorder.drain()
+        delattr(scheduler, name)
+    drained: dict[str, Any] = recorder.drain()
+    return drained
 
 
 async def exchange(
@@ -128,6 +144,24 @@ async def steps(client: EngineClient, owner: str, *, on: bool) -> dict[str, list
     """
     drained: dict[str, list[int]] | None
     drained = await client.engine_core.call_utility_async(STEPS, owner, on)
+    return drained
+
+
+async def requests(client: EngineClient, owner: str, *, on: bool) -> dict[str, Any] | None:
+    """Requests that ended since the owner's last call; record them from now on, or no longer.
+
+    Args:
+        owner: a name that no other recorder has; the same for all replicas, so that equal prefixes
+            have equal hashes.
+
+    Returns:
+        As ``RequestRecorder.drain`` has them; None where another records, or nothing was recorded.
+
+    Raises:
+        vllm's EngineDeadError: the engine process is gone.
+    """
+    drained: dict[str, Any] | None
+    drained = await client.engine_core.call_utility_async(REQUESTS, owner, on)
     return drained
 
 

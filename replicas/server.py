@@ -45,7 +45,7 @@ with gc_paused():  # these import vLLM
     from replicas.last_words import LastWords, LastWordsMiddleware, before_shutdown
     from replicas.leaving import LeavingMiddleware, LeavingTokens
     from replicas.stream_ends import StreamEndMiddleware
-    from replicas.timeline_link import TimelineLink
+    from replicas.timeline_link import TimelineLink, class_names
     from replicas.tracing import Tracing, TracingMiddleware
 
 logger = logging.getLogger("ray.serve")
@@ -214,6 +214,15 @@ class BrimfulServer(LLMServer):
     async def steps(self, owner: str, on: bool) -> dict[str, list[int]] | None:
         """Steps since the owner's last call, recorded while ``on``: for `brimful record`."""
         return await channel.steps(self.engine._engine_client, owner, on=on)
+
+    async def requests(self, owner: str, on: bool) -> dict[str, Any] | None:
+        """Requests that ended since the owner's last call, likewise: for `brimful capture`."""
+        drained = await channel.requests(self.engine._engine_client, owner, on=on)
+        classes = None if self._gate is None else self._gate.admission.classes
+        if drained is not None and classes is not None:
+            for one in drained["requests"]:
+                one["service"] = class_names(classes)(one["priority"])
+        return drained
 
     async def facts(self) -> dict[str, Any]:
         """What those steps are of: machine, model, versions."""

@@ -17,6 +17,7 @@ COMMANDS = {
     "explain": ("serve_app.explain", "what holds each replica's batch back, and what would help"),
     "enforce": ("serve_app.enforce", "control off or on in a running cluster, nothing restarted"),
     "record": ("serve_app.record", "a running replica's steps as a profile file, for `replay`"),
+    "capture": ("serve_app.capture", "a running fleet's requests as JSONL, for `replay`"),
     "check": (
         "serve_app.checks.command",
         "every mistake in a Serve config or RayService, before deploying",

@@ -12,6 +12,7 @@ from benchmarks.virtual.scheduler import END, TOKEN
 from benchmarks.workloads.requests import Request
 from controller.agreements import KEY, of_class
 from controller.classes import ServiceClasses
+from replicas.prefixes import PREFIX_TOKENS
 
 
 class RequestMaker:
@@ -30,6 +31,7 @@ class RequestMaker:
         self._shared = shared_prefix_tokens
         self._hasher = None
         self._made = 0
+        self._prefixes: dict[str, int] = {}
         if plan.engine.enable_prefix_caching:
             init_none_hash(sha256)
             self._hasher = get_request_block_hasher(plan.engine.block_size, sha256)
@@ -48,8 +50,12 @@ class RequestMaker:
         """
         length, shared = request.input_tokens, self._shared
         prompt = [TOKEN] * length
-        if shared < length:
+        if shared < length and not request.prefix:
             prompt[shared] = 2 + self._made  # the chain of block hashes differs from here on
+        for k, name in enumerate(request.prefix):  # they say what begins alike
+            prompt[k * PREFIX_TOKENS] = -1 - self._prefixes.setdefault(name, len(self._prefixes))
+        if 0 < len(request.prefix) * PREFIX_TOKENS < length:
+            prompt[len(request.prefix) * PREFIX_TOKENS] = 2 + self._made
         self._made += 1
         allowed = self._max_model_len - length
         if request.max_tokens is not None:

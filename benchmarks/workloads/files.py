@@ -10,6 +10,7 @@ from benchmarks.workloads.requests import Request
 from controller.config import Block
 from controller.data_file import parse_json_line, read_json, read_text
 from controller.errors import ConfigError
+from replicas.prefixes import PREFIX_TOKENS
 
 MOST_S = 1e7  # from the first arrival to the last: four months take minutes to replay
 Length = Annotated[float, Field(gt=0, le=MOST_TOKENS)]
@@ -60,16 +61,35 @@ class WorkloadFile(Block):
 
 
 class RequestLine(Block):
-    """One line of a JSONL workload; ``arrival_s`` counts from any origin, Unix time too."""
+    """One line of a JSONL workload, as ``brimful capture`` writes it too.
+
+    Args:
+        arrival_s: from any origin, Unix time too.
+        output_tokens: those that were generated; 0 where the client left before the first one,
+            which is replayed as one token.
+        cancelled: its client left; replayed as an answer that ended there.
+        service: the class it was of; a replay goes by the priority.
+        prefix: see ``Request``.
+    """
 
     arrival_s: NonNegativeFloat
     input_tokens: Tokens
-    output_tokens: Tokens
+    output_tokens: Annotated[int, Field(ge=0, le=MOST_TOKENS)]
     max_tokens: Tokens | None = None
     priority: int = 0
+    cancelled: bool = False
+    service: str | None = None
+    prefix: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _within(self) -> Self:
+        if not self.output_tokens and not self.cancelled:
+            raise ValueError("output_tokens 0 is allowed where cancelled is true")
+        if len(self.prefix) > (most := self.input_tokens // PREFIX_TOKENS):
+            raise ValueError(
+                f"prefix has {len(self.prefix)} names; {self.input_tokens} input_tokens have"
+                f" {most} times {PREFIX_TOKENS}"
+            )
         if self.max_tokens is not None and self.output_tokens > self.max_tokens:
             raise ValueError(
                 f"output_tokens {self.output_tokens} is above max_tokens {self.max_tokens}"
@@ -105,5 +125,13 @@ def read_requests(path: Path) -> tuple[Request, ...]:
         over = f"{last_s - first_s:g} s, from arrival_s {first_s:g} to {last_s:g}"
         raise ConfigError([f"{path}: its requests come over {over}; at most {MOST_S:,.0f} s"])
     return tuple(
-        Request(**line.model_dump() | {"arrival_s": line.arrival_s - first_s}) for line in lines
+        Request(
+            line.arrival_s - first_s,
+            line.input_tokens,
+            max(line.output_tokens, 1),
+            line.max_tokens,
+            line.priority,
+            prefix=line.prefix,
+        )
+        for line in lines
     )

@@ -15,6 +15,8 @@ class Request:
         max_tokens: what its client allowed; None: as much as the context has room for.
         priority: lower is served first; priorities are on where any is not 0.
         service: the class it asks for, of ``Ground.classes``; None: none.
+        prefix: names of what its prompt begins with, one for each ``PREFIX_TOKENS``; prompts share
+            as many of them as their names are the same.
     """
 
     arrival_s: float
@@ -23,6 +25,7 @@ class Request:
     max_tokens: int | None = None
     priority: int = 0
     service: str | None = None
+    prefix: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.workloads.catalog import load_workload
+from benchmarks.workloads.files import read_requests
 from benchmarks.workloads.requests import Request
 from controller.errors import ConfigError
 
@@ -136,3 +137,31 @@ def test_a_wrong_name_is_told_what_is_allowed(spec: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_workload(spec)
     assert says in str(caught.value)
+
+
+def test_what_capture_writes_is_read(tmp_path: Path) -> None:
+    spec = jsonl(
+        tmp_path,
+        '{"arrival_s":5,"input_tokens":1100,"output_tokens":0,"max_tokens":9,"cancelled":true,'
+        '"service":"chat","prefix":["a","b"]}',
+    )
+    (request,) = read_requests(Path(spec))
+    assert request == Request(0.0, 1100, 1, 9, prefix=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            '{"arrival_s":5,"input_tokens":9,"output_tokens":0}',
+            "output_tokens 0 is allowed where cancelled is true",
+        ),
+        (
+            '{"arrival_s":5,"input_tokens":600,"output_tokens":1,"prefix":["a","b"]}',
+            "prefix has 2 names; 600 input_tokens have 1 times 512",
+        ),
+    ],
+)
+def test_what_cannot_have_been_captured_is_refused(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_requests(Path(jsonl(tmp_path, line)))

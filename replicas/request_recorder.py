@@ -1,0 +1,94 @@
+"""Each request as it came and ended, recorded while somebody asks, and not before.
+
+A recorder stands around two methods of a scheduler for as long as it records. Numbers alone: of a
+prompt's contents a hash is kept, under a key that lasts as long as the recording and is written
+nowhere.
+"""
+
+import hashlib
+import math
+from collections import deque
+from typing import Any
+
+from replicas.prefixes import prefix_hashes
+from replicas.request_facts import ran_to_its_end
+
+MOST_REQUESTS = 20_000  # kept until they are drained
+HOOKED = ("add_request", "_free_request")
+Row = dict[str, Any]
+
+
+class RequestRecorder:
+    """Records requests that come, once each has ended, from now until ``stop``.
+
+    Args:
+        scheduler: a ``DynamicBatchScheduler``; call every method between two steps.
+        owner: a name that nobody else has, for whom it records; hashes are made under it.
+        undrained_s: the recording ends by itself once it was not drained for so long.
+
+    Attributes:
+        recording: it has not ended.
+    """
+
+    def __init__(self, scheduler: Any, owner: str, undrained_s: float = math.inf) -> None:
+        self.owner, self.recording = owner, True
+        self._key = hashlib.blake2b(owner.encode(), digest_size=32).digest()
+        self._scheduler, self._undrained_s = scheduler, undrained_s
+        self._rows: deque[Row] = deque(maxlen=MOST_REQUESTS)
+        self._lost = 0
+        self._open: dict[str, list[str]] = {}  # hashes by id, of those that came since it began
+        self._drained_s = scheduler.now_s()
+        scheduler.add_request = self._added(scheduler.add_request)
+        scheduler._free_request = self._freed(scheduler._free_request)
+
+    def drain(self) -> dict[str, Any]:
+        """Those that ended since the last call.
+
+        Returns:
+            ``requests``: ``arrival_s`` (Unix time), ``input_tokens``, ``output_tokens``,
+            ``max_tokens``, ``priority``, ``cancelled`` and ``prefix`` of each; ``lost``: how many
+            ended before them and are not told of, because too many did.
+        """
+        self._drained_s = self._scheduler.now_s()
+        rows, self._rows = list(self._rows), deque(maxlen=MOST_REQUESTS)
+        lost, self._lost = self._lost, 0
+        return {"requests": rows, "lost": lost}
+
+    def stop(self) -> None:
+        """Record no more; the scheduler is as it was. What was not drained stays."""
+        if self.recording:
+            self.recording = False
+            for name in HOOKED:
+                delattr(self._scheduler, name)
+
+    def _added(self, inner: Any) -> Any:
+        def add_request(request: Any) -> None:
+            if self._scheduler.now_s() - self._drained_s > self._undrained_s:
+                self.stop()
+                self._rows.clear()
+            elif request.request_id not in self._scheduler.requests:
+                tokens = request.prompt_token_ids
+                self._open[request.request_id] = prefix_hashes(tokens, self._key)
+            inner(request)
+
+        return add_request
+
+    def _freed(self, inner: Any) -> Any:
+        def free_request(request: Any, *args: Any, **kwargs: Any) -> Any:
+            prefix = self._open.pop(request.request_id, None)
+            if prefix is not None:
+                self._lost += len(self._rows) == MOST_REQUESTS
+                self._rows.append(
+                    {
+                        "arrival_s": round(request.arrival_time, 4),
+                        "input_tokens": request.num_prompt_tokens,
+                        "output_tokens": request.num_output_tokens,
+                        "max_tokens": request.max_tokens,
+                        "priority": request.priority,
+                        "cancelled": not ran_to_its_end(request),
+                        "prefix": prefix,
+                    }
+                )
+            return inner(request, *args, **kwargs)
+
+        return free_request

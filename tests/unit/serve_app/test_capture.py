@@ -1,0 +1,174 @@
+"""``brimful capture`` against replicas that are here, without Ray."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.workloads.files import read_requests
+from controller.errors import BrimfulError, ConfigError
+from serve_app import capture
+from serve_app.record import Call
+from tests.builders import batching, report
+from tests.unit.serve_app.snapshots import snapshot_of
+
+
+class Fleet:
+    """Replicas at each of which a request ends every second of their own clock."""
+
+    def __init__(self, *names: str) -> None:
+        self.now_s, self.names, self.owners = 0.0, list(names), dict[str, str]()
+        self.silent = set[str]()
+        self._told: dict[str, float] = {}
+        self.ends_s = float("inf")  # Ctrl-C
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        if self.now_s > self.ends_s:
+            raise KeyboardInterrupt
+
+    def callers(self) -> dict[str, Call]:
+        return {name: self._caller(name) for name in self.names}
+
+    def _caller(self, name: str) -> Call:
+        def call(method: str, owner: str, on: bool) -> Any:
+            assert method == "requests"
+            if name in self.silent:
+                raise BrimfulError(f"replica {name} does not answer (RayActorError)")
+            if on and name not in self.owners:
+                self.owners[name], self._told[name] = owner, self.now_s
+            if self.owners.get(name) != owner:
+                return None
+            since_s, self._told[name] = self._told[name], self.now_s
+            if not on:
+                del self.owners[name]
+            rows = [self._row(float(t)) for t in range(int(since_s), int(self.now_s))]
+            return {"requests": rows, "lost": 0}
+
+        return call
+
+    @staticmethod
+    def _row(arrival_s: float) -> dict[str, Any]:
+        return {
+            "arrival_s": arrival_s,
+            "input_tokens": 600,
+            "output_tokens": 7,
+            "max_tokens": 20,
+            "priority": 0,
+            "cancelled": False,
+            "service": None,
+            "prefix": ["a1"],
+        }
+
+    def capture(
+        self, path: Path, seconds: float, most_bytes: float = 1e9, warn: Callable[..., Any] = print
+    ) -> int:
+        told: list[int] = []
+        with path.open("a") as out:
+            lost = capture.capture(
+                self.callers,
+                out,
+                seconds,
+                most_bytes,
+                told.append,
+                warn,
+                clock=lambda: self.now_s,
+                sleep=self.sleep,
+            )
+        self.told = sum(told)
+        return lost
+
+
+def test_what_ended_at_every_replica_is_a_line_that_replay_reads(tmp_path: Path) -> None:
+    fleet = Fleet("a", "b")
+    assert fleet.capture(tmp_path / "w.jsonl", 5) == 0
+    found = read_requests(tmp_path / "w.jsonl")
+    assert len(found) == fleet.told == 10
+    assert [r.arrival_s for r in found] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert {(r.input_tokens, r.output_tokens, r.max_tokens) for r in found} == {(600, 7, 20)}
+    assert {r.prefix for r in found} == {("a1",)}
+    assert fleet.owners == {}
+
+
+def test_a_file_is_gone_on_with(tmp_path: Path) -> None:
+    fleet = Fleet("a")
+    fleet.capture(tmp_path / "w.jsonl", 3)
+    fleet.capture(tmp_path / "w.jsonl", 2)
+    assert len(read_requests(tmp_path / "w.jsonl")) == 5
+
+
+def test_ctrl_c_ends_it_with_all_that_ended(tmp_path: Path) -> None:
+    fleet = Fleet("a")
+    fleet.ends_s = 3.5
+    fleet.capture(tmp_path / "w.jsonl", float("inf"))
+    assert len(read_requests(tmp_path / "w.jsonl")) == 4
+    assert fleet.owners == {}
+
+
+def test_a_file_does_not_grow_without_end(tmp_path: Path) -> None:
+    fleet = Fleet("a")
+    fleet.capture(tmp_path / "w.jsonl", 1000, most_bytes=1000)
+    assert 1000 <= (tmp_path / "w.jsonl").stat().st_size < 1200
+
+
+def test_replicas_that_come_are_captured_too(tmp_path: Path) -> None:
+    fleet = Fleet("a")
+    fleet.capture(tmp_path / "first.jsonl", 25)
+    assert fleet.told == 25
+    sleep = fleet.sleep
+
+    def later(seconds: float) -> None:
+        sleep(seconds)
+        if fleet.now_s == 30:
+            fleet.names.append("b")
+
+    fleet.sleep = later  # type: ignore[method-assign]
+    fleet.capture(tmp_path / "w.jsonl", 25)
+    assert 25 + 10 <= fleet.told <= 25 + 15  # b from 35 or 45 to 50
+
+
+def test_one_that_does_not_answer_is_told_of_once_and_asked_again(tmp_path: Path) -> None:
+    fleet, said = Fleet("a", "b"), list[str]()
+    sleep = fleet.sleep
+
+    def later(seconds: float) -> None:
+        sleep(seconds)
+        fleet.silent = {"b"} if 2 <= fleet.now_s < 5 else set()
+
+    fleet.sleep = later  # type: ignore[method-assign]
+    fleet.capture(tmp_path / "w.jsonl", 8, warn=said.append)
+    assert said == ["replica b does not answer (RayActorError); going on without it"]
+    assert fleet.told == 16
+
+
+def test_two_do_not_capture_one_replica_at_once(tmp_path: Path) -> None:
+    fleet = Fleet("a", "b")
+    fleet.owners["b"] = "another"
+    with pytest.raises(BrimfulError, match="replica b is captured already"):
+        fleet.capture(tmp_path / "w.jsonl", 5)
+    assert fleet.owners == {"b": "another"}
+
+
+def test_which_replicas() -> None:
+    two = snapshot_of(
+        (report(replica_id="b2", group="g"), batching()),
+        (report(replica_id="a1", group="h"), batching()),
+    )
+    assert capture.replicas_in(two, None) == ["a1", "b2"]
+    assert capture.replicas_in(two, "g") == ["b2"]
+    with pytest.raises(BrimfulError, match="'x' does not exist; the groups are: g, h"):
+        capture.replicas_in(two, "x")
+    with pytest.raises(BrimfulError, match="no replica has reported yet"):
+        capture.replicas_in(snapshot_of(), None)
+
+
+def test_a_folder_that_is_not_there_is_told_before_anything_starts(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    capture.add_arguments(parser)
+    args = parser.parse_args(["--out", str(tmp_path / "no" / "w.jsonl")])
+    with pytest.raises(ConfigError, match="an existing folder"):
+        capture.run(args)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--out", "w", "--seconds", "0"])
