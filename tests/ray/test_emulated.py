@@ -18,6 +18,7 @@ from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.records import ReplicaReport
 from replicas.profile_file import load_profile
+from serve_app.record import caller
 from tests.ray.conftest import base_url
 from tests.ray.control import replicas, until
 from tests.ray.emulated import ENGINE, KV_TOKENS, PROFILE, SCALE
@@ -119,3 +120,19 @@ async def test_it_serves_in_as_many_steps_as_the_replay(
     for name in "burst", "mixed":
         record_testsuite_property(f"{name}: steps, stack over replay", f"{ratios[name]:.3f}")
     assert (ratios["burst"], ratios["mixed"]) == pytest.approx((1, 1), abs=0.1)
+
+
+async def test_what_is_captured_is_what_was_asked(model_path: Path) -> None:
+    (name,) = replicas("emulated")
+    call = caller(name)
+    assert call("requests", "a test", True) == {"requests": [], "lost": 0}
+    asks, before_s = MIXED[:20], time.time()
+    await serve(asks)
+    found = call("requests", "a test", False)["requests"]
+    tokenizer = AutoTokenizer.from_pretrained(model_path)
+    asked = sorted((len(tokenizer(ask.prompt)["input_ids"]), ask.max_tokens) for ask in asks)
+    assert sorted((one["input_tokens"], one["output_tokens"]) for one in found) == asked
+    assert not any(one["cancelled"] or one["prefix"] for one in found)  # none has 512 tokens
+    assert all(before_s <= one["arrival_s"] <= time.time() for one in found)
+    assert call("requests", "another", True) == {"requests": [], "lost": 0}
+    call("requests", "another", False)
