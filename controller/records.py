@@ -142,6 +142,21 @@ class BoundSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class Advised:
+    """Of the steps whose limits were computed and not applied.
+
+    Args:
+        starts, starts_held: requests that started, and those of them above the cap.
+        prompt_tokens, tokens_moved: prompt tokens computed, and those of them beyond the chunk.
+    """
+
+    starts: int = 0
+    starts_held: int = 0
+    prompt_tokens: int = 0
+    tokens_moved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaReport:
     """What one replica measured and holds.
 
@@ -170,6 +185,7 @@ class ReplicaReport:
         config_refused: why the last ``user_config`` is not what holds; None: it is.
         busy_s: what all steps took since the engine started, seconds.
         busy_frac: the share of the last seconds in which a step ran, 0 to 1.
+        advised: what control would have moved, where it was not enforced.
     """
 
     replica_id: str
@@ -214,6 +230,7 @@ class ReplicaReport:
     config_refused: str | None = None
     busy_s: float = 0.0
     busy_frac: float = 0.0
+    advised: Advised = Advised()
 
     @property
     def kv_frac(self) -> float:

@@ -30,6 +30,7 @@ from controller.switch import Switches, is_on, merged
 from replicas.latencies import Latencies
 from replicas.rate import Rate
 from replicas.seen_lengths import SeenLengths
+from replicas.shadow import Shadow
 from replicas.step_sums import StepSums
 
 PAPER = "paper"  # goes by the lengths of finished requests
@@ -79,7 +80,7 @@ class Governor:
         )
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
         self._decoding = self._in_prefill = self._seq = self._arrivals = 0
-        self._busy_s = 0.0
+        self._busy_s, self._shadow = 0.0, Shadow()
         self._arrival_rate, self._busy_rate = Rate(now_s), Rate(now_s)
         self._finished = self._preemptions = self._overruled = 0
         self._sums = StepSums()
@@ -118,6 +119,7 @@ class Governor:
         asked = self.step_half.limits(state, read_batch, self._limits)
         self._bound[asked.reason or "pushed"] += 1
         if not self._limits.enforce:
+            self._shadow.computed(asked, state.running)
             asked = StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
         self._last_step = self._kept_safe(asked, state.running)
         return self._last_step
@@ -153,6 +155,7 @@ class Governor:
             return
         self._decoding, self._in_prefill = sample.decodes, prefills
         self._busy_s += sample.duration_s
+        self._shadow.stepped(sample, self.engine.tokens_per_decode)
         self._fit.add(*sample.features, sample.duration_s)
         if sample.decodes:
             seen = sample if sample.seen_s is None else replace(sample, duration_s=sample.seen_s)
@@ -296,5 +299,6 @@ class Governor:
             itl_frac=self._itl_frac,
             late_anyway=self.step_half.late_anyway,
             busy_s=self._busy_s,
+            advised=self._shadow.advised,
             busy_frac=min(self._busy_rate.per_s(self._busy_s, now_s), 1.0),
         )

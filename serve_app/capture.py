@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 from uuid import uuid4
@@ -154,12 +154,12 @@ def capture(
                     silent.add(replica_id)
                     continue
                 silent.discard(replica_id)
-                lost += _write(drained, out, tell)
+                lost += _write(replica_id, drained, out, tell)
     except KeyboardInterrupt:
         pass
     finally:
-        for drained in _stop(calls, owner):
-            lost += _write(drained, out, tell)
+        for replica_id, drained in _stop(calls, owner):
+            lost += _write(replica_id, drained, out, tell)
     return lost
 
 
@@ -173,24 +173,27 @@ def _callers_now(
         return before
 
 
-def _write(drained: dict[str, Any] | None, out: TextIO, tell: Callable[[int], Any]) -> int:
+def _write(
+    replica_id: str, drained: dict[str, Any] | None, out: TextIO, tell: Callable[[int], Any]
+) -> int:
     """Append the requests; how many were lost."""
     if drained is None:  # another took over, or the engine started anew
         return 0
     for row in sorted(drained["requests"], key=lambda row: row["arrival_s"]):
-        lean = {k: v for k, v in row.items() if v is not None and v is not False and v != []}
+        whole = {**row, "replica": replica_id}
+        lean = {k: v for k, v in whole.items() if v is not None and v is not False and v != []}
         out.write(json.dumps(lean, separators=(",", ":")) + "\n")
     out.flush()
     tell(len(drained["requests"]))
     return int(drained["lost"])
 
 
-def _stop(calls: dict[str, Call], owner: str) -> Iterable[dict[str, Any] | None]:
-    """End the recordings; what they still had."""
+def _stop(calls: dict[str, Call], owner: str) -> list[tuple[str, dict[str, Any] | None]]:
+    """End the recordings; what each still had."""
     found = []
-    for call in calls.values():
+    for replica_id, call in calls.items():
         try:
-            found.append(call("requests", owner, False))
+            found.append((replica_id, call("requests", owner, False)))
         except BrimfulError:  # it is gone, or ends by itself in ten seconds
             continue
     return found

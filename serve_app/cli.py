@@ -31,6 +31,10 @@ COMMANDS = {
         "benchmarks.replay.command",
         "what a policy would make of a workload; needs no accelerator",
     ),
+    "shadow": (
+        "benchmarks.replay.shadow",
+        "what captured requests would have seen with control, and without",
+    ),
     "fleet": (
         "benchmarks.fleet.command",
         "what an autoscaling policy would make of a day; needs no accelerator",

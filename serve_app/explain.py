@@ -10,7 +10,7 @@ from typing import Any
 
 from controller.config import BatchingConfig
 from controller.models.step_time import StepModel
-from controller.records import BatchLimits, BoundSteps, ReplicaReport
+from controller.records import Advised, BatchLimits, BoundSteps, ReplicaReport
 from serve_app.advice import advice_on
 from serve_app.snapshot import (
     Control,
@@ -137,6 +137,7 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
     if control in ("off", "advice"):
         why = "Control is switched off" if control == "off" else "It only advises"
         yield f"{why}: limits are computed and shown, but not applied; vLLM runs at its own."
+        yield from _advised(report.advised)
     if control == "fallback":
         yield (
             "No limits from the controller reached it in time, so it decides from its own"
@@ -168,6 +169,17 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
     model = report.model or limits.model
     if model is not None:
         yield _step_time(model)
+
+
+def _advised(seen: Advised) -> Iterator[str]:
+    if not seen.prompt_tokens:
+        return
+    moved = _share(seen.tokens_moved, seen.prompt_tokens)
+    yield (
+        f"Applied, they would have moved {seen.starts_held:,} of {seen.starts:,} starts and {moved}"
+        f" of {seen.prompt_tokens:,} prompt tokens to later steps. `brimful shadow` replays what"
+        " `brimful capture` wrote, with and without."
+    )
 
 
 def _verb(control: Control) -> str:

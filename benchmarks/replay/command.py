@@ -39,7 +39,7 @@ def run(args: Arguments) -> int:
     """
     order = read_order(args)
     requests = () if args.find_capacity else _requests(args, order)
-    _load_vllm()
+    load_vllm()
     from benchmarks.replay.engine import Ground
 
     ground = Ground(
@@ -78,7 +78,8 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _load_vllm() -> None:
+def load_vllm() -> None:
+    """Import vLLM's scheduler for a CPU; says so, as it takes long."""
     _say("loading vLLM's scheduler, about 15 s ...")
     os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -106,7 +107,7 @@ def _warm_up(args: Arguments, order: Order) -> tuple[Request, ...]:
 
 
 @contextmanager
-def _progress(plan: "Plan", total: int | None) -> Iterator["Progress"]:
+def progress(plan: "Plan", total: int | None) -> Iterator["Progress"]:
     """A bar on stderr that counts finished requests; a line where that is no terminal."""
     if not sys.stderr.isatty():
         _say(f"replaying {plan.spec} ...")
@@ -120,9 +121,9 @@ def _replay(
     from benchmarks.replay.engine import replay
 
     for plan in order.plans:
-        with _progress(plan, len(requests)) as progress:
+        with progress(plan, len(requests)) as tell:
             if order.roles is None:
-                trace = replay(requests, plan, ground, progress=progress)
+                trace = replay(requests, plan, ground, progress=tell)
             else:
                 trace = _fleet(requests, plan, ground, order, ground.disturbance_seed)
         refused = sum(o.refused for o in trace.outcomes)
@@ -193,10 +194,10 @@ def _search_one(
     from benchmarks.replay.capacity import find_capacity
     from benchmarks.replay.engine import replay
 
-    with _progress(plan, None) as progress:
-        found = find_capacity(course, plan, ground, target, progress)
+    with progress(plan, None) as tell:
+        found = find_capacity(course, plan, ground, target, tell)
         rate_per_s = found.per_s or (found.failure and found.failure.rate_per_s) or 1.0
-        trace = replay(course.requests_at(rate_per_s), plan, ground, progress=progress)
+        trace = replay(course.requests_at(rate_per_s), plan, ground, progress=tell)
     _say(f"{plan.spec}: {_ending(found, bursts)}")
     if found.too_good:
         _say(

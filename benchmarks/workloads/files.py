@@ -69,6 +69,7 @@ class RequestLine(Block):
             which is replayed as one token.
         cancelled: its client left; replayed as an answer that ended there.
         service: the class it was of; a replay goes by the priority.
+        replica: which one served it.
         prefix: see ``Request``.
     """
 
@@ -79,6 +80,7 @@ class RequestLine(Block):
     priority: int = 0
     cancelled: bool = False
     service: str | None = None
+    replica: str | None = None
     prefix: tuple[str, ...] = ()
 
     @model_validator(mode="after")
@@ -106,8 +108,11 @@ def read_workloads(path: Path) -> dict[str, QuantileEntry]:
     return read_json(path, WorkloadFile).workloads
 
 
-def read_requests(path: Path) -> tuple[Request, ...]:
+def read_requests(path: Path, replica: str | None = None) -> tuple[Request, ...]:
     """The requests of a JSONL file, in order of arrival, the first at 0; empty lines are left out.
+
+    Args:
+        replica: only those that it served; None: all.
 
     Raises:
         ConfigError: naming the line and field that is wrong, or they come over too long a time.
@@ -119,6 +124,12 @@ def read_requests(path: Path) -> tuple[Request, ...]:
     ]
     if not lines:
         raise ConfigError([f"{path}: no request in it: one JSON object a line"])
+    if replica is not None:
+        of = sorted({line.replica for line in lines if line.replica is not None})
+        lines = [line for line in lines if line.replica == replica]
+        if not lines:
+            said = f"no request of replica {replica}"
+            raise ConfigError([f"{path}: {said}; it has those of: {', '.join(of) or 'none'}"])
     lines.sort(key=lambda line: line.arrival_s)
     first_s, last_s = lines[0].arrival_s, lines[-1].arrival_s
     if last_s - first_s > MOST_S:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.config import BatchingConfig
-from controller.records import BatchLimits, BoundSteps, ReplicaReport, StepModel
+from controller.records import Advised, BatchLimits, BoundSteps, ReplicaReport, StepModel
 from serve_app import explain
 from serve_app.advice import advice_on
 from serve_app.explain import explanations, facts, lines
@@ -60,6 +60,13 @@ def test_late_tokens_that_no_chunk_causes_are_said_where_they_are_more_than_may_
     assert "host" not in said(report(late_anyway=0.009), limits())
     told = said(report(late_anyway=0.026), limits())
     assert "The host makes 2.6% of the tokens late whatever the batch is; 1.00% may be." in told
+
+
+def test_what_control_would_have_moved_is_said_where_it_only_advises() -> None:
+    moved = Advised(starts=480, starts_held=12, prompt_tokens=20_000, tokens_moved=640)
+    told = said(report(enforced=False, advised=moved), limits(enforce=False))
+    assert "would have moved 12 of 480 starts and 3% of 20,000 prompt tokens to later" in told
+    assert "brimful shadow" not in said(report(advised=moved), limits())
 
 
 def test_stalls_are_said_where_there_were_some() -> None:

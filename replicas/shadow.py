@@ -1,0 +1,35 @@
+"""What control would have done where it only advises: starts and prompt tokens that it would have
+moved to later steps. Pure."""
+
+from controller.records import Advised, StepLimits, StepSample
+
+
+class Shadow:
+    """Counts steps whose limits were computed and not applied.
+
+    Where steps are scheduled ahead, a step is compared with limits that were computed a step later.
+    """
+
+    def __init__(self) -> None:
+        self._asked: tuple[StepLimits, int] | None = None
+        self._counted = [0, 0, 0, 0]
+
+    def computed(self, limits: StepLimits, running: int) -> None:
+        """These limits were computed for a step, with so many requests running, and not applied."""
+        self._asked = limits, running
+
+    def stepped(self, sample: StepSample, tokens_per_decode: int) -> None:
+        """Count a step, if its limits were not applied."""
+        if self._asked is None:
+            return
+        (limits, running), self._asked = self._asked, None
+        starts, tokens = len(sample.started), sample.prefill_tokens
+        room = max(limits.token_budget - sample.decodes * tokens_per_decode, 0)
+        held = max(starts - max(limits.max_running - running, 0), 0)
+        for place, count in enumerate((starts, held, tokens, max(tokens - room, 0))):
+            self._counted[place] += count
+
+    @property
+    def advised(self) -> Advised:
+        """Since the engine started."""
+        return Advised(*self._counted)

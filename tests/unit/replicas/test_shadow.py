@@ -1,0 +1,25 @@
+"""What control would have moved, where it only advises."""
+
+from controller.records import Advised, StepLimits
+from replicas.shadow import Shadow
+from tests.builders import batching, governor, sample, state
+
+
+def test_starts_above_the_cap_and_prompt_tokens_beyond_the_chunk_are_moved() -> None:
+    shadow = Shadow()
+    shadow.computed(StepLimits(max_running=12, token_budget=138), running=10)
+    shadow.stepped(sample(decodes=10, prefill_tokens=500, started=(200, 200, 100)), 1)
+    assert shadow.advised == Advised(3, 1, 500, 500 - 128)
+    shadow.computed(StepLimits(max_running=12, token_budget=138), running=10)
+    shadow.stepped(sample(decodes=10, prefill_tokens=60, started=(60,)), 1)
+    assert shadow.advised == Advised(4, 1, 560, 372)
+    shadow.stepped(sample(decodes=10, prefill_tokens=900), 1)  # its limits were applied
+    assert shadow.advised == Advised(4, 1, 560, 372)
+
+
+def test_a_replica_that_is_led_moves_nothing_and_counts_nothing() -> None:
+    for enforce, counted in ((True, 0), (False, 700)):
+        g = governor(batching(policy="static", enforce=enforce))
+        g.before_step(state(running=10, waiting=2), 0.0)
+        g.after_step(sample(decodes=10, prefill_tokens=700, started=(700,)), prefills=1)
+        assert g.report(state(10, 2, 0), 1.0, "r", "g").advised.prompt_tokens == counted
