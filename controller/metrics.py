@@ -147,6 +147,12 @@ DOOR = _counter(
     "key",
     "outcome",
 )
+AUTO_MODEL = _counter(
+    "auto_model_requests",
+    "requests",
+    "Requests for the name that stands for several models, by the model that they went to.",
+    "model",
+)
 PREFILLS = _counter(
     "prefills",
     "requests",

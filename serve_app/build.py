@@ -9,9 +9,10 @@ from ray.serve import Application
 from ray.serve.config import RequestRouterConfig
 
 from controller.errors import ConfigError
-from controller.validation import join, shown, unknown_key
+from controller.validation import join, parse, shown, unknown_key
 from replicas.door.settings import Security, parse_security
 from replicas.startup import gc_paused
+from serve_app.auto_model import AUTO, NO_INGRESS, AutoModel, problems
 from serve_app.config import SECURITY, ray_llm_config
 from serve_app.pd import is_pd
 
@@ -25,7 +26,7 @@ with gc_paused():  # it imports vLLM
     from serve_app.ingress import AdmissionIngress
     from serve_app.pd_build import build_pd, pd_serving_args
 
-KEYS = (*LLMServingArgs.model_fields, SECURITY)
+KEYS = (*LLMServingArgs.model_fields, SECURITY, AUTO)
 
 
 Args: TypeAlias = Mapping[str, Any] | LLMServingArgs | PDServingArgs
@@ -45,8 +46,10 @@ def build_app(args: Args) -> Application:
         ConfigError: naming the key, its value and what is allowed.
     """
     checked = _checked(args)
-    if not RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
-        _guard(checked.ingress_cls_config, _security(args))
+    if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
+        _refuse_auto_model(args)
+    else:
+        _guard(checked.ingress_cls_config, _security(args), _auto_model(args, checked))
     apart = isinstance(checked, PDServingArgs)
     try:
         app = build_pd(checked) if apart else build_openai_app(checked)
@@ -66,20 +69,26 @@ def _checked(args: Args) -> LLMServingArgs | PDServingArgs:
     return serving_args(args)
 
 
-def _guard(ingress: IngressClsConfig, security: Security) -> None:
+def _guard(ingress: IngressClsConfig, security: Security, auto: AutoModel | None = None) -> None:
     """Put our door on Ray Serve LLM's own ingress, which is what answers HTTP then."""
     if ingress.ingress_cls is OpenAiIngress:
         ingress.ingress_cls = AdmissionIngress
     if issubclass(ingress.ingress_cls, AdmissionIngress):
         kwargs = ingress.ingress_extra_kwargs or {}
-        ingress.ingress_extra_kwargs = {SECURITY: security.model_dump(), **kwargs}
-    elif security != Security():
+        ours = {SECURITY: security.model_dump()} | ({AUTO: auto.model_dump()} if auto else {})
+        ingress.ingress_extra_kwargs = {**ours, **kwargs}
+    elif security != Security() or auto:
         raise ConfigError(
             [
-                f"args.{SECURITY}: has no effect with an ingress_cls of your own; derive it from"
-                " serve_app.ingress:AdmissionIngress"
+                f"args.{AUTO if auto else SECURITY}: has no effect with an ingress_cls of your own;"
+                " derive it from serve_app.ingress:AdmissionIngress"
             ]
         )
+
+
+def _refuse_auto_model(args: Args) -> None:
+    if isinstance(args, Mapping) and AUTO in args:
+        raise ConfigError([f"{AUTO}: {NO_INGRESS}"])
 
 
 def ingress_class(given: Any) -> type[OpenAiIngress]:
@@ -124,7 +133,7 @@ def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
     security = _security(args)
     given = [given_entry(entry, f"llm_configs[{index}]") for index, entry in enumerate(entries)]
     configs = [llm_config(ray_llm_config(entry, at, security), at) for entry, at in given]
-    theirs = {key: value for key, value in args.items() if key != SECURITY}
+    theirs = {key: value for key, value in args.items() if key not in (SECURITY, AUTO)}
     try:
         return LLMServingArgs.model_validate({**theirs, "llm_configs": configs})
     except ValidationError as error:
@@ -134,3 +143,13 @@ def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
 
 def _security(args: Args) -> Security:
     return parse_security(args.get(SECURITY) if isinstance(args, Mapping) else None)
+
+
+def _auto_model(args: Args, checked: LLMServingArgs | PDServingArgs) -> AutoModel | None:
+    block = args.get(AUTO) if isinstance(args, Mapping) else None
+    if block is None or isinstance(checked, PDServingArgs):
+        return None
+    auto = parse(AutoModel, block, AUTO)
+    if found := problems(auto, [one.model_id for one in checked.llm_configs], AUTO):
+        raise ConfigError(found)
+    return auto

@@ -8,13 +8,14 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from ray.llm._internal.serve.core.configs.openai_api_models import ErrorResponse
+from ray.llm._internal.serve.core.configs.openai_api_models import ErrorResponse, ModelList
 from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
-from ray.serve.metrics import Gauge
+from ray.serve.metrics import Counter, Gauge
+from starlette.requests import Request
 from starlette.responses import Response
 
 from controller.errors import ConfigError
-from controller.metrics import CONFIG_REFUSED
+from controller.metrics import AUTO_MODEL, CONFIG_REFUSED
 from replicas.admission.answers import HEADERS
 from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
@@ -24,20 +25,31 @@ from replicas.door_metrics import DoorMetrics
 from replicas.last_words import LastWords, LastWordsMiddleware, before_shutdown, error_frame
 from replicas.plain_errors import SERVER_ERROR, RefusalError, answer_errors
 from replicas.settings import live_security
+from serve_app.auto_model import Asked, AutoModel, choose
 from serve_app.config import DRAIN_TIMEOUT_S
 
 logger = logging.getLogger("ray.serve")
+
+MODEL_HEADER = "x-brimful-model"
 
 
 class AdmissionIngress(OpenAiIngress):
     """Answers errors as ``replicas.plain_errors`` has them.
 
     Args:
-        security: the application's block, as plain data.
+        security, auto_model: the application's blocks, as plain data.
     """
 
-    def __init__(self, *args: Any, security: dict[str, Any] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        security: dict[str, Any] | None = None,
+        auto_model: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
+        self._auto = None if auto_model is None else AutoModel.model_validate(auto_model)
+        self._sent = Counter(*AUTO_MODEL.args)
         self._security = parse_security(security)
         # That one of replicas', which Ray tells apart by their deployments.
         self._config_refused = Gauge(*CONFIG_REFUSED.args)
@@ -71,6 +83,27 @@ class AdmissionIngress(OpenAiIngress):
         """Ray's own, and as much time to end open streams as the replicas have."""
         options = super().get_deployment_options(llm_configs)
         return {"graceful_shutdown_timeout_s": DRAIN_TIMEOUT_S, **options}
+
+    async def models(self) -> ModelList:
+        """Ray's own, and the name that stands for several."""
+        known = await super().models()
+        if self._auto is not None:
+            card = next(one for one in known.data if one.id == self._auto.default)
+            known.data.append(card.model_copy(update={"id": self._auto.name}))
+        return known
+
+    async def _process_llm_request(
+        self, body: Any, call_method: str, raw_request: Request | None = None
+    ) -> Response:
+        auto = self._auto
+        if auto is None or body.model != auto.name:
+            return await super()._process_llm_request(body, call_method, raw_request)
+        headers = {} if raw_request is None else raw_request.headers
+        body.model = choose(auto, Asked.of(body.model_dump(exclude_none=True), headers))
+        self._sent.inc(1, {"model": body.model})
+        answer = await super()._process_llm_request(body, call_method, raw_request)
+        answer.headers[MODEL_HEADER] = body.model
+        return answer
 
     async def _get_response(self, **call: Any) -> AsyncGenerator[Any, None]:
         streams = False

@@ -25,8 +25,9 @@ SELDOM = {
     metrics.REFUSED_REPORTS,
 }
 SCALING = {one for one in METRICS if one.by == "autoscaling"}
+AUTO = {metrics.AUTO_MODEL}  # of an ingress in front of several models
 APART = {metrics.PREFILLS, metrics.REMOTE_PREFILL}  # of decode replicas beside prefill replicas
-ALWAYS = set(METRICS) - ADMISSION - MODEL - ROUTED - SIZED - SELDOM - SCALING - APART
+ALWAYS = set(METRICS) - ADMISSION - MODEL - ROUTED - SIZED - SELDOM - SCALING - APART - AUTO
 
 
 def scraped(text: str) -> dict[str, list[dict[str, str]]]:

@@ -297,6 +297,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     ),
     "Prefill and decode apart": (
         Panel(
+            "Which model requests for several went to",
+            ((rate(metrics.AUTO_MODEL, "application, model"), "{{application}} {{model}}"),),
+            "reqps",
+        ),
+        Panel(
             "Where prompts are prefilled",
             ((rate(metrics.PREFILLS, "application, where"), "{{application}} {{where}}"),),
             "reqps",

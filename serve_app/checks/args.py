@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from controller.errors import ConfigError
-from controller.validation import join
+from controller.validation import join, parse
 from replicas.door.settings import Security, parse_security
+from serve_app.auto_model import AUTO, NO_INGRESS, AutoModel, problems
 from serve_app.checks.built import Built, Model, other_deployments
 from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Findings, Target
 from serve_app.checks.keys import unknown_keys, without
@@ -63,9 +64,10 @@ def check_args(args: Any, where: str, target: Target, findings: Findings) -> Bui
             findings.add(live_problems(user_config, entry, security, at))
     entries = [entry for _, _, entry in given]
     findings.add([] if apart else _repeated_models(entries, place))
+    _check_auto_model(args, entries, f"{where}.{AUTO}", target, findings)
     check_security(security, _classes(entries), f"{where}.{SECURITY}", target, findings)
     _check_way_in(args, entries, where, target, findings)
-    own = (MODELS, *ROLES, SECURITY)
+    own = (MODELS, *ROLES, SECURITY, AUTO)
     shared = {key: value for key, value in args.items() if key not in own}
     findings.add(nested_problems(shared, where, local_paths=target.local_paths))
     others: list[str] = []
@@ -159,6 +161,25 @@ def _check_way_in(
             findings.add([f'{where}: {DIRECT_STREAMING}="1" needs {HA_PROXY}="1" beside it'])
     else:
         findings.notes.extend(f"{problem} ({DIRECT_STREAMING} is not set)" for problem in found)
+
+
+def _check_auto_model(
+    args: dict[str, Any],
+    entries: list[dict[str, Any]],
+    where: str,
+    target: Target,
+    findings: Findings,
+) -> None:
+    """Rules that name no model, never match or always do."""
+    if (block := args.get(AUTO)) is None:
+        return
+    with findings.collecting():
+        auto = parse(AutoModel, block, where)
+        loading = [entry.get("model_loading_config") for entry in entries]
+        models = [one["model_id"] for one in loading if isinstance(one, dict) and "model_id" in one]
+        findings.add(problems(auto, models, where))
+    if target.direct_streaming:
+        findings.add([f"{where}: {NO_INGRESS}"])
 
 
 def _repeated_models(entries: list[dict[str, Any]], where: str) -> list[str]:

@@ -20,6 +20,7 @@ from vllm.config import SpeculativeConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.cli_args import FrontendArgs
 
+from serve_app.auto_model import AUTO
 from serve_app.checks.keys import Fields, Refinements, fields_of
 from serve_app.config import BLOCKS, SECURITY
 from serve_app.pd import ROLES
@@ -65,6 +66,7 @@ ARGS = Fields(
         "llm_configs": GenericAlias(list, (ENTRY,)),
         "ingress_deployment_config": DEPLOYMENT,
         SECURITY: Any,
+        AUTO: Any,
     }
 )
 PD_ARGS = Fields(

@@ -47,6 +47,10 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(
     keys = tmp_path / "keys"
     keys.write_text(f"all {ALL}\nlate {LATE} classes=late\n")
     both["args"]["security"] = {"keys": {"file": str(keys)}, "limits": {"max_n": 2}}
+    both["args"]["auto_model"] = {
+        "default": "tiny-a",
+        "rules": [{"model": "tiny-b", "prompt_tokens": 50}, {"model": "tiny-b", "tools": True}],
+    }
     config = {"http_options": {"host": "127.0.0.1", "port": PORT}, "applications": [both]}
     path = tmp_path / "serve.yaml"
     path.write_text(yaml.safe_dump(config))
@@ -61,13 +65,33 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(
         refusals = await classes_through_the_ingress()
         turned_away = await turned_away_by_the_ingress()
         malformed = await malformed_at_the_ingress()
+        chosen = await chosen_by_the_ingress()
         await one_trace(collector)
     assert [a.error or a.status for a in answers["a"] + answers["b"] if not a.whole] == []
     assert [a.tokens for a in answers["b"]] == [12] * 12
     assert [a.text for a in answers["a"]] == [a.text for a in answers["b"]]
     assert refusals == ["gold", "gold", 400, 400, 503, 503]
     assert turned_away == [401, 401, 200, 404, 405, 403, 400]
+    assert chosen == ["tiny-a", "tiny-b", "tiny-a", "tiny-b"]
     assert malformed == ["prompt", "messages", "content-type", "content-type", "messages", "body"]
+
+
+async def chosen_by_the_ingress() -> list[str | None]:
+    """Which model each request for ``auto`` went to, plain, streamed, chat; what may be asked."""
+    root, key = f"http://127.0.0.1:{PORT}/v1", {"authorization": f"Bearer {ALL}"}
+    ask = {"model": "auto", "max_tokens": 2}
+    async with httpx.AsyncClient(base_url=root, timeout=60, headers=key) as client:
+        listed = {one["id"] for one in (await client.get("/models")).json()["data"]}
+        answers = [
+            await client.post("/completions", json={**ask, "prompt": "a river"}),
+            await client.post("/completions", json={**ask, "prompt": "a river " * 25}),
+            await client.post("/completions", json={**ask, "prompt": "a", "stream": True}),
+            await client.post("/completions", json={**ask, "prompt": [5] * 60}),
+        ]
+    assert listed == {"auto", "tiny-a", "tiny-b"}
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert answers[1].json()["model"] == "tiny-b"
+    return [answer.headers.get("x-brimful-model") for answer in answers]
 
 
 async def one_trace(collector: Collector) -> None:

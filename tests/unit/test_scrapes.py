@@ -39,6 +39,7 @@ def test_some_test_with_a_cluster_looks_for_each_but_those_that_seldom_happen() 
         scrapes.SIZED,
         scrapes.SELDOM,
         scrapes.APART,
+        scrapes.AUTO,
     )
     groups += (scrapes.SCALING,)
     assert set().union(*groups) == set(METRICS)

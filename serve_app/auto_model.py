@@ -1,0 +1,140 @@
+"""The name that stands for several models: each request goes to one, by rules in their order. Pure.
+
+``auto_model`` beside ``llm_configs``: small requests go to the small model, and those that a rule
+names to another. It is for the plain ingress; direct streaming has one model per application.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import Field, PositiveInt
+
+from controller.config import Block
+from controller.validation import join, shown
+
+AUTO = "auto_model"
+CHARACTERS_A_TOKEN = 4  # of English text by the usual tokenizers; the ingress has none
+NO_INGRESS = (
+    "direct streaming takes one model per application, and no ingress reads what is asked; leave"
+    " RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING unset, or leave the key out"
+)
+MEDIA = ("image_url", "input_image", "image", "input_audio", "audio_url", "video_url")
+
+
+class Rule(Block):
+    """Which requests go to a model: those of which all that is set here is true."""
+
+    model: str = Field(description="the model_id")
+    prompt_tokens: PositiveInt | None = Field(
+        None, description="the prompt has so many tokens or more, taken as a quarter of its text"
+    )
+    tools: bool | None = Field(None, description="true: tools are offered to it; false: none are")
+    media: bool | None = Field(None, description="true: images, audio or video are in it")
+    service_tier: str | None = Field(None, description="it asks for this class")
+    headers: dict[str, str] = Field({}, description="it has these headers with these values")
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """What is set, by key; a header as ``headers.NAME``."""
+        told = self.model_dump(exclude={"model", "headers"}, exclude_none=True)
+        return told | {f"headers.{name.lower()}": value for name, value in self.headers.items()}
+
+    def matches(self, asked: "Asked") -> bool:
+        """Whether all of it is true."""
+        return (
+            (self.prompt_tokens is None or asked.prompt_tokens >= self.prompt_tokens)
+            and (self.tools is None or asked.tools == self.tools)
+            and (self.media is None or asked.media == self.media)
+            and (self.service_tier is None or asked.service_tier == self.service_tier)
+            and all(asked.headers.get(k.lower()) == v for k, v in self.headers.items())
+        )
+
+    def implies(self, other: "Rule") -> bool:
+        """Whether the other matches whatever this one does."""
+        mine, theirs = self.conditions, other.conditions
+        least = theirs.pop("prompt_tokens", 0)
+        return mine.get("prompt_tokens", 0) >= least and theirs.items() <= mine.items()
+
+
+class AutoModel(Block):
+    """``auto_model`` of an application with several models."""
+
+    name: str = Field("auto", min_length=1, description="what clients ask for")
+    default: str = Field(description="the model_id where no rule matches")
+    rules: tuple[Rule, ...] = Field((), description="the first that matches says which model")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What rules look at.
+
+    Args:
+        prompt_tokens: by the length of its text.
+        headers: by their names in small letters.
+    """
+
+    prompt_tokens: int
+    tools: bool = False
+    media: bool = False
+    service_tier: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], headers: Mapping[str, str]) -> "Asked":
+        """What a request's body and headers say."""
+        texts = list(_texts(body.get("messages") or body.get("prompt") or ""))
+        return cls(
+            sum(texts) // CHARACTERS_A_TOKEN,
+            bool(body.get("tools")),
+            any(part in MEDIA for part in _kinds(body.get("messages"))),
+            body.get("service_tier"),
+            {name.lower(): value for name, value in headers.items()},
+        )
+
+
+def choose(auto: AutoModel, asked: Asked) -> str:
+    """The model of a request."""
+    return next((rule.model for rule in auto.rules if rule.matches(asked)), auto.default)
+
+
+def problems(auto: AutoModel, models: Iterable[str], where: str) -> list[str]:
+    """Models that are not there, and rules that never match, or always do."""
+    known = list(models)
+    found = []
+    if auto.name in known:
+        found.append(f"{where}.name: {auto.name!r} is not allowed: it is a model's own")
+    allowed = f"allowed: {', '.join(map(repr, known))}"
+    named = {f"{where}.default": auto.default} | {
+        join(where, ["rules", k, "model"]): rule.model for k, rule in enumerate(auto.rules)
+    }
+    wrong = {at: model for at, model in named.items() if model not in known}
+    found += [f"{at}: {shown(model)} is not allowed; {allowed}" for at, model in wrong.items()]
+    for k, rule in enumerate(auto.rules):
+        at = join(where, ["rules", k])
+        if not rule.conditions:
+            found.append(f"{at}: it always matches; name the model as {where}.default")
+        before = next((j for j in range(k) if rule.implies(auto.rules[j])), None)
+        if before is not None:
+            found.append(f"{at}: it never matches: rules[{before}] has all of its requests")
+    return found
+
+
+def _texts(value: Any) -> Iterator[int]:
+    """Lengths in characters; a token id counts as a token."""
+    if isinstance(value, str):
+        yield len(value)
+    elif isinstance(value, int):
+        yield CHARACTERS_A_TOKEN
+    elif isinstance(value, Mapping):
+        yield from _texts(value.get("content") or value.get("text") or "")
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one)
+
+
+def _kinds(messages: Any) -> Iterator[Any]:
+    for message in messages if isinstance(messages, list | tuple) else ():
+        content = message.get("content") if isinstance(message, Mapping) else None
+        for part in content if isinstance(content, list | tuple) else ():
+            yield part.get("type") if isinstance(part, Mapping) else None
