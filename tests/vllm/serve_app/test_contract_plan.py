@@ -1,11 +1,24 @@
 """The planner's KV memory and parameters, beside vLLM's own model classes and allocator."""
 
+from collections import Counter
+
 import pytest
+from transformers import AutoConfig
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as MODELS,
+)
+from vllm.v1.kv_cache_interface import AttentionSpec
 
 from controller.data_file import read_json
 from serve_app.planning.fields import Fields
 from serve_app.planning.kv import KvLayout, kv_layout
-from serve_app.planning.model_config import NamedModel, load_model, named_models, read_shape
+from serve_app.planning.model_config import (
+    FAMILIES,
+    NamedModel,
+    load_model,
+    named_models,
+    read_shape,
+)
 from tests.vllm.serve_app.meta_models import MetaModel, meta_model
 
 MEMORY = 80 * 2**30
@@ -58,6 +71,27 @@ def ours(name: str, theirs: MetaModel) -> KvLayout:
     config["mamba_ssm_dtype"] = theirs.config.cache_config.mamba_ssm_cache_dtype  # float32 on CPUs
     shape = read_shape(Fields(config, name), name)
     return kv_layout(shape, block_size=theirs.config.cache_config.block_size)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES - {"kimi_k2", "qwen3_next"}))
+def test_every_family_that_is_planned_is_as_vllm_makes_it(family: str) -> None:
+    """Eight layers of what transformers has as its default."""
+    config = AutoConfig.for_model(family).to_dict()
+    config["num_hidden_layers"] = 8
+    for key in ("layer_types", "layers_block_type", "mlp_layer_types"):
+        if config.get(key):
+            config[key] = config[key][:8]
+    config |= {"torch_dtype": "bfloat16", "architectures": [MODELS[family]]}
+    config = {key: value for key, value in config.items() if value is not None}
+    theirs = meta_model(config, max_num_batched_tokens=4096, max_model_len=2048)
+    del config["tie_word_embeddings"]  # as config.json leaves out what is the default
+    shape = read_shape(Fields(config, family), family)
+    assert shape.params == pytest.approx(theirs.parameters, rel=EXACT)
+    attention = [one for one in theirs.specs.values() if isinstance(one, AttentionSpec)]
+    kinds = Counter(getattr(one, "sliding_window", None) or 0 for one in attention)
+    token_bytes = sum(one.page_size_bytes // one.block_size for one in attention)
+    assert kinds == Counter(one.window for one in shape.attentions)
+    assert sum(one.kv_elements(1) for one in shape.attentions) * 2 == token_bytes
 
 
 def test_blocks_and_groups_are_vllms(pair: tuple[str, MetaModel]) -> None:
