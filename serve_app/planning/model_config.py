@@ -19,13 +19,16 @@ DTYPE_BYTES = 2
 # By model_type, whose layers are understood; each held against vLLM's own class of it
 # (tests/vllm/serve_app), but kimi_k2, which is deepseek_v3.
 _KNOWN = (
-    "cohere cohere2 deepseek_v2 deepseek_v3 gemma gemma2 gemma3_text gpt_neox gpt_oss granite"
-    " granitemoe granitemoehybrid granitemoeshared kimi_k2 llama mistral mixtral olmo olmo2 olmo3"
-    " olmoe phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next stablelm starcoder2"
+    "cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 exaone4 gemma gemma2 gemma3_text glm"
+    " glm4 glm4_moe gpt_neox gpt_oss granite granitemoe granitemoehybrid granitemoeshared"
+    " internlm3 kimi_k2 llama mistral mixtral nemotron olmo olmo2 olmo3 olmoe phi phi3 phimoe"
+    " qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next seed_oss smollm3 stablelm starcoder2"
 )
 FAMILIES = frozenset(_KNOWN.split())
 # Whose output layer is the embedding where config.json leaves that out.
-TIED = frozenset(("cohere", "cohere2", "gemma", "gemma2", "gemma3_text", "starcoder2"))
+TIED = frozenset(
+    ("cohere", "cohere2", "ernie4_5", "gemma", "gemma2", "gemma3_text", "smollm3", "starcoder2")
+)
 TEXT = ("text_config", "llm_config", "language_config")  # of models that also see or hear
 CONFIG = "config.json"
 
