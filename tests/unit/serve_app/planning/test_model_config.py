@@ -158,6 +158,36 @@ def test_what_else_is_not_understood_is_named() -> None:
         shape(model_type="qwen2", use_sliding_window=True, sliding_window=64, max_window_layers=4)
 
 
+CHANNELS = {"weights": {"num_bits": 8, "type": "float"}}
+GROUPS = {"weights": {"num_bits": 4, "group_size": 128}}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "told"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [0, 128]}, "two whole numbers from 1"),
+        ({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*attn": {}}}, "dynamic: "),
+        ({"quant_method": "modelopt"}, "quant_algo: None is not allowed: FP8 or NVFP4"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": GROUPS, "group_1": CHANNELS},
+            },
+            "groups of the same bits",
+        ),
+    ],
+)
+def test_weights_whose_bits_cannot_be_told_are_an_error(
+    quantization: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        shape(quantization_config=quantization)
+
+
+def test_modelopts_own_file_says_its_bits_one_level_below() -> None:
+    assert bits_per_weight(quant_method="modelopt", quantization={"quant_algo": "NVFP4"}) == 4.5
+
+
 def test_weights_of_four_bytes_are_loaded_as_two() -> None:
     assert shape(torch_dtype="float32") == shape(torch_dtype="bfloat16")
 
