@@ -14,6 +14,9 @@ a list of prompts                 each the first one's KV: HTTP 200 with wrong t
 beam search                       right, after 14 s                                  local
 ``prompt_embeds``                 not tried: NIXL counts token ids                   local
 ``min_tokens`` > 1                400: a prefill request has one token               right
+``truncate_prompt_tokens`` -1     the last tokens that max_tokens leaves room for:   local
+                                  one more for a prefill request than here, so KV
+                                  of other tokens, HTTP 200 with wrong text
 a client's ``kv_transfer_params`` 500; on ``/v1/responses`` the engine ended         400
 ================================  =================================================  =============
 
@@ -68,6 +71,7 @@ def is_local(request: Any) -> bool:
         or (request.n or 1) > 1
         or request.use_beam_search
         or getattr(request, "prompt_embeds", None) is not None
+        or (request.truncate_prompt_tokens or 0) < 0  # as many as max_tokens leaves room for
     )
 
 

@@ -39,11 +39,15 @@ with gc_paused():  # these import vLLM
     from ray.serve._private.http_util import session_id_from_headers
     from ray.serve.metrics import Counter
 
+    from replicas.admission.gate import current
+
 logger = logging.getLogger("ray.serve")
 
 LOOK_S = 0.25  # how often it is looked whether there still is a prefill replica
 # Nobody whom a prefill engine let in waits for longer; one that hangs would keep requests for ever.
 LONGEST_PREFILL_S = 60.0
+# Of the time to a request's deadline; in the rest the decode engine has to prefill.
+PREFILL_FRAC = 0.75
 SERVER_ERROR = 500
 WHERE = PREFILLS.labels[0]  # remote; local: the request asks for it; fallback: no other could
 
@@ -156,7 +160,8 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         self._request_prefill_token_ids(asked)
         answer = self._prefill_method(request, info).remote(asked, info)
         clock = asyncio.get_running_loop().time
-        until_s = clock() + LONGEST_PREFILL_S
+        longest_s = longest_prefill_s()
+        until_s = clock() + longest_s
         first = asyncio.ensure_future(anext(answer))
         try:
             while True:
@@ -166,7 +171,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
                 if not self._prefill_replicas():
                     raise PrefillError("the last prefill replica is gone")
                 if clock() > until_s:
-                    raise PrefillError(f"no answer within {LONGEST_PREFILL_S:g} s")
+                    raise PrefillError(f"no answer within {longest_s:.3g} s")
         finally:
             if not first.done():
                 answer.cancel()
@@ -192,6 +197,14 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         """How many this replica knows of. Ray would wait for one for as long as there is none."""
         router = self._prefill_handle._router._asyncio_router.request_router
         return 0 if router is None else len(router.curr_replicas)
+
+
+def longest_prefill_s() -> float:
+    """How long this request waits for a prefill replica, before the decode engine prefills."""
+    ticket = current.get()
+    if ticket is None:
+        return LONGEST_PREFILL_S
+    return min(LONGEST_PREFILL_S, PREFILL_FRAC * max(ticket.left_s(), 0.0))
 
 
 def _guard(client: Any) -> None:

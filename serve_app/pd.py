@@ -27,6 +27,22 @@ KV_ROLES: dict[Role, tuple[str, str]] = {
     "prefill": ("kv_producer", "kv_both"),
     "decode": ("kv_consumer", "kv_both"),
 }
+LEAST = ("deployment_config", "autoscaling_config", "min_replicas")
+# What a prompt's tokens and their KV are made by: KV of other tokens is read as if it were right.
+SAME = (
+    "tokenizer",
+    "tokenizer_mode",
+    "revision",
+    "tokenizer_revision",
+    "hf_overrides",
+    "chat_template",
+    "chat_template_content_format",
+    "default_chat_template_kwargs",
+    "dtype",
+    "quantization",
+    "kv_cache_dtype",
+    "speculative_config",
+)
 # Of a decode engine's batching, what holds for the prefill engine too where it has no block.
 SHARED = ("policy", "enforce", "exchange_hz", "lease_s")
 SHARED_SLA = ("ttft_ms", "percentile")
@@ -92,6 +108,7 @@ def role_entries(
             f"{where[PREFILL]}.model_loading_config.model_id: {shown(names[PREFILL])} is not"
             f" allowed: {DECODE} has {shown(names[DECODE])}, and both are of one model"
         )
+    found += _unlike(entries, where)
     for key, entry in entries.items():
         found += _entry_problems(entry, ROLES[key], where[key])
     found += _prefill_problems(entries[PREFILL], where[PREFILL])
@@ -122,6 +139,29 @@ def pd_llm_config(
     settings["role"] = role
     settings["group"] = f"{settings['group']}-{role}"
     return {**ours, "server_cls": SERVERS[role]}
+
+
+def _unlike(entries: Mapping[str, Mapping[str, Any]], where: Mapping[str, str]) -> list[str]:
+    """What the two engines have to have in common, and have not."""
+    connector = ("engine_kwargs", KV, "kv_connector")
+    paths = [("model_loading_config", "model_source"), connector]
+    paths += [("engine_kwargs", key) for key in SAME]
+    found = []
+    for path in paths:
+        ours, theirs = _at(entries[PREFILL], path), _at(entries[DECODE], path)
+        if ours != theirs and (path != connector or (ours and theirs)):  # missing: said below
+            found.append(
+                f"{where[PREFILL]}.{'.'.join(path)}: {shown(ours)} is not allowed: {DECODE} has"
+                f" {shown(theirs)}, and one engine reads what the other computed"
+            )
+    return found
+
+
+def _at(value: Any, path: Iterable[str]) -> Any:
+    """The value at these keys; None where there is none."""
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
+    return value
 
 
 def _entry_problems(entry: Mapping[str, Any], role: Role, where: str) -> list[str]:
@@ -160,6 +200,11 @@ def _prefill_problems(prefill: Mapping[str, Any], where: str) -> list[str]:
     if prefill.get("classes") is not None:
         found.append(
             f"{where}.classes: is not allowed: those of {DECODE} hold for both; leave it out"
+        )
+    if _at(prefill, LEAST) == 0:
+        found.append(
+            f"{where}.{'.'.join(LEAST)}: 0 is not allowed: decode engines ask nobody where there is"
+            " no prefill engine, so none would ever be started; at least 1"
         )
     return found
 

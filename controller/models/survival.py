@@ -53,7 +53,7 @@ BINS = len(EDGES)
 
 
 def length_bin(tokens: int) -> int:
-    """The bin that counts an output of ``tokens`` (at least 1)."""
+    """The bin that counts an output of ``tokens``; none at all counts as one."""
     return bisect_right(EDGES, tokens) - 1 if tokens > 1 else 0
 
 
@@ -73,8 +73,7 @@ def believed(seen: "Exposure") -> Floats:
 
     Each scale's weight is its probability after Bayes: a binomial likelihood per bin.
     """
-    outlived = np.maximum(seen.at_risk - seen.ended, 0.0)
-    likelihood = _LOG_PRIOR + _LOG_SHARES @ seen.ended - _LAWS @ outlived
+    likelihood = _LOG_PRIOR + _LOG_SHARES @ seen.ended - _LAWS @ (seen.at_risk - seen.ended)
     weights = np.exp(likelihood - likelihood.max())
     hazard: Floats = weights @ _LAWS / weights.sum()
     return hazard

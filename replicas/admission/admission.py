@@ -93,7 +93,7 @@ class Admission:
             return None
         level = self._level(asked)
         predicted_s = self._predicted_s(level, prompt_tokens, now_s)
-        left_s = min(asked.deadline_s, asked.timeout_s) - (now_s - asked.arrived_s)
+        left_s = asked.left_s(now_s)
         full = self._full(level)
         over_s = self._over_s(predicted_s, left_s, now_s)
         if predicted_s:  # what waits shrinks as it is expected to, not as it might

@@ -73,6 +73,10 @@ class Asked:
     arrived_s: float
     prompts: int = 1
 
+    def left_s(self, now_s: float) -> float:
+        """How long it may still wait for its first token; negative: it is late."""
+        return min(self.deadline_s, self.timeout_s) - (now_s - self.arrived_s)
+
 
 def read_request(
     headers: Mapping[str, str],

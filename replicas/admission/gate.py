@@ -83,6 +83,10 @@ class Ticket:
                 limit.reschedule(None)
         self._limits.clear()
 
+    def left_s(self) -> float:
+        """``Asked.left_s``, now."""
+        return self.asked.left_s(self._gate.clock())
+
     def _inside(self) -> int:
         """How many prompts of it are."""
         return sum(not entry.ended for entry in self._entries)

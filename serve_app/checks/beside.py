@@ -24,6 +24,13 @@ from serve_app.checks.objects import (
 )
 from serve_app.checks.pod_security import restricted_problems
 from serve_app.checks.ports import SERVE_PORT
+from serve_app.checks.refused import (
+    pod_problems,
+    policy_problems,
+    service_problems,
+    start_problems,
+    template_problems,
+)
 from serve_app.checks.values import line
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -42,6 +49,7 @@ def relation_problems(documents: list[Any]) -> list[tuple[Object, str]]:
             found += check(one, objects, [group for _, group in pods])
     for one, group in pods:
         found += [(one, problem) for problem in _references(one, group, objects)]
+        found += [(one, problem) for problem in pod_problems(group)]
     return found
 
 
@@ -59,6 +67,8 @@ def _budget(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
 
 def _policy(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
     yield from _selector(one, "spec.podSelector", pods)
+    policies = [other for other in objects if other.get("kind") == one.get("kind")]
+    yield from policy_problems(one, policies, pods)
 
 
 def _monitor(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
@@ -121,8 +131,9 @@ def _serve_port(service: Object) -> Any:
     return mapping(config, "http_options").get("port", SERVE_PORT)
 
 
-def _service(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
-    """Redis, where it is one of this manifest's Services."""
+def _ray_service(one: Object, objects: list[Object], pods: list[Pods]) -> Found:
+    """Redis, where it is one of this manifest's Services; what Ray is started with."""
+    yield from ((one, told) for told in start_problems(one))
     options = mapping(one, "spec", "rayClusterConfig", "gcsFaultToleranceOptions")
     host, _, port = str(options.get("redisAddress", "")).rpartition("://")[2].partition(":")
     ports = {
@@ -212,5 +223,9 @@ CHECKS: dict[str, Callable[[Object, list[Object], list[Pods]], Found]] = {
     "PodMonitor": _monitor,
     "HTTPRoute": _route,
     "Namespace": _namespace,
-    RAY_SERVICE: _service,
+    RAY_SERVICE: _ray_service,
+    "Service": lambda one, objects, pods: service_problems(one, pods),
+    "StatefulSet": lambda one, objects, pods: template_problems(one),
+    "Deployment": lambda one, objects, pods: template_problems(one),
+    "DaemonSet": lambda one, objects, pods: template_problems(one),
 }

@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from controller.validation import join
 from serve_app.checks.crd import problems_by
+from serve_app.checks.values import line
 
 RAY_SERVICE = "RayService"
 CLUSTER = "spec.rayClusterConfig"
@@ -46,8 +47,13 @@ def _schemas() -> dict[str, Any]:
 def object_problems(document: Mapping[str, Any]) -> list[str] | None:
     """What Kubernetes' schema has against an object; None: there is none here of its kind."""
     schemas = _schemas()
-    kind = f"{document.get('apiVersion')} {document.get('kind')}"
+    version, name = document.get("apiVersion"), document.get("kind")
+    kind = f"{version} {name}"
     if kind not in schemas["kinds"]:
+        served = [one.split()[0] for one in schemas["kinds"] if one.split()[1] == name]
+        group = str(version).rpartition("/")[0]
+        if any(group in (one.rpartition("/")[0], "extensions") for one in served):
+            return [line("apiVersion", version, f"must be {' or '.join(map(repr, served))}")]
         return None
     schema = {"$ref": f"#/$defs/{schemas['kinds'][kind]}", "$defs": schemas["$defs"]}
     bare = {key: value for key, value in document.items() if key != "status"}

@@ -14,7 +14,21 @@ from serve_app.planning.mixers import layers_of
 from serve_app.planning.quantization import kv_bits, read_quantization
 from serve_app.planning.shape import ModelShape
 
-DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}
+DTYPES = {"bfloat16": "bfloat16", "float16": "float16", "float32": "bfloat16"}  # vLLM halves it
+DTYPE_BYTES = 2
+# By model_type, whose layers are understood; each held against vLLM's own class of it
+# (tests/vllm/serve_app), but kimi_k2, which is deepseek_v3.
+_KNOWN = (
+    "cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 exaone4 gemma gemma2 gemma3_text glm"
+    " glm4 glm4_moe gpt_neox gpt_oss granite granitemoe granitemoehybrid granitemoeshared"
+    " internlm3 kimi_k2 llama mistral mixtral nemotron olmo olmo2 olmo3 olmoe phi phi3 phimoe"
+    " qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next seed_oss smollm3 stablelm starcoder2"
+)
+FAMILIES = frozenset(_KNOWN.split())
+# Whose output layer is the embedding where config.json leaves that out.
+TIED = frozenset(
+    ("cohere", "cohere2", "ernie4_5", "gemma", "gemma2", "gemma3_text", "smollm3", "starcoder2")
+)
 TEXT = ("text_config", "llm_config", "language_config")  # of models that also see or hear
 CONFIG = "config.json"
 
@@ -76,6 +90,7 @@ def read_shape(whole: Fields, name: str) -> ModelShape:
         ConfigError: see ``load_model``.
     """
     config = next((found for key in TEXT if (found := whole.nested(key))), whole)
+    _check_family(whole, config)
     dtype = config.text("torch_dtype", "dtype") or whole.text("torch_dtype", "dtype", default="")
     dtype = dtype or "bfloat16"
     if dtype not in DTYPES:
@@ -83,7 +98,7 @@ def read_shape(whole: Fields, name: str) -> ModelShape:
     hidden = config.size("hidden_size", "n_embd", "d_model")
     quantized = whole if whole.data.get("quantization_config") else config
     architectures = whole.texts("architectures")
-    default_tied = config.text("model_type").startswith("gemma")
+    default_tied = config.text("model_type") in TIED
     return ModelShape(
         name=name,
         architecture=architectures[0] if architectures else config.text("model_type"),
@@ -91,13 +106,27 @@ def read_shape(whole: Fields, name: str) -> ModelShape:
         vocab=config.size("vocab_size"),
         max_len=config.size("max_position_embeddings", "n_positions", "max_seq_len", default=8192),
         tied=config.flag("tie_word_embeddings", whole.flag("tie_word_embeddings", default_tied)),
-        dtype=dtype,
-        dtype_bytes=DTYPES[dtype],
-        layers=layers_of(config, hidden, DTYPES[dtype]),
+        dtype=DTYPES[dtype],
+        dtype_bytes=DTYPE_BYTES,
+        layers=layers_of(config, hidden, DTYPE_BYTES),
         quantization=read_quantization(quantized),
         extra_params=_vision(whole, hidden),
         kv_bits=kv_bits(quantized),
     )
+
+
+def _check_family(whole: Fields, config: Fields) -> None:
+    """Refuse layers that are not understood; many have the keys of a plain transformer as well."""
+    family = config.text("model_type")
+    if family not in FAMILIES:
+        told = f"known are {', '.join(sorted(FAMILIES))}; one with the very layers of these may say"
+        raise config.wrong("model_type", family or None, f"{told} so in its place")
+    if whole.data.get("audio_config") is not None:
+        raise ConfigError([f"{whole.where}: audio_config: is not understood: an audio encoder"])
+    number = config.integer("num_hidden_layers", default=0)
+    some = config.integer("max_window_layers", default=number)
+    if family.startswith("qwen2") and config.flag("use_sliding_window") and some < number:
+        raise config.wrong("max_window_layers", some, f"num_hidden_layers, {number}, as in vLLM")
 
 
 def _vision(whole: Fields, hidden: int) -> int:

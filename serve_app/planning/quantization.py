@@ -52,11 +52,16 @@ def read_quantization(config: Fields) -> Quantization:
     match method:
         case "fp8" | "fbgemm-fp8":
             sides = block.integers("weight_block_size")
+            if sides and (len(sides) != 2 or min(sides) < 1):
+                raise block.wrong("weight_block_size", list(sides), "two whole numbers from 1")
             bits = 8 + (FLOAT32_BITS / (sides[0] * sides[1]) if len(sides) == 2 else 0.0)
             return Quantization(method.replace("-", "_"), bits, bits, attention)
         case "mxfp4":  # vLLM's has experts alone; a block of 32 shares an exponent of 8 bits
             return Quantization(method, 0.0, 4 + 8 / 32, False)
         case "awq" | "gptq" | "auto-round":
+            if block.data.get("dynamic"):
+                told = "not set: bits that differ by layer are not understood"
+                raise block.wrong("dynamic", block.data["dynamic"], told)
             whole_row = block.data.get("group_size") == -1
             group = 0 if whole_row else block.size("group_size", default=128)
             bits = _grouped(block.size("bits"), group)
@@ -69,9 +74,10 @@ def read_quantization(config: Fields) -> Quantization:
             bits = _compressed(block)
             return Quantization(method, bits, bits, attention)
         case "modelopt" | "modelopt-fp4":
-            algo = block.text("quant_algo", default="FP8").upper()
+            inner = block.nested("quantization") or block
+            algo = inner.text("quant_algo").upper()
             if algo not in ("FP8", "NVFP4"):
-                raise block.wrong("quant_algo", algo, "FP8 or NVFP4")
+                raise inner.wrong("quant_algo", inner.data.get("quant_algo"), "FP8 or NVFP4")
             bits = 8.0 if algo == "FP8" else 4 + 8 / 16
             return Quantization("modelopt", bits, bits, attention)
         case _:
@@ -96,10 +102,18 @@ def _grouped(bits: int, group: int) -> float:
 
 def _compressed(block: Fields) -> float:
     groups = block.nested("config_groups")
-    first = groups.nested(next(iter(groups.data), "group_0")) if groups else None
-    weights = first.nested("weights") if first else None
-    if weights is None:
-        raise block.wrong("config_groups", block.data.get("config_groups"), "a group with weights")
+    named = [groups.nested(name) for name in groups.data] if groups else []
+    held = [one.nested("weights") for one in named if one]
+    if not held or any(one is None for one in held):
+        raise block.wrong("config_groups", block.data.get("config_groups"), "groups with weights")
+    found = {_group_bits(one) for one in held if one}
+    if len(found) > 1:
+        told = "groups of the same bits: which layers are of which is not understood"
+        raise block.wrong("config_groups", sorted(found), told)
+    return found.pop()
+
+
+def _group_bits(weights: Fields) -> float:
     bits, group = weights.size("num_bits"), weights.integer("group_size", default=0)
     if not group:
         return float(bits)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
 URL, MODEL = base_url("pd"), "tiny-pd"
 DRAW = random.Random(4)
 PROMPTS = [[DRAW.randrange(3, 500) for _ in range(200 + 20 * i)] for i in range(6)]
+LONG = [DRAW.randrange(3, 500) for _ in range(600)]  # the model takes 512
 NOT_A_CLIENTS = "is not allowed: it says where an engine reads KV"
 
 
@@ -42,10 +44,12 @@ def apart(deploy: Deploy, model_path: Path) -> None:
     wait_reported("pd", 2)
 
 
-async def ask(path: str = "/completions", **fields: Any) -> httpx.Response:
+async def ask(
+    path: str = "/completions", headers: dict[str, str] | None = None, **fields: Any
+) -> httpx.Response:
     body = {"model": MODEL, "temperature": 0, "max_tokens": 8, "return_token_ids": True, **fields}
     async with httpx.AsyncClient(timeout=120) as client:
-        return await client.post(f"{URL}{path}", json=body)
+        return await client.post(f"{URL}{path}", json=body, headers=headers)
 
 
 async def tokens(**fields: Any) -> list[list[int]]:
@@ -63,6 +67,26 @@ def prefills() -> dict[str, float]:
         for sample in family.samples
         if sample.name == PREFILLS.exported
     }
+
+
+def prefill_processes(cluster: LocalCluster) -> list[psutil.Process]:
+    """The prefill engine's processes, and their replica last."""
+    deployments = cluster.applications()["pd"]["deployments"]
+    (replica,) = deployments["Prefill:tiny-pd"]["replicas"]
+    actor = psutil.Process(replica["pid"])
+    return [*actor.children(recursive=True), actor]
+
+
+@contextlib.contextmanager
+def stopped(processes: list[psutil.Process]) -> Iterator[None]:
+    """They do nothing for a ``with`` block."""
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.resume()
 
 
 @pytest.mark.usefixtures("apart")
@@ -100,6 +124,10 @@ async def test_what_needs_the_whole_prompt_here_is_served_by_the_decode_engine()
     seeded = {"prompt": PROMPTS[0], "temperature": 0.7, "seed": 3}
     assert (await tokens(**seeded))[0] == (await tokens(**seeded, n=2))[0]
     assert (await tokens(prompt=PROMPTS[0], min_tokens=4)) == [alone]
+    # The prompt's last tokens, as many as max_tokens leaves: a prefill request has more of them.
+    cut = {"max_tokens": 100, "ignore_eos": True}
+    last = await tokens(prompt=LONG[-412:], **cut)
+    assert (await tokens(prompt=LONG, truncate_prompt_tokens=-1, **cut)) == last
     assert (await tokens(prompt=PROMPTS[0])) == [alone]  # no engine died of it
 
 
@@ -125,14 +153,22 @@ async def test_a_client_does_not_say_where_kv_is_read() -> None:
 
 
 @pytest.mark.usefixtures("apart")
+async def test_a_prefill_engine_that_hangs_takes_nobodys_deadline(cluster: LocalCluster) -> None:
+    alone = await tokens(prompt=PROMPTS)
+    with stopped(prefill_processes(cluster)[:-1]):
+        deadline = {"x-request-timeout-seconds": "8"}
+        asked = (ask(prompt=prompt, headers=deadline) for prompt in PROMPTS)
+        answers = await asyncio.gather(*asked)
+    assert [one.status_code for one in answers] == [200] * 6, answers[0].text
+    assert [one.json()["choices"][0]["token_ids"] for one in answers] == alone
+
+
+@pytest.mark.usefixtures("apart")
 async def test_without_a_prefill_engine_nothing_fails(cluster: LocalCluster) -> None:
     alone = await tokens(prompt=PROMPTS)
     asked = [asyncio.create_task(tokens(prompt=PROMPTS[i % 6])) for i in range(12)]
     await asyncio.sleep(0.1)
-    deployments = cluster.applications()["pd"]["deployments"]
-    (replica,) = deployments["Prefill:tiny-pd"]["replicas"]
-    actor = psutil.Process(replica["pid"])
-    for process in (*actor.children(recursive=True), actor):
+    for process in prefill_processes(cluster):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     asked += [asyncio.create_task(tokens(prompt=PROMPTS[i % 6])) for i in range(12)]

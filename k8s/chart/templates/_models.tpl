@@ -55,6 +55,9 @@
 {{- range $index, $group := $groups }}
 {{- $container := first $group.template.spec.containers -}}
 {{- with $model.replicas }}
+{{- if gt (int .min) (int .max) }}
+{{- fail (printf "models: replicas.min: %d is not allowed: replicas.max is %d" (int .min) (int .max)) -}}
+{{- end }}
 {{- $min := ternary (int .min) 0 (eq $index 0) -}}
 {{- $max := int .max -}}
 {{- if gt $last 0 }}{{ $max = ternary (int .min) (sub .max .min | int) (eq $index 0) }}{{ end -}}
@@ -63,6 +66,9 @@
 {{- $_ := set $group "maxReplicas" $max -}}
 {{- end }}
 {{- with $model.cards }}
+{{- if not (hasKey $container.resources.limits "nvidia.com/gpu") }}
+{{- fail (printf "models: cards: %d is not allowed: workers of this overlay have none" (int .)) -}}
+{{- end }}
 {{- range list "requests" "limits" }}
 {{- $_ := set (index $container.resources .) "nvidia.com/gpu" (toString (int $model.cards)) -}}
 {{- end }}

@@ -19,9 +19,10 @@ from tests.unit.k8s.faults import (
     Case,
     changed,
 )
+from tests.unit.k8s.refusals import REFUSED
 
 
-@pytest.mark.parametrize("case", [*MISSPELT, *CONTRADICTORY], ids=str)
+@pytest.mark.parametrize("case", [*MISSPELT, *CONTRADICTORY, *REFUSED], ids=str)
 def test_it_is_refused_by_name(case: Case, check_objects: Callable[..., Any]) -> None:
     problems = check_objects(changed(case)).problems
 

@@ -1,5 +1,6 @@
 """Which requests a decode engine prefills itself, and what a prefill engine is asked."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from ray.llm._internal.serve.core.configs.openai_api_models import (
     ChatCompletionRequest,
     CompletionRequest,
 )
+from ray.llm._internal.serve.engines.vllm.kv_transfer.base import clamp_request_to_single_token
 
 from replicas.pd_requests import forbidden, is_local, plain
 
@@ -30,6 +32,7 @@ def chat(**fields: Any) -> ChatCompletionRequest:
         {"echo": True, "logprobs": 0},
         {"n": 2},
         {"use_beam_search": True},
+        {"truncate_prompt_tokens": -1},
     ],
     ids=str,
 )
@@ -46,6 +49,7 @@ def test_what_another_engines_kv_does_not_suffice_for_is_local(fields: dict[str,
         {"prompt": [[1, 2]]},
         {"echo": True},
         {"logprobs": 1},
+        {"truncate_prompt_tokens": 1},
     ],
     ids=str,
 )
@@ -53,11 +57,27 @@ def test_the_rest_is_prefilled_elsewhere(fields: dict[str, Any]) -> None:
     assert not is_local(completion(**fields))
 
 
+@pytest.mark.parametrize("make", [completion, chat])
+@pytest.mark.parametrize("fields", [{}, {"truncate_prompt_tokens": 100}], ids=str)
+def test_a_remote_prefill_is_of_the_very_prompt(make: Any, fields: dict[str, Any]) -> None:
+    """What the two requests leave of a prompt of any length is the same."""
+    request = make(max_tokens=40, **fields)
+    asked = plain(make(**fields))
+    clamp_request_to_single_token(asked)
+    model = SimpleNamespace(max_model_len=200)
+    cut = [one.build_tok_params(model)._truncation_slice(None, 150) for one in (request, asked)]
+    assert is_local(request) or cut[0] == cut[1]
+    last = make(max_tokens=40, truncate_prompt_tokens=-1).build_tok_params(model)
+    first = make(max_tokens=1, truncate_prompt_tokens=-1).build_tok_params(model)
+    assert last._truncation_slice(None, 300) != first._truncation_slice(None, 300)
+
+
 def test_chats_are_told_apart_likewise() -> None:
     assert not is_local(chat(logprobs=True, top_logprobs=2))
     assert is_local(chat(n=2))
     assert is_local(chat(echo=True))  # which vLLM makes the prompt's logprobs of
     assert is_local(chat(prompt_logprobs=1))
+    assert is_local(chat(truncate_prompt_tokens=-1))
 
 
 @pytest.mark.parametrize("make", [completion, chat])

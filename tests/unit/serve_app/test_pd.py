@@ -131,6 +131,36 @@ def test_the_application_is_an_ingress_a_decode_and_a_prefill_deployment() -> No
             " kv_producer or kv_both",
         ),
         (
+            ("prefill_config", "model_loading_config", "model_source"),
+            "/other",
+            "prefill_config.model_loading_config.model_source: '/other' is not allowed:"
+            " decode_config has",
+        ),
+        (
+            (*ENGINE, "chat_template"),
+            "t.jinja",
+            "prefill_config.engine_kwargs.chat_template: 't.jinja' is not allowed: decode_config"
+            " has None, and one engine reads what the other computed",
+        ),
+        (
+            ("decode_config", "engine_kwargs", "kv_cache_dtype"),
+            "fp8",
+            "prefill_config.engine_kwargs.kv_cache_dtype: None is not allowed: decode_config has"
+            " 'fp8'",
+        ),
+        (
+            (*ENGINE, "kv_transfer_config", "kv_connector"),
+            "LMCacheConnectorV1",
+            "prefill_config.engine_kwargs.kv_transfer_config.kv_connector: 'LMCacheConnectorV1' is"
+            " not allowed: decode_config has 'NixlConnector'",
+        ),
+        (
+            ("prefill_config", "deployment_config"),
+            {"autoscaling_config": {"min_replicas": 0, "max_replicas": 2}},
+            "prefill_config.deployment_config.autoscaling_config.min_replicas: 0 is not allowed:"
+            " decode engines ask nobody where there is no prefill engine",
+        ),
+        (
             (*ENGINE, "data_parallel_size"),
             2,
             "prefill_config.engine_kwargs.data_parallel_size: 2 is not allowed with prefill and"

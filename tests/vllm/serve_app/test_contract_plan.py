@@ -1,11 +1,22 @@
 """The planner's KV memory and parameters, beside vLLM's own model classes and allocator."""
 
 import pytest
+from transformers import AutoConfig
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as MODELS,
+)
+from vllm.v1.kv_cache_interface import AttentionSpec
 
 from controller.data_file import read_json
 from serve_app.planning.fields import Fields
 from serve_app.planning.kv import KvLayout, kv_layout
-from serve_app.planning.model_config import NamedModel, load_model, named_models, read_shape
+from serve_app.planning.model_config import (
+    FAMILIES,
+    NamedModel,
+    load_model,
+    named_models,
+    read_shape,
+)
 from tests.vllm.serve_app.meta_models import MetaModel, meta_model
 
 MEMORY = 80 * 2**30
@@ -21,6 +32,18 @@ ARCHITECTURES = (
     "qwen3-next-80b-a3b",
 )
 EXACT = 0.01
+MORE: dict[str, dict[str, object]] = {  # what transformers has no default for
+    "deepseek_v2": {
+        "n_routed_experts": 16,
+        "num_experts_per_tok": 6,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+        "moe_layer_freq": 1,
+    },
+    "glm4_moe": {"head_dim": 128},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 4},
+}
 # No published shape: a small one of Granite 4's kind, Mamba 2 with attention every tenth layer.
 MAMBA2 = {
     "architectures": ["GraniteMoeHybridForCausalLM"],
@@ -58,6 +81,30 @@ def ours(name: str, theirs: MetaModel) -> KvLayout:
     config["mamba_ssm_dtype"] = theirs.config.cache_config.mamba_ssm_cache_dtype  # float32 on CPUs
     shape = read_shape(Fields(config, name), name)
     return kv_layout(shape, block_size=theirs.config.cache_config.block_size)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES - {"kimi_k2", "qwen3_next", "internlm3"}))
+def test_every_family_that_is_planned_is_as_vllm_makes_it(family: str) -> None:
+    """Eight layers of what transformers has as its default."""
+    config = AutoConfig.for_model(family).to_dict()
+    config["num_hidden_layers"] = 8
+    for key in ("layer_types", "layers_block_type", "mlp_layer_types"):
+        if config.get(key):
+            config[key] = config[key][:8]
+    config |= {"torch_dtype": "bfloat16", "architectures": [MODELS[family]]} | MORE.get(family, {})
+    config = {key: value for key, value in config.items() if value is not None}
+    theirs = meta_model(config, max_num_batched_tokens=4096, max_model_len=2048)
+    del config["tie_word_embeddings"]  # as config.json leaves out what is the default
+    shape = read_shape(Fields(config, family), family)
+    assert shape.params == pytest.approx(theirs.parameters, rel=EXACT)
+    attention = [one for one in theirs.specs.values() if isinstance(one, AttentionSpec)]
+    windows = sorted(getattr(one, "sliding_window", None) or 0 for one in attention)
+    token_bytes = sum(one.page_size_bytes // one.block_size for one in attention)
+    planned = sorted(one.window for one in shape.attentions)
+    assert planned == pytest.approx(
+        windows, abs=1
+    )  # cohere2 counts the token itself beside its 4,096
+    assert sum(one.kv_elements(1) for one in shape.attentions) * 2 == token_bytes
 
 
 def test_blocks_and_groups_are_vllms(pair: tuple[str, MetaModel]) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from controller.models.output_lengths import OutputLengths, PooledLengths
+from controller.models.output_lengths import REFRESH_STEPS, OutputLengths, PooledLengths
 from controller.models.survival import BINS, ENDS_KEPT, OutputCounts
 from tests.builders import outlasting
 
@@ -37,6 +37,21 @@ def test_lengths_are_brought_up_to_date_every_8_steps() -> None:
     assert updated(one, range(21)) == [8, 16]
     ended(one, 50, 100)
     assert updated(one, range(21, 41)) == [24, 32, 40]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_many_that_begin_together_about_as_many_end_as_is_expected(seed: int) -> None:
+    """Counted by whole bins, five times as many were expected in some 8 steps."""
+    one, answers = OutputLengths(), np.random.default_rng(seed).lognormal(5, 0.6, 200).astype(int)
+    expected = []
+    for step in range(0, int(answers.max()) + 1, REFRESH_STEPS):
+        for length in answers[(answers <= step) & (answers > step - REFRESH_STEPS)]:
+            one.finished(int(length))
+        here = int((answers > step).sum())
+        alive, _ = one.survival(step, np.full(here, step)).by_token(step + REFRESH_STEPS)
+        expected.append(here * (1 - alive[step + REFRESH_STEPS] / alive[step]))
+    assert max(expected) < 20
+    assert 100 < sum(expected) < 300
 
 
 def test_answers_that_outlive_all_known_ones_show_though_none_ends() -> None:

@@ -135,6 +135,68 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], told: str) -> None:
     assert told in str(raised.value)
 
 
+@pytest.mark.parametrize("changes", [
+    {"model_type": "jamba", "attn_layer_period": 8},
+    {"model_type": "falcon", "multi_query": True},
+    {"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*"},
+    {"model_type": "deepseek_v32", "index_topk": 2048},
+    {"model_type": "bert"},
+    {"model_type": None},
+])  # fmt: skip
+def test_layers_that_are_not_understood_are_an_error_and_no_figure(
+    changes: dict[str, Any],
+) -> None:
+    """All have the keys of a plain transformer, too; jamba's KV memory came out eightfold."""
+    with pytest.raises(ConfigError, match=r"model_type: .* is not allowed: known are cohere"):
+        shape(**changes)
+
+
+def test_what_else_is_not_understood_is_named() -> None:
+    with pytest.raises(ConfigError, match="audio_config: is not understood"):
+        shape(audio_config={"hidden_size": 8})
+    with pytest.raises(ConfigError, match="max_window_layers: 4 is not allowed"):
+        shape(model_type="qwen2", use_sliding_window=True, sliding_window=64, max_window_layers=4)
+
+
+CHANNELS = {"weights": {"num_bits": 8, "type": "float"}}
+GROUPS = {"weights": {"num_bits": 4, "group_size": 128}}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "told"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [0, 128]}, "two whole numbers from 1"),
+        ({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*attn": {}}}, "dynamic: "),
+        ({"quant_method": "modelopt"}, "quant_algo: None is not allowed: FP8 or NVFP4"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": GROUPS, "group_1": CHANNELS},
+            },
+            "groups of the same bits",
+        ),
+    ],
+)
+def test_weights_whose_bits_cannot_be_told_are_an_error(
+    quantization: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        shape(quantization_config=quantization)
+
+
+def test_modelopts_own_file_says_its_bits_one_level_below() -> None:
+    assert bits_per_weight(quant_method="modelopt", quantization={"quant_algo": "NVFP4"}) == 4.5
+
+
+def test_weights_of_four_bytes_are_loaded_as_two() -> None:
+    assert shape(torch_dtype="float32") == shape(torch_dtype="bfloat16")
+
+
+@pytest.mark.parametrize(("family", "tied"), [("cohere", True), ("llama", False)])
+def test_whose_output_layer_is_the_embedding_when_nothing_says(family: str, tied: bool) -> None:
+    assert shape(model_type=family).tied == tied
+
+
 def test_a_folder_and_its_file_are_the_same(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     assert load_model(str(tmp_path)) == load_model(str(tmp_path / "config.json"))
