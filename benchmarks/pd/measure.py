@@ -102,9 +102,9 @@ def fluid_splits(row: PdRow, seed: int, *, direct: bool) -> tuple[Split, ...]:
     pairs = [(r.input_tokens, r.output_tokens) for r in course.traffic.requests]
     sums = zip(*((1, i, o, i * i, o * o, i * o) for i, o in pairs), strict=True)
     lengths = LengthMoments(*map(sum, sums))
-    of, itl_s = ground.profile, row.itl_ms / 1000
+    of = ground.profile
     fleet = Fleet(row.engines, of.max_num_seqs, of.max_num_batched_tokens, of.kv_tokens)
-    return splits(model, lengths, fleet, row.transfer, itl_s, direct=direct)
+    return splits(model, lengths, fleet, row.transfer, row.sla, direct=direct)
 
 
 def steering_of(task: Task) -> Steering:

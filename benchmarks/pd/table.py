@@ -13,7 +13,7 @@ WORKLOADS = {
     "conversation": "azure-2023-conversation",
     # Lengths of Azure's code trace, 2,048 and 28 tokens on average; the trace is not shipped here.
     "code": "lognormal:2048,28,1",
-    "long": "exponential:4096,200",
+    "long": "lognormal:4096,200,0.5",
 }
 ENGINES, ITLS_MS, LINKS_GBIT_S = (4, 16), (50.0, 100.0), (25.0, 200.0)
 OVER_AGGREGATED, OVER_MEAN, OVER_FIXED = 1.0, 1.25, 0.95

@@ -22,7 +22,6 @@ from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.room import Asked, Room
 from serve_app.routing.ways import Way, WayChooser
 
-HANDOVER_STEPS = 1.5  # of D: half of one until the load begins, one that computes the first token
 UNKNOWN_ITL_S = 0.05
 
 
@@ -72,7 +71,7 @@ class Fixed:
         self._ways = WayChooser(
             chooser,
             transfer.wire_s,
-            transfer.latency_s + HANDOVER_STEPS * itl_s,
+            transfer.handover_s(itl_s),
             direct=direct or not prefill,
         )
 
@@ -121,8 +120,8 @@ class Auto(Fixed):
 
     def _found(self) -> tuple[Split, ...]:
         """What each number would carry; empty where that is not known yet."""
-        itl_s, reports = self._sla.itl_s, self._reports
-        if itl_s is None or len(reports) < len(self.roles):
+        reports = self._reports
+        if self._sla.itl_s is None or len(reports) < len(self.roles):
             return ()
         mixed = [reports[k] for k in self._in_role("mixed")]
         lengths = sum((one.lengths for one in mixed), LengthMoments())
@@ -133,7 +132,7 @@ class Auto(Fixed):
         fleet = Fleet(
             len(self.roles), engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_tokens
         )
-        return splits(model, lengths, fleet, self._transfer, itl_s)
+        return splits(model, lengths, fleet, self._transfer, self._sla)
 
     def _assign(self, wanted: int) -> None:
         """Whoever has least to lose: the emptiest batch, or the shortest queue of prompts."""
