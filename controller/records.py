@@ -167,6 +167,7 @@ class ReplicaReport:
         prompts: moments of the last prompts that arrived, tokens; outputs are counted as 0.
         itl_frac: the share of the SLA between tokens that steps are held to.
         late_anyway: the share of tokens that no chunk makes late; None: nothing tells.
+        latest: moments of the few requests that ended last, tokens.
         config_refused: why the last ``user_config`` is not what holds; None: it is.
     """
 
@@ -210,6 +211,7 @@ class ReplicaReport:
     own_errors: int = 0
     late_anyway: float | None = None
     config_refused: str | None = None
+    latest: LengthMoments = field(default_factory=LengthMoments)
 
     @property
     def kv_frac(self) -> float:

@@ -14,11 +14,13 @@ from benchmarks.pd.table import (
     ENGINES,
     ITLS_MS,
     LINKS_GBIT_S,
+    RIVALS,
     WORKLOADS,
     arms_of,
     figures,
     rows_of,
     table,
+    without_link,
 )
 from benchmarks.report.document import ROOT, write_page
 from benchmarks.report.kept import KeptRuns
@@ -55,7 +57,9 @@ def main() -> None:
     parser.add_argument(
         "--fixed", type=int, default=2, help="ratios of a row, the best by fluid arithmetic; 0: all"
     )
-    parser.add_argument("--no-stock", action="store_true", help="without Ray's as shipped")
+    parser.add_argument(
+        "--rivals", nargs="*", choices=list(RIVALS), default=list(RIVALS), help="beside ratios"
+    )
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--small", action="store_true", help="only see that it runs")
     parser.add_argument("--write", action="store_true", help="docs/results/pd.md as well")
@@ -64,15 +68,17 @@ def main() -> None:
     tasks = [
         Task(row, arm, FIRST_SEED, args.small)
         for row in rows
-        for arm in arms_of(row, FIRST_SEED, args.fixed, stock=not args.no_stock)
+        for arm in arms_of(row, FIRST_SEED, args.fixed, args.rivals)
     ]
+    runs = list(dict.fromkeys(map(without_link, tasks)))
     kept = None if args.small else KeptRuns(KEPT, (measure.__module__,))
     try:
         with workers(args.workers) as pool:
-            found = Bench(pool, (FIRST_SEED,), args.small, kept).map(measure, tasks, "P1")
+            found = Bench(pool, (FIRST_SEED,), args.small, kept).map(measure, runs, "P1")
     except BrimfulError as error:
         sys.exit(f"error: {error}")
-    per_s = dict(zip(tasks, found, strict=True))
+    of = dict(zip(runs, found, strict=True))
+    per_s = {task: of[without_link(task)] for task in tasks}
     section = Section(
         "P1", "prefill and decode apart", TEXT, tuple(figures(per_s)), (table(per_s, FIRST_SEED),)
     )

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from benchmarks.contests.race import highest
+from benchmarks.pd.dynamo import Planner
 from benchmarks.pd.rivals import RandomPairs
+from benchmarks.pd.taichi import LengthAware
 from benchmarks.replay.capacity import Course, make_course
 from benchmarks.replay.role_fleet import RoleFleet, RoleTrace
 from benchmarks.replay.steering import Auto, Fixed, Steering
@@ -29,11 +31,14 @@ PROFILE = "paper-fig3"
 KV_BYTES = 327_680.0  # of a token: 80 layers, 8 heads of KV, 128 wide, 2 bytes (70B with GQA)
 LATENCY_S = 0.005  # the request to read, and a notice that it was
 TTFT_MS = 2000.0
-RUN_S = 150.0  # as in the contests on this profile
-PRECISION = 0.03
+# Of a run, at least: 99% of the second half's requests are known by ten that are later, and a role
+# has been changed by then.
+RUN_S, LEAST_REQUESTS = 60.0, 2000
+PRECISION = 0.04
 NEAR = 0.95  # of the fluid limit: where a search begins
 MOST = 2.4  # times the fluid limit of an aggregated engine: where it ends
-AGGREGATED, AUTO, STOCK = "aggregated", "auto", "stock"
+AGGREGATED, AUTO = "aggregated", "auto"
+STOCK, DYNAMO, TAICHI = "stock", "dynamo", "taichi"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,8 @@ class Task:
 
     Args:
         arm: ``aggregated``; ``auto``; ``P:D``: so many engines compute prompts and so many decode,
-            with ``adaptive`` in all; ``stock:P:D``: Ray's PD as shipped.
+            with ``adaptive`` in all; ``stock:P:D``: Ray's PD as shipped; ``dynamo:P:D``: its rule
+            for roles, which begins so; ``taichi:P:D``: its rule for prompts.
     """
 
     row: PdRow
@@ -86,7 +92,7 @@ def course_of(row: PdRow, seed: int, small: bool) -> tuple[Course, Ground]:
             load_workload(row.workload), ground, target, seed=seed, least=least, least_run_s=run_s
         )
 
-    first = drawn(40 if small else 400)
+    first = drawn(40 if small else LEAST_REQUESTS)
     n = math.ceil(row.engines * MOST * first.fluid_limit_per_s * first.run_s)
     return replace(drawn(n), least=first.least, fluid_limit_per_s=first.fluid_limit_per_s), ground
 
@@ -94,8 +100,7 @@ def course_of(row: PdRow, seed: int, small: bool) -> tuple[Course, Ground]:
 def fluid_splits(row: PdRow, seed: int, *, direct: bool) -> tuple[Split, ...]:
     """What ``controller.roles`` says of the true step times and lengths."""
     course, ground = course_of(row, seed, False)
-    cost = ground.profile.cost
-    assert isinstance(cost, LinearCost)
+    cost = _cost(ground)
     model = StepModel(
         cost.fixed_s, cost.per_decode_s, cost.per_kv_s, cost.per_prefill_s, cost.per_context_s, 0.0
     )
@@ -107,14 +112,37 @@ def fluid_splits(row: PdRow, seed: int, *, direct: bool) -> tuple[Split, ...]:
     return splits(model, lengths, fleet, row.transfer, row.sla, direct=direct)
 
 
+def rule_of(arm: str) -> str:
+    """Who leads an arm; empty: a fixed ratio."""
+    first = arm.split(":")[0]
+    return "" if first.isdigit() else first
+
+
+def prefill_of(arm: str) -> int:
+    """The prefill engines that an arm begins with."""
+    parts = arm.split(":")
+    return int(parts[-2]) if len(parts) > 1 else 0
+
+
+def _cost(ground: Ground) -> LinearCost:
+    cost = ground.profile.cost
+    assert isinstance(cost, LinearCost)
+    return cost
+
+
 def steering_of(task: Task) -> Steering:
     """Who leads the fleet of an arm."""
-    row, arm = task.row, task.arm
-    if arm == AUTO:
+    row, rule, prefill = task.row, rule_of(task.arm), prefill_of(task.arm)
+    if rule == AUTO:
         return Auto(row.engines, row.transfer, row.sla, task.seed)
-    if arm.startswith(STOCK):
-        return RandomPairs(row.engines, int(arm.split(":")[1]), task.seed)
-    prefill = 0 if arm == AGGREGATED else int(arm.split(":")[0])
+    if rule == STOCK:
+        return RandomPairs(row.engines, prefill, task.seed)
+    if rule == TAICHI:
+        return LengthAware(row.engines, prefill, row.transfer, row.sla, task.seed)
+    if rule == DYNAMO:
+        cost = _cost(course_of(row, task.seed, task.small)[1])
+        costs = cost.fixed_s, cost.per_decode_s, cost.per_prefill_s
+        return Planner(row.engines, prefill, row.transfer, row.sla, costs, task.seed)
     return Fixed(row.engines, prefill, row.transfer, row.sla, task.seed)
 
 
@@ -123,8 +151,8 @@ def run_at(task: Task, rate_per_s: float) -> RoleTrace:
     row = task.row
     course, ground = course_of(row, task.seed, task.small)
     requests = course.requests_at(row.engines * rate_per_s)
-    sla = Sla() if task.arm.startswith(STOCK) else row.sla
-    policy = "static" if task.arm.startswith(STOCK) else "adaptive"
+    stock = rule_of(task.arm) == STOCK
+    sla, policy = (Sla(), "static") if stock else (row.sla, "adaptive")
     plan = parse_policy(policy, sla, engine_of(ground.profile))
     fleet = RoleFleet(
         requests, plan, ground, row.engines, row.transfer, steering_of(task), TTFT_MS / 1000
@@ -136,10 +164,9 @@ def measure(task: Task) -> float:
     """The capacity, requests/s of an engine; 0 where no rate holds."""
     row = task.row
     limit = course_of(row, task.seed, task.small)[0].fluid_limit_per_s
-    found = fluid_splits(row, task.seed, direct=task.arm == AUTO)
-    bound = found[0] if task.arm == AGGREGATED else max(found, key=lambda one: one.per_s)
-    if ":" in task.arm:
-        bound = found[int(task.arm.removeprefix(STOCK + ":").split(":")[0])]
+    found = fluid_splits(row, task.seed, direct=rule_of(task.arm) in (AUTO, TAICHI))
+    best = task.arm == AUTO
+    bound = max(found, key=lambda one: one.per_s) if best else found[prefill_of(task.arm)]
 
     def holds(rate_per_s: float) -> bool:
         done = run_at(task, rate_per_s).trace
