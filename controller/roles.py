@@ -42,8 +42,8 @@ from controller.models.step_time import StepModel
 WORTH = 0.05
 # Dwell: half a minute, in which a batch of short answers has emptied, and lengths are known anew.
 DWELL_S = 30.0
-# What a request waits between its halves, in steps of D: half of one until its load begins, one that
-# computes its first token.
+# What a request waits between its halves, in steps of D: half of one until its load begins, one to
+# compute its first token.
 HANDOVER_STEPS = 1.5
 HALVINGS = 12  # of the load of a pool: its rate to 1/4096
 LEAST_ENDED = 100  # requests: their mean is known to 10% where lengths spread as far as they are

@@ -93,7 +93,7 @@ def course_of(row: PdRow, seed: int, small: bool) -> tuple[Course, Ground]:
         )
 
     first = drawn(40 if small else LEAST_REQUESTS)
-    n = math.ceil(row.engines * MOST * first.fluid_limit_per_s * first.run_s)
+    n = max(math.ceil(row.engines * MOST * first.fluid_limit_per_s * first.run_s), first.least)
     return replace(drawn(n), least=first.least, fluid_limit_per_s=first.fluid_limit_per_s), ground
 
 
