@@ -1,10 +1,10 @@
 """NVIDIA Dynamo's rule for roles, on a fleet of a fixed size.
 
-Its SLA planner (docs/planner of github.com/ai-dynamo/dynamo) asks every interval for as many prefill
-engines as the predicted prompt tokens/s take at the throughput that was profiled within the TTFT,
-and for as many decode engines as the predicted output tokens/s take at the one within the ITL; where
-both together are more than there are, they are scaled down in proportion. Written from its public
-description, not from its code. Here all engines are always used, in that proportion.
+Its SLA planner (docs/planner of github.com/ai-dynamo/dynamo) asks every interval for as many
+prefill engines as the predicted prompt tokens/s take at the throughput that was profiled within the
+TTFT, and for as many decode engines as the predicted output tokens/s take at the one within the
+ITL; where both together are more than there are, they are scaled down in proportion. Written from
+its public description, not from its code. Here all engines are always used, in that proportion.
 
 Given to it: true step times; each request's true output length when it comes; engines that size
 their chunks (``adaptive``) and the choice of engines by room. Without its correction factors, which

@@ -5,8 +5,8 @@ decode-heavy ones beside their decodes, as long as the TTFT is forecast to be ke
 that would be late there go to prefill-heavy ones, and their KV to a decode-heavy one
 (length-aware scheduling of prefill). Written from the paper, not from its code.
 
-Given to it: the ratio tuned for each row, and chunks of decode-heavy instances that are sized to the
-ITL step by step. Left out: that decodes move to prefill-heavy instances and back, which it does
+Given to it: the ratio tuned for each row, and chunks of decode-heavy instances that are sized to
+the ITL step by step. Left out: that decodes move to prefill-heavy instances and back, which it does
 where a mean time per token is agreed; here no gap may be longer, and theirs all are.
 """
 
