@@ -1,17 +1,31 @@
 """Traffic whose mix changes while a fleet runs: which share of it is served inside the SLA.
 
-Each mix is offered at ``LOAD`` of what the best number of prefill engines carries of it by the closed
-form, so that no fixed number is overloaded by choice. A request is inside where its first token came
-within the TTFT and the percentile of its own gaps is within D.
+Each mix is offered at ``LOAD`` of what the best number of prefill engines carries of it by the
+closed form. A request is inside where its first token came within the TTFT and the percentile of
+its own gaps is within D.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.pd.measure import PROFILE, PdRow, Task, fluid_splits, steering_of
+from benchmarks.pd.measure import (
+    AGGREGATED,
+    AUTO,
+    DYNAMO,
+    PROFILE,
+    STOCK,
+    PdRow,
+    Task,
+    fluid_splits,
+    rule_of,
+    steering_of,
+)
 from benchmarks.replay.lateness import TOLERANCE
 from benchmarks.replay.role_fleet import RoleFleet
+from benchmarks.report.document import markdown_table
+from benchmarks.report.rows import Row, exactly, shown
 from benchmarks.virtual.ground import Ground
 from benchmarks.virtual.plan import engine_of, parse_policy
 from benchmarks.virtual.trace import Trace
@@ -24,6 +38,8 @@ from replicas.profile_file import load_profile
 MIXES = ("exponential:257,62", "exponential:257,447", "lognormal:2048,28,1", "exponential:257,62")
 MIX_S = 90.0  # three times the dwell between two changes of roles
 LOAD = 0.9
+FIXED = ("2:2", "1:3", AGGREGATED, "3:1")
+OVER_FIXED = 1.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +107,32 @@ def within(trace: Trace, sla: Sla) -> np.ndarray:
     ]
     inside: np.ndarray = few & np.array(soon)
     return inside
+
+
+def arms_of_shift(rivals: Sequence[str]) -> list[str]:
+    """Who is compared: ``auto``, every fixed number, and the rules that change it or do not."""
+    return [AUTO, *FIXED, *(f"{name}:2:2" for name in rivals if name != STOCK)]
+
+
+def rows_of_shift(found: Mapping[Shift, Sequence[float]]) -> list[Row]:
+    """``auto`` over the best fixed number, and over Dynamo's planner, by the share inside."""
+    inside = {task.arm: shares[-1] for task, shares in found.items()}
+    made = []
+    fixed = {arm: share for arm, share in inside.items() if arm in FIXED}
+    if AUTO in inside and fixed:
+        best = max(fixed, key=lambda arm: fixed[arm])
+        what = f"mix that changes: share inside the SLA over the best fixed ratio ({best})"
+        value = inside[AUTO] / max(fixed[best], 1e-3)
+        made.append(Row("pd_shift_fixed", what, "ratio", exactly(value), at_least=OVER_FIXED))
+    for arm, share in inside.items():
+        if rule_of(arm) == DYNAMO and AUTO in inside:
+            what, value = "mix that changes: over Dynamo's planner", inside[AUTO] / max(share, 1e-3)
+            made.append(Row("pd_shift_dynamo", what, "ratio", exactly(value)))
+    return made
+
+
+def shift_table(found: Mapping[Shift, Sequence[float]]) -> str:
+    """The share inside the SLA, by mix; empty without runs."""
+    lines = [(task.arm, *map(shown, shares)) for task, shares in found.items()]
+    head = ("share inside the SLA", *(mix.split(":", 1)[1] for mix in MIXES), "all")
+    return markdown_table(head, lines) if lines else ""

@@ -78,12 +78,17 @@ def without_link(task: Task) -> Task:
     return replace(task, row=replace(task.row, link_gbit_s=LINKS_GBIT_S[0]))
 
 
+def whole_rows(found: Mapping[Task, float]) -> dict[Task, float]:
+    """The rows in which both ``auto`` and aggregated engines were measured."""
+    whole = {row for row, per_s in by_row(found).items() if {AUTO, AGGREGATED} <= set(per_s)}
+    return {task: per_s for task, per_s in found.items() if task.row in whole}
+
+
 def figures(found: Mapping[Task, float]) -> list[Row]:
     """``auto`` over aggregated, and over the best fixed ratio, of each row; and their means."""
     made: list[Row] = []
-    by_row = _by_row(found)
     over: dict[float, list[float]] = {}
-    for row, per_s in by_row.items():
+    for row, per_s in by_row(found).items():
         auto = max(per_s[AUTO], LEAST)
         ratio = auto / max(per_s[AGGREGATED], LEAST)
         over.setdefault(row.itl_ms, []).append(ratio)
@@ -120,17 +125,20 @@ def _fixed(per_s: Mapping[str, float]) -> list[str]:
     return [arm for arm in per_s if arm[0].isdigit()]
 
 
-def _by_row(found: Mapping[Task, float]) -> dict[PdRow, dict[str, float]]:
-    by_row: dict[PdRow, dict[str, float]] = {}
+def by_row(found: Mapping[Task, float]) -> dict[PdRow, dict[str, float]]:
+    """Requests/s of an engine, by row and arm."""
+    rows: dict[PdRow, dict[str, float]] = {}
     for task, per_s in found.items():
-        by_row.setdefault(task.row, {})[task.arm] = per_s
-    return by_row
+        rows.setdefault(task.row, {})[task.arm] = per_s
+    return rows
 
 
 def table(found: Mapping[Task, float], seed: int) -> str:
-    """Requests/s of an engine, by arm, beside what the fluid arithmetic says."""
+    """Requests/s of an engine, by arm, beside the fluid arithmetic; empty without rows."""
+    if not found:
+        return ""
     lines = []
-    for row, per_s in _by_row(found).items():
+    for row, per_s in by_row(found).items():
         hybrid, fixed = (fluid_splits(row, seed, direct=direct) for direct in (True, False))
         best = max(hybrid, key=lambda one: one.per_s)
         apart = max(fixed[1:], key=lambda one: one.per_s, default=fixed[0])
