@@ -2,8 +2,8 @@
 
 Capacity inside the SLA of a fleet whose engines all do both, of each fixed ratio, of Ray's as
 shipped, of the rules of Dynamo and TaiChi, and of ``auto``, which chooses how many engines compute
-prompts and which way each request takes; with ``--shift`` the share that is inside the SLA while the
-mix changes. What ran is kept; a run that was stopped goes on where it was.
+prompts and which way each request takes; with ``--shift`` the share that is inside the SLA
+while the mix changes. What ran is kept; a run that was stopped goes on where it was.
 """
 
 import argparse
@@ -41,12 +41,12 @@ TEXT = (
     " the gaps between tokens is within D and p99 of the time to first token within 2 s; the first"
     " token is the decode engine's. One draw of requests a row; the first 20 s at half the rate."
     " `P:D`: so many engines compute prompts, `adaptive` in all, no prompt goes direct."
-    " `stock:P:D`: Ray's PD as shipped, vLLM's default limits, pairs by power of two choices. `dynamo:P:D`:"
-    " Dynamo's planner, which begins so and decides every 60 s; `taichi:P:D`: TaiChi's rule for"
-    " prompts with the ratio that the closed form finds best; both with `adaptive` in all and more"
-    " told than they would know (`benchmarks/pd/dynamo.py`, `taichi.py`). `auto` begins with all"
-    " engines mixed and knows nothing of the workload. The fluid columns are the closed form of"
-    " `controller.roles` on the true step times and lengths."
+    " `stock:P:D`: Ray's PD as shipped, vLLM's default limits, pairs by power of two choices."
+    " `dynamo:P:D`: Dynamo's planner, which begins so and decides every 60 s; `taichi:P:D`: TaiChi's"
+    " rule for prompts with the ratio that the closed form finds best; both with `adaptive` in all"
+    " and more told than they would know (`benchmarks/pd/dynamo.py`, `taichi.py`). `auto` begins"
+    " with all engines mixed and knows nothing of the workload. The fluid columns are the closed"
+    " form of `controller.roles` on the true step times and lengths."
 )
 
 
