@@ -43,8 +43,8 @@ TEXT = (
     " `P:D`: so many engines compute prompts, `adaptive` in all, no prompt goes direct."
     " `stock:P:D`: Ray's PD as shipped, vLLM's default limits, pairs by power of two choices."
     " `dynamo:P:D`: Dynamo's planner, which begins so and decides every 60 s; `taichi:P:D`:"
-    " TaiChi's rule for prompts with the ratio that the closed form finds best; both with `adaptive` in all"
-    " and more told than they would know (`benchmarks/pd/dynamo.py`, `taichi.py`). `auto` begins"
+    " TaiChi's rule for prompts with the ratio that the closed form finds best; both with `adaptive`"
+    " in all and more told than they would know (`benchmarks/pd/dynamo.py`, `taichi.py`). `auto` begins"
     " with all engines mixed and knows nothing of the workload. The fluid columns are the closed"
     " form of `controller.roles` on the true step times and lengths."
 )
