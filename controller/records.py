@@ -182,6 +182,7 @@ class ReplicaReport:
         prompts: moments of the last prompts that arrived, tokens; outputs are counted as 0.
         itl_frac: the share of the SLA between tokens that steps are held to.
         late_anyway: the share of tokens that no chunk makes late; None: nothing tells.
+        latest: moments of the few requests that ended last, tokens.
         config_refused: why the last ``user_config`` is not what holds; None: it is.
         busy_s: what all steps took since the engine started, seconds.
         busy_frac: the share of the last seconds in which a step ran, 0 to 1.
@@ -231,6 +232,7 @@ class ReplicaReport:
     busy_s: float = 0.0
     busy_frac: float = 0.0
     advised: Advised = Advised()
+    latest: LengthMoments = field(default_factory=LengthMoments)
 
     @property
     def kv_frac(self) -> float:

@@ -17,12 +17,23 @@ x requests/s through n prefill engines and y/s direct are carried by N - n mixed
 
 with b bytes of KV a token and W bytes/s of a card. A prompt costs less in the pool, where c0 is
 shared by M tokens, so x is as large as may be, and y takes what is left of the mixed engines.
+
+With a time to first token T, x is also held to where prompts through the pool are in time:
+
+    s = 1 / R + b / W                     seconds of a prompt token on its way, pool then card
+    E[l] s + handover + Wp + Wc + z sqrt(Var[l] s^2 + Var[Wp] + Var[Wc]) <= T
+
+The waits at n prefill engines and at min(n, N - n) cards are those of M/G/k queues (Sakasegawa,
+1977): none with probability 1 - pi, else exponential. z is the quantile of an exponential, in
+standard deviations beyond its mean: 3.6 at 99%; lognormal prompts of the same spread have 3.9.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.capacity import out_of_reach, typical_itl_s
+from controller.config import Sla
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 
@@ -31,6 +42,10 @@ from controller.models.step_time import StepModel
 WORTH = 0.05
 # Dwell: half a minute, in which a batch of short answers has emptied, and lengths are known anew.
 DWELL_S = 30.0
+# What a request waits between its halves, in steps of D: half of one until its load begins, one to
+# compute its first token.
+HANDOVER_STEPS = 1.5
+HALVINGS = 12  # of the load of a pool: its rate to 1/4096
 LEAST_ENDED = 100  # requests: their mean is known to 10% where lengths spread as far as they are
 
 
@@ -55,6 +70,10 @@ class Transfer:
     def time_s(self, tokens: float) -> float:
         """What a transfer takes that nothing stands before, seconds."""
         return self.latency_s + self.wire_s(tokens)
+
+    def handover_s(self, itl_s: float) -> float:
+        """What a request waits on its way beside computing, queues and the card, seconds."""
+        return self.latency_s + HANDOVER_STEPS * itl_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +127,7 @@ def split_of(
     lengths: LengthMoments,
     fleet: Fleet,
     transfer: Transfer,
-    itl_s: float,
+    sla: Sla,
     prefill: int,
     *,
     direct: bool = True,
@@ -117,10 +136,11 @@ def split_of(
 
     Args:
         lengths: of at least one request, with output.
-        itl_s: D, seconds.
+        sla: with an ITL.
         direct: requests may be sent to mixed engines as they are; else all go through.
     """
-    mixed = fleet.engines - prefill
+    itl_s, mixed = sla.itl_s, fleet.engines - prefill
+    assert itl_s is not None
     mean_in, mean_out = lengths.mean_input, lengths.mean_output
     if out_of_reach(model, itl_s) or mixed < 1:
         return Split(prefill, 0.0, 0.0)
@@ -135,9 +155,11 @@ def split_of(
     through = [decode_s, empty_s + decode_s]
     x = 0.0
     if prefill:
-        pool = prefill * prefill_tokens_per_s(model, fleet.budget, mean_in)
-        cards = min(prefill, mixed) / max(transfer.wire_s(1), 1e-12)
-        x = min(pool, cards) / max(mean_in, 1e-9)
+        way = _Way(
+            1 / prefill_tokens_per_s(model, fleet.budget, mean_in), prefill,
+            transfer.wire_s(1), min(prefill, mixed),
+        )  # fmt: skip
+        x = way.in_time_per_s(lengths, sla, transfer.handover_s(itl_s))
         x = min(x, *(room / max(each, 1e-12) for room, each in zip(left, through, strict=True)))
     if prefill and not direct:
         return Split(prefill, x, 0.0)
@@ -148,18 +170,64 @@ def split_of(
     return Split(prefill, x, y)
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """Prefill engines, then cards, as queues in series.
+
+    Args:
+        compute_s, wire_s: of a prompt token at one of them.
+        engines, cards: how many of each work side by side.
+    """
+
+    compute_s: float
+    engines: int
+    wire_s: float
+    cards: int
+
+    def in_time_per_s(self, lengths: LengthMoments, sla: Sla, handover_s: float) -> float:
+        """Requests/s for whom the percentile of the time to first token is within the SLA.
+
+        Without a ``ttft_ms`` as many as both queues carry.
+        """
+        most = min(self.engines / max(self.compute_s, 1e-12), self.cards / max(self.wire_s, 1e-12))
+        most /= max(lengths.mean_input, 1e-9)
+        if sla.ttft_ms is None:
+            return most
+        low, high = 0.0, 1.0
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            late_s = self._tail_s(lengths, middle * most, sla.percentile) + handover_s
+            low, high = (low, middle) if late_s > sla.ttft_ms / 1000 else (middle, high)
+        return low * most
+
+    def _tail_s(self, lengths: LengthMoments, per_s: float, percentile: float) -> float:
+        """The percentile of computing, transfer and both queues, seconds; below their capacity."""
+        mean, of_squares = lengths.mean_input, lengths.input_sq / lengths.n
+        token_s = self.compute_s + self.wire_s
+        mean_s = mean * token_s
+        variance = max(of_squares - mean**2, 0.0) * token_s**2
+        for each_s, k in (self.compute_s, self.engines), (self.wire_s, self.cards):
+            load = per_s * mean * each_s / k
+            waits = load ** (math.sqrt(2 * (k + 1)) - 1)
+            wait_s = waits / (k * (1 - load)) * each_s * of_squares / (2 * mean) if waits else 0.0
+            mean_s += wait_s
+            variance += wait_s**2 * (2 / waits - 1) if waits else 0.0
+        beyond = -math.log(1 - percentile / 100) - 1
+        return mean_s + beyond * math.sqrt(variance)
+
+
 def splits(
     model: StepModel,
     lengths: LengthMoments,
     fleet: Fleet,
     transfer: Transfer,
-    itl_s: float,
+    sla: Sla,
     *,
     direct: bool = True,
 ) -> tuple[Split, ...]:
     """What it carries with 0 to N - 1 prefill engines."""
     return tuple(
-        split_of(model, lengths, fleet, transfer, itl_s, n, direct=direct)
+        split_of(model, lengths, fleet, transfer, sla, n, direct=direct)
         for n in range(fleet.engines)
     )
 

@@ -67,8 +67,7 @@ class Governor:
         self._switches: Switches = ()
         self.step_half = make_step_half(config, engine, by_class=by_class)
         self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
-        self._fallback = ControlLoop()
-        self._fallback_due_s = now_s
+        self._fallback, self._fallback_due_s = ControlLoop(), now_s
         self._ever_leased = leased
         self._lease_until_s = now_s + config.lease_s if leased else now_s
         self._limits = BatchLimits(
@@ -281,6 +280,7 @@ class Governor:
             arrival_rate_per_s=self._arrival_rate.per_s(self._arrivals, now_s),
             recent=recent,
             lengths=self._seen.moments(generated),
+            latest=self._seen.latest,
             steps=self._fit.stats(),
             itl=self._latencies.itl.snapshot(),
             ttft=self._latencies.ttft.snapshot(),

@@ -6,7 +6,7 @@ first (first come, first served; by priority, that decides).
 """
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from replicas.request_facts import from_elsewhere
 
@@ -16,6 +16,8 @@ class LoadsFirst(AsyncScheduler):
 
     def add_request(self, request: Request) -> None:
         super().add_request(request)
-        if from_elsewhere(request) and self.policy.value == "fcfs" and request in self.waiting:
+        # Not ``request in self.waiting``: a queue in which late ones step aside is an empty deque.
+        waits = request.status == RequestStatus.WAITING
+        if waits and from_elsewhere(request) and self.policy.value == "fcfs":
             self.waiting.remove_request(request)
             self.skipped_waiting.add_request(request)

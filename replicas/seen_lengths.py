@@ -5,6 +5,7 @@ from controller.models.live_lengths import LiveLengths
 from controller.models.survival import Ints, OutputCounts
 
 PROMPTS_KEPT = 256  # a mean to 6% where lengths spread as much as they are long
+LATEST_KEPT = 128  # of those that ended: a mean to 9% an engine, and a new mix within its answers
 
 
 class SeenLengths:
@@ -18,6 +19,7 @@ class SeenLengths:
     def __init__(self, *, live: bool) -> None:
         self.live = live
         self._finished = LengthRing()
+        self._latest = LengthRing(LATEST_KEPT)
         self._prompts = LengthRing(PROMPTS_KEPT)
         self._outputs = OutputCounts()
         self._live = LiveLengths()
@@ -30,6 +32,7 @@ class SeenLengths:
     def finished(self, input_tokens: int, output_tokens: int) -> None:
         """A request ran to its end."""
         self._finished.add(input_tokens, output_tokens)
+        self._latest.add(input_tokens, output_tokens)
         self._outputs.add(output_tokens)
         self._live.finished(output_tokens)
 
@@ -46,6 +49,11 @@ class SeenLengths:
     def prompts(self) -> LengthMoments:
         """Of the last prompts that came, tokens; outputs are counted as 0."""
         return self._prompts.moments()
+
+    @property
+    def latest(self) -> LengthMoments:
+        """Of the few requests that ended last, tokens: what has changed shows there first."""
+        return self._latest.moments()
 
     def moments(self, generated: Ints | None) -> LengthMoments:
         """Of the last requests, tokens.

@@ -16,6 +16,7 @@ from vllm.v1.request import Request
 from controller.config import BatchingConfig
 from controller.models.pace import LATE_FRAC
 from replicas.queue_order import Lane, SortedLane, StepAside
+from replicas.request_facts import from_elsewhere
 from replicas.start_order import blocked
 
 
@@ -188,10 +189,11 @@ def order_waiting(scheduler: Any, aside: StepAside, *, apart: bool) -> None:
 def pass_over_late(scheduler: Any, aside: StepAside) -> None:
     """Late requests that vLLM would take before all others step aside, too.
 
-    Those are the ones that waited for something of their own and have it now.
+    Those are the ones that waited for something of their own and have it now. Whose prompt another
+    engine has computed holds memory there, and is not kept waiting with it.
     """
     skipped = scheduler.skipped_waiting
-    late = [request for request in skipped if aside.late(request) and not blocked(request, ())]
+    late = [r for r in skipped if not (from_elsewhere(r) or blocked(r, ())) and aside.late(r)]
     if late:
         skipped.remove_requests(late)
         for request in late:

@@ -1,26 +1,32 @@
 """Prefill and decode apart, under one control, in virtual time (``make bench-pd``).
 
 Capacity inside the SLA of a fleet whose engines all do both, of each fixed ratio, of Ray's as
-shipped, and of ``auto``, which chooses how many engines compute prompts and which way each request
-takes. What ran is kept; a run that was stopped goes on where it was.
+shipped, of the rules of Dynamo and TaiChi, and of ``auto``, which chooses how many engines compute
+prompts and which way each request takes; with ``--shift`` the share that is inside the SLA
+while the mix changes. What ran is kept; a run that was stopped goes on where it was.
 """
 
 import argparse
 import json
 import sys
 
+from benchmarks.pd import page
 from benchmarks.pd.measure import Task, measure
+from benchmarks.pd.shift import Shift, arms_of_shift, measure_shift, rows_of_shift, shift_table
 from benchmarks.pd.table import (
     ENGINES,
     ITLS_MS,
     LINKS_GBIT_S,
+    RIVALS,
     WORKLOADS,
     arms_of,
     figures,
     rows_of,
     table,
+    whole_rows,
+    without_link,
 )
-from benchmarks.report.document import ROOT, write_page
+from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.kept import KeptRuns
 from benchmarks.report.rows import Section
 from benchmarks.report.seeds import FIRST_SEED
@@ -28,15 +34,20 @@ from benchmarks.report.workers import Bench, workers
 from controller.errors import BrimfulError
 
 KEPT = ROOT / ".cache" / "pd.sqlite"
+PICTURE = "pd.png"
 TEXT = (
-    "Engines of `paper-fig3`, 327,680 bytes of KV a token (a 70B model with GQA), 5 ms latency of a"
-    " transfer. Capacity: the highest rate of an engine at which in the second half of a run p99 of"
-    " the gaps between tokens is within D and p99 of the time to first token within 2 s; the first"
-    " token is the decode engine's. One draw of requests a row. `P:D`: so many engines compute"
-    " prompts, `adaptive` in all, no prompt goes direct. `stock:P:D`: Ray's PD as shipped, vLLM's"
-    " default limits, pairs by power of two choices. `auto` begins with all engines mixed and knows"
-    " nothing of the workload. The fluid columns are the closed form of `controller.roles` on the"
-    " true step times and lengths."
+    "Engines of `paper-fig3`, 327,680 bytes of KV a token (a 70B model with GQA), 5 ms latency"
+    " of a transfer. Capacity: the highest rate of an engine at which in the second half of a"
+    " run p99 of the gaps between tokens is within D and p99 of the time to first token within 2"
+    " s; the first token is the decode engine's. One draw of requests a row; the first 20 s at"
+    " half the rate. `P:D`: so many engines compute prompts, `adaptive` in all, no prompt goes"
+    " direct. `stock:P:D`: Ray's PD as shipped, vLLM's default limits, pairs by power of two"
+    " choices. `dynamo:P:D`: Dynamo's planner, which begins so and decides every 60 s;"
+    " `taichi:P:D`: TaiChi's rule for prompts with the ratio that the closed form finds best;"
+    " both with `adaptive` in all and more told than they would know (`benchmarks/pd/dynamo.py`,"
+    " `taichi.py`). `auto` begins with all engines mixed and knows nothing of the workload. The"
+    " fluid columns are the closed form of `controller.roles` on the true step times and"
+    " lengths."
 )
 
 
@@ -55,31 +66,59 @@ def main() -> None:
     parser.add_argument(
         "--fixed", type=int, default=2, help="ratios of a row, the best by fluid arithmetic; 0: all"
     )
-    parser.add_argument("--no-stock", action="store_true", help="without Ray's as shipped")
+    parser.add_argument(
+        "--rivals", nargs="*", choices=list(RIVALS), default=list(RIVALS), help="beside ratios"
+    )
+    parser.add_argument("--shift", action="store_true", help="traffic whose mix changes instead")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--small", action="store_true", help="only see that it runs")
+    parser.add_argument("--kept", action="store_true", help="run nothing: what is kept, by row")
     parser.add_argument("--write", action="store_true", help="docs/results/pd.md as well")
     args = parser.parse_args()
     rows = rows_of(args.engines, args.workloads, args.itl_ms, args.link_gbit_s)
+    modules = (measure.__module__, measure_shift.__module__)
+    kept = None if args.small else KeptRuns(KEPT, modules)
     tasks = [
         Task(row, arm, FIRST_SEED, args.small)
         for row in rows
-        for arm in arms_of(row, FIRST_SEED, args.fixed, stock=not args.no_stock)
+        for arm in arms_of(row, FIRST_SEED, args.fixed, args.rivals)
     ]
-    kept = None if args.small else KeptRuns(KEPT, (measure.__module__,))
+    shifts = [
+        Shift(4, ITLS_MS[0], LINKS_GBIT_S[-1], arm, FIRST_SEED, args.small)
+        for arm in arms_of_shift(args.rivals)
+    ]
+    if args.shift:
+        tasks = []
+    runs = list(dict.fromkeys(map(without_link, tasks)))
     try:
-        with workers(args.workers) as pool:
-            found = Bench(pool, (FIRST_SEED,), args.small, kept).map(measure, tasks, "P1")
+        if args.kept and kept:
+            of = {one: got[0] for one in runs if (got := kept.get(measure, one, ours=True))}
+            shifted = {
+                one: got[0] for one in shifts if (got := kept.get(measure_shift, one, ours=True))
+            }
+        else:
+            with workers(args.workers) as pool:
+                bench = Bench(pool, (FIRST_SEED,), args.small, kept)
+                of = dict(zip(runs, bench.map(measure, runs, "P1"), strict=True))
+                shifts = shifts if args.shift else []
+                found = bench.map(measure_shift, shifts, "shift")
+                shifted = dict(zip(shifts, found, strict=True))
     except BrimfulError as error:
         sys.exit(f"error: {error}")
-    per_s = dict(zip(tasks, found, strict=True))
+    per_s = whole_rows({task: of[run] for task in tasks if (run := without_link(task)) in of})
+    tables = (table(per_s, FIRST_SEED), shift_table(shifted))
     section = Section(
-        "P1", "prefill and decode apart", TEXT, tuple(figures(per_s)), (table(per_s, FIRST_SEED),)
+        "P1",
+        "prefill and decode apart",
+        TEXT,
+        (*figures(per_s), *rows_of_shift(shifted)),
+        tuple(one for one in tables if one),
     )
     text = section.markdown("make bench-pd")
     print(text)
     if args.write:
-        write_page("pd", text)
+        page.draw(per_s, PAGES / PICTURE)
+        write_page("pd", f"{text}\n\n![Capacity of each arm over aggregated engines]({PICTURE})")
     print(json.dumps({"bench": "pd", "rows": [row.to_json() for row in section.rows]}))
 
 

@@ -6,11 +6,14 @@ tokens is within D, and that of the time to first token, waiting ones included, 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from benchmarks.contests.race import highest
+from benchmarks.pd.dynamo import Planner
 from benchmarks.pd.rivals import RandomPairs
+from benchmarks.pd.taichi import LengthAware
 from benchmarks.replay.capacity import Course, make_course
 from benchmarks.replay.role_fleet import RoleFleet, RoleTrace
 from benchmarks.replay.steering import Auto, Fixed, Steering
@@ -18,6 +21,7 @@ from benchmarks.replay.verdict import Target, fault_of
 from benchmarks.virtual.ground import Ground
 from benchmarks.virtual.plan import engine_of, parse_policy
 from benchmarks.workloads.catalog import load_workload
+from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
@@ -29,11 +33,16 @@ PROFILE = "paper-fig3"
 KV_BYTES = 327_680.0  # of a token: 80 layers, 8 heads of KV, 128 wide, 2 bytes (70B with GQA)
 LATENCY_S = 0.005  # the request to read, and a notice that it was
 TTFT_MS = 2000.0
-RUN_S = 150.0  # as in the contests on this profile
-PRECISION = 0.03
+# Of a run, at least: the percentile of the second half is known by ten requests beyond it.
+RUN_S, LEAST_REQUESTS = 80.0, 2000
+WARM_UP_S = (
+    20.0  # at half the rate before that, in which roles are found; a queue would stay for long
+)
+PRECISION = 0.04
 NEAR = 0.95  # of the fluid limit: where a search begins
 MOST = 2.4  # times the fluid limit of an aggregated engine: where it ends
-AGGREGATED, AUTO, STOCK = "aggregated", "auto", "stock"
+AGGREGATED, AUTO = "aggregated", "auto"
+STOCK, DYNAMO, TAICHI = "stock", "dynamo", "taichi"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,8 @@ class Task:
 
     Args:
         arm: ``aggregated``; ``auto``; ``P:D``: so many engines compute prompts and so many decode,
-            with ``adaptive`` in all; ``stock:P:D``: Ray's PD as shipped.
+            with ``adaptive`` in all; ``stock:P:D``: Ray's PD as shipped; ``dynamo:P:D``: its rule
+            for roles, which begins so; ``taichi:P:D``: its rule for prompts.
     """
 
     row: PdRow
@@ -86,45 +96,73 @@ def course_of(row: PdRow, seed: int, small: bool) -> tuple[Course, Ground]:
             load_workload(row.workload), ground, target, seed=seed, least=least, least_run_s=run_s
         )
 
-    first = drawn(40 if small else 400)
-    n = math.ceil(row.engines * MOST * first.fluid_limit_per_s * first.run_s)
+    first = drawn(40 if small else LEAST_REQUESTS)
+    n = max(math.ceil(row.engines * MOST * first.fluid_limit_per_s * first.run_s), first.least)
     return replace(drawn(n), least=first.least, fluid_limit_per_s=first.fluid_limit_per_s), ground
 
 
 def fluid_splits(row: PdRow, seed: int, *, direct: bool) -> tuple[Split, ...]:
     """What ``controller.roles`` says of the true step times and lengths."""
     course, ground = course_of(row, seed, False)
-    cost = ground.profile.cost
-    assert isinstance(cost, LinearCost)
+    cost = _cost(ground)
     model = StepModel(
         cost.fixed_s, cost.per_decode_s, cost.per_kv_s, cost.per_prefill_s, cost.per_context_s, 0.0
     )
     pairs = [(r.input_tokens, r.output_tokens) for r in course.traffic.requests]
     sums = zip(*((1, i, o, i * i, o * o, i * o) for i, o in pairs), strict=True)
     lengths = LengthMoments(*map(sum, sums))
-    of, itl_s = ground.profile, row.itl_ms / 1000
+    of = ground.profile
     fleet = Fleet(row.engines, of.max_num_seqs, of.max_num_batched_tokens, of.kv_tokens)
-    return splits(model, lengths, fleet, row.transfer, itl_s, direct=direct)
+    return splits(model, lengths, fleet, row.transfer, row.sla, direct=direct)
+
+
+def rule_of(arm: str) -> str:
+    """Who leads an arm; empty: a fixed ratio."""
+    first = arm.split(":")[0]
+    return "" if first.isdigit() else first
+
+
+def prefill_of(arm: str) -> int:
+    """The prefill engines that an arm begins with."""
+    parts = arm.split(":")
+    return int(parts[-2]) if len(parts) > 1 else 0
+
+
+def _cost(ground: Ground) -> LinearCost:
+    cost = ground.profile.cost
+    assert isinstance(cost, LinearCost)
+    return cost
 
 
 def steering_of(task: Task) -> Steering:
     """Who leads the fleet of an arm."""
-    row, arm = task.row, task.arm
-    if arm == AUTO:
+    row, rule, prefill = task.row, rule_of(task.arm), prefill_of(task.arm)
+    if rule == AUTO:
         return Auto(row.engines, row.transfer, row.sla, task.seed)
-    if arm.startswith(STOCK):
-        return RandomPairs(row.engines, int(arm.split(":")[1]), task.seed)
-    prefill = 0 if arm == AGGREGATED else int(arm.split(":")[0])
+    if rule == STOCK:
+        return RandomPairs(row.engines, prefill, task.seed)
+    if rule == TAICHI:
+        return LengthAware(row.engines, prefill, row.transfer, row.sla, task.seed)
+    if rule == DYNAMO:
+        cost = _cost(course_of(row, task.seed, task.small)[1])
+        costs = cost.fixed_s, cost.per_decode_s, cost.per_prefill_s
+        return Planner(row.engines, prefill, row.transfer, row.sla, costs, task.seed)
     return Fixed(row.engines, prefill, row.transfer, row.sla, task.seed)
+
+
+def warmed_up(requests: Sequence[Request]) -> tuple[Request, ...]:
+    """The same requests, the first ones at half the rate."""
+    half_s = WARM_UP_S / 2
+    return tuple(replace(r, arrival_s=r.arrival_s + min(r.arrival_s, half_s)) for r in requests)
 
 
 def run_at(task: Task, rate_per_s: float) -> RoleTrace:
     """The replay at a rate of each engine."""
     row = task.row
     course, ground = course_of(row, task.seed, task.small)
-    requests = course.requests_at(row.engines * rate_per_s)
-    sla = Sla() if task.arm.startswith(STOCK) else row.sla
-    policy = "static" if task.arm.startswith(STOCK) else "adaptive"
+    requests = warmed_up(course.requests_at(row.engines * rate_per_s))
+    stock = rule_of(task.arm) == STOCK
+    sla, policy = (Sla(), "static") if stock else (row.sla, "adaptive")
     plan = parse_policy(policy, sla, engine_of(ground.profile))
     fleet = RoleFleet(
         requests, plan, ground, row.engines, row.transfer, steering_of(task), TTFT_MS / 1000
@@ -136,10 +174,9 @@ def measure(task: Task) -> float:
     """The capacity, requests/s of an engine; 0 where no rate holds."""
     row = task.row
     limit = course_of(row, task.seed, task.small)[0].fluid_limit_per_s
-    found = fluid_splits(row, task.seed, direct=task.arm == AUTO)
-    bound = found[0] if task.arm == AGGREGATED else max(found, key=lambda one: one.per_s)
-    if ":" in task.arm:
-        bound = found[int(task.arm.removeprefix(STOCK + ":").split(":")[0])]
+    found = fluid_splits(row, task.seed, direct=rule_of(task.arm) in (AUTO, TAICHI))
+    best = task.arm == AUTO
+    bound = max(found, key=lambda one: one.per_s) if best else found[prefill_of(task.arm)]
 
     def holds(rate_per_s: float) -> bool:
         done = run_at(task, rate_per_s).trace

@@ -2,8 +2,19 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from benchmarks.pd.measure import AGGREGATED, AUTO, STOCK, PdRow, Task, fluid_splits
+from benchmarks.pd.measure import (
+    AGGREGATED,
+    AUTO,
+    DYNAMO,
+    STOCK,
+    TAICHI,
+    PdRow,
+    Task,
+    fluid_splits,
+    rule_of,
+)
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, exactly, shown
 
@@ -13,10 +24,11 @@ WORKLOADS = {
     "conversation": "azure-2023-conversation",
     # Lengths of Azure's code trace, 2,048 and 28 tokens on average; the trace is not shipped here.
     "code": "lognormal:2048,28,1",
-    "long": "exponential:4096,200",
+    "long": "lognormal:4096,200,0.5",
 }
 ENGINES, ITLS_MS, LINKS_GBIT_S = (4, 16), (50.0, 100.0), (25.0, 200.0)
 OVER_AGGREGATED, OVER_MEAN, OVER_FIXED = 1.0, 1.25, 0.95
+RIVALS = {STOCK: "Ray's as shipped", DYNAMO: "Dynamo's planner", TAICHI: "TaiChi's rule"}
 LEAST = 1e-3  # requests/s: what counts for an arm that no rate holds
 
 
@@ -42,24 +54,41 @@ def name_of(row: PdRow) -> str:
     return f"{word}, {row.engines} engines, {row.itl_ms:g} ms, {row.link_gbit_s:g} Gbit/s"
 
 
-def arms_of(row: PdRow, seed: int, fixed: int, *, stock: bool = True) -> list[str]:
+def arms_of(row: PdRow, seed: int, fixed: int, rivals: Sequence[str]) -> list[str]:
     """Who is compared on a row.
 
     Args:
-        fixed: of the fixed ratios as many, the best ones by the fluid arithmetic; 0: all.
+        fixed: of the fixed ratios as many, the best ones by the closed form; 0: all.
+        rivals: these, each with the ratio that is best by the closed form.
     """
     bounds = fluid_splits(row, seed, direct=False)[1:]
     best = sorted(bounds, key=lambda one: -one.per_s)[: fixed or None]
     ratios = [f"{one.prefill}:{row.engines - one.prefill}" for one in best]
-    return [AGGREGATED, AUTO, *ratios, *([f"{STOCK}:{ratios[0]}"] if stock and ratios else [])]
+    hybrids = fluid_splits(row, seed, direct=True)[1:]
+    hybrid = max(hybrids, key=lambda one: one.per_s).prefill
+    of = {name: f"{name}:{ratios[0]}" for name in (STOCK, DYNAMO)}
+    of[TAICHI] = f"{TAICHI}:{hybrid}:{row.engines - hybrid}"
+    return [AGGREGATED, AUTO, *ratios, *(of[name] for name in rivals)]
+
+
+def without_link(task: Task) -> Task:
+    """The same replay, where no KV goes from engine to engine."""
+    if task.arm != AGGREGATED:
+        return task
+    return replace(task, row=replace(task.row, link_gbit_s=LINKS_GBIT_S[0]))
+
+
+def whole_rows(found: Mapping[Task, float]) -> dict[Task, float]:
+    """The rows in which both ``auto`` and aggregated engines were measured."""
+    whole = {row for row, per_s in by_row(found).items() if {AUTO, AGGREGATED} <= set(per_s)}
+    return {task: per_s for task, per_s in found.items() if task.row in whole}
 
 
 def figures(found: Mapping[Task, float]) -> list[Row]:
     """``auto`` over aggregated, and over the best fixed ratio, of each row; and their means."""
     made: list[Row] = []
-    by_row = _by_row(found)
     over: dict[float, list[float]] = {}
-    for row, per_s in by_row.items():
+    for row, per_s in by_row(found).items():
         auto = max(per_s[AUTO], LEAST)
         ratio = auto / max(per_s[AGGREGATED], LEAST)
         over.setdefault(row.itl_ms, []).append(ratio)
@@ -68,9 +97,10 @@ def figures(found: Mapping[Task, float]) -> list[Row]:
             best = max(ratios, key=lambda arm: per_s[arm])
             what = f"over the best fixed ratio ({best})"
             made.append(_row(row, "fixed", what, auto / max(per_s[best], LEAST), OVER_FIXED))
-        if stock := [arm for arm in per_s if arm.startswith(STOCK)]:
-            value = auto / max(per_s[stock[0]], LEAST)
-            made.append(_row(row, "stock", f"over Ray's as shipped ({stock[0]})", value, None))
+        for arm in per_s:
+            if name := RIVALS.get(rule_of(arm)):
+                value = auto / max(per_s[arm], LEAST)
+                made.append(_row(row, rule_of(arm), f"over {name} ({arm})", value, None))
     for itl_ms, ratios_of in sorted(over.items()):
         mean = math.exp(sum(map(math.log, ratios_of)) / len(ratios_of))
         made.append(
@@ -95,17 +125,20 @@ def _fixed(per_s: Mapping[str, float]) -> list[str]:
     return [arm for arm in per_s if arm[0].isdigit()]
 
 
-def _by_row(found: Mapping[Task, float]) -> dict[PdRow, dict[str, float]]:
-    by_row: dict[PdRow, dict[str, float]] = {}
+def by_row(found: Mapping[Task, float]) -> dict[PdRow, dict[str, float]]:
+    """Requests/s of an engine, by row and arm."""
+    rows: dict[PdRow, dict[str, float]] = {}
     for task, per_s in found.items():
-        by_row.setdefault(task.row, {})[task.arm] = per_s
-    return by_row
+        rows.setdefault(task.row, {})[task.arm] = per_s
+    return rows
 
 
 def table(found: Mapping[Task, float], seed: int) -> str:
-    """Requests/s of an engine, by arm, beside what the fluid arithmetic says."""
+    """Requests/s of an engine, by arm, beside the fluid arithmetic; empty without rows."""
+    if not found:
+        return ""
     lines = []
-    for row, per_s in _by_row(found).items():
+    for row, per_s in by_row(found).items():
         hybrid, fixed = (fluid_splits(row, seed, direct=direct) for direct in (True, False))
         best = max(hybrid, key=lambda one: one.per_s)
         apart = max(fixed[1:], key=lambda one: one.per_s, default=fixed[0])

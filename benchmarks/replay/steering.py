@@ -22,7 +22,6 @@ from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.room import Asked, Room
 from serve_app.routing.ways import Way, WayChooser
 
-HANDOVER_STEPS = 1.5  # of D: half of one until the load begins, one that computes the first token
 UNKNOWN_ITL_S = 0.05
 
 
@@ -67,12 +66,13 @@ class Fixed:
         direct: bool = False,
     ) -> None:
         self.roles: list[Role] = ["prefill" if k < prefill else "mixed" for k in range(engines)]
+        self._reports: dict[int, ReplicaReport] = {}
         chooser: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(seed))
         itl_s = sla.itl_s or UNKNOWN_ITL_S
         self._ways = WayChooser(
             chooser,
             transfer.wire_s,
-            transfer.latency_s + HANDOVER_STEPS * itl_s,
+            transfer.handover_s(itl_s),
             direct=direct or not prefill,
         )
 
@@ -89,6 +89,14 @@ class Fixed:
 
     def hear(self, engine: int, report: ReplicaReport, room: Room | None, now_s: float) -> None:
         self._ways.chooser.update(engine, room, now_s)
+        self._reports[engine] = report
+
+    def _assign(self, wanted: int) -> None:
+        """Whoever has least to lose: the emptiest batch, or the shortest queue of prompts."""
+        while (now := self.roles.count("prefill")) != wanted:
+            source: Role = "mixed" if now < wanted else "prefill"
+            emptiest = min(self._in_role(source), key=lambda k: self._reports[k].running)
+            self.roles[emptiest] = "prefill" if now < wanted else "mixed"
 
 
 class Auto(Fixed):
@@ -103,14 +111,12 @@ class Auto(Fixed):
     ) -> None:
         super().__init__(engines, prefill, transfer, sla, seed, direct=True)
         self._transfer, self._sla = transfer, sla
-        self._reports: dict[int, ReplicaReport] = {}
         self._chooser = RoleChooser()
         self._chooser.prefill = prefill
         self.changes: list[tuple[float, int]] = []
 
     def hear(self, engine: int, report: ReplicaReport, room: Room | None, now_s: float) -> None:
         super().hear(engine, report, room, now_s)
-        self._reports[engine] = report
         found = self._found()
         if not found:
             return
@@ -121,11 +127,11 @@ class Auto(Fixed):
 
     def _found(self) -> tuple[Split, ...]:
         """What each number would carry; empty where that is not known yet."""
-        itl_s, reports = self._sla.itl_s, self._reports
-        if itl_s is None or len(reports) < len(self.roles):
+        reports = self._reports
+        if self._sla.itl_s is None or len(reports) < len(self.roles):
             return ()
         mixed = [reports[k] for k in self._in_role("mixed")]
-        lengths = sum((one.lengths for one in mixed), LengthMoments())
+        lengths = sum((one.latest for one in mixed), LengthMoments())
         model = pooled_model(list(reports.values()))
         if model is None or lengths.n < LEAST_ENDED or not lengths.output:
             return ()
@@ -133,14 +139,7 @@ class Auto(Fixed):
         fleet = Fleet(
             len(self.roles), engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_tokens
         )
-        return splits(model, lengths, fleet, self._transfer, itl_s)
-
-    def _assign(self, wanted: int) -> None:
-        """Whoever has least to lose: the emptiest batch, or the shortest queue of prompts."""
-        while (now := self.roles.count("prefill")) != wanted:
-            source: Role = "mixed" if now < wanted else "prefill"
-            emptiest = min(self._in_role(source), key=lambda k: self._reports[k].running)
-            self.roles[emptiest] = "prefill" if now < wanted else "mixed"
+        return splits(model, lengths, fleet, self._transfer, self._sla)
 
 
 def pooled_model(reports: Sequence[ReplicaReport]) -> StepModel | None:

@@ -140,6 +140,8 @@ class AdaptiveStep:
         decodes = len(running) - len(prompts)
         for_decodes = decodes * self._engine.tokens_per_decode
         chunk = self._chunk(batch, prefilling, prompts, most - for_decodes, state.waiting)
+        one = int(batch.to_load > 0)  # vLLM begins no load without a token that is left
+        chunk = max(chunk - one, 0)
         division = divided(prompts, chunk, self._engine, self._long_chunks)
         admitted, reason = self._admitted(
             state, batch, division, sla_binds=chunk < most - for_decodes
@@ -153,11 +155,11 @@ class AdaptiveStep:
             of_one = division.of_one(newcomers)
         return StepLimits(
             state.running + admitted,
-            min(for_decodes + chunk + (batch.to_load > 0), most),  # vLLM begins no load without one
+            min(for_decodes + chunk + one, most),
             may_pause_prefill=decodes > 0,
             reason=reason,
             longest_chunk_tokens=of_one,
-            longest_always=self._long_chunks is not None and of_one < chunk + batch.to_load,
+            longest_always=self._long_chunks is not None and of_one < chunk + one,
             decodes_first=self._chunks is not None,
             loading=batch.loading,
         )
@@ -201,10 +203,8 @@ class AdaptiveStep:
         self, state: EngineState, batch: Batch, division: Division, *, sla_binds: bool
     ) -> tuple[int, Reason]:
         """How many may start beside those in prefill, and what keeps the next one waiting."""
-        free, asked = (
-            self._b_max - state.running - batch.loading,
-            FEW if division.shares else ONCE,
-        )
+        free = self._b_max - state.running - batch.loading
+        asked = FEW if division.shares else ONCE
         slots = min(free, asked)
         if not state.waiting:
             return max(slots, 0), "load"

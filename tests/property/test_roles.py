@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.capacity import capacity_per_s
+from controller.config import Sla
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 from controller.roles import (
@@ -29,7 +30,11 @@ models = st.builds(
 fleets = st.builds(Fleet, st.integers(1, 16), st.integers(8, 512), st.integers(512, 8192),
                    st.integers(50_000, 1_000_000))  # fmt: skip
 transfers = st.builds(Transfer, st.floats(1e3, 1e6), st.floats(1e8, 1e11), st.floats(0, 0.1))
-itls = st.floats(0.02, 0.2)
+slas = st.builds(
+    lambda itl_ms, ttft_ms: Sla(itl_ms=itl_ms, ttft_ms=ttft_ms),
+    st.floats(20, 200),
+    st.none() | st.floats(100, 20_000),
+)
 
 
 @st.composite
@@ -41,9 +46,9 @@ def moments(draw):
 
 
 @examples(0.5)
-@given(models, moments(), fleets, transfers, itls)
-def test_never_worse_than_aggregated(model, lengths, fleet, transfer, itl_s):
-    found = splits(model, lengths, fleet, transfer, itl_s)
+@given(models, moments(), fleets, transfers, slas)
+def test_never_worse_than_aggregated(model, lengths, fleet, transfer, sla):
+    found = splits(model, lengths, fleet, transfer, sla)
     best = best_of(found)
     assert best.per_s >= found[0].per_s
     assert best.per_s * (1 + WORTH) >= max(one.per_s for one in found)
@@ -51,36 +56,50 @@ def test_never_worse_than_aggregated(model, lengths, fleet, transfer, itl_s):
 
 
 @examples(0.5)
-@given(models, moments(), fleets, transfers, itls)
+@given(models, moments(), fleets, transfers, slas)
 def test_without_prefill_engines_it_is_the_capacity_of_so_many_engines(
-    model, lengths, fleet, transfer, itl_s
+    model, lengths, fleet, transfer, sla
 ):
     most = min(fleet.most_running, fleet.kv_tokens / lengths.mean_held)
-    each = capacity_per_s(model, lengths, max(most, 1), itl_s)
-    alone = split_of(model, lengths, fleet, transfer, itl_s, 0)
+    each = capacity_per_s(model, lengths, max(most, 1), sla.itl_s)
+    alone = split_of(model, lengths, fleet, transfer, sla, 0)
     assert alone.through_per_s == 0
     assert abs(alone.per_s - fleet.engines * each) <= 1e-6 * fleet.engines * each
 
 
 @examples(0.5)
-@given(models, moments(), fleets, transfers, itls, st.data())
-def test_what_goes_through_is_inside_pool_and_cards(model, lengths, fleet, transfer, itl_s, data):
+@given(models, moments(), fleets, transfers, slas, st.data())
+def test_what_goes_through_is_inside_pool_and_cards(model, lengths, fleet, transfer, sla, data):
     prefill = data.draw(st.integers(0, fleet.engines - 1))
-    found = split_of(model, lengths, fleet, transfer, itl_s, prefill)
+    found = split_of(model, lengths, fleet, transfer, sla, prefill)
     wire_s = transfer.wire_s(found.through_per_s * lengths.mean_input)
     assert wire_s <= min(prefill, fleet.engines - prefill) * (1 + 1e-9)
     assert found.through_per_s >= 0 and found.direct_per_s >= 0
-    fixed = split_of(model, lengths, fleet, transfer, itl_s, prefill, direct=False)
+    fixed = split_of(model, lengths, fleet, transfer, sla, prefill, direct=False)
     assert fixed.per_s <= found.per_s * (1 + 1e-9)
 
 
 @examples(0.5)
-@given(models, moments(), fleets, transfers, itls)
-def test_a_faster_card_never_carries_less(model, lengths, fleet, transfer, itl_s):
+@given(models, moments(), fleets, transfers, slas)
+def test_a_faster_card_never_carries_less(model, lengths, fleet, transfer, sla):
     faster = Transfer(transfer.kv_bytes, 2 * transfer.bytes_per_s, transfer.latency_s)
-    slow, fast = (splits(model, lengths, fleet, one, itl_s) for one in (transfer, faster))
+    slow, fast = (splits(model, lengths, fleet, one, sla) for one in (transfer, faster))
     for one, other in zip(slow, fast, strict=True):
         assert other.per_s >= one.per_s * (1 - 1e-6)
+
+
+@examples(0.5)
+@given(models, moments(), fleets, transfers, st.floats(20, 200), st.floats(100, 20_000), st.data())
+def test_more_time_to_the_first_token_never_carries_less(
+    model, lengths, fleet, transfer, itl_ms, ttft_ms, data
+):
+    prefill = data.draw(st.integers(0, fleet.engines - 1))
+    hurried, in_time, whenever = (
+        split_of(model, lengths, fleet, transfer, Sla(itl_ms=itl_ms, ttft_ms=ms), prefill)
+        for ms in (ttft_ms, 2 * ttft_ms, None)
+    )
+    assert hurried.through_per_s <= in_time.through_per_s * (1 + 1e-9)
+    assert in_time.through_per_s <= whenever.through_per_s * (1 + 1e-9)
 
 
 @examples(0.5)

@@ -2,12 +2,14 @@
 
 import pytest
 
+from controller.config import Sla
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 from controller.roles import Fleet, Transfer, best_of, prefill_tokens_per_s, split_of, splits
 
 MODEL = StepModel(0.0269, 0.2308e-3, 0.0, 0.12e-3, 0.0, 0.0)
 FLEET = Fleet(4, 256, 2048, 200_000)
+SLA, IN_TIME = Sla(itl_ms=50), Sla(itl_ms=50, ttft_ms=2000)
 FAST, SLOW = Transfer(327_680, 25e9, 0.005), Transfer(327_680, 1e9 / 8, 0.005)
 
 
@@ -20,7 +22,7 @@ def test_a_prefill_engine_shares_the_fixed_part_among_its_budget() -> None:
 
 
 def test_short_answers_want_half_of_the_engines() -> None:
-    found = splits(MODEL, lengths(257, 62), FLEET, FAST, 0.05)
+    found = splits(MODEL, lengths(257, 62), FLEET, FAST, SLA)
     best = best_of(found)
     assert best.prefill == 2
     assert best.through_per_s == pytest.approx(2 * 7511 / 257, rel=1e-3)
@@ -29,19 +31,43 @@ def test_short_answers_want_half_of_the_engines() -> None:
 
 def test_long_answers_on_four_engines_want_none_and_on_sixteen_two() -> None:
     asked = lengths(257, 447)
-    assert best_of(splits(MODEL, asked, FLEET, FAST, 0.05)).prefill == 0
-    assert best_of(splits(MODEL, asked, Fleet(16, 256, 2048, 200_000), FAST, 0.05)).prefill == 2
+    assert best_of(splits(MODEL, asked, FLEET, FAST, SLA)).prefill == 0
+    assert best_of(splits(MODEL, asked, Fleet(16, 256, 2048, 200_000), FAST, SLA)).prefill == 2
 
 
 def test_a_slow_card_keeps_prompts_where_they_are() -> None:
-    assert best_of(splits(MODEL, lengths(2048, 28), FLEET, FAST, 0.05)).prefill == 3
-    assert best_of(splits(MODEL, lengths(2048, 28), FLEET, SLOW, 0.05)).prefill == 0
+    assert best_of(splits(MODEL, lengths(2048, 28), FLEET, FAST, SLA)).prefill == 3
+    assert best_of(splits(MODEL, lengths(2048, 28), FLEET, SLOW, SLA)).prefill == 0
 
 
 def test_nothing_is_carried_where_d_is_out_of_reach() -> None:
-    assert split_of(MODEL, lengths(257, 62), FLEET, FAST, 0.02, 1).per_s == 0
+    assert split_of(MODEL, lengths(257, 62), FLEET, FAST, Sla(itl_ms=20), 1).per_s == 0
 
 
 def test_one_engine_decodes() -> None:
-    found = splits(MODEL, lengths(257, 62), Fleet(1, 256, 2048, 200_000), FAST, 0.05)
+    found = splits(MODEL, lengths(257, 62), Fleet(1, 256, 2048, 200_000), FAST, SLA)
     assert [one.prefill for one in found] == [0]
+
+
+def spread(i: int, o: int) -> LengthMoments:
+    """Exponential lengths."""
+    n = 1000
+    return LengthMoments(n, n * i, n * o, 2 * n * i * i, 2 * n * o * o, n * i * o)
+
+
+def test_a_prompt_that_is_late_on_its_way_goes_through_no_pool() -> None:
+    # 8,192 tokens: 1.1 s to compute and 0.86 s on a card of 25 Gbit/s, 1.2 s together at 200.
+    at_25 = Transfer(327_680, 25e9 / 8, 0.005)
+    asked = spread(8192 * 10 // 46, 28)  # one in a hundred is as long as that
+    assert best_of(splits(MODEL, asked, FLEET, at_25, SLA)).prefill == 2
+    assert best_of(splits(MODEL, asked, FLEET, at_25, IN_TIME)).prefill == 0
+    assert best_of(splits(MODEL, asked, FLEET, FAST, IN_TIME)).prefill == 3
+
+
+def test_short_prompts_fill_the_pool_within_their_time() -> None:
+    at_25 = Transfer(327_680, 25e9 / 8, 0.005)
+    (most, held) = (
+        split_of(MODEL, spread(257, 62), FLEET, at_25, sla, 2).through_per_s
+        for sla in (SLA, IN_TIME)
+    )
+    assert 0.93 * most < held < most

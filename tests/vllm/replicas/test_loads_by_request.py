@@ -11,8 +11,6 @@ from replicas.step_sample import step_sample
 from tests.vllm.connector import IdleConnector
 from tests.vllm.harness import Rig, batching, engine_config
 
-SLA = {"policy": "adaptive", "sla": {"itl_ms": 50}}
-
 
 class Timed(Rig):
     """Steps take 30 ms and 0.1 ms a token."""
@@ -36,7 +34,7 @@ class ByRequest(IdleConnector):
         return request.num_prompt_tokens - 1 - num_computed_tokens, True
 
 
-def rig_of(tiny_llama, connector: bool) -> Rig:
+def rig_of(tiny_llama, connector: bool, ttft_ms: float | None = None) -> Rig:
     transfer = KVTransferConfig(
         kv_connector="ByRequest", kv_role="kv_both", kv_connector_module_path=__name__
     )
@@ -45,7 +43,7 @@ def rig_of(tiny_llama, connector: bool) -> Rig:
         blocks=1250,
         max_num_batched_tokens=2048,
         kv_transfer_config=transfer if connector else None,
-        additional_config=batching(**SLA),
+        additional_config=batching(policy="adaptive", sla={"itl_ms": 50, "ttft_ms": ttft_ms}),
     )
     return Timed(config, DynamicBatchScheduler)
 
@@ -63,9 +61,13 @@ def add(rig: Rig, name: str, prompt: int, output: int, params: dict[str, bool] |
     return request
 
 
-def test_loads_begin_beside_a_prompt_that_takes_every_chunk(tiny_llama):
-    """They stand before what computes its prompt here, and no chunk holds them up."""
-    rig = rig_of(tiny_llama, True)
+@pytest.mark.parametrize("ttft_ms", [None, 2000, 60])
+def test_loads_begin_beside_a_prompt_that_takes_every_chunk(tiny_llama, ttft_ms):
+    """They stand before what computes its prompt here, and no chunk holds them up.
+
+    Nor a TTFT in which their prompts could not be computed here: they do not step aside.
+    """
+    rig = rig_of(tiny_llama, True, ttft_ms)
     for k in range(20):
         rig.add(f"d{k}", 20, 400)
     for _ in range(60):
