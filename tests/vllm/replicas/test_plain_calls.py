@@ -144,6 +144,7 @@ async def test_the_ingress_sends_the_headers_on(
 
     monkeypatch.setattr(OpenAiIngress, "_get_response", from_replica)
     ingress = object.__new__(AdmissionIngress)
+    ingress._auto = None
     with pytest.raises(RefusalError) as refused:
         await ingress._process_llm_request(None, call_method="completions", raw_request=None)
     answer = answer_to(refused.value, None)
