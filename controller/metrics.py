@@ -126,7 +126,7 @@ TTFT = _counter("ttft_seconds_bucket", "requests", "First tokens by their time, 
 ARRIVALS = _counter("arrivals", "requests", "Requests that came to the engine.")
 FINISHED = _counter("finished", "requests", "Requests that ran to their end.")
 PREEMPTIONS = _counter("preemptions", "requests", "Requests that lost their KV blocks.")
-BUSY = _counter("busy_seconds", "seconds", "In which the engine ran a step.")
+BUSY = _counter("busy_seconds", "seconds", "Time in which the engine ran a step.")
 OWN_ERRORS = _counter("own_errors", "errors", "Errors in Brimful's own code; the engine went on.")
 STEPS = _counter("steps", "steps", "Steps by what the waiting requests waited for.", "bound_by")
 LET_IN = _counter("let_in", "requests", "Requests that admission let in.", "class")
@@ -160,7 +160,7 @@ PREFILLS = _counter(
     "where",
 )
 REMOTE_PREFILL = _counter(
-    "remote_prefill_seconds", "seconds", "Waited for prefill replicas, of all those requests."
+    "remote_prefill_seconds", "seconds", "Time that requests waited for prefill replicas, summed."
 )
 ROUTED = _counter(
     "routed", "requests", "Requests routed, by how that was decided.", "outcome", by="router"

@@ -143,7 +143,7 @@ class BoundSteps:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """Of the steps whose limits were computed and not applied.
+    """Counts over the steps whose limits were computed and not applied.
 
     Args:
         starts, starts_held: requests that started, and those of them above the cap.

@@ -67,7 +67,8 @@ class Governor:
         self._switches: Switches = ()
         self.step_half = make_step_half(config, engine, by_class=by_class)
         self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
-        self._fallback, self._fallback_due_s = ControlLoop(), now_s
+        self._fallback = ControlLoop()
+        self._fallback_due_s = now_s
         self._ever_leased = leased
         self._lease_until_s = now_s + config.lease_s if leased else now_s
         self._limits = BatchLimits(
@@ -86,7 +87,9 @@ class Governor:
         # Two readers, the controller and the local fallback, each with its own window.
         self._read = {True: StepSums(), False: StepSums()}
         self._seen = SeenLengths(live=config.policy != PAPER)
-        self._fit, self._latencies, self._itl_frac = StepFit(), Latencies(), 1.0
+        self._fit = StepFit()
+        self._latencies = Latencies()
+        self._itl_frac = 1.0
 
     def configure(self, config: BatchingConfig) -> None:
         """Go by another configuration from the next step on; what was measured stays.

@@ -52,7 +52,7 @@ class SeenLengths:
 
     @property
     def latest(self) -> LengthMoments:
-        """Of the few requests that ended last, tokens: what has changed shows there first."""
+        """Moments of the few requests that ended last, tokens: a new mix shows there first."""
         return self._latest.moments()
 
     def moments(self, generated: Ints | None) -> LengthMoments:

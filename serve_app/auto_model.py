@@ -40,7 +40,7 @@ class Rule(Block):
         told = self.model_dump(exclude={"model", "headers"}, exclude_none=True)
         return told | {f"headers.{name.lower()}": value for name, value in self.headers.items()}
 
-    def matches(self, asked: "Asked") -> bool:
+    def matches(self, asked: "RequestFacts") -> bool:
         """Whether all of it is true."""
         return (
             (self.prompt_tokens is None or asked.prompt_tokens >= self.prompt_tokens)
@@ -66,8 +66,8 @@ class AutoModel(Block):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What rules look at.
+class RequestFacts:
+    """What rules look at of a request.
 
     Args:
         prompt_tokens: by the length of its text.
@@ -81,7 +81,7 @@ class Asked:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, body: Mapping[str, Any], headers: Mapping[str, str]) -> "Asked":
+    def of(cls, body: Mapping[str, Any], headers: Mapping[str, str]) -> "RequestFacts":
         """What a request's body and headers say."""
         texts = list(_texts(body.get("messages") or body.get("prompt") or ""))
         return cls(
@@ -93,7 +93,7 @@ class Asked:
         )
 
 
-def choose(auto: AutoModel, asked: Asked) -> str:
+def choose(auto: AutoModel, asked: RequestFacts) -> str:
     """The model of a request."""
     return next((rule.model for rule in auto.rules if rule.matches(asked)), auto.default)
 

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seconds", type=_positive, help="how long (default: until Ctrl-C)")
     parser.add_argument(
-        "--most-mb",
+        "--max-mb",
         type=_positive,
         default=MOST_MB,
         metavar="MB",
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
             callers,
             out,
             args.seconds or float("inf"),
-            args.most_mb * 1e6,
+            args.max_mb * 1e6,
             bar.update,
             lambda text: bar.write(text, file=sys.stderr),
         )

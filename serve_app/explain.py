@@ -149,7 +149,7 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
         f"Now {report.running} are running and {report.waiting} waiting; {report.kv_frac:.0%} of"
         f" its KV memory of {report.engine.kv_tokens:,} tokens is in use."
     )
-    yield f"Steps took {report.busy_frac:.0%} of the last 10 s; in the rest it had nothing to do."
+    yield f"Steps took {report.busy_frac:.0%} of the last 10 s; in the rest no step ran."
     yield from _steps(report.bound_steps)
     allowed = 1 - batching.sla.percentile / 100
     if report.late_anyway is not None and report.late_anyway > allowed:

@@ -25,7 +25,7 @@ from replicas.door_metrics import DoorMetrics
 from replicas.last_words import LastWords, LastWordsMiddleware, before_shutdown, error_frame
 from replicas.plain_errors import SERVER_ERROR, RefusalError, answer_errors
 from replicas.settings import live_security
-from serve_app.auto_model import Asked, AutoModel, choose
+from serve_app.auto_model import AutoModel, RequestFacts, choose
 from serve_app.config import DRAIN_TIMEOUT_S
 
 logger = logging.getLogger("ray.serve")
@@ -99,7 +99,7 @@ class AdmissionIngress(OpenAiIngress):
         if auto is None or body.model != auto.name:
             return await super()._process_llm_request(body, call_method, raw_request)
         headers = {} if raw_request is None else raw_request.headers
-        body.model = choose(auto, Asked.of(body.model_dump(exclude_none=True), headers))
+        body.model = choose(auto, RequestFacts.of(body.model_dump(exclude_none=True), headers))
         self._sent.inc(1, {"model": body.model})
         answer = await super()._process_llm_request(body, call_method, raw_request)
         answer.headers[MODEL_HEADER] = body.model

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controller.errors import ConfigError
 from controller.validation import parse
-from serve_app.auto_model import AUTO, Asked, AutoModel, Rule, choose, problems
+from serve_app.auto_model import AUTO, AutoModel, RequestFacts, Rule, choose, problems
 
 RULES = [
     {"model": "big", "prompt_tokens": 1000},
@@ -24,7 +24,7 @@ def auto(*rules: dict[str, Any], **more: Any) -> AutoModel:
 
 
 def goes_to(body: dict[str, Any], headers: dict[str, str] | None = None) -> str:
-    return choose(auto(*RULES), Asked.of(body, headers or {}))
+    return choose(auto(*RULES), RequestFacts.of(body, headers or {}))
 
 
 def chat(*parts: Any) -> dict[str, Any]:
@@ -50,17 +50,17 @@ def test_the_first_rule_that_matches_says_which_model() -> None:
 
 def test_all_that_a_rule_sets_has_to_be_true() -> None:
     one = auto({"model": "big", "tools": True, "prompt_tokens": 10})
-    assert choose(one, Asked(9, tools=True)) == "small"
-    assert choose(one, Asked(10, tools=False)) == "small"
-    assert choose(one, Asked(10, tools=True)) == "big"
+    assert choose(one, RequestFacts(9, tools=True)) == "small"
+    assert choose(one, RequestFacts(10, tools=False)) == "small"
+    assert choose(one, RequestFacts(10, tools=True)) == "big"
     without = auto({"model": "big", "tools": False})
-    assert choose(without, Asked(1, tools=True)) == "small"
-    assert choose(without, Asked(1)) == "big"
+    assert choose(without, RequestFacts(1, tools=True)) == "small"
+    assert choose(without, RequestFacts(1)) == "big"
 
 
 def test_what_is_odd_in_a_body_is_no_error() -> None:
     for messages in ("text", [None], [{"role": "user"}], [{"content": [None, 3, {"type": 4}]}], 7):
-        assert choose(auto(*RULES), Asked.of({"messages": messages}, {})) == "small"
+        assert choose(auto(*RULES), RequestFacts.of({"messages": messages}, {})) == "small"
 
 
 MODELS = ["small", "big", "sees"]
@@ -114,7 +114,7 @@ rules = st.builds(
     headers=st.dictionaries(st.sampled_from(["x", "Y"]), st.sampled_from(["1", "2"])),
 )
 asked = st.builds(
-    Asked,
+    RequestFacts,
     prompt_tokens=st.integers(0, 5),
     tools=st.booleans(),
     media=st.booleans(),
@@ -124,7 +124,9 @@ asked = st.builds(
 
 
 @given(st.lists(rules, max_size=5), asked)
-def test_a_rule_that_is_said_never_to_match_never_does(some: list[Rule], request: Asked) -> None:
+def test_a_rule_that_is_said_never_to_match_never_does(
+    some: list[Rule], request: RequestFacts
+) -> None:
     whole = AutoModel(default="small", rules=tuple(some))
     never = [
         k

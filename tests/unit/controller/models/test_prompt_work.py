@@ -26,7 +26,7 @@ def work(lengths: list[int], model: StepModel = MODEL) -> PromptWork:
 
 
 def token_s(lengths: list[int]) -> float:
-    """Of a prompt token, which attends to half of its prompt."""
+    """Seconds of a prompt token, which attends to half of its prompt."""
     return MODEL.c3 + MODEL.c4 * float(np.mean(lengths)) / 2
 
 
