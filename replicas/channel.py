@@ -5,6 +5,7 @@ module that holds the scheduler class is imported in every EngineCore process an
 there; no plugin entry point is needed, and shipping the source is enough.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ from replicas.timeline import Recorder
 
 METHOD, CONFIGURE = "brimful_exchange", "brimful_configure"
 TIMELINE, STEPS, REQUESTS = "brimful_timeline", "brimful_steps", "brimful_requests"
-UNDRAINED_S = 10.0  # after which nothing is recorded any more
+UNDRAINED_S = 30.0  # after which nothing is recorded any more: three answers that time out
 
 
 class EngineClient(Protocol):
@@ -160,9 +161,18 @@ async def requests(client: EngineClient, owner: str, *, on: bool) -> dict[str, A
     Raises:
         vllm's EngineDeadError: the engine process is gone.
     """
-    drained: dict[str, Any] | None
-    drained = await client.engine_core.call_utility_async(REQUESTS, owner, on)
-    return drained
+    core = client.engine_core
+    # A call reaches all engines of vLLM's own data parallelism and has the first one's answer.
+    found = await asyncio.gather(
+        *(core._call_utility_async(REQUESTS, owner, on, engine=one) for one in core.core_engines)
+    )
+    if None in found:
+        return None
+    return {
+        "requests": [row for drained in found for row in drained["requests"]],
+        "lost": sum(drained["lost"] for drained in found),
+        "fresh": any(drained["fresh"] for drained in found),
+    }
 
 
 def read_report(llm: Any) -> ReplicaReport:

@@ -121,8 +121,9 @@ class Governor:
         asked = self.step_half.limits(state, read_batch, self._limits)
         self._bound[asked.reason or "pushed"] += 1
         if not self._limits.enforce:
-            self._shadow.computed(asked, state.running)
+            self._shadow.computed(self._kept_safe(asked, state.running), state.running)
             asked = StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
+        self._overruled += asked.max_running < state.running
         self._last_step = self._kept_safe(asked, state.running)
         return self._last_step
 
@@ -142,7 +143,6 @@ class Governor:
         so that neither decodes nor prefill starve, unless the policy itself sees to prefill.
         (Lines 6 and 15 of the paper's algorithms.)
         """
-        self._overruled += asked.max_running < running
         least = max(running, int(not asked.loading))  # what loads runs soon
         cap = min(max(asked.max_running, least), self.engine.max_num_seqs)
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
@@ -151,13 +151,16 @@ class Governor:
         same = (cap, budget) == (asked.max_running, asked.token_budget)
         return asked if same else replace(asked, max_running=cap, token_budget=budget)
 
+    def scheduled(self, sample: StepSample) -> None:
+        """Count what control would have moved of the step that was just scheduled."""
+        self._shadow.scheduled(sample, self.engine.tokens_per_decode)
+
     def after_step(self, sample: StepSample, prefills: int) -> None:
         """Count a step with ``prefills`` requests in prefill, unless the clock jumped in it."""
         if not 0 <= sample.duration_s < math.inf:
             return
         self._decoding, self._in_prefill = sample.decodes, prefills
         self._busy_s += sample.duration_s
-        self._shadow.stepped(sample, self.engine.tokens_per_decode)
         self._fit.add(*sample.features, sample.duration_s)
         if sample.decodes:
             seen = sample if sample.seen_s is None else replace(sample, duration_s=sample.seen_s)

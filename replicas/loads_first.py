@@ -17,7 +17,9 @@ class LoadsFirst(AsyncScheduler):
     def add_request(self, request: Request) -> None:
         super().add_request(request)
         # Not ``request in self.waiting``: a queue in which late ones step aside is an empty deque.
-        waits = request.status == RequestStatus.WAITING
+        # More input of a session stands in no queue.
+        here = self.requests.get(request.request_id) is request
+        waits = here and request.status == RequestStatus.WAITING
         if waits and from_elsewhere(request) and self.policy.value == "fcfs":
             self.waiting.remove_request(request)
             self.skipped_waiting.add_request(request)

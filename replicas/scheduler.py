@@ -34,6 +34,7 @@ from replicas.prompt_chunks import PromptChunks, as_they_stood, decodes_first
 from replicas.request_facts import RAN_TO_ITS_END, more_tokens_follow, ran_to_its_end
 from replicas.settings import parse_settings
 from replicas.start_order import adapters_fit, first_waited_s, may_start, prompt_backlog_tokens
+from replicas.step_sample import step_sample
 from replicas.under_way import Ends, ends_of, scheduled_at
 from replicas.waiting_queues import order_waiting, step_aside
 
@@ -106,7 +107,13 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         with self._classes.apart(self, self._cap_name):
             self._scheduled.append((super().schedule(*args, **kwargs), self.now_s()))
         as_they_stood(self.running, before)
-        return self._scheduled[-1][0]
+        scheduled = self._scheduled[-1][0]
+        if not self.governor.enforced:
+            self.governor.attempt("what control would move", self._advise, scheduled)
+        return scheduled
+
+    def _advise(self, scheduled: SchedulerOutput) -> None:
+        self.governor.scheduled(step_sample(scheduled, 0.0)[0])
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput

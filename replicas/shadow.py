@@ -5,10 +5,7 @@ from controller.records import Advised, StepLimits, StepSample
 
 
 class Shadow:
-    """Counts steps whose limits were computed and not applied.
-
-    Where steps are scheduled ahead, a step is compared with limits that were computed a step later.
-    """
+    """Counts steps whose limits were computed and not applied."""
 
     def __init__(self) -> None:
         self._asked: tuple[StepLimits, int] | None = None
@@ -18,8 +15,8 @@ class Shadow:
         """These limits were computed for a step, with so many requests running, and not applied."""
         self._asked = limits, running
 
-    def stepped(self, sample: StepSample, tokens_per_decode: int) -> None:
-        """Count a step, if its limits were not applied."""
+    def scheduled(self, sample: StepSample, tokens_per_decode: int) -> None:
+        """Count the step that was scheduled then, if its limits were not applied."""
         if self._asked is None:
             return
         (limits, running), self._asked = self._asked, None

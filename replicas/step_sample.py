@@ -24,11 +24,8 @@ def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, l
         tokens += chunk
         context += chunk * computed + chunk * chunk // 2
     # One whose KV was loaded but for its last token is no prompt that was computed here.
-    started = tuple(
-        _to_compute(r)
-        for r in done.scheduled_new_reqs
-        if given[r.req_id] > 1 or not r.num_computed_tokens
-    )
+    left = [(r, _to_compute(r)) for r in done.scheduled_new_reqs]
+    started = tuple(tokens for r, tokens in left if tokens > 1 or not r.num_computed_tokens)
     return (
         StepSample(decodes, kv, tokens, context, duration_s, started=started),
         [req_id for req_id, _, _ in prefills],

@@ -9,6 +9,8 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import Any, Literal
 
+from replicas.hooks import hook
+
 State = Literal["waiting", "prefill", "decode", "preempted"]
 Bar = tuple[str, int, State, int, float, float | None]
 """One request in one state: the end of vLLM's own id (no part of it is the client's), its priority,
@@ -111,6 +113,9 @@ class Recorder:
 
     Args:
         scheduler: a ``DynamicBatchScheduler``; its methods are looked up at each call.
+
+    Attributes:
+        stop: call it once; the scheduler is as it was.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -124,13 +129,7 @@ class Recorder:
             for request in queue:
                 self._waits(request, now_s)
         told = (self._added, self._scheduled, self._updated, self._preempted, self._freed)
-        for name, around in zip(HOOKED, told, strict=True):
-            setattr(scheduler, name, around(getattr(scheduler, name)))
-
-    def stop(self) -> None:
-        """The scheduler is as it was."""
-        for name in HOOKED:
-            delattr(self._scheduler, name)
+        self.stop = hook(scheduler, dict(zip(HOOKED, told, strict=True)))
 
     def _added(self, inner: Any) -> Any:
         def add_request(request: Any) -> None:

@@ -4,7 +4,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from os import SEEK_END
 from pathlib import Path
 from typing import Any, TextIO
 from uuid import uuid4
@@ -18,6 +21,9 @@ from serve_app.snapshot import add_address, connect, read_snapshot
 PERIOD_S = 1.0
 LOOK_S = 10.0  # for replicas that came
 MOST_MB = 1000.0
+MOST_AT_ONCE = 64  # replicas that are asked
+LINE, LONGEST_LINE = b'{"arrival_s":', 10_000  # how each begins; 64 hashes take 700 bytes
+TAKEN = "is captured by another, or was so until less than 30 s ago; wait for its end"
 ABOUT = (
     "Write each request of a running fleet, once it has ended, as a line of JSON: arrival (Unix"
     " time), tokens in and out, max_tokens, priority, class, whether its client left, and hashes"
@@ -77,10 +83,13 @@ def run(args: argparse.Namespace) -> int:
         for gone in known.keys() - set(there):
             del known[gone]
         for replica_id in set(there) - known.keys():
-            known[replica_id] = caller(replica_id)
+            with suppress(BrimfulError):  # gone since it reported
+                known[replica_id] = caller(replica_id)
+        if not known:
+            raise BrimfulError("nothing was captured: Ray Serve has none of the replicas any more")
         return dict(known)
 
-    with args.out.open("a") as out, tqdm(unit=" requests", file=sys.stderr) as bar:
+    with appended(args.out) as out, tqdm(unit=" requests", file=sys.stderr) as bar:
         lost = capture(
             callers,
             out,
@@ -92,6 +101,30 @@ def run(args: argparse.Namespace) -> int:
     told = f", {lost:,} more ended between two looks and were lost" if lost else ""
     print(f"{args.out}: {bar.n:,} requests{told}", file=sys.stderr)
     return 0
+
+
+@contextmanager
+def appended(path: Path) -> Iterator[TextIO]:
+    """A file to append lines to; a line that a capture left unfinished is cut off.
+
+    Raises:
+        ConfigError: it holds something else.
+        BrimfulError: it could not be written to, as on a disk that is full.
+    """
+    try:
+        if path.is_file():
+            with path.open("r+b") as file:
+                begin = file.read(len(LINE))
+                last = file.seek(max(file.seek(0, SEEK_END) - LONGEST_LINE, 0))
+                end = last + file.read().rfind(b"\n") + 1
+                if not LINE.startswith(begin) or end == last > 0:
+                    said = f"{path} is not allowed: a new file, or one that `brimful capture` wrote"
+                    raise ConfigError([f"--out: {said}"])
+                file.truncate(end)
+        with path.open("a") as out:
+            yield out
+    except OSError as error:
+        raise BrimfulError(f"--out: {path}: {error.strerror}") from None
 
 
 def replicas_in(snapshot: dict[str, Any], group: str | None) -> list[str]:
@@ -128,72 +161,115 @@ def capture(
         warn: is told of replicas that do not answer; they are asked again.
 
     Raises:
-        BrimfulError: at the beginning another captures one of the replicas.
+        BrimfulError: at the beginning another captures one of the replicas, or none answers.
     """
-    owner, begin_s, lost = uuid4().hex, clock(), 0
-    calls, looked_s = callers(), begin_s
-    for replica_id, call in calls.items():
-        if call("requests", owner, True) is None:
-            _stop(calls, owner)
-            raise BrimfulError(
-                f"replica {replica_id} is captured already, or was so until less than 10 s ago;"
-                " wait for its end"
-            )
-    silent: set[str] = set()
-    try:
-        while (left_s := seconds - (clock() - begin_s)) > 0 and out.tell() < most_bytes:
-            sleep(min(PERIOD_S, left_s))
-            if clock() >= looked_s + LOOK_S:
-                calls, looked_s = _callers_now(callers, calls, warn), clock()
-            for replica_id, call in calls.items():
-                try:
-                    drained = call("requests", owner, True)
-                except BrimfulError as error:
-                    if replica_id not in silent:
-                        warn(f"{error}; going on without it")
-                    silent.add(replica_id)
-                    continue
-                silent.discard(replica_id)
-                lost += _write(replica_id, drained, out, tell)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        for replica_id, drained in _stop(calls, owner):
-            lost += _write(replica_id, drained, out, tell)
-    return lost
-
-
-def _callers_now(
-    callers: Callers, before: dict[str, Call], warn: Callable[[str], Any]
-) -> dict[str, Call]:
-    try:
-        return callers()
-    except BrimfulError as error:
-        warn(f"{error}; going on with the replicas that were there")
-        return before
-
-
-def _write(
-    replica_id: str, drained: dict[str, Any] | None, out: TextIO, tell: Callable[[int], Any]
-) -> int:
-    """Append the requests; how many were lost."""
-    if drained is None:  # another took over, or the engine started anew
-        return 0
-    for row in sorted(drained["requests"], key=lambda row: row["arrival_s"]):
-        whole = {**row, "replica": replica_id}
-        lean = {k: v for k, v in whole.items() if v is not None and v is not False and v != []}
-        out.write(json.dumps(lean, separators=(",", ":")) + "\n")
-    out.flush()
-    tell(len(drained["requests"]))
-    return int(drained["lost"])
-
-
-def _stop(calls: dict[str, Call], owner: str) -> list[tuple[str, dict[str, Any] | None]]:
-    """End the recordings; what each still had."""
-    found = []
-    for replica_id, call in calls.items():
+    begin_s, looked_s = clock(), clock()
+    calls = callers()
+    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+        asking = _Asking(pool, out, tell, warn)
+        asking.begin(calls)
         try:
-            found.append((replica_id, call("requests", owner, False)))
-        except BrimfulError:  # it is gone, or ends by itself in ten seconds
-            continue
-    return found
+            while (left_s := seconds - (clock() - begin_s)) > 0 and out.tell() < most_bytes:
+                sleep(min(PERIOD_S, left_s))
+                if clock() >= looked_s + LOOK_S:
+                    calls, looked_s = asking.look(callers, calls), clock()
+                asking.ask(calls)
+                asking.take(wait_s=PERIOD_S)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            asking.take()
+            asking.ask(calls, on=False)
+            asking.take()
+    return asking.lost
+
+
+class _Asking:
+    """Asks all replicas at once: one that does not answer holds up no other.
+
+    Attributes:
+        lost: how many requests ended and are not told of.
+    """
+
+    def __init__(
+        self,
+        pool: ThreadPoolExecutor,
+        out: TextIO,
+        tell: Callable[[int], Any],
+        warn: Callable[[str], Any],
+    ) -> None:
+        self._pool, self._out, self._tell, self._warn = pool, out, tell, warn
+        self._owner, self.lost = uuid4().hex, 0
+        self._asked: dict[str, Future[dict[str, Any] | None]] = {}
+        self._begun: set[str] = set()
+        self._problems: dict[str, str] = {}  # each told once, until that replica answers again
+
+    def begin(self, calls: dict[str, Call]) -> None:
+        """Begin to record.
+
+        Raises:
+            BrimfulError: another captures one of them, or not one answers.
+        """
+        warn, self._warn = self._warn, lambda text: None
+        self.ask(calls)
+        self.take()
+        found = list(self._problems.values())
+        taken = next((text for text in found if TAKEN in text), None)
+        if taken or len(found) == len(calls):
+            self.ask(calls, on=False)
+            self.take()
+            raise BrimfulError(taken or found[0])
+        self._warn = warn
+        for text in found:
+            warn(text)
+
+    def look(self, callers: Callers, before: dict[str, Call]) -> dict[str, Call]:
+        """The replicas that there are now, and those that answer all the same."""
+        try:
+            now = callers()
+        except BrimfulError as error:
+            self._warn(f"{error}; going on with the replicas that were there")
+            return before
+        return {one: call for one, call in before.items() if one not in self._problems} | now
+
+    def ask(self, calls: dict[str, Call], *, on: bool = True) -> None:
+        """Ask for what ended; have it recorded from now on, or no longer."""
+        for replica_id in calls.keys() - self._asked.keys():
+            call = calls[replica_id]
+            self._asked[replica_id] = self._pool.submit(call, "requests", self._owner, on)
+
+    def take(self, wait_s: float | None = None) -> None:
+        """Append what they answer in so many seconds; None: all do, or have failed to."""
+        done = wait(self._asked.values(), wait_s).done
+        for replica_id in [one for one, future in self._asked.items() if future in done]:
+            try:
+                drained = self._asked[replica_id].result()
+            except BrimfulError as error:
+                self._problem(replica_id, f"{error}; what ends there meanwhile may be missing")
+            else:
+                if drained is None:
+                    self._problem(replica_id, f"replica {replica_id} {TAKEN}")
+                else:
+                    self._write(replica_id, drained)
+            del self._asked[replica_id]
+
+    def _problem(self, replica_id: str, text: str) -> None:
+        if replica_id not in self._problems:
+            self._problems[replica_id] = text
+            self._warn(text)
+
+    def _write(self, replica_id: str, drained: dict[str, Any]) -> None:
+        self._problems.pop(replica_id, None)
+        if drained["fresh"] and replica_id in self._begun:
+            self._warn(
+                f"replica {replica_id} was not asked for 30 s and recorded no more; it does again,"
+                " and what ended meanwhile is missing"
+            )
+        self._begun.add(replica_id)
+        for row in sorted(drained["requests"], key=lambda row: row["arrival_s"]):
+            whole = {**row, "replica": replica_id}
+            lean = {k: v for k, v in whole.items() if v is not None and v is not False and v != []}
+            self._out.write(json.dumps(lean, separators=(",", ":")) + "\n")
+        self._out.flush()
+        self._tell(len(drained["requests"]))
+        self.lost += drained["lost"]

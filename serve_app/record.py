@@ -171,7 +171,7 @@ def record(
     steps: Steps | None = call("steps", owner, True)
     if steps is None:
         raise BrimfulError(
-            "the replica is recorded already, or was so until less than 10 s ago; wait for its end"
+            "the replica is recorded already, or was so until less than 30 s ago; wait for its end"
         )
     begin_s = clock()
     try:

@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
     """Replay, print.
 
     Raises:
-        BrimfulError: there is no cluster, no such replica, or it has learned no step times yet.
+        BrimfulError: there is no cluster, no such replica, it has learned no step times yet, or
+            it speculates.
         ConfigError: naming what is wrong with the file.
     """
     connect(args.address)
@@ -51,6 +52,10 @@ def run(args: argparse.Namespace) -> int:
     known = next(g["replicas"][name] for g in snapshot["groups"].values() if name in g["replicas"])
     report: ReplicaReport = known["report"]
     batching: BatchingConfig = known["batching"]
+    if engine.tokens_per_decode > 1:
+        raise BrimfulError(
+            f"replica {name} speculates; how many drafts would be accepted is not known here"
+        )
     requests = read_requests(args.file, replica=name)
     if args.profile:
         profile = load_profile(args.profile).with_kv_tokens(engine.kv_tokens or None)
@@ -64,10 +69,11 @@ def run(args: argparse.Namespace) -> int:
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
         block_size=engine.block_tokens,
+        long_prefill_token_threshold=engine.long_prompt_tokens,
         enable_prefix_caching=any(r.prefix for r in requests),
     )
     itl_s = batching.sla.itl_s
-    off = batching.model_copy(update={"policy": "static"})
+    off = batching.model_copy(update={"policy": "static", "enforce": False})
     on = batching.model_copy(update={"enforce": True})
     plans = [
         Plan("vLLM's own", "scheduler", off, options, itl_s),

@@ -65,8 +65,8 @@ class RequestLine(Block):
 
     Args:
         arrival_s: from any origin, Unix time too.
-        output_tokens: those that were generated; 0 where the client left before the first one,
-            which is replayed as one token.
+        output_tokens: those that were generated; 0 where the client left before the first one, or
+            asked for an embedding, which is replayed as one token.
         cancelled: its client left; replayed as an answer that ended there.
         service: the class it was of; a replay goes by the priority.
         replica: which one served it.
@@ -85,8 +85,6 @@ class RequestLine(Block):
 
     @model_validator(mode="after")
     def _within(self) -> Self:
-        if not self.output_tokens and not self.cancelled:
-            raise ValueError("output_tokens 0 is allowed where cancelled is true")
         if len(self.prefix) > (most := self.input_tokens // PREFIX_TOKENS):
             raise ValueError(
                 f"prefix has {len(self.prefix)} names; {self.input_tokens} input_tokens have"

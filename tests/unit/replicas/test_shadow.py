@@ -1,6 +1,6 @@
 """What control would have moved, where it only advises."""
 
-from controller.records import Advised, StepLimits
+from controller.records import Advised, BatchLimits, StepLimits
 from replicas.shadow import Shadow
 from tests.builders import batching, governor, sample, state
 
@@ -8,12 +8,12 @@ from tests.builders import batching, governor, sample, state
 def test_starts_above_the_cap_and_prompt_tokens_beyond_the_chunk_are_moved() -> None:
     shadow = Shadow()
     shadow.computed(StepLimits(max_running=12, token_budget=138), running=10)
-    shadow.stepped(sample(decodes=10, prefill_tokens=500, started=(200, 200, 100)), 1)
+    shadow.scheduled(sample(decodes=10, prefill_tokens=500, started=(200, 200, 100)), 1)
     assert shadow.advised == Advised(3, 1, 500, 500 - 128)
     shadow.computed(StepLimits(max_running=12, token_budget=138), running=10)
-    shadow.stepped(sample(decodes=10, prefill_tokens=60, started=(60,)), 1)
+    shadow.scheduled(sample(decodes=10, prefill_tokens=60, started=(60,)), 1)
     assert shadow.advised == Advised(4, 1, 560, 372)
-    shadow.stepped(sample(decodes=10, prefill_tokens=900), 1)  # its limits were applied
+    shadow.scheduled(sample(decodes=10, prefill_tokens=900), 1)  # no limits were computed for it
     assert shadow.advised == Advised(4, 1, 560, 372)
 
 
@@ -21,5 +21,16 @@ def test_a_replica_that_is_led_moves_nothing_and_counts_nothing() -> None:
     for enforce, counted in ((True, 0), (False, 700)):
         g = governor(batching(policy="static", enforce=enforce))
         g.before_step(state(running=10, waiting=2), 0.0)
-        g.after_step(sample(decodes=10, prefill_tokens=700, started=(700,)), prefills=1)
+        g.scheduled(sample(decodes=10, prefill_tokens=700, started=(700,)))
         assert g.report(state(10, 2, 0), 1.0, "r", "g").advised.prompt_tokens == counted
+
+
+def test_what_would_have_been_applied_is_compared_with() -> None:
+    """Whatever a policy asks for, a decode has its token and a prompt one block."""
+    g = governor(batching(policy="static", enforce=False))
+    g.apply(BatchLimits(9.0, 12, 5, "static", enforce=False), 0.0)
+    g.before_step(state(running=10, waiting=2), 0.0)
+    g.scheduled(sample(decodes=10, prefill_tokens=700, started=(700,)))
+    report = g.report(state(10, 2, 0), 1.0, "r", "g")
+    assert report.advised.tokens_moved == 700 - g.engine.block_tokens
+    assert report.overruled == 0

@@ -1,6 +1,7 @@
 """``brimful capture`` against replicas that are here, without Ray."""
 
 import argparse
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from benchmarks.workloads.files import read_requests
 from controller.errors import BrimfulError, ConfigError
+from replicas.channel import UNDRAINED_S
 from serve_app import capture
 from serve_app.record import Call
 from tests.builders import batching, report
@@ -37,7 +39,7 @@ class Fleet:
             assert method == "requests"
             if name in self.silent:
                 raise BrimfulError(f"replica {name} does not answer (RayActorError)")
-            if on and name not in self.owners:
+            if fresh := on and name not in self.owners:
                 self.owners[name], self._told[name] = owner, self.now_s
             if self.owners.get(name) != owner:
                 return None
@@ -45,7 +47,7 @@ class Fleet:
             if not on:
                 del self.owners[name]
             rows = [self._row(float(t)) for t in range(int(since_s), int(self.now_s))]
-            return {"requests": rows, "lost": 0}
+            return {"requests": rows, "lost": 0, "fresh": fresh}
 
         return call
 
@@ -66,7 +68,7 @@ class Fleet:
         self, path: Path, seconds: float, most_bytes: float = 1e9, warn: Callable[..., Any] = print
     ) -> int:
         told: list[int] = []
-        with path.open("a") as out:
+        with capture.appended(path) as out:
             lost = capture.capture(
                 self.callers,
                 out,
@@ -139,16 +141,123 @@ def test_one_that_does_not_answer_is_told_of_once_and_asked_again(tmp_path: Path
 
     fleet.sleep = later  # type: ignore[method-assign]
     fleet.capture(tmp_path / "w.jsonl", 8, warn=said.append)
-    assert said == ["replica b does not answer (RayActorError); going on without it"]
+    (only,) = said
+    assert only.startswith("replica b does not answer (RayActorError); what ends there")
     assert fleet.told == 16
 
 
 def test_two_do_not_capture_one_replica_at_once(tmp_path: Path) -> None:
     fleet = Fleet("a", "b")
     fleet.owners["b"] = "another"
-    with pytest.raises(BrimfulError, match="replica b is captured already"):
+    with pytest.raises(BrimfulError, match="replica b is captured by another"):
         fleet.capture(tmp_path / "w.jsonl", 5)
     assert fleet.owners == {"b": "another"}
+
+
+def test_one_that_another_captures_from_then_on_is_told_of(tmp_path: Path) -> None:
+    fleet, said = Fleet("a", "b"), list[str]()
+    sleep = fleet.sleep
+
+    def later(seconds: float) -> None:
+        sleep(seconds)
+        if fleet.now_s == 3:
+            fleet.owners["b"] = "another"
+        if fleet.now_s == 4:
+            del fleet.owners["a"]  # nobody asked it for long
+
+    fleet.sleep = later  # type: ignore[method-assign]
+    fleet.capture(tmp_path / "w.jsonl", 6, warn=said.append)
+    first, second = said
+    assert first.startswith("replica b is captured by another")
+    assert second.startswith("replica a was not asked for 30 s and recorded no more")
+    assert f"less than {UNDRAINED_S:g} s ago" in first
+    assert fleet.owners == {"b": "another"}
+
+
+def test_a_replica_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
+    fleet, answers = Fleet("a", "b"), threading.Event()
+    asked, callers, sleep = list[float](), fleet.callers, fleet.sleep
+
+    def some_hang() -> dict[str, Call]:
+        found = callers()
+
+        def hangs(method: str, owner: str, on: bool) -> Any:
+            if fleet.now_s == 1:
+                answers.wait(60)
+            return found["b"](method, owner, on)
+
+        def counts(*args: Any) -> Any:
+            asked.append(fleet.now_s)
+            return found["a"](*args)
+
+        return {"a": counts, "b": hangs}
+
+    def later(seconds: float) -> None:
+        sleep(seconds)
+        if fleet.now_s == 4:
+            answers.set()
+
+    fleet.callers, fleet.sleep = some_hang, later  # type: ignore[method-assign]
+    fleet.capture(tmp_path / "w.jsonl", 5)
+    assert asked == [0, 1, 2, 3, 4, 5, 5]
+    assert fleet.told == 10
+
+
+def test_it_begins_without_those_that_do_not_answer_unless_none_does(tmp_path: Path) -> None:
+    fleet, said = Fleet("a", "b"), list[str]()
+    fleet.silent = {"b"}
+    fleet.capture(tmp_path / "w.jsonl", 3, warn=said.append)
+    assert (len(said), fleet.told) == (1, 3)
+    fleet.silent = {"a", "b"}
+    with pytest.raises(BrimfulError, match="does not answer"):
+        fleet.capture(tmp_path / "w.jsonl", 3)
+
+
+def test_replicas_that_the_controller_has_forgotten_are_asked_on(tmp_path: Path) -> None:
+    fleet = Fleet("a", "b")
+    callers = fleet.callers
+    fleet.callers = lambda: (  # type: ignore[method-assign]
+        callers() if fleet.now_s < 5 else {"b": callers()["b"]}
+    )
+    fleet.capture(tmp_path / "w.jsonl", 25)
+    assert fleet.told == 50
+
+
+def test_a_line_that_was_left_unfinished_is_cut_off(tmp_path: Path) -> None:
+    path, fleet = tmp_path / "w.jsonl", Fleet("a")
+    fleet.capture(path, 3)
+    whole = path.read_bytes()
+    for left in (b'{"arr', b'{"arrival_s":1.5,"input_tok', b""):
+        path.write_bytes(whole + left)
+        with capture.appended(path):
+            pass
+        assert path.read_bytes() == whole
+    path.write_bytes(whole * 200 + b'{"arrival_s":1.5')  # more than is looked at
+    with capture.appended(path):
+        pass
+    assert path.read_bytes() == whole * 200
+    path.write_bytes(b'{"arri')
+    with capture.appended(path):
+        pass
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("text", ["a report\n", "x" * 20_000, '{"arrival_s":' + "x" * 20_000])
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "report.txt"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"--out: .* a new file"), capture.appended(path):
+        pass
+    assert path.read_text() == text
+
+
+def test_a_full_disk_is_one_message() -> None:
+    with (
+        pytest.raises(BrimfulError, match="/dev/full: No space left on device"),
+        capture.appended(Path("/dev/full")) as out,
+    ):
+        out.write("x")
+        out.flush()
 
 
 def test_which_replicas() -> None:

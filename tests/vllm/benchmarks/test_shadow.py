@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,15 @@ def line(second: float, replica: str = "a1") -> str:
 
 
 def run(
-    path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str, model: StepModel | None = MODEL
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *argv: str,
+    model: StepModel | None = MODEL,
+    engine: EngineLimits = ENGINE,
+    **settings: Any,
 ) -> None:
-    config = batching(policy="adaptive", enforce=False, sla={"itl_ms": 50})
-    known = snapshot_of((report(replica_id="a1", engine=ENGINE, model=model), config))
+    settings = {"policy": "adaptive", "enforce": False, "sla": {"itl_ms": 50}, **settings}
+    known = snapshot_of((report(replica_id="a1", engine=engine, model=model), batching(**settings)))
     if model is None:
         known["groups"]["g"]["replicas"]["a1"]["limits"] = argparse.Namespace(model=None)
     monkeypatch.setattr(shadow, "connect", lambda address: None)
@@ -60,6 +66,18 @@ def test_the_same_requests_with_and_without(
     assert on["itl_ms"]["p99"] <= 51
 
 
+def test_without_control_nothing_of_the_batching_block_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hour.jsonl"
+    path.write_text("\n".join(line(k * 0.1) for k in range(50)))
+    seen = []
+    for settings in ({}, {"enforce": True, "max_running": {"max": 2}}):
+        run(path, monkeypatch, "--json", **settings)
+        seen.append(json.loads(capsys.readouterr().out.splitlines()[0]))
+    assert seen[0] == seen[1]
+
+
 def test_what_it_cannot_go_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "hour.jsonl"
     path.write_text(line(0.0, "b2"))
@@ -68,6 +86,8 @@ def test_what_it_cannot_go_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     path.write_text(line(0.0))
     with pytest.raises(BrimfulError, match="has learned no step times yet"):
         run(path, monkeypatch, model=None)
+    with pytest.raises(BrimfulError, match="replica a1 speculates"):
+        run(path, monkeypatch, engine=replace(ENGINE, tokens_per_decode=3))
 
 
 def test_a_profile_is_the_replicas_engine_with_what_it_learned() -> None:

@@ -253,6 +253,7 @@ def test_the_engine_clients_have_the_calls_we_make():
     from vllm.v1.engine.core_client import AsyncMPClient
 
     assert parameters(AsyncMPClient.call_utility_async) == ["self", "method", "args"]
+    assert parameters(AsyncMPClient._call_utility_async) == ["self", "method", "args", "engine"]
     assert parameters(SyncMPClient.call_utility) == ["self", "method", "args"]
     assert issubclass(SyncMPClient, MPClient)
     assert not hasattr(InprocClient, "call_utility")

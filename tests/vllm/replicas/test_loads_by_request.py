@@ -48,7 +48,9 @@ def rig_of(tiny_llama, connector: bool, ttft_ms: float | None = None) -> Rig:
     return Timed(config, DynamicBatchScheduler)
 
 
-def add(rig: Rig, name: str, prompt: int, output: int, params: dict[str, bool] | None) -> Request:
+def add(
+    rig: Rig, name: str, prompt: int, output: int, params: dict[str, bool] | None, **fields: bool
+) -> Request:
     extra = {"kv_transfer_params": params} if params else None
     request = Request(
         name,
@@ -56,6 +58,7 @@ def add(rig: Rig, name: str, prompt: int, output: int, params: dict[str, bool] |
         SamplingParams(max_tokens=output, ignore_eos=True, extra_args=extra),
         None,
         arrival_time=rig.now_s,
+        **fields,
     )
     rig.scheduler.add_request(request)
     return request
@@ -80,6 +83,20 @@ def test_loads_begin_beside_a_prompt_that_takes_every_chunk(tiny_llama, ttft_ms)
     rig.step()
     assert rig.scheduler.requests["long"].num_computed_tokens < 700
     assert all(r.status == RequestStatus.WAITING_FOR_REMOTE_KVS for r in loads)
+
+
+@pytest.mark.parametrize("ttft_ms", [None, 2000])
+def test_more_input_of_a_session_is_taken_out_of_no_queue(tiny_llama, ttft_ms):
+    rig = rig_of(tiny_llama, True, ttft_ms)
+    rig.add("s", 20, 2, resumable=True)
+    for _ in range(3):
+        rig.step()
+    add(rig, "s", 20, 2, {"do_remote_prefill": True}, resumable=True)
+    rig.add("other", 20, 2)
+    for _ in range(9):
+        rig.step()
+    assert len(rig.tokens["s"]) == 4
+    assert rig.is_whole("other", 2)
 
 
 def test_prompts_that_nobody_sends_are_decided_on_as_without_a_connector(tiny_llama):

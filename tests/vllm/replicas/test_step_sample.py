@@ -46,6 +46,14 @@ def schedule(
     return output
 
 
+def test_a_prompt_whose_first_chunk_is_one_token_is_one_to_compute_all_the_same():
+    """Behind cached blocks; but for the last token, all of one that was loaded is computed."""
+    scheduled = schedule({}, {"cut": (1, 64), "loaded": (1, 64), "short": (1, 0)})
+    scheduled.scheduled_new_reqs[0].prompt_token_ids.extend([0] * 499)
+    sample, _ = step_sample(scheduled, 0.5)
+    assert sample.started == (500, 1)
+
+
 @pytest.mark.parametrize(
     ("scheduled", "sample", "prefills"),
     [

@@ -10,7 +10,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import FCFSRequestQueue, PriorityRequestQueue
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from controller.records import BatchLimits
+from controller.records import Advised, BatchLimits
 from controller.switch import Switch
 from tests.vllm.harness import Rig, batching, engine_config, limits
 
@@ -188,3 +188,18 @@ def test_a_switch_for_another_group_changes_nothing(tiny_llama):
 
     assert rig.exchange(switched(1, on=False, group="yours")).enforced
     assert not rig.exchange(switched(2, on=False, group="mine")).enforced
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_what_advice_would_have_moved_is_of_the_step_it_was_computed_for(tiny_llama, in_flight):
+    block = batching(policy="static", enforce=False, max_running={"max": 5})
+    config = engine_config(
+        tiny_llama, async_scheduling=in_flight == 2, additional_config=block, max_num_seqs=8
+    )
+    rig = Rig(config, in_flight=in_flight)
+    for name in "abcde":
+        rig.add(name, prompt=20, output=5)
+    rig.step()
+    rig.add("f", prompt=30, output=5)
+    rig.run()
+    assert rig.exchange().advised == Advised(6, 1, 130, 0)

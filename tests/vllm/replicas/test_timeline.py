@@ -11,6 +11,7 @@ from vllm.v1.engine.core import EngineCore
 from vllm.v1.engine.input_processor import InputProcessor
 
 from replicas.channel import TIMELINE, _timeline
+from replicas.hooks import CHAINS
 from replicas.timeline import HOOKED, Recorder
 from tests.vllm.harness import BLOCK, Rig, batching, engine_config
 
@@ -75,7 +76,7 @@ def test_it_begins_with_what_is_there_and_ends_without_a_trace(rig, in_flight: i
         ("b", "decode", 1),
         ("c", "waiting", -1),
     ]
-    assert set(vars(made.scheduler)) - before == {*HOOKED, TIMELINE}
+    assert set(vars(made.scheduler)) - before == {*HOOKED, CHAINS, TIMELINE}
     made.step()
     made.abort("c")
     closed = _timeline(Core(made), True)["closed"]

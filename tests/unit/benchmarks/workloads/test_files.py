@@ -153,8 +153,8 @@ def test_what_capture_writes_is_read(tmp_path: Path) -> None:
     ("line", "said"),
     [
         (
-            '{"arrival_s":5,"input_tokens":9,"output_tokens":0}',
-            "output_tokens 0 is allowed where cancelled is true",
+            '{"arrival_s":5,"input_tokens":9,"output_tokens":3,"max_tokens":2}',
+            "output_tokens 3 is above max_tokens 2",
         ),
         (
             '{"arrival_s":5,"input_tokens":600,"output_tokens":1,"prefix":["a","b"]}',

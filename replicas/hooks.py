@@ -1,0 +1,43 @@
+"""Methods of an object that stand wrapped for a while, by several at once. Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Around = Callable[[Any], Any]
+"""Takes the method as it is and returns what stands in its place."""
+CHAINS = "brimful_hooks"
+
+
+def hook(target: Any, arounds: Mapping[str, Around]) -> Callable[[], None]:
+    """Wrap methods of an object, each around those that wrapped it before.
+
+    Returns:
+        Takes these wrappers out again, in whatever order those of others go; the last one leaves
+        the object as it was.
+    """
+    chains: dict[str, list[Any]] = vars(target).setdefault(CHAINS, {})
+    for name, around in arounds.items():
+        chains.setdefault(name, [vars(target).get(name)]).append(around)
+        _stack(target, name, chains[name])
+
+    def unhook() -> None:
+        for name, around in arounds.items():
+            chains[name].remove(around)
+            _stack(target, name, chains[name])
+            if len(chains[name]) == 1:
+                del chains[name]
+        if not chains and vars(target).get(CHAINS) is chains:
+            delattr(target, CHAINS)
+
+    return unhook
+
+
+def _stack(target: Any, name: str, chain: list[Any]) -> None:
+    """Put a method's wrappers in its place; the first of a chain: what stood on the object."""
+    own, *arounds = chain
+    vars(target).pop(name, None)
+    method = getattr(target, name) if own is None else own
+    for around in arounds:
+        method = around(method)
+    if chain != [None]:
+        setattr(target, name, method)
