@@ -26,7 +26,8 @@ class Planner(Fixed):
     """The rule.
 
     Args:
-        fixed_s, per_decode_s, per_prefill_s: of a step, as profiled.
+        costs: seconds of a step, of each decode and each prompt token in it, as profiled.
+        most: requests of a batch, and tokens of KV memory.
     """
 
     def __init__(
@@ -36,11 +37,13 @@ class Planner(Fixed):
         transfer: Transfer,
         sla: Sla,
         costs: tuple[float, float, float],
+        most: tuple[int, int],
         seed: int = 0,
     ) -> None:
         super().__init__(engines, prefill, transfer, sla, seed)
         self._itl_s = sla.itl_s or 0.0
         self._fixed_s, self._per_decode_s, self._per_prefill_s = costs
+        self._most_running, self._kv_tokens = most
         self._next_s, self._seen = INTERVAL_S, (0, 0, 0)
 
     def pick(self, request: Request, now_s: float) -> Way[int]:
@@ -58,8 +61,10 @@ class Planner(Fixed):
         """How many of the engines compute prompts, by what came in an interval."""
         prompt = tokens_in / n
         prefill_per_s = prompt / (self._fixed_s + self._per_prefill_s * prompt)
+        fit = self._kv_tokens / (prompt + tokens_out / n / 2)
         decodes = (self._itl_s - self._fixed_s) / self._per_decode_s
-        decode_per_s = max(decodes, 1.0) / self._itl_s
+        decodes = max(min(decodes, self._most_running, fit), 1.0)
+        decode_per_s = decodes / (self._fixed_s + self._per_decode_s * decodes)
         prefill, decode = tokens_in / prefill_per_s, tokens_out / decode_per_s
         engines = len(self.roles)
         return min(max(round(engines * prefill / (prefill + decode)), 1), engines - 1)

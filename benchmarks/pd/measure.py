@@ -144,9 +144,11 @@ def steering_of(task: Task) -> Steering:
     if rule == TAICHI:
         return LengthAware(row.engines, prefill, row.transfer, row.sla, task.seed)
     if rule == DYNAMO:
-        cost = _cost(course_of(row, task.seed, task.small)[1])
+        ground = course_of(row, task.seed, task.small)[1]
+        cost, of = _cost(ground), ground.profile
         costs = cost.fixed_s, cost.per_decode_s, cost.per_prefill_s
-        return Planner(row.engines, prefill, row.transfer, row.sla, costs, task.seed)
+        most = of.max_num_seqs, of.kv_tokens
+        return Planner(row.engines, prefill, row.transfer, row.sla, costs, most, task.seed)
     return Fixed(row.engines, prefill, row.transfer, row.sla, task.seed)
 
 

@@ -23,8 +23,16 @@ ROW = PdRow(4, "exponential:257,62", 50.0, 25.0)
 
 @pytest.mark.parametrize(("tokens", "prefill"), [((257, 62), 3), ((257, 447), 1), ((8192, 1), 3)])
 def test_the_planner_divides_engines_as_the_loads(tokens, prefill):
-    planner = Planner(4, 2, LINK, SLA, COSTS)
+    planner = Planner(4, 2, LINK, SLA, COSTS, (256, 200_000))
     assert planner.prefill_of(100, 100 * tokens[0], 100 * tokens[1]) == prefill
+
+
+def test_the_planner_knows_that_a_batch_has_to_fit_into_memory():
+    def prefill(*most: int) -> int:
+        return Planner(16, 8, LINK, SLA, COSTS, most).prefill_of(1, 4096, 200)
+
+    assert prefill(256, 10**9) > prefill(256, 100_000)
+    assert prefill(24, 10**9) == prefill(256, 24 * 4196)
 
 
 def room(taken_s: float, per_s: float) -> Room:
