@@ -37,7 +37,8 @@ class Block(BaseModel):
         # pydantic takes true for 1, and a cap of 1 is not what `max: yes` means.
         if isinstance(value, bool):
             annotation = cls.model_fields[info.field_name or ""].annotation
-            kinds = (annotation, *get_args(annotation))
+            # A number with bounds is an ``Annotated`` within a union, by its origin a number.
+            kinds = [getattr(k, "__origin__", k) for k in (annotation, *get_args(annotation))]
             if (int in kinds or float in kinds) and bool not in kinds:
                 raise ValueError("Input should be a number, not true or false")
         return value

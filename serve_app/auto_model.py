@@ -4,14 +4,17 @@
 names to another. It is for the plain ingress; direct streaming has one model per application.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, StringConstraints, field_validator
 
+from controller.classes import AUTO as OWN_CLASS
 from controller.config import Block
 from controller.validation import join, shown
+from replicas.admission.asked import KEYS_CLASSES, OBJECTIVE
 
 AUTO = "auto_model"
 CHARACTERS_A_TOKEN = 4  # of English text by the usual tokenizers; the ingress has none
@@ -20,6 +23,9 @@ NO_INGRESS = (
     " RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING unset, or leave the key out"
 )
 MEDIA = ("image_url", "input_image", "image", "input_audio", "audio_url", "video_url")
+
+
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 
 
 class Rule(Block):
@@ -32,13 +38,21 @@ class Rule(Block):
     tools: bool | None = Field(None, description="true: tools are offered to it; false: none are")
     media: bool | None = Field(None, description="true: images, audio or video are in it")
     service_tier: str | None = Field(None, description="it asks for this class")
-    headers: dict[str, str] = Field({}, description="it has these headers with these values")
+    headers: dict[HeaderName, str] = Field({}, description="it has these, with these values")
+
+    @field_validator("headers")
+    @classmethod
+    def _by_small_names(cls, headers: dict[str, str]) -> dict[str, str]:
+        small = {name.lower(): value.strip() for name, value in headers.items()}
+        if len(small) < len(headers):
+            raise ValueError("a name stands there twice; small and capital letters are the same")
+        return small
 
     @property
     def conditions(self) -> dict[str, Any]:
         """What is set, by key; a header as ``headers.NAME``."""
         told = self.model_dump(exclude={"model", "headers"}, exclude_none=True)
-        return told | {f"headers.{name.lower()}": value for name, value in self.headers.items()}
+        return told | {f"headers.{name}": value for name, value in self.headers.items()}
 
     def matches(self, asked: "RequestFacts") -> bool:
         """Whether all of it is true."""
@@ -47,7 +61,7 @@ class Rule(Block):
             and (self.tools is None or asked.tools == self.tools)
             and (self.media is None or asked.media == self.media)
             and (self.service_tier is None or asked.service_tier == self.service_tier)
-            and all(asked.headers.get(k.lower()) == v for k, v in self.headers.items())
+            and all(asked.headers.get(name) == value for name, value in self.headers.items())
         )
 
     def implies(self, other: "Rule") -> bool:
@@ -83,14 +97,24 @@ class RequestFacts:
     @classmethod
     def of(cls, body: Mapping[str, Any], headers: Mapping[str, str]) -> "RequestFacts":
         """What a request's body and headers say."""
-        texts = list(_texts(body.get("messages") or body.get("prompt") or ""))
+        messages, tools = body.get("messages"), body.get("tools")
+        texts = sum(_texts(messages or body.get("prompt") or ""))
+        told = {name.lower(): value for name, value in headers.items()}
         return cls(
-            sum(texts) // CHARACTERS_A_TOKEN,
-            bool(body.get("tools")),
-            any(part in MEDIA for part in _kinds(body.get("messages"))),
-            body.get("service_tier"),
-            {name.lower(): value for name, value in headers.items()},
+            (texts + (len(json.dumps(tools, default=str)) if tools else 0)) // CHARACTERS_A_TOKEN,
+            bool(tools),
+            "file" in body or any(part in MEDIA for part in _kinds(messages)),
+            _class_of(body, told),
+            told,
         )
+
+
+def _class_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
+    """The class that a request names (``replicas.admission.asked``), else its key's own."""
+    said = headers.get(OBJECTIVE, body.get("service_tier"))
+    if said in (None, OWN_CLASS) and KEYS_CLASSES in headers:
+        return headers[KEYS_CLASSES].split(",")[0]
+    return said
 
 
 def choose(auto: AutoModel, asked: RequestFacts) -> str:
@@ -128,6 +152,10 @@ def _texts(value: Any) -> Iterator[int]:
         yield CHARACTERS_A_TOKEN
     elif isinstance(value, Mapping):
         yield from _texts(value.get("content") or value.get("text") or "")
+        for call in value.get("tool_calls") or ():
+            function = call.get("function") if isinstance(call, Mapping) else None
+            if isinstance(function, Mapping):
+                yield len(str(function.get("arguments", "")))
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _texts(one)

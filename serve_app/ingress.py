@@ -8,7 +8,11 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from ray.llm._internal.serve.core.configs.openai_api_models import ErrorResponse, ModelList
+from ray.llm._internal.serve.core.configs.openai_api_models import (
+    ErrorResponse,
+    ModelCard,
+    ModelList,
+)
 from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
 from ray.serve.metrics import Counter, Gauge
 from starlette.requests import Request
@@ -87,10 +91,16 @@ class AdmissionIngress(OpenAiIngress):
     async def models(self) -> ModelList:
         """Ray's own, and the name that stands for several."""
         known = await super().models()
-        if self._auto is not None:
-            card = next(one for one in known.data if one.id == self._auto.default)
-            known.data.append(card.model_copy(update={"id": self._auto.name}))
+        if self._auto is not None and (card := await self.model(self._auto.name)) is not None:
+            known.data.append(card)
         return known
+
+    async def model(self, model_id: str) -> ModelCard | None:
+        """Ray's own; that of the name that stands for several is its default model's."""
+        if self._auto is None or model_id != self._auto.name:
+            return await super().model(model_id)
+        card = await super().model(self._auto.default)
+        return card and card.model_copy(update={"id": model_id})
 
     async def _process_llm_request(
         self, body: Any, call_method: str, raw_request: Request | None = None

@@ -46,13 +46,15 @@ async def rays_app(security: dict[str, Any] | None = None) -> Any:
     return await (await rays_ingress(security)).__serve_build_asgi_app__()
 
 
-async def rays_ingress(security: dict[str, Any] | None = None) -> Any:
+async def rays_ingress(
+    security: dict[str, Any] | None = None, cards: Any = None, **more: Any
+) -> Any:
     """What an ingress replica holds, as Ray Serve makes it there; no model is behind it."""
     wrapped = make_fastapi_ingress(AdmissionIngress)
     wrapped.__del__ = lambda self: None  # Ray's is a coroutine, which its replica awaits
     with patch("ray.serve.api.ServeUsageTag"):  # it would tell a cluster that there is an app
         ingress = wrapped.__new__(wrapped)
-        await ingress.__init__({}, {}, security=security)
+        await ingress.__init__(dict.fromkeys(cards or {}), cards or {}, security=security, **more)
     return ingress
 
 

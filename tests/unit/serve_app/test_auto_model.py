@@ -48,6 +48,51 @@ def test_the_first_rule_that_matches_says_which_model() -> None:
     assert goes_to(chat("a") | {"service_tier": "gold"}) == "big"
 
 
+def test_what_a_template_puts_into_the_prompt_counts() -> None:
+    function = {"name": "f", "description": "d" * 4000}
+    sized = auto({"model": "big", "prompt_tokens": 1000})
+    for body in (
+        chat("a") | {"tools": [{"type": "function", "function": function}]},
+        {"messages": [{"tool_calls": [{"function": {"arguments": "x" * 4000}}]}]},
+    ):
+        assert choose(sized, RequestFacts.of(body, {})) == "big"
+    for odd in ([None], [{"function": 3}], [{"function": {}}]):
+        body = {"messages": [{"role": "assistant", "content": "a", "tool_calls": odd}]}
+        assert choose(sized, RequestFacts.of(body, {})) == "small"
+
+
+def test_a_file_to_transcribe_is_media() -> None:
+    assert goes_to({"file": object(), "prompt": ""}) == "sees"
+
+
+def test_the_class_is_the_one_that_admission_takes() -> None:
+    named, of_key = "x-llm-d-inference-objective", "x-brimful-classes"
+    assert goes_to(chat("a"), {named: "gold"}) == "big"
+    assert goes_to(chat("a") | {"service_tier": "gold"}, {named: "late"}) == "small"
+    assert goes_to(chat("a"), {of_key: "gold,late"}) == "big"
+    assert goes_to(chat("a") | {"service_tier": "auto"}, {of_key: "gold,late"}) == "big"
+    assert goes_to(chat("a") | {"service_tier": "late"}, {of_key: "gold,late"}) == "small"
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"prompt_tokens": 0}, "prompt_tokens"),
+        ({"prompt_tokens": True}, "prompt_tokens"),
+        ({"tools": "maybe"}, "tools"),
+        ({"media": 3}, "media"),
+        ({"service_tier": 5}, "service_tier"),
+        ({"headers": {"x-quality": 1}}, "headers"),
+        ({"headers": {"x quality": "1"}}, "headers"),
+        ({"headers": {"x-a": "1", "X-A": "1"}}, "a name stands there twice"),
+        ({"headers": ["x-a"]}, "headers"),
+    ],
+)
+def test_a_condition_that_cannot_be_is_named(rule: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"auto_model\.rules\[0\]\..*{said}"):
+        auto({"model": "big", **rule})
+
+
 def test_all_that_a_rule_sets_has_to_be_true() -> None:
     one = auto({"model": "big", "tools": True, "prompt_tokens": 10})
     assert choose(one, RequestFacts(9, tools=True)) == "small"

@@ -9,7 +9,11 @@ from unittest.mock import patch
 import httpx
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
-from ray.llm._internal.serve.core.configs.openai_api_models import ErrorInfo, ErrorResponse
+from ray.llm._internal.serve.core.configs.openai_api_models import (
+    ErrorInfo,
+    ErrorResponse,
+    ModelCard,
+)
 from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
 from ray.serve.exceptions import BackPressureError
 from vllm.exceptions import VLLMValidationError
@@ -24,8 +28,10 @@ JSON = {"content-type": "application/json"}
 INTERNALS = ("pid=", "ip=", "actor_id", "/home/", "site-packages", "Traceback", "exception:")
 
 
-async def ask(method: str, path: str, content: bytes = b"", headers: Any = JSON) -> httpx.Response:
-    ingress = await rays_ingress()
+async def ask(
+    method: str, path: str, content: bytes = b"", headers: Any = JSON, **made: Any
+) -> httpx.Response:
+    ingress = await rays_ingress(**made)
     app = await ingress.__serve_build_asgi_app__()
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     context = SimpleNamespace(servable_object=ingress)  # by which a route finds its own
@@ -101,6 +107,35 @@ async def test_ping_is_served_and_only_what_rays_app_has_is_said_to_be_closed() 
     ):
         said = error_of(await ask(method, path))["message"]
         assert ("extra_paths" in said) == closed
+
+
+async def test_the_name_that_stands_for_several_is_a_model_like_others() -> None:
+    plain = {"object": "model", "owned_by": "us", "permission": []}
+    cards = {name: ModelCard(id=name, metadata={"of": name}, **plain) for name in ("small", "big")}
+    made = {"cards": cards, "auto_model": {"default": "small"}}
+    answers = [await ask("GET", path, **made) for path in ("/v1/models", "/v1/models/auto")]
+    listed, auto = (answer.json() for answer in answers)
+    assert [one["id"] for one in listed["data"]] == ["small", "big", "auto"]
+    assert auto == listed["data"][2] == listed["data"][0] | {"id": "auto"}
+
+
+@pytest.mark.parametrize("path", [PATH, CHAT])
+async def test_a_request_for_it_goes_where_a_rule_says(path: str) -> None:
+    async def from_replica(_: Any, *, body: Any, **__: Any) -> AsyncIterator[Any]:
+        yield REFUSED if body.model == "big" else f"data: {body.model}\n\n"
+
+    rule = {"model": "big", "prompt_tokens": 50}
+    made = {"auto_model": {"default": "small", "rules": [rule]}}
+    for text, status, sent in (("a", 200, "small"), ("a" * 200, 429, None)):
+        asked = {"model": "auto", "stream": True, "prompt": text}
+        asked["messages"] = [{"role": "user", "content": text}]
+        with patch.object(OpenAiIngress, "_get_response", from_replica):
+            answer = await ask("POST", path, json.dumps(asked).encode(), **made)
+        assert (answer.status_code, answer.headers.get("x-brimful-model")) == (status, sent)
+    for other in ("/v1/embeddings", "/v1/score"):
+        asked = {"model": "auto", "input": "a", "text_1": "a", "text_2": "b"}
+        answer = await ask("POST", other, json.dumps(asked).encode(), **made)
+        assert (answer.status_code, error_of(answer)["code"]) == (404, 404)
 
 
 def _of_replica(cause: Exception) -> RayTaskError:
