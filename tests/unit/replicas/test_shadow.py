@@ -13,8 +13,11 @@ def test_starts_above_the_cap_and_prompt_tokens_beyond_the_chunk_are_moved() -> 
     shadow.computed(StepLimits(max_running=12, token_budget=138), running=10)
     shadow.scheduled(sample(decodes=10, prefill_tokens=60, started=(60,)), 1)
     assert shadow.advised == Advised(4, 1, 560, 372)
+    shadow.computed(StepLimits(max_running=12, token_budget=138), running=10)
+    shadow.scheduled(sample(decodes=10, prefill_tokens=100), 4)  # drafts of three
+    assert shadow.advised == Advised(4, 1, 660, 372 + 2)
     shadow.scheduled(sample(decodes=10, prefill_tokens=900), 1)  # no limits were computed for it
-    assert shadow.advised == Advised(4, 1, 560, 372)
+    assert shadow.advised == Advised(4, 1, 660, 374)
 
 
 def test_a_replica_that_is_led_moves_nothing_and_counts_nothing() -> None:

@@ -1,6 +1,7 @@
 """``brimful capture`` against replicas that are here, without Ray."""
 
 import argparse
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ class Fleet:
         self.silent = set[str]()
         self._told: dict[str, float] = {}
         self.ends_s = float("inf")  # Ctrl-C
+        self.loses = 0  # each time that it is asked
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
@@ -47,7 +49,7 @@ class Fleet:
             if not on:
                 del self.owners[name]
             rows = [self._row(float(t)) for t in range(int(since_s), int(self.now_s))]
-            return {"requests": rows, "lost": 0, "fresh": fresh}
+            return {"requests": rows[::-1], "lost": self.loses, "fresh": fresh}
 
         return call
 
@@ -92,6 +94,16 @@ def test_what_ended_at_every_replica_is_a_line_that_replay_reads(tmp_path: Path)
     assert {(r.input_tokens, r.output_tokens, r.max_tokens) for r in found} == {(600, 7, 20)}
     assert {r.prefix for r in found} == {("a1",)}
     assert fleet.owners == {}
+
+
+def test_lines_of_a_replica_are_in_order_and_what_was_lost_adds_up(tmp_path: Path) -> None:
+    fleet = Fleet("a")
+    fleet.loses = 2
+    sleep = fleet.sleep
+    fleet.sleep = lambda seconds: sleep(3 * seconds)  # type: ignore[method-assign]
+    assert fleet.capture(tmp_path / "w.jsonl", 6) == 2 * 4  # begin, two looks, end
+    lines = (tmp_path / "w.jsonl").read_text().splitlines()
+    assert [json.loads(line)["arrival_s"] for line in lines] == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_file_is_gone_on_with(tmp_path: Path) -> None:

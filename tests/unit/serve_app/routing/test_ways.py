@@ -88,3 +88,17 @@ def test_what_is_on_a_card_already_is_waited_for() -> None:
     one = told(ways(transfer_s=0.3, direct=False), d=room(), p=POOL)
     waits = [one.choose(["d"], ["p"], Asked(75.0), 100.1).wait_s for _ in range(3)]
     assert [b - a for a, b in pairwise(waits)] == pytest.approx([0.3, 0.3], abs=0.03)
+
+
+def test_a_place_whose_card_is_free_is_worth_a_longer_wait_there() -> None:
+    one = told(ways(transfer_s=3.0, direct=False), d=room(), e=room(running=90), p=POOL, q=POOL)
+    taken = [one.choose(["d", "e"], ["p", "q"], ASKED, 100.1) for _ in range(2)]
+    assert [way.decode for way in taken] == ["d", "e"]
+    assert {way.prefill for way in taken} == {"p", "q"}
+
+
+def test_what_the_handover_takes_may_make_the_way_through_the_longer_one() -> None:
+    for handover_s, prefill in ((0.075, "p"), (5.0, None)):
+        chooser: HeadroomChooser[str] = HeadroomChooser(rng=random.Random(1))
+        one = told(WayChooser(chooser, lambda tokens: 0.03, handover_s), d=room(), p=POOL)
+        assert one.choose(["d"], ["p"], Asked(3000.0), 100.1).prefill == prefill
