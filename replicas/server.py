@@ -220,8 +220,9 @@ class BrimfulServer(LLMServer):
         drained = await channel.requests(self.engine._engine_client, owner, on=on)
         classes = None if self._gate is None else self._gate.admission.classes
         if drained is not None and classes is not None:
+            names = class_names(classes)
             for one in drained["requests"]:
-                one["service"] = class_names(classes)(one["priority"])
+                one["service"] = names(one["priority"])
         return drained
 
     async def facts(self) -> dict[str, Any]:
