@@ -187,6 +187,12 @@ def _entry_problems(entry: Mapping[str, Any], role: Role, where: str) -> list[st
             f"{where}.engine_kwargs.data_parallel_size: {parallel} is not allowed with prefill and"
             " decode apart: 1; num_replicas makes more engines"
         )
+    batching = entry.get("batching")
+    if isinstance(batching, Mapping) and batching.get("roles") is not None:
+        found.append(
+            f"{where}.batching.roles: is not allowed with prefill and decode apart: these engines"
+            " have their roles for good; leave it out"
+        )
     if entry.get("emulate") is not None:
         found.append(
             f"{where}.emulate: is not allowed with prefill and decode apart: an emulated"
