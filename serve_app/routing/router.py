@@ -120,7 +120,8 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         """Those that do this part of a request; for a whole one any, if none does only that."""
         if asked.part == "prompt":
             asking = asked_by(_payload(pending))  # which has to load from another engine
-            return [one for one in ids if one in self._pool and one.unique_id != asking]
+            others = [one for one in ids if one.unique_id != asking]
+            return [one for one in others if one in self._pool] or others
         return [one for one in ids if one not in self._pool] or ids
 
     def _read(self, pending: PendingRequest | None) -> tuple[Asked, int | None, End | None]:
