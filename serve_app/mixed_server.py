@@ -28,7 +28,9 @@ from serve_app.routing.ways import WayChooser
 class MixedServer(DecodeServer):
     """Asks its own deployment for prompts, where the controller has prefill engines there."""
 
-    async def __init__(self, llm_config: Any, **kwargs: Any) -> None:
+    async def __init__(  # type: ignore[misc]  # as Ray's own: Serve awaits it
+        self, llm_config: Any, **kwargs: Any
+    ) -> None:
         context = serve.get_replica_context()
         self._own = context.replica_id.unique_id
         # Not checked: the deployment is just being made.
