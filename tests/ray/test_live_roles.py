@@ -111,7 +111,6 @@ async def test_roles_change_under_load_and_nothing_is_lost(
         finally:
             stop.set()
             await asyncio.gather(*load)
-        print(sent, prefills())
         # Nobody holds anything for a request that is gone.
         await until("nothing held", lambda: not any(map(holding, replicas("roles").values())))
 
