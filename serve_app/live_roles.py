@@ -17,6 +17,12 @@ CONNECTOR, KV_ROLE = "NixlConnector", "kv_both"
 LEAST = 2  # replicas: one that computes prompts, and one that decodes
 
 
+def with_roles(entry: Mapping[str, Any]) -> bool:
+    """Whether its engines can do both, by a server class of their own."""
+    batching = entry.get("batching")
+    return isinstance(batching, Mapping) and batching.get("roles") is not None
+
+
 def problems(
     entry: Mapping[str, Any],
     deployment: Mapping[str, Any],

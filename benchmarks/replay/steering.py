@@ -11,12 +11,11 @@ from dataclasses import replace
 from statistics import median
 from typing import Protocol
 
-from benchmarks.replay.role_member import Role
 from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.fleet.role_pool import carried
 from controller.models.step_time import StepModel, StepStats, fit
-from controller.records import ReplicaReport
+from controller.records import ReplicaReport, Role
 from controller.roles import RoleChooser, Split, Transfer
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.room import Asked, Room

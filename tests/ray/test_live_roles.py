@@ -80,6 +80,9 @@ async def test_roles_change_under_load_and_nothing_is_lost(
     await asyncio.to_thread(wait_reported, "roles", 2)
     stop = asyncio.Event()
     async with httpx.AsyncClient(timeout=120) as client:
+        for one in replicas("roles").values():
+            engine = one["report"].engine
+            assert engine.kv_token_bytes * engine.kv_tokens == pytest.approx(32 << 20, rel=0.1)
         alone = await tokens(client, PROMPTS)  # a list is served by one engine
         assert len({tuple(one) for one in alone}) == len(PROMPTS)
         sent = 0
@@ -94,12 +97,12 @@ async def test_roles_change_under_load_and_nothing_is_lost(
 
         load = [asyncio.create_task(steady(k)) for k in range(6)]
         try:
-            for prefill in (1, 0, 1):
+            for prefill, direct in ((1, False), (0, False), (1, True)):
                 before, served = prefills().get("remote", 0), sent
-                await asyncio.to_thread(deploy, fleet(model_path, prefill))
+                await asyncio.to_thread(deploy, fleet(model_path, prefill, direct))
                 wanted = ["mixed", "prefill"] if prefill else ["mixed", "mixed"]
                 await until(f"roles {wanted}", lambda w=wanted: held_roles() == w, seen=held_roles)
-                if prefill:
+                if prefill and not direct:
                     await until("remote", lambda b=before: prefills().get("remote", 0) > b + 20)
                     status = await asyncio.to_thread(brimful, cluster, "status", "--json")
                     told = {one["role"] for one in json.loads(status)["replicas"]}
