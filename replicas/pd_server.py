@@ -5,10 +5,8 @@ and decodes. Where no prefill replica can, it prefills itself: nothing is lost b
 """
 
 import asyncio
-import contextlib
 import logging
 import re
-import uuid
 from collections.abc import AsyncGenerator
 from contextvars import ContextVar
 from typing import Any
@@ -77,7 +75,6 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         _guard(self.engine._engine_client)
         self._prefills, self._waited = Counter(*PREFILLS.args), Counter(*REMOTE_PREFILL.args)
         self._complaint: str | None = None  # the last one that was logged
-        self._leaving_prompts: set[asyncio.Task[None]] = set()
         if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
             # Its HTTP app, which is around these calls too, does all of that already.
             self.engine.gate = None
@@ -177,25 +174,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         finally:
             if not first.done():
                 answer.cancel()
-                self._leave(first)
-
-    def _leave(self, first: "asyncio.Future[Any]") -> None:
-        """Nobody waits for this prompt any more; where it is computed all the same, free its KV."""
-        task = asyncio.ensure_future(self._free_unread(first))
-        self._leaving_prompts.add(task)  # asyncio holds tasks weakly
-        task.add_done_callback(self._leaving_prompts.discard)
-
-    async def _free_unread(self, first: "asyncio.Future[Any]") -> None:
-        try:
-            chunk = await asyncio.wait_for(first, LONGEST_PREFILL_S)
-        except Exception:  # it was cancelled in time, or is gone with its replica
-            return
-        params = getattr(chunk, KV_PARAMS, None)
-        if isinstance(params, dict) and params.get("do_remote_prefill"):
-            ours.set(True)  # of this task's own context
-            client, name = self.engine._engine_client, f"unread-{uuid.uuid4()}"
-            with contextlib.suppress(Exception):  # the engine is dead: NIXL's lease runs out
-                await client.notify_kv_transfer_request_rejected(name, params)
+                first.cancel()
 
     def _prefill_method(self, request: Any, info: RawRequestInfo | None) -> Any:
         handle = self._prefill_handle
