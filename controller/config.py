@@ -132,6 +132,34 @@ class StaticOptions(Block):
     )
 
 
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class RolesOptions(Block):
+    """How many engines compute prompts for the others, where each can do both (decision 40)."""
+
+    prefill: Literal["auto"] | int = Field(
+        "auto",
+        description="engines that compute prompts: as many as let the fleet carry most, or a number"
+        " from 0; at least one decodes",
+    )
+    direct: bool = Field(
+        True,
+        description="a prompt may be computed where it is answered, if its first token is forecast"
+        " to come sooner; false: all go through a prefill engine where there is one",
+    )
+    link_gbit_s: float = Field(25.0, gt=0, description="of an engine's network card, by which")
+    link_latency_ms: float = Field(1.0, ge=0, description="... a transfer's time is forecast")
+
+    @field_validator("prefill", mode="before")
+    @classmethod
+    def _from_0(cls, value: Any) -> Any:
+        if value != "auto" and not (_is_count(value) and value >= 0):
+            raise ValueError("Input should be 'auto' or a number from 0")
+        return value
+
+
 EPSILON_M = 0.02
 REMOVED = {"prefill_floor"}  # accepted with a warning, for one release
 
@@ -166,6 +194,20 @@ class BatchingConfig(Block):
     )
     static: StaticOptions = StaticOptions()
     paper: PaperOptions = PaperOptions()
+    roles: RolesOptions | None = Field(
+        None,
+        description="engines that can do both compute prompts for others or decode, by turns: auto,"
+        " a number of prefill engines, or a block; None: each does all of its requests",
+    )
+
+    @field_validator("roles", mode="before")
+    @classmethod
+    def _roles_in_short(cls, given: Any) -> Any:
+        if given == "auto" or _is_count(given):
+            return {"prefill": given}
+        if not isinstance(given, dict | RolesOptions | None):
+            raise ValueError("Input should be 'auto', a number of prefill engines, or a block")
+        return given
 
     @model_validator(mode="before")
     @classmethod

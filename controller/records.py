@@ -17,6 +17,10 @@ from controller.version import VERSION
 Reason = Literal["static", "memory", "sla", "bound", "load", "start"]
 """What set a cap; ``bound``: B_min, B_max, the engine's size; ``load``: nothing had to."""
 
+Role = Literal["mixed", "prefill"]
+"""What an engine that can do both does: all of its requests, prompts of others' among them; or
+prompts for others alone (``controller.roles``)."""
+
 Mode = Literal["leased", "fallback", "local"]
 """Who decides: the controller; the replica itself after its lease ran out; no controller exists."""
 
@@ -63,6 +67,7 @@ class EngineLimits:
         whole_chunk_tokens: prompts are computed in multiples of this, but for their ends; 0: any.
         max_model_len: tokens of the longest request; None: not known.
         graph_tokens: of the largest step that CUDA graphs were captured for; 0: of none.
+        kv_token_bytes: of KV memory that one token takes; 0: not known.
     """
 
     max_num_seqs: int
@@ -74,6 +79,7 @@ class EngineLimits:
     whole_chunk_tokens: int = 0
     max_model_len: int | None = None
     graph_tokens: int = 0
+    kv_token_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,8 @@ class ReplicaReport:
         busy_s: what all steps took since the engine started, seconds.
         busy_frac: the share of the last seconds in which a step ran, 0 to 1.
         advised: what control would have moved, where it was not enforced.
+        role: that it is in; a prefill engine is one once its last decode has ended. None: it is
+            not told of roles.
     """
 
     replica_id: str
@@ -233,6 +241,7 @@ class ReplicaReport:
     busy_frac: float = 0.0
     advised: Advised = Advised()
     latest: LengthMoments = field(default_factory=LengthMoments)
+    role: Role | None = None
 
     @property
     def kv_frac(self) -> float:
@@ -255,6 +264,7 @@ class BatchLimits:
         replicas: how many replicas of the group report to the controller.
         outputs: the group's output lengths by ``survival.EDGES``, for who has seen too few end.
         switches: all that the controller knows of control being switched.
+        role: to be taken, or to be kept; None: roles are not configured.
     """
 
     lease_s: float
@@ -269,6 +279,7 @@ class BatchLimits:
     sla_out_of_reach: bool = False
     switches: Switches = ()
     capacity_error_frac: float = 0.0
+    role: Role | None = None
 
 
 R = TypeVar("R")

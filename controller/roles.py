@@ -28,12 +28,13 @@ The waits at n prefill engines and at min(n, N - n) cards are those of M/G/k que
 standard deviations beyond its mean: 3.6 at 99%; lognormal prompts of the same spread have 3.9.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.capacity import out_of_reach, typical_itl_s
-from controller.config import Sla
+from controller.config import BatchingConfig, Sla
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 
@@ -258,3 +259,10 @@ class RoleChooser:
         if best.prefill != self.prefill and best.per_s > now.per_s * (1 + WORTH):
             self.prefill, self._changed_s = best.prefill, now_s
         return self.prefill
+
+
+@functools.lru_cache(maxsize=64)  # asked for with every report of such an engine
+def as_prefill(batching: BatchingConfig) -> BatchingConfig:
+    """The same batching for an engine that computes prompts alone: no time between tokens."""
+    sla = batching.sla.model_copy(update={"itl_ms": None, "delivery": "gaps"})
+    return batching.model_copy(update={"sla": sla})

@@ -14,12 +14,13 @@ from controller.config import BatchingConfig
 from controller.errors import ConfigError
 from controller.fleet.actor import get_controller
 from controller.models.client_clock import ClientClock, Gaps
-from controller.records import Mode, ReplicaReport, from_wire
+from controller.records import Mode, ReplicaReport, Role, from_wire
+from controller.roles import as_prefill
 from replicas import channel
 from replicas.autoscaling_stats import autoscaling_stats
 from replicas.leaving import LeavingTokens
 from replicas.metrics import ReplicaMetrics
-from replicas.routing_stats import KEY, routing_stats
+from replicas.routing_stats import KEY, PREFILL, routing_stats
 
 logger = logging.getLogger("ray.serve")
 
@@ -56,6 +57,7 @@ class ControlLink:
         self._reported_s = asyncio.get_running_loop().time()  # when it came
         self._answered_s = self._reported_s  # when the controller last did
         self._complaint: str | None = None  # the last one that was logged
+        self.role: Role | None = None  # as the controller said last
         # Why the last user_config is not what holds, for whoever looks at the replica.
         self.config_refused: str | None = None
 
@@ -97,6 +99,11 @@ class ControlLink:
                 self._complain("The exchange with the engine failed, and is tried again: %s", error)
             await asyncio.sleep(max(next_s - clock(), 0))
 
+    @property
+    def config(self) -> BatchingConfig:
+        """The block that is configured."""
+        return self._config
+
     async def configure(self, config: BatchingConfig) -> None:
         """Have the engine, and the controller from the next report on, go by ``config``.
 
@@ -133,6 +140,9 @@ class ControlLink:
         else:
             self._complaint = None
             self._answered_s = asyncio.get_running_loop().time()
+            if answer.get("role") != self.role:
+                self.role = answer.get("role")
+                logger.info("Replica %s is to be in role %s.", self._replica_id, self.role)
             return answer
         return None
 
@@ -231,7 +241,9 @@ class ControlLink:
         if (report := self.recent_report()) is None:
             return {}
         age_s = asyncio.get_running_loop().time() - self._reported_s
-        return {KEY: routing_stats(report, self._config, time.time() - age_s)}
+        config = as_prefill(self._config) if report.role == "prefill" else self._config
+        stats = routing_stats(report, config, time.time() - age_s)
+        return {KEY: stats | ({PREFILL: 1} if self.role == "prefill" else {})}
 
     def recent_report(self) -> ReplicaReport | None:
         """The last report; None before the first one, and when it is older than a lease."""

@@ -60,3 +60,11 @@ def kv_tokens(scheduler: Any) -> int:
         return counted
     blocks: int = scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1  # without the null block
     return blocks * int(scheduler.block_size)
+
+
+def kv_token_bytes(scheduler: Any) -> float:
+    """Bytes that a token takes of KV memory, over all of the engine's workers; 0: it has none."""
+    tensors = sum(tensor.size for tensor in scheduler.kv_cache_config.kv_cache_tensors)
+    tokens = kv_tokens(scheduler)
+    workers = scheduler.vllm_config.parallel_config.tensor_parallel_size
+    return workers * tensors / tokens if tokens > 0 else 0.0

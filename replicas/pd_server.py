@@ -49,9 +49,10 @@ LONGEST_PREFILL_S = 60.0
 # Of the time to a request's deadline; in the rest the decode engine has to prefill.
 PREFILL_FRAC = 0.75
 SERVER_ERROR = 500
-WHERE = PREFILLS.labels[0]  # remote; local: the request asks for it; fallback: no other could
+# remote; local: the request asks for it; fallback: no other could; direct: sooner so (MixedServer)
+WHERE = PREFILLS.labels[0]
 
-_ours: ContextVar[bool] = ContextVar("brimful_remote_kv", default=False)
+ours: ContextVar[bool] = ContextVar("brimful_remote_kv", default=False)
 
 
 class PrefillError(Exception):
@@ -101,7 +102,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         if is_local(request) or self.engine.refuses(request, raw_request_info):
             self._prefills.inc(1, {WHERE: "local"})
         elif backend.requires_peer_binding or backend.concurrent_handoff:
-            _ours.set(True)
+            ours.set(True)
             self._prefills.inc(1, {WHERE: "remote"})
             async for item in super()._pd_handle_request(request, raw_request_info):
                 yield item
@@ -111,7 +112,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
                 request=request, peer=None, prefill_response=chunk
             )
             ids = self._decode_reuse_ids(chunk)  # None unless pd_tokenize_once asks for it
-            _ours.set(True)
+            ours.set(True)
         chats = isinstance(request, ChatCompletionRequest)
         method = LLMServer.chat if chats else LLMServer.completions
         with reuse_prompt_token_ids(ids):
@@ -155,9 +156,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         """
         if not self._prefill_replicas():
             raise PrefillError("there is no prefill replica")
-        backend = self._get_connector_backend()
-        asked = plain(backend.prepare_prefill_request(request=request, peer=None))
-        self._request_prefill_token_ids(asked)
+        asked = self._asked_for(request)
         answer = self._prefill_method(request, info).remote(asked, info)
         clock = asyncio.get_running_loop().time
         longest_s = longest_prefill_s()
@@ -183,15 +182,25 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
             handle = handle.options(multiplexed_model_id=adapter)
         if info is not None and (session := session_id_from_headers(info.headers)):
             handle = handle.options(session_id=session)
+        return self._method_of(handle, request)
+
+    def _method_of(self, handle: Any, request: Any) -> Any:
         chats = isinstance(request, ChatCompletionRequest)
         return handle.chat if chats else handle.completions
 
+    def _asked_for(self, request: Any) -> Any:
+        """What a prefill replica is asked for."""
+        backend = self._get_connector_backend()
+        asked = plain(backend.prepare_prefill_request(request=request, peer=None))
+        self._request_prefill_token_ids(asked)
+        return asked
+
     async def _maybe_prewarm(self) -> None:
-        token = _ours.set(True)
+        token = ours.set(True)
         try:
             await super()._maybe_prewarm()
         finally:
-            _ours.reset(token)
+            ours.reset(token)
 
     def _prefill_replicas(self) -> int:
         """How many this replica knows of. Ray would wait for one for as long as there is none."""
@@ -217,12 +226,12 @@ def _guard(client: Any) -> None:
 
     def told(prompt: Any, sampling_params: Any, *args: Any, **options: Any) -> Any:
         extra = getattr(sampling_params, "extra_args", None)
-        if extra and extra.get(KV_PARAMS) is not None and not _ours.get():
+        if extra and extra.get(KV_PARAMS) is not None and not ours.get():
             raise VLLMValidationError(f"{KV_PARAMS}: {NOT_A_CLIENTS}", parameter=KV_PARAMS)
         return generate(prompt, sampling_params, *args, **options)
 
     async def rejected(*args: Any, **options: Any) -> None:
-        if _ours.get():
+        if ours.get():
             await reject(*args, **options)
 
     client.generate, client.notify_kv_transfer_request_rejected = told, rejected

@@ -53,7 +53,7 @@ class AdmittingEngine(VLLMEngine):
         self, call: Call, request: Any, info: RawRequestInfo | None
     ) -> AsyncGenerator[Any, None]:
         if self.tracing is None:
-            return self._admitted(call(request, info), request, info)
+            return admitted(self.gate, call(request, info), request, info)
         return self._traced(self.tracing, call, request, info)
 
     async def _traced(
@@ -65,7 +65,7 @@ class AdmittingEngine(VLLMEngine):
         info = RawRequestInfo(headers={**others, **traced.headers})
         error: BaseException | None = None
         try:
-            async for item in self._admitted(call(request, info), request, info):
+            async for item in admitted(self.gate, call(request, info), request, info):
                 if isinstance(item, ErrorResponse):
                     traced.answered(item.error.code, None)
                 yield item
@@ -87,43 +87,52 @@ class AdmittingEngine(VLLMEngine):
         except BadRequestError:
             return True
 
-    async def _admitted(
-        self, items: AsyncGenerator[Any, None], request: Any, info: RawRequestInfo | None
-    ) -> AsyncGenerator[Any, None]:
-        if self.gate is None:
-            async for item in items:
+
+async def admitted(
+    gate: Gate | None,
+    items: AsyncGenerator[Any, None],
+    request: Any,
+    info: RawRequestInfo | None,
+) -> AsyncGenerator[Any, None]:
+    """The items of a call, or a refusal in their place.
+
+    Args:
+        gate: None: nobody is refused.
+    """
+    if gate is None:
+        async for item in items:
+            yield item
+        return
+    headers = _headers(info)
+    try:
+        check_headers(headers.items())
+        ticket = gate.ticket(headers, _fields(request))
+    except BadRequestError as error:
+        yield as_error(bad_request(error.param, str(error), error.status))
+        return
+    current.set(ticket)  # of this call's own context: Ray runs each in a task
+    if ticket.refused_early():
+        assert ticket.answer is not None
+        yield as_error(ticket.answer)
+        return
+    try:
+        begun = False
+        async for item in items:
+            if not begun:
+                begun = True
+                first, over = _first(ticket, item)
+                yield first
+                if over:
+                    return
+            else:
                 yield item
-            return
-        headers = _headers(info)
-        try:
-            check_headers(headers.items())
-            ticket = self.gate.ticket(headers, _fields(request))
-        except BadRequestError as error:
-            yield as_error(bad_request(error.param, str(error), error.status))
-            return
-        current.set(ticket)  # of this call's own context: Ray runs each in a task
-        if ticket.refused_early():
-            assert ticket.answer is not None
-            yield as_error(ticket.answer)
-            return
-        try:
-            begun = False
-            async for item in items:
-                if not begun:
-                    begun = True
-                    first, over = _first(ticket, item)
-                    yield first
-                    if over:
-                        return
-                else:
-                    yield item
-        except Exception:
-            if ticket.answer is None or begun:
-                raise
-            yield as_error(ticket.answer)
-        finally:
-            ticket.close()
-            await items.aclose()
+    except Exception:
+        if ticket.answer is None or begun:
+            raise
+        yield as_error(ticket.answer)
+    finally:
+        ticket.close()
+        await items.aclose()
 
 
 def as_error(answer: Answer) -> ErrorResponse:

@@ -9,6 +9,7 @@ from controller.models.step_time import StepModel, fit
 from controller.records import ReplicaReport
 
 NO_KV_TOKENS = 2**40  # free where a model keeps no KV memory, which limits nobody there
+PREFILL = "prefill"  # 1: it computes prompts for others; what it has still to decode ends there
 KEY = "brimful"  # among Ray Serve's routing stats, which Ray Serve LLM uses too
 
 

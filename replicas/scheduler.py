@@ -13,7 +13,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from controller.agreements import differ, of_sla
-from controller.config import parse_batching
+from controller.config import BatchingConfig, parse_batching
 from controller.models.pace import Floats, Leads
 from controller.models.requests import Requests
 from controller.policies.base import Batch
@@ -26,7 +26,8 @@ from replicas.fail_open import FailOpenGovernor
 from replicas.governor import LOCAL, Governor
 from replicas.grammar_faults import GrammarFaults
 from replicas.intervals import Intervals
-from replicas.kv_holders import kv_tokens
+from replicas.kv_holders import kv_token_bytes, kv_tokens
+from replicas.live_role import LiveRole
 from replicas.loads_first import LoadsFirst
 from replicas.lost_sessions import LostSessions, waiting_requests
 from replicas.pacing import pacing_of
@@ -77,6 +78,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 whole_chunk_tokens=self._chunks.whole,
                 max_model_len=self.max_model_len,
                 graph_tokens=graph_tokens(self.vllm_config),
+                kv_token_bytes=kv_token_bytes(self),
             ),
             leased=settings.leased,
             now_s=self.now_s(),
@@ -91,6 +93,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
         self._pacing = pacing_of(settings.batching, None)
+        self._role = LiveRole(settings.batching)
 
     def now_s(self) -> float:
         """The engine's clock; a replay in virtual time has its own."""
@@ -185,13 +188,25 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self.governor.hold_to(itl_frac)
         if limits is not None:
             self.governor.apply(from_wire(BatchLimits, limits), now_s)
+            self._role.wanted = limits.get("role")
+        self._settle_role()
         generated = np.array([r.num_output_tokens for r in self.running], dtype=np.int64)
         report = self.governor.report(self._state(), now_s, replica_id, group, generated)
-        return to_wire(report) | {"prompt_backlog_tokens": prompt_backlog_tokens(self)}
+        of_queue = {"prompt_backlog_tokens": prompt_backlog_tokens(self)}
+        return to_wire(report) | of_queue | {"role": self._role.held}
 
     def configure(self, batching: dict[str, Any]) -> None:
         """Go by another batching block from the next step on (``Governor.configure``)."""
         check_options(config := parse_batching(batching), self, leased=True)
+        self._go_by(config)  # which is refused here where the engine cannot hold it
+        self._role.batching = config
+        self._settle_role()
+
+    def _settle_role(self) -> None:
+        if (config := self._role.settle(self.requests.values())) != self.governor.config:
+            self._go_by(config)
+
+    def _go_by(self, config: BatchingConfig) -> None:
         self.governor.configure(config)
         self._aside = step_aside(self, self._aside, config, self._classes.ttft_of)
         self._pacing = pacing_of(config, self._pacing)

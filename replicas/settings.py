@@ -162,7 +162,12 @@ def parse_live(user_config: Any, entrys: Live, time_scale: float, *, ordered: bo
     if asked.admission is not None:
         admission = parse_admission(asked.admission, f"{where}.admission")
     security = live_security(user_config, entrys.security)
-    found = []
+    found = role_problems(batching, f"{where}.batching")
+    if batching.roles is not None and entrys.batching.roles is None:
+        found.append(
+            f"{where}.batching.roles: is not allowed where the entry has none: the replica was"
+            " started without them"
+        )
     if asked.classes is not None and entrys.classes is None and entrys.admission is None:
         found.append(
             f"{where}.classes: is not allowed where the entry has neither classes nor admission:"
@@ -218,6 +223,24 @@ def prefill_problems(batching: Any, where: str) -> list[str]:
         for key in BETWEEN_TOKENS
         if given.get(key) is not None
     ]
+
+
+def role_problems(batching: BatchingConfig, where: str) -> list[str]:
+    """What a batching block with ``roles`` has to have beside it."""
+    if batching.roles is None:
+        return []
+    found = []
+    if batching.policy != "adaptive":
+        found.append(
+            f"{where}.policy: {shown(batching.policy)} is not allowed with roles: adaptive, whose"
+            " chunk of prompts a role sets"
+        )
+    if batching.sla.itl_ms is None:
+        found.append(
+            f"{where}.sla.itl_ms: None is not allowed with roles: a time, by which it is decided"
+            " whether prompts and decodes go apart"
+        )
+    return found
 
 
 def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:

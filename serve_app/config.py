@@ -16,6 +16,9 @@ from replicas.settings import EmulateSettings, slowed, wait_problems
 from serve_app.autoscaling_block import names_function, with_policy
 from serve_app.elsewhere import ELSEWHERE
 from serve_app.groups import group_name, model_id
+from serve_app.live_roles import KV
+from serve_app.live_roles import SERVER as MIXED_SERVER
+from serve_app.live_roles import problems as live_role_problems
 from serve_app.routing.gather import ends_of
 from serve_app.routing.settings import (
     by_haproxy,
@@ -111,6 +114,14 @@ def ray_llm_config(
         engine_kwargs |= _ordered_by(classes, engine_kwargs, where)
     security = security or Security()
     _check(rest, engine_kwargs, batching, where)
+    if batching.roles is not None:
+        given_router = entry.get("router")
+        router = None if given_router is None else parse_router(given_router, f"{where}.router")
+        given_deployment = _mapping(rest, "deployment_config", where)
+        if found := live_role_problems(entry, given_deployment, batching, router, where):
+            raise ConfigError(found)
+        # KV that could not be loaded is computed here: nobody fails for another engine's fault.
+        engine_kwargs[KV] = {"kv_load_failure_policy": "recompute", **engine_kwargs[KV]}
     _check_trust(rest, engine_kwargs, security, where)
     runtime_env = _mapping(rest, "runtime_env", where)
     given = _mapping(runtime_env, "env_vars", f"{where}.runtime_env")
@@ -153,7 +164,7 @@ def ray_llm_config(
         "callback_config": {"callback_class": MODEL_FILES},
         **rest,
         "runtime_env": {**runtime_env, "env_vars": {**ONE_LOOP, **given}},
-        "server_cls": EMULATED_SERVER if emulate else SERVER,
+        "server_cls": EMULATED_SERVER if emulate else MIXED_SERVER if batching.roles else SERVER,
         "engine_kwargs": {
             **engine_kwargs,
             "scheduler_cls": SCHEDULER,

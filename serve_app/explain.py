@@ -19,6 +19,7 @@ from serve_app.snapshot import (
     control_of,
     read_snapshot,
     refused_lines,
+    role_of,
     stalled,
     stalls_of,
     switched_off,
@@ -34,6 +35,11 @@ BOUND = {
     "sla": "the SLA",
     "bound": "max_running or the engine's size",
     "pushed": "the cap",
+}
+ROLE = {
+    "mixed": "Its role is mixed: it answers clients, and computes prompts beside its decodes.",
+    "prefill": "Its role is prefill: it computes prompts for the other replicas of its group.",
+    "to prefill": "It is to compute prompts for others, and does once its last decode has ended.",
 }
 
 
@@ -143,6 +149,8 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
             "No limits from the controller reached it in time, so it decides from its own"
             " measurements."
         )
+    if (role := role_of(report, limits)) is not None:
+        yield ROLE[role]
     most, why = _requests(limits.max_running), _why(report, limits, batching)
     yield f"{_verb(control)} at most {most} at once: {why}."
     yield (

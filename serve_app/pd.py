@@ -14,6 +14,7 @@ from replicas.door.settings import Security
 from replicas.settings import Role, prefill_problems
 from serve_app.config import classes_of, ray_llm_config
 from serve_app.groups import model_id
+from serve_app.live_roles import with_roles
 
 PREFILL, DECODE, MODELS = "prefill_config", "decode_config", "llm_configs"
 ROLES: dict[str, Role] = {PREFILL: "prefill", DECODE: "decode"}
@@ -186,6 +187,11 @@ def _entry_problems(entry: Mapping[str, Any], role: Role, where: str) -> list[st
         found.append(
             f"{where}.engine_kwargs.data_parallel_size: {parallel} is not allowed with prefill and"
             " decode apart: 1; num_replicas makes more engines"
+        )
+    if with_roles(entry):
+        found.append(
+            f"{where}.batching.roles: is not allowed with prefill and decode apart: these engines"
+            " have their roles for good; leave it out"
         )
     if entry.get("emulate") is not None:
         found.append(

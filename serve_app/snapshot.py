@@ -34,6 +34,7 @@ class ReplicaStatus:
         capacity_per_s: requests/s it carries inside the SLA; None where unknown.
         busy_frac: the share of the last 10 s in which a step ran.
         config_refused: why its last ``user_config`` is not what holds; None: it is.
+        role: ``to prefill`` until its last decode has ended; None: roles are not configured.
     """
 
     group: str
@@ -61,6 +62,7 @@ class ReplicaStatus:
     sla_out_of_reach: bool
     config_refused: str | None = None
     busy_frac: float = 0.0
+    role: Literal["mixed", "prefill", "to prefill"] | None = None
 
 
 def replicas_of(snapshot: dict[str, Any]) -> list[ReplicaStatus]:
@@ -153,7 +155,17 @@ def _status(group: str, policy: str, replica_id: str, replica: dict[str, Any]) -
         sla_out_of_reach=limits.sla_out_of_reach,
         config_refused=report.config_refused,
         busy_frac=report.busy_frac,
+        role=role_of(report, limits),
     )
+
+
+def role_of(
+    report: ReplicaReport, limits: BatchLimits
+) -> Literal["mixed", "prefill", "to prefill"] | None:
+    """The role that a replica is in, or on its way to."""
+    if limits.role == "prefill" and report.role != "prefill":
+        return "to prefill"
+    return limits.role
 
 
 def _percentile_ms(histogram: LogHistogram, percent: float) -> float | None:

@@ -38,7 +38,8 @@ EPILOG = (
     " time; off - switched off, limits are computed and not applied; advice - the same by"
     " batching.enforce: false. set by: memory, sla, bound (max_running or the"
     " engine's size), load (no request had to wait), static, start (too little was measured yet)."
-    " `brimful explain` says more."
+    " role, where batching.roles is set: mixed - prompts and decodes; prefill - prompts for others;"
+    " to prefill - so once its last decode has ended. `brimful explain` says more."
 )
 
 Show = Callable[[dict[str, Any]], None]
@@ -180,9 +181,12 @@ def table_of(replicas: list[ReplicaStatus], *, wide: bool) -> Table:
             "finished",
         ]
         numbers += ["pre-\nempted", "over-\nruled", "report\ns ago"]
-    table = new_table(("replica", "control", "set by"), (*numbers, "capacity\nrequests/s"))
+    with_roles = any(r.role is not None for r in replicas)
+    names = ("replica", *(("role",) if with_roles else ()), "control", "set by")
+    table = new_table(names, (*numbers, "capacity\nrequests/s"))
     for r in replicas:
-        cells = [r.replica, r.control, r.set_by, str(r.max_running), str(r.running)]
+        cells = [r.replica, *([r.role or "-"] if with_roles else []), r.control, r.set_by]
+        cells += [str(r.max_running), str(r.running)]
         cells += [str(r.waiting), f"{r.kv_frac:.0%}", _number(r.itl_p99_ms)]
         if wide:
             budget = "-" if r.token_budget is None else str(r.token_budget)

@@ -18,10 +18,9 @@ from benchmarks.virtual.ground import Ground
 from benchmarks.virtual.plan import Plan
 from benchmarks.virtual.transfer import VirtualConnector, of_prefill
 from benchmarks.workloads.requests import Request
-from controller.config import BatchingConfig
-from controller.records import EngineState
+from controller.records import EngineState, Role
+from controller.roles import as_prefill
 
-Role = Literal["mixed", "prefill"]
 Part = Literal["whole", "prompt", "loaded"]
 Load = Callable[[int, int, float], None]
 """Told of a load that begins: the request's number here, its tokens, and when, seconds."""
@@ -170,12 +169,6 @@ class RoleMember(Member):
         held = len(self._scheduler.requests) > len(self._ledger)
         if tokens or not (held or self._receiving):  # else it may have to wait for a transfer
             super()._check(tokens, state)
-
-
-def as_prefill(batching: BatchingConfig) -> BatchingConfig:
-    """The same batching for an engine that computes prompts alone: no time between tokens."""
-    sla = batching.sla.model_copy(update={"itl_ms": None, "delivery": "gaps"})
-    return batching.model_copy(update={"sla": sla})
 
 
 def _due(queue: list[tuple[float, str]], now_s: float) -> set[str] | None:

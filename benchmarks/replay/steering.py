@@ -11,13 +11,12 @@ from dataclasses import replace
 from statistics import median
 from typing import Protocol
 
-from benchmarks.replay.role_member import Role
 from benchmarks.workloads.requests import Request
 from controller.config import Sla
-from controller.models.lengths import LengthMoments
+from controller.fleet.role_pool import carried
 from controller.models.step_time import StepModel, StepStats, fit
-from controller.records import ReplicaReport
-from controller.roles import LEAST_ENDED, Fleet, RoleChooser, Split, Transfer, splits
+from controller.records import ReplicaReport, Role
+from controller.roles import RoleChooser, Split, Transfer
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.room import Asked, Room
 from serve_app.routing.ways import Way, WayChooser
@@ -128,18 +127,11 @@ class Auto(Fixed):
     def _found(self) -> tuple[Split, ...]:
         """What each number would carry; empty where that is not known yet."""
         reports = self._reports
-        if self._sla.itl_s is None or len(reports) < len(self.roles):
+        if len(reports) < len(self.roles):
             return ()
         mixed = [reports[k] for k in self._in_role("mixed")]
-        lengths = sum((one.latest for one in mixed), LengthMoments())
         model = pooled_model(list(reports.values()))
-        if model is None or lengths.n < LEAST_ENDED or not lengths.output:
-            return ()
-        engine = mixed[0].engine
-        fleet = Fleet(
-            len(self.roles), engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_tokens
-        )
-        return splits(model, lengths, fleet, self._transfer, self._sla)
+        return carried(mixed, len(self.roles), self._transfer, self._sla, model)
 
 
 def pooled_model(reports: Sequence[ReplicaReport]) -> StepModel | None:

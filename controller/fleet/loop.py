@@ -9,6 +9,7 @@ import numpy as np
 
 from controller.capacity import capacity_error_frac, capacity_per_s, out_of_reach
 from controller.config import BatchingConfig
+from controller.fleet.role_pool import RolePool, transfer_of
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepStats, fit
 from controller.models.survival import BINS, ENDS_KEPT, Floats
@@ -16,6 +17,7 @@ from controller.policies.base import Decision, Policy, Pool
 from controller.policies.registry import make_policy
 from controller.records import BatchLimits, EngineLimits, ReplicaReport
 from controller.report_checks import check_report
+from controller.roles import as_prefill
 from controller.switch import Switch, Switches, is_on, merged, next_switch
 
 POOL_PERIOD_S = 0.25  # the pooled model is at most this old: one exchange at the fastest rate
@@ -43,6 +45,7 @@ class _Member:
     received_s: float
     subgroup: _Subgroup
     joined_at_exchange: int
+    base: BatchingConfig  # as it came with the report, whatever role the replica is in
     limits: BatchLimits = field(init=False)  # decided from a pool that has this report in it
 
 
@@ -54,6 +57,8 @@ class _Group:
     pooled_s: float = float("-inf")
     counts: Floats = field(default_factory=lambda: np.zeros(BINS))  # the sum over all members
     unlike: frozenset[str] = frozenset()
+    roles: RolePool[str] = field(default_factory=RolePool)
+    base: BatchingConfig | None = None  # the one that came last, by which roles go
 
     def subgroup(self, replica_id: str, config: BatchingConfig) -> _Subgroup:
         """The replicas under ``config``, now with this one; it leaves those it was with."""
@@ -99,6 +104,11 @@ class ControlLoop:
         last = group.members.get(report.replica_id)
         if last and _old_news(report, last, now_s):
             return self._with_switches(last.limits)
+        base = config
+        if last is None or last.base != base:
+            group.base = base
+        if base.roles is not None and report.role == "prefill":
+            config = as_prefill(base)
         counts = _counts(report)
         group.counts += counts - last.counts if last else counts
         subgroup = group.subgroup(report.replica_id, config)
@@ -110,13 +120,19 @@ class ControlLoop:
             now_s,
             subgroup,
             last.joined_at_exchange if last else self._exchanges,
+            base,
         )
         joins_few = last is None and len(group.members) <= FEW
         if now_s >= group.pooled_s + POOL_PERIOD_S or joins_few:
             self._forget_gone(now_s)
             self._pool(group, now_s)
+            if group.base is not None and group.base.roles is not None:
+                self._assign_roles(group, group.base, now_s)
         decision = subgroup.policy.fleet(report, group.pool, now_s)
         member.limits = self._limits(group, config, report, decision)
+        if base.roles is not None:
+            role = group.roles.roles.get(report.replica_id, report.role or "mixed")
+            member.limits = replace(member.limits, role=role)
         return member.limits
 
     def switch(self, *, enforce: bool, group: str | None, unix_s: float) -> Switch:
@@ -168,6 +184,14 @@ class ControlLoop:
             model = replace(model, tail_frac=_usual_tail_frac(reports))
         group.pool = Pool(len(reports), lengths, model)
         group.pooled_s = now_s
+
+    def _assign_roles(self, group: _Group, config: BatchingConfig, now_s: float) -> None:
+        assert config.roles is not None
+        reports = {key: member.report for key, member in group.members.items()}
+        transfer = transfer_of(config.roles, next(iter(reports.values())))
+        group.roles.keep(reports, now_s)
+        model = group.pool.model
+        group.roles.see(reports, config.roles.prefill, transfer, config.sla, model, now_s)
 
     def _limits(
         self, group: _Group, config: BatchingConfig, report: ReplicaReport, decision: Decision

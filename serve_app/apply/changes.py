@@ -19,6 +19,7 @@ from serve_app.apply.names import gone, model_name
 from serve_app.apply.options import COUNT, OPTIONS, SCALING, built_options, laid_over, to_send
 from serve_app.checks.findings import BUILDER, builder_of
 from serve_app.config import SECURITY
+from serve_app.live_roles import with_roles
 from serve_app.pd import is_pd
 
 Data = dict[str, Any]
@@ -158,6 +159,11 @@ def _entry(before: Data, after: Data, place: str, found: Changes) -> None:
         _less(after.get("deployment_config") or {}, options),
         f"{place}.deployment_config",
     )
+    if with_roles(before) != with_roles(after):
+        there = "is new" if with_roles(after) else "is removed"
+        found.restarts.append(
+            f"{place}.batching.roles: {there}; an engine starts with it or without"
+        )
     keys = ["classes", "admission"]
     if before.get("admission") is None and _under_sla(before):
         keys.remove("admission")  # its requests are let in or refused anyway: it goes by the block

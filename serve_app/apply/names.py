@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from serve_app.checks.findings import BUILDER, builder_of
+from serve_app.live_roles import with_roles
 from serve_app.pd import MODELS, NAME_PREFIX, ROLES, entries_of
 
 Data = dict[str, Any]
@@ -15,7 +16,8 @@ def model_name(entry: Data, builder: str = BUILDER, key: str = MODELS) -> str:
     own = (entry.get("deployment_config") or {}).get("name")
     model = str((entry.get("model_loading_config") or {}).get("model_id"))
     if builder == BUILDER:
-        server = "EmulatedServer" if entry.get("emulate") is not None else "BrimfulServer"
+        server = "MixedServer" if with_roles(entry) else "BrimfulServer"
+        server = "EmulatedServer" if entry.get("emulate") is not None else server
     else:
         server = str(entry.get("server_cls") or "LLMServer").replace(":", ".").rpartition(".")[2]
     prefix = NAME_PREFIX[ROLES[key]] if key in ROLES else f"{server}:"

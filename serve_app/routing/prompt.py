@@ -11,6 +11,7 @@ from typing import Any
 DEFAULT_CHARS_PER_TOKEN = 4.0
 LEAST_CHARS_PER_TOKEN, MOST_CHARS_PER_TOKEN = 0.5, 12.0
 LEARNED_AFTER = 50  # prompts
+ASKED_BY = "brimful_asked_by"  # among a request's kv_transfer_params, which no client may set
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,13 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
     else:
         return None
     return Prompt(sum(map(len, texts)), tokens, max_tokens, _prefix(texts, prefix_chars))
+
+
+def asked_by(payload: Any) -> str | None:
+    """The replica that asks for the prompt's KV alone; None: it is a client's whole request."""
+    params = getattr(payload, "kv_transfer_params", None)
+    asking = params.get(ASKED_BY) if isinstance(params, dict) else None
+    return asking if isinstance(asking, str) else None
 
 
 def _texts(messages: list[Any]) -> Iterator[str]:

@@ -34,6 +34,7 @@ class Room:
         most_running, most_prefill_tokens_per_s: the same two where no SLA bounds them; None: not
             known, or nothing does.
         most_decodes: running requests, where steps have no prompts; None: not known.
+        prefill: 1 where it computes prompts for others, and is to be sent nothing else.
     """
 
     taken_unix_s: float
@@ -51,6 +52,7 @@ class Room:
     most_running: int | None = None
     most_decodes: int | None = None
     most_prefill_tokens_per_s: float | None = None
+    prefill: int | None = None
 
 
 _ALLOWED = frozenset(field.name for field in fields(Room))

@@ -15,7 +15,7 @@ from ray.util.metrics import Counter
 from serve_app.routing import choice, gather, prompt, room
 from serve_app.routing.choice import HeadroomChooser, Outcome, Sent
 from serve_app.routing.gather import End, end_of, ends_of
-from serve_app.routing.prompt import PromptLengths, read_prompt
+from serve_app.routing.prompt import PromptLengths, asked_by, read_prompt
 from serve_app.routing.room import PROMPT_TOKENS, Asked, read_room
 
 logger = logging.getLogger("ray.serve")
@@ -56,6 +56,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self._ends = ends_of(gathered or {})
         self._lengths = PromptLengths()
         self._ids: tuple[Sequence[RunningReplica], Sequence[ReplicaID]] = ((), ())
+        self._pool: frozenset[ReplicaID] = frozenset()  # that compute prompts for the others
         self.outcomes: dict[str, int] = {}
         self._blind = False
         self._routed = Counter(
@@ -70,8 +71,13 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         super().update_replicas(replicas)
         now_s = time.time()
         self._chooser.keep(self._replicas)
+        pool = []
         for replica in replicas:
-            self._chooser.update(replica.replica_id, read_room(replica.routing_stats), now_s)
+            room = read_room(replica.routing_stats)
+            self._chooser.update(replica.replica_id, room, now_s)
+            if room is not None and room.prefill:
+                pool.append(replica.replica_id)
+        self._pool = frozenset(pool)
 
     async def choose_replicas(
         self,
@@ -80,9 +86,11 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
     ) -> list[list[RunningReplica]]:
         """The best replica alone, then those that were compared with it, one by one."""
         ids, among = self._candidates(candidate_replicas, pending_request)
+        asked, prefix, end = self._read(pending_request)
+        if self._pool or asked.part == "prompt":
+            ids = among = self._in_role(ids, pending_request, asked)
         if not ids:
             return []
-        asked, prefix, end = self._read(pending_request)
         now_s = time.time()
         if pending_request is not None:
             self._take_back(pending_request)
@@ -106,11 +114,23 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
             self._ids = replicas, _ordered(replica.replica_id for replica in replicas)
         return self._ids[1], self._replicas
 
+    def _in_role(
+        self, ids: Sequence[ReplicaID], pending: PendingRequest | None, asked: Asked
+    ) -> Sequence[ReplicaID]:
+        """Those that do this part of a request; for a whole one any, if none does only that."""
+        if asked.part == "prompt":
+            asking = asked_by(_payload(pending))  # which has to load from another engine
+            others = [one for one in ids if one.unique_id != asking]
+            return [one for one in others if one in self._pool] or others
+        return [one for one in ids if one not in self._pool] or ids
+
     def _read(self, pending: PendingRequest | None) -> tuple[Asked, int | None, End | None]:
-        payload: Any = pending.args[0] if pending is not None and pending.args else None
+        payload = _payload(pending)
         found = read_prompt(payload, self._prefix_chars)
         mean_tokens = self._chooser.usual.mean_prompt_tokens
         tokens = self._lengths.tokens(found, mean_tokens)
+        if asked_by(payload) is not None:  # one replica asks another: a client said it once
+            return Asked(PROMPT_TOKENS if tokens is None else tokens, part="prompt"), None, None
         if found is None:
             return Asked(PROMPT_TOKENS if tokens is None else tokens), None, None
         self._lengths.note(found)
@@ -135,6 +155,10 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         before = getattr(pending.routing_context, "brimful", None)
         if before is not None:  # Ray asks again: the one chosen before did not take it
             self._chooser.take_back(*before)
+
+
+def _payload(pending: PendingRequest | None) -> Any:
+    return pending.args[0] if pending is not None and pending.args else None
 
 
 def _ordered(ids: Iterable[ReplicaID]) -> tuple[ReplicaID, ...]:

@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from benchmarks.routing.router import ByName
 from controller.classes import parse_classes
 from replicas.emulated_server import of_replica
 from serve_app.routing.gather import end_of, ends_of
+from serve_app.routing.prompt import ASKED_BY
 from serve_app.routing.router import HeadroomRouter
 from serve_app.routing.settings import CLASSES, parse_router, request_router_config
 
@@ -280,3 +282,25 @@ def test_it_travels_by_value_to_a_process_without_this_project(tmp_path: Path) -
         [sys.executable, "-I", "-c", script], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+async def test_prefill_engines_get_prompts_of_other_replicas_and_no_client() -> None:
+    made = router()
+    now_s = time.time()
+    replicas = [Replica("m", room(now_s, running=7)), Replica("p", room(now_s, prefill=1))]
+    made.update_replicas(replicas)
+    whole = {await picked(made, pending(prompt="a" * 40)) for _ in range(8)}
+    assert whole == {"m"}  # however full it is
+    prompt = pending(prompt="a" * 40, kv_transfer_params={ASKED_BY: "m"})
+    assert {await picked(made, prompt) for _ in range(8)} == {"p"}
+
+
+async def test_a_replica_does_not_load_from_itself_and_roles_of_all_are_no_reason_to_wait() -> None:
+    made = router()
+    made.update_replicas([Replica("p", room(time.time(), prefill=1))])
+    assert await picked(made, pending(prompt="a" * 40)) == "p"
+    itself = pending(prompt="a" * 40, kv_transfer_params={ASKED_BY: "p"})
+    assert await made.choose_replicas([made._replicas[ReplicaID("p", DEPLOYMENT)]], itself) == []
+    # Its role may have ended a moment ago: it computes the prompt all the same.
+    made.update_replicas([Replica("p"), Replica("m")])
+    assert await picked(made, itself) == "m"

@@ -65,7 +65,7 @@ def prefills() -> dict[str, float]:
         sample.labels["where"]: sample.value
         for family in text_string_to_metric_families(metrics_text())
         for sample in family.samples
-        if sample.name == PREFILLS.exported
+        if sample.name == PREFILLS.exported and sample.labels["application"] == "pd"
     }
 
 

@@ -276,3 +276,21 @@ def test_under_kuberay_the_block_for_the_rayservice_is_printed() -> None:
     (one,) = config_["applications"]
     assert one["args"] == app()["args"]
     assert one["deployments"] == [{"name": MODEL, "user_config": {"batching": SLA}}]
+
+
+KV = {"kv_transfer_config": {"kv_connector": "NixlConnector", "kv_role": "kv_both"}}
+
+
+def test_another_number_of_prefill_engines_is_sent_and_roles_at_all_are_a_restart() -> None:
+    auto = app(batching={**SLA, "roles": "auto"}, engine_kwargs=KV)
+    one = app(batching={**SLA, "roles": 1}, engine_kwargs=KV)
+    change = found(auto, one)
+    assert change.restarts == []
+    assert sent(change, auto) == {
+        "MixedServer:m": {
+            "name": "MixedServer:m",
+            "user_config": {"batching": {**SLA, "roles": 1}},
+        }
+    }
+    none = found(app(batching=SLA, engine_kwargs=KV), auto)
+    assert any("batching.roles: is new" in line for line in none.restarts)

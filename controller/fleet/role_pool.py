@@ -1,0 +1,120 @@
+"""Which engines of a group compute prompts for the others. Pure; time comes in.
+
+Every engine can do both. ``controller.roles`` says how many are to be prefill engines; here it is
+said which, and who changes loses least: the emptiest of those that could.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Generic, Literal, TypeVar
+
+from controller.config import RolesOptions, Sla
+from controller.models.lengths import LengthMoments
+from controller.models.step_time import StepModel
+from controller.records import ReplicaReport, Role
+from controller.roles import LEAST_ENDED, Fleet, RoleChooser, Split, Transfer, splits
+
+K = TypeVar("K", bound=Hashable)
+
+# Since the last engine came: two reports of the slowest. A controller that starts anew hears of one
+# engine after another, and would decide for those that it knows.
+SETTLED_S = 2.0
+
+
+class RolePool(Generic[K]):
+    """The roles of a group's engines.
+
+    Args:
+        prefill: how many are prefill engines to begin with.
+
+    Attributes:
+        roles: of each engine.
+        wanted: how many are to be prefill engines.
+    """
+
+    def __init__(self, prefill: int = 0) -> None:
+        self.roles: dict[K, Role] = {}
+        self._joined_s = float("-inf")
+        self._chooser = RoleChooser()
+        self._chooser.prefill = prefill
+
+    @property
+    def wanted(self) -> int:
+        return self._chooser.prefill
+
+    def keep(self, reports: Mapping[K, ReplicaReport], now_s: float) -> None:
+        """Forget all engines but these; one that is new is in the role that it reports."""
+        if reports.keys() - self.roles.keys():
+            self._joined_s = now_s
+        self.roles = {
+            key: self.roles.get(key) or report.role or "mixed" for key, report in reports.items()
+        }
+        # A controller that starts anew finds the roles as they are.
+        self._chooser.prefill = max(self.wanted, self._count())
+
+    def see(
+        self,
+        reports: Mapping[K, ReplicaReport],
+        prefill: int | Literal["auto"],
+        transfer: Transfer | None,
+        sla: Sla,
+        model: StepModel | None,
+        now_s: float,
+    ) -> None:
+        """Go by the last reports of all engines, after ``keep``; not while some still come.
+
+        Args:
+            prefill: how many are to be prefill engines; ``auto``: as many as let them carry most.
+            transfer: None: nothing is known of it.
+            model: of a step, of all engines together; None: not known yet.
+        """
+        if now_s < self._joined_s + SETTLED_S:
+            return
+        if prefill != "auto":
+            self._chooser.prefill = prefill
+        elif transfer is not None:
+            mixed = [reports[key] for key, role in self.roles.items() if role == "mixed"]
+            if found := carried(mixed, len(reports), transfer, sla, model):
+                self._chooser.see(found, now_s)
+        self._assign(reports)
+
+    def _count(self) -> int:
+        return sum(role == "prefill" for role in self.roles.values())
+
+    def _assign(self, reports: Mapping[K, ReplicaReport]) -> None:
+        """Whoever has least to lose: the emptiest batch, or the shortest queue of prompts."""
+        wanted = min(self.wanted, max(len(self.roles) - 1, 0))
+        while (now := self._count()) != wanted:
+            source: Role = "mixed" if now < wanted else "prefill"
+            among = [key for key, role in self.roles.items() if role == source]
+            emptiest = min(among, key=lambda key: reports[key].running)
+            self.roles[emptiest] = "prefill" if now < wanted else "mixed"
+
+
+def carried(
+    mixed: Sequence[ReplicaReport],
+    engines: int,
+    transfer: Transfer,
+    sla: Sla,
+    model: StepModel | None,
+) -> tuple[Split, ...]:
+    """What each number of prefill engines would carry; empty where that is not known yet.
+
+    Args:
+        mixed: reports of those that decode: a prefill engine's requests end with one token.
+        engines: of either role.
+        model: of a step; None: not known yet.
+    """
+    lengths = sum((one.latest for one in mixed), LengthMoments())
+    if sla.itl_s is None or model is None or lengths.n < LEAST_ENDED or not lengths.output:
+        return ()
+    engine = mixed[0].engine
+    fleet = Fleet(engines, engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_tokens)
+    return splits(model, lengths, fleet, transfer, sla)
+
+
+def transfer_of(options: RolesOptions, report: ReplicaReport) -> Transfer | None:
+    """How KV gets from one of these engines to another; None: its size is not known."""
+    if not report.engine.kv_token_bytes:
+        return None
+    bytes_per_s = options.link_gbit_s * 1e9 / 8
+    return Transfer(report.engine.kv_token_bytes, bytes_per_s, options.link_latency_ms / 1000)

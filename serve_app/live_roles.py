@@ -1,0 +1,91 @@
+"""The key ``batching.roles`` of an entry: engines that can do both, and what that needs.
+
+Needs neither Ray nor vLLM.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from controller.config import BatchingConfig
+from controller.validation import shown
+from replicas.settings import role_problems
+from serve_app.routing.settings import RouterConfig, by_haproxy
+
+SERVER = "serve_app.mixed_server:MixedServer"
+KV = "kv_transfer_config"
+CONNECTOR, KV_ROLE = "NixlConnector", "kv_both"
+LEAST = 2  # replicas: one that computes prompts, and one that decodes
+
+
+def with_roles(entry: Mapping[str, Any]) -> bool:
+    """Whether its engines can do both, by a server class of their own."""
+    batching = entry.get("batching")
+    return isinstance(batching, Mapping) and batching.get("roles") is not None
+
+
+def problems(
+    entry: Mapping[str, Any],
+    deployment: Mapping[str, Any],
+    batching: BatchingConfig,
+    router: RouterConfig | None,
+    where: str,
+) -> list[str]:
+    """What keeps the engines of an entry with ``batching.roles`` from taking either role.
+
+    Args:
+        deployment: its ``deployment_config``.
+        router: None: the entry has no ``router`` block.
+    """
+    found = role_problems(batching, f"{where}.batching")
+    engine = entry.get("engine_kwargs") or {}
+    kv = engine.get(KV)
+    kv = kv if isinstance(kv, Mapping) else {}
+    for key, needed in (("kv_connector", CONNECTOR), ("kv_role", KV_ROLE)):
+        if kv.get(key) != needed:
+            found.append(
+                f"{where}.engine_kwargs.{KV}.{key}: {shown(kv.get(key))} is not allowed with"
+                f" batching.roles: {needed}, by which each engine gives KV and takes it"
+            )
+    if entry.get("emulate") is not None:
+        found.append(
+            f"{where}.emulate: is not allowed with batching.roles: an emulated accelerator has no"
+            " KV to hand over"
+        )
+    found += _replica_problems(deployment, batching, where)
+    chosen = router.policy if router is not None else "headroom"
+    if by_haproxy(router, deployment) or chosen != "headroom":
+        found.append(
+            f"{where}.router.policy: {shown(chosen)} is not allowed with batching.roles: headroom,"
+            " which sends prefill engines no requests of clients"
+        )
+    if deployment.get("request_router_config") is not None:
+        found.append(
+            f"{where}.deployment_config.request_router_config: is not allowed with batching.roles:"
+            " Brimful's own router knows roles; leave it out"
+        )
+    return found
+
+
+def _replica_problems(
+    deployment: Mapping[str, Any], batching: BatchingConfig, where: str
+) -> list[str]:
+    place = f"{where}.deployment_config"
+    count = deployment.get("num_replicas")
+    if deployment.get("autoscaling_config") or count == "auto":
+        return [
+            f"{place}: autoscaling is not allowed with batching.roles: num_replicas, from {LEAST};"
+            " what a replica carries is not known by role"
+        ]
+    count = count if isinstance(count, int) else 1
+    if count < LEAST:
+        return [
+            f"{place}.num_replicas: {count} is not allowed with batching.roles: at least {LEAST},"
+            " one of which decodes"
+        ]
+    roles = batching.roles
+    if roles is not None and roles.prefill != "auto" and roles.prefill >= count:
+        return [
+            f"{where}.batching.roles.prefill: {roles.prefill} is not allowed with {count} replicas:"
+            f" at most {count - 1}, as one has to decode"
+        ]
+    return []

@@ -1,0 +1,133 @@
+"""The server class of engines that can do both: each answers clients, computes prompts, or both.
+
+The batch controller gives each replica a role (``controller.roles``), which it publishes. A request
+comes to a replica that decodes; it computes the prompt itself, or has a prefill engine of its own
+deployment do so and loads the KV, whichever first token is forecast to come sooner
+(``serve_app.routing.ways``). A replica whose role changes goes on with all that it has.
+"""
+
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from ray import serve
+from ray.llm._internal.serve.core.configs.openai_api_models import ChatCompletionRequest
+from ray.llm._internal.serve.core.protocol import RawRequestInfo
+from ray.llm._internal.serve.core.server.llm_server import LLMServer
+
+from controller.config import BatchingConfig
+from controller.fleet.role_pool import transfer_of
+from replicas.pd_server import WHERE, DecodeServer, ours
+from replicas.plain_calls import admitted
+from serve_app.routing.choice import HeadroomChooser
+from serve_app.routing.prompt import ASKED_BY, PromptLengths, read_prompt
+from serve_app.routing.room import PROMPT_TOKENS, Asked, read_room
+from serve_app.routing.ways import WayChooser
+
+
+class MixedServer(DecodeServer):
+    """Asks its own deployment for prompts, where the controller has prefill engines there."""
+
+    async def __init__(  # type: ignore[misc]  # as Ray's own: Serve awaits it
+        self, llm_config: Any, **kwargs: Any
+    ) -> None:
+        context = serve.get_replica_context()
+        self._own = context.replica_id.unique_id
+        # Not checked: the deployment is just being made.
+        handle = serve.get_deployment_handle(
+            context.deployment, context.app_name, _check_exists=False
+        )
+        self._chooser: HeadroomChooser[str] = HeadroomChooser()
+        self._lengths = PromptLengths()
+        self._by: tuple[BatchingConfig, WayChooser[str]] | None = None
+        await super().__init__(llm_config, prefill_server=handle, **kwargs)
+
+    async def prompt_chat(
+        self, request: Any, raw_request_info: RawRequestInfo | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """A prompt for another replica of this deployment, which asks for no more."""
+        async for item in self._prompt(LLMServer.chat, request, raw_request_info):
+            yield item
+
+    async def prompt_completions(
+        self, request: Any, raw_request_info: RawRequestInfo | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """The same."""
+        async for item in self._prompt(LLMServer.completions, request, raw_request_info):
+            yield item
+
+    async def _prompt(
+        self, method: Any, request: Any, info: RawRequestInfo | None
+    ) -> AsyncGenerator[Any, None]:
+        ours.set(True)
+        items = await method(self, request, info)
+        # Of its own requests the HTTP app has seen to it; with no such app the engine does.
+        gate = None if self.engine.gate is not None else self._gate
+        async for item in admitted(gate, items, request, info):
+            yield item
+
+    async def _prefilled(self, request: Any, info: RawRequestInfo | None) -> Any:
+        asked = self._asked(request)
+        ways = self._ways()
+        if ways is None or not self._goes_through(ways, asked):
+            self._prefills.inc(1, {WHERE: "direct"})
+            return None
+        try:
+            return await super()._prefilled(request, info)
+        finally:
+            ways.handed_over(self._own, asked, time.time())
+
+    def _goes_through(self, ways: WayChooser[str], asked: Asked) -> bool:
+        now_s = time.time()
+        rooms = self._rooms()
+        for key, room in rooms.items():
+            self._chooser.update(key, room, now_s)
+        self._chooser.keep(rooms)
+        pool = [key for key, room in rooms.items() if room is not None and room.prefill]
+        # One that is to be a prefill engine itself answers what was on its way to it.
+        others = [] if self._own in pool else pool
+        return ways.choose([self._own], others, asked, now_s).prefill is not None
+
+    def _rooms(self) -> dict[str, Any]:
+        """What the replicas of this deployment published last; of this one, what holds now."""
+        router = self._prefill_handle._router._asyncio_router.request_router
+        replicas = [] if router is None else list(router.curr_replicas.values())
+        rooms = {one.replica_id.unique_id: read_room(one.routing_stats) for one in replicas}
+        rooms[self._own] = read_room(self._link.routing_stats())
+        return rooms
+
+    def _ways(self) -> WayChooser[str] | None:
+        """By the block that holds; None: it has no roles, or nothing is known of transfers yet."""
+        config, report = self._link.config, self._link.recent_report()
+        if config.roles is None or report is None or config.sla.itl_s is None:
+            return None
+        if self._by is None or self._by[0] is not config:
+            if (transfer := transfer_of(config.roles, report)) is None:
+                return None
+            handover_s = transfer.handover_s(config.sla.itl_s)
+            ways: WayChooser[str] = WayChooser(
+                self._chooser, transfer.wire_s, handover_s, direct=config.roles.direct
+            )
+            self._by = config, ways
+        return self._by[1]
+
+    def _asked(self, request: Any) -> Asked:
+        prompt = read_prompt(request, 0)
+        tokens = self._lengths.tokens(prompt, self._chooser.usual.mean_prompt_tokens)
+        if prompt is None:
+            return Asked(PROMPT_TOKENS if tokens is None else tokens)
+        self._lengths.note(prompt)
+        return Asked(PROMPT_TOKENS if tokens is None else tokens, prompt.max_tokens)
+
+    def _asked_for(self, request: Any) -> Any:
+        asked = super()._asked_for(request)
+        asked.kv_transfer_params = {**asked.kv_transfer_params, ASKED_BY: self._own}
+        return asked
+
+    def _method_of(self, handle: Any, request: Any) -> Any:
+        chats = isinstance(request, ChatCompletionRequest)
+        return handle.prompt_chat if chats else handle.prompt_completions
+
+    def _prefill_replicas(self) -> int:
+        rooms = self._rooms()
+        return sum(key != self._own and bool(one and one.prefill) for key, one in rooms.items())

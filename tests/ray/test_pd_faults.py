@@ -1,0 +1,327 @@
+"""Faults between prefill and decode: real engines, real KV over NIXL, processes that die or leave.
+
+Nothing fails before its first byte where another engine can serve it, streams end with an event,
+and no engine holds blocks for a request that is gone for longer than NIXL's lease.
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import ray
+
+from benchmarks.live.cluster import LocalCluster
+from controller.fleet.actor import find_controller
+from tests.ray.applications import application
+from tests.ray.conftest import Deploy, base_url, wait_reported
+from tests.ray.control import replicas, snapshot, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
+
+URL, MODEL = base_url("faults"), "tiny-faults"
+LEASE_S = 10
+FRESH_S = 2.0  # a report
+LATE_S = 3.0  # a report is up to half a second old, and a step polls for a lease that ran out
+DRAW = random.Random(6)
+PROMPTS = [[DRAW.randrange(3, 500) for _ in range(200 + 20 * i)] for i in range(6)]
+
+
+@pytest.fixture
+def fleet(deploy: Deploy, model_path: Path) -> None:
+    """One prefill engine and two decode engines."""
+    app = application(
+        "faults", model_path, deployment={"num_replicas": 1}, batching={"sla": {"itl_ms": 200}}
+    )
+    (decode,) = app["args"].pop("llm_configs")
+    for half, role, count in (("prefill", "kv_producer", 1), ("decode", "kv_consumer", 2)):
+        kv = {
+            "kv_connector": "NixlConnector",
+            "kv_role": role,
+            "kv_buffer_device": "cpu",
+            "kv_connector_extra_config": {"kv_lease_duration": LEASE_S},
+        }
+        # The same prompt is computed again in each test.
+        engine = {**decode["engine_kwargs"], "kv_transfer_config": kv}
+        engine["enable_prefix_caching"] = False
+        options = {**decode["deployment_config"], "num_replicas": count}
+        block = {**decode, "engine_kwargs": engine, "deployment_config": options}
+        app["args"][f"{half}_config"] = block
+    del app["args"]["prefill_config"]["batching"]
+    deploy(app)
+    wait_reported("faults", 3)
+
+
+async def ready(cluster: LocalCluster) -> None:
+    """Return once all three engines live, report and hold nothing; the last test ended some."""
+
+    def whole() -> bool:
+        found = len(engines(cluster, "Prefill")), len(engines(cluster, "Decode"))
+        fresh = [one for one in replicas("faults").values() if one["age_s"] < FRESH_S]
+        return found == (1, 2) and len(fresh) == 3 and not held("prefill") + held("decode")
+
+    await until("three engines that hold nothing", whole, tries=1200)
+
+
+async def ask(prompt: list[int], *, stream: bool = False, tokens: int = 8) -> httpx.Response:
+    body = {
+        "model": MODEL,
+        "prompt": prompt,
+        "temperature": 0,
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        "return_token_ids": True,
+        "stream": stream,
+    }
+    async with httpx.AsyncClient(timeout=90) as client:
+        return await client.post(f"{URL}/completions", json=body)
+
+
+def token_ids(answer: httpx.Response) -> list[int]:
+    assert answer.status_code == 200, answer.text
+    found: list[int] = answer.json()["choices"][0]["token_ids"]
+    return found
+
+
+def actors(cluster: LocalCluster, half: str) -> list[psutil.Process]:
+    """The processes of one half's replicas, which have an engine each."""
+    deployment = cluster.applications()["faults"]["deployments"][f"{half}:tiny-faults"]
+    running = [one for one in deployment["replicas"] if one["state"] == "RUNNING"]
+    return [psutil.Process(one["pid"]) for one in running if psutil.pid_exists(one["pid"])]
+
+
+def engines(cluster: LocalCluster, half: str) -> list[psutil.Process]:
+    """The engine processes of one half's replicas; none of a replica whose engine is dead."""
+    found = []
+    for actor in actors(cluster, half):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children = actor.children(recursive=True)
+            found += [one for one in children if "EngineCore" in " ".join(one.cmdline())]
+    return found
+
+
+def held(half: str) -> int:
+    """KV tokens that the living engines of one half hold."""
+    return sum(
+        one["report"].kv_used_tokens
+        for one in replicas("faults").values()
+        if one["report"].group.endswith(f"-{half}") and one["age_s"] < FRESH_S
+    )
+
+
+async def freed_after_s(cluster: LocalCluster) -> dict[str, float]:
+    """How long it took from now until the living engines of each half hold nothing.
+
+    Reports from before do not count: an engine that was stopped sent its last one before.
+    """
+    begin_s, found = time.monotonic(), {}
+    count = {half: len(engines(cluster, half.capitalize())) for half in ("prefill", "decode")}
+
+    def empty() -> bool:
+        past_s = time.monotonic() - begin_s
+        for half in count.keys() - found.keys():
+            since = [
+                one["report"]
+                for one in replicas("faults").values()
+                if one["report"].group.endswith(f"-{half}") and one["age_s"] < past_s
+            ]
+            holding = sum(r.kv_used_tokens + r.running + r.waiting for r in since)
+            if len(since) >= count[half] and not holding:
+                found[half] = round(past_s, 1)
+        return len(found) == len(count)
+
+    await until("engines that hold nothing", empty, seen=lambda: (found, held("prefill")))
+    return found
+
+
+@contextlib.contextmanager
+def stopped(processes: list[psutil.Process]) -> Iterator[None]:
+    """They do nothing for a ``with`` block."""
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+async def computed() -> None:
+    """Return once all prompts are computed and held for decode engines."""
+    tokens = sum(len(prompt) for prompt in PROMPTS)
+    await until(
+        "prompts that are computed", lambda: held("prefill") >= tokens, seen=lambda: held("prefill")
+    )
+
+
+def send_all(**fields: Any) -> list[asyncio.Task[httpx.Response]]:
+    return [asyncio.create_task(ask(prompt, **fields)) for prompt in PROMPTS]
+
+
+async def loading(
+    cluster: LocalCluster, **fields: Any
+) -> tuple[list[asyncio.Task[httpx.Response]], psutil.Process]:
+    """Requests whose KV is on its way: the prefill engine, which is stopped, has to send it."""
+    (prefill,) = engines(cluster, "Prefill")
+    with stopped(engines(cluster, "Decode")):
+        tasks = send_all(**fields)
+        await computed()
+        prefill.suspend()
+    _, still = await asyncio.wait(tasks, timeout=2)
+    assert len(still) == len(tasks)
+    await until("loads under way", lambda: held("decode") > 0)
+    return tasks, prefill
+
+
+@pytest.mark.usefixtures("fleet")
+async def test_a_prefill_engine_killed_while_it_sends_costs_no_request(
+    cluster: LocalCluster,
+) -> None:
+    await ready(cluster)
+    alone = [token_ids(await ask(prompt)) for prompt in PROMPTS]
+    tasks, prefill = await loading(cluster)
+    prefill.kill()
+    assert [token_ids(one) for one in await asyncio.gather(*tasks)] == alone
+    freed = await freed_after_s(cluster)
+    assert freed["decode"] < LATE_S, freed
+
+
+@pytest.mark.usefixtures("fleet")
+async def test_a_decode_engine_killed_while_it_loads_is_a_503_that_can_be_repeated(
+    cluster: LocalCluster,
+) -> None:
+    await ready(cluster)
+    alone = [token_ids(await ask(prompt)) for prompt in PROMPTS]
+    tasks, prefill = await loading(cluster)
+    engines(cluster, "Decode")[0].kill()
+    await asyncio.sleep(1)
+    prefill.resume()
+    answers = await asyncio.gather(*tasks)
+    for answer in answers:
+        if answer.status_code != 200:
+            assert answer.status_code == 503
+            assert answer.headers["x-brimful-reason"] == "engine_failed"
+            assert "retry-after" in answer.headers
+    freed = await freed_after_s(cluster)
+    assert freed["prefill"] < LEASE_S + LATE_S, freed
+    # Once more, as OpenAI's client does by itself.
+    again = [
+        one if one.status_code == 200 else await ask(prompt)
+        for one, prompt in zip(answers, PROMPTS, strict=True)
+    ]
+    assert [token_ids(one) for one in again] == alone
+
+
+@pytest.mark.usefixtures("fleet")
+async def test_streams_of_a_decode_engine_that_is_killed_end_with_an_event(
+    cluster: LocalCluster,
+) -> None:
+    await ready(cluster)
+    begun = asyncio.Semaphore(0)
+    streams = [asyncio.create_task(stream(prompt, begun)) for prompt in PROMPTS]
+    for _ in streams:
+        await begun.acquire()
+    found = engines(cluster, "Decode")
+    with stopped(found):
+        found[0].kill()
+        await asyncio.sleep(0.5)
+    ends = [json.loads(lines[-2]) for lines in await asyncio.gather(*streams)]
+    failed = [end for end in ends if "error" in end]
+    assert failed
+    assert {end["error"]["code"] for end in failed} <= {500, 503}
+    assert all(end["choices"][0]["finish_reason"] for end in ends if "error" not in end)
+    freed = await freed_after_s(cluster)
+    assert freed["prefill"] < LATE_S, freed
+
+
+async def stream(prompt: list[int], begun: asyncio.Semaphore) -> list[str]:
+    """The data of all events of a stream, to its end."""
+    body = {"model": MODEL, "prompt": prompt, "max_tokens": 180, "ignore_eos": True}
+    found = []
+    async with (
+        httpx.AsyncClient(timeout=90) as client,
+        client.stream("POST", f"{URL}/completions", json={**body, "stream": True}) as answer,
+    ):
+        assert answer.status_code == 200
+        async for line in answer.aiter_lines():
+            if line.startswith("data: "):
+                found.append(line.removeprefix("data: "))
+                if len(found) == 3:
+                    begun.release()
+    assert found[-1] == "[DONE]"
+    return found
+
+
+@pytest.mark.usefixtures("fleet")
+async def test_a_controller_killed_between_the_halves_costs_no_request(
+    cluster: LocalCluster,
+) -> None:
+    await ready(cluster)
+    alone = [token_ids(await ask(prompt)) for prompt in PROMPTS]
+    before = snapshot()["started_unix_s"]
+    with stopped(engines(cluster, "Decode")):
+        tasks = send_all()
+        await computed()
+        ray.kill(find_controller(), no_restart=False)
+    tasks += send_all()
+    assert [token_ids(one) for one in await asyncio.gather(*tasks)] == alone * 2
+    await until("a new controller", lambda: snapshot()["started_unix_s"] != before)
+    await ready(cluster)
+
+
+@pytest.mark.usefixtures("fleet")
+@pytest.mark.parametrize("streams", [False, True])
+async def test_clients_that_leave_between_the_halves_keep_no_blocks(
+    cluster: LocalCluster, streams: bool
+) -> None:
+    """While the prompt is computed, before the load begins, while it loads, and in between."""
+    await ready(cluster)
+    for _ in range(3):  # engines that have not met tell each other nothing until their next step
+        await asyncio.gather(*send_all())
+    found: dict[str, dict[str, float]] = {}
+
+    with stopped(engines(cluster, "Prefill")):
+        tasks = send_all(stream=streams)
+        await asyncio.sleep(1)
+        await leave(tasks)
+    found["computing"] = await freed_after_s(cluster)
+
+    with stopped(engines(cluster, "Decode")):
+        tasks = send_all(stream=streams)
+        await computed()
+        await leave(tasks)
+    found["before the load"] = await freed_after_s(cluster)
+
+    tasks, prefill = await loading(cluster, stream=streams)
+    await leave(tasks)
+    prefill.resume()
+    found["loading"] = await freed_after_s(cluster)
+
+    # The prompt is computed, and the replica that asked for it has not heard so.
+    (prefill,) = engines(cluster, "Prefill")
+    prefill.suspend()
+    tasks = send_all(stream=streams)
+    await asyncio.sleep(1)
+    with stopped(actors(cluster, "Decode")):
+        prefill.resume()
+        await asyncio.sleep(2)  # reports stand still while a replica that is answered does
+        await leave(tasks)
+    between = await freed_after_s(cluster)
+    # Ray Serve drops the answer of a call whose caller is cancelled: nobody knows what to free.
+    assert between["prefill"] < LEASE_S + LATE_S, between
+    assert all(one < LATE_S for freed in found.values() for one in freed.values()), found
+
+
+async def leave(tasks: list[asyncio.Task[httpx.Response]]) -> None:
+    """These clients close their connections; an app that does not listen is cancelled in 1 s."""
+    for one in tasks:
+        one.cancel()
+    await asyncio.sleep(2)

@@ -1,0 +1,166 @@
+"""Which engines compute prompts for the others, over exchanges with the control loop."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.config import BatchingConfig
+from controller.fleet.loop import ControlLoop
+from controller.fleet.role_pool import SETTLED_S
+from controller.records import BatchLimits, ReplicaReport, Role
+from controller.roles import DWELL_S, as_prefill
+from tests.builders import batching, engine, moments_of, report, sample, stats_of
+
+# 27 ms and 0.23 ms a decode and 0.12 ms a prompt token: decisions of `paper-fig3`.
+STEPS = [
+    sample(
+        decodes=d,
+        kv_tokens=0,
+        prefill_tokens=p,
+        duration_s=0.0269 + 0.2308e-3 * d + 0.12e-3 * p,
+    )
+    for d in range(1, 60, 3)
+    for p in (0, 64, 256)
+]
+SHORT = moments_of([(257, 62)] * 120)
+ENGINE = engine(
+    max_num_seqs=256, max_num_batched_tokens=2048, kv_tokens=200_000, kv_token_bytes=327_680.0
+)
+
+
+class Fleet:
+    """Replicas that do as they are told, and the loop."""
+
+    def __init__(self, count: int, roles: Any = "auto") -> None:
+        self.config: BatchingConfig = batching(policy="adaptive", sla={"itl_ms": 50}, roles=roles)
+        self.loop, self.now_s = ControlLoop(), 0.0
+        self.held: dict[str, Role | None] = {f"r{k}": None for k in range(count)}
+        self.running = dict.fromkeys(self.held, 10)
+        self.seq = 0
+
+    def report(self, name: str) -> ReplicaReport:
+        self.seq += 1
+        return report(
+            replica_id=name,
+            seq=self.seq,
+            engine=ENGINE,
+            running=self.running[name],
+            lengths=SHORT,
+            latest=SHORT,
+            steps=stats_of(STEPS),
+            role=self.held[name],
+        )
+
+    def round(self, after_s: float = 0.5, *, settled: bool = True) -> dict[str, BatchLimits]:
+        """One exchange of each, once all have come."""
+        self.now_s += after_s
+        told = {}
+        for name in list(self.held):
+            self.now_s += 0.01
+            told[name] = self.loop.exchange(self.report(name), self.config, self.now_s)
+            if settled:
+                self.held[name] = told[name].role
+        return told
+
+    def roles(self, after_s: float = 0.5) -> list[Role | None]:
+        self.round(after_s)
+        self.round(SETTLED_S)
+        return [one.role for one in self.round().values()]
+
+
+def test_without_the_key_nobody_is_told_a_role() -> None:
+    assert Fleet(2, roles=None).roles() == [None, None]
+
+
+def test_short_answers_on_four_engines_have_two_of_them_compute_prompts() -> None:
+    fleet = Fleet(4)
+    fleet.running = {"r0": 30, "r1": 10, "r2": 20, "r3": 40}
+    assert fleet.roles() == ["mixed", "prefill", "prefill", "mixed"]
+
+
+def test_a_number_is_kept_to_and_one_engine_decodes() -> None:
+    assert sorted(map(str, Fleet(3, roles=1).roles())) == ["mixed", "mixed", "prefill"]
+    assert sorted(map(str, Fleet(2, roles=5).roles())) == ["mixed", "prefill"]
+    assert Fleet(1, roles=1).roles() == ["mixed"]
+
+
+def test_another_number_reaches_engines_that_run() -> None:
+    fleet = Fleet(3, roles=2)
+    assert fleet.roles().count("prefill") == 2
+    fleet.config = batching(policy="adaptive", sla={"itl_ms": 50}, roles=0)
+    assert fleet.roles() == ["mixed"] * 3
+
+
+def test_while_a_new_number_reaches_one_after_another_it_holds_for_all() -> None:
+    fleet = Fleet(2, roles=0)
+    fleet.roles()
+    old, new = fleet.config, batching(policy="adaptive", sla={"itl_ms": 50}, roles=1)
+    roles = []
+    for config in (new, old, new, old, new):
+        fleet.now_s += SETTLED_S / 4
+        name = "r0" if config is new else "r1"
+        roles.append(fleet.loop.exchange(fleet.report(name), config, fleet.now_s).role)
+    fleet.config = new
+    assert fleet.roles().count("prefill") == 1
+    assert len(set(roles[::2])) == 1  # those of r0
+
+
+def test_a_prefill_engine_that_is_gone_is_replaced() -> None:
+    fleet = Fleet(4)
+    roles = fleet.roles()
+    gone = next(n for n, role in zip(fleet.held, roles, strict=True) if role == "prefill")
+    del fleet.held[gone]
+    assert fleet.roles(after_s=16.0).count("prefill") == 2
+    fleet.held["new"], fleet.running["new"] = None, 0
+    assert fleet.roles().count("prefill") == 2
+
+
+def test_a_controller_that_starts_anew_finds_the_roles_as_they_are() -> None:
+    fleet = Fleet(4)
+    roles = fleet.roles()
+    fleet.loop = ControlLoop()
+    names = list(fleet.held)
+    first = [fleet.loop.exchange(fleet.report(name), fleet.config, 100.0).role for name in names]
+    assert first == roles
+    fleet.now_s = 100.0
+    assert fleet.roles() == roles
+
+
+def test_long_answers_bring_them_back_no_sooner_than_the_dwell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(4)
+    assert fleet.roles().count("prefill") == 2
+    monkeypatch.setattr(f"{__name__}.SHORT", moments_of([(257, 447)] * 120))
+    assert fleet.roles().count("prefill") == 2
+    assert fleet.roles(after_s=DWELL_S).count("prefill") == 0
+
+
+def test_a_prefill_engine_is_led_without_a_time_between_tokens() -> None:
+    fleet = Fleet(2, roles=1)
+    fleet.round(settled=False)
+    fleet.round(SETTLED_S, settled=False)
+    told = fleet.round(settled=False)
+    (name,) = [name for name, one in told.items() if one.role == "prefill"]
+    batchings = {
+        key: one["batching"].sla.itl_ms
+        for key, one in fleet.loop.snapshot(fleet.now_s)["groups"]["g"]["replicas"].items()
+    }
+    assert set(batchings.values()) == {50.0}  # until it holds
+    fleet.held[name] = "prefill"
+    fleet.round()
+    replicas = fleet.loop.snapshot(fleet.now_s)["groups"]["g"]["replicas"]
+    assert replicas[name]["batching"] == as_prefill(fleet.config)
+    assert told[name].max_running <= replicas[name]["limits"].max_running
+
+
+def test_what_is_not_known_of_transfers_or_lengths_leaves_all_mixed() -> None:
+    fleet = Fleet(4)
+    fleet.loop.exchange(
+        replace(fleet.report("r0"), engine=replace(ENGINE, kv_token_bytes=0.0)), fleet.config, 0.1
+    )
+    blind = Fleet(4)
+    for name in blind.held:
+        few = replace(blind.report(name), latest=moments_of([(257, 62)] * 9))
+        assert blind.loop.exchange(few, blind.config, 0.1).role == "mixed"

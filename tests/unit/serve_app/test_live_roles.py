@@ -1,0 +1,140 @@
+"""``batching.roles``: what an entry needs for it, and what is shown of it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.config import parse_batching
+from controller.errors import ConfigError
+from controller.records import BatchLimits, ReplicaReport, Role
+from replicas.settings import Live, parse_live
+from serve_app.config import ray_llm_config
+from serve_app.explain import explanations
+from serve_app.pd import role_entries
+from serve_app.snapshot import replicas_of
+from serve_app.status import table_of
+from tests.pd_configs import pd_args
+from tests.unit.serve_app.snapshots import busy, snapshot_of
+
+KV = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+BATCHING = {"sla": {"itl_ms": 50}, "roles": "auto"}
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "model_loading_config": {"model_id": "m"},
+        "engine_kwargs": {"kv_transfer_config": KV},
+        "deployment_config": {"num_replicas": 3},
+        "batching": BATCHING,
+    }
+    return {**plain, **changes}
+
+
+def problems(**changes: Any) -> list[str]:
+    with pytest.raises(ConfigError) as raised:
+        ray_llm_config(entry(**changes))
+    return raised.value.problems
+
+
+def test_an_entry_with_roles_has_its_own_server_and_recomputes_what_it_cannot_load() -> None:
+    made = ray_llm_config(entry())
+    assert made["server_cls"] == "serve_app.mixed_server:MixedServer"
+    kv = made["engine_kwargs"]["kv_transfer_config"]
+    assert kv["kv_load_failure_policy"] == "recompute"
+    without = ray_llm_config(entry(batching={"sla": {"itl_ms": 50}}))
+    assert without["server_cls"] == "replicas.server:BrimfulServer"
+    assert "kv_load_failure_policy" not in without["engine_kwargs"]["kv_transfer_config"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"engine_kwargs": {}}, "kv_transfer_config.kv_connector: None is not allowed with"),
+        (
+            {
+                "engine_kwargs": {
+                    "kv_transfer_config": {
+                        "kv_connector": "NixlConnector",
+                        "kv_role": "kv_producer",
+                    }
+                }
+            },
+            "kv_transfer_config.kv_role: 'kv_producer' is not allowed with batching.roles: kv_both",
+        ),
+        ({"batching": {"roles": "auto"}}, "batching.sla.itl_ms: None is not allowed with roles"),
+        ({"batching": {**BATCHING, "policy": "static"}}, "batching.policy: 'static' is not"),
+        ({"batching": {**BATCHING, "roles": 3}}, "batching.roles.prefill: 3 is not allowed with 3"),
+        ({"batching": {**BATCHING, "roles": "all"}}, "batching.roles: 'all' is not allowed"),
+        ({"deployment_config": {}}, "num_replicas: 1 is not allowed with batching.roles"),
+        ({"deployment_config": {"num_replicas": "auto"}}, "autoscaling is not allowed"),
+        ({"router": {"policy": "haproxy"}}, "router.policy: 'haproxy' is not allowed"),
+        ({"router": {"policy": "round_robin"}}, "router.policy: 'round_robin' is not allowed"),
+        ({"emulate": {"profile": "paper-fig3"}}, "emulate: is not allowed with batching.roles"),
+    ],
+)
+def test_what_does_not_go_with_it_is_named(changes: dict[str, Any], said: str) -> None:
+    found = problems(**changes)
+    assert any(said in one for one in found), found
+    assert all(one.startswith("llm_configs[0].") for one in found)
+
+
+def test_engines_with_roles_for_good_have_none_to_change() -> None:
+    args = pd_args()
+    args["decode_config"]["batching"] = BATCHING
+    with pytest.raises(ConfigError, match=r"decode_config\.batching\.roles: is not allowed"):
+        role_entries(
+            args["prefill_config"],
+            args["decode_config"],
+            {key: key for key in ("prefill_config", "decode_config")},
+        )
+
+
+def test_a_running_replica_takes_another_number_and_no_roles_that_it_was_not_started_for() -> None:
+    block = {"batching": {**BATCHING, "roles": 1}}
+    live = parse_live(block, Live(parse_batching(BATCHING)), 1.0)
+    assert live.batching.roles is not None
+    assert live.batching.roles.prefill == 1
+    with pytest.raises(ConfigError, match="roles: is not allowed where the entry has none"):
+        parse_live(block, Live(parse_batching({"sla": {"itl_ms": 50}})), 1.0)
+    with pytest.raises(ConfigError, match=r"user_config\.batching\.sla\.itl_ms"):
+        parse_live({"batching": {"roles": 1}}, Live(parse_batching(BATCHING)), 1.0)
+
+
+def shown(wanted: Role | None, held: Role | None) -> dict[str, Any]:
+    """A snapshot of one replica in a role."""
+    known = snapshot_of((busy(role=held), parse_batching({"policy": "adaptive", **BATCHING})))
+    (group,) = known["groups"].values()
+    (replica,) = group["replicas"].values()
+    limits: BatchLimits = replica["limits"]
+    replica["limits"] = replace(limits, role=wanted)
+    return known
+
+
+@pytest.mark.parametrize(
+    ("wanted", "held", "told", "said"),
+    [
+        ("mixed", "mixed", "mixed", "Its role is mixed"),
+        ("prefill", "prefill", "prefill", "Its role is prefill"),
+        ("prefill", "mixed", "to prefill", "once its last decode has ended"),
+    ],
+)
+def test_status_and_explain_say_the_role(wanted: Role, held: Role, told: str, said: str) -> None:
+    known = shown(wanted, held)
+    replicas = replicas_of(known)
+    assert [one.role for one in replicas] == [told]
+    assert [str(column.header) for column in table_of(replicas, wide=False).columns][1] == "role"
+    (explained,) = explanations(known)
+    assert any(said in fact for fact in explained.facts)
+
+
+def test_without_roles_nothing_of_them_is_shown() -> None:
+    known = shown(None, None)
+    report: ReplicaReport = next(iter(next(iter(known["groups"].values()))["replicas"].values()))[
+        "report"
+    ]
+    assert report.role is None
+    replicas = replicas_of(known)
+    assert "role" not in [str(c.header) for c in table_of(replicas, wide=True).columns]
+    (explained,) = explanations(known)
+    assert not any("role" in fact for fact in explained.facts)

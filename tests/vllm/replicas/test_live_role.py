@@ -1,0 +1,104 @@
+"""An engine that can do both takes a role and leaves it, with vLLM's own scheduler."""
+
+from dataclasses import replace
+
+import pytest
+from vllm.config import KVTransferConfig
+from vllm.sampling_params import SamplingParams
+from vllm.v1.request import Request
+
+from controller.records import Role
+from tests.vllm.connector import IdleConnector
+from tests.vllm.harness import Rig, batching, engine_config, limits
+
+BLOCK = {"policy": "adaptive", "sla": {"itl_ms": 20}, "roles": "auto"}
+
+
+class Sends(IdleConnector):
+    """Prompts for others stay held until somebody has read them."""
+
+    loads_by_request = True
+
+    def get_num_new_matched_tokens(self, request, num_computed_tokens):
+        return 0, False
+
+    def request_finished(self, request, block_ids):
+        return bool((request.kv_transfer_params or {}).get("do_remote_decode")), {}
+
+
+@pytest.fixture
+def rig(tiny_llama) -> Rig:
+    transfer = KVTransferConfig(
+        kv_connector="Sends", kv_role="kv_both", kv_connector_module_path=__name__
+    )
+    return Rig(
+        engine_config(tiny_llama, kv_transfer_config=transfer, additional_config=batching(**BLOCK))
+    )
+
+
+def told(rig: Rig, role: Role | None) -> Role | None:
+    """The role that it reports, once it was told this one."""
+    return rig.exchange(replace(limits(64), role=role)).role
+
+
+def prompt(rig: Rig, name: str, tokens: int) -> None:
+    params = SamplingParams(
+        max_tokens=1, extra_args={"kv_transfer_params": {"do_remote_decode": True}}
+    )
+    rig.scheduler.add_request(Request(name, [1] * tokens, params, None, arrival_time=rig.now_s))
+
+
+def itl_ms(rig: Rig) -> float | None:
+    return rig.scheduler.governor.config.sla.itl_ms
+
+
+def test_it_keeps_its_itl_until_its_last_decode_has_ended_and_loses_nothing(rig):
+    for k in range(4):
+        rig.add(f"r{k}", prompt=20, output=30 + k)
+    for _ in range(5):
+        rig.step()
+    assert told(rig, "prefill") == "mixed"
+    prompt(rig, "p0", 300)
+    assert itl_ms(rig) == 20
+    rig.run()
+    assert all(rig.is_whole(f"r{k}", 30 + k) for k in range(4))
+    # What another engine has yet to read is nobody's decode.
+    assert "p0" in rig.scheduler.requests
+    assert told(rig, "prefill") == "prefill"
+    assert itl_ms(rig) is None
+
+
+def test_one_that_decodes_again_does_so_at_once(rig):
+    assert told(rig, "prefill") == "prefill"
+    prompt(rig, "p0", 600)
+    rig.step()
+    assert rig.scheduler.max_num_scheduled_tokens == 512
+    assert told(rig, "mixed") == "mixed"
+    assert itl_ms(rig) == 20
+    rig.add("r", prompt=20, output=5)
+    rig.run()
+    assert rig.is_whole("r", 5)
+
+
+def test_a_request_that_is_sent_to_a_prefill_engine_has_its_itl_there(rig):
+    assert told(rig, "prefill") == "prefill"
+    rig.add("r", prompt=20, output=20)
+    rig.step()
+    assert told(rig, "prefill") == "mixed"
+    rig.run()
+    assert told(rig, "prefill") == "prefill"
+    assert rig.is_whole("r", 20)
+
+
+def test_another_block_and_no_role_hold_at_once(rig):
+    assert told(rig, "prefill") == "prefill"
+    rig.scheduler.configure({**BLOCK, "sla": {"itl_ms": 30}})
+    assert itl_ms(rig) is None
+    assert told(rig, None) is None
+    assert itl_ms(rig) == 30
+
+
+def test_limits_without_a_role_change_no_block(rig):
+    assert told(rig, None) is None
+    assert rig.exchange().role is None
+    assert itl_ms(rig) == 20
