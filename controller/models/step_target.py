@@ -229,7 +229,7 @@ class StepTarget:
         def caused(predicted_s: Floats) -> Floats:
             late = np.searchsorted(in_time_s, predicted_s)
             more: Floats = np.maximum(np.minimum((late + 1) / (n + 1), 1.0) - alone, 0.0)
-            return more
+            return more * np.maximum(predicted_s / limit_s, 1.0)
 
         inside_s = np.maximum(
             in_time_s[np.minimum((BEYOND * n).astype(int), n - 1)], SHORTEST * limit_s
