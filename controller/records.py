@@ -63,6 +63,8 @@ class EngineLimits:
         whole_chunk_tokens: prompts are computed in multiples of this, but for their ends; 0: any.
         max_model_len: tokens of the longest request; None: not known.
         graph_tokens: of the largest step that CUDA graphs were captured for; 0: of none.
+        kv_read_frac: what a decode reads of memory for each token of its context, over what it
+            reads without any (the weights); 0: not known.
     """
 
     max_num_seqs: int
@@ -74,6 +76,7 @@ class EngineLimits:
     whole_chunk_tokens: int = 0
     max_model_len: int | None = None
     graph_tokens: int = 0
+    kv_read_frac: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

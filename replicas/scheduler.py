@@ -26,10 +26,11 @@ from replicas.fail_open import FailOpenGovernor
 from replicas.governor import LOCAL, Governor
 from replicas.grammar_faults import GrammarFaults
 from replicas.intervals import Intervals
-from replicas.kv_holders import kv_tokens
+from replicas.kv_holders import kv_read_frac, kv_tokens
 from replicas.loads_first import LoadsFirst
 from replicas.lost_sessions import LostSessions, waiting_requests
 from replicas.pacing import pacing_of
+from replicas.profile_file import load_profile
 from replicas.prompt_chunks import PromptChunks, as_they_stood, decodes_first
 from replicas.request_facts import RAN_TO_ITS_END, more_tokens_follow, ran_to_its_end
 from replicas.settings import parse_settings
@@ -76,6 +77,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 whole_chunk_tokens=self._chunks.whole,
                 max_model_len=self.max_model_len,
                 graph_tokens=graph_tokens(self.vllm_config),
+                kv_read_frac=self.kv_read_frac(),
             ),
             leased=settings.leased,
             now_s=self.now_s(),
@@ -94,6 +96,14 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def now_s(self) -> float:
         """The engine's clock; a replay in virtual time has its own."""
         return time.monotonic()
+
+    def kv_read_frac(self) -> float:
+        """As in ``EngineLimits``; an emulated accelerator has that of its profile."""
+        emulate = parse_settings(self.vllm_config.additional_config).emulate
+        if emulate:
+            return load_profile(emulate.profile).kv_read_frac
+        held = sum(tensor.size for tensor in self.kv_cache_config.kv_cache_tensors)
+        return kv_read_frac(self.vllm_config, held / max(kv_tokens(self), 1))
 
     def wall_s(self) -> float:
         """The clock of ``Request.arrival_time``, which the frontend process sets."""
