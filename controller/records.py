@@ -68,6 +68,8 @@ class EngineLimits:
         max_model_len: tokens of the longest request; None: not known.
         graph_tokens: of the largest step that CUDA graphs were captured for; 0: of none.
         kv_token_bytes: of KV memory that one token takes; 0: not known.
+        kv_read_frac: what a decode reads of memory for each token of its context, over what it
+            reads without any (the weights); 0: not known.
     """
 
     max_num_seqs: int
@@ -80,6 +82,7 @@ class EngineLimits:
     max_model_len: int | None = None
     graph_tokens: int = 0
     kv_token_bytes: float = 0.0
+    kv_read_frac: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

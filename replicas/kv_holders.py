@@ -6,6 +6,7 @@ from typing import Any
 
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.metrics.perf import ExecutionContext, ModelMetrics
 from vllm.v1.request import Request
 
 
@@ -68,3 +69,18 @@ def kv_token_bytes(scheduler: Any) -> float:
     tokens = kv_tokens(scheduler)
     workers = scheduler.vllm_config.parallel_config.tensor_parallel_size
     return workers * tensors / tokens if tokens > 0 else 0.0
+
+
+def kv_read_frac(vllm_config: Any, kv_bytes_per_token: float) -> float:
+    """What a decode reads for a token of its context over what it reads without any.
+
+    By vLLM's own count of the bytes that a step reads; 0 where it knows too little of the model.
+
+    Args:
+        kv_bytes_per_token: in one worker, as the count is.
+    """
+    metrics = ModelMetrics(vllm_config)
+    if "ffn" not in {one.component_type() for one in metrics.metrics}:
+        return 0.0
+    weights = metrics.get_read_bytes(ExecutionContext.from_single_request(1, 0, False))
+    return kv_bytes_per_token / weights if weights else 0.0

@@ -113,6 +113,7 @@ class StepProfile:
         max_num_seqs, max_num_batched_tokens: vLLM's own defaults on this card, or those of the
             engine that was recorded.
         recording: how the steps of a real engine came around ``cost``; None: nothing was recorded.
+        kv_read_frac: as in ``EngineLimits``.
     """
 
     name: str
@@ -123,6 +124,7 @@ class StepProfile:
     cost: StepCost
     recording: Recording | None = field(default=None, repr=False, compare=False)
     launch: Launch = Launch()
+    kv_read_frac: float = 0.0
 
     def step_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
         """Seconds that a step with these features takes, undisturbed."""

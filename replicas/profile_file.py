@@ -70,6 +70,7 @@ class TableEntry(Entry):
     """Per-layer tables (``TableCost``) and what attention needs: bytes, bandwidth, flops.
 
     ``mixed_ms``: what a step with a prompt takes more than the tables say, whatever its size.
+    ``weights_gb``: what a step reads of weights, whole model; 0: not known.
     ``launch_ms``, ``launch_eager_ms``, ``graph_tokens``: ``Launch``.
     ``all_reduce_ms_per_layer`` holds both of a layer's all-reduces: vidur measured 0.318 ms for one
     of 64 MiB over 4 H100, and the table says 0.636 ms at those 4096 tokens.
@@ -84,6 +85,7 @@ class TableEntry(Entry):
     hbm_gb_per_s: PositiveFloat
     bf16_tflops: PositiveFloat
     kv_bytes_per_token: PositiveInt
+    weights_gb: float = Field(0, ge=0)
     tokens: tuple[PositiveInt, ...] = Field(min_length=2)
     linear_ms_per_layer: tuple[Milliseconds, ...]
     all_reduce_ms_per_layer: tuple[Milliseconds, ...]
@@ -107,6 +109,10 @@ class TableEntry(Entry):
                     f"{key} has {len(getattr(self, key))} values for {len(self.tokens)} tokens"
                 )
         return self
+
+    @property
+    def kv_read_frac(self) -> float:
+        return self.kv_bytes_per_token / (self.weights_gb * 1e9) if self.weights_gb else 0.0
 
     def launch(self) -> Launch:
         return Launch(self.launch_ms / 1000, self.launch_eager_ms / 1000, self.graph_tokens)
@@ -145,8 +151,10 @@ class ProfileFile(Block):
             entry.fitted() if isinstance(entry, RecordedEntry) else (entry.cost(), None)
         )
         size = entry.kv_capacity_tokens, *entry.engine_defaults()
-        launch = entry.launch() if isinstance(entry, TableEntry) else Launch()
-        return StepProfile(name, self.source, *size, cost, recording, launch)
+        launch, kv_read_frac = Launch(), 0.0
+        if isinstance(entry, TableEntry):
+            launch, kv_read_frac = entry.launch(), entry.kv_read_frac
+        return StepProfile(name, self.source, *size, cost, recording, launch, kv_read_frac)
 
 
 def load_profile(spec: str) -> StepProfile:

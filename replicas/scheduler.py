@@ -26,11 +26,12 @@ from replicas.fail_open import FailOpenGovernor
 from replicas.governor import LOCAL, Governor
 from replicas.grammar_faults import GrammarFaults
 from replicas.intervals import Intervals
-from replicas.kv_holders import kv_token_bytes, kv_tokens
+from replicas.kv_holders import kv_read_frac, kv_token_bytes, kv_tokens
 from replicas.live_role import LiveRole
 from replicas.loads_first import LoadsFirst
 from replicas.lost_sessions import LostSessions, waiting_requests
 from replicas.pacing import pacing_of
+from replicas.profile_file import load_profile
 from replicas.prompt_chunks import PromptChunks, as_they_stood, decodes_first
 from replicas.request_facts import RAN_TO_ITS_END, more_tokens_follow, ran_to_its_end
 from replicas.settings import parse_settings
@@ -79,6 +80,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 max_model_len=self.max_model_len,
                 graph_tokens=graph_tokens(self.vllm_config),
                 kv_token_bytes=kv_token_bytes(self),
+                kv_read_frac=self.kv_read_frac(),
             ),
             leased=settings.leased,
             now_s=self.now_s(),
@@ -98,6 +100,14 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def now_s(self) -> float:
         """The engine's clock; a replay in virtual time has its own."""
         return time.monotonic()
+
+    def kv_read_frac(self) -> float:
+        """As in ``EngineLimits``; an emulated accelerator has that of its profile."""
+        emulate = parse_settings(self.vllm_config.additional_config).emulate
+        if emulate:
+            return load_profile(emulate.profile).kv_read_frac
+        workers = self.vllm_config.parallel_config.tensor_parallel_size
+        return kv_read_frac(self.vllm_config, kv_token_bytes(self) / workers)
 
     def wall_s(self) -> float:
         """The clock of ``Request.arrival_time``, which the frontend process sets."""

@@ -129,6 +129,7 @@ class Engine:
             classes=ground.classes,
             graph_tokens=self._launch.graph_tokens if plan.engine.async_scheduling else 0,
             clock=self._clock,
+            profile_kv_read_frac=ground.profile.kv_read_frac,
             connector=connector,
             **own,
         )

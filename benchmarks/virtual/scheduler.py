@@ -69,9 +69,11 @@ class VirtualScheduler(DynamicBatchScheduler):
         *args: Any,
         clock: VirtualClock,
         speculation: Speculation | None = None,
+        profile_kv_read_frac: float = 0.0,
         **kwargs: Any,
     ) -> None:
         self._clock = clock
+        self._profile_kv_read_frac = profile_kv_read_frac
         self._preempted: list[str] = []
         self._speculation = speculation
         self._random = Random(0)
@@ -83,6 +85,9 @@ class VirtualScheduler(DynamicBatchScheduler):
 
     def wall_s(self) -> float:
         return self._clock.now_s
+
+    def kv_read_frac(self) -> float:
+        return self._profile_kv_read_frac
 
     def state(self) -> EngineState:
         """What the engine holds now."""

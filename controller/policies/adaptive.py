@@ -76,6 +76,7 @@ class AdaptiveStep:
                 tiles = engine.tokens_per_decode == 1 and not engine.whole_chunk_tokens
                 self._chunks = PacedChunks(*own, (config.sla.ttft_ms or 0.0) / 1000, tiles=tiles)
             self._chunks.captured(engine.graph_tokens)
+            self._chunks.reads_kv(engine.kv_read_frac)
 
     @property
     def model(self) -> StepModel | None:

@@ -3,6 +3,9 @@
 import math
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from controller.capacity import step_limit_s
 from controller.models.demand import Demand
 from controller.models.lookahead import SHARED_DEVIATIONS, Forecast, leading
@@ -11,6 +14,8 @@ from controller.models.pace import Leads, Remaining
 from controller.models.step_target import REFRESH_STEPS, StepTarget
 from controller.models.step_time import StepModel
 from controller.records import StepSample
+
+Floats = NDArray[np.float64]
 
 STARVED_STEPS = 100  # one late step in so many is what a percentile of 99 allows
 
@@ -40,6 +45,8 @@ class ChunkSizer:
         self._target = StepTarget(limit_s, percentile, self._demand)
         self._full_s: float | None = None  # of the target; None: not asked since it was found anew
         self._starved_steps = 0  # for which there was no room for a prompt
+        self._kv_read_frac, self._most_kv = 0.0, 0
+        self._last_s, self._shortest_s = math.inf, math.inf
         self.steps = 0
 
     @property
@@ -72,6 +79,10 @@ class ChunkSizer:
         """The engine has CUDA graphs for steps of up to so many tokens; 0: for none."""
         self._time.captured(graph_tokens)
 
+    def reads_kv(self, kv_read_frac: float) -> None:
+        """The engine reads so much memory for a token of KV, over what it reads without any."""
+        self._kv_read_frac = kv_read_frac
+
     def hold_to(self, itl_frac: float) -> None:
         """Keep this share of D."""
         self._target.hold_to(itl_frac * self._sla_s)
@@ -89,11 +100,18 @@ class ChunkSizer:
             applied: whether its chunk was sized here.
         """
         expected = self.expects(sample)
+        self._see_kv(sample)
         self._demand.observe(
             sample.decodes, sample.prefill_tokens, sample.duration_s, sample.started
         )
         changed = self._time.learn(*sample.features, sample.duration_s)
         self.judge(sample, expected, sample.decodes, changed=changed, applied=applied)
+
+    def _see_kv(self, sample: StepSample) -> None:
+        self._most_kv = max(self._most_kv, sample.kv_tokens)
+        # Of two in a row the longer: the output after a late one comes early.
+        both_s = max(sample.duration_s, self._last_s)
+        self._last_s, self._shortest_s = sample.duration_s, min(self._shortest_s, both_s)
 
     def expects(self, sample: StepSample) -> tuple[float, float]:
         """What a step, and its decodes alone, were predicted to take, before it is learned from."""
@@ -185,8 +203,9 @@ class ChunkSizer:
 
     def in_time(self, decodes: int, kv: int, largest: int = 0) -> bool:
         """Whether so many decodes, with so many KV tokens at most, are."""
+        together = np.array(float(decodes)), np.array(float(kv))
         return any(
-            model.predict_s(decodes, kv, 0, 0) <= self.decodes_until_s(largest, model)
+            float(self._decodes_s(model, *together)) <= self.decodes_until_s(largest, model)
             for model in self._of_starts
         )
 
@@ -195,7 +214,19 @@ class ChunkSizer:
         kv = together.reads + SHARED_DEVIATIONS * together.error
         fitting = 0
         for model in self._of_starts:
-            step_s = model.c0 + model.c1 * together.alive + model.c2 * kv
+            step_s = self._decodes_s(model, together.alive, kv)
             in_time = step_s.max(axis=1) <= self.decodes_until_s(largest, model)
             fitting = max(fitting, leading(in_time))
         return fitting
+
+    def _decodes_s(self, model: StepModel, decodes: Floats, kv: Floats) -> Floats:
+        """What steps of so many decodes are predicted to take, seconds; of their shape.
+
+        No step tells what reading more KV costs than any has read. Decodes are bound by memory, so
+        a byte of it is taken to cost what a byte of the weights costs in the shortest step so far.
+        """
+        step_s: Floats = model.c0 + model.c1 * decodes + model.c2 * kv
+        if self._kv_read_frac and self._most_kv:
+            unseen_s = max(self._kv_read_frac * self._shortest_s - model.c2, 0.0)
+            step_s = step_s + unseen_s * np.maximum(kv - self._most_kv, 0.0)
+        return step_s

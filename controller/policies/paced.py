@@ -79,6 +79,7 @@ class PacedChunks(ChunkSizer):
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
         error_s = sample.duration_s - self.model.predict_s(*sample.features)
         self._time.learn(*sample.features, sample.duration_s)
+        self._see_kv(sample)
         if sample.prefill_tokens:
             self._starved_steps = 0
         self.steps += 1
@@ -91,8 +92,7 @@ class PacedChunks(ChunkSizer):
     def fitting(self, together: Forecast, largest: int = 0) -> int:
         if self._overdue:
             return len(together.alive)
-        model = self.model
-        step_s = model.c0 + model.c1 * together.alive + model.c2 * together.reads
+        step_s = self._decodes_s(self.model, together.alive, together.reads)
         return leading(step_s.max(axis=1) <= self.decodes_until_s(largest))
 
     def resumed(self, gap_s: float) -> None:

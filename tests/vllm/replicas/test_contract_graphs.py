@@ -1,6 +1,8 @@
-"""vLLM's private side: the size of the largest CUDA graph, as the scheduler reads it."""
+"""vLLM's private side: what the scheduler reads of the model and its graphs."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from vllm.config import CompilationConfig
@@ -8,6 +10,7 @@ from vllm.engine.arg_utils import EngineArgs
 
 from benchmarks.live.tiny_model import make_tiny_model
 from replicas.engine_options import graph_tokens
+from replicas.kv_holders import kv_read_frac
 
 
 @pytest.mark.parametrize("enforce_eager", [True, False])
@@ -21,3 +24,35 @@ def test_on_cpu_there_are_none(tmp_path: Path, enforce_eager: bool) -> None:
 
 def test_the_size_has_that_name() -> None:
     assert "max_cudagraph_capture_size" in CompilationConfig.__dataclass_fields__
+
+
+LLAMA_8B = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 32,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+    "dtype": "bfloat16",
+}
+
+
+def model_config(tmp_path: Path, **changed: Any) -> Any:
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA_8B, **changed}))
+    return EngineArgs(str(tmp_path), skip_tokenizer_init=True).create_engine_config()
+
+
+def test_vllm_counts_the_weights_that_a_decode_reads(tmp_path: Path) -> None:
+    # 8.03e9 parameters less the input embeddings, 2 bytes each
+    weights = 2 * (8.03e9 - 128256 * 4096)
+    assert kv_read_frac(model_config(tmp_path), 131_072) == pytest.approx(131_072 / weights, 0.01)
+
+
+def test_of_a_model_that_vllm_cannot_count_it_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vllm.v1.metrics.perf._COMPONENT_METRICS_REGISTRY", {})
+    assert kv_read_frac(model_config(tmp_path), 131_072) == 0.0

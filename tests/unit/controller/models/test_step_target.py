@@ -133,19 +133,25 @@ def test_what_an_engine_usually_carries_is_what_it_has_carried_for_minutes() -> 
 @pytest.mark.parametrize("cv", [0.1, 0.3])
 def test_long_prompts_of_a_light_load_are_computed_in_one_late_step(cv: float) -> None:
     # 150 ms each: every 70th step is late for the one or two that decode.
-    one = engine(0.3, cv, tokens=1500)
-    one.run(200)
-    seen = one.run(600)
+    one = engine(0.08, cv, tokens=1500)
+    one.run(600)
+    seen = one.run(2000)
     assert seen.lets_late_share == 1.0  # and not now one, now the other
     assert one.target.target_s >= MODEL.predict_s(0, 0, 1500, 0)
     assert seen.late_share < 0.0115
 
 
 def test_where_both_minima_are_as_good_it_may_go_from_one_to_the_other() -> None:
-    for per_s in (0.6, 0.7, 0.8):
+    for per_s in (0.15, 0.2):
         seen = engine(per_s, 0.1, tokens=1500).run(1200)
         assert 0 < seen.lets_late_share < 1
         assert seen.late_share < 0.016
+
+
+def test_a_step_of_several_d_counts_for_more_than_one_late_step() -> None:
+    # A whole prompt takes 3 D. Counted once, such steps would be chosen up to 0.7 prompts/s.
+    seen = engine(0.4, 0.1, tokens=1500).run(600)
+    assert seen.lets_late_share == 0
 
 
 def demand(prefill: float) -> Demand:

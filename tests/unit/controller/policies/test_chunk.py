@@ -205,3 +205,27 @@ def test_a_request_that_breaks_d_by_itself_is_no_reason_to_serve_nobody_beside_i
     assert chunks.decodes_until_s(largest) == pytest.approx(2 * alone_s)
     assert chunks.in_time(20, largest + 20_000, largest)
     assert not chunks.in_time(20, 3 * largest, largest)
+
+
+def reading(kv_read_frac: float, steps: int, kv: int = 3000) -> ChunkSizer:
+    """Of an engine whose steps take 20 ms, up to ``kv`` tokens of KV and 10 decodes."""
+    chunks = ChunkSizer(D, 99.0)
+    chunks.reads_kv(kv_read_frac)
+    for _ in range(steps):
+        chunks.observe(StepSample(10, kv, 0, 0, 0.02))
+    return chunks
+
+
+def test_kv_that_no_step_has_read_costs_what_its_bytes_do() -> None:
+    frac = 1e-5  # of 20 ms: 0.2 us a token
+    assert reading(0.0, 100).in_time(10, 10**6)
+    assert reading(frac, 100).in_time(10, 3000 + 100_000)
+    assert not reading(frac, 100).in_time(10, 3000 + 160_000)
+    assert reading(frac, 100, kv=160_000).in_time(10, 160_000)  # these steps have said it
+
+
+def test_one_short_step_does_not_say_what_reading_costs() -> None:
+    chunks = reading(1e-5, 100)
+    chunks.observe(StepSample(10, 3000, 0, 0, 0.001))  # its output came with the one before
+    chunks.observe(StepSample(10, 3000, 0, 0, 0.02))
+    assert not chunks.in_time(10, 3000 + 160_000)
