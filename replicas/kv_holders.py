@@ -1,5 +1,6 @@
 """Whose KV blocks are whose: what is held by requests that do not run. Read, never changed."""
 
+import logging
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,6 +9,8 @@ from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.metrics.perf import ExecutionContext, ModelMetrics
 from vllm.v1.request import Request
+
+logger = logging.getLogger(__name__)
 
 
 class KvHolders:
@@ -79,8 +82,12 @@ def kv_read_frac(vllm_config: Any, kv_bytes_per_token: float) -> float:
     Args:
         kv_bytes_per_token: in one worker, as the count is.
     """
-    metrics = ModelMetrics(vllm_config)
-    if "ffn" not in {one.component_type() for one in metrics.metrics}:
+    try:
+        metrics = ModelMetrics(vllm_config)
+        if "ffn" not in {one.component_type() for one in metrics.metrics}:
+            return 0.0
+        weights = metrics.get_read_bytes(ExecutionContext.from_single_request(1, 0, False))
+    except Exception:  # of an unusual model: no reason for an engine not to start
+        logger.warning("vLLM cannot count what a step of this model reads", exc_info=True)
         return 0.0
-    weights = metrics.get_read_bytes(ExecutionContext.from_single_request(1, 0, False))
     return kv_bytes_per_token / weights if weights else 0.0

@@ -56,3 +56,13 @@ def test_of_a_model_that_vllm_cannot_count_it_is_not_known(
 ) -> None:
     monkeypatch.setattr("vllm.v1.metrics.perf._COMPONENT_METRICS_REGISTRY", {})
     assert kv_read_frac(model_config(tmp_path), 131_072) == 0.0
+
+
+def test_an_error_of_that_count_does_not_stop_an_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(config: Any) -> None:
+        raise AttributeError("num_experts")
+
+    monkeypatch.setattr("replicas.kv_holders.ModelMetrics", fails)
+    assert kv_read_frac(model_config(tmp_path), 131_072) == 0.0
