@@ -100,6 +100,11 @@ chart: install ## The Helm chart's files anew from the overlays
 check-plan: install ## `brimful plan`: KV memory beside vLLM's own allocator, its Serve config through `check`, capacity beside the replay (3 minutes; part of make test)
 	$(BIN)/python -m pytest tests/unit/serve_app/planning tests/unit/benchmarks/plan tests/vllm/serve_app tests/vllm/benchmarks/test_plan_capacity.py
 
+.PHONY: docs
+docs: install ## The pages that are made from the code: docs/modules.md, docs/configuration.md
+	$(BIN)/python -m tools.modules
+	$(BIN)/python -m tools.configuration
+
 .PHONY: bench-scheduler
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
 	$(BIN)/python -m benchmarks.cost.scheduler
