@@ -1,6 +1,6 @@
 """A policy in one file: additive increase, multiplicative decrease of the cap by the mean ITL.
 
-CONTRIBUTING.md says what else a policy of the project needs. The rule is TCP's congestion avoidance:
+CONTRIBUTING.md says what else a policy of the project needs. The rule is TCP's congestion control:
 a cap of one request more per report while requests wait inside the SLA, a fifth less beyond it.
 """
 
