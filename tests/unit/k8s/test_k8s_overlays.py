@@ -65,12 +65,6 @@ def test_an_overlay_says_what_it_is_and_how_it_is_applied(name):
     assert all(line.startswith("#") for line in header.splitlines())
 
 
-def test_the_page_lists_every_overlay_and_no_other():
-    page = (ROOT / "docs" / "kubernetes.md").read_text()
-
-    assert sorted(re.findall(r"^\| `([a-z-]+)` \|", page, re.M)) == overlays()
-
-
 @pytest.mark.parametrize("name", overlays())
 def test_probes_ask_what_answers_beside_a_busy_engine(name):
     """Ray's agent and HAProxy, each a process of its own; and they are waited for."""
