@@ -223,10 +223,12 @@ class ChunkSizer:
         """What steps of so many decodes are predicted to take, seconds; of their shape.
 
         No step tells what reading more KV costs than any has read. Decodes are bound by memory, so
-        a byte of it is taken to cost what a byte of the weights costs in the shortest step so far.
+        a byte of it is taken to cost what a byte of the weights costs in the shortest step so far;
+        the less so, the more has been read, since a step has a part that reads nothing, too.
         """
         step_s: Floats = model.c0 + model.c1 * decodes + model.c2 * kv
         if self._kv_read_frac and self._most_kv:
             unseen_s = max(self._kv_read_frac * self._shortest_s - model.c2, 0.0)
-            step_s = step_s + unseen_s * np.maximum(kv - self._most_kv, 0.0)
+            unseen = np.maximum(kv - self._most_kv, 0.0)
+            step_s = step_s + unseen_s * unseen * unseen / np.maximum(kv, 1.0)
         return step_s
