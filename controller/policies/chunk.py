@@ -226,7 +226,7 @@ class ChunkSizer:
         a byte of it is taken to cost what a byte of the weights costs in the shortest step so far.
         """
         step_s: Floats = model.c0 + model.c1 * decodes + model.c2 * kv
-        if self._kv_read_frac and self._most_kv:
+        if self._kv_read_frac and self._most_kv and self._shortest_s < math.inf:
             unseen_s = max(self._kv_read_frac * self._shortest_s - model.c2, 0.0)
             step_s = step_s + unseen_s * np.maximum(kv - self._most_kv, 0.0)
         return step_s
