@@ -37,7 +37,7 @@ class MixedServer(DecodeServer):
         handle = serve.get_deployment_handle(
             context.deployment, context.app_name, _check_exists=False
         )
-        self._chooser: HeadroomChooser[str] = HeadroomChooser()
+        self._chooser: HeadroomChooser[str] = HeadroomChooser(own=self._own)
         self._lengths = PromptLengths()
         self._by: tuple[BatchingConfig, WayChooser[str]] | None = None
         await super().__init__(llm_config, prefill_server=handle, **kwargs)
@@ -80,10 +80,11 @@ class MixedServer(DecodeServer):
     def _goes_through(self, ways: WayChooser[str], asked: Asked) -> bool:
         now_s = time.time()
         rooms = self._rooms()
-        for key, room in rooms.items():
-            self._chooser.update(key, room, now_s)
-        self._chooser.keep(rooms)
         pool = [key for key, room in rooms.items() if room is not None and room.prefill]
+        sent_to = {self._own, *pool}
+        for key in sent_to:  # what comes to the others is none of the share that is sent from here
+            self._chooser.update(key, rooms[key], now_s)
+        self._chooser.keep(sent_to)
         # One that is to be a prefill engine itself answers what was on its way to it.
         others = [] if self._own in pool else pool
         return ways.choose([self._own], others, asked, now_s).prefill is not None

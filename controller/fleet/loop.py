@@ -15,7 +15,7 @@ from controller.models.step_time import StepStats, fit
 from controller.models.survival import BINS, ENDS_KEPT, Floats
 from controller.policies.base import Decision, Policy, Pool
 from controller.policies.registry import make_policy
-from controller.records import BatchLimits, EngineLimits, ReplicaReport
+from controller.records import BatchLimits, EngineLimits, ReplicaReport, Role
 from controller.report_checks import check_report
 from controller.roles import as_prefill
 from controller.switch import Switch, Switches, is_on, merged, next_switch
@@ -126,12 +126,14 @@ class ControlLoop:
         if now_s >= group.pooled_s + POOL_PERIOD_S or joins_few:
             self._forget_gone(now_s)
             self._pool(group, now_s)
-            if group.base is not None and group.base.roles is not None:
+            if group.base is not None and self._gives_roles(report.group, group.base):
                 self._assign_roles(group, group.base, now_s)
         decision = subgroup.policy.fleet(report, group.pool, now_s)
         member.limits = self._limits(group, config, report, decision)
         if base.roles is not None:
-            role = group.roles.roles.get(report.replica_id, report.role or "mixed")
+            role: Role = "mixed"  # where nothing is enforced each does all of its requests
+            if self._gives_roles(report.group, base):
+                role = group.roles.roles.get(report.replica_id, report.role or "mixed")
             member.limits = replace(member.limits, role=role)
         return member.limits
 
@@ -184,6 +186,10 @@ class ControlLoop:
             model = replace(model, tail_frac=_usual_tail_frac(reports))
         group.pool = Pool(len(reports), lengths, model)
         group.pooled_s = now_s
+
+    def _gives_roles(self, name: str, config: BatchingConfig) -> bool:
+        enforced = config.enforce and is_on(self._switches, name)
+        return enforced and config.roles is not None
 
     def _assign_roles(self, group: _Group, config: BatchingConfig, now_s: float) -> None:
         assert config.roles is not None

@@ -227,7 +227,7 @@ class ChunkSizer:
         the less so, the more has been read, since a step has a part that reads nothing, too.
         """
         step_s: Floats = model.c0 + model.c1 * decodes + model.c2 * kv
-        if self._kv_read_frac and self._most_kv:
+        if self._kv_read_frac and self._most_kv and self._shortest_s < math.inf:
             unseen_s = max(self._kv_read_frac * self._shortest_s - model.c2, 0.0)
             unseen = np.maximum(kv - self._most_kv, 0.0)
             step_s = step_s + unseen_s * unseen * unseen / np.maximum(kv, 1.0)

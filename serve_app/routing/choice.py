@@ -95,6 +95,7 @@ class HeadroomChooser(Generic[K]):
         stale_after_s: figures older than this are not trusted.
         prefix_affinity: whether a replica that has seen a prompt's beginning is preferred, as long
             as it waits no longer than what the prefix may save there: the time of the prompt.
+        own: a replica to which nobody else sends anything.
         rng: what draws; tests bring their own.
     """
 
@@ -104,8 +105,10 @@ class HeadroomChooser(Generic[K]):
         choices: int = 4,
         stale_after_s: float = 5.0,
         prefix_affinity: bool = False,
+        own: K | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        self._own_replica = own
         self._choices = choices
         self._stale_after_s = stale_after_s
         self._prefix_affinity = prefix_affinity
@@ -144,7 +147,8 @@ class HeadroomChooser(Generic[K]):
         known.taken_s = min(max(room.taken_unix_s, now_s - self._stale_after_s), now_s)
         own = known.drop_until(known.taken_s - FLIGHT_S)
         followed = known.taken_s - before_s <= self._stale_after_s  # else sends were dropped unseen
-        if before is not None and followed and room.arrivals >= before.arrivals:
+        shared = followed and replica != self._own_replica
+        if before is not None and shared and room.arrivals >= before.arrivals:
             self._own += own
             self._all += room.arrivals - before.arrivals
             if self._all > FADE_AT:
@@ -179,7 +183,7 @@ class HeadroomChooser(Generic[K]):
         fresh = [self._fresh(one, now_s) for one in known]
         strict = end is None or end.first
         found = [
-            (key, self._forecast(one, asked, is_fresh, strict, now_s))
+            (key, self._forecast(key, one, asked, is_fresh, strict, now_s))
             for key, one, is_fresh in zip(drawn, known, fresh, strict=True)
         ]
         if end is not None:
@@ -208,7 +212,7 @@ class HeadroomChooser(Generic[K]):
                 there = dict(found).get(seen)
                 if there is None:
                     at = self._at(seen, now_s)
-                    there = self._forecast(at, asked, self._fresh(at, now_s), strict, now_s)
+                    there = self._forecast(seen, at, asked, self._fresh(at, now_s), strict, now_s)
                 # Where classes are gathered, one that was not compared is at no known place.
                 known_place = end is None or seen in drawn
                 if known_place and there.wait_s - there.prompt_s <= its.wait_s:
@@ -262,9 +266,9 @@ class HeadroomChooser(Generic[K]):
         return known.taken_s >= now_s - self._stale_after_s
 
     def _forecast(
-        self, known: _Known, asked: Asked, fresh: bool, strict: bool, now_s: float
+        self, key: K, known: _Known, asked: Asked, fresh: bool, strict: bool, now_s: float
     ) -> Forecast:
-        others = 1 / self.share
+        others = 1.0 if key == self._own_replica else 1 / self.share
         return forecast(
             known.room,
             asked,

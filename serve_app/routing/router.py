@@ -117,12 +117,20 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
     def _in_role(
         self, ids: Sequence[ReplicaID], pending: PendingRequest | None, asked: Asked
     ) -> Sequence[ReplicaID]:
-        """Those that do this part of a request; for a whole one any, if none does only that."""
+        """Those that do this part of a request; for a whole one any, if none does only that.
+
+        A role goes before an adapter that is loaded already, which would have clients' requests
+        sent to a prefill engine for as long as it holds theirs.
+        """
+        every = list(self._replicas)
         if asked.part == "prompt":
             asking = asked_by(_payload(pending))  # which has to load from another engine
             others = [one for one in ids if one.unique_id != asking]
-            return [one for one in others if one in self._pool] or others
-        return [one for one in ids if one not in self._pool] or ids
+            pool = [one for one in self._pool if one.unique_id != asking]
+            rest = [one for one in every if one.unique_id != asking]
+            return [one for one in others if one in self._pool] or _ordered(pool) or others or rest
+        mixed = [one for one in ids if one not in self._pool]
+        return mixed or _ordered(one for one in every if one not in self._pool) or ids
 
     def _read(self, pending: PendingRequest | None) -> tuple[Asked, int | None, End | None]:
         payload = _payload(pending)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -304,3 +304,24 @@ async def test_a_replica_does_not_load_from_itself_and_roles_of_all_are_no_reaso
     # Its role may have ended a moment ago: it computes the prompt all the same.
     made.update_replicas([Replica("p"), Replica("m")])
     assert await picked(made, itself) == "m"
+
+
+async def test_an_adapter_that_is_loaded_elsewhere_changes_no_role() -> None:
+    made = router()
+    now_s = time.time()
+    of_adapter = frozenset({"lora"})
+    m, p = Replica("m", room(now_s)), Replica("p", room(now_s, prefill=1))
+
+    async def of(first: Replica, second: Replica, **body: Any) -> str:
+        made.update_replicas([first, second])  # type: ignore[arg-type]
+        request = pending(prompt="a river", **body)
+        request.metadata.multiplexed_model_id = "lora"
+        return await picked(made, request)
+
+    # It computed a prompt of that adapter; whoever answers clients loads it as well.
+    assert await of(m, replace(p, multiplexed_model_ids=of_adapter)) == "m"
+    asked = {"kv_transfer_params": {ASKED_BY: "m"}}
+    assert await of(replace(m, multiplexed_model_ids=of_adapter), p, **asked) == "p"
+    # Where no other engine is in that role any does it, and not after a second.
+    with_it = replace(m, multiplexed_model_ids=of_adapter)
+    assert await of(with_it, Replica("n", room(now_s)), **asked) == "n"

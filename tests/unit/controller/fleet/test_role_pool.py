@@ -164,3 +164,19 @@ def test_what_is_not_known_of_transfers_or_lengths_leaves_all_mixed() -> None:
     for name in blind.held:
         few = replace(blind.report(name), latest=moments_of([(257, 62)] * 9))
         assert blind.loop.exchange(few, blind.config, 0.1).role == "mixed"
+
+
+def test_where_control_is_switched_off_nobody_has_a_role_until_it_is_on_again() -> None:
+    fleet = Fleet(3, roles=1)
+    assert fleet.roles().count("prefill") == 1
+    fleet.loop.switch(enforce=False, group=None, unix_s=1.0)
+    assert [one.role for one in fleet.round().values()] == ["mixed"] * 3
+    assert fleet.roles() == ["mixed"] * 3
+    fleet.loop.switch(enforce=True, group=None, unix_s=2.0)
+    assert fleet.roles().count("prefill") == 1
+
+
+def test_limits_that_are_advice_bring_no_role() -> None:
+    fleet = Fleet(3, roles=1)
+    fleet.config = fleet.config.model_copy(update={"enforce": False})
+    assert fleet.roles() == ["mixed"] * 3

@@ -229,3 +229,9 @@ def test_one_short_step_does_not_say_what_reading_costs() -> None:
     chunks.observe(StepSample(10, 3000, 0, 0, 0.001))  # its output came with the one before
     chunks.observe(StepSample(10, 3000, 0, 0, 0.02))
     assert not chunks.in_time(10, 3000 + 160_000)
+
+
+@pytest.mark.filterwarnings("error")
+def test_of_one_step_nothing_is_known_of_what_reading_costs() -> None:
+    chunks = reading(1e-5, 1)  # the next one may be shorter, and says more
+    assert chunks.in_time(10, 3000) and chunks.in_time(10, 10**6)
