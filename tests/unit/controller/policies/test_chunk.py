@@ -247,7 +247,7 @@ def test_what_was_read_once_is_known_for_good() -> None:
     chunks = reading(1e-5, 100, kv=160_000)
     for _ in range(3):
         chunks.observe(StepSample(10, 3000, 0, 0, 0.02))
-    assert chunks.in_time(10, 160_000)
+    assert chunks.in_time(10, 300_000)
 
 
 def test_the_guess_comes_in_place_of_what_the_model_has_for_it() -> None:
