@@ -47,6 +47,7 @@ class ChunkSizer:
         self._starved_steps = 0  # for which there was no room for a prompt
         self._kv_read_frac, self._most_kv = 0.0, 0
         self._last_s, self._shortest_s = math.inf, math.inf
+        self._most_read_s = math.inf  # a token of KV takes no more: none of the steps did
         self.steps = 0
 
     @property
@@ -112,6 +113,8 @@ class ChunkSizer:
         # Of two in a row the longer: the output after a late one comes early.
         both_s = max(sample.duration_s, self._last_s)
         self._last_s, self._shortest_s = sample.duration_s, min(self._shortest_s, both_s)
+        if sample.kv_tokens:
+            self._most_read_s = min(self._most_read_s, both_s / sample.kv_tokens)
 
     def expects(self, sample: StepSample) -> tuple[float, float]:
         """What a step, and its decodes alone, were predicted to take, before it is learned from."""
@@ -224,11 +227,12 @@ class ChunkSizer:
 
         No step tells what reading more KV costs than any has read. Decodes are bound by memory, so
         a byte of it is taken to cost what a byte of the weights costs in the shortest step so far;
-        the less so, the more has been read, since a step has a part that reads nothing, too.
+        the less so, the more has been read, since a step has a part that reads nothing, too; and no
+        more than if the step that read most had done nothing else.
         """
         step_s: Floats = model.c0 + model.c1 * decodes + model.c2 * kv
         if self._kv_read_frac and self._most_kv and self._shortest_s < math.inf:
-            unseen_s = max(self._kv_read_frac * self._shortest_s - model.c2, 0.0)
+            unseen_s = min(self._kv_read_frac * self._shortest_s, self._most_read_s) - model.c2
             unseen = np.maximum(kv - self._most_kv, 0.0)
-            step_s = step_s + unseen_s * unseen * unseen / np.maximum(kv, 1.0)
+            step_s = step_s + max(unseen_s, 0.0) * unseen * unseen / np.maximum(kv, 1.0)
         return step_s

@@ -2,15 +2,17 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from vllm.config import CompilationConfig
 from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.metrics import perf
 
 from benchmarks.live.tiny_model import make_tiny_model
 from replicas.engine_options import graph_tokens
-from replicas.kv_holders import kv_read_frac
+from replicas.kv_holders import kv_read_frac, kv_token_bytes
 
 
 @pytest.mark.parametrize("enforce_eager", [True, False])
@@ -65,4 +67,29 @@ def test_an_error_of_that_count_does_not_stop_an_engine(
         raise AttributeError("num_experts")
 
     monkeypatch.setattr("replicas.kv_holders.ModelMetrics", fails)
+    assert kv_read_frac(model_config(tmp_path), 131_072) == 0.0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_bytes_of_a_token_are_those_of_all_workers(workers: int) -> None:
+    manager = SimpleNamespace(block_pool=SimpleNamespace(num_gpu_blocks=101))
+    scheduler = SimpleNamespace(
+        kv_cache_config=SimpleNamespace(
+            kv_cache_tensors=[SimpleNamespace(size=800_000)] * 2, kv_cache_groups=[None]
+        ),
+        cache_config=SimpleNamespace(kv_cache_size_tokens=None),
+        kv_cache_manager=manager,
+        block_size=16,
+        vllm_config=SimpleNamespace(parallel_config=SimpleNamespace(tensor_parallel_size=workers)),
+    )
+    assert kv_token_bytes(scheduler) == workers * 1000
+    manager.block_pool.num_gpu_blocks = 1  # the null block: a model without KV
+    assert kv_token_bytes(scheduler) == 0.0
+
+
+def test_without_its_feed_forward_layers_a_model_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {k: v for k, v in perf._COMPONENT_METRICS_REGISTRY.items() if k != "ffn"}
+    monkeypatch.setattr(perf, "_COMPONENT_METRICS_REGISTRY", known)
     assert kv_read_frac(model_config(tmp_path), 131_072) == 0.0

@@ -11,12 +11,13 @@ import pytest
 from controller import metrics
 from controller.config import BatchingConfig, parse_batching
 from controller.fleet.actor import BatchController
-from controller.records import ReplicaReport
+from controller.records import ReplicaReport, Role
 from replicas import control_link
 from replicas.control_link import ControlLink
 from replicas.leaving import LeavingTokens
 from replicas.metric_values import gauges
 from replicas.server import BrimfulServer
+from tests.builders import report, sample, stats_of
 from tests.vllm.harness import Rig, batching, engine_config
 
 BLOCK = {"policy": "static", "max_running": {"max": 5}}
@@ -148,3 +149,27 @@ async def test_a_replica_that_refuses_its_live_configuration_says_so_until_it_ta
     await BrimfulServer.reconfigure(server, {"batching": {"sla": {"itl_ms": 9}}})
     assert server._link.config_refused is None
     assert server._sla.itl_ms == 9
+
+
+@pytest.mark.parametrize("held", ["mixed", "prefill"])
+async def test_no_client_is_sent_to_a_replica_from_when_it_is_told_to_compute_prompts(
+    held: Role,
+) -> None:
+    block = {"policy": "adaptive", "sla": {"itl_ms": 50}, "roles": 1}
+    link = ControlLink(
+        None,
+        parse_batching(block),
+        replica_id="r1",
+        group="g",
+        leaving=LeavingTokens(),
+        metrics=Published(),
+    )
+    steps = [sample(decodes=d, prefill_tokens=64, duration_s=0.02) for d in range(1, 60)]
+    link._report = report(role=held, steps=stats_of(steps))
+    room = link.routing_stats()["brimful"]
+    assert "prefill" not in room
+    link.role = "prefill"
+    room = link.routing_stats()["brimful"]
+    assert room["prefill"] == 1
+    # Its prompts are as fast as without a time between tokens only once its decodes have ended.
+    assert ("most_prefill_tokens_per_s" in room) == (held == "mixed")

@@ -7,9 +7,9 @@ import pytest
 
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
-from controller.fleet.role_pool import SETTLED_S
+from controller.fleet.role_pool import SETTLED_S, RolePool, transfer_of
 from controller.records import BatchLimits, ReplicaReport, Role
-from controller.roles import DWELL_S, as_prefill
+from controller.roles import DWELL_S, Transfer, as_prefill
 from tests.builders import batching, engine, moments_of, report, sample, stats_of
 
 # 27 ms and 0.23 ms a decode and 0.12 ms a prompt token: decisions of `paper-fig3`.
@@ -180,3 +180,63 @@ def test_limits_that_are_advice_bring_no_role() -> None:
     fleet = Fleet(3, roles=1)
     fleet.config = fleet.config.model_copy(update={"enforce": False})
     assert fleet.roles() == ["mixed"] * 3
+
+
+def test_a_controller_that_starts_anew_and_knows_no_lengths_keeps_the_roles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(4)
+    roles = fleet.roles()
+    fleet.loop = ControlLoop()
+    monkeypatch.setattr(f"{__name__}.SHORT", moments_of([(257, 62)] * 9))
+    assert roles.count("prefill") == 2
+    assert fleet.roles() == roles
+
+
+def test_while_an_engine_has_just_come_nobody_changes() -> None:
+    fleet = Fleet(3, roles=0)
+    fleet.roles()
+    fleet.held["new"], fleet.running["new"] = None, 0
+    fleet.round()
+    fleet.config = batching(policy="adaptive", sla={"itl_ms": 50}, roles=2)
+    assert [one.role for one in fleet.round().values()] == ["mixed"] * 4
+    assert fleet.roles().count("prefill") == 2
+
+
+def test_one_whose_block_is_older_changes_nothing_for_the_others() -> None:
+    fleet = Fleet(2, roles=0)
+    fleet.roles()
+    fleet.running["r1"] = 1  # which is the one to change
+    fleet.round()
+    old, new = fleet.config, batching(policy="adaptive", sla={"itl_ms": 50}, roles=1)
+    told = []
+    for config in (new, old, new, old):
+        fleet.now_s += SETTLED_S / 4
+        name = "r0" if config is new else "r1"
+        told.append(fleet.loop.exchange(fleet.report(name), config, fleet.now_s).role)
+    assert told == ["mixed", "prefill", "mixed", "prefill"]
+
+
+def test_prompts_that_end_with_one_token_elsewhere_are_no_short_answers() -> None:
+    mixed, prompts = report(engine=ENGINE, latest=SHORT), moments_of([(257, 1)] * 500)
+    group: RolePool[str] = RolePool()
+    reports = {"m": mixed, "n": mixed, "p": replace(mixed, latest=prompts, role="prefill")}
+    group.keep(reports, 0.0)
+    found = []
+
+    def seen(among: Any, *args: Any) -> tuple[()]:
+        found.append([one.latest for one in among])
+        return ()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("controller.fleet.role_pool.carried", seen)
+        link = Transfer(1.0, 1.0)
+        group.see(reports, "auto", link, batching(sla={"itl_ms": 50}).sla, None, SETTLED_S)
+    assert found == [[SHORT, SHORT]]
+
+
+def test_a_link_is_configured_in_bits() -> None:
+    options = batching(sla={"itl_ms": 50}, roles={"link_gbit_s": 80}).roles
+    assert options is not None
+    found = transfer_of(options, report(engine=ENGINE))
+    assert found == Transfer(327_680.0, 1e10, 0.001)

@@ -297,3 +297,16 @@ def test_under_paced_delivery_a_prompt_that_takes_each_step_too_long_to_read_doe
     # 24 ms for 20 decodes, and 0.1 us for each token of its KV.
     step = ask(half(50, delivery="paced", kv_tokens=10**8), decoding(20), prompts(tokens))
     assert (step.max_running, step.reason) == ((21, "load") if starts else (20, "sla"))
+
+
+@pytest.mark.parametrize("delivery", ["gaps", "paced"])
+def test_what_the_engine_says_of_reading_kv_is_gone_by(delivery: str) -> None:
+    def starts(kv_read_frac: float) -> bool:
+        config = batching(policy="adaptive", sla={"itl_ms": 50, "delivery": delivery})
+        half = AdaptiveStep(config, engine(kv_tokens=ROOMY, kv_read_frac=kv_read_frac))
+        for _ in range(60):
+            half.observe(StepSample(10, 3000, 0, 0, 0.02))
+        assert half._chunks is not None
+        return half._chunks.in_time(10, 200_000)
+
+    assert starts(0.0) and not starts(1e-5)

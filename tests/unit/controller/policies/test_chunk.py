@@ -235,3 +235,36 @@ def test_one_short_step_does_not_say_what_reading_costs() -> None:
 def test_of_one_step_nothing_is_known_of_what_reading_costs() -> None:
     chunks = reading(1e-5, 1)  # the next one may be shorter, and says more
     assert chunks.in_time(10, 3000) and chunks.in_time(10, 10**6)
+
+
+def test_starts_go_by_that_guess_as_well() -> None:
+    fits, exceeds = together([[10.0]], [[100_000.0]]), together([[10.0]], [[163_000.0]])
+    assert reading(1e-5, 100).fitting(fits) == 1
+    assert reading(1e-5, 100).fitting(exceeds) == 0
+
+
+def test_what_was_read_once_is_known_for_good() -> None:
+    chunks = reading(1e-5, 100, kv=160_000)
+    for _ in range(3):
+        chunks.observe(StepSample(10, 3000, 0, 0, 0.02))
+    assert chunks.in_time(10, 300_000)
+
+
+def test_the_guess_comes_in_place_of_what_the_model_has_for_it() -> None:
+    chunks = ChunkSizer(D, 99.0)
+    chunks.reads_kv(5e-6)  # of 20 ms: 0.1 us a token, as these steps take
+    for k in range(400):
+        kv = 1000 + 400 * (k % 100)
+        chunks.observe(StepSample(10, kv, 0, 0, 0.02 + 1e-7 * kv))
+    assert chunks.model.c2 == pytest.approx(1e-7, rel=0.1)
+    assert chunks.in_time(10, 200_000)
+
+
+@pytest.mark.parametrize("frac", [1e-3, 1.0])
+def test_a_guess_that_is_far_too_large_costs_no_more_than_twice_the_time_for_twice_the_kv(
+    frac: float,
+) -> None:
+    # Of 20 ms they would be 20 us a token and more: starts would be held back for thousands.
+    chunks = reading(frac, 100, kv=100_000)
+    assert chunks.in_time(10, 200_000)
+    assert not chunks.in_time(10, 300_000)
