@@ -137,7 +137,9 @@ class Crew:
         fleet = self.fleet
         ready = np.flatnonzero(fleet.status == READY)
         if self._spare is not None:
-            ready = next(of for role in self._spare() if len(of := ready[fleet.role[ready] == role]))
+            ready = next(
+                of for role in self._spare() if len(of := ready[fleet.role[ready] == role])
+            )
         busy = fleet.decodes[ready] + fleet.waiting[ready] + (fleet.prompt[ready] != NOBODY)
         groups = np.array([self._group[int(slot)] for slot in ready])
         return int(ready[int(np.lexsort((busy, -groups))[0])])

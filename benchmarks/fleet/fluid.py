@@ -95,7 +95,9 @@ def _choose(
         if filled >= engine.max_ongoing:
             continue
         tokens = fleet.backlog[slot, IN_TIME] + fleet.prompt_left[slot] + prompt
-        per_s, _ = prompt_rate(engine, fleet.decodes[slot], fleet.held[slot], prompt)
+        # Beside those, too, whose KV is on its way: they decode before a prompt is computed.
+        decodes = fleet.decodes[slot] + fleet.promised[slot]
+        per_s, _ = prompt_rate(engine, decodes, fleet.held[slot], prompt)
         wait_s = tokens / per_s
         if pool > 0:
             wait_s += _room_s(fleet, slot, engine)

@@ -12,6 +12,7 @@ from benchmarks.fleet.state import IN_TIME, LATE, NOBODY, PREFILL, Engine, Fleet
 from benchmarks.fleet.steps import dense_s, prompt_rate
 
 LATE_EVERY = 20  # one start in so many goes to a late one (replicas.queue_order)
+PROMPT_ROOM = 0.05  # of the decodes of a step: what loads leave to prompts that are computed here
 NO_STEP = math.inf  # of prompts alone is under way
 
 
@@ -198,7 +199,10 @@ def _join(fleet: Fleet, slot: int, engine: Engine) -> None:
         if fleet.there_s[request] > now_s:
             return
         wanted = fleet.held[slot] + fleet.input[request] + engine.mean_growth * (decodes + 1)
-        full = decodes + 1 > most_decodes(fleet, slot, engine) or wanted > engine.kv_tokens
+        most = most_decodes(fleet, slot, engine)
+        if fleet.prompt[slot] != NOBODY or fleet.waiting[slot] > 0:
+            most *= 1 - PROMPT_ROOM
+        full = decodes + 1 > most or wanted > engine.kv_tokens
         if decodes > 0 and full:
             return
         fleet.loads[slot] = fleet.behind[request]

@@ -59,9 +59,7 @@ class RoleSplit:
 
     def _found(self, lengths: LengthMoments, replicas: int) -> tuple[Split, ...]:
         of = self._engine
-        engines = Engines(
-            replicas, of.max_num_seqs, of.max_num_batched_tokens, int(of.kv_tokens)
-        )
+        engines = Engines(replicas, of.max_num_seqs, of.max_num_batched_tokens, int(of.kv_tokens))
         return splits(self._model, lengths, engines, self._transfer, self._sla)
 
     def _in_role(self, role: int) -> np.ndarray:
