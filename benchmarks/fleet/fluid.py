@@ -72,10 +72,15 @@ def _filled(fleet: Fleet, slot: int) -> int:
 
 
 @compiled
-def _room_s(fleet: Fleet, slot: int, engine: Engine) -> float:
-    """How long until a step holds one decode more, those included that are promised a place."""
-    most = most_decodes(fleet, slot, engine)
+def _room_s(fleet: Fleet, slot: int, engine: Engine, prompt: float) -> float:
+    """How long until step and memory hold one more, those included that are promised a place."""
+    most, decodes = most_decodes(fleet, slot, engine), fleet.decodes[slot]
     excess = max(_filled(fleet, slot) + 1 - most, 0.0)
+    if decodes > 0:
+        tokens = fleet.backlog[slot, IN_TIME] + fleet.promised_tokens[slot] + prompt
+        grows = engine.mean_growth * (_filled(fleet, slot) + 1)
+        short = fleet.held[slot] + tokens + grows - engine.kv_tokens
+        excess = max(excess, short / (fleet.held[slot] / decodes))
     return excess * 2 * engine.mean_growth * engine.itl_s / most if excess > 0 else 0.0
 
 
@@ -100,7 +105,7 @@ def _choose(
         per_s, _ = prompt_rate(engine, decodes, fleet.held[slot], prompt)
         wait_s = tokens / per_s
         if pool > 0:
-            wait_s += _room_s(fleet, slot, engine)
+            wait_s += _room_s(fleet, slot, engine, prompt)
         if _is_better(wait_s, float(filled), best_s, best_filled):
             best, best_s, best_filled = slot, wait_s, float(filled)
     return best, best_s
@@ -131,7 +136,7 @@ def _choose_prefill(
 
 @compiled
 def _choose_place(
-    fleet: Fleet, engine: Engine, ready: np.ndarray, sent_s: float, now_s: float
+    fleet: Fleet, engine: Engine, ready: np.ndarray, prompt: float, sent_s: float, now_s: float
 ) -> tuple[int, float]:
     """Of a few drawn ones who can decode a request soonest whose KV is sent then."""
     best, best_s, best_filled = NOBODY, math.inf, math.inf
@@ -140,7 +145,8 @@ def _choose_place(
         filled = _filled(fleet, slot)
         if filled >= engine.max_ongoing:
             continue
-        wait_s = _room_s(fleet, slot, engine) + max(fleet.booked_s[slot] - sent_s, 0.0)
+        wait_s = _room_s(fleet, slot, engine, prompt)
+        wait_s += max(fleet.booked_s[slot] - sent_s, 0.0)
         if _is_better(wait_s, float(filled), best_s, best_filled):
             best, best_s, best_filled = slot, wait_s, float(filled)
     return best, best_s
@@ -164,7 +170,7 @@ def _route(
     target, through_s = NOBODY, math.inf
     if source != NOBODY:
         sent_s = max(now_s + computed_s, fleet.booked_s[source])
-        target, wait_s = _choose_place(fleet, engine, ready, sent_s, now_s)
+        target, wait_s = _choose_place(fleet, engine, ready, tokens, sent_s, now_s)
         handover_s = engine.latency_s + HANDOVER_STEPS * engine.itl_s
         through_s = sent_s - now_s + wait_s + engine.wire_s * tokens + handover_s
     if here != NOBODY and (target == NOBODY or here_s < through_s):
