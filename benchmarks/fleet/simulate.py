@@ -86,11 +86,10 @@ def simulate(
     roles = None
     if ground.transfer is not None:
         roles = RoleSplit(fleet, engine, ground.sla, model, ground.transfer)
-    spare = roles and roles.spare
+    spare = roles.spare if roles else None
+    carried = roles.carried_per_s if roles else None
     crew = Crew(fleet, engine, ground.startup_s, scaler.target, overflow, ground.seed, spare)
-    publisher = Publisher(
-        fleet, engine, ground.sla, model, reads=reads, carried=roles and roles.carried_per_s
-    )
+    publisher = Publisher(fleet, engine, ground.sla, model, reads=reads, carried=carried)
     ticks = math.ceil(seconds / ground.tick_s)
     targets, ready = np.zeros(ticks, dtype=np.int64), np.zeros(ticks, dtype=np.int64)
     for tick in range(ticks):

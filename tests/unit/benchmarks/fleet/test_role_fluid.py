@@ -10,8 +10,17 @@ from benchmarks.fleet.crew import Crew
 from benchmarks.fleet.published import moments
 from benchmarks.fleet.replica import is_empty
 from benchmarks.fleet.role_split import RoleSplit
-from benchmarks.fleet.state import ABSENT, DRAINING, MIXED, PREFILL, READY, Engine, Fleet
-from benchmarks.fleet.state import make_fleet, occupy
+from benchmarks.fleet.state import (
+    ABSENT,
+    DRAINING,
+    MIXED,
+    PREFILL,
+    READY,
+    Engine,
+    Fleet,
+    make_fleet,
+    occupy,
+)
 from benchmarks.fleet.traffic import Requests
 from controller.roles import Fleet as Engines
 from controller.roles import Transfer, best_of, splits
@@ -32,7 +41,7 @@ def apart(asked: Requests, prefill: int, mixed: int) -> tuple[Fleet, Engine]:
 
 def busy_first(*each: tuple[float, int, int]) -> Requests:
     """After sixty long answers, beside which a prompt is computed slowly."""
-    return requests(*[(0.0, 10, 3000)] * 60, *each)
+    return requests(*[(0.0, 10, 1400)] * 60, *each)
 
 
 def test_a_prompt_goes_through_where_decodes_fill_the_steps() -> None:
@@ -40,7 +49,7 @@ def test_a_prompt_goes_through_where_decodes_fill_the_steps() -> None:
     fleet, engine = apart(asked, 1, 1)
     fluid.run_until(fleet, engine, 30.0)
     assert fleet.decode_at[60] == 1
-    # A step of 20 ms and 800 tokens of 0.1 ms, 80 ms of the card, 3 ms; then steps of at most 50.
+    # A step of 20 ms and 0.1 ms a token, 80 ms of the card, 3 ms; then steps of at most 50.
     there_s = 5.0 + 0.02 + 0.08 + 0.08 + 0.003
     assert there_s < fleet.there_s[60] < there_s + 0.03
     assert fleet.there_s[60] + 0.05 < fleet.first_s[60] < fleet.there_s[60] + 0.08
