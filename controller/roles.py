@@ -25,8 +25,9 @@ With a time to first token T, x is also held to where prompts through the pool a
 
 The waits at n prefill engines, at min(n, N - n) cards and for one of the places of decodes in the
 steps of N - n mixed engines, (D - c0 - m) / (c1 + c2 h) in each, B at most, taken for o steps of D,
-are those of M/G/k queues (Sakasegawa, 1977): none with probability 1 - pi, else exponential. z is the quantile of an exponential, in
-standard deviations beyond its mean: 3.6 at 99%; lognormal prompts of the same spread have 3.9.
+are those of M/G/k queues (Sakasegawa, 1977): none with probability 1 - pi, else exponential. z is
+the quantile of an exponential, in standard deviations beyond its mean: 3.6 at 99%; lognormal
+prompts of the same spread have 3.9.
 """
 
 import math

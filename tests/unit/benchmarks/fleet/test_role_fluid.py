@@ -27,6 +27,7 @@ from controller.roles import Transfer, best_of, splits
 from tests.unit.benchmarks.fleet.fleets import GROUND, SLA, requests, steadily
 
 LINK = Transfer(100_000, 1e9, 0.003)  # 0.1 ms a token
+FULL = 55  # of 60 decodes that a step of 50 ms holds
 APART = replace(GROUND, transfer=LINK)
 
 
@@ -40,20 +41,20 @@ def apart(asked: Requests, prefill: int, mixed: int) -> tuple[Fleet, Engine]:
 
 
 def busy_first(*each: tuple[float, int, int]) -> Requests:
-    """After sixty long answers, beside which a prompt is computed slowly."""
-    return requests(*[(0.0, 10, 1400)] * 60, *each)
+    """After long answers, beside which a prompt is computed slowly."""
+    return requests(*[(0.0, 10, 1400)] * FULL, *each)
 
 
 def test_a_prompt_goes_through_where_decodes_fill_the_steps() -> None:
     asked = busy_first((5.0, 800, 20))
     fleet, engine = apart(asked, 1, 1)
     fluid.run_until(fleet, engine, 30.0)
-    assert fleet.decode_at[60] == 1
+    assert fleet.decode_at[FULL] == 1
     # A step of 20 ms and 0.1 ms a token, 80 ms of the card, 3 ms; then steps of at most 50.
     there_s = 5.0 + 0.02 + 0.08 + 0.08 + 0.003
-    assert there_s < fleet.there_s[60] < there_s + 0.03
-    assert fleet.there_s[60] + 0.05 < fleet.first_s[60] < fleet.there_s[60] + 0.08
-    assert fleet.end_s[60] == pytest.approx(fleet.first_s[60] + 19 * 0.05, rel=0.05)
+    assert there_s < fleet.there_s[FULL] < there_s + 0.03
+    assert fleet.there_s[FULL] + 0.05 < fleet.first_s[FULL] < fleet.there_s[FULL] + 0.08
+    assert fleet.end_s[FULL] == pytest.approx(fleet.first_s[FULL] + 19 * 0.05, rel=0.05)
     assert fleet.promised.tolist() == [0, 0] and fleet.promised_tokens.tolist() == [0.0, 0.0]
     assert fleet.prompts_for_others.tolist() == [0, 0]
 
