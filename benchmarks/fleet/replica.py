@@ -145,7 +145,8 @@ def _first_token(
     if fleet.output[request] <= 1:
         _end(fleet, request, now_s)
         return
-    fleet.held[slot] += fleet.input[request] + 1
+    # What it holds at its end is its whole length: as many tokens less as steps are to come.
+    fleet.held[slot] += fleet.input[request] + 1 - steps
     _push(fleet, slot, fleet.steps[slot] + steps + fleet.output[request] - 1, request)
 
 
@@ -208,8 +209,12 @@ def _join(fleet: Fleet, slot: int, engine: Engine) -> None:
         fleet.loads[slot] = fleet.behind[request]
         fleet.promised[slot] -= 1
         fleet.promised_tokens[slot] -= fleet.input[request]
-        # The step that runs ends, and the next one computes the prompt's last token again.
-        first_s = now_s + 1.5 * _step_s(fleet, slot, engine)
+        # The step that runs ends, and the next one computes the prompt's last token again. Steps
+        # that get longer meanwhile would else count as gaps beyond the SLA.
+        step_s = _step_s(fleet, slot, engine)
+        if engine.itl_s != math.inf:
+            step_s = max(step_s, engine.itl_s)
+        first_s = now_s + 1.5 * step_s
         _first_token(fleet, slot, engine, request, first_s, 1.5)
 
 

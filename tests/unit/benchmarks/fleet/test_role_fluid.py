@@ -137,3 +137,13 @@ def test_of_the_role_that_has_one_more_than_wanted_one_goes_first() -> None:
     fleet.role[1] = PREFILL
     crew.scale_to(2, 1.0)
     assert fleet.status.tolist() == [READY, DRAINING, READY, ABSENT]
+
+
+def test_nothing_is_held_beyond_what_runs() -> None:
+    """A batch that is never empty would else fill up over hours."""
+    asked = steadily(25.0, 300.0, 400, 40)
+    fleet, engine = apart(asked, 1, 2)
+    fluid.run_until(fleet, engine, 299.0)
+    running = int(fleet.decodes[1:].sum())
+    assert (fleet.decode_at >= 0).mean() > 0.2 and fleet.counts[0] > 7000
+    assert running * 400 <= fleet.held[1:].sum() <= running * 440
