@@ -15,7 +15,6 @@ from benchmarks.replay.role_member import Role
 from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.models.lengths import LengthMoments
-from controller.models.newest_mix import NewestMix
 from controller.models.step_time import StepModel, StepStats, fit
 from controller.records import ReplicaReport
 from controller.roles import LEAST_ENDED, Fleet, RoleChooser, Split, Transfer, splits
@@ -114,19 +113,10 @@ class Auto(Fixed):
         self._transfer, self._sla = transfer, sla
         self._chooser = RoleChooser()
         self._chooser.prefill = prefill
-        self._newest = NewestMix()
         self.changes: list[tuple[float, int]] = []
-
-    def pick(self, request: Request, now_s: float) -> Way[int]:
-        self._newest.came(request.input_tokens)
-        return super().pick(request, now_s)
 
     def hear(self, engine: int, report: ReplicaReport, room: Room | None, now_s: float) -> None:
         super().hear(engine, report, room, now_s)
-        if self.roles[engine] == "mixed":
-            self._newest.reported(engine, report.itl.n + report.ttft.n, report.finished, now_s)
-        else:
-            self._newest.forget(engine)
         found = self._found()
         if not found:
             return
@@ -145,7 +135,6 @@ class Auto(Fixed):
         model = pooled_model(list(reports.values()))
         if model is None or lengths.n < LEAST_ENDED or not lengths.output:
             return ()
-        lengths = self._newest.corrected(lengths)
         engine = mixed[0].engine
         fleet = Fleet(
             len(self.roles), engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_tokens
