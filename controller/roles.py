@@ -21,11 +21,13 @@ shared by M tokens, so x is as large as may be, and y takes what is left of the 
 With a time to first token T, x is also held to where prompts through the pool are in time:
 
     s = 1 / R + b / W                     seconds of a prompt token on its way, pool then card
-    E[l] s + handover + Wp + Wc + z sqrt(Var[l] s^2 + Var[Wp] + Var[Wc]) <= T
+    E[l] s + handover + Wp + Wc + Wd + z sqrt(Var[l] s^2 + Var[Wp] + Var[Wc] + Var[Wd]) <= T
 
-The waits at n prefill engines and at min(n, N - n) cards are those of M/G/k queues (Sakasegawa,
-1977): none with probability 1 - pi, else exponential. z is the quantile of an exponential, in
-standard deviations beyond its mean: 3.6 at 99%; lognormal prompts of the same spread have 3.9.
+The waits at n prefill engines, at min(n, N - n) cards and for one of the places of decodes in the
+steps of N - n mixed engines, (D - c0 - m) / (c1 + c2 h) in each, B at most, taken for o steps of D,
+are those of M/G/k queues (Sakasegawa, 1977): none with probability 1 - pi, else exponential. z is
+the quantile of an exponential, in standard deviations beyond its mean: 3.6 at 99%; lognormal
+prompts of the same spread have 3.9.
 """
 
 import functools
@@ -156,9 +158,12 @@ def split_of(
     through = [decode_s, empty_s + decode_s]
     x = 0.0
     if prefill:
+        places = most
+        if decode_s > 0:
+            places = min(most, (step_s - fixed_s) * mean_out / decode_s)
         way = _Way(
             1 / prefill_tokens_per_s(model, fleet.budget, mean_in), prefill,
-            transfer.wire_s(1), min(prefill, mixed),
+            transfer.wire_s(1), min(prefill, mixed), step_s, max(int(mixed * places), 1),
         )  # fmt: skip
         x = way.in_time_per_s(lengths, sla, transfer.handover_s(itl_s))
         x = min(x, *(room / max(each, 1e-12) for room, each in zip(left, through, strict=True)))
@@ -173,25 +178,28 @@ def split_of(
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Prefill engines, then cards, as queues in series.
+    """Prefill engines, cards and places of decodes, as queues in series.
 
     Args:
         compute_s, wire_s: of a prompt token at one of them.
         engines, cards: how many of each work side by side.
+        step_s: of a token of the answer.
+        places: of decodes.
     """
 
     compute_s: float
     engines: int
     wire_s: float
     cards: int
+    step_s: float
+    places: int
 
     def in_time_per_s(self, lengths: LengthMoments, sla: Sla, handover_s: float) -> float:
         """Requests/s for whom the percentile of the time to first token is within the SLA.
 
-        Without a ``ttft_ms`` as many as both queues carry.
+        Without a ``ttft_ms`` as many as all queues carry.
         """
-        most = min(self.engines / max(self.compute_s, 1e-12), self.cards / max(self.wire_s, 1e-12))
-        most /= max(lengths.mean_input, 1e-9)
+        most = min(1 / max(each_s / k, 1e-12) for each_s, _, k in self._queues(lengths))
         if sla.ttft_ms is None:
             return most
         low, high = 0.0, 1.0
@@ -201,16 +209,27 @@ class _Way:
             low, high = (low, middle) if late_s > sla.ttft_ms / 1000 else (middle, high)
         return low * most
 
+    def _queues(self, lengths: LengthMoments) -> tuple[tuple[float, float, int], ...]:
+        """Of each queue E[S], E[S^2] / 2 E[S], and how many are served side by side."""
+        mean_in, mean_out = max(lengths.mean_input, 1e-9), lengths.mean_output
+        prompt = lengths.input_sq / lengths.n / (2 * mean_in)
+        answer = lengths.output_sq / lengths.n / (2 * mean_out)
+        return (
+            (self.compute_s * mean_in, self.compute_s * prompt, self.engines),
+            (self.wire_s * mean_in, self.wire_s * prompt, self.cards),
+            (self.step_s * mean_out, self.step_s * answer, self.places),
+        )
+
     def _tail_s(self, lengths: LengthMoments, per_s: float, percentile: float) -> float:
-        """The percentile of computing, transfer and both queues, seconds; below their capacity."""
+        """The percentile of computing, transfer and all queues, seconds; below their capacity."""
         mean, of_squares = lengths.mean_input, lengths.input_sq / lengths.n
         token_s = self.compute_s + self.wire_s
         mean_s = mean * token_s
         variance = max(of_squares - mean**2, 0.0) * token_s**2
-        for each_s, k in (self.compute_s, self.engines), (self.wire_s, self.cards):
-            load = per_s * mean * each_s / k
+        for each_s, left_s, k in self._queues(lengths):
+            load = per_s * each_s / k
             waits = load ** (math.sqrt(2 * (k + 1)) - 1)
-            wait_s = waits / (k * (1 - load)) * each_s * of_squares / (2 * mean) if waits else 0.0
+            wait_s = waits / (k * (1 - load)) * left_s if waits else 0.0
             mean_s += wait_s
             variance += wait_s**2 * (2 / waits - 1) if waits else 0.0
         beyond = -math.log(1 - percentile / 100) - 1

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from benchmarks.fleet.days import CONVERSATION, MOST_REPLICAS, PEAK_REPLICAS, Day, find_days
 from benchmarks.fleet.outcome import SHARE
+from benchmarks.replay.role_arguments import add_link, read_scaled_roles
 from benchmarks.replay.values import number, seed
 from controller.config import Sla
 from controller.errors import ConfigError
@@ -79,6 +80,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="base=N[,price=0.35,losses_per_h=0.5,notice_s=30]: replicas above N are of a cheaper"
         " group, each of which is taken away at random times after a notice",
     )
+    parser.add_argument(
+        "--roles",
+        choices=("aggregated", "auto"),
+        default="aggregated",
+        help="auto: the controller says how many replicas compute prompts for the others, and"
+        " autoscaling goes by what the fleet carries so (default: aggregated)",
+    )
+    add_link(parser)
     parser.add_argument("--seed", type=seed, default=0, help="of all that is random")
     parser.add_argument("--json", action="store_true", help="a JSON object a line instead")
     parser.add_argument(
@@ -109,7 +118,12 @@ def run(args: argparse.Namespace) -> int:
     check_bounds(bounds, "bounds")
     overflow = None if args.overflow is None else parse_overflow(args.overflow)
     sla = parse(Sla, {"itl_ms": args.itl, "ttft_ms": args.ttft}, "sla")
-    ground = Ground(load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed)
+    transfer = read_scaled_roles(args)
+    if transfer is not None and overflow is not None:
+        raise ConfigError(["--overflow: is not allowed with --roles auto: one group alone"])
+    ground = Ground(
+        load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed, transfer=transfer
+    )
     for spec in args.policy:  # all of them before the first takes its time
         if spec != ORACLE:
             parse_policy(spec, ground, bounds)

@@ -11,7 +11,7 @@ from numba import config, njit
 HERE = Path(__file__).parent
 # Compiled code has the functions it calls and the constants it reads in it, whatever file they are
 # in; Numba looks for a change in the function's own file alone.
-SOURCES = ("compiled.py", "fluid.py", "state.py", "steps.py")
+SOURCES = ("compiled.py", "fluid.py", "replica.py", "state.py", "steps.py")
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,6 +5,9 @@ production Governor with ``adaptive`` has it; a request's first token and its la
 What is left out: single steps and their noise, preemption, the Governor's learning. How far it is
 from the real scheduler is measured (``benchmarks.fleet.against``). Compiled: a day of a few million
 requests takes seconds.
+
+Where some replicas have the role PREFILL, each request takes the way on which its first token is
+forecast to come sooner, through one of them or direct, as ``serve_app.routing.ways`` has it.
 """
 
 import math
@@ -12,157 +15,24 @@ import math
 import numpy as np
 
 from benchmarks.fleet.compiled import compiled
+from benchmarks.fleet.replica import advance, append, is_empty, most_decodes, pool_rate
 from benchmarks.fleet.state import (
     ABSENT,
     DRAINING,
     IN_TIME,
-    LATE,
+    MIXED,
     NOBODY,
+    PREFILL,
     READY,
     Engine,
     Fleet,
 )
-from benchmarks.fleet.steps import dense_s, prompt_rate
+from benchmarks.fleet.steps import prompt_rate
 
 CHOICES = 4  # replicas drawn for a decision, as HeadroomRouter does
 STALE_S = 0.5  # how old what the router sees of a replica may be: two reports a second
 ALIKE, ALIKE_S = 0.05, 0.001  # waits closer than this are the same (serve_app.routing.choice)
-LATE_EVERY = 20  # one start in so many goes to a late one (replicas.queue_order)
-
-
-@compiled
-def _push(fleet: Fleet, slot: int, step: float, request: int) -> None:
-    keys, who, at = fleet.finish_step[slot], fleet.who[slot], fleet.decodes[slot]
-    while at > 0 and keys[(at - 1) // 2] > step:
-        keys[at], who[at] = keys[(at - 1) // 2], who[(at - 1) // 2]
-        at = (at - 1) // 2
-    keys[at], who[at] = step, request
-    fleet.decodes[slot] += 1
-
-
-@compiled
-def _pop(fleet: Fleet, slot: int) -> int:
-    keys, who = fleet.finish_step[slot], fleet.who[slot]
-    top, last = who[0], fleet.decodes[slot] - 1
-    fleet.decodes[slot] = last
-    key, request, at = keys[last], who[last], 0
-    while True:
-        below = 2 * at + 1
-        if below >= last:
-            break
-        if below + 1 < last and keys[below + 1] < keys[below]:
-            below += 1
-        if keys[below] >= key:
-            break
-        keys[at], who[at] = keys[below], who[below]
-        at = below
-    keys[at], who[at] = key, request
-    return top
-
-
-@compiled
-def _append(fleet: Fleet, slot: int, lane: int, request: int) -> None:
-    fleet.behind[request] = NOBODY
-    if fleet.tail[slot, lane] == NOBODY:
-        fleet.head[slot, lane] = request
-    else:
-        fleet.behind[fleet.tail[slot, lane]] = request
-    fleet.tail[slot, lane] = request
-    fleet.waiting[slot] += 1
-    fleet.backlog[slot, lane] += fleet.input[request]
-
-
-@compiled
-def _take(fleet: Fleet, slot: int, lane: int) -> int:
-    request = fleet.head[slot, lane]
-    fleet.head[slot, lane] = fleet.behind[request]
-    if fleet.head[slot, lane] == NOBODY:
-        fleet.tail[slot, lane] = NOBODY
-    fleet.waiting[slot] -= 1
-    fleet.backlog[slot, lane] -= fleet.input[request]
-    return request
-
-
-@compiled
-def _start(fleet: Fleet, slot: int, engine: Engine) -> None:
-    """Let the next prompt be computed, if one waits and memory and slots hold it.
-
-    Who is too late for the SLA steps aside for those in time, but for one start in
-    ``LATE_EVERY`` (``replicas.queue_order``).
-    """
-    decodes, held = fleet.decodes[slot], fleet.held[slot]
-    if fleet.waiting[slot] == 0 or decodes >= engine.max_num_seqs:
-        return
-    while fleet.head[slot, IN_TIME] != NOBODY:
-        first = fleet.head[slot, IN_TIME]
-        per_s, _ = prompt_rate(engine, decodes, held, fleet.input[first])
-        first_token_s = fleet.now_s[slot] + fleet.input[first] / per_s
-        if first_token_s <= fleet.arrival_s[first] + engine.ttft_s:
-            break
-        _append(fleet, slot, LATE, _take(fleet, slot, IN_TIME))
-    lane = IN_TIME
-    turn = fleet.starts[slot] % LATE_EVERY == LATE_EVERY - 1
-    if fleet.head[slot, LATE] != NOBODY and (turn or fleet.head[slot, IN_TIME] == NOBODY):
-        lane = LATE
-    request = fleet.head[slot, lane]
-    wanted = held + fleet.input[request] + engine.mean_growth * (decodes + 1)
-    if decodes > 0 and wanted > engine.kv_tokens:
-        return
-    fleet.starts[slot] += 1
-    fleet.prompt[slot] = _take(fleet, slot, lane)
-    fleet.prompt_left[slot] = fleet.input[request]
-
-
-@compiled
-def _end(fleet: Fleet, request: int, now_s: float) -> None:
-    fleet.end_s[request] = now_s
-    fleet.done[fleet.counts[0]] = request
-    fleet.counts[0] += 1
-
-
-@compiled
-def advance(fleet: Fleet, slot: int, engine: Engine, until_s: float) -> None:
-    """Let one replica work until then."""
-    while fleet.now_s[slot] < until_s:
-        if fleet.prompt[slot] == NOBODY:
-            _start(fleet, slot, engine)
-        decodes, held, prompt = fleet.decodes[slot], fleet.held[slot], fleet.prompt[slot]
-        if prompt == NOBODY and decodes == 0:
-            fleet.now_s[slot] = until_s
-            return
-        left_s = until_s - fleet.now_s[slot]
-        per_s, to_first_s, to_end_s = 0.0, math.inf, math.inf
-        if prompt != NOBODY:
-            per_s, step_s = prompt_rate(engine, decodes, held, fleet.input[prompt])
-            to_first_s = fleet.prompt_left[slot] / per_s
-        else:
-            step_s = dense_s(engine, engine.decode_weight * decodes) + engine.per_kv_s * held
-        if decodes > 0:
-            to_end_s = max(fleet.finish_step[slot, 0] - fleet.steps[slot], 0.0) * step_s
-        took_s = min(left_s, to_first_s, to_end_s)
-        fleet.now_s[slot] = until_s if took_s == left_s else fleet.now_s[slot] + took_s
-        fleet.steps[slot] += took_s / step_s
-        fleet.held[slot] += decodes * took_s / step_s
-        fleet.prompt_left[slot] -= per_s * took_s
-        now_s = fleet.now_s[slot]
-        if took_s == to_end_s:
-            request = _pop(fleet, slot)
-            fleet.held[slot] -= fleet.input[request] + fleet.output[request]
-            if fleet.decodes[slot] == 0:
-                fleet.held[slot] = 0.0
-            _end(fleet, request, now_s)
-        elif took_s == to_first_s:
-            fleet.prompt[slot], fleet.prompt_left[slot] = NOBODY, 0.0
-            # Its prompt ends somewhere in a step, and its token comes with the step's end.
-            fleet.first_s[prompt] = now_s + step_s / 2
-            fleet.firsts[slot] += 1
-            if fleet.first_s[prompt] > fleet.arrival_s[prompt] + engine.ttft_s:
-                fleet.lates[slot] += 1
-            if fleet.output[prompt] <= 1:
-                _end(fleet, prompt, now_s + step_s / 2)
-            else:
-                fleet.held[slot] += fleet.input[prompt] + 1
-                _push(fleet, slot, fleet.steps[slot] + fleet.output[prompt] - 0.5, prompt)
+HANDOVER_STEPS = 1.5  # controller.roles
 
 
 @compiled
@@ -176,32 +46,154 @@ def _random(fleet: Fleet, below: int) -> int:
 
 
 @compiled
-def _choose(fleet: Fleet, engine: Engine, ready: np.ndarray, prompt: float, now_s: float) -> int:
-    """Of a few drawn replicas, where a request waits least; NOBODY where all are full."""
+def _is_better(wait_s: float, filled: float, best_s: float, best_filled: float) -> bool:
+    """Whether a replica is to be taken before the best one so far."""
+    if math.isinf(best_s):
+        return wait_s < best_s
+    alike = abs(wait_s - best_s) <= max(ALIKE * best_s, ALIKE_S)
+    return filled < best_filled if alike else wait_s < best_s
+
+
+@compiled
+def _drawn(fleet: Fleet, engine: Engine, ready: np.ndarray, k: int, now_s: float) -> int:
+    """The next one of those that are drawn, as the router sees it."""
+    other = k + _random(fleet, len(ready) - k)
+    ready[k], ready[other] = ready[other], ready[k]
+    slot = ready[k]
+    if now_s - fleet.now_s[slot] > STALE_S:
+        advance(fleet, slot, engine, now_s)
+    return int(slot)
+
+
+@compiled
+def _filled(fleet: Fleet, slot: int) -> int:
+    own = fleet.decodes[slot] + fleet.waiting[slot] + (fleet.prompt[slot] != NOBODY)
+    return int(own + fleet.promised[slot])
+
+
+@compiled
+def _room_s(fleet: Fleet, slot: int, engine: Engine, prompt: float) -> float:
+    """How long until step and memory hold one more, those included that are promised a place."""
+    most, decodes = most_decodes(fleet, slot, engine), fleet.decodes[slot]
+    excess = max(_filled(fleet, slot) + 1 - most, 0.0)
+    if decodes > 0:
+        tokens = fleet.backlog[slot, IN_TIME] + fleet.promised_tokens[slot] + prompt
+        grows = engine.mean_growth * (_filled(fleet, slot) + 1)
+        short = fleet.held[slot] + tokens + grows - engine.kv_tokens
+        excess = max(excess, short / (fleet.held[slot] / decodes))
+    return excess * 2 * engine.mean_growth * engine.itl_s / most if excess > 0 else 0.0
+
+
+@compiled
+def _choose(
+    fleet: Fleet, engine: Engine, ready: np.ndarray, prompt: float, now_s: float, pool: int
+) -> tuple[int, float]:
+    """Of a few drawn replicas, where a request waits least, and how long; NOBODY: all are full.
+
+    Args:
+        pool: how many replicas compute prompts for others: then what decodes here waits for room.
+    """
     best, best_s, best_filled = NOBODY, math.inf, math.inf
     for k in range(min(CHOICES, len(ready))):
-        other = k + _random(fleet, len(ready) - k)
-        ready[k], ready[other] = ready[other], ready[k]
-        slot = ready[k]
-        if now_s - fleet.now_s[slot] > STALE_S:
-            advance(fleet, slot, engine, now_s)
-        filled = fleet.decodes[slot] + fleet.waiting[slot] + (fleet.prompt[slot] != NOBODY)
+        slot = _drawn(fleet, engine, ready, k, now_s)
+        filled = _filled(fleet, slot)
         if filled >= engine.max_ongoing:
             continue
         tokens = fleet.backlog[slot, IN_TIME] + fleet.prompt_left[slot] + prompt
-        per_s, _ = prompt_rate(engine, fleet.decodes[slot], fleet.held[slot], prompt)
+        # Beside those, too, whose KV is on its way: they decode before a prompt is computed.
+        decodes = fleet.decodes[slot] + fleet.promised[slot]
+        per_s, _ = prompt_rate(engine, decodes, fleet.held[slot], prompt)
         wait_s = tokens / per_s
-        alike = abs(wait_s - best_s) <= max(ALIKE * best_s, ALIKE_S) if best != NOBODY else False
-        if best == NOBODY or (filled < best_filled if alike else wait_s < best_s):
+        if pool > 0:
+            wait_s += _room_s(fleet, slot, engine, prompt)
+        if _is_better(wait_s, float(filled), best_s, best_filled):
             best, best_s, best_filled = slot, wait_s, float(filled)
-    return best
+    return best, best_s
+
+
+@compiled
+def _choose_prefill(
+    fleet: Fleet, engine: Engine, pool: np.ndarray, prompt: float, now_s: float
+) -> tuple[int, float]:
+    """Of a few drawn ones the one whose prompts are computed first, and when a new one is."""
+    best, best_s, best_left = NOBODY, math.inf, math.inf
+    for k in range(min(CHOICES, len(pool))):
+        slot = _drawn(fleet, engine, pool, k, now_s)
+        if _filled(fleet, slot) >= engine.max_ongoing:
+            continue
+        left = fleet.backlog[slot, IN_TIME] + fleet.prompt_left[slot]
+        if fleet.decodes[slot] > 0:
+            per_s, _ = prompt_rate(engine, fleet.decodes[slot], fleet.held[slot], prompt)
+        else:
+            per_s = pool_rate(engine, prompt)
+            if fleet.step_end_s[slot] != math.inf:
+                left += max(fleet.step_end_s[slot] - now_s, 0.0) * per_s
+        wait_s = (left + prompt) / per_s
+        if _is_better(wait_s, left, best_s, best_left):
+            best, best_s, best_left = slot, wait_s, left
+    return best, best_s
+
+
+@compiled
+def _choose_place(
+    fleet: Fleet, engine: Engine, ready: np.ndarray, prompt: float, sent_s: float, now_s: float
+) -> tuple[int, float]:
+    """Of a few drawn ones who can decode a request soonest whose KV is sent then."""
+    best, best_s, best_filled = NOBODY, math.inf, math.inf
+    for k in range(min(CHOICES, len(ready))):
+        slot = _drawn(fleet, engine, ready, k, now_s)
+        filled = _filled(fleet, slot)
+        if filled >= engine.max_ongoing:
+            continue
+        wait_s = _room_s(fleet, slot, engine, prompt)
+        wait_s += max(fleet.booked_s[slot] - sent_s, 0.0)
+        if _is_better(wait_s, float(filled), best_s, best_filled):
+            best, best_s, best_filled = slot, wait_s, float(filled)
+    return best, best_s
+
+
+@compiled
+def _route(
+    fleet: Fleet, engine: Engine, ready: np.ndarray, pool: np.ndarray, request: int, now_s: float
+) -> bool:
+    """Send a request on the way on which it waits least; False where all replicas are full."""
+    if len(ready) == 0:
+        return False
+    tokens = fleet.input[request]
+    here, here_s = _choose(fleet, engine, ready, tokens, now_s, len(pool))
+    if len(pool) == 0:
+        if here == NOBODY:
+            return False
+        _send(fleet, engine, here, request, now_s)
+        return True
+    source, computed_s = _choose_prefill(fleet, engine, pool, tokens, now_s)
+    target, through_s = NOBODY, math.inf
+    if source != NOBODY:
+        sent_s = max(now_s + computed_s, fleet.booked_s[source])
+        target, wait_s = _choose_place(fleet, engine, ready, tokens, sent_s, now_s)
+        handover_s = engine.latency_s + HANDOVER_STEPS * engine.itl_s
+        through_s = sent_s - now_s + wait_s + engine.wire_s * tokens + handover_s
+    if here != NOBODY and (target == NOBODY or here_s < through_s):
+        _send(fleet, engine, here, request, now_s)
+        return True
+    if target == NOBODY:
+        return False
+    fleet.decode_at[request] = target
+    fleet.prompts_for_others[source] += 1
+    fleet.promised[target] += 1
+    fleet.promised_tokens[target] += tokens
+    for slot in (source, target):
+        begin_s = max(fleet.booked_s[slot], now_s + computed_s)
+        fleet.booked_s[slot] = begin_s + engine.wire_s * tokens
+    _send(fleet, engine, source, request, now_s)
+    return True
 
 
 @compiled
 def _send(fleet: Fleet, engine: Engine, slot: int, request: int, now_s: float) -> None:
     advance(fleet, slot, engine, now_s)
     fleet.arrivals[slot] += 1
-    _append(fleet, slot, IN_TIME, request)
+    append(fleet, slot, IN_TIME, request)
 
 
 def run_until(fleet: Fleet, engine: Engine, until_s: float) -> None:
@@ -209,35 +201,43 @@ def run_until(fleet: Fleet, engine: Engine, until_s: float) -> None:
 
     Who finds none, or only full ones, is held before the fleet, in order.
     """
-    _run_until(fleet, engine, np.flatnonzero(fleet.status == READY), until_s)
+    ready = fleet.status == READY
+    mixed, pool = (np.flatnonzero(ready & (fleet.role == role)) for role in (MIXED, PREFILL))
+    _run_until(fleet, engine, mixed, pool, until_s)
 
 
 @compiled
-def _run_until(fleet: Fleet, engine: Engine, ready: np.ndarray, until_s: float) -> None:
+def _send_kv(fleet: Fleet, engine: Engine, now_s: float) -> None:
+    """Let all work until then that compute prompts for others."""
+    for slot in range(len(fleet.status)):
+        if fleet.prompts_for_others[slot] > 0:
+            advance(fleet, slot, engine, now_s)
+
+
+@compiled
+def _run_until(
+    fleet: Fleet, engine: Engine, ready: np.ndarray, pool: np.ndarray, until_s: float
+) -> None:
     start_s = math.inf
     for slot in ready:
         start_s = min(start_s, fleet.now_s[slot])
-    while fleet.hold[0] != NOBODY and len(ready) > 0:
+    while fleet.hold[0] != NOBODY:
         request = fleet.hold[0]
-        slot = _choose(fleet, engine, ready, fleet.input[request], start_s)
-        if slot == NOBODY:
+        follows = fleet.behind[request]
+        if not _route(fleet, engine, ready, pool, request, start_s):
             break
-        fleet.hold[0] = fleet.behind[request]
+        fleet.hold[0] = follows
         fleet.hold[2] -= 1
         if fleet.hold[0] == NOBODY:
             fleet.hold[1] = NOBODY
-        _send(fleet, engine, slot, request, start_s)
     while fleet.counts[1] < len(fleet.arrival_s):
         request = fleet.counts[1]
         now_s = fleet.arrival_s[request]
         if now_s >= until_s:
             break
         fleet.counts[1] += 1
-        slot = NOBODY
-        if len(ready) > 0 and fleet.hold[0] == NOBODY:
-            slot = _choose(fleet, engine, ready, fleet.input[request], now_s)
-        if slot != NOBODY:
-            _send(fleet, engine, slot, request, now_s)
+        _send_kv(fleet, engine, now_s)
+        if fleet.hold[0] == NOBODY and _route(fleet, engine, ready, pool, request, now_s):
             continue
         fleet.behind[request] = NOBODY
         if fleet.hold[1] == NOBODY:
@@ -246,14 +246,9 @@ def _run_until(fleet: Fleet, engine: Engine, ready: np.ndarray, until_s: float) 
             fleet.behind[fleet.hold[1]] = request
         fleet.hold[1] = request
         fleet.hold[2] += 1
+    _send_kv(fleet, engine, until_s)
     for slot in range(len(fleet.status)):
         if fleet.status[slot] != ABSENT:
             advance(fleet, slot, engine, until_s)
         if fleet.status[slot] == DRAINING and is_empty(fleet, slot):
             fleet.status[slot] = ABSENT
-
-
-@compiled
-def is_empty(fleet: Fleet, slot: int) -> bool:
-    """Whether a replica has nothing left to do."""
-    return fleet.decodes[slot] == 0 and fleet.waiting[slot] == 0 and fleet.prompt[slot] == NOBODY

@@ -3,7 +3,8 @@
 Capacity inside the SLA of a fleet whose engines all do both, of each fixed ratio, of Ray's as
 shipped, of the rules of Dynamo and TaiChi, and of ``auto``, which chooses how many engines compute
 prompts and which way each request takes; with ``--shift`` the share that is inside the SLA
-while the mix changes. What ran is kept; a run that was stopped goes on where it was.
+while the mix changes, with ``--days`` replica-hours with autoscaling. What ran is kept; a run that
+was stopped goes on where it was.
 """
 
 import argparse
@@ -11,6 +12,14 @@ import json
 import sys
 
 from benchmarks.pd import page
+from benchmarks.pd.days import (
+    DAYS,
+    MIX,
+    day_table,
+    measure_day,
+    rows_of_days,
+    tasks_of,
+)
 from benchmarks.pd.measure import Task, measure
 from benchmarks.pd.shift import Shift, arms_of_shift, measure_shift, rows_of_shift, shift_table
 from benchmarks.pd.table import (
@@ -47,7 +56,10 @@ TEXT = (
     " both with `adaptive` in all and more told than they would know (`benchmarks/pd/dynamo.py`,"
     " `taichi.py`). `auto` begins with all engines mixed and knows nothing of the workload. The"
     " fluid columns are the closed form of `controller.roles` on the true step times and"
-    " lengths."
+    " lengths. Days are whole ones, in the fluid fleet of `brimful fleet`, each with its highest"
+    " step at the capacity of twenty aggregated engines; both sides scale by `brimful` with its"
+    " defaults, 100 s a start; `mix`: two hours of 257/62, then two of 257/447, at half of that"
+    " work."
 )
 
 
@@ -70,13 +82,20 @@ def main() -> None:
         "--rivals", nargs="*", choices=list(RIVALS), default=list(RIVALS), help="beside ratios"
     )
     parser.add_argument("--shift", action="store_true", help="traffic whose mix changes instead")
+    parser.add_argument(
+        "--days",
+        nargs="*",
+        choices=(*DAYS, MIX),
+        help="autoscaling over these days instead, mix: 257/62, then 257/447 (default: all;"
+        " one minute each and side)",
+    )
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--small", action="store_true", help="only see that it runs")
     parser.add_argument("--kept", action="store_true", help="run nothing: what is kept, by row")
     parser.add_argument("--write", action="store_true", help="docs/results/pd.md as well")
     args = parser.parse_args()
     rows = rows_of(args.engines, args.workloads, args.itl_ms, args.link_gbit_s)
-    modules = (measure.__module__, measure_shift.__module__)
+    modules = (measure.__module__, measure_shift.__module__, measure_day.__module__)
     kept = None if args.small else KeptRuns(KEPT, modules)
     tasks = [
         Task(row, arm, FIRST_SEED, args.small)
@@ -87,7 +106,10 @@ def main() -> None:
         Shift(4, ITLS_MS[0], LINKS_GBIT_S[-1], arm, FIRST_SEED, args.small)
         for arm in arms_of_shift(args.rivals)
     ]
-    if args.shift:
+    every = (*DAYS, MIX)
+    asked_days = every if args.kept or args.days == [] else args.days or ()
+    days = tasks_of(asked_days, ITLS_MS[0], args.link_gbit_s, FIRST_SEED, small=args.small)
+    if args.shift or args.days is not None:
         tasks = []
     runs = list(dict.fromkeys(map(without_link, tasks)))
     try:
@@ -96,6 +118,7 @@ def main() -> None:
             shifted = {
                 one: got[0] for one in shifts if (got := kept.get(measure_shift, one, ours=True))
             }
+            by_day = {one: got[0] for one in days if (got := kept.get(measure_day, one, ours=True))}
         else:
             with workers(args.workers) as pool:
                 bench = Bench(pool, (FIRST_SEED,), args.small, kept)
@@ -103,15 +126,16 @@ def main() -> None:
                 shifts = shifts if args.shift else []
                 found = bench.map(measure_shift, shifts, "shift")
                 shifted = dict(zip(shifts, found, strict=True))
+                by_day = dict(zip(days, bench.map(measure_day, days, "P2"), strict=True))
     except BrimfulError as error:
         sys.exit(f"error: {error}")
     per_s = whole_rows({task: of[run] for task in tasks if (run := without_link(task)) in of})
-    tables = (table(per_s, FIRST_SEED), shift_table(shifted))
+    tables = (table(per_s, FIRST_SEED), shift_table(shifted), day_table(by_day))
     section = Section(
         "P1",
         "prefill and decode apart",
         TEXT,
-        (*figures(per_s), *rows_of_shift(shifted)),
+        (*figures(per_s), *rows_of_shift(shifted), *rows_of_days(by_day)),
         tuple(one for one in tables if one),
     )
     text = section.markdown("make bench-pd")

@@ -13,6 +13,7 @@ KV_BYTES, GBIT_S, LATENCY_MS = 327_680.0, 200.0, 5.0
 ALLOWED = "auto, aggregated, or P:D, prefill and decode engines, each at least 1"
 # The agreement is for one engine after the other, and what is drawn is one engine's.
 ALONE = ("find_capacity", "warm_up", "timeline", "sweep", "speculate", "async_scheduling")
+LINK = ("kv_bytes_per_token", "link_gbit_s", "link_latency_ms")
 KINDS = ("scheduler", "rival", "reserved")
 
 
@@ -51,6 +52,11 @@ def add_roles(group: argparse._ArgumentGroup) -> None:
         " compute prompts and hand them over; auto: as many as carry most, and prompts go direct"
         " where that is sooner",
     )
+    add_link(group)
+
+
+def add_link(group: argparse._ActionsContainer) -> None:
+    """How KV gets from engine to engine."""
     group.add_argument(
         "--kv-bytes-per-token",
         type=number(1, 1e9),
@@ -77,7 +83,7 @@ def read_roles(args: argparse.Namespace, plans: tuple[Plan, ...]) -> Roles | Non
     Raises:
         ConfigError: naming what is wrong, or arguments that contradict each other.
     """
-    given = ("roles", "kv_bytes_per_token", "link_gbit_s", "link_latency_ms")
+    given = ("roles", *LINK)
     if args.engines is None:
         asked = [_option(name) for name in given if getattr(args, name) is not None]
         if asked:
@@ -102,6 +108,11 @@ def read_roles(args: argparse.Namespace, plans: tuple[Plan, ...]) -> Roles | Non
         found.append("roles: auto needs --sla-itl-ms: it is what keeps prompts from decodes")
     if found:
         raise ConfigError(found)
+    return Roles(args.engines, prefill, transfer_of(args))
+
+
+def transfer_of(args: argparse.Namespace) -> Transfer:
+    """What the arguments of ``add_link`` say, with their defaults."""
     kv_bytes, gbit_s, latency_ms = (
         default if value is None else value
         for value, default in (
@@ -110,7 +121,20 @@ def read_roles(args: argparse.Namespace, plans: tuple[Plan, ...]) -> Roles | Non
             (args.link_latency_ms, LATENCY_MS),
         )
     )
-    return Roles(args.engines, prefill, Transfer(kv_bytes, gbit_s * 1e9 / 8, latency_ms / 1000))
+    return Transfer(kv_bytes, gbit_s * 1e9 / 8, latency_ms / 1000)
+
+
+def read_scaled_roles(args: argparse.Namespace) -> Transfer | None:
+    """For a fleet whose number of engines changes: how KV moves; None: no roles.
+
+    Raises:
+        ConfigError: naming arguments that contradict each other.
+    """
+    if args.roles == "auto":
+        return transfer_of(args)
+    if asked := [_option(name) for name in LINK if getattr(args, name) is not None]:
+        raise ConfigError([f"{asked[0]}: needs --roles auto: no KV is moved else"])
+    return None
 
 
 def _option(name: str) -> str:

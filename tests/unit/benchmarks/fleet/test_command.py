@@ -19,6 +19,8 @@ from serve_app import cli
         (["--day", "step", "--plot", "nowhere/x.png"], "nowhere is not a folder"),
         (["--day", "step", "--plot", "x.csv"], ".csv is not allowed"),
         (["--day", "step", "--overflow", ""], "unknown key"),
+        (["--day", "step", "--link-gbit-s", "25"], "link-gbit-s: needs --roles auto"),
+        (["--roles", "auto", "--overflow", "base=3"], "--overflow: is not allowed with --roles"),
         (["--day", "step", "--itl", "0.1"], "one replica does not keep it"),
     ],
 )
