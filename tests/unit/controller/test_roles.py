@@ -87,7 +87,7 @@ def test_short_prompts_fill_the_pool_within_their_time() -> None:
 def test_the_wait_at_one_engine_is_that_of_its_queue() -> None:
     # Prompts of 0.1 s at half the load wait 50 ms on average (Pollaczek-Khinchine), half of them
     # not at all: a standard deviation of 86.6 ms. The percentile is 3.605 of these beyond.
-    way, sla = _Way(1e-3, 1, 0.0, 1), Sla(itl_ms=50, ttft_ms=30 + 150 + 3.60517 * 86.6025)
+    way, sla = _Way(1e-3, 1, 0.0, 1, 0.0, 1), Sla(itl_ms=50, ttft_ms=30 + 150 + 3.60517 * 86.6025)
     assert way.in_time_per_s(lengths(100, 1), sla, 0.03) == pytest.approx(5, abs=0.01)
 
 
@@ -108,3 +108,11 @@ def test_roles_do_not_change_for_a_little_more() -> None:
     assert see(10.0) == 1
     now_s = DWELL_S
     assert (see(104.0), see(106.0)) == (1, 0)
+
+
+def test_places_among_decodes_are_not_filled_to_the_last() -> None:
+    # Three prefill engines have time to spare; the fourth has 100 places for answers of 10 s.
+    asked = spread(257, 200)
+    all_places, in_time = (split_of(MODEL, asked, FLEET, FAST, sla, 3) for sla in (SLA, IN_TIME))
+    assert all_places.through_per_s == pytest.approx(100 / 10, rel=0.01)
+    assert 0.75 < in_time.through_per_s / all_places.through_per_s < 0.95
