@@ -210,7 +210,7 @@ class _Way:
         return low * most
 
     def _queues(self, lengths: LengthMoments) -> tuple[tuple[float, float, int], ...]:
-        """Of each queue E[S], E[S^2] / 2 E[S], and how many are served side by side."""
+        """E[S], E[S^2] / 2 E[S] and the number of servers of each queue."""
         mean_in, mean_out = max(lengths.mean_input, 1e-9), lengths.mean_output
         prompt = lengths.input_sq / lengths.n / (2 * mean_in)
         answer = lengths.output_sq / lengths.n / (2 * mean_out)

@@ -88,7 +88,7 @@ def _room_s(fleet: Fleet, slot: int, engine: Engine, prompt: float) -> float:
 def _choose(
     fleet: Fleet, engine: Engine, ready: np.ndarray, prompt: float, now_s: float, pool: int
 ) -> tuple[int, float]:
-    """Of a few drawn replicas, where a request waits least, and how long; NOBODY: all are full.
+    """The one of a few drawn replicas where a request waits least, and how long; NOBODY: all full.
 
     Args:
         pool: how many replicas compute prompts for others: then what decodes here waits for room.
@@ -115,7 +115,7 @@ def _choose(
 def _choose_prefill(
     fleet: Fleet, engine: Engine, pool: np.ndarray, prompt: float, now_s: float
 ) -> tuple[int, float]:
-    """Of a few drawn ones the one whose prompts are computed first, and when a new one is."""
+    """The one of a few drawn ones that computes a new prompt first, and how long it takes."""
     best, best_s, best_left = NOBODY, math.inf, math.inf
     for k in range(min(CHOICES, len(pool))):
         slot = _drawn(fleet, engine, pool, k, now_s)
@@ -138,7 +138,7 @@ def _choose_prefill(
 def _choose_place(
     fleet: Fleet, engine: Engine, ready: np.ndarray, prompt: float, sent_s: float, now_s: float
 ) -> tuple[int, float]:
-    """Of a few drawn ones who can decode a request soonest whose KV is sent then."""
+    """The one of a few drawn ones that can decode a request soonest whose KV is sent then."""
     best, best_s, best_filled = NOBODY, math.inf, math.inf
     for k in range(min(CHOICES, len(ready))):
         slot = _drawn(fleet, engine, ready, k, now_s)

@@ -206,9 +206,11 @@ class ChunkSizer:
 
     def in_time(self, decodes: int, kv: int, largest: int = 0) -> bool:
         """Whether so many decodes, with so many KV tokens at most, are."""
-        together = np.array(float(decodes)), np.array(float(kv))
+        beyond = max(kv - self._most_kv, 0)
         return any(
-            float(self._decodes_s(model, *together)) <= self.decodes_until_s(largest, model)
+            model.predict_s(decodes, kv, 0, 0)
+            + self._unread_s(model) * beyond * beyond / max(kv, 1)
+            <= self.decodes_until_s(largest, model)
             for model in self._of_starts
         )
 
@@ -223,16 +225,23 @@ class ChunkSizer:
         return fitting
 
     def _decodes_s(self, model: StepModel, decodes: Floats, kv: Floats) -> Floats:
-        """What steps of so many decodes are predicted to take, seconds; of their shape.
+        """What steps of so many decodes are predicted to take, seconds; of their shape."""
+        step_s: Floats = model.c0 + model.c1 * decodes + model.c2 * kv
+        if unread_s := self._unread_s(model):
+            beyond = np.maximum(kv - self._most_kv, 0.0)
+            step_s = step_s + unread_s * beyond * beyond / np.maximum(kv, 1.0)
+        return step_s
+
+    def _unread_s(self, model: StepModel) -> float:
+        """What a token of KV is guessed to take beyond the model's c2, seconds.
 
         No step tells what reading more KV costs than any has read. Decodes are bound by memory, so
-        a byte of it is taken to cost what a byte of the weights costs in the shortest step so far;
-        the less so, the more has been read, since a step has a part that reads nothing, too; and no
-        more than if the step that read most had done nothing else.
+        a byte of it is taken to cost what a byte of the weights costs in the shortest step so far,
+        and no more than if the step that read most had done nothing else. It is charged for KV
+        beyond the most that was read, times the share of the whole that this is: the less, the more
+        was read, since a step has a part that reads nothing, too.
         """
-        step_s: Floats = model.c0 + model.c1 * decodes + model.c2 * kv
-        if self._kv_read_frac and self._most_kv and self._shortest_s < math.inf:
-            unseen_s = min(self._kv_read_frac * self._shortest_s, self._most_read_s) - model.c2
-            unseen = np.maximum(kv - self._most_kv, 0.0)
-            step_s = step_s + max(unseen_s, 0.0) * unseen * unseen / np.maximum(kv, 1.0)
-        return step_s
+        if not self._kv_read_frac or not self._most_kv or self._shortest_s == math.inf:
+            return 0.0
+        read_s = min(self._kv_read_frac * self._shortest_s, self._most_read_s)
+        return max(read_s - model.c2, 0.0)

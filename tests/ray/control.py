@@ -1,9 +1,11 @@
-"""What the tests ask the batch controller."""
+"""What the tests ask the batch controller, and do to processes."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import ray
 import requests
 from ray.exceptions import RayError
@@ -68,3 +70,16 @@ def metrics_text() -> str:
     """What Prometheus would scrape of this node now."""
     port = ray.nodes()[0]["MetricsExportPort"]
     return requests.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+
+
+@contextlib.contextmanager
+def stopped(processes: list[psutil.Process]) -> Iterator[None]:
+    """These processes do nothing for a ``with`` block."""
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()

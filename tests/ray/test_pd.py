@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from benchmarks.live.cluster import LocalCluster
 from controller.metrics import PREFILLS
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url, wait_reported
-from tests.ray.control import metrics_text, replicas, until
+from tests.ray.control import metrics_text, replicas, stopped, until
 from tests.scrapes import APART, missing, wrong
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
@@ -75,18 +74,6 @@ def prefill_processes(cluster: LocalCluster) -> list[psutil.Process]:
     (replica,) = deployments["Prefill:tiny-pd"]["replicas"]
     actor = psutil.Process(replica["pid"])
     return [*actor.children(recursive=True), actor]
-
-
-@contextlib.contextmanager
-def stopped(processes: list[psutil.Process]) -> Iterator[None]:
-    """They do nothing for a ``with`` block."""
-    for process in processes:
-        process.suspend()
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.resume()
 
 
 @pytest.mark.usefixtures("apart")

@@ -9,7 +9,6 @@ import contextlib
 import json
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from benchmarks.live.cluster import LocalCluster
 from controller.fleet.actor import find_controller
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url, wait_reported
-from tests.ray.control import replicas, snapshot, until
+from tests.ray.control import replicas, snapshot, stopped, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
 
@@ -139,19 +138,6 @@ async def freed_after_s(cluster: LocalCluster) -> dict[str, float]:
 
     await until("engines that hold nothing", empty, seen=lambda: (found, held("prefill")))
     return found
-
-
-@contextlib.contextmanager
-def stopped(processes: list[psutil.Process]) -> Iterator[None]:
-    """They do nothing for a ``with`` block."""
-    for process in processes:
-        process.suspend()
-    try:
-        yield
-    finally:
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.resume()
 
 
 async def computed() -> None:

@@ -208,7 +208,7 @@ def test_a_request_that_breaks_d_by_itself_is_no_reason_to_serve_nobody_beside_i
 
 
 def reading(kv_read_frac: float, steps: int, kv: int = 3000) -> ChunkSizer:
-    """Of an engine whose steps take 20 ms, up to ``kv`` tokens of KV and 10 decodes."""
+    """A sizer whose engine took 20 ms a step for 10 decodes and ``kv`` tokens of KV."""
     chunks = ChunkSizer(D, 99.0)
     chunks.reads_kv(kv_read_frac)
     for _ in range(steps):
