@@ -64,7 +64,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         "RAY_AUTH_TOKEN": "0" * 64,  # a user who has one, as everybody has after a ray.init()
         KEYS: f"page {KEY}",
     }
-    with local_cluster(ports, directory=REPO, logs=logs, cpus=4, gpus=1) as cluster:
+    with contextlib.ExitStack() as running:
+        with pytest.MonkeyPatch.context() as patch:
+            # What tests of engines in this process set would overrule ``kv_cache_memory_bytes``.
+            patch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+            cluster = running.enter_context(
+                local_cluster(ports, directory=REPO, logs=logs, cpus=4, gpus=1)
+            )
         ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
         yield cluster
         ray.shutdown()

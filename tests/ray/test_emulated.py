@@ -125,7 +125,7 @@ async def test_it_serves_in_as_many_steps_as_the_replay(
 async def test_what_is_captured_is_what_was_asked(model_path: Path) -> None:
     (name,) = replicas("emulated")
     call = caller(name)
-    assert call("requests", "a test", True) == {"requests": [], "lost": 0}
+    assert call("requests", "a test", True) == {"requests": [], "lost": 0, "fresh": True}
     asks, before_s = MIXED[:20], time.time()
     await serve(asks)
     found = call("requests", "a test", False)["requests"]
@@ -134,5 +134,5 @@ async def test_what_is_captured_is_what_was_asked(model_path: Path) -> None:
     assert sorted((one["input_tokens"], one["output_tokens"]) for one in found) == asked
     assert not any(one["cancelled"] or one["prefix"] for one in found)  # none has 512 tokens
     assert all(before_s <= one["arrival_s"] <= time.time() for one in found)
-    assert call("requests", "another", True) == {"requests": [], "lost": 0}
+    assert call("requests", "another", True) == {"requests": [], "lost": 0, "fresh": True}
     call("requests", "another", False)
