@@ -11,11 +11,12 @@ that is late if all are planned to take s. Their decodes alone, predicted to tak
 been late with probability p0 = p(s0): no chunk causes that, and none is made smaller for it. Of all
 tokens
 
-    L(s) = l0 + u(s) (p(s) - p0) max(s / D, 1)
+    L(s) = l0 + u(s) (p(s) - p0) max(s / D, 1)^(1/2)
 
 are late: l0 is the measured share that no chunk causes, u the share of tokens in steps with
-prompts. A token of a step longer than D counts by how much longer: a gap of six D is not as good as
-one of two. The step-time target is the s with the least
+prompts. A token of a step longer than D counts by how much longer, as the root: between once, by
+which a gap of six D is as good as one of two, and s / D, by which TTFT is given away for it. The
+step-time target is the s with the least
 
     J(s) = max(L(s) / a', 1) W(s),    a' = ``AIM`` a,
 
@@ -230,7 +231,7 @@ class StepTarget:
         def caused(predicted_s: Floats) -> Floats:
             late = np.searchsorted(in_time_s, predicted_s)
             more = np.maximum(np.minimum((late + 1) / (n + 1), 1.0) - alone, 0.0)
-            counted: Floats = more * np.maximum(predicted_s / limit_s, 1.0)
+            counted: Floats = more * np.sqrt(np.maximum(predicted_s / limit_s, 1.0))
             return counted
 
         inside_s = np.maximum(
