@@ -142,7 +142,7 @@ def test_long_prompts_of_a_light_load_are_computed_in_one_late_step(cv: float) -
 
 
 def test_where_both_minima_are_as_good_it_may_go_from_one_to_the_other() -> None:
-    for per_s in (0.15, 0.2):
+    for per_s in (0.3, 0.35):
         seen = engine(per_s, 0.1, tokens=1500).run(1200)
         assert 0 < seen.lets_late_share < 1
         assert seen.late_share < 0.016
@@ -150,8 +150,8 @@ def test_where_both_minima_are_as_good_it_may_go_from_one_to_the_other() -> None
 
 def test_a_step_of_several_d_counts_for_more_than_one_late_step() -> None:
     # A whole prompt takes 3 D. Counted once, such steps would be chosen up to 0.7 prompts/s.
-    seen = engine(0.4, 0.1, tokens=1500).run(600)
-    assert seen.lets_late_share == 0
+    seen = engine(0.6, 0.1, tokens=1500).run(600)
+    assert seen.lets_late_share < 0.01
 
 
 def demand(prefill: float) -> Demand:
