@@ -31,7 +31,7 @@ demo: install ## Two vLLM replicas here: the same requests without and with cont
 
 .PHONY: demo-pd
 demo-pd: install ## Prefill and decode in engines of their own, real KV over NIXL, beside one engine (3 minutes)
-	$(BIN)/python -m benchmarks.live.demo_pd $(ARGS)
+	$(BIN)/python -m serve_app.demo.pd $(ARGS)
 
 .PHONY: test
 test: install lint typecheck ## Lint, types, and every test (30 to 40 minutes on 2 cores)
@@ -98,7 +98,7 @@ chart: install ## The Helm chart's files anew from the overlays
 
 .PHONY: check-plan
 check-plan: install ## `brimful plan`: KV memory beside vLLM's own allocator, its Serve config through `check`, capacity beside the replay (3 minutes; part of make test)
-	$(BIN)/python -m pytest tests/unit/serve_app/planning tests/unit/benchmarks/plan tests/vllm/serve_app tests/vllm/benchmarks/test_plan_capacity.py
+	$(BIN)/python -m pytest tests/unit/serve_app/planning tests/unit/simulator/plan tests/vllm/serve_app tests/vllm/benchmarks/test_plan_capacity.py
 
 .PHONY: docs
 docs: install ## The pages that are made from the code: docs/modules.md, docs/configuration.md

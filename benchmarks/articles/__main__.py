@@ -8,11 +8,11 @@ import json
 import os
 
 from benchmarks.articles import swapping, waiting
-from benchmarks.replay.values import count
 from benchmarks.report.document import write_page
 from benchmarks.report.rows import rows_table
 from benchmarks.report.seeds import FIRST_SEED
 from benchmarks.report.workers import Bench, workers
+from simulator.replay.values import count
 
 PARTS = {"waiting": waiting.run, "swapping": swapping.run}
 

@@ -8,15 +8,15 @@ of the engine's time that goes into computing again bounds what any swapping gai
 from dataclasses import dataclass
 
 from benchmarks.contests.offline import CASES, PROFILE, Case, draw
-from benchmarks.replay.engine import replay
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, exactly
 from benchmarks.report.workers import Bench
-from benchmarks.virtual.ground import Ground
-from benchmarks.virtual.plan import engine_of, parse_policy
 from controller.config import Sla
 from replicas.profile import LinearCost
 from replicas.profile_file import load_profile
+from simulator.replay.engine import replay
+from simulator.virtual.ground import Ground
+from simulator.virtual.plan import engine_of, parse_policy
 
 KV_BYTES = 327_680.0  # of a token: 80 layers, 8 heads of KV, 128 wide, 2 bytes (70B with GQA)
 LINK_BYTES_PER_S = 25e9  # PCIe 4.0 x16, as it is reached

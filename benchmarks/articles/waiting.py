@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-from benchmarks.replay.engine import replay
-from benchmarks.replay.measure import Summary, summarise
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, exactly
 from benchmarks.report.workers import Bench
-from benchmarks.virtual.ground import Ground
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.traffic import draw_requests
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import replay
+from simulator.replay.measure import Summary, summarise
+from simulator.virtual.ground import Ground
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.traffic import draw_requests
 
 PROFILE, SLA = "paper-fig3", Sla(itl_ms=50.0)
 GROUNDS = (("fixed:257,62", 4.0), ("fixed:257,62", 7.0), ("azure-2023-conversation", 1.2))

@@ -10,12 +10,12 @@ import os
 import sys
 
 from benchmarks.bursts import burst, turn
-from benchmarks.replay.values import count
 from benchmarks.report.document import ROOT, write_page
 from benchmarks.report.kept import KeptRuns
 from benchmarks.report.rows import rows_table
 from benchmarks.report.workers import Bench, workers
 from controller.errors import BrimfulError
+from simulator.replay.values import count
 
 PARTS = {"A1": burst.run, "A2": turn.run}
 KEPT = ROOT / ".cache" / "bursts.sqlite"

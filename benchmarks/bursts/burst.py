@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from itertools import product
 
 from benchmarks.contests.tuning import Setting, on_line
-from benchmarks.replay.engine import replay
-from benchmarks.replay.measure import late_share, summarise
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, exactly
 from benchmarks.report.workers import Bench
-from benchmarks.virtual.ground import Ground
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.max_tokens import with_max_tokens
-from benchmarks.workloads.requests import Request, length_stats
-from benchmarks.workloads.traffic import draw_requests
 from controller.config import Sla
 from replicas.disturbances import Disturbances
 from replicas.profile import StepProfile
 from replicas.profile_file import load_profile
+from simulator.replay.engine import replay
+from simulator.replay.measure import late_share, summarise
+from simulator.virtual.ground import Ground
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.max_tokens import with_max_tokens
+from simulator.workloads.requests import Request, length_stats
+from simulator.workloads.traffic import draw_requests
 
 OUTPUTS = {"paper-fig3": 1000, "h100-llama-8b-vllm": 6000}  # by profile, tokens
 INPUT = 200

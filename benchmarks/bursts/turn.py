@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.replay.engine import replay
-from benchmarks.replay.measure import summarise
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, exactly
 from benchmarks.report.workers import Bench
-from benchmarks.virtual.ground import Ground
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import replay
+from simulator.replay.measure import summarise
+from simulator.virtual.ground import Ground
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.requests import Request
 
 PROFILE, ITL_MS, SEED = "paper-fig3", 60.0, 3
 PROMPT, SHORT, LONG = 257, 60, 4000

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from benchmarks.contests.catalog import Contest, sla_of
 from benchmarks.contests.race import Race
 from benchmarks.contests.tuning import FINE, STEPS, Setting, climb, starts
-from benchmarks.replay.capacity import LOWEST, Course, make_course
-from benchmarks.replay.engine import Ground
-from benchmarks.replay.verdict import Target
 from benchmarks.report.seeds import PILOT_SEED
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import length_stats
 from replicas.profile_file import load_profile
+from simulator.replay.capacity import LOWEST, Course, make_course
+from simulator.replay.engine import Ground
+from simulator.replay.verdict import Target
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import length_stats
 
 ADAPTIVE, STATIC, ALGORITHM_2 = "adaptive", "static", "paper:l0=buffer"
 PRECISION = 0.01  # of a capacity: half of what a search by hand asks for

@@ -7,10 +7,10 @@ do not hold there are left out.
 import math
 from collections.abc import Callable, Sequence
 
-from benchmarks.replay.capacity import LOWEST, PRECISION, Course, holds_at
-from benchmarks.replay.engine import Ground
-from benchmarks.replay.verdict import Target
-from benchmarks.virtual.plan import engine_of, parse_policy
+from simulator.replay.capacity import LOWEST, PRECISION, Course, holds_at
+from simulator.replay.engine import Ground
+from simulator.replay.verdict import Target
+from simulator.virtual.plan import engine_of, parse_policy
 
 
 class Race:

@@ -22,14 +22,14 @@ from tqdm import tqdm
 
 from benchmarks.cost.consoles import Phase, beside_consoles, rows_of
 from benchmarks.cost.fleet import Fleet, Wire
-from benchmarks.live.cluster import local_cluster
-from benchmarks.virtual.plan import EngineOptions, parse_policy
 from controller.config import BatchingConfig, Sla
 from controller.fleet.actor import NAME, get_controller
 from controller.fleet.glance import glance_of
 from controller.fleet.loop import ControlLoop
 from controller.records import ReplicaReport, from_wire, to_wire
 from replicas.profile_file import load_profile
+from serve_app.demo.cluster import local_cluster
+from simulator.virtual.plan import EngineOptions, parse_policy
 
 PROFILE, SLA = "paper-fig3", Sla(itl_ms=50)
 REPLICAS = 1000

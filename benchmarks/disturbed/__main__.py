@@ -23,13 +23,13 @@ from benchmarks.disturbed.compared import Compared, Side, bounds_of, overall
 from benchmarks.disturbed.replays import Task
 from benchmarks.disturbed.rows import Row, all_rows
 from benchmarks.disturbed.search import SMALL_RUNGS, STATIC, Search
-from benchmarks.replay.values import count
 from benchmarks.report.document import ROOT, write_page
 from benchmarks.report.kept import KeptRuns
 from benchmarks.report.rows import Section, rows_table
 from benchmarks.report.seeds import FIRST_SEED
 from benchmarks.report.workers import Bench, workers
 from controller.errors import BrimfulError
+from simulator.replay.values import count
 
 KEPT = ROOT / ".cache" / "disturbed.sqlite"
 SEEDS = tuple(range(FIRST_SEED, FIRST_SEED + 3))

@@ -13,15 +13,15 @@ import numpy as np
 
 from benchmarks.disturbed.replays import Draw
 from benchmarks.disturbed.rows import Row, all_rows
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.measure import late_share
 from benchmarks.report.bootstrap import mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row as Figure
 from benchmarks.report.rows import Section
 from benchmarks.report.workers import Bench
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.virtual.trace import Trace
+from simulator.replay.engine import Ground, replay
+from simulator.replay.measure import late_share
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.virtual.trace import Trace
 
 ROWS = (
     "257-62@7 nothing",

@@ -15,13 +15,13 @@ from benchmarks.disturbed.best_static import settings_of
 from benchmarks.disturbed.replays import Draw
 from benchmarks.disturbed.rows import Row, all_rows
 from benchmarks.disturbed.search import STATIC
-from benchmarks.replay.engine import Ground, replay
 from benchmarks.report.bootstrap import mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row as Figure
 from benchmarks.report.rows import Section
 from benchmarks.report.workers import Bench
-from benchmarks.virtual.plan import engine_of, parse_policy
+from simulator.replay.engine import Ground, replay
+from simulator.virtual.plan import engine_of, parse_policy
 
 LOADS = ("257-62@7", "azure@0.75", "h100@0.75")
 DISTURBED = ("cv20", "cv60", "pauses-5x100", "half-speed", "slow-40s", "cv10-pauses-5x40")

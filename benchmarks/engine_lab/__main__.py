@@ -24,11 +24,11 @@ from benchmarks.engine_lab.report import section
 from benchmarks.engine_lab.results import Results
 from benchmarks.engine_lab.schedule import Plan, Row, over_http, planned_s, rows_of
 from benchmarks.engine_lab.tasks import Ground
-from benchmarks.live.small_model import FOLDER, make_small_model
-from benchmarks.replay.values import count, number
 from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.rows import rows_table
 from controller.errors import BrimfulError
+from serve_app.demo.small_model import FOLDER, make_small_model
+from simulator.replay.values import count, number
 
 RESULTS = PAGES / "engine-lab.jsonl"
 STEPS = ROOT / ".cache" / "engine-lab"

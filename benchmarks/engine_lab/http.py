@@ -26,13 +26,13 @@ from benchmarks.engine_lab.load import requests_of
 from benchmarks.engine_lab.results import Results, code_behind
 from benchmarks.engine_lab.schedule import OURS
 from benchmarks.engine_lab.tasks import EngineTask, HttpTask, Task
-from benchmarks.live.calibrate import random_prompt
-from benchmarks.live.cluster import ClusterError, local_cluster
-from benchmarks.live.demo_model import SMALL
-from benchmarks.live.demo_stack import Stack
-from benchmarks.live.load import Answer, Ask, send
 from benchmarks.live.served import Served
-from benchmarks.live.tuned import StaticLimits
+from serve_app.demo.calibrate import random_prompt
+from serve_app.demo.client import Answer, Ask, send
+from serve_app.demo.cluster import ClusterError, local_cluster
+from serve_app.demo.model import SMALL
+from serve_app.demo.stack import Stack
+from serve_app.demo.tuned import StaticLimits
 
 ENGINE_NAME = "VLLM::EngineCore"
 KV_BYTES = 2**30  # as without HTTP

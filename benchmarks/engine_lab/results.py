@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engine_lab.tasks import BesideTask, EngineTask, HttpTask, RecordTask, Task
-from benchmarks.live.tuned import kind_of_machine
 from benchmarks.report.code import digest, imported_by
 from benchmarks.report.document import ROOT
 from benchmarks.report.kept import code_of
 from replicas.engine_facts import cpu
+from serve_app.demo.tuned import kind_of_machine
 
 ENGINE_RUN = "benchmarks.engine_lab.engine_run"
 REPLAYS = "benchmarks.engine_lab.replays"

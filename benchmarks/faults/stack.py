@@ -16,12 +16,12 @@ import requests
 import yaml
 from ray.exceptions import RayError
 
-from benchmarks.live.cluster import LocalCluster, local_cluster
 from benchmarks.live.emulated import emulated_application
 from benchmarks.report.document import ROOT
 from controller.errors import BrimfulError
 from controller.fleet.actor import find_controller
 from controller.records import ReplicaReport
+from serve_app.demo.cluster import LocalCluster, local_cluster
 
 PORT, MODEL = 8128, "faulty"
 STATS_PORT = 8428

@@ -13,25 +13,25 @@ from functools import partial
 
 from benchmarks.fleet import no_search
 from benchmarks.fleet.bench import Bench, NotKeptError
-from benchmarks.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
 from benchmarks.fleet.contest import GRIDS, Found, best_rival
-from benchmarks.fleet.days import CONVERSATION, Day, find_days
 from benchmarks.fleet.kept import Kept
 from benchmarks.fleet.one_for_all import OneForAll, best_for_all, groups
 from benchmarks.fleet.page import ONE_SETTING, OURS_SPEC, day_table, elastic_page
-from benchmarks.fleet.plots import plot
-from benchmarks.fleet.policies import ORACLE
-from benchmarks.fleet.simulate import Ground
 from benchmarks.fleet.starts import Starts
 from benchmarks.report.beside_page import beside_page
 from benchmarks.report.code import digest, imported_by
 from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.rows import rows_table
 from benchmarks.report.seeds import FIRST_SEED
-from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
 from controller.errors import BrimfulError, ConfigError
 from replicas.profile_file import load_profile
+from simulator.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
+from simulator.fleet.days import CONVERSATION, Day, find_days
+from simulator.fleet.plots import plot
+from simulator.fleet.policies import ORACLE
+from simulator.fleet.simulate import Ground
+from simulator.workloads.catalog import load_workload
 
 CACHE = ROOT / ".cache"
 DEFAULT_DAYS = ("all",)

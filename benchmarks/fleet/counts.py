@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.workloads.lengths import Floats
+from simulator.workloads.lengths import Floats
 
 Ints = NDArray[np.int64]
 

@@ -21,15 +21,15 @@ import requests
 import yaml
 
 from benchmarks.fleet.counts import Counts, starts_s
-from benchmarks.fleet.traffic import Requests
 from benchmarks.fleet.trial import MAX_MODEL_LEN, MODEL, Starts, Trial
-from benchmarks.live.cluster import LocalCluster, local_cluster, wait_reached
-from benchmarks.live.load import Answer, Ask, send
-from benchmarks.live.machine import Machine
-from benchmarks.live.tiny_model import VOCAB
 from benchmarks.report.document import ROOT
 from controller.errors import BrimfulError
+from serve_app.demo.client import Answer, Ask, send
+from serve_app.demo.cluster import LocalCluster, local_cluster, wait_reached
+from serve_app.demo.machine import Machine
+from serve_app.demo.tiny_model import VOCAB
 from serve_app.scaling_export import read_told
+from simulator.fleet.traffic import Requests
 
 PORT = 8129
 URL = f"http://127.0.0.1:{PORT}/v1"

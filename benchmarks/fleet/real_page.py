@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from benchmarks.fleet.counts import Counts, apart_s, replica_s
 from benchmarks.fleet.deployed import Real
-from benchmarks.fleet.outcome import Outcome
 from benchmarks.fleet.trial import (
     DOWNSCALE_DELAY_S,
     LEAST,
@@ -24,11 +23,12 @@ from benchmarks.fleet.trial import (
     Trial,
 )
 from benchmarks.live.client_view import NOISE
-from benchmarks.replay.plots import figure, save
 from benchmarks.report.document import PAGES, markdown_table
 from benchmarks.report.rows import Row, Section, exactly, shown
-from benchmarks.workloads.lengths import Floats
 from serve_app.haproxy import ENVIRONMENT
+from simulator.fleet.outcome import Outcome
+from simulator.replay.plots import figure, save
+from simulator.workloads.lengths import Floats
 
 WITHIN = 0.10
 PLOT = "elastic-real.png"

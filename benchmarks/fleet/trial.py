@@ -1,7 +1,7 @@
 """A few minutes of demand that one emulated replica carries, then four, then one again.
 
 What is deployed, what is asked of it, and the same in virtual time: the fleet of
-``benchmarks.fleet.simulate`` on the same requests, with the same autoscaling configuration.
+``simulator.fleet.simulate`` on the same requests, with the same autoscaling configuration.
 """
 
 from collections.abc import Mapping
@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from benchmarks.fleet.outcome import Outcome
-from benchmarks.fleet.simulate import Ground, simulate
-from benchmarks.fleet.traffic import Rates, Requests, draw
 from benchmarks.live.emulated import emulated_application
-from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
 from replicas.profile import LinearCost, StepProfile
 from replicas.profile_file import load_profile
 from serve_app.config import ray_llm_config
 from serve_app.scaling.reading import PUBLISHED
+from simulator.fleet.outcome import Outcome
+from simulator.fleet.simulate import Ground, simulate
+from simulator.fleet.traffic import Rates, Requests, draw
+from simulator.workloads.catalog import load_workload
 
 MODEL = "elastic"
 PROFILE = "paper-fig3"

@@ -12,14 +12,14 @@ from typing import Any
 import yaml
 from tqdm import tqdm
 
-from benchmarks.live.cluster import LocalCluster, local_cluster, wait_reached
-from benchmarks.live.load import Answer, Ask, prompts, send
-from benchmarks.live.tiny_model import make_tiny_model
 from benchmarks.report.bootstrap import mean
 from benchmarks.report.document import ROOT, markdown_table, write_page
 from benchmarks.report.rows import Row, Section, exactly
 from configs import shipped
 from controller.errors import BrimfulError
+from serve_app.demo.client import Answer, Ask, prompts, send
+from serve_app.demo.cluster import LocalCluster, local_cluster, wait_reached
+from serve_app.demo.tiny_model import make_tiny_model
 
 ROUNDS = 3
 AT_ONCE, TOKENS = 8, 16  # requests that find no replica, and the tokens of each answer

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.live.load import Answer, Ask
-from benchmarks.virtual.trace import Trace
 from controller.config import Sla
+from serve_app.demo.client import Answer, Ask
+from simulator.virtual.trace import Trace
 
 DELAY_S = 2.0  # the median wait that a capacity allows
 NOISE = 0.02  # of a time at a client: 1 ms of 50

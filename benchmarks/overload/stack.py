@@ -10,10 +10,10 @@ from typing import Any
 import psutil
 import yaml
 
-from benchmarks.live.cluster import LocalCluster, local_cluster
-from benchmarks.live.tiny_model import make_tiny_model
 from benchmarks.overload.shapes import CLASSES, PROFILE, REPLICAS, SLOTS, STEP_TOKENS
 from benchmarks.report.document import ROOT
+from serve_app.demo.cluster import LocalCluster, local_cluster
+from serve_app.demo.tiny_model import make_tiny_model
 
 PORT, MODEL = 8126, "overload"
 URL = f"http://127.0.0.1:{PORT}/v1"

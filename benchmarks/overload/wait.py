@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.live.cluster import wait_reached
-from benchmarks.live.load import Ask, send
 from benchmarks.overload.stack import MODEL, URL, application, fleet
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, exactly
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.traffic import draw_requests
+from serve_app.demo.client import Ask, send
+from serve_app.demo.cluster import wait_reached
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.traffic import draw_requests
 
 ITL_MS, CARRIED_PER_S = 50.0, 10.0
 OVER = (1.0, 1.2, 3.0)

@@ -6,9 +6,9 @@ from statistics import median
 import numpy as np
 
 from benchmarks.papers.cases import Case, Result
-from benchmarks.replay.plots import figure, save
 from benchmarks.report.document import PAGES, markdown_table
-from benchmarks.workloads.requests import Request
+from simulator.replay.plots import figure, save
+from simulator.workloads.requests import Request
 
 CUTS = (32, 128, 512, 1536)
 MEAN, PROMPT, N = 128, 512, 1000

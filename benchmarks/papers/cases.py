@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 
 from tqdm import tqdm
 
-from benchmarks.replay.measure import Summary
-from benchmarks.virtual.plan import Plan, Speculation, engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.max_tokens import SPREAD, MaxTokens
-from benchmarks.workloads.requests import Request
-from benchmarks.workloads.traffic import draw_requests
 from controller.config import Sla
 from replicas.profile import StepProfile
 from replicas.profile_file import load_profile
+from simulator.replay.measure import Summary
+from simulator.virtual.plan import Plan, Speculation, engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.max_tokens import SPREAD, MaxTokens
+from simulator.workloads.requests import Request
+from simulator.workloads.traffic import draw_requests
 
 LEAST_RUN_S = 150.0  # of a capacity search's runs: 3,000 steps
 
@@ -74,8 +74,8 @@ def plan_of(case: Case, profile: StepProfile) -> Plan:
 
 def run_case(case: Case) -> Result:
     """One replay, or one search and the replay at the capacity found."""
-    from benchmarks.replay.engine import Ground, replay
-    from benchmarks.replay.measure import summarise
+    from simulator.replay.engine import Ground, replay
+    from simulator.replay.measure import summarise
 
     profile = load_profile(case.profile).with_kv_tokens(case.kv_tokens)
     plan = plan_of(case, profile)
@@ -83,8 +83,8 @@ def run_case(case: Case) -> Result:
     fluid = None
     capacity = None
     if case.rate is None:
-        from benchmarks.replay.capacity import find_capacity, make_course
-        from benchmarks.replay.verdict import Target
+        from simulator.replay.capacity import find_capacity, make_course
+        from simulator.replay.verdict import Target
 
         target = Target(case.sla, mean_itl=case.mean_itl)
         course = make_course(

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from benchmarks.papers.cases import Case, Result
-from benchmarks.replay.plots import figure, save
 from benchmarks.report.document import PAGES, markdown_table
-from benchmarks.workloads.max_tokens import SPREAD, stated
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.plots import figure, save
+from simulator.workloads.max_tokens import SPREAD, stated
+from simulator.workloads.requests import Request
 
 Results = Mapping[tuple[str, ...], Result]
 

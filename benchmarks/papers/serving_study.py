@@ -6,8 +6,8 @@ import numpy as np
 
 from benchmarks.papers.cases import Case, Result
 from benchmarks.report.document import markdown_table
-from benchmarks.virtual.plan import Speculation
-from benchmarks.workloads.requests import Request
+from simulator.virtual.plan import Speculation
+from simulator.workloads.requests import Request
 
 N, BATCH, PROMPT, SHARED = 200, 16, 512, 448
 ACCEPTANCES = (0.5, 0.6, 0.7, 0.8, 0.9)

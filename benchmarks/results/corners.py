@@ -6,23 +6,23 @@ Nothing may be lost there against vLLM's default: it is what stands without this
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchmarks.replay.corner_engines import GRAMMAR_S, STATE_BLOCK, hybrid, structured
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.fluid import fluid_limit_per_s
-from benchmarks.replay.measure import late_share, summarise
 from benchmarks.report.bootstrap import geometric_mean, mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.seeds import PILOT_SEED
 from benchmarks.report.workers import Bench
-from benchmarks.virtual.plan import Plan, engine_of, parse_policy
-from benchmarks.virtual.trace import Trace
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.lengths import Quantiles
-from benchmarks.workloads.requests import Request, length_stats
-from benchmarks.workloads.traffic import Drawn, Phase, Workload, draw_phases, draw_traffic
+from benchmarks.results.corner_engines import GRAMMAR_S, STATE_BLOCK, hybrid, structured
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.replay.fluid import fluid_limit_per_s
+from simulator.replay.measure import late_share, summarise
+from simulator.virtual.plan import Plan, engine_of, parse_policy
+from simulator.virtual.trace import Trace
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.lengths import Quantiles
+from simulator.workloads.requests import Request, length_stats
+from simulator.workloads.traffic import Drawn, Phase, Workload, draw_phases, draw_traffic
 
 PROFILE = "paper-fig3"
 RUN_S = 200.0

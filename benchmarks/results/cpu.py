@@ -21,12 +21,12 @@ from typing import Any
 import requests
 from tqdm import tqdm
 
-from benchmarks.live.cluster import ENVIRONMENT
-from benchmarks.live.tiny_model import make_tiny_model
 from benchmarks.report.bootstrap import geometric_mean, mean
 from benchmarks.report.document import ROOT, markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.workers import Bench
+from serve_app.demo.cluster import ENVIRONMENT
+from serve_app.demo.tiny_model import make_tiny_model
 
 ITL_MS = 50  # a decode step of this model takes 3 to 10 ms here, its longest prompt 600 ms
 START_TIMEOUT_S = 180

@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 
 from benchmarks.contests.catalog import Contest
 from benchmarks.contests.contest import Task, search, tune
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.measure import summarise
 from benchmarks.report.bootstrap import geometric_mean, mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.workers import Bench
-from benchmarks.virtual.plan import Speculation, engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.traffic import draw_requests
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.replay.measure import summarise
+from simulator.virtual.plan import Speculation, engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.traffic import draw_requests
 
 REQUESTS = 600
 POLICIES = ("adaptive", "static")

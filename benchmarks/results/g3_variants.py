@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from benchmarks.contests.catalog import CONTESTS, Contest, sla_of
 from benchmarks.contests.contest import PLAIN, Draw, Found, Task, Variant, search, tune
 from benchmarks.contests.tuning import Setting
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.measure import COLD_S, late_share
 from benchmarks.report.bootstrap import geometric_mean, mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.workers import Bench
-from benchmarks.virtual.plan import engine_of, parse_policy
+from simulator.replay.engine import Ground, replay
+from simulator.replay.measure import COLD_S, late_share
+from simulator.virtual.plan import engine_of, parse_policy
 
 NAMES = ("257-62", "azure")  # of the contests: many short answers, and real lengths
 P90_S = 5.0

@@ -6,23 +6,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.contests.catalog import SLA_STEPS
-from benchmarks.replay.engine import Ground, replay
 from benchmarks.report.bootstrap import mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.workers import Bench
 from benchmarks.results.g4_phases import phase
 from benchmarks.results.settling import steps_until_near
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.virtual.trace import Trace
-from benchmarks.workloads.lengths import Floats
-from benchmarks.workloads.traffic import draw_phases
 from controller.config import Sla
 from controller.models.step_time import StepFit, StepModel, fit
 from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
 from replicas.profile import StepCost
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.virtual.trace import Trace
+from simulator.workloads.lengths import Floats
+from simulator.workloads.traffic import draw_phases
 
 PROFILES = ("h100-Llama-2-70b-hf-tp4", "a100-Llama-2-7b-hf-tp1")
 WORKLOAD, OTHER = "azure-2023-conversation", "exponential:257,447"

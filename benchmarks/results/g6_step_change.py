@@ -2,19 +2,19 @@
 
 from dataclasses import dataclass
 
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.lateness import TOLERANCE
-from benchmarks.replay.plots import plot
 from benchmarks.report.bootstrap import mean
 from benchmarks.report.document import PAGES, markdown_table
 from benchmarks.report.rows import Row, Section, exactly, shown
 from benchmarks.report.workers import Bench
 from benchmarks.results.g4_phases import PROFILE, phase
 from benchmarks.results.settling import ALLOWED, WINDOW, steps_until_in_time
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.traffic import draw_phases
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.replay.lateness import TOLERANCE
+from simulator.replay.plots import plot
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.traffic import draw_phases
 
 SLA = Sla(itl_ms=50)
 WORKLOAD = "exponential:257,447"

@@ -4,17 +4,17 @@ import gc
 import os
 
 from benchmarks.cost.scheduler import own_code_us, percentile
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.measure import summarise
 from benchmarks.report.bootstrap import geometric_mean, mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.workers import Bench
 from benchmarks.results.g4_phases import PROFILE, phase
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.traffic import draw_phases
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.replay.measure import summarise
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.traffic import draw_phases
 
 WORKLOAD = "azure-2023-conversation"
 LOAD = 0.3  # of the fluid limit at 50 ms

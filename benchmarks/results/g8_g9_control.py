@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.cost.bare_engine import BareEngine
 from benchmarks.report.bootstrap import mean
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.workers import Bench
 from benchmarks.results.settling import NEAR, seconds_until_settled
-from benchmarks.virtual.bare_engine import BareEngine
 from controller.config import BatchingConfig, parse_batching
 from controller.fleet.loop import ControlLoop
 from controller.models.step_time import StepModel

@@ -23,23 +23,23 @@ from tqdm import tqdm
 
 from benchmarks.contests.race import highest
 from benchmarks.live.client_view import DELAY_S, NOISE, Seen, of_answers, of_trace, together
-from benchmarks.live.cluster import LocalCluster, local_cluster
 from benchmarks.live.emulated import emulated_application
-from benchmarks.live.load import Answer, Ask, send
-from benchmarks.live.tiny_model import VOCAB
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.fluid import fluid_limit_per_s
 from benchmarks.report.bootstrap import Estimate
 from benchmarks.report.document import ROOT, markdown_table
 from benchmarks.report.rows import Row, Section, exactly, shown
 from benchmarks.report.workers import Bench
 from benchmarks.results.g4_phases import LOAD, PROFILE, SLA, WORKLOADS, phase
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request, length_stats
-from benchmarks.workloads.traffic import draw_phases, draw_traffic
 from controller.fleet.actor import find_controller
 from replicas.profile_file import load_profile
+from serve_app.demo.client import Answer, Ask, send
+from serve_app.demo.cluster import LocalCluster, local_cluster
+from serve_app.demo.tiny_model import VOCAB
+from simulator.replay.engine import Ground, replay
+from simulator.replay.fluid import fluid_limit_per_s
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request, length_stats
+from simulator.workloads.traffic import draw_phases, draw_traffic
 
 SCALE = 4.0
 REPLICAS = 2

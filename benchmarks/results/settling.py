@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.workloads.lengths import Floats
+from simulator.workloads.lengths import Floats
 
 WINDOW, ALLOWED = 40, 2  # of so many steps, so many may be late: 5%, where p99 allows 1%
 NEAR = 0.05  # of the settled value

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.live.client_view import Seen
-from benchmarks.replay.fluid import fluid_limit_per_s
 from benchmarks.report.bootstrap import geometric_mean
 from benchmarks.report.document import markdown_table, write_page
 from benchmarks.report.rows import Row, Section, exactly, shown
 from benchmarks.routing import gathered
 from benchmarks.routing.fleet import ROUTERS, Served, Speed, serve
 from benchmarks.routing.stack import application, fleet
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request, length_stats
-from benchmarks.workloads.traffic import draw_traffic
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.fluid import fluid_limit_per_s
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request, length_stats
+from simulator.workloads.traffic import draw_traffic
 
 PROFILE, WORKLOAD = "paper-fig3", "azure-2023-conversation"
 SLA = Sla(itl_ms=50, ttft_ms=2000)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from benchmarks.workloads.requests import Request
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.room import Asked, Room
+from simulator.workloads.requests import Request
 
 STATS_PERIOD_S, STATS_DELAY_S = 0.5, 0.25
 FLIGHT_S = 0.01

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from benchmarks.contests.classes import CLASSES
 from benchmarks.live.emulated import emulated_application
-from benchmarks.live.load import Ask, send
-from benchmarks.live.tiny_model import VOCAB
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, exactly
 from benchmarks.routing.stack import MODEL, URL, Fleet, fleet, reports
 from controller.config import Sla
+from serve_app.demo.client import Ask, send
+from serve_app.demo.tiny_model import VOCAB
 
 REPLICAS, TIME_SCALE = 3, 4.0
 REQUESTS, PER_S, PROMPT, ANSWER = 60, 6.0, 100, 20

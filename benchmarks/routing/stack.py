@@ -15,17 +15,17 @@ from ray.exceptions import RayError
 from tqdm import tqdm
 
 from benchmarks.live.client_view import Seen, of_answers
-from benchmarks.live.cluster import LocalCluster, local_cluster, wait_reached
 from benchmarks.live.emulated import emulated_application
-from benchmarks.live.load import Answer, Ask, send
-from benchmarks.live.tiny_model import VOCAB
 from benchmarks.report.document import ROOT
-from benchmarks.virtual.plan import engine_of
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.fleet.actor import find_controller
 from controller.records import ReplicaReport
 from replicas.profile_file import load_profile
+from serve_app.demo.client import Answer, Ask, send
+from serve_app.demo.cluster import LocalCluster, local_cluster, wait_reached
+from serve_app.demo.tiny_model import VOCAB
+from simulator.virtual.plan import engine_of
+from simulator.workloads.requests import Request
 
 PORT = 8124
 URL = f"http://127.0.0.1:{PORT}/v1"

@@ -13,14 +13,14 @@ import aiohttp
 import psutil
 import yaml
 
-from benchmarks.live.cluster import LocalCluster, local_cluster
 from benchmarks.live.emulated import emulated_application
-from benchmarks.live.load import Ask, send
-from benchmarks.live.machine import client_wait_s
 from benchmarks.report.document import ROOT
 from benchmarks.startup.measure import first_tokens
 from benchmarks.startup.processes import cpu_by_kind
 from controller.errors import BrimfulError
+from serve_app.demo.client import Ask, send
+from serve_app.demo.cluster import LocalCluster, local_cluster
+from serve_app.demo.machine import client_wait_s
 
 PORT = 8127
 # HAProxy's two others, fixed by default: another cluster on this machine may have them.

@@ -14,14 +14,14 @@ import aiohttp
 import requests
 import yaml
 
-from benchmarks.live.cluster import LocalCluster, local_cluster
-from benchmarks.live.load import Ask, send
-from benchmarks.live.tiny_model import make_tiny_model
 from benchmarks.startup.caches import prepare
 from benchmarks.startup.processes import Usage, usages
 from configs import shipped
 from controller.errors import BrimfulError
 from replicas.startup import read_phases
+from serve_app.demo.client import Ask, send
+from serve_app.demo.cluster import LocalCluster, local_cluster
+from serve_app.demo.tiny_model import make_tiny_model
 
 APP = "llm"
 SERVER = "BrimfulServer:"

@@ -11,14 +11,14 @@ import pytest
 import requests
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from benchmarks.live.load import Answer, Ask, prompts, send
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.virtual.plan import parse_policy
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.records import ReplicaReport
 from replicas.profile_file import load_profile
+from serve_app.demo.client import Answer, Ask, prompts, send
 from serve_app.record import caller
+from simulator.replay.engine import Ground, replay
+from simulator.virtual.plan import parse_policy
+from simulator.workloads.requests import Request
 from tests.ray.conftest import base_url
 from tests.ray.control import replicas, until
 from tests.ray.emulated import ENGINE, KV_TOKENS, PROFILE, SCALE

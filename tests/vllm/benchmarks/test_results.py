@@ -6,10 +6,10 @@ import pytest
 
 from benchmarks.contests.offline import CASES, draw, seeds_of
 from benchmarks.contests.race import highest
+from benchmarks.cost.bare_engine import BareEngine
 from benchmarks.report.workers import Bench
 from benchmarks.results import g1_g2_memory as results_memory
 from benchmarks.results import g8_g9_control as results_control
-from benchmarks.virtual.bare_engine import BareEngine
 from controller.config import parse_batching
 from replicas.profile import StepNoise
 from replicas.profile_file import load_profile

@@ -9,9 +9,9 @@ import pytest
 
 import benchmarks.fleet.__main__ as command
 from benchmarks.fleet import bench
-from benchmarks.fleet.course import Result
 from benchmarks.fleet.kept import Kept
 from benchmarks.fleet.starts import Starts
+from simulator.fleet.course import Result
 
 TIGHT, WIDE = "ray:target_ongoing_requests=9", "ray:target_ongoing_requests=8"
 

@@ -4,9 +4,9 @@ from pytest import MonkeyPatch
 
 from benchmarks.fleet import zero
 from benchmarks.fleet.zero import AT_ONCE, Round, configured, page
-from benchmarks.live.cluster import LocalCluster
-from benchmarks.live.load import Answer, Ask
 from serve_app.config import ray_llm_config
+from serve_app.demo.client import Answer, Ask
+from serve_app.demo.cluster import LocalCluster
 
 
 def test_what_is_deployed_may_go_to_no_replica() -> None:

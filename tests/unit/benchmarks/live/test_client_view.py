@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.live.client_view import Seen, of_answers, together
-from benchmarks.live.load import Answer, Ask
 from controller.config import Sla
+from serve_app.demo.client import Answer, Ask
 
 SLA = Sla(itl_ms=50, ttft_ms=5000)
 

@@ -13,8 +13,8 @@ from benchmarks.results.settling import (
     steps_until_near,
 )
 from benchmarks.results.shares import inside
-from benchmarks.virtual.trace import Outcome
-from benchmarks.workloads.requests import Request
+from simulator.virtual.trace import Outcome
+from simulator.workloads.requests import Request
 
 
 def test_few_seeds_give_their_lowest_and_highest_and_say_so() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.live.client_view import Seen
 from benchmarks.routing.__main__ import Figures, in_virtual_time, of_seen, of_served, section
 from benchmarks.routing.fleet import Served
-from benchmarks.workloads.requests import Request
+from simulator.workloads.requests import Request
 
 SETTINGS = argparse.Namespace(load=0.75, time_scale=2.0, seconds=30.0)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from benchmarks.routing.fleet import ROUTERS, Served, Speed, serve
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request
-from benchmarks.workloads.traffic import draw_traffic
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request
+from simulator.workloads.traffic import draw_traffic
 
 FLEET = [Speed()] * 3 + [Speed().slower(2)]
 
