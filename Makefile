@@ -113,25 +113,17 @@ bench-scheduler: install ## Cost of the scheduler's own code per step, in micros
 bench-controller: install ## Cost of the controller with 1,000 replicas: CPU share, time of an exchange
 	$(BIN)/python -m benchmarks.cost.controller $(ARGS)
 
-.PHONY: bench-routing
-bench-routing: install ## HeadroomRouter beside others, one replica of four at half speed (under 10 minutes)
-	$(BIN)/python -m benchmarks.routing $(ARGS)
-
 .PHONY: bench-path
 bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
 	$(BIN)/python -m benchmarks.path $(ARGS)
 
 .PHONY: bench-cpu
-bench-cpu: install ## A real model on one core, undisturbed and beside a hog: adaptive, vLLM's default, the tuned static (6 hours on an idle core, 3 on two: ARGS='--cores 0 1'; ARGS='--only alone --rounds 1' makes a part; what ran is kept; ARGS='--http': HTTP and Ray around it as well)
+bench-cpu: install ## A real model on one core, undisturbed and beside a hog: adaptive, vLLM's default, the tuned static (6 hours on an idle core, 3 on two: ARGS='--cores 0 1'; ARGS='--only alone --rounds 1' makes a part; what ran is kept)
 	$(BIN)/python -m benchmarks.engine_lab $(ARGS)
 
 .PHONY: bench-overload
 bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it; ARGS=--wait: under an SLA alone, 7 minutes)
 	$(BIN)/python -m benchmarks.overload $(ARGS)
-
-.PHONY: bench-articles
-bench-articles: install ## Waiting to fill a batch, prefill first, swap or recompute: what articles advise, replayed (10 minutes)
-	$(BIN)/python -m benchmarks.articles $(ARGS)
 
 .PHONY: bench-bursts
 bench-bursts: install ## Bursts of long answers, and short ones that turn long, beside tuned static limits (an hour on 2 idle cores; ARGS='--only A2' makes a part)
@@ -142,20 +134,12 @@ bench-faults: install ## What becomes of requests when processes are killed unde
 	$(BIN)/python -m benchmarks.faults $(ARGS)
 
 .PHONY: bench-elastic
-bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--day step' makes a part, and keeps it; ARGS=--no-search: rivals as an earlier search left them; ARGS=--real: beside emulated replicas over HTTP, 9 minutes; ARGS=--zero: no replica and back, 4)
+bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--day step' makes a part, and keeps it; ARGS=--no-search: rivals as an earlier search left them)
 	$(BIN)/python -m benchmarks.fleet $(ARGS)
 
 .PHONY: bench-pd
 bench-pd: install ## Prefill and decode apart in virtual time: aggregated, fixed ratios, Ray's, roles by the controller (hours; ARGS='--engines 4 --itl-ms 50 --workloads 257/62' makes a part; what ran is kept)
 	$(BIN)/python -m benchmarks.pd $(ARGS)
-
-.PHONY: bench-startup
-bench-startup: install ## serve deploy to first token by phases, and memory by process (about 6 minutes)
-	$(BIN)/python -m benchmarks.startup $(ARGS)
-
-.PHONY: bench-scale
-bench-scale: install ## The way of a request over 1, 2, 4, 8 emulated replicas: CPU by process (about 6 minutes)
-	$(BIN)/python -m benchmarks.scale $(ARGS)
 
 .PHONY: bench-gpu
 OUT ?= .cache/gpu
@@ -169,10 +153,6 @@ disturbed-search: install ## The best static setting of every row of make distur
 .PHONY: disturbed
 disturbed: install ## The policy adaptive beside the best static setting, where steps are disturbed (30 minutes on 2 idle cores; ARGS='--only LOAD' makes a part, and keeps it)
 	$(BIN)/python -m benchmarks.disturbed $(ARGS)
-
-.PHONY: tables
-tables: install ## The papers' tables and studies, rebuilt, into docs/results (about 20 minutes)
-	$(BIN)/python -m benchmarks.papers $(ARGS)
 
 .PHONY: results
 results: install ## How good the policy adaptive is, each figure with its target (about two hours on 2 idle cores)

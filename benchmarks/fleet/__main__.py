@@ -100,42 +100,15 @@ def main() -> None:
     )
     parser.add_argument("--plot-day", default="day-1")
     parser.add_argument("--write", action="store_true", help="docs/results/elastic.md as well")
-    parser.add_argument(
-        "--real",
-        action="store_true",
-        help="instead: 1, 4, 1 emulated replicas over HTTP beside the simulation (9 minutes)",
-    )
-    parser.add_argument(
-        "--zero", action="store_true", help="instead: the demo's model without a replica, and back"
-    )
     asked = parser.parse_args()
-    if asked.no_search and (asked.write or asked.from_usual or asked.real or asked.zero):
-        parser.error("--no-search goes with none of --write, --from-usual, --real and --zero")
+    if asked.no_search and (asked.write or asked.from_usual):
+        parser.error("--no-search goes with neither --write nor --from-usual")
     try:
-        if asked.real:
-            _real(asked)
-        elif asked.zero:
-            _zero(asked)
-        else:
-            _run(asked, parser.get_default("plot_day"))
+        _run(asked, parser.get_default("plot_day"))
     except ConfigError as error:
         sys.exit("\n".join(f"error: {problem}" for problem in error.problems))
     except BrimfulError as error:
         sys.exit(f"error: {error}")
-
-
-def _real(asked: argparse.Namespace) -> None:
-    quiet()
-    from benchmarks.fleet.real import run
-    from benchmarks.fleet.trial import Trial
-
-    run(Trial(), kept=asked.kept, write=asked.write)
-
-
-def _zero(asked: argparse.Namespace) -> None:
-    from benchmarks.fleet.zero import run
-
-    run(write=asked.write)
 
 
 def _without_search(

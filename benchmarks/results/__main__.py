@@ -18,21 +18,10 @@ from benchmarks.report.workers import Bench, workers
 # By name: the modules that measure them. One that measures two parts stands under the first.
 PARTS = {
     "G1": "g1_g2_memory.run",
-    "G9": "g8_g9_control.run",
-    "G5": "g5_step_time.run",
-    "G6": "g6_step_change.run",
     "G4": "g4_phases.run",
     "G3": "g3_capacity.run",
-    "G3-variants": "g3_variants.run",
-    "G3-own-code": "g3_variants.own_code",
-    "G3-knobs": "g3_knobs.run",
-    "corners": "corners.run",
-    "X": "extras.run",
-    "G7": "g7_light.run",
-    "HTTP": "http.run",
-    "CPU": "cpu.run",
 }
-INCLUDED = {"G2": "G1", "G8": "G9", "G3-tables": "G3"}
+INCLUDED = {"G2": "G1", "G3-tables": "G3"}
 
 
 def part(name: str) -> Callable[[Bench], Section]:

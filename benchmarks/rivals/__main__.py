@@ -24,7 +24,6 @@ from benchmarks.report.kept import KeptRuns
 from benchmarks.report.rows import Row, Section, rows_table
 from benchmarks.report.seeds import FIRST_SEED
 from benchmarks.report.workers import Bench, workers
-from benchmarks.results import http
 from benchmarks.rivals import (
     page,
     r1_capacity,
@@ -32,7 +31,6 @@ from benchmarks.rivals import (
     r3_classes,
     r3_fleet,
     r4_offline,
-    r5_client,
 )
 from benchmarks.rivals.settings import Settings
 from controller.errors import BrimfulError
@@ -40,7 +38,7 @@ from controller.errors import BrimfulError
 # Where some of the rivals can be chosen.
 RIVALS = {"R1": tuple(SWEEPS), "R1-reasoning": tuple(SWEEPS), "R4": tuple(OFFLINE)}
 KEPT = ROOT / ".cache" / "rivals.sqlite"
-REPLAYED = tuple(one.__name__ for one in (contest, entry, classes, fleets, offline, http))
+REPLAYED = tuple(one.__name__ for one in (contest, entry, classes, fleets, offline))
 Part = Callable[[Bench, Sequence[str], Settings], Section]
 PARTS: dict[str, tuple[Part, tuple[str, ...]]] = {
     "R1": (r1_capacity.run, tuple(c.name for c in r1_capacity.GROUNDS)),
@@ -49,7 +47,6 @@ PARTS: dict[str, tuple[Part, tuple[str, ...]]] = {
     "R3": (r3_classes.run, tuple(classes.GROUNDS)),
     "R3-fleet": (r3_fleet.run, tuple(classes.GROUNDS)),
     "R4": (r4_offline.run, tuple(c.name for c in r4_offline.GROUNDS)),
-    "R5": (r5_client.run, ()),
 }
 
 

@@ -108,7 +108,7 @@ async def test_it_has_the_kv_memory_it_was_given() -> None:
 async def test_it_serves_in_as_many_steps_as_the_replay(
     model_path: Path, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    # How fast it is compared with the replay is for benchmarks: make results ARGS='--only HTTP'.
+    # How fast it is compared with the replay: docs/results/http.md.
     groups = {"warm-up": WARM_UP, "burst": BURST, "mixed": MIXED}
     served = [await serve(asks) for asks in groups.values()]
     tokenizer = AutoTokenizer.from_pretrained(model_path)

@@ -72,7 +72,7 @@ def test_policies_can_be_left_out(
     assert "those of docs/results" not in text  # which has the best of all
 
 
-@pytest.mark.parametrize("other", ["--write", "--from-usual", "--real", "--zero"])
+@pytest.mark.parametrize("other", ["--write", "--from-usual"])
 def test_a_page_is_not_written_of_it(
     starts: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
