@@ -122,7 +122,7 @@ bench-cpu: install ## A real model on one core, undisturbed and beside a hog: ad
 	$(BIN)/python -m benchmarks.engine_lab $(ARGS)
 
 .PHONY: bench-overload
-bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it; ARGS=--wait: under an SLA alone, 7 minutes)
+bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it)
 	$(BIN)/python -m benchmarks.overload $(ARGS)
 
 .PHONY: bench-bursts

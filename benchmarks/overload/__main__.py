@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.overload import wait
 from benchmarks.overload.measure import GRACE_S, Kept, Measured, Settings, grown, measure
 from benchmarks.overload.shapes import (
     CLASSES,
@@ -178,16 +177,7 @@ def main() -> None:
         "--again", action="store_true", help="forget what was kept of a run with these settings"
     )
     parser.add_argument("--write", action="store_true", help="docs/results/overload.md as well")
-    parser.add_argument("--wait", action="store_true", help="under an ITL alone (7 minutes)")
     asked = parser.parse_args()
-    if asked.wait:
-        waited = wait.run()
-        text = waited.markdown("make bench-overload ARGS='--wait --write'")
-        print(text)
-        if asked.write:
-            write_page("wait", text)
-        print(json.dumps({"bench": "wait", "rows": [row.to_json() for row in waited.rows]}))
-        return
     settings = Settings(asked.seconds, asked.time_scale, asked.seed)
     if asked.again:
         KEPT.unlink(missing_ok=True)
