@@ -125,10 +125,6 @@ bench-cpu: install ## A real model on one core, undisturbed and beside a hog: ad
 bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it)
 	$(BIN)/python -m benchmarks.overload $(ARGS)
 
-.PHONY: bench-bursts
-bench-bursts: install ## Bursts of long answers, and short ones that turn long, beside tuned static limits (an hour on 2 idle cores; ARGS='--only A2' makes a part)
-	$(BIN)/python -m benchmarks.bursts $(ARGS)
-
 .PHONY: bench-faults
 bench-faults: install ## What becomes of requests when processes are killed under them (under 15 minutes; ARGS='--only router')
 	$(BIN)/python -m benchmarks.faults $(ARGS)

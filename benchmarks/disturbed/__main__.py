@@ -7,11 +7,8 @@ does not have as they are now, and puts each load's into it as it is done. Every
 Of some of the loads nothing is written but settings.
 """
 
-import argparse
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from itertools import product
 
@@ -21,45 +18,28 @@ from benchmarks.disturbed.compared import Compared, Side, bounds_of, overall
 from benchmarks.disturbed.replays import Task
 from benchmarks.disturbed.rows import Row, all_rows
 from benchmarks.disturbed.search import SMALL_RUNGS, STATIC, Search
+from benchmarks.report.command import CACHE, SEEDS, bench_of, parser_of, seeds_of
 from benchmarks.report.document import ROOT
-from benchmarks.report.kept import KeptRuns
-from benchmarks.report.seeds import FIRST_SEED
-from benchmarks.report.workers import Bench, workers
-from controller.errors import BrimfulError
-from simulator.replay.values import count
+from benchmarks.report.workers import Bench
 
-KEPT = ROOT / ".cache" / "disturbed.sqlite"
-SEEDS = tuple(range(FIRST_SEED, FIRST_SEED + 3))
 ADAPTIVE = "adaptive"
 
 
 def main() -> None:
     rows = all_rows()
     names = list(dict.fromkeys(row.load.name for row in rows))
-    parser = argparse.ArgumentParser(
-        prog="make disturbed ARGS=",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__doc__, names, "LOAD")
     parser.add_argument("--search", action="store_true", help="find the static settings")
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="LOAD")
-    parser.add_argument("--again", action="store_true", help="make again what was kept")
-    parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
-    parser.add_argument("--workers", type=count(1024), default=os.cpu_count() or 1)
     args = parser.parse_args()
-    kept = None
-    if not args.small:
-        kept = KeptRuns(KEPT, (replays.__name__, search.__name__), again=args.again)
     asked = [row for row in rows if row.load.name in args.only]
-    try:
-        with workers(args.workers) as pool:
-            bench = Bench(pool, SEEDS[:1] if args.small else SEEDS, args.small, kept)
-            if args.search:
-                _search(bench, asked, again=args.again)
-            else:
-                _compare(bench, asked, whole=len(asked) == len(rows))
-    except BrimfulError as error:
-        sys.exit(f"error: {error}")
+    modules = replays.__name__, search.__name__
+    with bench_of(
+        args, seeds_of(1 if args.small else SEEDS), CACHE / "disturbed.sqlite", modules
+    ) as bench:
+        if args.search:
+            _search(bench, asked, again=args.again)
+        else:
+            _compare(bench, asked, whole=len(asked) == len(rows))
 
 
 def _search(bench: Bench, rows: Sequence[Row], *, again: bool) -> None:

@@ -40,7 +40,6 @@ LAYERS = (
     "benchmarks/engine_lab",
     "benchmarks/overload",
     "benchmarks/faults",
-    "benchmarks/bursts",
     "benchmarks/cost",
     "benchmarks/gpu",
     "benchmarks/results",
