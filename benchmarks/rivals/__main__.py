@@ -72,23 +72,21 @@ def main() -> None:
     args = parser.parse_args()
     for part in asked(args.only) if args.rival else ():
         if not {*args.rival} & {*RIVALS.get(part, ())}:
-            known = ", ".join(RIVALS.get(part, ())) or "it always has the same"
-            parser.error(
-                f"--rival: none of {', '.join(args.rival)} can be chosen in {part}: {known}"
-            )
-    settings = Settings(searches=not args.no_search)
+            can = ", ".join(RIVALS.get(part, ())) or "it always has the same"
+            parser.error(f"--rival: none of {', '.join(args.rival)} can be chosen in {part}: {can}")
     whole = not (args.small or args.rival or args.no_search)
     rows: list[Row] = []
     published: list[Row] = []  # those that are what they are on the page
     known = page.PATH.read_text() if page.PATH.exists() else ""
     seeds, only = seeds_of(args.seeds), tuple(args.rival)
     with bench_of(args, seeds, KEPT, REPLAYED, only) as bench:
+        settings = Settings(searches=not args.no_search)
         for part, names in asked(args.only).items():
             began_s = time.monotonic()
             section = PARTS[part][0](bench, names, settings)
             rows += section.rows
-            words = " ".join([f"{part}:{name}" for name in names] or [part])
-            command = f"make rivals ARGS='--only {words} --seeds {args.seeds}'"
+            told = " ".join([f"{part}:{name}" for name in names] or [part])
+            command = f"make rivals ARGS='--only {told} --seeds {args.seeds}'"
             if f"Command: `{command}`" in known and not (args.rival or args.small):
                 published += section.rows
             show(section, time.monotonic() - began_s)
