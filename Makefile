@@ -107,53 +107,53 @@ docs: install ## The pages that are made from the code: docs/modules.md, docs/co
 
 .PHONY: bench-scheduler
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
-	$(BIN)/python -m benchmarks.cost.scheduler
+	$(BIN)/python -m benchmarks scheduler
 
 .PHONY: bench-controller
 bench-controller: install ## Cost of the controller with 1,000 replicas: CPU share, time of an exchange
-	$(BIN)/python -m benchmarks.cost.controller $(ARGS)
+	$(BIN)/python -m benchmarks controller $(ARGS)
 
 .PHONY: bench-path
 bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
-	$(BIN)/python -m benchmarks.path $(ARGS)
+	$(BIN)/python -m benchmarks path $(ARGS)
 
 .PHONY: bench-cpu
 bench-cpu: install ## A real model on one core, undisturbed and beside a hog: adaptive, vLLM's default, the tuned static (6 hours on an idle core, 3 on two: ARGS='--cores 0 1'; ARGS='--only alone --rounds 1' makes a part; what ran is kept)
-	$(BIN)/python -m benchmarks.engine_lab $(ARGS)
+	$(BIN)/python -m benchmarks cpu $(ARGS)
 
 .PHONY: bench-overload
 bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it)
-	$(BIN)/python -m benchmarks.overload $(ARGS)
+	$(BIN)/python -m benchmarks overload $(ARGS)
 
 .PHONY: bench-faults
 bench-faults: install ## What becomes of requests when processes are killed under them (under 15 minutes; ARGS='--only router')
-	$(BIN)/python -m benchmarks.faults $(ARGS)
+	$(BIN)/python -m benchmarks faults $(ARGS)
 
 .PHONY: bench-elastic
 bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--day step' makes a part, and keeps it; ARGS=--no-search: rivals as an earlier search left them)
-	$(BIN)/python -m benchmarks.fleet $(ARGS)
+	$(BIN)/python -m benchmarks elastic $(ARGS)
 
 .PHONY: bench-pd
 bench-pd: install ## Prefill and decode apart in virtual time: aggregated, fixed ratios, Ray's, roles by the controller (hours; ARGS='--engines 4 --itl-ms 50 --workloads 257/62' makes a part; what ran is kept)
-	$(BIN)/python -m benchmarks.pd $(ARGS)
+	$(BIN)/python -m benchmarks pd $(ARGS)
 
 .PHONY: bench-gpu
 OUT ?= .cache/gpu
 bench-gpu: ## Step times and control on a GPU, with the Python and vLLM that are there (9 minutes; ARGS='--budget-s 900')
-	$(PYTHON) -m benchmarks.gpu --out $(OUT) $(ARGS)
+	$(PYTHON) -m benchmarks gpu --out $(OUT) $(ARGS)
 
 .PHONY: disturbed-search
 disturbed-search: install ## The best static setting of every row of make disturbed, in parts that resume (45 minutes on 2 idle cores)
-	$(BIN)/python -m benchmarks.disturbed --search $(ARGS)
+	$(BIN)/python -m benchmarks disturbed --search $(ARGS)
 
 .PHONY: disturbed
 disturbed: install ## The policy adaptive beside the best static setting, where steps are disturbed (30 minutes on 2 idle cores; ARGS='--only LOAD' makes a part, and keeps it)
-	$(BIN)/python -m benchmarks.disturbed $(ARGS)
+	$(BIN)/python -m benchmarks disturbed $(ARGS)
 
 .PHONY: results
 results: install ## How good the policy adaptive is, each figure with its target (about two hours on 2 idle cores)
-	$(BIN)/python -m benchmarks.results $(ARGS)
+	$(BIN)/python -m benchmarks results $(ARGS)
 
 .PHONY: rivals
 rivals: install ## The policy adaptive against named rivals tuned for each workload (hours; ARGS='--only R4' makes a part; ARGS=--no-search: rivals as an earlier search left them)
-	$(BIN)/python -m benchmarks.rivals $(ARGS)
+	$(BIN)/python -m benchmarks rivals $(ARGS)

@@ -50,7 +50,7 @@ def _core(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="make bench-cpu ARGS=", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     names = [one.name for one in CONDITIONS]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="CONDITION")
     parser.add_argument("--rounds", type=count(100), default=Plan().rounds)

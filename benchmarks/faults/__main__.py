@@ -122,7 +122,7 @@ def _errors(found: dict[str, Found]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="make bench-faults ARGS=", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--only", nargs="*", choices=WHAT, default=list(WHAT),
         help="these faults; none: the page of what is known",

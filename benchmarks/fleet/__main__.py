@@ -78,7 +78,7 @@ def _shared(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="make bench-elastic ARGS=", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--day", nargs="+", default=list(DEFAULT_DAYS), help="all by default")
     parser.add_argument("--policy", nargs="*", choices=GRIDS, default=list(GRIDS))
     parser.add_argument("--startup", type=float, default=STARTUP_S, help="seconds of a replica's")

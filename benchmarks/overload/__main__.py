@@ -161,7 +161,7 @@ def _virtual_tables(virtual: Mapping[str, Sequence[Seen]]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="make bench-overload ARGS=", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="of each of the five loads")
     parser.add_argument("--time-scale", type=float, default=2.0, help="steps are so much slower")
     parser.add_argument("--seed", type=int, default=1)

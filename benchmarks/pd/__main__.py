@@ -65,7 +65,6 @@ TEXT = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="make bench-pd ARGS=",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
