@@ -41,8 +41,8 @@ def test_a_run_stands_on_the_fleet_what_it_imports_and_the_policy_it_names() -> 
     def below(names: list[str], without: str | None = None) -> set[str]:
         return {str(path.relative_to(ROOT)) for path in imported_by(names, without)}
 
-    ours = below([module.RUN, module.OUR_POLICY])
-    rivals = below([module.RUN], without=module.NOT_OF_RIVALS)
+    ours = below([module.RUN, module.RIVALS, module.OUR_POLICY])
+    rivals = below([module.RUN, module.RIVALS], without=module.NOT_OF_RIVALS)
     both = {
         "simulator/fleet/fluid.py",
         "simulator/fleet/ray_stages.py",
