@@ -5,7 +5,6 @@ where it was. Prints tables, writes docs/results/engine-lab.md, and ends with on
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from benchmarks.engine_lab.report import section
 from benchmarks.engine_lab.results import Results
 from benchmarks.engine_lab.schedule import Plan, Row, planned_s, rows_of
 from benchmarks.engine_lab.tasks import Ground
+from benchmarks.report.command import end
 from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.rows import rows_table
 from controller.errors import BrimfulError
@@ -91,7 +91,7 @@ def main() -> int:
     print(*found.tables, sep="\n\n")
     if not args.small:
         write_page(found.name, found.markdown(_command(args)))
-    print(json.dumps({"bench": "cpu", "rows": [row.to_json() for row in found.rows]}))
+    end("cpu", found.rows)
     return 0
 
 

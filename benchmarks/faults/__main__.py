@@ -27,6 +27,7 @@ from benchmarks.faults.faults import (
     run,
 )
 from benchmarks.faults.stack import REPLICAS, SLOTS, fleet
+from benchmarks.report.command import end
 from benchmarks.report.document import ROOT, markdown_table, write_page
 from benchmarks.report.rows import Row, Section, exactly
 
@@ -135,7 +136,7 @@ def main() -> None:
     print(text)
     if settings.write:
         write_page("faults", text)
-    print(json.dumps({"bench": "faults", "rows": [row.to_json() for row in page.rows]}))
+    end("faults", page.rows)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Every run is kept in ``.cache/elastic.json``, so a bench that was stopped goes o
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from benchmarks.fleet.page import ONE_SETTING, OURS_SPEC, day_table, elastic_pag
 from benchmarks.fleet.starts import Starts
 from benchmarks.report.beside_page import beside_page
 from benchmarks.report.code import digest, imported_by
+from benchmarks.report.command import end
 from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.rows import rows_table
 from benchmarks.report.seeds import FIRST_SEED
@@ -124,7 +124,7 @@ def _without_search(
         whole = asked.day == list(DEFAULT_DAYS)
         same = [row for row in rows if whole or not row.id.endswith(ONE_SETTING)]
         print(f"\n{beside_page('elastic', same, whole=whole)}")
-    print(json.dumps({"bench": "elastic", "rows": [row.to_json() for row in rows]}))
+    end("elastic", rows)
 
 
 def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
@@ -156,7 +156,7 @@ def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
         write_page("elastic", text)
         if starts is not None and (asked.seed, asked.startup) == (FIRST_SEED, STARTUP_S):
             starts.keep(found, cut, shared if asked.day == list(DEFAULT_DAYS) else {})
-    print(json.dumps({"bench": "elastic", "rows": [row.to_json() for row in page.rows]}))
+    end("elastic", page.rows)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ others, with draws of their own.
 """
 
 import argparse
-import json
 import math
 from collections.abc import Mapping, Sequence
 
@@ -29,6 +28,7 @@ from benchmarks.overload.shapes import (
 )
 from benchmarks.overload.simulated import Seen, Simulation
 from benchmarks.overload.stack import VARIANTS
+from benchmarks.report.command import end
 from benchmarks.report.document import ROOT, markdown_table, write_page
 from benchmarks.report.rows import Row, Section, exactly, shown
 
@@ -191,7 +191,7 @@ def main() -> None:
     print(text)
     if asked.write:
         write_page("overload", text)
-    print(json.dumps({"bench": "overload", "rows": [row.to_json() for row in page.rows]}))
+    end("overload", page.rows)
 
 
 if __name__ == "__main__":
