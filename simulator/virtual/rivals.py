@@ -5,6 +5,8 @@ name where a policy asks for one, so no import leads from the simulator to the b
 """
 
 import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 from controller.config import Block
@@ -22,6 +24,7 @@ NAMED = (
     "prefill_first",
 )
 BENCHES = "benchmarks"
+CHECKOUT = str(Path(__file__).parents[2])
 _OPTIONS = "benchmarks.baselines.options:RIVALS"
 
 
@@ -43,6 +46,8 @@ def of_benches(path: str, policy: str) -> Any:
     Raises:
         ConfigError: there are no benches here.
     """
+    if CHECKOUT not in sys.path:  # an editable installation finds only the packages of the wheel
+        sys.path.append(CHECKOUT)
     module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
