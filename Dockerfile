@@ -10,7 +10,7 @@ COPY --chown=1000:100 pyproject.toml README.md LICENSE ./
 COPY --chown=1000:100 controller controller
 COPY --chown=1000:100 replicas replicas
 COPY --chown=1000:100 serve_app serve_app
-COPY --chown=1000:100 benchmarks benchmarks
+COPY --chown=1000:100 simulator simulator
 COPY --chown=1000:100 configs configs
 
 # --no-deps: everything it needs is in the image, in the versions Ray was tested with.

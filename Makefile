@@ -31,7 +31,7 @@ demo: install ## Two vLLM replicas here: the same requests without and with cont
 
 .PHONY: demo-pd
 demo-pd: install ## Prefill and decode in engines of their own, real KV over NIXL, beside one engine (3 minutes)
-	$(BIN)/python -m benchmarks.live.demo_pd $(ARGS)
+	$(BIN)/python -m serve_app.demo.pd $(ARGS)
 
 .PHONY: test
 test: install lint typecheck ## Lint, types, and every test (30 to 40 minutes on 2 cores)
@@ -98,7 +98,7 @@ chart: install ## The Helm chart's files anew from the overlays
 
 .PHONY: check-plan
 check-plan: install ## `brimful plan`: KV memory beside vLLM's own allocator, its Serve config through `check`, capacity beside the replay (3 minutes; part of make test)
-	$(BIN)/python -m pytest tests/unit/serve_app/planning tests/unit/benchmarks/plan tests/vllm/serve_app tests/vllm/benchmarks/test_plan_capacity.py
+	$(BIN)/python -m pytest tests/unit/serve_app/planning tests/unit/simulator/plan tests/vllm/serve_app tests/vllm/benchmarks/test_plan_capacity.py
 
 .PHONY: docs
 docs: install ## The pages that are made from the code: docs/modules.md, docs/configuration.md
@@ -107,77 +107,53 @@ docs: install ## The pages that are made from the code: docs/modules.md, docs/co
 
 .PHONY: bench-scheduler
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
-	$(BIN)/python -m benchmarks.cost.scheduler
+	$(BIN)/python -m benchmarks scheduler
 
 .PHONY: bench-controller
 bench-controller: install ## Cost of the controller with 1,000 replicas: CPU share, time of an exchange
-	$(BIN)/python -m benchmarks.cost.controller $(ARGS)
-
-.PHONY: bench-routing
-bench-routing: install ## HeadroomRouter beside others, one replica of four at half speed (under 10 minutes)
-	$(BIN)/python -m benchmarks.routing $(ARGS)
+	$(BIN)/python -m benchmarks controller $(ARGS)
 
 .PHONY: bench-path
 bench-path: install ## The way to the client beside bare vLLM: tokens/s, TTFT, ITL, CPU (25 minutes, idle machine)
-	$(BIN)/python -m benchmarks.path $(ARGS)
+	$(BIN)/python -m benchmarks path $(ARGS)
 
 .PHONY: bench-cpu
-bench-cpu: install ## A real model on one core, undisturbed and beside a hog: adaptive, vLLM's default, the tuned static (6 hours on an idle core, 3 on two: ARGS='--cores 0 1'; ARGS='--only alone --rounds 1' makes a part; what ran is kept; ARGS='--http': HTTP and Ray around it as well)
-	$(BIN)/python -m benchmarks.engine_lab $(ARGS)
+bench-cpu: install ## A real model on one core, undisturbed and beside a hog: adaptive, vLLM's default, the tuned static (6 hours on an idle core, 3 on two: ARGS='--cores 0 1'; ARGS='--only alone --rounds 1' makes a part; what ran is kept)
+	$(BIN)/python -m benchmarks cpu $(ARGS)
 
 .PHONY: bench-overload
-bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it; ARGS=--wait: under an SLA alone, 7 minutes)
-	$(BIN)/python -m benchmarks.overload $(ARGS)
-
-.PHONY: bench-articles
-bench-articles: install ## Waiting to fill a batch, prefill first, swap or recompute: what articles advise, replayed (10 minutes)
-	$(BIN)/python -m benchmarks.articles $(ARGS)
-
-.PHONY: bench-bursts
-bench-bursts: install ## Bursts of long answers, and short ones that turn long, beside tuned static limits (an hour on 2 idle cores; ARGS='--only A2' makes a part)
-	$(BIN)/python -m benchmarks.bursts $(ARGS)
+bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it)
+	$(BIN)/python -m benchmarks overload $(ARGS)
 
 .PHONY: bench-faults
 bench-faults: install ## What becomes of requests when processes are killed under them (under 15 minutes; ARGS='--only router')
-	$(BIN)/python -m benchmarks.faults $(ARGS)
+	$(BIN)/python -m benchmarks faults $(ARGS)
 
 .PHONY: bench-elastic
-bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--day step' makes a part, and keeps it; ARGS=--no-search: rivals as an earlier search left them; ARGS=--real: beside emulated replicas over HTTP, 9 minutes; ARGS=--zero: no replica and back, 4)
-	$(BIN)/python -m benchmarks.fleet $(ARGS)
+bench-elastic: install ## Replicas that follow demand: ours, the best rivals, an oracle over 19 days (hours; ARGS='--day step' makes a part, and keeps it; ARGS=--no-search: rivals as an earlier search left them)
+	$(BIN)/python -m benchmarks elastic $(ARGS)
 
 .PHONY: bench-pd
 bench-pd: install ## Prefill and decode apart in virtual time: aggregated, fixed ratios, Ray's, roles by the controller (hours; ARGS='--engines 4 --itl-ms 50 --workloads 257/62' makes a part; what ran is kept)
-	$(BIN)/python -m benchmarks.pd $(ARGS)
-
-.PHONY: bench-startup
-bench-startup: install ## serve deploy to first token by phases, and memory by process (about 6 minutes)
-	$(BIN)/python -m benchmarks.startup $(ARGS)
-
-.PHONY: bench-scale
-bench-scale: install ## The way of a request over 1, 2, 4, 8 emulated replicas: CPU by process (about 6 minutes)
-	$(BIN)/python -m benchmarks.scale $(ARGS)
+	$(BIN)/python -m benchmarks pd $(ARGS)
 
 .PHONY: bench-gpu
 OUT ?= .cache/gpu
 bench-gpu: ## Step times and control on a GPU, with the Python and vLLM that are there (9 minutes; ARGS='--budget-s 900')
-	$(PYTHON) -m benchmarks.gpu --out $(OUT) $(ARGS)
+	$(PYTHON) -m benchmarks gpu --out $(OUT) $(ARGS)
 
 .PHONY: disturbed-search
 disturbed-search: install ## The best static setting of every row of make disturbed, in parts that resume (45 minutes on 2 idle cores)
-	$(BIN)/python -m benchmarks.disturbed --search $(ARGS)
+	$(BIN)/python -m benchmarks disturbed --search $(ARGS)
 
 .PHONY: disturbed
 disturbed: install ## The policy adaptive beside the best static setting, where steps are disturbed (30 minutes on 2 idle cores; ARGS='--only LOAD' makes a part, and keeps it)
-	$(BIN)/python -m benchmarks.disturbed $(ARGS)
-
-.PHONY: tables
-tables: install ## The papers' tables and studies, rebuilt, into docs/results (about 20 minutes)
-	$(BIN)/python -m benchmarks.papers $(ARGS)
+	$(BIN)/python -m benchmarks disturbed $(ARGS)
 
 .PHONY: results
 results: install ## How good the policy adaptive is, each figure with its target (about two hours on 2 idle cores)
-	$(BIN)/python -m benchmarks.results $(ARGS)
+	$(BIN)/python -m benchmarks results $(ARGS)
 
 .PHONY: rivals
 rivals: install ## The policy adaptive against named rivals tuned for each workload (hours; ARGS='--only R4' makes a part; ARGS=--no-search: rivals as an earlier search left them)
-	$(BIN)/python -m benchmarks.rivals $(ARGS)
+	$(BIN)/python -m benchmarks rivals $(ARGS)

@@ -26,28 +26,28 @@ COMMANDS = {
         "serve_app.apply.command",
         "a changed Serve config, without new replicas where that goes",
     ),
-    "demo": ("benchmarks.live.demo", "two real engines on this machine under real requests"),
+    "demo": ("serve_app.demo.command", "two real engines on this machine under real requests"),
     "replay": (
-        "benchmarks.replay.command",
+        "simulator.replay.command",
         "what a policy would make of a workload; needs no accelerator",
     ),
     "shadow": (
-        "benchmarks.replay.shadow",
+        "simulator.replay.shadow",
         "what captured requests would have seen with control, and without",
     ),
     "fleet": (
-        "benchmarks.fleet.command",
+        "simulator.fleet.command",
         "what an autoscaling policy would make of a day; needs no accelerator",
     ),
     "plan": (
-        "benchmarks.plan.command",
+        "simulator.plan.command",
         "memory, batch, capacity and cost of a model on a card, from its config.json alone",
     ),
     "small-model": (
-        "benchmarks.live.small_model",
+        "serve_app.demo.small_model",
         "a small real model that answers in sentences, from the Python registry",
     ),
-    "tiny-model": ("benchmarks.live.tiny_model", "a small random-weight model to try things with"),
+    "tiny-model": ("serve_app.demo.tiny_model", "a small random-weight model to try things with"),
 }
 # Packages that some commands need: the extra of ours that brings each.
 EXTRAS = {

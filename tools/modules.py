@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "modules.md"
-PACKAGES = ("controller", "replicas", "serve_app", "benchmarks", "tools")
+PACKAGES = ("controller", "replicas", "serve_app", "simulator", "benchmarks", "tools")
 HEAD = """# Modules
 
 Made from the first lines of each module's docstring by `python -m tools.modules`. What each \

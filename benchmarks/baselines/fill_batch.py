@@ -8,8 +8,8 @@ those that run, or after ``max_waiting_tokens`` steps.
 Source: huggingface/text-generation-inference, router/src/infer (its defaults: 1.2 and 20).
 """
 
+from benchmarks.baselines.options import FillBatchOptions
 from benchmarks.baselines.rival import Moves, Seen, Unmoved
-from benchmarks.virtual.rival_options import FillBatchOptions
 from controller.records import StepSample
 
 

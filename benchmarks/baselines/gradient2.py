@@ -13,8 +13,8 @@ Source: Netflix/concurrency-limits, Gradient2Limit.java at f2528def and ExpAvgMe
 from what steps took before.
 """
 
+from benchmarks.baselines.options import Gradient2Options
 from benchmarks.baselines.rival import Moves, Seen, Unmoved
-from benchmarks.virtual.rival_options import Gradient2Options
 from controller.records import StepSample
 
 WARM_UP = 10  # windows whose plain mean the long average is

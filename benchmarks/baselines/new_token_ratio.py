@@ -20,8 +20,8 @@ preempts one request at a time). What is left of a prompt that runs is counted, 
 
 import numpy as np
 
+from benchmarks.baselines.options import NewTokenRatioOptions
 from benchmarks.baselines.rival import Columns, Ints, Moves, Seen, Unmoved
-from benchmarks.virtual.rival_options import NewTokenRatioOptions
 
 
 class NewTokenRatio(Unmoved):

@@ -27,8 +27,8 @@ from collections import deque
 
 import numpy as np
 
+from benchmarks.baselines.options import PastFutureOptions
 from benchmarks.baselines.rival import Columns, Floats, Ints, Moves, Seen, Unmoved
-from benchmarks.virtual.rival_options import PastFutureOptions
 
 FIRST_AVERAGE, LEAST_OUTPUT = 2048, 64
 FIRST_WEIGHT, WEIGHT_CUT, LEAST_WEIGHT = 0.5, 0.8, 0.04

@@ -12,8 +12,8 @@ scheduler/ppas_vllm_0.27.1.patch. B_max is the engine's ``max_num_batched_tokens
 paper; B_cap is 2,048 there and 1,280 for the model that P-PAS+ was shown on, with 65,536 tokens.
 """
 
+from benchmarks.baselines.options import PpasOptions
 from benchmarks.baselines.rival import Moves, Seen, Unmoved
-from benchmarks.virtual.rival_options import PpasOptions
 
 
 class Ppas(Unmoved):

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.baselines.options import QoserveOptions
 from benchmarks.baselines.rival import Columns, Floats, Known, Moves, Seen, Unmoved
-from benchmarks.virtual.rival_options import QoserveOptions
 from controller.records import StepSample
 
 LARGEST = 2552

@@ -17,9 +17,9 @@ import bisect
 
 import numpy as np
 
+from benchmarks.baselines.options import RefinerOptions
 from benchmarks.baselines.rival import Known, Moves, Seen, Unmoved, decodes_first
-from benchmarks.virtual.model_len import CONTEXT
-from benchmarks.virtual.rival_options import RefinerOptions
+from simulator.virtual.model_len import CONTEXT
 
 
 def grid(step: int, most: int) -> list[int]:

@@ -3,14 +3,7 @@
 from benchmarks.baselines.fill_batch import FillBatch
 from benchmarks.baselines.gradient2 import Gradient2
 from benchmarks.baselines.new_token_ratio import NewTokenRatio
-from benchmarks.baselines.past_future import PastFuture
-from benchmarks.baselines.ppas import Ppas
-from benchmarks.baselines.prefill_first import PrefillFirst
-from benchmarks.baselines.qoserve import Qoserve
-from benchmarks.baselines.refiner import Refiner
-from benchmarks.baselines.rival import Known, Rival
-from benchmarks.baselines.sarathi import Sarathi
-from benchmarks.virtual.rival_options import (
+from benchmarks.baselines.options import (
     FillBatchOptions,
     Gradient2Options,
     NewTokenRatioOptions,
@@ -22,6 +15,13 @@ from benchmarks.virtual.rival_options import (
     RivalOptions,
     SarathiOptions,
 )
+from benchmarks.baselines.past_future import PastFuture
+from benchmarks.baselines.ppas import Ppas
+from benchmarks.baselines.prefill_first import PrefillFirst
+from benchmarks.baselines.qoserve import Qoserve
+from benchmarks.baselines.refiner import Refiner
+from benchmarks.baselines.rival import Known, Rival
+from benchmarks.baselines.sarathi import Sarathi
 
 
 def make_rival(options: RivalOptions, known: Known) -> Rival:

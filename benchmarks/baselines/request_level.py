@@ -8,10 +8,10 @@ cannot do this, so no scheduler runs here: arithmetic on the same profile, witho
 from collections.abc import Sequence
 from itertools import pairwise
 
-from benchmarks.virtual.plan import Plan
-from benchmarks.virtual.trace import Outcome, Stay, Step, Trace, make_gaps
-from benchmarks.workloads.requests import Request
 from replicas.profile import StepProfile
+from simulator.virtual.plan import Plan
+from simulator.virtual.trace import Outcome, Stay, Step, Trace, make_gaps
+from simulator.workloads.requests import Request
 
 
 def replay_request_level(

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from benchmarks.virtual.scheduler import VirtualScheduler
+from simulator.virtual.scheduler import VirtualScheduler
 
 
 class ReservedScheduler(VirtualScheduler):

@@ -9,13 +9,13 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import FCFSRequestQueue
 from vllm.v1.request import Request
 
+from benchmarks.baselines.options import RivalOptions
 from benchmarks.baselines.registry import make_rival
 from benchmarks.baselines.rival import Columns, Floats, Known, Moves, Seen, kept
-from benchmarks.virtual.rival_options import RivalOptions
-from benchmarks.virtual.scheduler import VirtualScheduler
 from replicas.profile import StepProfile
 from replicas.request_facts import ran_to_its_end
 from replicas.step_sample import step_sample
+from simulator.virtual.scheduler import VirtualScheduler
 
 
 class RivalScheduler(VirtualScheduler):

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from benchmarks.contests.by_class import Attained, attained, holds, keeps_up, spread_over
 from benchmarks.contests.race import highest
-from benchmarks.replay.by_class import Attained, attained, holds, keeps_up, spread_over
-from benchmarks.replay.capacity import Course, make_course
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.verdict import Target
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.virtual.trace import Trace
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request
 from controller.classes import ServiceClasses, parse_classes
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.capacity import Course, make_course
+from simulator.replay.engine import Ground, replay
+from simulator.replay.verdict import Target
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.virtual.trace import Trace
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request
 
 CLASSES = parse_classes(
     {

@@ -11,48 +11,21 @@ from dataclasses import dataclass, field
 from benchmarks.contests.catalog import Contest, sla_of
 from benchmarks.contests.race import Race
 from benchmarks.contests.tuning import FINE, STEPS, Setting, climb, starts
-from benchmarks.replay.capacity import LOWEST, Course, make_course
-from benchmarks.replay.engine import Ground
-from benchmarks.replay.verdict import Target
 from benchmarks.report.seeds import PILOT_SEED
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import length_stats
 from replicas.profile_file import load_profile
+from simulator.replay.capacity import LOWEST, Course, make_course
+from simulator.replay.engine import Ground
+from simulator.replay.verdict import Target
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import length_stats
 
 ADAPTIVE, STATIC, ALGORITHM_2 = "adaptive", "static", "paper:l0=buffer"
 PRECISION = 0.01  # of a capacity: half of what a search by hand asks for
 NEAR = {ADAPTIVE: 0.95, STATIC: 0.9, ALGORITHM_2: 0.85}
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """Something of the measurement that is not as it is elsewhere.
-
-    Args:
-        settings: of the engine, of every policy.
-        max_p90_delay_s: asked for beside the median of the delay; None: not asked for.
-        max_left_s: of prompt tokens, asked for beside it (``Target``); None: not asked for.
-        charge_own_code: the policy's own time is on the clock.
-    """
-
-    name: str
-    what: str
-    settings: str = ""
-    max_p90_delay_s: float | None = None
-    max_left_s: float | None = None
-    charge_own_code: bool = False
-
-    def of(self, spec: str) -> str:
-        """A policy with the settings."""
-        if not self.settings:
-            return spec
-        return f"{spec}{',' if ':' in spec else ':'}{self.settings}"
-
-
-PLAIN = Variant("plain", "as in G3")
 # Twice what is left on average in the order of arrival, with a median delay of 2 s.
 LEFT_S = 4.0
-ALL_SERVED = Variant("all served", "no prompts left for good", max_left_s=LEFT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +36,7 @@ class Task:
         tuned: the pilot's static setting.
         one: the static setting that is to serve all contests on this profile; None: none is.
         small: only to see that it runs.
-        variant: what is measured otherwise than elsewhere.
+        max_left_s: of prompt tokens, asked for besides (``Target``); None: not asked for.
     """
 
     contest: Contest
@@ -71,7 +44,7 @@ class Task:
     small: bool = False
     tuned: Setting | None = None
     one: Setting | None = None
-    variant: Variant = PLAIN
+    max_left_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +67,8 @@ class Draw:
     def __init__(self, task: Task) -> None:
         contest = task.contest
         self.profile = load_profile(contest.profile)
-        variant = self._variant = task.variant
-        self._ground = Ground(self.profile, charge_own_code=variant.charge_own_code)
-        self._target = Target(
-            sla_of(contest, self.profile),
-            max_p90_delay_s=variant.max_p90_delay_s,
-            max_left_s=variant.max_left_s,
-        )
+        self._ground = Ground(self.profile)
+        self._target = Target(sla_of(contest, self.profile), max_left_s=task.max_left_s)
         self.course: Course = make_course(
             load_workload(contest.workload),
             self._ground,
@@ -113,7 +81,7 @@ class Draw:
 
     def race(self, near: float) -> Race:
         """One to be entered."""
-        return Race(near, self.course, self._ground, self._target, PRECISION, self._variant.of)
+        return Race(near, self.course, self._ground, self._target, PRECISION)
 
     def frac(self, per_s: float) -> float:
         """A capacity as a share of the fluid limit; not 0, so that a ratio of two is finite."""

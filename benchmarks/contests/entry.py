@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.contests.catalog import Contest
-from benchmarks.contests.contest import ADAPTIVE, ALL_SERVED, NEAR, STATIC, Draw, Task
+from benchmarks.contests.contest import ADAPTIVE, LEFT_S, NEAR, STATIC, Draw, Task
 from benchmarks.contests.sweeps import Point, around, first_points
 from benchmarks.contests.tuning import STEPS as STATIC_STEPS
 from benchmarks.contests.tuning import Setting, climb, climb_by
@@ -43,7 +43,7 @@ def rivals_alone(task: object) -> bool:
 
 def _draw(task: Task) -> Draw:
     """Some rivals do not serve in the order of arrival, and may leave prompts for good."""
-    return Draw(replace(task, variant=ALL_SERVED))
+    return Draw(replace(task, max_left_s=LEFT_S))
 
 
 def capacity(entry: Entry) -> float:

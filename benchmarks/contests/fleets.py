@@ -4,20 +4,20 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 
+from benchmarks.contests.by_class import holds, spread_over
 from benchmarks.contests.classes import CLASSES, GROUNDS, MOST, OURS, PRECISION, QOSERVE, RUN_S
 from benchmarks.contests.race import highest
-from benchmarks.replay.by_class import holds, spread_over
-from benchmarks.replay.capacity import Course, make_course
-from benchmarks.replay.engine import Ground
-from benchmarks.replay.fleet import ByClass, Router, replay_fleet, together
-from benchmarks.replay.verdict import Target
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.virtual.trace import Trace
-from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
 from replicas.profile_file import load_profile
 from serve_app.routing.gather import ends_of
 from serve_app.routing.settings import promised
+from simulator.replay.capacity import Course, make_course
+from simulator.replay.engine import Ground
+from simulator.replay.fleet import ByClass, Router, replay_fleet, together
+from simulator.replay.verdict import Target
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.virtual.trace import Trace
+from simulator.workloads.catalog import load_workload
 
 ENGINES = 3
 GATHERED, EVEN, SEPARATE = "gathered", "even", "separate"

@@ -8,15 +8,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.measure import Summary, summarise
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.max_tokens import SPREAD, MaxTokens
-from benchmarks.workloads.requests import Request
-from benchmarks.workloads.traffic import draw_requests
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.replay.measure import Summary, summarise
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.max_tokens import SPREAD, MaxTokens
+from simulator.workloads.requests import Request
+from simulator.workloads.traffic import draw_requests
 
 PROFILE = "paper-fig3"
 REQUESTS = 1500

@@ -7,10 +7,10 @@ do not hold there are left out.
 import math
 from collections.abc import Callable, Sequence
 
-from benchmarks.replay.capacity import LOWEST, PRECISION, Course, holds_at
-from benchmarks.replay.engine import Ground
-from benchmarks.replay.verdict import Target
-from benchmarks.virtual.plan import engine_of, parse_policy
+from simulator.replay.capacity import LOWEST, PRECISION, Course, holds_at
+from simulator.replay.engine import Ground
+from simulator.replay.verdict import Target
+from simulator.virtual.plan import engine_of, parse_policy
 
 
 class Race:
@@ -20,7 +20,6 @@ class Race:
         near: where the best capacity probably is, share of the fluid limit; a bad guess only takes
             longer.
         precision: of the capacity, and by how much a setting must be better to count as better.
-        changed: what is done to every spec that is entered.
 
     Attributes:
         per_s, spec: the best so far, requests/s, and whose it is; 0 and empty where none holds.
@@ -33,18 +32,17 @@ class Race:
         ground: Ground,
         target: Target,
         precision: float = PRECISION,
-        changed: Callable[[str], str] = str,
     ) -> None:
         self.per_s = 0.0
         self.spec = ""
         self._near = near
         self._course, self._ground, self._target = course, ground, target
-        self._precision, self._changed = precision, changed
+        self._precision = precision
 
     def enter(self, spec: str) -> bool:
         """Try a setting; says whether it is the best so far."""
         course, ground, target = self._course, self._ground, self._target
-        plan = parse_policy(self._changed(spec), target.sla, engine_of(ground.profile))
+        plan = parse_policy(spec, target.sla, engine_of(ground.profile))
         limit = course.fluid_limit_per_s
 
         def holds(rate_per_s: float) -> bool:

@@ -27,7 +27,7 @@ class Point:
 
     @property
     def spec(self) -> str:
-        """As ``benchmarks.virtual.plan`` reads it."""
+        """As ``simulator.virtual.plan`` reads it."""
         settings = ",".join(f"{key}={_told(value)}" for key, value in self.values)
         return f"{self.rival}:{settings}" if settings else self.rival
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TypeVar
 
-from benchmarks.workloads.requests import LengthStats
 from replicas.profile import StepProfile
+from simulator.workloads.requests import LengthStats
 
 CAPS = (1.25, 1.0, 1.7, 2.5)  # times the decodes of the fluid limit's step: where to begin
 STEPS = (0.12, 0.04)  # of a search's rounds, share of cap and of chunk
@@ -27,7 +27,7 @@ class Setting:
     chunk: int
 
     def of(self, policy: str) -> str:
-        """A policy in an engine with these limits, as ``benchmarks.virtual.plan`` reads it."""
+        """A policy in an engine with these limits, as ``simulator.virtual.plan`` reads it."""
         name, _, own = policy.partition(":")
         engine = f"max_num_seqs={self.cap},max_num_batched_tokens={self.chunk}"
         return f"{name}:{own},{engine}" if own else f"{name}:{engine}"

@@ -20,16 +20,15 @@ from ray import cloudpickle
 from ray.util.state import list_actors
 from tqdm import tqdm
 
-from benchmarks.cost.consoles import Phase, beside_consoles, rows_of
 from benchmarks.cost.fleet import Fleet, Wire
-from benchmarks.live.cluster import local_cluster
-from benchmarks.virtual.plan import EngineOptions, parse_policy
 from controller.config import BatchingConfig, Sla
 from controller.fleet.actor import NAME, get_controller
 from controller.fleet.glance import glance_of
 from controller.fleet.loop import ControlLoop
 from controller.records import ReplicaReport, from_wire, to_wire
 from replicas.profile_file import load_profile
+from serve_app.demo.cluster import local_cluster
+from simulator.virtual.plan import EngineOptions, parse_policy
 
 PROFILE, SLA = "paper-fig3", Sla(itl_ms=50)
 REPLICAS = 1000
@@ -77,14 +76,12 @@ def _look_ms(loop: ControlLoop, now_s: float) -> float:
     return (time.thread_time_ns() - start_ns) / 1e6
 
 
-def real(
-    fleet: Fleet, config: BatchingConfig, consoles: int
-) -> tuple[list[float], float, tuple[Phase, Phase] | None]:
+def real(fleet: Fleet, config: BatchingConfig) -> tuple[list[float], float]:
     """The Ray actor on a cluster of this machine.
 
     Returns:
         Milliseconds of exchanges one by one, by the wall; CPU milliseconds of the actor's process
-        per exchange, of one period of the whole fleet; and ``beside_consoles``, if there are any.
+        per exchange, of one period of the whole fleet.
     """
     # A slow machine takes longer than three leases for all of them, and would lose the first.
     batching = {**config.model_dump(), "lease_s": 60.0}
@@ -97,15 +94,7 @@ def real(
             before_s = sum(process.cpu_times()[:2])
             _all_at_once(controller, fleet, 1, batching)
             cpu_ms = (sum(process.cpu_times()[:2]) - before_s) / len(fleet) * 1000
-            each_ms = _one_by_one(controller, fleet, batching)
-            if not consoles:
-                return each_ms, cpu_ms, None
-            reports = [report for _, report in fleet.reports(fleet.periods - 1)]
-            per_s = len(fleet) * config.exchange_hz
-            phases = beside_consoles(
-                controller, NAME, process, reports, batching, per_s=per_s, consoles=consoles
-            )
-            return each_ms, cpu_ms, phases
+            return _one_by_one(controller, fleet, batching), cpu_ms
         finally:
             ray.shutdown()
 
@@ -155,18 +144,15 @@ def pure_rows(fleet: Fleet, config: BatchingConfig, row: Row) -> None:
     row(f"console_cpu_share_{len(fleet)}", statistics.mean(look_ms) / 1000, "cores")
 
 
-def real_rows(fleet: Fleet, config: BatchingConfig, row: Row, consoles: int) -> None:
+def real_rows(fleet: Fleet, config: BatchingConfig, row: Row) -> None:
     """Rows of the Ray actor."""
-    each_ms, cpu_ms, phases = real(fleet, config, consoles)
+    each_ms, cpu_ms = real(fleet, config)
     row("actor_exchange_p50_ms", statistics.median(each_ms), "ms")
     row("actor_exchange_p99_ms", percentile(each_ms, 99), "ms")
     row("actor_cpu_ms", cpu_ms, "ms")
     share = cpu_ms / 1000 * len(fleet) * config.exchange_hz
     # No target: several threads, of which Ray's own run beside the one that runs Python.
     row(f"actor_cpu_share_{len(fleet)}", share, "cores")
-    if phases is not None:
-        for id_, value, unit in rows_of(*phases, consoles):
-            row(id_, value, unit)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -176,9 +162,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--replicas", type=int, default=REPLICAS, help="default: %(default)s")
     parser.add_argument("--no-ray", action="store_true", help="the pure part alone")
-    parser.add_argument(
-        "--consoles", type=int, default=0, help="open beside it, once more; default: %(default)s"
-    )
     args = parser.parse_args(argv)
 
     profile = load_profile(PROFILE)
@@ -196,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     fleet = Fleet(args.replicas, config, profile, periods)
     pure_rows(fleet, config, row)
     if not args.no_ray:
-        real_rows(fleet, config, row, args.consoles)
+        real_rows(fleet, config, row)
     print(json.dumps({"bench": "controller", "rows": rows}))
 
 

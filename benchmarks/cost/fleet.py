@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from benchmarks.virtual.bare_engine import BareEngine
+from benchmarks.cost.bare_engine import BareEngine
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
 from controller.records import to_wire

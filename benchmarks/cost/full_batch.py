@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
-from benchmarks.virtual.plan import EngineOptions, parse_policy
-from benchmarks.virtual.request_maker import RequestMaker
-from benchmarks.virtual.scheduler import VirtualClock, make_scheduler, watched_scheduler
-from benchmarks.virtual.watch import Watch
-from benchmarks.workloads.requests import Request
 from controller.classes import parse_classes
 from controller.config import Sla
 from controller.records import BatchLimits, to_wire
 from replicas.profile import LinearCost
 from replicas.step_sample import step_sample
+from simulator.virtual.plan import EngineOptions, parse_policy
+from simulator.virtual.request_maker import RequestMaker
+from simulator.virtual.scheduler import VirtualClock, make_scheduler, watched_scheduler
+from simulator.virtual.watch import Watch
+from simulator.workloads.requests import Request
 
 CARD = LinearCost(fixed_s=0.015, per_decode_s=6e-5, per_prefill_s=2e-5)
 PROMPT, OUTPUT = 128, 256

@@ -20,14 +20,14 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import ModelRunnerOutput
 
 from benchmarks.cost.full_batch import SETTINGS, own_code_full_us
-from benchmarks.virtual.plan import EngineOptions, parse_policy
-from benchmarks.virtual.request_maker import RequestMaker
-from benchmarks.virtual.scheduler import TOKEN, make_scheduler
-from benchmarks.virtual.watch import Watch, timed
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.records import BatchLimits, to_wire
 from replicas.scheduler import DynamicBatchScheduler
+from simulator.virtual.plan import EngineOptions, parse_policy
+from simulator.virtual.request_maker import RequestMaker
+from simulator.virtual.scheduler import TOKEN, make_scheduler
+from simulator.virtual.watch import Watch, timed
+from simulator.workloads.requests import Request
 
 SIZES = (16, 256, 1024)
 TARGET_US = 100.0  # the median at 256 running

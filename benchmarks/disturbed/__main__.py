@@ -4,75 +4,42 @@ Prints tables, writes docs/results/disturbed.md, and ends with one line of JSON.
 (``make disturbed-search``) finds the static settings instead, for the rows that best_static.json
 does not have as they are now, and puts each load's into it as it is done. Every result is kept in
 ``.cache/disturbed.sqlite`` for the code it is of, so that what was stopped goes on where it was.
-Of some of the loads nothing is written but settings. ``--published`` compares the published
-capacity of nine rows with what is served, and writes docs/results/d3.md; ``--recovery`` finds how
-soon first tokens come as before once a disturbance is over, and writes docs/results/d2.md.
+Of some of the loads nothing is written but settings.
 """
 
-import argparse
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 
-from benchmarks.disturbed import best_static, page, published, recovery, replays, search
+from benchmarks.disturbed import best_static, page, replays, search
 from benchmarks.disturbed.best_static import entry_of, settings_of, unsearched
 from benchmarks.disturbed.compared import Compared, Side, bounds_of, overall
 from benchmarks.disturbed.replays import Task
 from benchmarks.disturbed.rows import Row, all_rows
 from benchmarks.disturbed.search import SMALL_RUNGS, STATIC, Search
-from benchmarks.replay.values import count
-from benchmarks.report.document import ROOT, write_page
-from benchmarks.report.kept import KeptRuns
-from benchmarks.report.rows import Section, rows_table
-from benchmarks.report.seeds import FIRST_SEED
-from benchmarks.report.workers import Bench, workers
-from controller.errors import BrimfulError
+from benchmarks.report.command import CACHE, SEEDS, bench_of, parser_of, seeds_of
+from benchmarks.report.document import ROOT
+from benchmarks.report.workers import Bench
 
-KEPT = ROOT / ".cache" / "disturbed.sqlite"
-SEEDS = tuple(range(FIRST_SEED, FIRST_SEED + 3))
 ADAPTIVE = "adaptive"
 
 
 def main() -> None:
     rows = all_rows()
     names = list(dict.fromkeys(row.load.name for row in rows))
-    parser = argparse.ArgumentParser(
-        prog="make disturbed ARGS=",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__doc__, names, "LOAD")
     parser.add_argument("--search", action="store_true", help="find the static settings")
-    parser.add_argument("--published", action="store_true", help="published capacity")
-    parser.add_argument("--recovery", action="store_true", help="what follows a disturbance")
-    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="LOAD")
-    parser.add_argument("--again", action="store_true", help="make again what was kept")
-    parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
-    parser.add_argument("--workers", type=count(1024), default=os.cpu_count() or 1)
     args = parser.parse_args()
-    kept = None
-    if not args.small:
-        kept = KeptRuns(
-            KEPT,
-            (replays.__name__, search.__name__, published.__name__, recovery.__name__),
-            again=args.again,
-        )
     asked = [row for row in rows if row.load.name in args.only]
-    try:
-        with workers(args.workers) as pool:
-            bench = Bench(pool, SEEDS[:1] if args.small else SEEDS, args.small, kept)
-            if args.published:
-                _section(bench, published.run, "published", "D3")
-            elif args.recovery:
-                _section(bench, recovery.run, "recovery", "D2")
-            elif args.search:
-                _search(bench, asked, again=args.again)
-            else:
-                _compare(bench, asked, whole=len(asked) == len(rows))
-    except BrimfulError as error:
-        sys.exit(f"error: {error}")
+    modules = replays.__name__, search.__name__
+    with bench_of(
+        args, seeds_of(1 if args.small else SEEDS), CACHE / "disturbed.sqlite", modules
+    ) as bench:
+        if args.search:
+            _search(bench, asked, again=args.again)
+        else:
+            _compare(bench, asked, whole=len(asked) == len(rows))
 
 
 def _search(bench: Bench, rows: Sequence[Row], *, again: bool) -> None:
@@ -110,14 +77,6 @@ def _compare(bench: Bench, rows: Sequence[Row], *, whole: bool) -> None:
         page.write(found, [entries[row.id] for row in rows], bench.seeds)
     last = [*(one.to_json() for one in found), overall(found)]
     print(json.dumps({"bench": "disturbed", "rows": last}))
-
-
-def _section(bench: Bench, run: Callable[[Bench], Section], name: str, page_name: str) -> None:
-    section = run(bench)
-    print(rows_table(section.rows), *section.tables, sep="\n\n", flush=True)
-    if not bench.small:
-        write_page(page_name, section.markdown(f"make disturbed ARGS=--{name}"))
-    print(json.dumps({"bench": name, "rows": [row.to_json() for row in section.rows]}))
 
 
 def _commit() -> str:

@@ -32,9 +32,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.disturbed.prompt_queue import Prompt, least_mean_s
-from benchmarks.workloads.requests import LengthStats, Request
 from replicas.disturbances import Disturbances
 from replicas.profile import StepProfile
+from simulator.workloads.requests import LengthStats, Request
 
 LONGEST_STEP_S, MOST_ROOM = 10.0, 1e6
 TINY = 1e-9  # prompt tokens: a step has some

@@ -11,7 +11,7 @@ from benchmarks.disturbed.rows import NOTHING
 from benchmarks.disturbed.search import RUNGS
 from benchmarks.report.document import PAGES, markdown_table, write_page
 from benchmarks.report.rows import shown
-from benchmarks.workloads.max_tokens import SPREAD, stated
+from simulator.workloads.max_tokens import SPREAD, stated
 
 NAME = "disturbed"
 ALLOWED = 0.01  # late tokens, of Sla.percentile

@@ -4,15 +4,15 @@ import math
 from dataclasses import dataclass
 
 from benchmarks.disturbed.rows import SAMPLED, SAMPLED_SEED, Row, workload_of
-from benchmarks.replay.engine import replay
-from benchmarks.replay.fluid import fluid_limit_per_s
-from benchmarks.replay.measure import late_share, summarise
-from benchmarks.virtual.ground import Ground
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.requests import LengthStats, Request, length_stats
-from benchmarks.workloads.traffic import Traffic, draw_traffic
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import replay
+from simulator.replay.fluid import fluid_limit_per_s
+from simulator.replay.measure import late_share, summarise
+from simulator.virtual.ground import Ground
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.requests import LengthStats, Request, length_stats
+from simulator.workloads.traffic import Traffic, draw_traffic
 
 LEAST_REQUESTS = 1000
 LEAST_ITLS = 4000  # a replay lasts at least so many D ...
@@ -79,7 +79,7 @@ class Figures:
     """What a replay showed.
 
     Args:
-        j: ``benchmarks.replay.measure.j_of``.
+        j: ``simulator.replay.measure.j_of``.
         late_share, ttft_s, tokens_per_s: of the whole replay; TTFT is the mean.
         peak_running: the most requests that ran at once.
     """

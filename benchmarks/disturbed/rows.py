@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.lengths import Exponential, SomeLong
-from benchmarks.workloads.requests import length_stats
-from benchmarks.workloads.traffic import Drawn, Workload, draw_traffic
 from replicas.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
 from replicas.profile_file import load_profile, named_profiles
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.lengths import Exponential, SomeLong
+from simulator.workloads.requests import length_stats
+from simulator.workloads.traffic import Drawn, Workload, draw_traffic
 
 # Of engines as small as those that are recorded on CPUs: 64 tokens in and 100 out, but one prompt
 # in ten has 256 to 512.

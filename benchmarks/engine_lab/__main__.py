@@ -5,7 +5,6 @@ where it was. Prints tables, writes docs/results/engine-lab.md, and ends with on
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -22,13 +21,14 @@ from benchmarks.engine_lab.conditions import CONDITIONS, SKIP_S, Condition
 from benchmarks.engine_lab.lab import Lab
 from benchmarks.engine_lab.report import section
 from benchmarks.engine_lab.results import Results
-from benchmarks.engine_lab.schedule import Plan, Row, over_http, planned_s, rows_of
+from benchmarks.engine_lab.schedule import Plan, Row, planned_s, rows_of
 from benchmarks.engine_lab.tasks import Ground
-from benchmarks.live.small_model import FOLDER, make_small_model
-from benchmarks.replay.values import count, number
+from benchmarks.report.command import end
 from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.rows import rows_table
 from controller.errors import BrimfulError
+from serve_app.demo.small_model import FOLDER, make_small_model
+from simulator.replay.values import count, number
 
 RESULTS = PAGES / "engine-lab.jsonl"
 STEPS = ROOT / ".cache" / "engine-lab"
@@ -50,7 +50,7 @@ def _core(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="make bench-cpu ARGS=", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     names = [one.name for one in CONDITIONS]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="CONDITION")
     parser.add_argument("--rounds", type=count(100), default=Plan().rounds)
@@ -68,11 +68,6 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help=f"a folder that vLLM serves (default: SmolLM2-135M, made in {FOLDER})",
     )
-    parser.add_argument(
-        "--http",
-        action="store_true",
-        help="then the same rows with HTTP and Ray around the engine, on another core",
-    )
     parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
     return parser
 
@@ -80,19 +75,15 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> int:
     parser = _parser()
     args = parser.parse_args()
-    if args.http and len(os.sched_getaffinity(0)) < 2:
-        parser.error("--http is not allowed on one core: the engine's and another are needed")
     chosen = {one.name: one for one in CONDITIONS if one.name in args.only}
     plan = SMALL if args.small else Plan(rounds=args.rounds)
     results = Results(None if args.small else RESULTS)
     try:
         model = (args.model or make_small_model(ROOT / FOLDER)).absolute()
         grounds = {name: _ground(one, model, args) for name, one in chosen.items()}
-        total_s = sum(planned_s(ground, plan, http=args.http) for ground in grounds.values())
+        total_s = sum(planned_s(ground, plan) for ground in grounds.values())
         with tqdm(total=total_s, file=sys.stderr, bar_format=BAR) as bar:
             rows = _measure(grounds, plan, args.cores, model, results, bar)
-            if args.http:
-                rows += _over_http(rows, grounds, plan, args.cores[0], model, results, bar)
     except BrimfulError as error:
         parser.exit(1, f"error: {error}\n")
     found = section(rows, next(iter(grounds.values())), plan)
@@ -100,7 +91,7 @@ def main() -> int:
     print(*found.tables, sep="\n\n")
     if not args.small:
         write_page(found.name, found.markdown(_command(args)))
-    print(json.dumps({"bench": "cpu", "rows": [row.to_json() for row in found.rows]}))
+    end("cpu", found.rows)
     return 0
 
 
@@ -141,23 +132,6 @@ def _measure(
         return [row for rows in threads.map(rows_on_a_free_core, grounds) for row in rows]
 
 
-def _over_http(
-    rows: Sequence[Row],
-    grounds: dict[str, Ground],
-    plan: Plan,
-    core: int,
-    model: Path,
-    results: Results,
-    bar: "tqdm[Any]",
-) -> list[Row]:
-    """The same rows, the engine on this core."""
-    from benchmarks.engine_lab.http import HttpLab  # imports Ray, which takes seconds
-
-    others = next(one for one in sorted(os.sched_getaffinity(0)) if one != core)
-    with HttpLab(core, others, model, results, bar) as lab:
-        return [over_http(row, grounds[row.condition], plan, lab.do) for row in rows]
-
-
 def _command(args: argparse.Namespace) -> str:
     given = []
     if len(args.only) < len(CONDITIONS):
@@ -166,8 +140,6 @@ def _command(args: argparse.Namespace) -> str:
         given += ["--rounds", str(args.rounds)]
     if args.sla_ms != SLA_MS:
         given += ["--sla-ms", f"{args.sla_ms:g}"]
-    if args.http:
-        given.append("--http")
     return "make bench-cpu" + (f" ARGS='{' '.join(given)}'" if given else "")
 
 

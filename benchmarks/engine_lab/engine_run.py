@@ -13,7 +13,7 @@ from benchmarks.engine_lab.load import requests_of, requests_to_record
 from benchmarks.engine_lab.step_log import StepLog
 from benchmarks.engine_lab.tasks import EngineTask, RecordTask
 from benchmarks.live.engine_core import CoreEngine
-from benchmarks.workloads.requests import Request
+from simulator.workloads.requests import Request
 
 NICENESS = 15  # of the engine, so that a hog wins
 OURS = "replicas.scheduler.DynamicBatchScheduler"  # named, and not imported: rivals run without it

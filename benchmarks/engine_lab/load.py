@@ -2,7 +2,7 @@
 
 import random
 
-from benchmarks.workloads.requests import Request
+from simulator.workloads.requests import Request
 
 STREAM = (64, 100)  # tokens in and out
 LONG = (300, 16)

@@ -19,13 +19,13 @@ from benchmarks.engine_lab.tasks import (
     RateTask,
 )
 from benchmarks.live.served import Served
-from benchmarks.replay.engine import replay
-from benchmarks.virtual.ground import Ground as Machine
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.virtual.trace import Trace
 from controller.config import Sla
 from replicas.profile import StepProfile
 from replicas.profile_file import load_profile
+from simulator.replay.engine import replay
+from simulator.virtual.ground import Ground as Machine
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.virtual.trace import Trace
 
 SEED = 0  # of the searches; runs have others
 

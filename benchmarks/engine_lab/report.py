@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.engine_lab.conditions import BY_MINUTE, CONDITIONS, SKIP_S
 from benchmarks.engine_lab.load import BURST, LONG, STREAM, STREAMS_PER_BURST
-from benchmarks.engine_lab.schedule import HTTP, OURS, SIDES, Plan, Row, Side
+from benchmarks.engine_lab.schedule import SIDES, Plan, Row, Side
 from benchmarks.engine_lab.search import candidates
 from benchmarks.engine_lab.tasks import MOST_TTFT_S, Ground, Limits
 from benchmarks.report.bootstrap import Estimate
@@ -162,7 +162,7 @@ def limits_text(limits: Limits) -> str:
 
 
 def _conditions_table(rows: Sequence[Row]) -> str:
-    names = {row.condition.removeprefix(HTTP) for row in rows}
+    names = {row.condition for row in rows}
     lines = [(one.name, one.what, f"{one.seconds:g}") for one in CONDITIONS if one.name in names]
     return markdown_table(("condition", "what wants the engine's core", "s of arrivals"), lines)
 
@@ -195,8 +195,4 @@ def _text(ground: Ground, plan: Plan) -> str:
         f" {STALL_ITLS} SLAs. {plan.rounds} rounds, each with requests of its own,"
         f" the three engines in turn; figures are medians of the rounds, ratios are paired by"
         f" round. The replay serves the same requests on the steps recorded in all runs of the row."
-        f" A condition that begins with {HTTP} is the same as a replica under Ray Serve: the"
-        f" engine's process on one core, all others on another, limits and policy changed without"
-        f" a restart, figures at the client; vLLM's default there has {OURS.cap} running requests"
-        f" and {OURS.token_budget} tokens a step, as the engine was started with."
     )

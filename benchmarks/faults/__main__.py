@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.faults import soak
 from benchmarks.faults.client import MEANING
 from benchmarks.faults.faults import (
     AFTER_S,
@@ -28,6 +27,7 @@ from benchmarks.faults.faults import (
     run,
 )
 from benchmarks.faults.stack import REPLICAS, SLOTS, fleet
+from benchmarks.report.command import end
 from benchmarks.report.document import ROOT, markdown_table, write_page
 from benchmarks.report.rows import Row, Section, exactly
 
@@ -122,37 +122,21 @@ def _errors(found: dict[str, Found]) -> str:
     return "\n".join(["What the client was told:", "", *(lines or ["- nothing"])])
 
 
-def run_soak(seconds: float, *, write: bool) -> None:
-    """Mixed load for so long; docs/results/soak.md as well where ``write`` is set."""
-    with fleet() as there:
-        samples, outcomes = soak.soak(there, seconds)
-    page = soak.section(samples, outcomes, seconds)
-    text = page.markdown(f"make bench-faults ARGS='--soak {seconds / 60:g} --write'")
-    print(text)
-    if write:
-        write_page("soak", text)
-    print(json.dumps({"bench": "soak", "rows": [row.to_json() for row in page.rows]}))
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="make bench-faults ARGS=", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--only", nargs="*", choices=WHAT, default=list(WHAT),
         help="these faults; none: the page of what is known",
     )  # fmt: skip
     parser.add_argument("--write", action="store_true", help="docs/results/faults.md as well")
-    parser.add_argument("--soak", type=float, metavar="MINUTES", help="mixed load instead")
     settings = parser.parse_args()
-    if settings.soak:
-        run_soak(settings.soak * 60, write=settings.write)
-        return
     measure(settings.only)
     page = section(known())
     text = page.markdown("make bench-faults ARGS=--write")
     print(text)
     if settings.write:
         write_page("faults", text)
-    print(json.dumps({"bench": "faults", "rows": [row.to_json() for row in page.rows]}))
+    end("faults", page.rows)
 
 
 if __name__ == "__main__":

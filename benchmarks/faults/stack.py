@@ -4,33 +4,23 @@ import contextlib
 import csv
 import io
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
 import requests
-import yaml
 from ray.exceptions import RayError
 
-from benchmarks.live.cluster import LocalCluster, local_cluster
 from benchmarks.live.emulated import emulated_application
-from benchmarks.report.document import ROOT
+from benchmarks.live.fleet import Deployed, cluster_at, stats_port
 from controller.errors import BrimfulError
 from controller.fleet.actor import find_controller
 from controller.records import ReplicaReport
 
 PORT, MODEL = 8128, "faulty"
-STATS_PORT = 8428
 URL = f"http://127.0.0.1:{PORT}/v1"
-# HAProxy's two others, fixed by default: another cluster on this machine may have them.
-ENVIRONMENT = {
-    "RAY_SERVE_HAPROXY_METRICS_PORT": "9128",
-    "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
-}
 REPLICAS, SLOTS = 2, 32
 TIMEOUT_S = 420.0
 REACHED_IN_A_ROW = 5
@@ -56,26 +46,8 @@ def application(slots: int = SLOTS, bundle: dict[str, float] | None = None) -> d
     )
 
 
-class Fleet:
-    """The deployed fleet, and where its processes are.
-
-    Attributes:
-        cluster: Ray's.
-    """
-
-    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
-        self.cluster, self._directory = cluster, directory
-
-    def deploy(self, app: dict[str, Any]) -> None:
-        """This application and nothing else; returns when Ray took it."""
-        config = {
-            "proxy_location": "HeadOnly",
-            "http_options": {"host": "127.0.0.1", "port": PORT},
-            "applications": [app],
-        }
-        path = self._directory / "serve.yaml"
-        path.write_text(yaml.safe_dump(config))
-        self.cluster.deploy(path)
+class Fleet(Deployed):
+    """The deployed fleet, and where its processes are."""
 
     def wait_whole(self, timeout_s: float = TIMEOUT_S) -> None:
         """Return once all replicas and the router run, report, and are reached.
@@ -120,7 +92,7 @@ class Fleet:
 
     def connections(self) -> int:
         """Of clients, open at HAProxy."""
-        page = requests.get(f"http://127.0.0.1:{STATS_PORT}/stats;csv", timeout=10)
+        page = requests.get(f"http://127.0.0.1:{stats_port(PORT)}/stats;csv", timeout=10)
         rows = csv.DictReader(io.StringIO(page.text.removeprefix("# ")))
         return sum(
             int(row["scur"])
@@ -156,15 +128,10 @@ def fleet(
     app: dict[str, Any] | None = None, resources: dict[str, float] | None = None
 ) -> Iterator[Fleet]:
     """A cluster for a ``with`` block, this process connected to it; nothing is deployed yet."""
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        local_cluster(
-            ENVIRONMENT, directory=ROOT, logs=Path(directory), cpus=4, resources=resources
-        ) as cluster,
-    ):
+    with cluster_at(PORT, cpus=4, resources=resources) as (cluster, directory):
         ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
         try:
-            made = Fleet(cluster, Path(directory))
+            made = Fleet(cluster, directory, PORT)
             made.deploy(app or application())
             print("deploying", file=sys.stderr)
             yield made

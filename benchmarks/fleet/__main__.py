@@ -4,7 +4,6 @@ Every run is kept in ``.cache/elastic.json``, so a bench that was stopped goes o
 """
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,25 +12,26 @@ from functools import partial
 
 from benchmarks.fleet import no_search
 from benchmarks.fleet.bench import Bench, NotKeptError
-from benchmarks.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
 from benchmarks.fleet.contest import GRIDS, Found, best_rival
-from benchmarks.fleet.days import CONVERSATION, Day, find_days
 from benchmarks.fleet.kept import Kept
 from benchmarks.fleet.one_for_all import OneForAll, best_for_all, groups
 from benchmarks.fleet.page import ONE_SETTING, OURS_SPEC, day_table, elastic_page
-from benchmarks.fleet.plots import plot
-from benchmarks.fleet.policies import ORACLE
-from benchmarks.fleet.simulate import Ground
 from benchmarks.fleet.starts import Starts
 from benchmarks.report.beside_page import beside_page
 from benchmarks.report.code import digest, imported_by
+from benchmarks.report.command import end
 from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.rows import rows_table
 from benchmarks.report.seeds import FIRST_SEED
-from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
 from controller.errors import BrimfulError, ConfigError
 from replicas.profile_file import load_profile
+from simulator.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
+from simulator.fleet.days import CONVERSATION, Day, find_days
+from simulator.fleet.plots import plot
+from simulator.fleet.policies import ORACLE
+from simulator.fleet.simulate import Ground
+from simulator.workloads.catalog import load_workload
 
 CACHE = ROOT / ".cache"
 DEFAULT_DAYS = ("all",)
@@ -78,7 +78,7 @@ def _shared(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="make bench-elastic ARGS=", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--day", nargs="+", default=list(DEFAULT_DAYS), help="all by default")
     parser.add_argument("--policy", nargs="*", choices=GRIDS, default=list(GRIDS))
     parser.add_argument("--startup", type=float, default=STARTUP_S, help="seconds of a replica's")
@@ -100,42 +100,15 @@ def main() -> None:
     )
     parser.add_argument("--plot-day", default="day-1")
     parser.add_argument("--write", action="store_true", help="docs/results/elastic.md as well")
-    parser.add_argument(
-        "--real",
-        action="store_true",
-        help="instead: 1, 4, 1 emulated replicas over HTTP beside the simulation (9 minutes)",
-    )
-    parser.add_argument(
-        "--zero", action="store_true", help="instead: the demo's model without a replica, and back"
-    )
     asked = parser.parse_args()
-    if asked.no_search and (asked.write or asked.from_usual or asked.real or asked.zero):
-        parser.error("--no-search goes with none of --write, --from-usual, --real and --zero")
+    if asked.no_search and (asked.write or asked.from_usual):
+        parser.error("--no-search goes with neither --write nor --from-usual")
     try:
-        if asked.real:
-            _real(asked)
-        elif asked.zero:
-            _zero(asked)
-        else:
-            _run(asked, parser.get_default("plot_day"))
+        _run(asked, parser.get_default("plot_day"))
     except ConfigError as error:
         sys.exit("\n".join(f"error: {problem}" for problem in error.problems))
     except BrimfulError as error:
         sys.exit(f"error: {error}")
-
-
-def _real(asked: argparse.Namespace) -> None:
-    quiet()
-    from benchmarks.fleet.real import run
-    from benchmarks.fleet.trial import Trial
-
-    run(Trial(), kept=asked.kept, write=asked.write)
-
-
-def _zero(asked: argparse.Namespace) -> None:
-    from benchmarks.fleet.zero import run
-
-    run(write=asked.write)
 
 
 def _without_search(
@@ -151,7 +124,7 @@ def _without_search(
         whole = asked.day == list(DEFAULT_DAYS)
         same = [row for row in rows if whole or not row.id.endswith(ONE_SETTING)]
         print(f"\n{beside_page('elastic', same, whole=whole)}")
-    print(json.dumps({"bench": "elastic", "rows": [row.to_json() for row in rows]}))
+    end("elastic", rows)
 
 
 def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
@@ -183,7 +156,7 @@ def _run(asked: argparse.Namespace, usual_plot_day: str) -> None:
         write_page("elastic", text)
         if starts is not None and (asked.seed, asked.startup) == (FIRST_SEED, STARTUP_S):
             starts.keep(found, cut, shared if asked.day == list(DEFAULT_DAYS) else {})
-    print(json.dumps({"bench": "elastic", "rows": [row.to_json() for row in page.rows]}))
+    end("elastic", page.rows)
 
 
 if __name__ == "__main__":

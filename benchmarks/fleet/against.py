@@ -5,19 +5,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.fleet import fluid
-from benchmarks.fleet.outcome import inside_sla
-from benchmarks.fleet.simulate import AFTER_S, Ground
-from benchmarks.fleet.state import make_fleet, occupy
-from benchmarks.fleet.traffic import Requests
-from benchmarks.replay.engine import Ground as ReplayGround
-from benchmarks.replay.engine import replay
 from benchmarks.report.document import markdown_table
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.lengths import Floats
-from benchmarks.workloads.requests import Request
-from benchmarks.workloads.traffic import Workload, draw_traffic
 from controller.config import Sla
+from simulator.fleet import fluid
+from simulator.fleet.outcome import inside_sla
+from simulator.fleet.simulate import AFTER_S, Ground
+from simulator.fleet.state import make_fleet, occupy
+from simulator.fleet.traffic import Requests
+from simulator.replay.engine import Ground as ReplayGround
+from simulator.replay.engine import replay
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.lengths import Floats
+from simulator.workloads.requests import Request
+from simulator.workloads.traffic import Workload, draw_traffic
 
 
 @dataclass(frozen=True, slots=True)

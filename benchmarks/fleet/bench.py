@@ -9,14 +9,14 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.fleet.contest import GRIDS, WORTH, Found, best, best_rival, tune
-from benchmarks.fleet.course import Course, Result, result
-from benchmarks.fleet.days import Day
 from benchmarks.fleet.kept import Kept, code_of
 from benchmarks.fleet.page import OURS_SPEC
-from benchmarks.fleet.policies import ORACLE, OURS
-from benchmarks.fleet.simulate import Ground
 from benchmarks.fleet.starts import Starts
 from controller.errors import ConfigError
+from simulator.fleet.course import Course, Result, result
+from simulator.fleet.days import Day
+from simulator.fleet.policies import ORACLE, OURS
+from simulator.fleet.simulate import Ground
 
 
 class NotKeptError(LookupError):

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.fleet.course import Result
-from benchmarks.fleet.policies import OURS, RAY
+from simulator.fleet.course import Result
+from simulator.fleet.policies import OURS, RAY
 
 Found = Mapping[str, Result]  # by policy: `oracle`, `brimful`, `NAME tuned`
 

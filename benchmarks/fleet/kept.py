@@ -11,13 +11,15 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.fleet.course import Result
-from benchmarks.fleet.policies import OURS
 from benchmarks.report.code import digest, imported_by
 from configs import shipped
+from simulator.fleet.course import Result
+from simulator.fleet.policies import OURS
 
-RUN = "benchmarks.fleet.course"
-OUR_POLICY = "serve_app.autoscaling"  # named in a configuration, so that no import leads to it
+RUN = "simulator.fleet.course"
+# Imported by name, so that no import leads to them.
+RIVALS = "benchmarks.fleet.rivals.registry"
+OUR_POLICY = "serve_app.autoscaling"
 NOT_OF_RIVALS = "serve_app"
 DATA = ("profiles", "traffic", "workloads")
 
@@ -26,9 +28,9 @@ DATA = ("profiles", "traffic", "workloads")
 def code_of(policy: str) -> str:
     """Eight hex digits that change with whatever a run of this policy stands on."""
     if policy == OURS:
-        modules = imported_by([RUN, OUR_POLICY])
+        modules = imported_by([RUN, RIVALS, OUR_POLICY])
     else:
-        modules = imported_by([RUN], without=NOT_OF_RIVALS)
+        modules = imported_by([RUN, RIVALS], without=NOT_OF_RIVALS)
     data = [path for name in DATA for path in sorted(shipped(name).iterdir())]
     return digest([*modules, *data], version("ray"))
 

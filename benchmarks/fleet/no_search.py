@@ -10,9 +10,9 @@ from benchmarks.fleet.bench import Bench, NotKeptError
 from benchmarks.fleet.contest import Found
 from benchmarks.fleet.one_for_all import OneForAll, groups
 from benchmarks.fleet.page import rows_of
-from benchmarks.fleet.policies import RIVALS
 from benchmarks.fleet.starts import Starts
 from benchmarks.report.rows import Row
+from simulator.fleet.policies import RIVALS
 
 
 def run(

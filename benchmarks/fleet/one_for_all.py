@@ -15,8 +15,8 @@ from benchmarks.fleet.contest import (
     settings_of,
     spec_of,
 )
-from benchmarks.fleet.course import Result
-from benchmarks.fleet.policies import OURS, RIVALS
+from simulator.fleet.course import Result
+from simulator.fleet.policies import OURS, RIVALS
 
 REAL_DAY = "day-"  # their names begin with it
 REAL_DAYS, ALL_DAYS = "real days", "all days"

@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from benchmarks.fleet.contest import WORTH, Found, best_rival
-from benchmarks.fleet.course import Result
 from benchmarks.fleet.one_for_all import OneForAll
-from benchmarks.fleet.outcome import SHARE
-from benchmarks.fleet.policies import ORACLE, OURS, RIVALS
-from benchmarks.fleet.simulate import Ground
 from benchmarks.report.document import PAGES, markdown_table
 from benchmarks.report.rows import Row, Section, exactly, shown
+from simulator.fleet.course import Result
+from simulator.fleet.outcome import SHARE
+from simulator.fleet.policies import ORACLE, OURS, RIVALS
+from simulator.fleet.simulate import Ground
 
 # Ours on every day alike: as shipped, with the delays that our policy brings.
 OURS_SPEC = OURS
@@ -90,7 +90,7 @@ def rows_of(
 
 def searched(cut: Mapping[str, int]) -> bool:
     """Whether no rival's search was cut short; ours may have been."""
-    return not cut.keys() & RIVALS.keys()
+    return cut.keys().isdisjoint(RIVALS)
 
 
 def _rows(day: str, found: Found, sure: bool) -> Sequence[Row]:

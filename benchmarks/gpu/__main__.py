@@ -65,10 +65,10 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
     )
     from benchmarks.gpu.grid import CARD, TRY, measure
     from benchmarks.gpu.model import make_model
-    from benchmarks.workloads.requests import Request
     from controller.config import parse_batching
     from controller.records import StepSample
     from replicas.profile_file import load_profile
+    from simulator.workloads.requests import Request
 
     began_s = time.monotonic()
     model = make_model(ROOT / ".cache", tiny=args.tiny)

@@ -14,13 +14,13 @@ from benchmarks.gpu.budget import Budget
 from benchmarks.gpu.engine import Engine, Run
 from benchmarks.gpu.kept import Kept
 from benchmarks.gpu.tuning import Limits, Row, Tuner, label_of
-from benchmarks.replay.fluid import fluid_limit_per_s
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request, length_stats
-from benchmarks.workloads.traffic import draw_requests, draw_traffic
 from controller.config import parse_batching
 from replicas.governor import Governor
 from replicas.profile import StepProfile
+from simulator.replay.fluid import fluid_limit_per_s
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request, length_stats
+from simulator.workloads.traffic import draw_requests, draw_traffic
 
 ROUNDS = 4  # of ours beside vLLM's own scheduler
 DELAY_ITLS = 40  # the median wait that a capacity allows, in SLAs: 2 s of 50 ms

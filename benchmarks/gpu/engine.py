@@ -16,13 +16,13 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from benchmarks.live.engine_core import CoreEngine
 from benchmarks.live.served import Served
-from benchmarks.workloads.requests import Request
 from controller.config import BatchingConfig
 from controller.policies.base import ReadBatch
 from controller.records import EngineLimits, EngineState, StepLimits, StepSample
 from replicas.engine_options import graph_tokens
 from replicas.governor import Governor
 from replicas.scheduler import DynamicBatchScheduler
+from simulator.workloads.requests import Request
 
 OURS = "benchmarks.gpu.engine.RecordingScheduler"
 

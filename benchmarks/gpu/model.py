@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from benchmarks.live.tiny_model import make_tiny_model
+from serve_app.demo.tiny_model import make_tiny_model
 
 SHAPE = {  # Llama 3.1 8B
     "vocab_size": 128256,

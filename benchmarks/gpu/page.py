@@ -23,15 +23,15 @@ from benchmarks.engine_lab.figures import Figures, figures_of
 from benchmarks.gpu.kept import read
 from benchmarks.gpu.tuning import WORKLOADS, label_of
 from benchmarks.live.served import Served
-from benchmarks.replay.engine import Ground, replay
 from benchmarks.report.document import PAGES, markdown_table, write_page
 from benchmarks.report.rows import shown
-from benchmarks.virtual.plan import EngineOptions, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.traffic import draw_traffic
 from controller.config import Sla
 from replicas.profile import StepProfile
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.virtual.plan import EngineOptions, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.traffic import draw_traffic
 
 KEY = re.compile(r"(?P<row>.+_(?P<itl>[\d.]+)ms_[\d.]+)_(?P<policy>[a-z]+-?\d*)_(?P<number>\d+)")
 SKIP_FRAC = 0.25  # of a run's arrivals, which fill the engine

@@ -13,11 +13,11 @@ import ray
 from benchmarks.gpu.budget import Budget
 from benchmarks.gpu.stack_card import MODEL, STOP_S, URL, Batching, CardStack, keep_logs
 from benchmarks.gpu.stack_client import ready, send_from
-from benchmarks.live.cluster import local_cluster
-from benchmarks.live.load import Ask
 from benchmarks.report.document import ROOT
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.traffic import draw_requests
+from serve_app.demo.client import Ask
+from serve_app.demo.cluster import local_cluster
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.traffic import draw_requests
 
 WORKLOAD = "exponential:257,62"
 PROMPT_IDS = 400  # of the tokenizer's 512: none of the special ones

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.live.load import Answer, Ask, send
+from serve_app.demo.client import Answer, Ask, send
 
 LEAD_S = 1.0  # for the shares to reach every process before the first request
 

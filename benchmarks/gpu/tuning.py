@@ -10,12 +10,12 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context
 
-from benchmarks.replay.measure import summarise
-from benchmarks.virtual.plan import EngineOptions, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.traffic import draw_traffic
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.measure import summarise
+from simulator.virtual.plan import EngineOptions, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.traffic import draw_traffic
 
 WORKLOADS = ("exponential:257,62", "azure-2023-conversation", "exponential:257,447")
 SEED = 100  # the card's runs have others
@@ -43,7 +43,7 @@ class Row:
 
 def cost_of(row: Row, limits: Limits) -> float:
     """J of a static engine with these limits, or seconds per output token; the less the better."""
-    from benchmarks.replay.engine import Ground, replay
+    from simulator.replay.engine import Ground, replay
 
     profile = load_profile(row.profile).with_kv_tokens(row.kv_tokens)
     options = EngineOptions(
@@ -113,4 +113,4 @@ def _settle(cores: Sequence[int]) -> None:
 
 
 def _warm() -> None:
-    import benchmarks.replay.engine  # noqa: F401
+    import simulator.replay.engine  # noqa: F401

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from benchmarks.live.tiny_model import make_tiny_model
 from benchmarks.report.document import ROOT
+from serve_app.demo.tiny_model import make_tiny_model
 
 CPUS = 0.25  # what Ray believes an engine takes
 

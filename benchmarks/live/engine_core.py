@@ -18,7 +18,7 @@ from vllm.v1.executor.abstract import Executor
 from vllm.v1.request import Request as EngineRequest
 
 from benchmarks.live.served import Served
-from benchmarks.workloads.requests import Request
+from simulator.workloads.requests import Request
 
 TOKEN = 7  # prompts mean nothing: lengths are what takes time
 NO_STOP = "never generated"  # a request with a stop string that is aborted counts as finished

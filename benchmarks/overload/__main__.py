@@ -6,13 +6,11 @@ others, with draws of their own.
 """
 
 import argparse
-import json
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.overload import wait
 from benchmarks.overload.measure import GRACE_S, Kept, Measured, Settings, grown, measure
 from benchmarks.overload.shapes import (
     CLASSES,
@@ -30,6 +28,7 @@ from benchmarks.overload.shapes import (
 )
 from benchmarks.overload.simulated import Seen, Simulation
 from benchmarks.overload.stack import VARIANTS
+from benchmarks.report.command import end
 from benchmarks.report.document import ROOT, markdown_table, write_page
 from benchmarks.report.rows import Row, Section, exactly, shown
 
@@ -162,7 +161,7 @@ def _virtual_tables(virtual: Mapping[str, Sequence[Seen]]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="make bench-overload ARGS=", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="of each of the five loads")
     parser.add_argument("--time-scale", type=float, default=2.0, help="steps are so much slower")
     parser.add_argument("--seed", type=int, default=1)
@@ -178,16 +177,7 @@ def main() -> None:
         "--again", action="store_true", help="forget what was kept of a run with these settings"
     )
     parser.add_argument("--write", action="store_true", help="docs/results/overload.md as well")
-    parser.add_argument("--wait", action="store_true", help="under an ITL alone (7 minutes)")
     asked = parser.parse_args()
-    if asked.wait:
-        waited = wait.run()
-        text = waited.markdown("make bench-overload ARGS='--wait --write'")
-        print(text)
-        if asked.write:
-            write_page("wait", text)
-        print(json.dumps({"bench": "wait", "rows": [row.to_json() for row in waited.rows]}))
-        return
     settings = Settings(asked.seconds, asked.time_scale, asked.seed)
     if asked.again:
         KEPT.unlink(missing_ok=True)
@@ -201,7 +191,7 @@ def main() -> None:
     print(text)
     if asked.write:
         write_page("overload", text)
-    print(json.dumps({"bench": "overload", "rows": [row.to_json() for row in page.rows]}))
+    end("overload", page.rows)
 
 
 if __name__ == "__main__":

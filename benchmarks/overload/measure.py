@@ -12,8 +12,6 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.live.cluster import wait_reached
-from benchmarks.live.machine import Machine
 from benchmarks.overload.client import Outcome, Planned, plan, send
 from benchmarks.overload.figures import Figures, Phase, Promise, figures, phases_of
 from benchmarks.overload.shapes import (
@@ -29,6 +27,8 @@ from benchmarks.overload.shapes import (
     lengths,
 )
 from benchmarks.overload.stack import MODEL, URL, Fleet, application, fleet
+from serve_app.demo.cluster import wait_reached
+from serve_app.demo.machine import Machine
 
 WARM_UP_S, SETTLE_S = 5.0, 20.0
 SHOWN = 4  # processes, of those that grew

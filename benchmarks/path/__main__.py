@@ -4,12 +4,12 @@ Prints tables, writes docs/results/path.md, and ends with one line of JSON.
 """
 
 import argparse
-import json
 import sys
 
 from benchmarks.path.measure import measure
 from benchmarks.path.report import section
 from benchmarks.path.stacks import ADAPTIVE, BARE, IN_PROCESS, RAY_DEFAULT, STACKS, Stack
+from benchmarks.report.command import end
 from benchmarks.report.document import write_page
 from benchmarks.report.rows import rows_table
 
@@ -50,7 +50,7 @@ def main() -> int:
     print(*result.tables, sep="\n\n")
     if not args.small:
         write_page(result.name, result.markdown(_command(args)))
-    print(json.dumps({"bench": "path", "rows": [row.to_json() for row in result.rows]}))
+    end("path", result.rows)
     return 1 if found.failed else 0
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.live.load import prompts
-from benchmarks.live.tiny_model import make_tiny_model
 from benchmarks.path.client import Load, LoadError, Seen
 from benchmarks.path.engine_itl import Histogram, engine_itl, since
 from benchmarks.path.processes import idle_cores, spent_s
 from benchmarks.path.stacks import ADAPTIVE, MODEL, Running, Stack, running
 from benchmarks.report.document import ROOT
 from controller.errors import BrimfulError
+from serve_app.demo.client import prompts
+from serve_app.demo.tiny_model import make_tiny_model
 
 MAX_TOKENS = 64
 PROMPT_WORDS = (18, 24)  # about as many tokens as are generated

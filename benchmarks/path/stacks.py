@@ -14,9 +14,9 @@ from typing import Any
 import requests
 import yaml
 
-from benchmarks.live.cluster import ENVIRONMENT, ClusterError, local_cluster, wait_reached
 from benchmarks.path.processes import Tree
 from benchmarks.report.document import ROOT
+from serve_app.demo.cluster import ENVIRONMENT, ClusterError, local_cluster, wait_reached
 
 MODEL = "tiny"
 ENGINE: dict[str, Any] = {
@@ -69,7 +69,7 @@ class Stack:
         module: of a bare vLLM server; None: Ray Serve.
         import_path: of the application's builder.
         blocks: what is added to the entry of ``llm_configs``.
-        environment: of every Ray process, beside ``benchmarks.live.cluster.ENVIRONMENT``.
+        environment: of every Ray process, beside ``serve_app.demo.cluster.ENVIRONMENT``.
     """
 
     name: str

@@ -8,7 +8,6 @@ was stopped goes on where it was.
 """
 
 import argparse
-import json
 import sys
 
 from benchmarks.pd import page
@@ -35,6 +34,7 @@ from benchmarks.pd.table import (
     whole_rows,
     without_link,
 )
+from benchmarks.report.command import end
 from benchmarks.report.document import PAGES, ROOT, write_page
 from benchmarks.report.kept import KeptRuns
 from benchmarks.report.rows import Section
@@ -65,7 +65,6 @@ TEXT = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="make bench-pd ARGS=",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -143,7 +142,7 @@ def main() -> None:
     if args.write:
         page.draw(per_s, PAGES / PICTURE)
         write_page("pd", f"{text}\n\n![Capacity of each arm over aggregated engines]({PICTURE})")
-    print(json.dumps({"bench": "pd", "rows": [row.to_json() for row in section.rows]}))
+    end("pd", section.rows)
 
 
 if __name__ == "__main__":

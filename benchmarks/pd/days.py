@@ -2,7 +2,7 @@
 
 Both sides scale by ``brimful`` with its defaults in the fluid fleet of ``brimful fleet``, so whole
 days are run and nothing is shortened. A request is inside the SLA as a fleet counts it
-(``benchmarks.fleet.outcome``).
+(``simulator.fleet.outcome``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import serve_app.autoscaling  # noqa: F401  what is kept stands on the policy's code, too
-from benchmarks.fleet.command import quiet
-from benchmarks.fleet.course import BOUNDS, FIRST_SHARE
-from benchmarks.fleet.days import PEAK_REPLICAS, Day, find_days
-from benchmarks.fleet.outcome import SHARE
-from benchmarks.fleet.plan import capacity_per_s
-from benchmarks.fleet.policies import OURS, parse_policy
-from benchmarks.fleet.simulate import Ground, simulate
-from benchmarks.fleet.traffic import Rates, Requests, draw
 from benchmarks.pd.measure import KV_BYTES, LATENCY_S, PROFILE, TTFT_MS
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, exactly, shown
-from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
 from controller.roles import Transfer
 from replicas.profile_file import load_profile
+from simulator.fleet.command import quiet
+from simulator.fleet.course import BOUNDS, FIRST_SHARE
+from simulator.fleet.days import PEAK_REPLICAS, Day, find_days
+from simulator.fleet.outcome import SHARE
+from simulator.fleet.plan import capacity_per_s
+from simulator.fleet.policies import OURS, parse_policy
+from simulator.fleet.simulate import Ground, simulate
+from simulator.fleet.traffic import Rates, Requests, draw
+from simulator.workloads.catalog import load_workload
 
 DAYS = ("day-1", "day-3", "day-7", "day-10", "day-13")
 MIX = "mix"

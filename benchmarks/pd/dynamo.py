@@ -11,13 +11,13 @@ their chunks (``adaptive``) and the choice of engines by room. Without its corre
 scale the profile to what was measured: the profile is exact here. All prompts go through.
 """
 
-from benchmarks.replay.steering import Fixed
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.records import ReplicaReport
 from controller.roles import Transfer
 from serve_app.routing.room import Room
 from serve_app.routing.ways import Way
+from simulator.replay.steering import Fixed
+from simulator.workloads.requests import Request
 
 INTERVAL_S = 60.0  # ``adjustment_interval``; predicted is what came in the last one
 

@@ -1,7 +1,7 @@
 """What a fleet carries inside its SLA, by who computes prompts where.
 
 Capacity is that of ``brimful replay --find-capacity`` with a time to first token
-(``benchmarks.replay.verdict``): in the second half of a run the 99th percentile of the gaps between
+(``simulator.replay.verdict``): in the second half of a run the 99th percentile of the gaps between
 tokens is within D, and that of the time to first token, waiting ones included, within 2 s.
 """
 
@@ -14,20 +14,20 @@ from benchmarks.contests.race import highest
 from benchmarks.pd.dynamo import Planner
 from benchmarks.pd.rivals import RandomPairs
 from benchmarks.pd.taichi import LengthAware
-from benchmarks.replay.capacity import Course, make_course
-from benchmarks.replay.role_fleet import RoleFleet, RoleTrace
-from benchmarks.replay.steering import Auto, Fixed, Steering
-from benchmarks.replay.verdict import Target, fault_of
-from benchmarks.virtual.ground import Ground
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 from controller.roles import Fleet, Split, Transfer, splits
 from replicas.profile import LinearCost
 from replicas.profile_file import load_profile
+from simulator.replay.capacity import Course, make_course
+from simulator.replay.role_fleet import RoleFleet, RoleTrace
+from simulator.replay.steering import Auto, Fixed, Steering
+from simulator.replay.verdict import Target, fault_of
+from simulator.virtual.ground import Ground
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request
 
 PROFILE = "paper-fig3"
 KV_BYTES = 327_680.0  # of a token: 80 layers, 8 heads of KV, 128 wide, 2 bytes (70B with GQA)

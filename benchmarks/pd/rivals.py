@@ -7,10 +7,10 @@ are open there (Ray 2.60, ``pow_2_router``). Limits are vLLM's defaults: it is n
 
 import random
 
-from benchmarks.workloads.requests import Request
 from controller.records import ReplicaReport, Role
 from serve_app.routing.room import Room
 from serve_app.routing.ways import Way
+from simulator.workloads.requests import Request
 
 
 class RandomPairs:

@@ -22,18 +22,18 @@ from benchmarks.pd.measure import (
     rule_of,
     steering_of,
 )
-from benchmarks.replay.lateness import TOLERANCE
-from benchmarks.replay.role_fleet import RoleFleet
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, exactly, shown
-from benchmarks.virtual.ground import Ground
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.virtual.trace import Trace
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request
-from benchmarks.workloads.traffic import draw_traffic
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.lateness import TOLERANCE
+from simulator.replay.role_fleet import RoleFleet
+from simulator.virtual.ground import Ground
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.virtual.trace import Trace
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request
+from simulator.workloads.traffic import draw_traffic
 
 MIXES = ("exponential:257,62", "exponential:257,447", "lognormal:2048,28,1", "exponential:257,62")
 MIX_S = 90.0  # three times the dwell between two changes of roles

@@ -12,11 +12,11 @@ where a mean time per token is agreed; here no gap may be longer, and theirs all
 
 from dataclasses import replace
 
-from benchmarks.replay.steering import Fixed, asked_of
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.roles import Transfer
 from serve_app.routing.ways import Way
+from simulator.replay.steering import Fixed, asked_of
+from simulator.workloads.requests import Request
 
 
 class LengthAware(Fixed):

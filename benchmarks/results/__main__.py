@@ -1,74 +1,46 @@
 """``make results``: how good the policy ``adaptive`` is, each figure with its target.
 
-Prints tables, writes its pages in docs/results, and ends with one line of JSON.
+Prints tables, writes its pages in docs/results, and ends with one line of JSON. Every replay is
+kept in ``.cache/results.sqlite`` for the code it is of.
 """
 
-import argparse
-import json
-import os
 import time
-from collections.abc import Callable
 from importlib import import_module
 
-from benchmarks.report.document import PAGES, write_page
-from benchmarks.report.rows import Row, Section, rows_table
-from benchmarks.report.seeds import FIRST_SEED
-from benchmarks.report.workers import Bench, workers
+from benchmarks.report.command import CACHE, add_seeds, bench_of, end, parser_of, seeds_of, show
+from benchmarks.report.document import write_page
+from benchmarks.report.rows import Row, Section
 
 # By name: the modules that measure them. One that measures two parts stands under the first.
 PARTS = {
-    "G1": "g1_g2_memory.run",
-    "G9": "g8_g9_control.run",
-    "G5": "g5_step_time.run",
-    "G6": "g6_step_change.run",
-    "G4": "g4_phases.run",
-    "G3": "g3_capacity.run",
-    "G3-variants": "g3_variants.run",
-    "G3-own-code": "g3_variants.own_code",
-    "G3-knobs": "g3_knobs.run",
-    "corners": "corners.run",
-    "X": "extras.run",
-    "G7": "g7_light.run",
-    "HTTP": "http.run",
-    "CPU": "cpu.run",
+    "G1": "g1_g2_memory",
+    "G4": "g4_phases",
+    "G3": "g3_capacity",
+    "A1": "a1_bursts",
+    "A2": "a2_turn",
 }
-INCLUDED = {"G2": "G1", "G8": "G9", "G3-tables": "G3"}
-
-
-def part(name: str) -> Callable[[Bench], Section]:
-    """What measures a part."""
-    module, function = PARTS[name].split(".")
-    run: Callable[[Bench], Section] = getattr(
-        import_module(f"benchmarks.results.{module}"), function
-    )
-    return run
+INCLUDED = {"G2": "G1", "G3-tables": "G3"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    names = [*PARTS, *INCLUDED]
-    parser.add_argument("--only", nargs="+", choices=names, default=list(PARTS), metavar="PART")
-    parser.add_argument("--seeds", type=int, default=3, help="how many (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
+    parser = parser_of(__doc__, [*PARTS, *INCLUDED])
+    add_seeds(parser)
     args = parser.parse_args()
     asked = {INCLUDED.get(name, name) for name in args.only}
-    seeds = tuple(range(FIRST_SEED, FIRST_SEED + args.seeds))
+    modules = {name: f"benchmarks.results.{of}" for name, of in PARTS.items() if name in asked}
     rows: list[Row] = []
-    PAGES.mkdir(parents=True, exist_ok=True)
-    with workers(args.workers) as pool:
-        bench = Bench(pool, seeds, args.small)
-        for name in (name for name in PARTS if name in asked):
+    with bench_of(
+        args, seeds_of(args.seeds), CACHE / "results.sqlite", list(modules.values())
+    ) as bench:
+        for name, module in modules.items():
             began_s = time.monotonic()
-            section = part(name)(bench)
+            section: Section = import_module(module).run(bench)
             rows += section.rows
-            took_s = time.monotonic() - began_s
-            print(f"\n{name}: {section.title} ({took_s:.0f} s)\n\n{rows_table(section.rows)}")
-            print(*section.tables, sep="\n\n", flush=True)
+            show(section, time.monotonic() - began_s)
             if not args.small:
                 command = f"make results ARGS='--only {name} --seeds {args.seeds}'"
                 write_page(name, section.markdown(command))
-    print(json.dumps({"bench": "results", "rows": [row.to_json() for row in rows]}))
+    end("results", rows)
 
 
 if __name__ == "__main__":

@@ -4,23 +4,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.contests.tuning import Setting
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.fluid import fluid_limit_per_s
-from benchmarks.replay.measure import summarise
-from benchmarks.replay.plots import plot
 from benchmarks.report.bootstrap import Estimate, geometric_mean, mean
 from benchmarks.report.document import PAGES, markdown_table
 from benchmarks.report.rows import Row, Section, shown
 from benchmarks.report.seeds import PILOT_SEED
 from benchmarks.report.workers import Bench
 from benchmarks.results.shares import share_inside
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import length_stats
-from benchmarks.workloads.traffic import Phase, draw_phases, draw_traffic
 from controller.config import Sla
 from replicas.profile import StepProfile
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.replay.fluid import fluid_limit_per_s
+from simulator.replay.measure import summarise
+from simulator.replay.plots import plot
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import length_stats
+from simulator.workloads.traffic import Phase, draw_phases, draw_traffic
 
 PROFILE = "paper-fig3"
 SLA = Sla(itl_ms=50, ttft_ms=5000)
@@ -69,7 +69,7 @@ def phase(
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Requests/s that met the SLA (``benchmarks.replay.measure.meets``), and the share inside."""
+    """Requests/s that met the SLA (``simulator.replay.measure.meets``), and the share inside."""
 
     goodput_per_s: float
     inside: float

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from benchmarks.replay.lateness import TOLERANCE
-from benchmarks.virtual.trace import Outcome, Trace
 from controller.config import Sla
+from simulator.replay.lateness import TOLERANCE
+from simulator.virtual.trace import Outcome, Trace
 
 
 def inside(outcome: Outcome, tpot_s: float, ttft_s: float) -> bool:

@@ -9,22 +9,15 @@ day: each has what an earlier search had ended with (benchmarks/rivals/settings.
 are shown beside those of the page, and nothing is written.
 """
 
-import argparse
-import json
-import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.contests import classes, contest, entry, fleets, offline
 from benchmarks.contests.sweeps import OFFLINE, SWEEPS
 from benchmarks.report.beside_page import beside_page
-from benchmarks.report.document import ROOT
-from benchmarks.report.kept import KeptRuns
-from benchmarks.report.rows import Row, Section, rows_table
-from benchmarks.report.seeds import FIRST_SEED
-from benchmarks.report.workers import Bench, workers
-from benchmarks.results import http
+from benchmarks.report.command import CACHE, add_seeds, bench_of, end, parser_of, seeds_of, show
+from benchmarks.report.rows import Row, Section
+from benchmarks.report.workers import Bench
 from benchmarks.rivals import (
     page,
     r1_capacity,
@@ -32,15 +25,13 @@ from benchmarks.rivals import (
     r3_classes,
     r3_fleet,
     r4_offline,
-    r5_client,
 )
 from benchmarks.rivals.settings import Settings
-from controller.errors import BrimfulError
 
+KEPT = CACHE / "rivals.sqlite"
 # Where some of the rivals can be chosen.
 RIVALS = {"R1": tuple(SWEEPS), "R1-reasoning": tuple(SWEEPS), "R4": tuple(OFFLINE)}
-KEPT = ROOT / ".cache" / "rivals.sqlite"
-REPLAYED = tuple(one.__name__ for one in (contest, entry, classes, fleets, offline, http))
+REPLAYED = tuple(one.__name__ for one in (contest, entry, classes, fleets, offline))
 Part = Callable[[Bench, Sequence[str], Settings], Section]
 PARTS: dict[str, tuple[Part, tuple[str, ...]]] = {
     "R1": (r1_capacity.run, tuple(c.name for c in r1_capacity.GROUNDS)),
@@ -49,7 +40,6 @@ PARTS: dict[str, tuple[Part, tuple[str, ...]]] = {
     "R3": (r3_classes.run, tuple(classes.GROUNDS)),
     "R3-fleet": (r3_fleet.run, tuple(classes.GROUNDS)),
     "R4": (r4_offline.run, tuple(c.name for c in r4_offline.GROUNDS)),
-    "R5": (r5_client.run, ()),
 }
 
 
@@ -65,15 +55,10 @@ def asked(only: Sequence[str]) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
     words = [*PARTS, *(f"{part}:{name}" for part, (_, names) in PARTS.items() for name in names)]
-    parser.add_argument("--only", nargs="+", choices=words, default=list(PARTS), metavar="PART")
-    parser.add_argument("--seeds", type=int, default=3, help="how many (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--small", action="store_true", help="only see that it runs; no file")
-    parser.add_argument("--again", action="store_true", help="make again what was kept")
+    parser = parser_of(__doc__, words)
+    parser.set_defaults(only=list(PARTS))
+    add_seeds(parser)
     parser.add_argument(
         "--rival",
         nargs="+",
@@ -87,43 +72,30 @@ def main() -> None:
     args = parser.parse_args()
     for part in asked(args.only) if args.rival else ():
         if not {*args.rival} & {*RIVALS.get(part, ())}:
-            known = ", ".join(RIVALS.get(part, ())) or "it always has the same"
-            parser.error(
-                f"--rival: none of {', '.join(args.rival)} can be chosen in {part}: {known}"
-            )
-    try:
-        _run(args)
-    except BrimfulError as error:
-        sys.exit(f"error: {error}")
-
-
-def _run(args: argparse.Namespace) -> None:
-    settings = Settings(searches=not args.no_search)
+            can = ", ".join(RIVALS.get(part, ())) or "it always has the same"
+            parser.error(f"--rival: none of {', '.join(args.rival)} can be chosen in {part}: {can}")
     whole = not (args.small or args.rival or args.no_search)
-    kept = None if args.small else KeptRuns(KEPT, REPLAYED, again=args.again)
-    seeds = tuple(range(FIRST_SEED, FIRST_SEED + args.seeds))
     rows: list[Row] = []
     published: list[Row] = []  # those that are what they are on the page
     known = page.PATH.read_text() if page.PATH.exists() else ""
-    with workers(args.workers) as pool:
-        bench = Bench(pool, seeds, args.small, kept, tuple(args.rival))
+    seeds, only = seeds_of(args.seeds), tuple(args.rival)
+    with bench_of(args, seeds, KEPT, REPLAYED, only) as bench:
+        settings = Settings(searches=not args.no_search)
         for part, names in asked(args.only).items():
             began_s = time.monotonic()
             section = PARTS[part][0](bench, names, settings)
             rows += section.rows
-            words = " ".join([f"{part}:{name}" for name in names] or [part])
-            command = f"make rivals ARGS='--only {words} --seeds {args.seeds}'"
+            told = " ".join([f"{part}:{name}" for name in names] or [part])
+            command = f"make rivals ARGS='--only {told} --seeds {args.seeds}'"
             if f"Command: `{command}`" in known and not (args.rival or args.small):
                 published += section.rows
-            took_s = time.monotonic() - began_s
-            print(f"\n{part}: {section.title} ({took_s:.0f} s)\n\n{rows_table(section.rows)}")
-            print(*section.tables, sep="\n\n", flush=True)
+            show(section, time.monotonic() - began_s)
             if whole and not names:
                 page.write(section, command)
                 settings.write(part)
     if args.no_search and published:
         print(f"\n{beside_page(page.NAME, published, page.PATH.parent)}")
-    print(json.dumps({"bench": "rivals", "rows": [row.to_json() for row in rows]}))
+    end("rivals", rows)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ class Setting(BaseModel):
     """A rival's best setting.
 
     Args:
-        spec: as ``benchmarks.virtual.plan`` reads it.
+        spec: as ``simulator.virtual.plan`` reads it.
         fracs: where a capacity was searched, by workload what it reached on the pilot's draw, a
             share of the fluid limit.
     """

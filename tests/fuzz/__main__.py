@@ -19,8 +19,8 @@ from typing import Any
 
 import requests
 
-from benchmarks.live.tiny_model import make_tiny_model
 from replicas.door.paths import Paths
+from serve_app.demo.tiny_model import make_tiny_model
 from tests.fuzz.processes import ended_by_sigterm, serving
 
 SCHEMATHESIS = Path(".venv-fuzz") / "bin" / "schemathesis"

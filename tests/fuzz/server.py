@@ -19,7 +19,6 @@ from vllm.entrypoints.launchers.app import build_app
 from vllm.entrypoints.launchers.cli_args import FrontendArgs
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from benchmarks.live.tiny_model import make_tiny_model
 from controller.classes import parse_admission, parse_classes
 from replicas.admission.admission import Admission
 from replicas.admission.gate import Gate
@@ -30,6 +29,7 @@ from replicas.door.settings import parse_security
 from replicas.emulator import EmulatedExecutor
 from replicas.grammar_answers import answer_for_grammars
 from replicas.stream_ends import StreamEndMiddleware
+from serve_app.demo.tiny_model import make_tiny_model
 from tests.fuzz.processes import ended_by_sigterm
 from tests.vllm.harness import batching
 

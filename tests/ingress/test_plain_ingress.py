@@ -10,9 +10,9 @@ import pytest
 import yaml
 from openai import APIStatusError, AsyncOpenAI
 
-from benchmarks.live.cluster import local_cluster
-from benchmarks.live.load import Ask, prompts, send
-from benchmarks.live.tiny_model import make_tiny_model
+from serve_app.demo.client import Ask, prompts, send
+from serve_app.demo.cluster import local_cluster
+from serve_app.demo.tiny_model import make_tiny_model
 from tests.collector import ENV as SPANS_BY_HTTP
 from tests.collector import Collector, collecting
 from tests.ray.applications import application

@@ -100,7 +100,7 @@ class Cover:
 def _fingerprint() -> str:
     """Of every source and test: which tests run which lines is measured once for each state."""
     digest = hashlib.sha256()
-    for room in ("controller", "replicas", "serve_app", "benchmarks", "tests"):
+    for room in ("controller", "replicas", "serve_app", "simulator", "benchmarks", "tests"):
         for path in sorted((ROOT / room).rglob("*.py")):
             digest.update(path.as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:12]

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.baselines.registry import make_rival
-from benchmarks.baselines.rival import Moves, Seen, kept
-from benchmarks.virtual.rival_options import (
+from benchmarks.baselines.options import (
     RIVALS,
     NewTokenRatioOptions,
     PastFutureOptions,
@@ -16,6 +14,8 @@ from benchmarks.virtual.rival_options import (
     QoserveOptions,
     RivalOptions,
 )
+from benchmarks.baselines.registry import make_rival
+from benchmarks.baselines.rival import Moves, Seen, kept
 from controller.records import StepSample
 from tests.property.strategies import examples
 from tests.rivals import ENGINE, Case, known, seen

@@ -12,8 +12,8 @@ import ray
 import yaml
 from ray.exceptions import RayError
 
-from benchmarks.live.cluster import LocalCluster, local_cluster, wait_reached
-from benchmarks.live.tiny_model import make_tiny_model
+from serve_app.demo.cluster import LocalCluster, local_cluster, wait_reached
+from serve_app.demo.tiny_model import make_tiny_model
 from tests.collector import Collector, collecting
 from tests.ray.applications import application
 from tests.ray.control import replicas

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from benchmarks.virtual.plan import EngineOptions
+from simulator.virtual.plan import EngineOptions
 from tests.ray.applications import application
 
 # A step takes 80 to 150 ms, in which one core can do what the stack has to do beside it.

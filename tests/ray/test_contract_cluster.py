@@ -17,8 +17,8 @@ from ray.dashboard.modules.reporter import reporter_consts
 from ray.scripts.scripts import start
 from ray.serve._private import constants
 
-from benchmarks.live.cluster import DRAIN, ENVIRONMENT, SELDOM
 from benchmarks.path.stacks import AS_SHIPPED, FEW_CORES
+from serve_app.demo.cluster import DRAIN, ENVIRONMENT, SELDOM
 
 PYTHON = {
     "REPORTER_UPDATE_INTERVAL_MS": reporter_consts.REPORTER_UPDATE_INTERVAL_MS,

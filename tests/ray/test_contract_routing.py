@@ -4,7 +4,6 @@ import inspect
 import subprocess
 import sys
 import time
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +23,6 @@ from ray.serve._private.request_router.common import PendingRequest
 from ray.serve._private.router import AsyncioRouter
 from ray.serve.config import RequestRouterConfig
 
-from benchmarks.routing.router import ByName
 from controller.classes import parse_classes
 from replicas.emulated_server import of_replica
 from serve_app.routing.gather import end_of, ends_of
@@ -176,34 +174,6 @@ async def test_an_adapter_goes_to_a_replica_that_has_it() -> None:
         request = pending(prompt="a")
         request.metadata.multiplexed_model_id = "lora"
         assert await picked(made, request) == "with"
-
-
-@pytest.mark.parametrize(
-    ("named", "taken"),
-    [
-        ("round_robin", {"a": 10, "b": 10}),
-        ("least_load", {"b": 20}),
-        ("headroom", {"b": 20}),
-        (None, {"b": 20}),
-    ],
-)
-async def test_the_benchs_router_goes_by_the_name_in_the_request(
-    named: str | None, taken: dict[str, int]
-) -> None:
-    made = router(cls=ByName)
-    now_s = made._get_curr_time_s()
-    made.update_replicas([Replica("a", room(now_s, waiting=50)), Replica("b", room(now_s))])  # type: ignore[list-item]
-    found = Counter([await picked(made, pending(prompt="a", user=named)) for _ in range(20)])
-    assert found == taken
-
-
-async def test_ray_serves_power_of_two_is_a_draw_under_direct_streaming() -> None:
-    made = router(cls=ByName)
-    now_s = made._get_curr_time_s()
-    made.update_replicas([Replica("a", room(now_s, waiting=50)), Replica("b", room(now_s))])  # type: ignore[list-item]
-    asks = [pending(prompt="a", user="power_of_two") for _ in range(200)]
-    found = Counter([await picked(made, one) for one in asks])
-    assert min(found["a"], found["b"]) > 60
 
 
 def test_the_slow_replicas_of_an_emulated_fleet_are_the_first() -> None:

@@ -11,14 +11,14 @@ import pytest
 import requests
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from benchmarks.live.load import Answer, Ask, prompts, send
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.virtual.plan import parse_policy
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.records import ReplicaReport
 from replicas.profile_file import load_profile
+from serve_app.demo.client import Answer, Ask, prompts, send
 from serve_app.record import caller
+from simulator.replay.engine import Ground, replay
+from simulator.virtual.plan import parse_policy
+from simulator.workloads.requests import Request
 from tests.ray.conftest import base_url
 from tests.ray.control import replicas, until
 from tests.ray.emulated import ENGINE, KV_TOKENS, PROFILE, SCALE
@@ -108,7 +108,7 @@ async def test_it_has_the_kv_memory_it_was_given() -> None:
 async def test_it_serves_in_as_many_steps_as_the_replay(
     model_path: Path, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    # How fast it is compared with the replay is for benchmarks: make results ARGS='--only HTTP'.
+    # How fast it is compared with the replay: docs/results/http.md.
     groups = {"warm-up": WARM_UP, "burst": BURST, "mixed": MIXED}
     served = [await serve(asks) for asks in groups.values()]
     tokenizer = AutoTokenizer.from_pretrained(model_path)

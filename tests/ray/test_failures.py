@@ -10,9 +10,9 @@ import psutil
 import pytest
 import ray
 
-from benchmarks.live.cluster import LocalCluster
-from benchmarks.live.load import Ask, prompts, send
 from controller.fleet.actor import find_controller
+from serve_app.demo.client import Ask, prompts, send
+from serve_app.demo.cluster import LocalCluster
 from tests.ray.conftest import base_url
 from tests.ray.control import replica_actors, replicas, snapshot, until
 

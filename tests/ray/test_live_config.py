@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.live.cluster import LocalCluster
-from benchmarks.live.load import Answer, Ask, prompts, send
 from serve_app.cli import main
+from serve_app.demo.client import Answer, Ask, prompts, send
+from serve_app.demo.cluster import LocalCluster
 from serve_app.snapshot import read_snapshot, refused_lines
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from openai import APIStatusError, AsyncOpenAI, RateLimitError
 
-from benchmarks.live.cluster import LocalCluster
 from controller.records import ReplicaReport
+from serve_app.demo.cluster import LocalCluster
 from tests.collector import ENV as SPANS_BY_HTTP
 from tests.collector import Collector
 from tests.ray.applications import application

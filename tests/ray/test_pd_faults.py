@@ -17,8 +17,8 @@ import psutil
 import pytest
 import ray
 
-from benchmarks.live.cluster import LocalCluster
 from controller.fleet.actor import find_controller
+from serve_app.demo.cluster import LocalCluster
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url, wait_reported
 from tests.ray.control import replicas, snapshot, stopped, until

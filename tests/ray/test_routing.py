@@ -6,7 +6,7 @@ import pytest
 import ray
 import requests
 
-from benchmarks.live.load import Ask, prompts, send
+from serve_app.demo.client import Ask, prompts, send
 from tests.ray.conftest import base_url
 from tests.ray.control import replicas, until
 

@@ -11,10 +11,10 @@ import pytest
 import ray
 import requests
 
-from benchmarks.live.cluster import LocalCluster
-from benchmarks.live.load import Ask, prompts, send
 from controller.metrics import MAX_RUNNING, OWN_ERRORS, TOKENS
 from replicas.engine import gpus_of
+from serve_app.demo.client import Ask, prompts, send
+from serve_app.demo.cluster import LocalCluster
 from tests.monitoring.test_dashboard import plain, queries
 from tests.ray.conftest import base_url
 from tests.ray.control import metrics_text, replicas, snapshot, until

@@ -32,7 +32,7 @@ LIGHT = [
     "serve_app",
     "serve_app.cli",
     "serve_app.planning.roofline",
-    "benchmarks.plan.command",
+    "simulator.plan.command",
     "serve_app.scaling.decide",
     "serve_app.config",
     "serve_app.routing.settings",

@@ -22,32 +22,29 @@ LAYERS = (
     "serve_app/console",
     "serve_app/checks",
     "serve_app/apply",
-    "benchmarks/workloads",
+    "simulator/workloads",
+    "simulator/virtual",
+    "simulator/replay",
+    "simulator/fleet",
+    "simulator/plan",
+    "serve_app/demo",
     "benchmarks/report",
-    "benchmarks/virtual",
     "benchmarks/baselines",
-    "benchmarks/replay",
     "benchmarks/live",
     "benchmarks/fleet/rivals",
     "benchmarks/fleet",
-    "benchmarks/plan",
     "benchmarks/contests",
     "benchmarks/pd",
     "benchmarks/disturbed",
-    "benchmarks/routing",
     "benchmarks/path",
     "benchmarks/engine_lab",
     "benchmarks/overload",
     "benchmarks/faults",
-    "benchmarks/bursts",
-    "benchmarks/articles",
-    "benchmarks/startup",
-    "benchmarks/scale",
     "benchmarks/cost",
-    "benchmarks/papers",
     "benchmarks/gpu",
     "benchmarks/results",
     "benchmarks/rivals",
+    "benchmarks",
 )
 PACKAGES = sorted({layer.partition("/")[0] for layer in LAYERS})
 
@@ -92,7 +89,7 @@ def folder(path: Path) -> str:
 
 
 def test_every_folder_has_its_layer() -> None:
-    empty = {"benchmarks"}  # nothing but folders in it
+    empty = {"simulator"}  # nothing but folders in it
     assert {folder(path) for path in modules().values()} == {*LAYERS, *empty}
 
 
@@ -107,5 +104,5 @@ def test_no_import_goes_against_the_layers() -> None:
 
 
 def test_an_import_inside_a_function_counts() -> None:
-    cli = REPO / "benchmarks" / "replay" / "command.py"
-    assert "benchmarks.replay.plots" in imported(cli, modules())
+    cli = REPO / "simulator" / "replay" / "command.py"
+    assert "simulator.replay.plots" in imported(cli, modules())

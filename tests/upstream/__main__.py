@@ -76,7 +76,7 @@ def redirected(folder: Path) -> Path:
     """Folders for ``MODELS``, and the file by which vLLM finds them in their place."""
     import transformers
 
-    from benchmarks.live.tiny_model import make_tiny_model
+    from serve_app.demo.tiny_model import make_tiny_model
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(make_tiny_model(folder / "tiny-llama"))
     where = {}

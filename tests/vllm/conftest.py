@@ -28,21 +28,21 @@ def environment_is_read_again() -> None:
 
 @pytest.fixture(scope="session")
 def tiny_llama() -> Path:
-    from benchmarks.live.tiny_model import make_tiny_model
+    from serve_app.demo.tiny_model import make_tiny_model
 
     return make_tiny_model(CACHE / "tiny-llama")
 
 
 @pytest.fixture(scope="session")
 def tiny_mixtral() -> Path:
-    from benchmarks.live.tiny_model import make_tiny_model
+    from serve_app.demo.tiny_model import make_tiny_model
 
     return make_tiny_model(CACHE / "tiny-mixtral", kind="mixtral")
 
 
 @pytest.fixture(scope="session")
 def small_model() -> Path:
-    from benchmarks.live.small_model import make_small_model
+    from serve_app.demo.small_model import make_small_model
 
     return make_small_model(CACHE / "smollm2-135m")
 

@@ -21,10 +21,10 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.app import build_app
 from vllm.entrypoints.launchers.cli_args import FrontendArgs
 
-from benchmarks.live.tiny_model import make_tiny_model
 from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.settings import parse_security
+from serve_app.demo.tiny_model import make_tiny_model
 from serve_app.ingress import AdmissionIngress
 
 TASKS = ("generate", "embed", "classify", "score", "transcription", "realtime", "render")

@@ -15,7 +15,7 @@ import yaml
 from serve_app.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("controller", "replicas", "serve_app", "benchmarks", "configs")
+PACKAGES = ("controller", "replicas", "serve_app", "simulator", "configs")
 MADE = ("pyproject.toml", "README.md", "LICENSE")
 
 
@@ -85,6 +85,9 @@ def test_a_replay_knows_the_shipped_workloads_and_profiles_and_plots(
     status, _, err = call([*replay, "--profile", "nobody"], folder)
     assert status == 2
     assert "paper-fig3" in err
+    status, _, err = call([*replay, "--policy", "qoserve"], folder)
+    assert status == 2
+    assert err.startswith("error: policy: 'qoserve' is not allowed here")
 
 
 def test_a_tiny_model_is_made_and_the_shipped_configs_hold(installed: Path, folder: Path) -> None:
@@ -135,7 +138,7 @@ def test_the_image_has_what_the_wheel_has() -> None:
 
 
 def test_the_demos_config_is_the_shipped_one(installed: Path, folder: Path) -> None:
-    script = "from benchmarks.live.demo_stack import CONFIG; print(CONFIG)"
+    script = "from serve_app.demo.stack import CONFIG; print(CONFIG)"
     path = Path(finish([str(installed / "python"), "-c", script], folder).strip())
     assert installed.parent in path.parents
     assert yaml.safe_load(path.read_text())["applications"]

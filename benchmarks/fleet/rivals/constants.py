@@ -7,10 +7,6 @@ from pydantic import Field
 from controller.config import Block
 
 
-class Ray(Block):
-    """Ray Serve's default policy has none beside its ``autoscaling_config``."""
-
-
 class QueueDepth(Block):
     target: float | None = Field(None, gt=0)
     step_down: float | None = Field(None, ge=0, le=1)

@@ -4,9 +4,9 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from benchmarks.workloads.files import RequestLine
 from replicas.prefixes import MOST_HASHES, PREFIX_TOKENS, prefix_hashes
 from replicas.request_recorder import RequestRecorder
+from simulator.workloads.files import RequestLine
 
 KEY = b"k" * 32
 

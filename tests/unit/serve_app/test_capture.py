@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.workloads.files import read_requests
 from controller.errors import BrimfulError, ConfigError
 from replicas.channel import UNDRAINED_S
 from serve_app import capture
 from serve_app.record import Call
+from simulator.workloads.files import read_requests
 from tests.builders import batching, report
 from tests.unit.serve_app.snapshots import snapshot_of
 

@@ -1,12 +1,13 @@
-"""``make bench-bursts``: its parts, with few requests, and which static setting it prefers."""
+"""``make results``, A1 and A2, with few requests, and which static setting it prefers."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from benchmarks.bursts import burst, turn
-from benchmarks.bursts.burst import Burst, Served
 from benchmarks.report.workers import Bench
+from benchmarks.results import a1_bursts as burst
+from benchmarks.results import a2_turn as turn
+from benchmarks.results.a1_bursts import Burst, Served
 
 
 @pytest.mark.parametrize("part", [burst, turn])
@@ -15,7 +16,7 @@ def test_a_small_part_has_all_its_figures(part: object) -> None:
         section = part.run(Bench(pool, (1,), small=True))  # type: ignore[attr-defined]
     ids = [row.id for row in section.rows]
     assert len(ids) == len(set(ids)) >= 3
-    assert section.markdown("make bench-bursts")
+    assert section.markdown("make results")
 
 
 def test_tokens_decide_among_settings_inside_the_sla_and_late_ones_outside() -> None:

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.replay.capacity import (
+from controller.config import Sla
+from replicas.profile import LinearCost, StepProfile
+from simulator.replay.capacity import (
     PRECISION,
     Capacity,
     Course,
     find_capacity,
     make_course,
 )
-from benchmarks.replay.engine import Ground
-from benchmarks.replay.verdict import Fault, Target, Watch, fault_of
-from benchmarks.virtual.plan import EngineOptions, parse_policy
-from benchmarks.virtual.trace import Outcome, Trace, make_gaps
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request
-from controller.config import Sla
-from replicas.profile import LinearCost, StepProfile
+from simulator.replay.engine import Ground
+from simulator.replay.verdict import Fault, Target, Watch, fault_of
+from simulator.virtual.plan import EngineOptions, parse_policy
+from simulator.virtual.trace import Outcome, Trace, make_gaps
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request
 
 # Decode alone costs: a step of B takes 40 + B ms, so B is 10 at 50 ms. With metronome arrivals of
 # 11 tokens each every step is alike: q = (D - c0) / (D c1 (E[out] - 1)) = 20/s.

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.baselines.clairvoyant import first_overflow
+from simulator.virtual.clairvoyant import first_overflow
 
 
 def held_at(step: int, held: list[int], first: list[int], last: list[int]) -> int:

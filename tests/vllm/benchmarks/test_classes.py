@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.contests.by_class import Attained, attained, spread_over
 from benchmarks.contests.classes import CLASSES, ONE_SLA, OURS, QOSERVE, Found, Task
-from benchmarks.replay.by_class import Attained, attained, spread_over
-from benchmarks.replay.engine import Ground, replay
 from benchmarks.report.workers import Bench
 from benchmarks.rivals.r3_classes import Result, rows_of
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.traffic import draw_traffic
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.traffic import draw_traffic
 
 PROFILE = load_profile("paper-fig3")
 TUNED = "qoserve:margin=1"

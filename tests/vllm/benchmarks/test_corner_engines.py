@@ -2,12 +2,12 @@
 
 import pytest
 
-from benchmarks.replay.corner_engines import hybrid, structured
-from benchmarks.replay.engine import Ground
-from benchmarks.virtual.plan import EngineOptions, Plan, parse_policy
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground
+from simulator.virtual.plan import EngineOptions, Plan, parse_policy
+from simulator.workloads.requests import Request
+from tests.vllm.corner_engines import hybrid, structured
 
 OPTIONS = EngineOptions(max_num_seqs=256, max_num_batched_tokens=2048)
 

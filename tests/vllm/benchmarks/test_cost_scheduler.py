@@ -9,7 +9,7 @@ from benchmarks.cost import full_batch
 from benchmarks.cost import scheduler as bench_scheduler
 from benchmarks.cost.full_batch import SETTINGS, FullBatch
 from benchmarks.cost.scheduler import Engine, TimedScheduler
-from benchmarks.virtual.watch import Watch
+from simulator.virtual.watch import Watch
 
 
 def test_the_watch_runs_in_our_code_alone():

@@ -18,12 +18,12 @@ from benchmarks.engine_lab.replays import run, served_of
 from benchmarks.engine_lab.results import Results
 from benchmarks.engine_lab.step_log import StepLog
 from benchmarks.engine_lab.tasks import BesideTask, EngineTask, Ground, Limits, RankTask
-from benchmarks.replay.engine import Ground as Machine
-from benchmarks.replay.engine import replay
-from benchmarks.virtual.plan import engine_of, parse_policy
 from controller.config import Sla
 from replicas.profile_file import load_profile
 from replicas.step_recorder import StepRecorder
+from simulator.replay.engine import Ground as Machine
+from simulator.replay.engine import replay
+from simulator.virtual.plan import engine_of, parse_policy
 from tests.vllm.engines import engine, generate, scheduler
 
 GROUND = Ground("tiny", None, 130.0, 30.0, 5.0, search_s=40.0)

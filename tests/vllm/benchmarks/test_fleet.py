@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from benchmarks.contests import fleets
+from benchmarks.contests.by_class import spread_over
 from benchmarks.contests.classes import CLASSES, GROUNDS, OURS, QOSERVE
 from benchmarks.contests.fleets import EVEN, GATHERED, SEPARATE, FleetTask, measure, run_at
-from benchmarks.replay.by_class import spread_over
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.fleet import STATS_DELAY_S, ByClass, Router, replay_fleet, together
 from benchmarks.rivals import r3_fleet
 from benchmarks.rivals.settings import Setting, Settings
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.traffic import draw_traffic
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.replay.fleet import STATS_DELAY_S, ByClass, Router, replay_fleet, together
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.traffic import draw_traffic
 
 PROFILE = load_profile("paper-fig3")
 GROUND = Ground(PROFILE, classes=CLASSES)

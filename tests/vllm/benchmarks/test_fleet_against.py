@@ -3,10 +3,10 @@
 import pytest
 
 from benchmarks.fleet.against import both
-from benchmarks.fleet.simulate import Ground
-from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.fleet.simulate import Ground
+from simulator.workloads.catalog import load_workload
 
 
 # At all that it carries the fluid has some 5% of the requests just inside that are just outside

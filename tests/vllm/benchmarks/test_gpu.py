@@ -30,14 +30,14 @@ from benchmarks.gpu.page import write as write_page
 from benchmarks.gpu.stack import asks_at
 from benchmarks.gpu.stack_client import Sent
 from benchmarks.gpu.tuning import Row, Tuner, cost_of
-from benchmarks.live.load import Answer
 from benchmarks.report.document import ROOT
-from benchmarks.workloads.requests import Request
 from controller.config import parse_batching
 from controller.records import EngineState, StepSample
 from replicas.governor import Governor
 from replicas.profile import Launch
 from replicas.profile_file import load_profile
+from serve_app.demo.client import Answer
+from simulator.workloads.requests import Request
 
 TOKENS = (1, 8, 64, 512)
 ITL = {"sla": {"itl_ms": 200}}

@@ -10,11 +10,11 @@ from benchmarks.pd.measure import PdRow, Task, prefill_of, rule_of, steering_of,
 from benchmarks.pd.shift import within
 from benchmarks.pd.table import AGGREGATED, AUTO, arms_of, figures, without_link
 from benchmarks.pd.taichi import LengthAware
-from benchmarks.virtual.trace import Outcome, Trace, make_gaps
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.roles import Transfer
 from serve_app.routing.room import Room
+from simulator.virtual.trace import Outcome, Trace, make_gaps
+from simulator.workloads.requests import Request
 
 LINK, SLA = Transfer(327_680, 25e9, 0.005), Sla(itl_ms=50, ttft_ms=2000)
 COSTS = 0.0269, 0.2308e-3, 0.12e-3

@@ -4,15 +4,15 @@ import argparse
 
 import pytest
 
-from benchmarks.plan.answer import plan_for
-from benchmarks.plan.arguments import add_arguments
-from benchmarks.plan.setting import Setting, resolve
-from benchmarks.replay.capacity import holds_at, make_course
-from benchmarks.replay.engine import Ground
-from benchmarks.replay.verdict import Target
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
 from controller.config import Sla
+from simulator.plan.answer import plan_for
+from simulator.plan.arguments import add_arguments
+from simulator.plan.setting import Setting, resolve
+from simulator.replay.capacity import holds_at, make_course
+from simulator.replay.engine import Ground
+from simulator.replay.verdict import Target
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
 
 WITHIN = 0.1
 RUN_S = 240.0  # of arrivals, at least

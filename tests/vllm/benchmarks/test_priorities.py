@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.replay.engine import replay
-from benchmarks.virtual.ground import Ground
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request
-from benchmarks.workloads.traffic import draw_requests
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import replay
+from simulator.virtual.ground import Ground
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request
+from simulator.workloads.traffic import draw_requests
 
 IMPORTANT, OTHERS = 0, 1
 

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.measure import summarise
-from benchmarks.virtual import scheduler as virtual
-from benchmarks.virtual.plan import EngineOptions, Plan, parse_policy
-from benchmarks.virtual.trace import Trace
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request
-from benchmarks.workloads.traffic import draw_requests
 from controller.config import Sla
 from controller.errors import ConfigError
 from replicas.disturbances import Disturbances
 from replicas.profile import StepProfile
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.replay.measure import summarise
+from simulator.virtual import scheduler as virtual
+from simulator.virtual.plan import EngineOptions, Plan, parse_policy
+from simulator.virtual.trace import Trace
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request
+from simulator.workloads.traffic import draw_requests
 
 FIG3 = load_profile("paper-fig3")
 SLA = Sla(itl_ms=50)

@@ -13,22 +13,22 @@ import pytest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.outputs import ModelRunnerOutput
 
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.virtual.plan import EngineOptions, Speculation, parse_policy
-from benchmarks.virtual.request_maker import RequestMaker
-from benchmarks.virtual.scheduler import (
+from controller.config import Sla
+from replicas.profile import Launch, LinearCost, StepProfile
+from simulator.replay.engine import Ground, replay
+from simulator.virtual.plan import EngineOptions, Speculation, parse_policy
+from simulator.virtual.request_maker import RequestMaker
+from simulator.virtual.scheduler import (
     END,
     TOKEN,
     VirtualClock,
     VirtualScheduler,
     make_scheduler,
 )
-from benchmarks.virtual.trace import Trace
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request
-from benchmarks.workloads.traffic import draw_requests, draw_traffic
-from controller.config import Sla
-from replicas.profile import Launch, LinearCost, StepProfile
+from simulator.virtual.trace import Trace
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request
+from simulator.workloads.traffic import draw_requests, draw_traffic
 
 # A step of B decodes and P prompt tokens takes 1 + 0.01 B + 0.001 P s.
 PLANT = StepProfile("plant", "", 20_000, 64, 512, LinearCost(1.0, 0.01, per_prefill_s=0.001))

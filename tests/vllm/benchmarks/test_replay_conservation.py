@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.virtual.plan import BENCH_ONLY, EngineOptions, parse_policy
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from controller.policies.registry import POLICIES
 from replicas.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
 from replicas.profile import LinearCost, StepProfile
+from simulator.replay.engine import Ground, replay
+from simulator.virtual.plan import BENCH_ONLY, EngineOptions, parse_policy
+from simulator.workloads.requests import Request
 
 COST = LinearCost(0.02, 0.001, 1e-6, 1e-4, 1e-8)
 DISTURBED = Disturbances(

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.replay.measure import summarise
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.virtual.trace import Trace
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.traffic import draw_requests
 from controller.config import Sla
 from replicas.disturbances import Disturbances, Pauses, SlowPhases
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.replay.measure import summarise
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.virtual.trace import Trace
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.traffic import draw_requests
 
 SLA = Sla(itl_ms=50)
 FIG3 = load_profile("paper-fig3").with_kv_tokens(40_000)

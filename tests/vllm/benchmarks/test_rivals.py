@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.replay.engine import Ground, replay
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.virtual.rival_options import RIVALS
-from benchmarks.virtual.trace import Trace
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request
-from benchmarks.workloads.traffic import draw_requests
+from benchmarks.baselines.options import RIVALS
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.replay.engine import Ground, replay
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.virtual.trace import Trace
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request
+from simulator.workloads.traffic import draw_requests
 
 FIG3 = load_profile("paper-fig3")
 SLA = Sla(itl_ms=50)

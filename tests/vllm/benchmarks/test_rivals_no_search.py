@@ -15,9 +15,9 @@ from benchmarks.report.workers import Bench
 from benchmarks.rivals import page, r1_capacity, r2_paced, r3_classes, r4_offline
 from benchmarks.rivals.r1_raced import ALL
 from benchmarks.rivals.settings import Setting, Settings
-from benchmarks.virtual.plan import engine_of, parse_policy
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.virtual.plan import engine_of, parse_policy
 
 FIG3 = load_profile("paper-fig3")
 

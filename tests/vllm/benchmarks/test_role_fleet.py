@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from benchmarks.replay.fleet import Router, replay_fleet, together
-from benchmarks.replay.role_fleet import RoleFleet, RoleTrace
-from benchmarks.replay.steering import Auto, Fixed, Steering
-from benchmarks.virtual.ground import Ground
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.workloads.catalog import load_workload
-from benchmarks.workloads.requests import Request
-from benchmarks.workloads.traffic import draw_traffic
 from controller.config import Sla
 from controller.roles import Transfer
 from replicas.profile_file import load_profile
+from simulator.replay.fleet import Router, replay_fleet, together
+from simulator.replay.role_fleet import RoleFleet, RoleTrace
+from simulator.replay.steering import Auto, Fixed, Steering
+from simulator.virtual.ground import Ground
+from simulator.virtual.plan import engine_of, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.requests import Request
+from simulator.workloads.traffic import draw_traffic
 
 PROFILE = load_profile("paper-fig3")
 SLA = Sla(itl_ms=50, ttft_ms=2000)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.replay import shadow
 from controller.errors import BrimfulError, ConfigError
 from controller.models.step_time import StepModel
 from controller.records import EngineLimits
+from simulator.replay import shadow
 from tests.builders import batching, report
 from tests.unit.serve_app.snapshots import snapshot_of
 

@@ -8,9 +8,9 @@ from transformers import AutoTokenizer
 from vllm import LLM, CompletionOutput, RequestOutput, SamplingParams
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from benchmarks.live.gguf_model import TEMPERATURE
-from benchmarks.live.model_folder import WEIGHTS, sha256
-from benchmarks.live.questions import QUESTIONS
+from serve_app.demo.gguf_model import TEMPERATURE
+from serve_app.demo.model_folder import WEIGHTS, sha256
+from serve_app.demo.questions import QUESTIONS
 from tests.vllm.engines import Records, engine, generate, scheduler
 
 pytestmark = pytest.mark.engine

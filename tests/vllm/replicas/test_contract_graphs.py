@@ -10,9 +10,9 @@ from vllm.config import CompilationConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.metrics import perf
 
-from benchmarks.live.tiny_model import make_tiny_model
 from replicas.engine_options import graph_tokens
 from replicas.kv_holders import kv_read_frac, kv_token_bytes
+from serve_app.demo.tiny_model import make_tiny_model
 
 
 @pytest.mark.parametrize("enforce_eager", [True, False])

@@ -8,8 +8,8 @@ import pytest
 from vllm import SamplingParams
 from vllm.sampling_params import StructuredOutputsParams
 
-from benchmarks.live.load import END, LENGTH
 from replicas.emulator import EmulatedExecutor, Pace
+from serve_app.demo.client import END, LENGTH
 from tests.vllm.engines import engine, scheduler
 from tests.vllm.harness import batching
 

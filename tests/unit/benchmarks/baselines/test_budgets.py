@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.baselines.options import PpasOptions, QoserveOptions, RefinerOptions
 from benchmarks.baselines.ppas import Ppas
 from benchmarks.baselines.qoserve import FIRST_THROUGHPUT, KEPT, Qoserve
 from benchmarks.baselines.refiner import Refiner, cost_s, grid
 from benchmarks.baselines.sarathi import Sarathi
-from benchmarks.virtual.rival_options import PpasOptions, QoserveOptions, RefinerOptions
 from controller.records import StepSample
 from tests.rivals import Case, decode, known, prefill, seen
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from benchmarks.baselines.gradient2 import Gradient2
 from benchmarks.baselines.new_token_ratio import NewTokenRatio, by_retraction
-from benchmarks.baselines.past_future import MovingAverage, PastFuture, draw_longer, peak
-from benchmarks.virtual.rival_options import (
+from benchmarks.baselines.options import (
     Gradient2Options,
     NewTokenRatioOptions,
     PastFutureOptions,
 )
+from benchmarks.baselines.past_future import MovingAverage, PastFuture, draw_longer, peak
 from controller.records import StepSample
 from tests.rivals import ENGINE, Case, columns, decode, prefill, seen
 

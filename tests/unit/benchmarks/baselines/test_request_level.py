@@ -3,12 +3,12 @@
 import pytest
 
 from benchmarks.baselines.request_level import replay_request_level
-from benchmarks.replay.timeline import idle_frac, place
-from benchmarks.virtual.plan import EngineOptions, parse_policy
-from benchmarks.virtual.trace import Stay, Trace
-from benchmarks.workloads.requests import Request
 from controller.config import Sla
 from replicas.profile import LinearCost, StepProfile
+from simulator.replay.timeline import idle_frac, place
+from simulator.virtual.plan import EngineOptions, parse_policy
+from simulator.virtual.trace import Stay, Trace
+from simulator.workloads.requests import Request
 
 COST = LinearCost(fixed_s=1.0, per_decode_s=0.1, per_prefill_s=0.01)
 

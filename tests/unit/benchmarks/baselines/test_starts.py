@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from benchmarks.baselines.fill_batch import FillBatch
+from benchmarks.baselines.options import FillBatchOptions
 from benchmarks.baselines.prefill_first import PrefillFirst
 from benchmarks.baselines.rival import kept
-from benchmarks.virtual.rival_options import FillBatchOptions
 from controller.records import StepSample
 from tests.rivals import ENGINE, decode, prefill, seen
 

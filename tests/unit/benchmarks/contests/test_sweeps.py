@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.baselines.options import RIVALS
 from benchmarks.contests.sweeps import (
     LONGEST,
     LONGEST_TOKENS,
@@ -14,10 +15,9 @@ from benchmarks.contests.sweeps import (
     published,
 )
 from benchmarks.contests.tuning import Setting, climb_by
-from benchmarks.virtual.plan import engine_of, parse_policy
-from benchmarks.virtual.rival_options import RIVALS
 from controller.config import Sla
 from replicas.profile_file import load_profile
+from simulator.virtual.plan import engine_of, parse_policy
 
 FIG3 = load_profile("paper-fig3")
 

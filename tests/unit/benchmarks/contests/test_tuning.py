@@ -5,10 +5,10 @@ import math
 import pytest
 
 from benchmarks.contests.tuning import Setting, climb, on_line, starts
-from benchmarks.virtual.plan import EngineOptions, parse_policy
-from benchmarks.workloads.requests import LengthStats
 from controller.config import Sla
 from replicas.profile import LinearCost, StepProfile
+from simulator.virtual.plan import EngineOptions, parse_policy
+from simulator.workloads.requests import LengthStats
 
 LENGTHS = LengthStats(mean_input=250, mean_output=101, mean_held=300, mean_context=125)
 # 20 ms + B 0.1 ms + K 1 us + P 0.05 ms + X 0.4 us: a decode at 300 tokens costs 0.4 ms, a token of

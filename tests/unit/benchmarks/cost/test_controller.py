@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from benchmarks.cost import controller as bench_controller
-from benchmarks.cost.consoles import Phase, rows_of
 from benchmarks.cost.fleet import TRAFFIC, Fleet
 from controller.config import BatchingConfig, Sla
 from controller.fleet.loop import ControlLoop
@@ -62,16 +61,3 @@ def test_the_last_line_is_one_json_object(
     assert all(row["value"] > 0 for row in last["rows"])
     assert rows["cpu_share_8"]["target"] == 1.0
     assert rows["exchange_p99_ms_8"]["target"] == 5.0
-
-
-def test_the_rows_of_open_consoles_are_of_both_phases() -> None:
-    without = Phase([1.0] * 99 + [9.0], cpu_s=2.0, wall_s=10.0)
-    beside = Phase([2.0] * 100, cpu_s=3.0, wall_s=10.0)
-    assert list(rows_of(without, beside, 5)) == [
-        ("beside_0_consoles_exchange_p50_ms", 1.0, "ms"),
-        ("beside_0_consoles_exchange_p99_ms", 9.0, "ms"),
-        ("beside_0_consoles_cpu_share", 0.2, "cores"),
-        ("beside_5_consoles_exchange_p50_ms", 2.0, "ms"),
-        ("beside_5_consoles_exchange_p99_ms", 2.0, "ms"),
-        ("beside_5_consoles_cpu_share", 0.3, "cores"),
-    ]

@@ -13,7 +13,6 @@ from benchmarks.engine_lab.tasks import (
     BesideTask,
     EngineTask,
     Ground,
-    HttpTask,
     Limits,
     RankTask,
     RateTask,
@@ -66,7 +65,7 @@ def test_vllm_by_itself_stands_on_none_of_the_policies_code() -> None:
     assert folders == {
         "benchmarks/engine_lab",
         "benchmarks/live",
-        "benchmarks/workloads",
+        "simulator/workloads",
         "replicas",
     }
     assert code_behind(STATIC) == code_behind(RecordTask(GROUND)) != code_behind(ADAPTIVE)
@@ -76,8 +75,6 @@ def test_a_rate_that_was_found_stays_whatever_the_code() -> None:
     assert code_behind(RateTask(GROUND)) == code_behind(RankTask(GROUND, 0.4)) == ""
 
 
-def test_replays_and_http_stand_on_code_of_their_own() -> None:
-    of = {
-        code_behind(task) for task in (STATIC, ADAPTIVE, BesideTask((ADAPTIVE,)), HttpTask(STATIC))
-    }
-    assert len(of) == 4
+def test_replays_stand_on_code_of_their_own() -> None:
+    of = {code_behind(task) for task in (STATIC, ADAPTIVE, BesideTask((ADAPTIVE,)))}
+    assert len(of) == 3

@@ -9,7 +9,6 @@ from benchmarks.engine_lab.schedule import (
     VLLMS,
     Plan,
     expected_s,
-    over_http,
     planned_s,
     rows_of,
 )
@@ -17,7 +16,6 @@ from benchmarks.engine_lab.tasks import (
     BesideTask,
     EngineTask,
     Ground,
-    HttpTask,
     Limits,
     RankTask,
     RateTask,
@@ -45,8 +43,6 @@ class Lab:
                 return [{"limits": {"cap": o.cap, "token_budget": o.token_budget}} for o in RANKED]
             case EngineTask():
                 return {"figures": {"j": J[task.limits]}, "seed": task.seed}
-            case HttpTask():
-                return {"http": task.run.seed}
             case BesideTask():
                 return [{"seed": run.seed} for run in task.runs] if self._steps else None
         return None
@@ -87,20 +83,7 @@ def test_a_row_whose_steps_were_not_kept_has_no_replay_beside_it() -> None:
     assert row.beside == {}
 
 
-def test_over_http_the_same_runs_are_made_again() -> None:
-    lab = Lab()
-    (row,) = rows_of("alone", GROUND, Plan(rounds=2, shares=(0.5,)), lab.do)
-    again = over_http(row, GROUND, Plan(rounds=2), lab.do)
-    assert again.condition == "http-alone"
-    assert (again.rate_per_s, again.tuned, again.beside) == (row.rate_per_s, row.tuned, {})
-    assert [run["http"] for run in again.runs["tuned"]] == [1, 2]
-    here = [t for t in lab.asked if isinstance(t, EngineTask) and t.seed != TUNING_SEED]
-    assert [t.run for t in lab.asked if isinstance(t, HttpTask)] == here
-
-
 def test_what_is_planned_is_the_sum_of_what_is_asked() -> None:
     lab, plan = Lab(), Plan()
-    for row in rows_of("alone", GROUND, plan, lab.do):
-        over_http(row, GROUND, plan, lab.do)
-    assert planned_s(GROUND, plan, http=True) == sum(map(expected_s, lab.asked))
-    assert planned_s(GROUND, plan) < planned_s(GROUND, plan, http=True)
+    rows_of("alone", GROUND, plan, lab.do)
+    assert planned_s(GROUND, plan) == sum(map(expected_s, lab.asked))

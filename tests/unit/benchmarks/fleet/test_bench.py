@@ -10,12 +10,12 @@ import pytest
 import benchmarks.fleet.__main__ as command
 from benchmarks.fleet.bench import Bench
 from benchmarks.fleet.contest import GRIDS, Grid
-from benchmarks.fleet.course import Result
-from benchmarks.fleet.days import shipped_days
 from benchmarks.fleet.kept import Kept
 from benchmarks.fleet.starts import Starts
 from controller.errors import ConfigError
-from tests.unit.benchmarks.fleet.fleets import GROUND
+from simulator.fleet.course import Result
+from simulator.fleet.days import shipped_days
+from tests.unit.simulator.fleet.fleets import GROUND
 
 AT = f"step {GROUND.seed} {GROUND.startup_s:g}"
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.fleet.contest import GRIDS, Grid, best, best_rival, spec_of, tune
-from benchmarks.fleet.course import Result
-from benchmarks.fleet.policies import parse_policy
-from tests.unit.benchmarks.fleet.fleets import GROUND
+from simulator.fleet.course import Result
+from simulator.fleet.policies import parse_policy
+from tests.unit.simulator.fleet.fleets import GROUND
 
 VALUES = tuple(range(1, 11))
 

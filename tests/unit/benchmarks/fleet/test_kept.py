@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fleet import kept as module
-from benchmarks.fleet.course import Result
 from benchmarks.fleet.kept import Kept, code_of
 from benchmarks.report.code import imported_by
 from benchmarks.report.document import ROOT
+from simulator.fleet.course import Result
 
 ONE = Result("step", "ray", "ray:x=1", 0.9, float("inf"), 1.0, None)
 
@@ -41,11 +41,11 @@ def test_a_run_stands_on_the_fleet_what_it_imports_and_the_policy_it_names() -> 
     def below(names: list[str], without: str | None = None) -> set[str]:
         return {str(path.relative_to(ROOT)) for path in imported_by(names, without)}
 
-    ours = below([module.RUN, module.OUR_POLICY])
-    rivals = below([module.RUN], without=module.NOT_OF_RIVALS)
+    ours = below([module.RUN, module.RIVALS, module.OUR_POLICY])
+    rivals = below([module.RUN, module.RIVALS], without=module.NOT_OF_RIVALS)
     both = {
-        "benchmarks/fleet/fluid.py",
-        "benchmarks/fleet/ray_stages.py",
+        "simulator/fleet/fluid.py",
+        "simulator/fleet/ray_stages.py",
         "benchmarks/fleet/rivals/wva.py",
         "controller/capacity.py",
         "replicas/autoscaling_stats.py",

@@ -9,9 +9,9 @@ import pytest
 
 import benchmarks.fleet.__main__ as command
 from benchmarks.fleet import bench
-from benchmarks.fleet.course import Result
 from benchmarks.fleet.kept import Kept
 from benchmarks.fleet.starts import Starts
+from simulator.fleet.course import Result
 
 TIGHT, WIDE = "ray:target_ongoing_requests=9", "ray:target_ongoing_requests=8"
 
@@ -72,7 +72,7 @@ def test_policies_can_be_left_out(
     assert "those of docs/results" not in text  # which has the best of all
 
 
-@pytest.mark.parametrize("other", ["--write", "--from-usual", "--real", "--zero"])
+@pytest.mark.parametrize("other", ["--write", "--from-usual"])
 def test_a_page_is_not_written_of_it(
     starts: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.fleet.contest import HALVINGS, Grid, tune
-from benchmarks.fleet.course import Result
 from benchmarks.fleet.one_for_all import OneForAll, best_for_all, groups, one_for_all
+from simulator.fleet.course import Result
 
 VALUES = tuple(range(1, 11))
 GRID = Grid("x", VALUES, {"y": (0, 1)})

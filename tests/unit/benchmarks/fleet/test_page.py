@@ -1,11 +1,11 @@
 import math
 
 from benchmarks.fleet.contest import best_rival
-from benchmarks.fleet.course import Result
 from benchmarks.fleet.one_for_all import OneForAll
 from benchmarks.fleet.page import elastic_page
 from benchmarks.report.rows import Row
-from tests.unit.benchmarks.fleet.fleets import GROUND
+from simulator.fleet.course import Result
+from tests.unit.simulator.fleet.fleets import GROUND
 
 
 def result(policy: str, attainment: float, hours: float, back_s: float | None = None) -> Result:

@@ -7,9 +7,9 @@ import pytest
 from benchmarks.fleet.rivals.dynamo_both import DynamoBoth
 from benchmarks.fleet.rivals.dynamo_load import DynamoLoad
 from benchmarks.fleet.rivals.dynamo_throughput import DynamoThroughput
-from benchmarks.fleet.rivals.oracle import Oracle
 from benchmarks.fleet.rivals.queue_depth import QueueDepth
 from benchmarks.fleet.rivals.wva import WorkloadVariant
+from simulator.fleet.oracle import Oracle
 
 
 def context(target: int, now_s: float = 0.0, queued: float = 0.0, **each: list[float]) -> Any:

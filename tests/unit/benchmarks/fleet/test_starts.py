@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fleet.contest import GRIDS
-from benchmarks.fleet.course import Result
-from benchmarks.fleet.days import shipped_days
 from benchmarks.fleet.one_for_all import ALL_DAYS, REAL_DAYS, OneForAll
-from benchmarks.fleet.policies import parse_policy
 from benchmarks.fleet.starts import FILE, Starts
 from controller.errors import ConfigError
-from tests.unit.benchmarks.fleet.fleets import GROUND
+from simulator.fleet.course import Result
+from simulator.fleet.days import shipped_days
+from simulator.fleet.policies import parse_policy
+from tests.unit.simulator.fleet.fleets import GROUND
 
 
 def made(day: str, spec: str) -> Result:

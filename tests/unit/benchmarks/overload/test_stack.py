@@ -2,13 +2,14 @@
 
 import pytest
 
+from benchmarks.live import emulated
 from benchmarks.overload import shapes, stack
 from serve_app.config import ray_llm_config
 
 
 @pytest.mark.parametrize("variant", stack.VARIANTS)
 def test_only_ours_has_classes(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack, "make_tiny_model", lambda path: path)
+    monkeypatch.setattr(emulated, "make_tiny_model", lambda path: path)
     app = stack.application(variant, 2.0)
     made = ray_llm_config(app["args"]["llm_configs"][0])
     ours = made["engine_kwargs"]["additional_config"]["brimful"]

@@ -154,14 +154,14 @@ def test_other_code_finds_nothing_of_it(code, tmp_path):
 
 def test_a_rivals_replay_does_not_stand_on_our_policy():
     def below(closed: tuple[str, ...]) -> set[str]:
-        found = imported_by(["benchmarks.contests.entry", module.OF_RIVALS], closed=closed)
+        found = imported_by(["benchmarks.contests.entry", *module.OF_RIVALS], closed=closed)
         return {str(path.relative_to(ROOT)) for path in found}
 
     ours, rivals = below(()), below((module.REGISTRY,))
     both = {
         "benchmarks/baselines/qoserve.py",
-        "benchmarks/replay/capacity.py",
-        "benchmarks/virtual/scheduler.py",
+        "simulator/replay/capacity.py",
+        "simulator/virtual/scheduler.py",
         "controller/policies/static.py",
         "replicas/governor.py",
     }

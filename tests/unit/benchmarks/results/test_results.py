@@ -1,20 +1,14 @@
-"""The arithmetic of ``make results``: intervals, shares, settling, rows and their targets."""
+"""The arithmetic of ``make results``: intervals, shares, rows and their targets."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from benchmarks.report.bootstrap import Estimate, estimate, geometric_mean, mean
 from benchmarks.report.rows import Row, Section, exactly, interval, rows_table
-from benchmarks.results.settling import (
-    seconds_until_settled,
-    steps_until_in_time,
-    steps_until_near,
-)
 from benchmarks.results.shares import inside
-from benchmarks.virtual.trace import Outcome
-from benchmarks.workloads.requests import Request
+from simulator.virtual.trace import Outcome
+from simulator.workloads.requests import Request
 
 
 def test_few_seeds_give_their_lowest_and_highest_and_say_so() -> None:
@@ -71,31 +65,6 @@ def test_a_request_is_inside_by_its_mean_and_its_first_token() -> None:
     assert not inside(DONE, tpot_s=0.05, ttft_s=0.99)
     assert not inside(replace(DONE, finished_s=None), tpot_s=1.0, ttft_s=9.0)
     assert inside(replace(DONE, tokens=1, finished_s=2.0), tpot_s=0.0, ttft_s=1.0)
-
-
-def test_late_steps_count_until_the_last_bad_window() -> None:
-    late = np.zeros(200)
-    assert steps_until_in_time(late) == 0
-    late[[5, 30]] = 1
-    assert steps_until_in_time(late) == 0  # two of forty are allowed
-    late[35] = 1
-    assert steps_until_in_time(late) == 36
-    late[150] = 1  # alone in its window
-    assert steps_until_in_time(late) == 36
-
-
-def test_an_error_is_near_from_the_last_window_that_is_not() -> None:
-    error = np.concatenate([np.full(10, 20.0), np.zeros(90)])
-    # Ten steps at 20%: four of them and six at none make 8%.
-    assert steps_until_near(error, limit=8.0, window=10, within=100) == 16
-    assert steps_until_near(np.zeros(100), limit=8.0, window=10, within=100) == 10
-
-
-def test_a_cap_is_settled_when_it_stays_near() -> None:
-    caps = [(0.5 * k, 200 if k < 10 else 100) for k in range(90)]
-    # The last mean of four that holds a 200 ends with the word after the next two.
-    assert seconds_until_settled(caps) == 6.5
-    assert seconds_until_settled([(t, 100) for t, _ in caps]) == 0.0
 
 
 def row(value: float, **targets: float) -> Row:

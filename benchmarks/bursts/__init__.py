@@ -1,1 +1,0 @@
-"""Bursts of long answers, and short answers that turn long: ``make bench-bursts``."""

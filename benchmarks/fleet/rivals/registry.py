@@ -1,0 +1,51 @@
+"""The rivals by name: where each stands, its constants, what it reads and knows."""
+
+from benchmarks.fleet.rivals import (
+    constants,
+    dynamo_both,
+    dynamo_load,
+    dynamo_throughput,
+    queue_depth,
+    wva,
+)
+from simulator.fleet.policies import Rival
+from simulator.fleet.simulate import Ground
+
+_IN = "benchmarks.fleet.rivals"
+
+
+def _sizes(ground: Ground) -> dict[str, float]:
+    profile = ground.profile
+    return {
+        "kv_tokens": float(profile.kv_tokens),
+        "step_tokens": float(profile.max_num_batched_tokens),
+        "slots": float(profile.max_num_seqs),
+    }
+
+
+def _line(ground: Ground) -> dict[str, float]:
+    """Step times as a straight line of decodes and of prompt tokens."""
+    step_s = ground.profile.step_s
+    base_s = step_s(0, 0, 0, 0)
+    return {
+        "fixed_s": base_s,
+        "per_decode_s": (step_s(64, 64 * 1000, 0, 0) - base_s) / 64,
+        "per_prefill_s": (step_s(0, 0, 512, 0) - base_s) / 512,
+    }
+
+
+RIVALS = {
+    "queue-depth": Rival(f"{_IN}.queue_depth:QueueDepth", constants.QueueDepth, queue_depth.READS),
+    "wva": Rival(f"{_IN}.wva:WorkloadVariant", constants.WorkloadVariant, wva.READS, _sizes),
+    "dynamo-throughput": Rival(
+        f"{_IN}.dynamo_throughput:DynamoThroughput",
+        constants.DynamoThroughput,
+        dynamo_throughput.READS,
+    ),
+    "dynamo-load": Rival(
+        f"{_IN}.dynamo_load:DynamoLoad", constants.DynamoLoad, dynamo_load.READS, _line
+    ),
+    "dynamo-both": Rival(
+        f"{_IN}.dynamo_both:DynamoBoth", constants.DynamoBoth, dynamo_both.READS, _line
+    ),
+}

@@ -1,0 +1,58 @@
+"""A cluster of its own on this machine, and what is deployed on it."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.report.document import ROOT
+from serve_app.demo.cluster import LocalCluster, local_cluster
+
+
+class Deployed:
+    """A cluster and the application on it, served at ``port``."""
+
+    def __init__(self, cluster: LocalCluster, directory: Path, port: int) -> None:
+        self.cluster, self._directory, self._port = cluster, directory, port
+
+    def deploy(self, application: dict[str, Any]) -> None:
+        """This application and nothing else; returns when Ray took it."""
+        config = {
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "127.0.0.1", "port": self._port},
+            "applications": [application],
+        }
+        path = self._directory / "serve.yaml"
+        path.write_text(yaml.safe_dump(config))
+        self.cluster.deploy(path)
+
+
+def stats_port(port: int) -> int:
+    """Where HAProxy tells its counts."""
+    return port + 300
+
+
+@contextlib.contextmanager
+def cluster_at(
+    port: int, cpus: int = 2, resources: dict[str, float] | None = None
+) -> Iterator[tuple[LocalCluster, Path]]:
+    """A cluster for a ``with`` block, and a folder as long as it is there.
+
+    Args:
+        port: HAProxy's fixed ports are moved along with it, since another cluster on this machine
+            may have them.
+    """
+    environment = {
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(port + 1000),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(stats_port(port)),
+    }
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        local_cluster(
+            environment, directory=ROOT, logs=Path(directory), cpus=cpus, resources=resources
+        ) as cluster,
+    ):
+        yield cluster, Path(directory)

@@ -1,0 +1,244 @@
+"""``brimful demo``: two real engines, the same requests with control off, on, and tuned by hand."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import ray
+from rich.console import Console
+
+from controller.errors import ConfigError
+from serve_app.demo.calibrate import StepTimes, calibrate
+from serve_app.demo.client import send
+from serve_app.demo.cluster import local_cluster
+from serve_app.demo.load import make_load
+from serve_app.demo.machine import small_model_obstacle
+from serve_app.demo.model import MODELS, SMALL, TINY, DemoModel
+from serve_app.demo.plot import draw
+from serve_app.demo.report import OFF, ON, TUNED, Phase, client_table, replica_table, too_busy
+from serve_app.demo.stack import Stack, one_phase
+from serve_app.demo.tuned import StaticLimits, candidates, keep, search, tuned_for
+from serve_app.demo.verdict import claims, price, rows
+
+WARM_UP_S = 8.0  # with control on: the policy has seen no step under this SLA yet
+QUESTION = "Why is the sky blue? Answer in one sentence."
+WIDTH = 80
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``brimful demo``."""
+    parser.add_argument(
+        "--seconds",
+        type=_seconds,
+        default=20.0,
+        help="of requests, three times: off, on, tuned by hand (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--model",
+        choices=MODELS,
+        help="default: smollm2, a real one, or tiny where this machine is too small for it",
+    )
+    parser.add_argument(
+        "--sla-ms",
+        type=_positive,
+        metavar="MS",
+        help="default: what this machine can hold, by the gaps of a small batch",
+    )
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        default=Path(".cache/demo.png"),
+        metavar="FILE",
+        help="where the picture goes (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument("--keep", action="store_true", help="leave it running until Ctrl-C")
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="search the best static limits for this kind of machine, and keep them (10 minutes)",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds <= 3600:  # said now, not when two engines have been started for it
+        raise argparse.ArgumentTypeError(f"{text} is not allowed: a number from 1 to 3600")
+    return seconds
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 60_000:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed: ms above 0, up to 60,000")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Everything from nothing; 0 where all that it claims held."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)  # a log has no width of its own
+    model, reason = _choose(args.model)
+    stack = Stack(model)
+    directory = Path(tempfile.mkdtemp(prefix="brimful-demo-"))  # stays where something goes wrong
+    console.print(f"[1/7] {model.title} in {model.folder}{reason} ...", soft_wrap=True)
+    model.make(model.folder)
+    console.print(f"[2/7] Starting Ray and {stack.replicas} vLLM engines (usually 60 s) ...")
+    with contextlib.ExitStack() as exits:
+        stack.start(exits.enter_context(local_cluster(logs=directory)), directory, console)
+        if model.speaks:
+            console.print(f"      {QUESTION}\n      > {stack.ask(QUESTION)}", markup=False)
+        times, sla_ms = _calibrate(console, stack, args.sla_ms)
+        if args.tune:
+            _tune(console, stack, times, sla_ms, args.seconds)
+        phases = _phases(console, stack, times, sla_ms, args.seconds)
+        held = _report(console, phases, sla_ms, args.plot)
+        if args.keep:
+            stack.go_by(stack.adaptive(sla_ms))
+            _keep(console, stack)
+        ray.shutdown()
+        console.print("[7/7] Stopping Ray and both engines (usually 10 s) ...")
+    shutil.rmtree(directory)
+    console.print("Stopped.")
+    if args.json:
+        print(json.dumps({"bench": "demo", "rows": rows(*phases, sla_ms)}))
+    return 0 if held else 1
+
+
+def _choose(name: str | None) -> tuple[DemoModel, str]:
+    """The model that was asked for, or that this machine can serve; and why it is not the real."""
+    if name is not None:
+        return MODELS[name], ""
+    reason = small_model_obstacle()
+    return (SMALL, "") if reason is None else (TINY, f" ({SMALL.title} needs more: {reason})")
+
+
+def _calibrate(console: Console, stack: Stack, asked_ms: float | None) -> tuple[StepTimes, float]:
+    console.print("[3/7] Timing tokens at the client, control off (usually 15 s) ...")
+    stack.switch(enforce=False)
+    times = calibrate(stack.base_url, stack.model, stack.replicas)
+    sla_ms = asked_ms or times.sla_ms(stack.model.sla_gaps)
+    if sla_ms <= times.few_s * 1000:
+        raise ConfigError(
+            [
+                f"--sla-ms: {sla_ms:g} is not allowed: above {times.few_s * 1000:.0f} ms, which a"
+                " token takes here in a small batch"
+            ]
+        )
+    console.print(
+        f"      a token every {times.few_s * 1000:.0f} ms in a small batch,"
+        f" {times.many_s * 1000:.0f} in a larger one; {stack.model.long_prompt.prompt_tokens}"
+        f" prompt tokens\n      take {times.long_prompt_s(stack.model) * 1000:.0f} ms:"
+        f" the SLA is {sla_ms:g} ms between two tokens"
+    )
+    return times, sla_ms
+
+
+def _tune(console: Console, stack: Stack, times: StepTimes, sla_ms: float, seconds: float) -> None:
+    load = make_load(stack.model, times, sla_ms, stack.replicas, seconds, seed=2)
+    stack.switch(enforce=True)
+
+    def cost(limits: StaticLimits) -> float:
+        stack.go_by(stack.static(limits))
+        phase = one_phase(stack, load, f"{limits.cap}, {limits.token_budget}", time.perf_counter())
+        found = phase.cost(sla_ms)
+        console.print(
+            f"      {limits}: {phase.inside(sla_ms):.2%} inside, mean TTFT"
+            f" {phase.ttft_s.mean():.2f} s, J {found:.2f}"
+        )
+        return found
+
+    keep(stack.model, search(cost, candidates(stack.model)))
+
+
+def _phases(
+    console: Console, stack: Stack, times: StepTimes, sla_ms: float, seconds: float
+) -> tuple[Phase, Phase, Phase]:
+    warm_up, load = (
+        make_load(stack.model, times, sla_ms, stack.replicas, duration_s, seed)
+        for duration_s, seed in ((WARM_UP_S, 0), (seconds, 1))
+    )
+    tuned = tuned_for(stack.model)
+    where = "" if tuned.here else f" on another kind of machine ({tuned.machine})"
+    console.print(f"[4/7] Warming up with the same kind of load ({WARM_UP_S:g} s) ...")
+    stack.go_by(stack.adaptive(sla_ms))
+    stack.switch(enforce=True)
+    asyncio.run(send(stack.base_url, stack.model.name, warm_up.asks))
+    console.print(
+        f"[5/7] {load.streams} streams, {load.long_prompts} prompts of"
+        f" {stack.model.long_prompt.prompt_tokens} tokens: control off, then on ..."
+    )
+    begin_s = time.perf_counter()
+    stack.switch(enforce=False)
+    off = one_phase(stack, load, OFF, begin_s)
+    stack.switch(enforce=True)
+    on = one_phase(stack, load, ON, begin_s)
+    console.print(
+        f"[6/7] The same, static: {tuned.limits.cap} running requests,"
+        f" {tuned.limits.token_budget} tokens a step\n      (found before for this load{where})"
+        " ...",
+        soft_wrap=True,
+    )
+    stack.go_by(stack.static(tuned.limits))
+    return off, on, one_phase(stack, load, TUNED, begin_s)
+
+
+def _report(
+    console: Console, phases: tuple[Phase, Phase, Phase], sla_ms: float, plot: Path
+) -> bool:
+    """Print all of it; whether all held that does not depend on the machine."""
+    off, on, _ = phases
+    busy = too_busy(phases)
+    if busy:
+        console.print(
+            f"\nThis machine was too busy for a fair comparison: {busy}.\n"
+            "Times at the client would say more about that than about the control, so they are"
+            " left out.\nStop what else runs, and try again."
+        )
+    else:
+        console.print()
+        console.print(client_table(phases, sla_ms))
+    console.print(replica_table(off, on))
+    try:
+        draw(phases, sla_ms, plot)
+        console.print(f"Cap, prompt tokens and ITL over time: {plot.absolute()}", soft_wrap=True)
+    except ConfigError as error:  # the figures stand without it
+        console.print(f"No picture: {error}", soft_wrap=True)
+    if not busy:
+        console.print(price(*phases, sla_ms))
+    found = claims(*phases, sla_ms, fair=not busy)
+    for claim in found:
+        console.print(claim.line())
+    return all(claim.held for claim in found if not claim.target)
+
+
+def _keep(console: Console, stack: Stack) -> None:
+    model = stack.model.name
+    console.print(
+        "\nIt stays up until Ctrl-C. Try, in another terminal:\n\n"
+        f"  curl {stack.base_url}/completions -H 'content-type: application/json' \\\n"
+        f"""    -d '{{"model": "{model}", "prompt": "The river", "max_tokens": 16}}'\n\n"""
+        "  from openai import OpenAI\n"
+        f'  client = OpenAI(base_url="{stack.base_url}", api_key="none")\n'
+        "  print(client.completions.create(\n"
+        f'      model="{model}", prompt="The river", max_tokens=16))\n',
+        markup=False,
+        highlight=False,
+    )
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        console.print()

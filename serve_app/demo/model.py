@@ -1,0 +1,88 @@
+"""The models that the demo can serve, and the requests that suit each."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from serve_app.demo.small_model import FOLDER as SMALL_FOLDER
+from serve_app.demo.small_model import make_small_model
+from serve_app.demo.tiny_model import make_tiny_model
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Tokens of one kind of request."""
+
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class DemoModel:
+    """A model, and a load under which vLLM's own limits stall its streams.
+
+    Args:
+        title: for people.
+        make: puts its folder at a path, unless it is there.
+        engine_kwargs: where they differ from those of ``configs/cpu.yaml``.
+        stream: a client that reads along.
+        long_prompt: a long prompt with a short answer.
+        burst: long prompts that come at once, for each replica.
+        longs_per_stream: how many long prompts come for each stream.
+        caps, token_budgets: static limits that a search tries, each with each.
+        token_ids: from which prompts are drawn.
+        sla_gaps: the SLA in gaps between tokens of a lightly loaded stack (``calibrate``).
+        speaks: whether its answers mean something.
+    """
+
+    name: str
+    title: str
+    folder: Path
+    make: Callable[[Path], Path]
+    stream: Shape
+    long_prompt: Shape
+    burst: int
+    longs_per_stream: float
+    caps: tuple[int, ...]
+    token_budgets: tuple[int, ...]
+    token_ids: tuple[int, int]
+    sla_gaps: float
+    speaks: bool = False
+    engine_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+SMALL = DemoModel(
+    name="smollm2",
+    title="SmolLM2-135M-Instruct",
+    folder=SMALL_FOLDER,
+    make=make_small_model,
+    stream=Shape(64, 100),
+    long_prompt=Shape(300, 16),
+    burst=2,
+    longs_per_stream=1.0,
+    caps=(6, 10, 16),
+    token_budgets=(16, 24, 36, 52),
+    token_ids=(100, 40_000),
+    sla_gaps=3.0,
+    speaks=True,
+    engine_kwargs={
+        "max_num_batched_tokens": 2048,
+        "kv_cache_memory_bytes": 23_040 * 24_576,  # 24k tokens, as of the tiny model
+    },
+)
+TINY = DemoModel(
+    name="tiny",
+    title="a tiny random-weight Llama",
+    folder=Path(".cache/tiny-llama"),
+    make=make_tiny_model,
+    stream=Shape(64, 200),
+    long_prompt=Shape(1500, 16),
+    burst=4,
+    longs_per_stream=1.0,
+    caps=(8, 16, 32),
+    token_budgets=(64, 128, 256, 512),
+    token_ids=(3, 500),
+    sla_gaps=8.0,
+)
+MODELS = {model.name: model for model in (SMALL, TINY)}

@@ -1,0 +1,202 @@
+"""What the demo prints: what clients saw, what replicas did, and what came of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.table import Table
+
+from controller.config import STALL_ITLS
+from controller.models.histogram import LogHistogram
+from controller.records import ReplicaReport
+from serve_app.demo.client import Answer, Ask
+from serve_app.demo.machine import Shares
+from serve_app.sparkline import sparkline
+
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+OFF, ON, TUNED = "control off", "control on", "tuned by hand"
+OTHERS_FRAC = 0.15  # of the cores that other programs may take in a fair comparison
+WAITED_FRAC = 0.10  # of its time that the client may wait for a core
+LATE_S = 0.25  # by which requests may be sent late, at p99
+PERCENTILE = 99.0  # of the SLA
+SPARK = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the controller knew of one replica at a moment, seconds of the demo's clock."""
+
+    at_s: float
+    report: ReplicaReport
+    enforced: bool
+
+
+Samples = Mapping[str, Sequence[Sample]]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One pass of the load.
+
+    Args:
+        name: ``OFF``, ``ON`` or ``TUNED``.
+        begin_s, end_s: on the demo's clock.
+        asks, answers: in the same order.
+        shares: what else the machine did meanwhile.
+        samples: by replica, the oldest first; one before the first request and one after the last.
+    """
+
+    name: str
+    begin_s: float
+    end_s: float
+    asks: Sequence[Ask]
+    answers: Sequence[Answer]
+    shares: Shares
+    samples: Samples
+
+    @property
+    def whole(self) -> list[Answer]:
+        """The answers that ended as they were asked for."""
+        return [answer for answer in self.answers if answer.whole]
+
+    @property
+    def gaps_s(self) -> Floats:
+        """All times between chunks at the client."""
+        return np.array([gap for answer in self.whole for gap in answer.itl_s])
+
+    @property
+    def ttft_s(self) -> Floats:
+        return np.array([a.ttft_s for a in self.whole if a.ttft_s is not None])
+
+    def inside(self, sla_ms: float) -> float:
+        """Share of the gaps that are no longer than the SLA."""
+        return float(np.mean(self.gaps_s <= sla_ms / 1000)) if len(self.gaps_s) else 0.0
+
+    @property
+    def longest_s(self) -> float:
+        """The longest time that anybody waited for a next token."""
+        return float(self.gaps_s.max(initial=0.0))
+
+    def stalls(self, sla_ms: float) -> int:
+        """Gaps that no percentile shows: of more than ``STALL_ITLS`` times the SLA."""
+        return int((self.gaps_s > STALL_ITLS * sla_ms / 1000).sum())
+
+    def cost(self, sla_ms: float) -> float:
+        """J = max(late share / allowed share, 1) x mean TTFT, seconds."""
+        late = (1 - self.inside(sla_ms)) / (1 - PERCENTILE / 100)
+        return max(late, 1.0) * float(self.ttft_s.mean()) if len(self.ttft_s) else np.inf
+
+    @property
+    def tokens_per_s(self) -> float:
+        return sum(a.tokens for a in self.whole) / (self.end_s - self.begin_s)
+
+    @property
+    def late_s(self) -> float:
+        """By how much requests were sent late, p99."""
+        return at([a.late_s for a in self.answers], 99) or 0.0
+
+    def gap_ends(self) -> tuple[Floats, Floats]:
+        """When each gap ended, on the demo's clock, and how long it was; seconds."""
+        ends = [
+            self.begin_s + ask.at_s + a.late_s + (a.ttft_s or 0.0) + np.cumsum(a.itl_s)
+            for ask, a in zip(self.asks, self.answers, strict=True)
+            if a.whole and a.itl_s
+        ]
+        gaps = [np.array(a.itl_s) for a in self.whole if a.itl_s]
+        nothing = np.zeros(0)
+        return np.concatenate([nothing, *ends]), np.concatenate([nothing, *gaps])
+
+
+def at(values: Sequence[float] | Floats, percent: float) -> float | None:
+    """A percentile; None where there is nothing."""
+    return float(np.percentile(values, percent)) if len(values) else None
+
+
+def client_table(phases: Sequence[Phase], sla_ms: float) -> Table:
+    """The phases side by side, as the client saw them."""
+    table = Table(title="The same requests each time, measured at the client")
+    table.add_column("")
+    for phase in phases:
+        table.add_column(phase.name.replace(" ", "\n", 1), justify="right", no_wrap=True)
+
+    def row(name: str, shown: Sequence[str]) -> None:
+        table.add_row(name, *shown)
+
+    def times(name: str, percent: float) -> list[str]:
+        return [_ms(at(getattr(phase, name), percent)) for phase in phases]
+
+    row(f"time between tokens (ITL) inside {sla_ms:g} ms", _each(phases, ".2%", "inside", sla_ms))
+    for percent in (50, 99):
+        row(f"ITL p{percent}", times("gaps_s", percent))
+    row("longest stall", [_ms(phase.longest_s) for phase in phases])
+    for percent in (50, 99):
+        row(f"time to first token (TTFT) p{percent}", times("ttft_s", percent))
+    row("tokens/s", [f"{phase.tokens_per_s:.0f}" for phase in phases])
+    row("whole answers", [f"{len(p.whole)} of {len(p.answers)}" for p in phases])
+    waits = [phase.shares.waited_frac for phase in phases]
+    row("client waited for a core", ["-" if w is None else f"{w:.1%}" for w in waits])
+    row("requests sent late, p99", [_ms(phase.late_s) for phase in phases])
+    return table
+
+
+def _each(phases: Sequence[Phase], form: str, method: str, *args: float) -> list[str]:
+    return [format(getattr(phase, method)(*args), form) for phase in phases]
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1000:.0f} ms"
+
+
+def replica_table(off: Phase, on: Phase) -> Table:
+    """One row per replica, as the controller saw it: its cap while control was on, and ITL."""
+    table = Table(title="The replicas, as the controller saw them")
+    for name in ("replica", "cap over time", "cap", "step\nbound by", "running\nat most"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("KV\nuse", justify="right", no_wrap=True)
+    table.add_column("ITL p99 ms\noff / on", justify="right", no_wrap=True)
+    for replica_id, samples in sorted(on.samples.items()):
+        seen = [sample.report for sample in samples]
+        caps = [report.max_running for report in seen]
+        reasons = [str(report.reason) for report in seen if report.running] or ["-"]
+        before = _itl([sample.report for sample in off.samples.get(replica_id, ())])
+        table.add_row(
+            replica_id[-5:],
+            sparkline(caps, width=SPARK),
+            f"{min(caps)} to {max(caps)}",
+            max(set(reasons), key=reasons.count),
+            str(max(report.running for report in seen)),
+            f"{max(report.kv_frac for report in seen):.0%}",
+            f"{_p99_ms(before)} / {_p99_ms(_itl(seen))}",
+        )
+    return table
+
+
+def _itl(reports: Sequence[ReplicaReport]) -> LogHistogram:
+    return reports[-1].itl.since(reports[0].itl) if reports else LogHistogram()
+
+
+def _p99_ms(histogram: LogHistogram) -> str:
+    value = histogram.percentile_s(99)
+    return "-" if value is None else f"{value * 1000:.0f}"
+
+
+def caps_moved(phase: Phase) -> bool:
+    """Whether every replica's cap took more than one value."""
+    caps = [{sample.report.max_running for sample in seen} for seen in phase.samples.values()]
+    return bool(caps) and all(len(values) > 1 for values in caps)
+
+
+def too_busy(phases: Sequence[Phase]) -> str | None:
+    """Why times at the client mean nothing on this machine now; None: they do."""
+    shares = [phase.shares for phase in phases]
+    most = max(shares, key=lambda one: one.others_cores / one.cores)
+    if most.others_cores > OTHERS_FRAC * most.cores:
+        return f"other programs took {most.others_cores:.1f} of {most.cores} cores"
+    waited = max(one.waited_frac or 0.0 for one in shares)
+    if waited > WAITED_FRAC:
+        return f"the client waited for a core {waited:.0%} of the time"
+    late_s = max(phase.late_s for phase in phases)
+    if late_s > LATE_S:
+        return f"requests were sent up to {late_s * 1000:.0f} ms late"
+    return None

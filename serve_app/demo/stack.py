@@ -1,0 +1,206 @@
+"""The demo's deployment: started, handed one batching block after the other, sent its load."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+import requests
+import yaml
+from rich.console import Console
+from tqdm import tqdm
+
+from configs import shipped
+from controller.config import parse_batching
+from controller.fleet.actor import find_controller
+from serve_app.demo.client import Answer, send
+from serve_app.demo.cluster import ClusterError, LocalCluster, wait_reached
+from serve_app.demo.load import Load
+from serve_app.demo.machine import Machine, suit_processor
+from serve_app.demo.model import DemoModel
+from serve_app.demo.report import Phase, Sample
+from serve_app.demo.tuned import StaticLimits
+
+CONFIG = shipped("cpu.yaml")
+SAMPLE_S = 0.25
+DEPLOY_TIMEOUT_S = 600
+SWITCH_TIMEOUT_S = 30
+
+
+class Watch:
+    """Samples the controller while the load runs: replica id -> samples, the oldest first."""
+
+    def __init__(self, controller: Any, begin_s: float) -> None:
+        self.samples: dict[str, list[Sample]] = {}
+        self._controller, self._begin_s = controller, begin_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Watch":
+        self._sample()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+        self._sample()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(SAMPLE_S):
+            self._sample()
+
+    def _sample(self) -> None:
+        snapshot = ray.get(self._controller.snapshot.remote())
+        at_s = time.perf_counter() - self._begin_s
+        for group in snapshot["groups"].values():
+            for replica_id, replica in group["replicas"].items():
+                report, seen = replica["report"], self.samples.setdefault(replica_id, [])
+                if not seen or seen[-1].report.seq != report.seq:
+                    seen.append(Sample(at_s, report, report.enforced))
+
+
+def wait_controller() -> Any:
+    """The batch controller; the first replica that reports starts it, seconds after it serves.
+
+    Raises:
+        ClusterError: there is none after half a minute.
+    """
+    until_s = time.monotonic() + SWITCH_TIMEOUT_S
+    while time.monotonic() < until_s:
+        with contextlib.suppress(ValueError):
+            return find_controller()
+        time.sleep(SAMPLE_S)
+    raise ClusterError(f"no batch controller within {SWITCH_TIMEOUT_S} s")
+
+
+class Stack:
+    """The shipped configuration for this machine, with one of the demo's models.
+
+    Raises:
+        ClusterError: its port is in use.
+    """
+
+    def __init__(self, model: DemoModel) -> None:
+        self.model = model
+        self._config: dict[str, Any] = yaml.safe_load(CONFIG.read_text())
+        self._app = self._config["applications"][0]
+        entry = self._app["args"]["llm_configs"][0]
+        entry["model_loading_config"] = {
+            "model_id": model.name,
+            "model_source": str(model.folder.absolute()),
+        }
+        entry["engine_kwargs"] |= model.engine_kwargs
+        suit_processor(entry["engine_kwargs"])
+        self._bounds = entry["batching"].pop("max_running")
+        del entry["batching"]["sla"]  # comes when the stack runs
+        self.replicas: int = entry["deployment_config"]["num_replicas"]
+        options = self._config["http_options"]
+        self.base_url = f"http://{options['host']}:{options['port']}/v1"
+        self._require_free(options["port"])
+
+    @staticmethod
+    def _require_free(port: int) -> None:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                raise ClusterError(
+                    f"port {port} is in use: stop what listens there, or change"
+                    f" http_options.port in {CONFIG}"
+                ) from None
+
+    def start(self, cluster: LocalCluster, directory: Path, console: Console) -> None:
+        """Deploy it, and wait until it answers."""
+        start_s = time.monotonic()
+        self._cluster, self._path = cluster, directory / "serve.yaml"
+        self._deploy()
+        with console.status("deploying") as status:
+            cluster.wait_running(DEPLOY_TIMEOUT_S, lambda now: status.update(f"      {now}"))
+        wait_reached(self.base_url)
+        console.print(f"      running after {time.monotonic() - start_s:.0f} s")
+        ray.init(address=cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
+        self.controller = wait_controller()
+
+    def _deploy(self) -> None:
+        self._path.write_text(yaml.safe_dump(self._config))
+        self._cluster.deploy(self._path)
+
+    def go_by(self, batching: dict[str, Any]) -> None:
+        """Hand the running engines another batching block; return once each goes by it.
+
+        Raises:
+            ClusterError: one does not within half a minute.
+        """
+        name = f"BrimfulServer:{self.model.name}"
+        self._app["deployments"] = [{"name": name, "user_config": {"batching": batching}}]
+        self._deploy()
+        wanted = parse_batching(batching)
+        self._wait("another batching block", lambda replica: replica["batching"] == wanted)
+
+    def adaptive(self, sla_ms: float) -> dict[str, Any]:
+        """The shipped policy under this SLA."""
+        return {"policy": "adaptive", "sla": {"itl_ms": sla_ms}, "max_running": self._bounds}
+
+    def static(self, limits: StaticLimits) -> dict[str, Any]:
+        """vLLM as if it had been started with these limits."""
+        return {
+            "policy": "static",
+            "max_running": {"max": limits.cap},
+            "static": {"max_num_batched_tokens": limits.token_budget},
+        }
+
+    def switch(self, *, enforce: bool) -> None:
+        """Switch control of all replicas, and return once each has taken it over.
+
+        Raises:
+            ClusterError: one did not within half a minute.
+        """
+        ray.get(self.controller.switch.remote(enforce, None))
+        self._wait("the switch", lambda replica: replica["report"].enforced == enforce)
+
+    def _wait(self, what: str, done: Callable[[dict[str, Any]], bool]) -> None:
+        until_s = time.monotonic() + SWITCH_TIMEOUT_S
+        while time.monotonic() < until_s:
+            groups = ray.get(self.controller.snapshot.remote())["groups"].values()
+            if sum(done(r) for g in groups for r in g["replicas"].values()) == self.replicas:
+                return
+            time.sleep(SAMPLE_S)
+        raise ClusterError(f"a replica did not take over {what} within {SWITCH_TIMEOUT_S} s")
+
+    def ask(self, question: str) -> str:
+        """The answer of the chat API."""
+        body = {
+            "model": self.model.name,
+            "messages": [{"role": "user", "content": question}],
+            "temperature": 0,
+            "max_tokens": 80,
+        }
+        answer = requests.post(f"{self.base_url}/chat/completions", json=body, timeout=60)
+        answer.raise_for_status()
+        return str(answer.json()["choices"][0]["message"]["content"]).strip()
+
+
+def one_phase(stack: Stack, load: Load, name: str, begin_s: float) -> Phase:
+    """Send the load once, with a progress bar on a terminal."""
+    with (
+        Watch(stack.controller, begin_s) as watch,
+        tqdm(total=len(load.asks), desc=name, unit="req", disable=None) as bar,
+    ):
+
+        def one_done(answer: Answer) -> None:
+            bar.update()
+
+        machine = Machine([psutil.Process()])
+        from_s = time.perf_counter() - begin_s
+        answers = asyncio.run(send(stack.base_url, stack.model.name, load.asks, done=one_done))
+        to_s = time.perf_counter() - begin_s
+        shares = machine.shares()
+    return Phase(name, from_s, to_s, load.asks, answers, shares, watch.samples)

@@ -1,0 +1,75 @@
+"""The best static limits for the demo's load, found beforehand on machines of some kinds."""
+
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from serve_app.demo.machine import CPUINFO
+from serve_app.demo.model import DemoModel
+
+PATH = Path(__file__).with_suffix(".json")
+
+
+def kind_of_machine(cpuinfo: Path = CPUINFO) -> str:
+    """Architecture, cores, matrix instructions: "x86_64, 2 cores, AVX-512"."""
+    try:
+        words = set(cpuinfo.read_text().split())
+    except OSError:
+        words = set()
+    names = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 with bfloat16", "avx512f": "AVX-512"}
+    units = next((name for flag, name in names.items() if flag in words), "no AVX-512")
+    return f"{platform.machine()}, {os.cpu_count()} cores, {units}"
+
+
+@dataclass(frozen=True, slots=True)
+class StaticLimits:
+    """What vLLM would be started with: ``max_num_seqs`` and ``max_num_batched_tokens``."""
+
+    cap: int
+    token_budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The limits to compare with.
+
+    Args:
+        machine: on what kind of machine they were found.
+        here: whether that is the kind of this one.
+    """
+
+    limits: StaticLimits
+    machine: str
+    here: bool
+
+
+def tuned_for(model: DemoModel, path: Path = PATH) -> Tuned:
+    """What was found on this kind of machine, or else on the one that was tuned first."""
+    found = json.loads(path.read_text())[model.name]
+    kind = kind_of_machine()
+    here = kind in found
+    machine = kind if here else next(iter(found))
+    return Tuned(StaticLimits(**found[machine]), machine, here)
+
+
+def candidates(model: DemoModel) -> list[StaticLimits]:
+    """The grid of a search."""
+    return [StaticLimits(cap, budget) for cap in model.caps for budget in model.token_budgets]
+
+
+def search(cost: Callable[[StaticLimits], float], among: Sequence[StaticLimits]) -> StaticLimits:
+    """The one of the lowest cost; the best quarter is measured twice more."""
+    first = {limits: cost(limits) for limits in among}
+    best = sorted(first, key=lambda limits: first[limits])[: max(len(first) // 4, 1)]
+    again = {limits: first[limits] + cost(limits) + cost(limits) for limits in best}
+    return min(again, key=lambda limits: again[limits])
+
+
+def keep(model: DemoModel, limits: StaticLimits, path: Path = PATH) -> None:
+    """Write them down for this kind of machine."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known.setdefault(model.name, {})[kind_of_machine()] = asdict(limits)
+    path.write_text(json.dumps(known, indent=2) + "\n")

@@ -1,0 +1,194 @@
+"""``brimful fleet``: a fleet that follows a day of demand, by policies, in virtual time."""
+
+import argparse
+import json
+import logging
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from controller.config import Sla
+from controller.errors import ConfigError
+from controller.validation import parse
+from replicas.profile_file import load_profile
+from serve_app.tables import console_for, new_table
+from simulator.fleet.days import CONVERSATION, MOST_REPLICAS, PEAK_REPLICAS, Day, find_days
+from simulator.fleet.outcome import SHARE
+from simulator.replay.role_arguments import add_link, read_scaled_roles
+from simulator.replay.values import number, seed
+
+if TYPE_CHECKING:
+    from simulator.fleet.course import Course, Result
+    from simulator.fleet.outcome import Outcome
+
+PROFILE, ITL_MS, TTFT_MS = "paper-fig3", 100.0, 2000.0
+POLICIES = ("brimful", "ray:target_ongoing_requests=20", "oracle")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument(
+        "--day",
+        nargs="+",
+        default=["day-1"],
+        metavar="DAY",
+        help="day-1 to day-14 (of a real service), azure, bursts, clumps, step, flash, all, or"
+        " FILE.json (the format of configs/traffic/days.json) (default: day-1)",
+    )
+    parser.add_argument(
+        "--policy",
+        nargs="+",
+        default=list(POLICIES),
+        metavar="SPEC",
+        help="NAME[:key=value,...]: brimful (keys of the scaling block), ray, queue-depth, wva,"
+        " dynamo-throughput, dynamo-load, dynamo-both, and oracle, which knows the future; keys of"
+        f" Ray Serve's autoscaling_config for all (default: {' '.join(POLICIES)})",
+    )
+    parser.add_argument(
+        "--workload",
+        default=CONVERSATION,
+        metavar="SPEC",
+        help="lengths for days of a file, as `brimful replay` takes them (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--peak",
+        type=number(0.1, MOST_REPLICAS),
+        default=PEAK_REPLICAS,
+        metavar="REPLICAS",
+        help="how many replicas' capacity the highest step of a file's day asks for (default: 20)",
+    )
+    parser.add_argument(
+        "--profile", default=PROFILE, metavar="SPEC", help="step times (default: %(default)s)"
+    )
+    parser.add_argument("--itl", type=number(0.1, 1e5), default=ITL_MS, metavar="MS")
+    parser.add_argument("--ttft", type=number(1, 1e6), default=TTFT_MS, metavar="MS")
+    parser.add_argument(
+        "--startup", type=number(0, 3600), default=100.0, metavar="S", help="of a replica"
+    )
+    parser.add_argument("--min-replicas", type=int, default=1, metavar="N")
+    parser.add_argument("--max-replicas", type=int, default=40, metavar="N")
+    parser.add_argument(
+        "--tick", type=number(1, 60), default=10.0, metavar="S", help="of decisions"
+    )
+    parser.add_argument(
+        "--overflow",
+        metavar="SPEC",
+        help="base=N[,price=0.35,losses_per_h=0.5,notice_s=30]: replicas above N are of a cheaper"
+        " group, each of which is taken away at random times after a notice",
+    )
+    parser.add_argument(
+        "--roles",
+        choices=("aggregated", "auto"),
+        default="aggregated",
+        help="auto: the controller says how many replicas compute prompts for the others, and"
+        " autoscaling goes by what the fleet carries so (default: aggregated)",
+    )
+    add_link(parser)
+    parser.add_argument("--seed", type=seed, default=0, help="of all that is random")
+    parser.add_argument("--json", action="store_true", help="a JSON object a line instead")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="demand, replicas and attainment, of one day"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate, print, draw.
+
+    Raises:
+        ConfigError: naming what is wrong with the arguments or the files.
+    """
+    days = find_days(args.day, args.workload, args.peak)
+    if args.plot and len(days) > 1:
+        raise ConfigError([f"--plot {args.plot}: is not allowed with {len(days)} days: one"])
+    if args.plot:  # what cannot be written is not found out at the end
+        from simulator.replay.plots import check_path
+
+        check_path(args.plot)
+    quiet()
+    from simulator.fleet.course import Course, result
+    from simulator.fleet.crew import parse_overflow
+    from simulator.fleet.policies import ORACLE, check_bounds, parse_policy
+    from simulator.fleet.simulate import Ground
+
+    bounds = {"min_replicas": args.min_replicas, "max_replicas": args.max_replicas}
+    check_bounds(bounds, "bounds")
+    overflow = None if args.overflow is None else parse_overflow(args.overflow)
+    sla = parse(Sla, {"itl_ms": args.itl, "ttft_ms": args.ttft}, "sla")
+    transfer = read_scaled_roles(args)
+    if transfer is not None and overflow is not None:
+        raise ConfigError(["--overflow: is not allowed with --roles auto: one group alone"])
+    ground = Ground(
+        load_profile(args.profile), sla, args.startup, args.tick, seed=args.seed, transfer=transfer
+    )
+    for spec in args.policy:  # all of them before the first takes its time
+        if spec != ORACLE:
+            parse_policy(spec, ground, bounds)
+    for day in days:
+        course = Course(day, ground, bounds, overflow)
+        outcomes = [(spec, _outcome(course, spec)) for spec in args.policy]
+        results = [result(day, spec, outcome) for spec, outcome in outcomes]
+        if args.json:
+            for one, (_, outcome) in zip(results, outcomes, strict=True):
+                print(json.dumps(one.to_json() | _group(course, outcome)), flush=True)
+        else:
+            _table(day, course, results)
+            for spec, outcome in outcomes if overflow else ():
+                group = _group(course, outcome)
+                print(spec, *(f"{key} {value:.4g}" for key, value in group.items()), sep=", ")
+        if args.plot:
+            from simulator.fleet.plots import plot
+
+            plot(course, outcomes, args.plot)
+            print(f"plot: {args.plot}", file=sys.stderr)
+    return 0
+
+
+def quiet() -> None:
+    """Keep what Ray Serve says of every policy it loads, and every decision, off the screen."""
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="ray.*")
+    from ray.serve._private.constants import SERVE_LOGGER_NAME
+
+    logging.getLogger(SERVE_LOGGER_NAME).setLevel(logging.ERROR)
+
+
+def _outcome(course: "Course", spec: str) -> "Outcome":
+    seconds = int(course.day.seconds)
+    text = f"{course.day.name} {spec.partition(':')[0]}"
+    if not sys.stderr.isatty():  # else a bar says so
+        print(f"simulating {text} ...", file=sys.stderr, flush=True)
+    with tqdm(total=seconds, desc=text, unit=" s", leave=False, disable=None) as bar:
+        return course.outcome(spec, lambda passed: bar.update(int(passed)))
+
+
+def _group(course: "Course", outcome: "Outcome") -> dict[str, float]:
+    """Of the second group, where there is one."""
+    if course.overflow is None:
+        return {}
+    return {
+        "overflow_hours": outcome.overflow_s / 3600,
+        "cost_hours": outcome.cost_hours(course.overflow.price),
+        "lost": outcome.lost,
+        "unserved": int(np.isnan(outcome.end_s).sum()),
+    }
+
+
+def _table(day: Day, course: "Course", results: "list[Result]") -> None:
+    table = new_table(("policy",), ["in SLA", "replica-\nhours", "reversals\n/h", "back inside\ns"])
+    table.title = (
+        f"{day.name}: {len(course.requests.arrival_s):,} requests, one replica carries"
+        f" {course.capacity_per_s:.2f}/s; hours count from {SHARE:.0%} inside the SLA"
+    )
+    for one in results:
+        cells: list[Any] = [
+            f"{one.attainment:.2%}",
+            f"{one.replica_hours:.1f}" if one.keeps else f"({one.replica_hours:.1f})",
+            f"{one.reversals_per_h:.2f}",
+            "" if one.back_s is None else f"{one.back_s:.0f}",
+        ]
+        table.add_row(one.spec, *cells)
+    console_for(table, wide=False).print(table)

@@ -1,0 +1,112 @@
+"""One day drawn once, what each policy makes of it, and that in figures."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simulator.fleet.crew import Overflow
+from simulator.fleet.days import Day
+from simulator.fleet.outcome import SHARE, Outcome
+from simulator.fleet.plan import capacity_per_s, plan
+from simulator.fleet.policies import ORACLE, parse_policy
+from simulator.fleet.simulate import Ground, Progress, simulate
+from simulator.fleet.traffic import Requests, draw
+from simulator.workloads.catalog import load_workload
+
+BOUNDS = {"min_replicas": 1, "max_replicas": 40}
+FIRST_SHARE = 0.8  # of their capacity: what the replicas are asked for that stand at the beginning
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One policy's day in figures; ``spec`` has the constants.
+
+    Args:
+        back_s: until arrivals were inside the SLA again after what the day brought suddenly; None:
+            it brought nothing sudden; infinite: never.
+    """
+
+    day: str
+    policy: str
+    spec: str
+    attainment: float
+    replica_hours: float
+    reversals_per_h: float
+    back_s: float | None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether enough requests were inside the SLA for the hours to count."""
+        return self.attainment >= SHARE
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON has no infinity: ``never`` stands for it."""
+        never = self.back_s is not None and math.isinf(self.back_s)
+        return asdict(self) | ({"back_s": "never"} if never else {})
+
+
+class Course:
+    """One day drawn once, for all policies alike.
+
+    Args:
+        overflow: a second group of replicas; the oracle plans with one group.
+    """
+
+    def __init__(
+        self,
+        day: Day,
+        ground: Ground,
+        bounds: Mapping[str, int] = BOUNDS,
+        overflow: Overflow | None = None,
+    ) -> None:
+        workload = load_workload(day.workload)
+        self.day, self.ground, self.bounds = day, ground, dict(bounds)
+        self.overflow = overflow
+        self.capacity_per_s = capacity_per_s(workload, ground)
+        rates = day.scaled(self.capacity_per_s)
+        self.requests: Requests = draw(rates, workload, ground.seed)
+        self.rates = rates
+        first = rates.rate_per_s[0] / self.capacity_per_s / FIRST_SHARE
+        least, most = bounds["min_replicas"], bounds["max_replicas"]
+        self.replicas = min(max(round(first), least, 1), most)
+
+    def outcome(self, spec: str, progress: Progress = lambda seconds: None) -> Outcome:
+        """What a policy makes of it.
+
+        Raises:
+            ConfigError: there is no such policy, or a setting of it is wrong.
+        """
+        if spec == ORACLE:
+            return plan(
+                self.requests,
+                self.capacity_per_s,
+                self.ground,
+                seconds=self.day.seconds,
+                replicas=self.replicas,
+                bounds=self.bounds,
+            ).outcome
+        policy = parse_policy(spec, self.ground, self.bounds)
+        return simulate(
+            self.requests,
+            policy.autoscaling,
+            self.ground,
+            seconds=self.day.seconds,
+            replicas=self.replicas,
+            reads=policy.reads,
+            overflow=self.overflow,
+            progress=progress,
+        )
+
+    def result(self, spec: str) -> Result:
+        """The same in figures."""
+        return result(self.day, spec, self.outcome(spec))
+
+
+def result(day: Day, spec: str, outcome: Outcome) -> Result:
+    """An outcome in figures."""
+    back_s = None if day.event_s is None else outcome.back_inside_s(day.event_s)
+    return Result(
+        day.name, spec.partition(":")[0], spec, outcome.attainment, outcome.replica_hours,
+        outcome.reversals_per_h, back_s,
+    )  # fmt: skip

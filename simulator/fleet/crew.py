@@ -1,0 +1,241 @@
+"""The replicas of a fluid fleet: those that start, serve, drain, and are taken away."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from controller.errors import ConfigError
+from controller.validation import unknown_key
+from simulator.fleet import fluid
+from simulator.fleet.state import ABSENT, DRAINING, NOBODY, READY, Engine, Fleet, occupy
+
+BASE, SPOT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A second group of replicas, cheaper and not for keeps, that takes what is above the base.
+
+    Args:
+        base: replicas of the first group at most; what is wanted above them is of the second.
+        price: of one of the second, as a share of one of the first.
+        losses_per_h: how often one of the second is taken away on average, at any time alike.
+        notice_s: how long before it is told.
+
+    Raises:
+        ConfigError: naming the value that is wrong, and what is allowed.
+    """
+
+    base: int
+    price: float = 0.35
+    losses_per_h: float = 0.5
+    notice_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"overflow: {name}={value:g} is not allowed: {allowed}"
+            for name, value, good, allowed in (
+                ("base", self.base, self.base >= 0, "a whole number from 0"),
+                ("price", self.price, 0 < self.price <= 1, "above 0, at most 1"),
+                ("losses_per_h", self.losses_per_h, 0 <= self.losses_per_h < math.inf, "from 0"),
+                ("notice_s", self.notice_s, 0 <= self.notice_s < math.inf, "from 0"),
+            )
+            if not good
+        ]
+        if problems:
+            raise ConfigError(problems)
+
+
+class Crew:
+    """All replicas of one fleet.
+
+    A replica that is told to go takes no request any more and serves those it has. Who has no
+    byte of an answer when it goes is sent to another, as HAProxy does it (decision 20); who is in
+    the middle of one is lost.
+
+    Args:
+        fleet: with a slot for each that can be there at a time.
+        replicas: ready at the beginning.
+        overflow: the second group; None: there is none.
+        spare: the roles of which one may go, the first before the others; None: there is one role.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        engine: Engine,
+        startup_s: float,
+        replicas: int,
+        overflow: Overflow | None = None,
+        seed: int = 0,
+        spare: Callable[[], Sequence[int]] | None = None,
+    ) -> None:
+        self._spare = spare
+        self.fleet, self.names = fleet, dict[int, str]()
+        self.lost = self.resent = self.taken = 0  # requests lost, sent again; replicas taken away
+        self._engine, self._startup_s, self._overflow = engine, startup_s, overflow
+        self._since: dict[int, float] = {}  # by slot: when it was started
+        self._group: dict[int, int] = {}
+        self._ends: dict[int, tuple[float, bool]] = {}  # when it is told to go, or goes (True)
+        self._starting: list[tuple[float, int]] = []  # when, and of which group; the oldest first
+        self._spent_s = [0.0, 0.0]
+        self._born = 0
+        self._rng = np.random.default_rng(seed)
+        for _ in range(replicas):
+            self._open(0.0, 0.0, self._next_group())
+
+    @property
+    def ready(self) -> int:
+        """Replicas that take requests."""
+        return int((self.fleet.status == READY).sum())
+
+    def work_until(self, until_s: float) -> None:
+        """Let the fleet work; replicas come and go meanwhile."""
+        while True:
+            starts_s = self._starting[0][0] + self._startup_s if self._starting else math.inf
+            ends_s = min((at_s for at_s, _ in self._ends.values()), default=math.inf)
+            if min(starts_s, ends_s) > until_s:
+                break
+            fluid.run_until(self.fleet, self._engine, min(starts_s, ends_s))
+            if starts_s <= ends_s:
+                began_s, group = self._starting.pop(0)
+                self._open(began_s, starts_s, group)
+            else:
+                self._end(next(s for s, (at_s, _) in self._ends.items() if at_s == ends_s), ends_s)
+        fluid.run_until(self.fleet, self._engine, until_s)
+        for slot in [s for s in self._since if self.fleet.status[s] == ABSENT]:
+            self._close(slot, until_s)
+
+    def scale_to(self, target: int, now_s: float) -> None:
+        """As Ray Serve: starts are called off first; those with the least to do are drained.
+
+        Of the second group before the first.
+        """
+        missing = target - self.ready - len(self._starting)
+        for _ in range(missing):
+            self._starting.append((now_s, self._next_group()))
+        for _ in range(-missing):
+            if self._starting:
+                last = max(range(len(self._starting)), key=lambda k: (self._starting[k][1], k))
+                began_s, group = self._starting.pop(last)
+                self._spent_s[group] += now_s - began_s
+                continue
+            self.fleet.status[self._least_busy()] = DRAINING
+
+    def replica_s(self, now_s: float) -> tuple[float, float]:
+        """What the replicas of each group have taken, from the decision to start to the end."""
+        spent = list(self._spent_s)
+        for slot, since_s in self._since.items():
+            spent[self._group[slot]] += now_s - since_s
+        for since_s, group in self._starting:
+            spent[group] += now_s - since_s
+        return spent[BASE], spent[SPOT]
+
+    def _least_busy(self) -> int:
+        fleet = self.fleet
+        ready = np.flatnonzero(fleet.status == READY)
+        if self._spare is not None:
+            ready = next(
+                of for role in self._spare() if len(of := ready[fleet.role[ready] == role])
+            )
+        busy = fleet.decodes[ready] + fleet.waiting[ready] + (fleet.prompt[ready] != NOBODY)
+        groups = np.array([self._group[int(slot)] for slot in ready])
+        return int(ready[int(np.lexsort((busy, -groups))[0])])
+
+    def _next_group(self) -> int:
+        if self._overflow is None:
+            return BASE
+        running = (self._group[s] for s in self._since if self.fleet.status[s] == READY)
+        groups = [*running, *(group for _, group in self._starting)]
+        return BASE if groups.count(BASE) < self._overflow.base else SPOT
+
+    def _open(self, since_s: float, now_s: float, group: int) -> None:
+        free = (s for s in range(len(self.fleet.status)) if s not in self._since)
+        slot = next(free, None)
+        if slot is None:
+            raise ConfigError(
+                [
+                    f"overflow: {len(self._since)} replicas are there at a time, most of them on"
+                    " their way out: only with fewer losses_per_h, or a shorter notice_s"
+                ]
+            )
+        occupy(self.fleet, slot, now_s)
+        self._since[slot], self._group[slot] = since_s, group
+        if group == SPOT and self._overflow is not None and self._overflow.losses_per_h:
+            stays_s = float(self._rng.exponential(3600 / self._overflow.losses_per_h))
+            self._ends[slot] = now_s + stays_s, False
+        self._born += 1
+        self.names[slot] = f"r{self._born}"
+
+    def _end(self, slot: int, now_s: float) -> None:
+        """It is told to go, or goes."""
+        assert self._overflow is not None
+        fleet = self.fleet
+        _, goes = self._ends.pop(slot)
+        if not goes:
+            self.taken += 1
+            if fleet.status[slot] == READY:
+                fleet.status[slot] = DRAINING
+            self._ends[slot] = now_s + self._overflow.notice_s, True
+            return
+        if fleet.status[slot] == ABSENT:  # it was done
+            return
+        self.lost += int(fleet.decodes[slot])
+        unanswered = waiting(fleet, slot)
+        self.resent += len(unanswered)
+        hold_first(fleet, unanswered)
+        fleet.status[slot] = ABSENT
+        self._close(slot, now_s)
+
+    def _close(self, slot: int, now_s: float) -> None:
+        self._spent_s[self._group[slot]] += now_s - self._since.pop(slot)
+        self._ends.pop(slot, None)
+        del self.names[slot]
+
+
+def waiting(fleet: Fleet, slot: int) -> list[int]:
+    """Who has no byte of an answer in this replica, by arrival."""
+    found = [] if fleet.prompt[slot] == NOBODY else [int(fleet.prompt[slot])]
+    for lane in range(fleet.head.shape[1]):
+        request = int(fleet.head[slot, lane])
+        while request != NOBODY:
+            found.append(request)
+            request = int(fleet.behind[request])
+    return sorted(found)
+
+
+def hold_first(fleet: Fleet, requests: list[int]) -> None:
+    """Put these before all others that are held before the fleet."""
+    for request in reversed(requests):
+        fleet.behind[request] = fleet.hold[0]
+        if fleet.hold[0] == NOBODY:
+            fleet.hold[1] = request
+        fleet.hold[0] = request
+        fleet.hold[2] += 1
+
+
+def parse_overflow(text: str) -> Overflow:
+    """``base=N[,price=...,losses_per_h=...,notice_s=...]``.
+
+    Raises:
+        ConfigError: naming the key or value that is wrong, and what is allowed.
+    """
+    names = [one.name for one in fields(Overflow)]
+    found: dict[str, float] = {}
+    for pair in text.split(","):
+        key, _, value = pair.partition("=")
+        if key not in names:
+            raise ConfigError([unknown_key("overflow", key, names)])
+        if key in found:
+            raise ConfigError([f"overflow: {key} stands there twice"])
+        try:
+            found[key] = float(value)
+        except ValueError:
+            raise ConfigError([f"overflow: {key}={value} is not allowed: a number"]) from None
+    if "base" not in found:
+        raise ConfigError([f"overflow: {text} is not allowed: base=N is missing"])
+    if not found["base"].is_integer():
+        raise ConfigError([f"overflow: base={found['base']:g} is not allowed: a whole number"])
+    return Overflow(base=int(found.pop("base")), **found)

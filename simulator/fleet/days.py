@@ -1,0 +1,119 @@
+"""The days that the bench runs: what each asks of a fleet whose peak is about twenty replicas."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from controller.errors import ConfigError
+from controller.validation import unknown_key
+from simulator.fleet.traffic import DAY_S, Rates, by_day, read_rates, shipped_rates
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.traffic import Workload
+
+PEAK_REPLICAS = 20.0  # of true capacity, at the highest step of a day
+MOST_REPLICAS = 200  # of a fleet
+CONVERSATION = "azure-2023-conversation"
+# Lengths of code completion as the Azure code trace has them on average: long in, few out.
+CODE = "lognormal:2048,28,1.0"
+CODE_CV = 13.0
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """Rates in units of one replica's capacity, until ``scaled``.
+
+    Args:
+        event_s: when something sudden begins; None: nothing does.
+    """
+
+    name: str
+    rates: Rates
+    workload: str = CONVERSATION
+    event_s: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self.rates.seconds
+
+    def scaled(self, capacity_per_s: float) -> Rates:
+        """The rates in requests/s."""
+        return self.rates.times(capacity_per_s)
+
+
+def real_days(
+    rates: Rates, name: str, peak: float = PEAK_REPLICAS, workload: str = CONVERSATION
+) -> list[Day]:
+    """Each day of these rates with its highest step at ``peak`` replicas' capacity."""
+    days = by_day(rates)
+    names = [name] if len(days) == 1 else [f"{name}-{k + 1}" for k in range(len(days))]
+    return [
+        Day(each, day.times(peak / max(day.rate_per_s)), workload)
+        for each, day in zip(names, days, strict=True)
+        if any(day.rate_per_s)
+    ]
+
+
+def shipped_days() -> list[Day]:
+    """Fourteen real days, the Azure trace over and over, bursts, a step, a flash crowd."""
+    found: list[Day] = []
+    for name, rates in read_rates(shipped_rates()).items():
+        found += real_days(rates, "day" if name.startswith("servegen") else name)
+    return [*found, _azure(), *_bursts(), _step(), _flash()]
+
+
+def _azure() -> Day:
+    """The hour of the Azure trace by its minutes, four times over."""
+    workload: Workload = load_workload(CONVERSATION)
+    minutes = workload.rate_per_s_by_minute * 4
+    rates = Rates(60.0, minutes, (workload.gap_cv,) * len(minutes))
+    return Day("azure", rates.times(PEAK_REPLICAS / max(minutes)))
+
+
+def _bursts() -> list[Day]:
+    """Four hours at half of the peak with gaps as uneven as those of code completion.
+
+    ``bursts``: runs of hundreds of requests at twice the mean rate, and pauses as long.
+    ``clumps``: Gamma gaps of the same CV, hundreds of requests in one moment.
+    """
+    steps = 24
+    rates = Rates(600.0, (PEAK_REPLICAS / 2,) * steps, (CODE_CV,) * steps)
+    return [Day("bursts", replace(rates, two_phases=True), CODE), Day("clumps", rates, CODE)]
+
+
+def _sudden(name: str, base: float, times: float, minutes: int, hours: float) -> Day:
+    """A quiet fleet; after an hour so many times as much for some minutes; quiet again."""
+    step_s = 5.0  # the rise takes no longer
+    steps, begin = int(hours * 3600 / step_s), int(3600 / step_s)
+    last = begin + int(minutes * 60 / step_s)
+    per = [base * times if begin <= k < last else base for k in range(steps)]
+    return Day(name, Rates(step_s, tuple(per), (1.0,) * steps), event_s=3600.0)
+
+
+def _step() -> Day:
+    """So long that what no policy can serve, as replicas take a start-up, is under 1% of all."""
+    return _sudden("step", PEAK_REPLICAS / 4, 4, minutes=240, hours=8)
+
+
+def _flash() -> Day:
+    return _sudden("flash", PEAK_REPLICAS / 10, 10, minutes=3, hours=DAY_S / 3600)
+
+
+def find_days(specs: Sequence[str], workload: str, peak: float) -> list[Day]:
+    """Days by name, or of a file (``FILE.json``, all in it).
+
+    Raises:
+        ConfigError: nothing has that name, or the file is wrong at a line and field.
+    """
+    shipped = {day.name: day for day in shipped_days()}
+    found: list[Day] = []
+    for spec in specs:
+        if spec in shipped:
+            found.append(shipped[spec])
+        elif spec == "all":
+            found += shipped.values()
+        elif spec.endswith(".json") or "/" in spec:
+            for name, rates in read_rates(Path(spec)).items():
+                found += real_days(rates, name, peak, workload)
+        else:
+            raise ConfigError([unknown_key("day", spec, [*shipped, "all"])])
+    return found

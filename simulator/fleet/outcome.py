@@ -1,0 +1,113 @@
+"""What a day came to, and the definition of every figure."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.config import Sla
+from simulator.fleet.traffic import Requests
+from simulator.workloads.lengths import Floats
+
+SHARE = 0.99  # of requests inside the SLA: what a policy has to reach for its hours to count
+WINDOW_S = 10.0  # in which attainment over time is counted
+QUIET_S = 60.0  # as long as it has to stay inside to be back inside
+
+
+def inside_sla(
+    arrival_s: Floats, first_s: Floats, end_s: Floats, output: NDArray[np.int64], sla: Sla
+) -> NDArray[np.bool_]:
+    """Whether each request met the SLA.
+
+    Its first token came within ``ttft_ms``, it was served to its end, and the mean time between its
+    tokens is within ``itl_ms``.
+    """
+    met = ~np.isnan(end_s)
+    if sla.ttft_ms is not None:
+        met &= first_s - arrival_s <= sla.ttft_ms / 1000
+    if sla.itl_s is not None:
+        met &= (end_s - first_s) / np.maximum(output - 1, 1) <= sla.itl_s * (1 + 1e-6)
+    return met
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """One policy's day.
+
+    Args:
+        first_s, end_s: of each request; NaN: never.
+        targets, ready: replicas that were wanted, and that took requests, after each tick.
+        replica_s: of all replicas, from the decision to start until they were empty.
+        overflow_s: of these, those of the second group.
+        lost: requests that a replica took with it in the middle of their answers.
+    """
+
+    requests: Requests
+    first_s: Floats
+    end_s: Floats
+    targets: NDArray[np.int64]
+    ready: NDArray[np.int64]
+    replica_s: float
+    tick_s: float
+    sla: Sla
+    overflow_s: float = 0.0
+    lost: int = 0
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """Whether each request met the SLA (``inside_sla``)."""
+        requests = self.requests
+        return inside_sla(requests.arrival_s, self.first_s, self.end_s, requests.output, self.sla)
+
+    @property
+    def attainment(self) -> float:
+        """Share of all requests that met the SLA."""
+        return float(self.inside.mean())
+
+    @property
+    def replica_hours(self) -> float:
+        return self.replica_s / 3600
+
+    def cost_hours(self, price: float) -> float:
+        """Hours of replicas of the first group for the same money, at this price of the second."""
+        return (self.replica_s - (1 - price) * self.overflow_s) / 3600
+
+    @property
+    def hours(self) -> float:
+        return len(self.targets) * self.tick_s / 3600
+
+    @property
+    def reversals(self) -> int:
+        """How often the wanted number turned: up after down, or down after up."""
+        moves = np.sign(np.diff(self.targets))
+        moves = moves[moves != 0]
+        return int((moves[1:] != moves[:-1]).sum())
+
+    @property
+    def reversals_per_h(self) -> float:
+        return self.reversals / self.hours
+
+    def attainment_over_time(self, window_s: float = WINDOW_S) -> tuple[Floats, Floats]:
+        """Share inside the SLA by time of arrival: the windows' starts; NaN where none came."""
+        arrival_s = self.requests.arrival_s
+        bins = max(int(len(self.targets) * self.tick_s / window_s), 1)
+        at = np.minimum((arrival_s / window_s).astype(np.int64), bins - 1)
+        came = np.bincount(at, minlength=bins)
+        good = np.bincount(at, weights=self.inside, minlength=bins)
+        with np.errstate(invalid="ignore"):
+            share = np.asarray(np.where(came > 0, good / came, np.nan), dtype=np.float64)
+        starts_s = np.arange(bins, dtype=np.float64) * window_s
+        return starts_s, share
+
+    def back_inside_s(self, since_s: float, share: float = SHARE) -> float:
+        """Seconds from ``since_s`` until ``share`` of arrivals is inside for ``QUIET_S`` on end.
+
+        Infinite where that never comes; 0 where it is so from the beginning.
+        """
+        start_s, attained = self.attainment_over_time()
+        quiet = int(QUIET_S / WINDOW_S)
+        arrival = np.nan_to_num(attained, nan=1.0)
+        for index in range(int(np.searchsorted(start_s, since_s)), len(arrival) - quiet + 1):
+            if arrival[index : index + quiet].mean() >= share:
+                return float(max(start_s[index] - since_s, 0.0))
+        return float("inf")

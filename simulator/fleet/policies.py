@@ -1,0 +1,179 @@
+"""``NAME[:key=value,...]``: a policy, its constants, and Ray Serve's own settings around it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+from ray.serve.config import AutoscalingConfig
+
+from controller.config import Block
+from controller.errors import ConfigError
+from controller.validation import parse, shown, unknown_key
+from controller.yaml_text import Loader
+from serve_app.config import ray_llm_config
+from serve_app.scaling.reading import PUBLISHED
+from simulator.fleet.days import MOST_REPLICAS
+from simulator.fleet.simulate import Ground
+from simulator.virtual.rivals import of_benches
+
+OURS = "brimful"
+RAY = "ray"
+ORACLE = "oracle"
+# Settings of Ray Serve's autoscaling_config that any policy may be given.
+RAY_KEYS = (
+    "min_replicas",
+    "max_replicas",
+    "upscale_delay_s",
+    "downscale_delay_s",
+    "upscaling_factor",
+    "downscaling_factor",
+    "look_back_period_s",
+    "target_ongoing_requests",
+)
+# The others stand in the benches.
+RIVALS = (RAY, "queue-depth", "wva", "dynamo-throughput", "dynamo-load", "dynamo-both")
+NAMES = (OURS, *RIVALS, ORACLE)
+_REGISTRY = "benchmarks.fleet.rivals.registry:RIVALS"
+
+
+class _Ray(Block):
+    """Ray Serve's default policy has no constants beside its ``autoscaling_config``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """A policy that is not ours.
+
+    Args:
+        path: ``module:name``, as Ray Serve wants it.
+        constants: what it may be given.
+        reads: names of the metrics it goes by.
+        known: what it has to know of the engine beforehand: the truth, without an error.
+    """
+
+    path: str
+    constants: type[BaseModel]
+    reads: tuple[str, ...]
+    known: Callable[[Ground], Mapping[str, float]] = lambda ground: {}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One line of a comparison.
+
+    Args:
+        spec: as it was given.
+        autoscaling: Ray Serve's ``autoscaling_config``, the policy in it.
+        reads: names of the metrics it goes by; None: all.
+    """
+
+    spec: str
+    autoscaling: Mapping[str, Any]
+    reads: tuple[str, ...] | None
+
+    @property
+    def name(self) -> str:
+        """The policy without its settings."""
+        return self.spec.partition(":")[0]
+
+
+def parse_policy(spec: str, ground: Ground, bounds: Mapping[str, int]) -> Policy:
+    """A word of the command line; ``oracle`` is planned, not parsed (``simulator.fleet.plan``).
+
+    Raises:
+        ConfigError: naming the policy, key or value that is wrong, and what is allowed.
+    """
+    name, _, rest = spec.partition(":")
+    if name not in NAMES:
+        raise ConfigError([unknown_key("policy", name, list(NAMES))])
+    given = _settings(spec, rest)
+    ray: dict[str, Any] = {
+        "metrics_interval_s": ground.tick_s,
+        "look_back_period_s": 2 * ground.tick_s,
+        **bounds,
+        **{key: value for key, value in given.items() if key in RAY_KEYS},
+    }
+    own = {key: value for key, value in given.items() if key not in RAY_KEYS}
+    check_bounds(ray, spec)
+    parse(AutoscalingConfig, ray, f"policy {spec}")
+    if name == OURS:
+        return Policy(spec, _ours(own, ray, ground, spec), PUBLISHED)
+    if name == ORACLE:
+        raise ConfigError([f"policy {spec}: is not allowed with settings; it plans for the day"])
+    rival = rival_of(name)
+    allowed = rival.constants.model_fields
+    for key in own:
+        if key not in allowed:
+            raise ConfigError([unknown_key(f"policy {spec}", key, [*RAY_KEYS, *allowed])])
+    parse(rival.constants, own, f"policy {spec}")
+    kwargs = {**rival.known(ground), **own}
+    policy = {"policy_function": rival.path, "policy_kwargs": kwargs}
+    return Policy(spec, {**ray, "policy": policy}, rival.reads)
+
+
+def rival_of(name: str) -> Rival:
+    """One of ``RIVALS``.
+
+    Raises:
+        ConfigError: the rivals are not installed.
+    """
+    if name == RAY:
+        return Rival("ray.serve.autoscaling_policy:default_autoscaling_policy", _Ray, ())
+    rival: Rival = of_benches(_REGISTRY, name)[name]
+    return rival
+
+
+def _ours(
+    own: Mapping[str, Any], ray: Mapping[str, Any], ground: Ground, spec: str
+) -> Mapping[str, Any]:
+    """As ``serve_app`` builds it of a ``scaling`` block."""
+    entry = {
+        "model_loading_config": {"model_id": "fleet"},
+        "engine_kwargs": {"max_num_seqs": ground.profile.max_num_seqs},
+        "deployment_config": {
+            "autoscaling_config": dict(ray),
+            "max_ongoing_requests": ground.max_ongoing,
+        },
+        "batching": {"sla": ground.sla.model_dump()},
+        "scaling": dict(own),
+    }
+    built = ray_llm_config(entry, f"policy {spec}")
+    autoscaling: Mapping[str, Any] = built["deployment_config"]["autoscaling_config"]
+    return autoscaling
+
+
+def check_bounds(ray: Mapping[str, Any], where: str) -> None:
+    """Refuse bounds that contradict each other, and fleets larger than ``MOST_REPLICAS``.
+
+    Raises:
+        ConfigError: naming them.
+    """
+    least, most = ray.get("min_replicas", 1), ray.get("max_replicas", 1)
+    if not (isinstance(least, int) and isinstance(most, int) and least >= 0):
+        raise ConfigError([f"{where}: min_replicas and max_replicas must be whole numbers from 0"])
+    if most > MOST_REPLICAS:
+        problem = f"{where}: max_replicas={most} is not allowed: at most {MOST_REPLICAS}"
+        raise ConfigError([problem])
+    if least > most:
+        raise ConfigError(
+            [f"{where}: min_replicas={least} is not allowed: at most max_replicas={most}"]
+        )
+
+
+def _settings(spec: str, rest: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for pair in filter(None, rest.split(",")):
+        key, equals, text = pair.partition("=")
+        if not (key and equals and text):
+            raise ConfigError([f"policy {spec}: {pair!r} is not allowed: key=value"])
+        try:
+            value = yaml.load(text, Loader)
+        except yaml.YAMLError:
+            value = None
+        numeric = isinstance(value, int | float) and not isinstance(value, bool)
+        if not numeric and not (key == "predictor" and value in ("constant", "trend")):
+            raise ConfigError([f"policy {spec}: {key}={shown(text)} is not allowed: a number"])
+        found[key] = value
+    return found

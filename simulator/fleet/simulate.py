@@ -1,0 +1,110 @@
+"""A fleet through its day: the fluid replicas, Ray Serve's autoscaling, start-ups and drains."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from controller.config import Sla
+from controller.models.step_time import StepModel
+from controller.roles import Transfer
+from replicas.profile import StepProfile
+from simulator.fleet.crew import Crew, Overflow
+from simulator.fleet.outcome import Outcome
+from simulator.fleet.published import Publisher, learnt
+from simulator.fleet.ray_stages import Clock, RayAutoscaler
+from simulator.fleet.role_split import RoleSplit
+from simulator.fleet.state import Engine, engine_of, make_fleet
+from simulator.fleet.traffic import Requests
+
+AFTER_S = 300.0  # after the last arrival, to end what runs; what has not ended by then is missed
+Progress = Callable[[float], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all policies of a comparison stand on.
+
+    Args:
+        startup_s: from the decision until a replica takes requests.
+        tick_s: between two samples, each followed by a decision; Ray Serve's controller decides
+            every 0.1 s, on samples that come every few seconds.
+        max_ongoing: Ray Serve's ``max_ongoing_requests`` of one replica.
+        transfer: of KV between replicas with roles, whose number the controller gives; None: each
+            computes its own prompts.
+    """
+
+    profile: StepProfile
+    sla: Sla
+    startup_s: float = 100.0
+    tick_s: float = 5.0
+    max_ongoing: int = 4096
+    seed: int = 0
+    transfer: Transfer | None = None
+
+    def engine(self, requests: Requests) -> Engine:
+        """One replica's engine; it has learnt how much a running request is still to grow."""
+        return engine_of(
+            self.profile,
+            self.sla,
+            mean_growth=float(requests.output.mean()) / 2,
+            max_ongoing=self.max_ongoing,
+            transfer=self.transfer,
+        )
+
+    def model(self, requests: Requests, engine: Engine) -> StepModel:
+        """The step-time model that a Governor would have learnt by these requests."""
+        return learnt(self.profile, engine, 32, float(requests.input.mean()))
+
+
+def simulate(
+    requests: Requests,
+    autoscaling: Mapping[str, Any],
+    ground: Ground,
+    *,
+    seconds: float,
+    replicas: int,
+    reads: tuple[str, ...] | None = None,
+    overflow: Overflow | None = None,
+    progress: Progress = lambda seconds: None,
+) -> Outcome:
+    """What became of these requests and of the fleet under this ``autoscaling_config``.
+
+    Args:
+        replicas: ready at the beginning.
+        reads: names of metrics that the policy reads; None: it is given all.
+        overflow: a second group of replicas; None: all are of one.
+        progress: told the virtual seconds that have passed, now and then.
+    """
+    clock = Clock()
+    scaler = RayAutoscaler(autoscaling, replicas, clock)
+    engine = ground.engine(requests)
+    fleet = make_fleet(requests, 2 * scaler.config.max_replicas + 8, engine, ground.seed)
+    model = ground.model(requests, engine)
+    roles = None
+    if ground.transfer is not None:
+        roles = RoleSplit(fleet, engine, ground.sla, model, ground.transfer)
+    spare = roles.spare if roles else None
+    carried = roles.carried_per_s if roles else None
+    crew = Crew(fleet, engine, ground.startup_s, scaler.target, overflow, ground.seed, spare)
+    publisher = Publisher(fleet, engine, ground.sla, model, reads=reads, carried=carried)
+    ticks = math.ceil(seconds / ground.tick_s)
+    targets, ready = np.zeros(ticks, dtype=np.int64), np.zeros(ticks, dtype=np.int64)
+    for tick in range(ticks):
+        clock.now_s = (tick + 1) * ground.tick_s
+        crew.work_until(clock.now_s)
+        scaler.observe(publisher.sample(crew.names, clock.now_s), float(fleet.hold[2]))
+        crew.scale_to(scaler.decide(), clock.now_s)
+        if roles is not None:
+            roles.look(clock.now_s)
+        targets[tick], ready[tick] = scaler.target, crew.ready
+        if tick % 200 == 199:
+            progress(200 * ground.tick_s)
+    base_s, overflow_s = crew.replica_s(clock.now_s)
+    crew.work_until(clock.now_s + AFTER_S)
+    return Outcome(
+        requests, fleet.first_s, fleet.end_s, targets, ready, base_s + overflow_s, ground.tick_s,
+        ground.sla, overflow_s, crew.lost,
+    )  # fmt: skip

@@ -1,0 +1,239 @@
+"""What the fluid fleet holds: plain arrays, so that compiled code can work on them.
+
+A replica has a slot (the first index); a request a row. ``simulator.fleet.fluid`` advances them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.config import Sla
+from controller.roles import Transfer
+from replicas.profile import LinearCost, StepProfile, TableCost
+from simulator.fleet.traffic import Requests
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NOBODY = -1
+ABSENT, READY, DRAINING = 0, 1, 2
+IN_TIME, LATE = 0, 1
+MIXED, PREFILL = 0, 1
+
+
+class Engine(NamedTuple):
+    """What one engine can do, and the agreement that its Governor keeps.
+
+    A step takes ``dense(decode_weight x B + P) + per_kv_s K + per_context_s X`` seconds, ``dense``
+    straight between its knots.
+
+    Args:
+        itl_s, ttft_s: the SLA; infinite where there is none.
+        mean_growth: tokens that a running request is still to hold on average, for memory.
+        wire_s, latency_s: KV of a token on a network card; what a transfer takes besides.
+    """
+
+    knots: Floats
+    knot_s: Floats
+    decode_weight: float
+    per_kv_s: float
+    per_context_s: float
+    itl_s: float
+    ttft_s: float
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_tokens: float
+    mean_growth: float
+    max_ongoing: int
+    wire_s: float
+    latency_s: float
+
+
+def engine_of(
+    profile: StepProfile,
+    sla: Sla,
+    *,
+    mean_growth: float,
+    max_ongoing: int,
+    transfer: Transfer | None = None,
+) -> Engine:
+    """This accelerator under this agreement.
+
+    Args:
+        transfer: of KV to another; None: none is moved.
+
+    Raises:
+        TypeError: a step-time law that is neither a line nor a table.
+    """
+    cost = profile.cost
+    if isinstance(cost, LinearCost):
+        knots = np.array([0.0, 1e6])
+        per_token_s = max(cost.per_prefill_s, 1e-12)
+        knot_s = cost.fixed_s + knots * per_token_s
+        weight, per_kv_s, per_context_s = (
+            cost.per_decode_s / per_token_s,
+            cost.per_kv_s,
+            cost.per_context_s,
+        )
+    elif isinstance(cost, TableCost):
+        knots, knot_s = np.array(cost.tokens, dtype=float), np.array(cost.dense_s)
+        slope = (knot_s[-1] - knot_s[-2]) / (knots[-1] - knots[-2])
+        # Tables fall here and there by what was measured; the inverse needs them to rise.
+        knot_s = np.maximum.accumulate(knot_s) + np.arange(len(knot_s)) * 1e-9
+        knots, knot_s = np.append(knots, 1e6), np.append(knot_s, knot_s[-1] + slope * 1e6)
+        weight, per_kv_s, per_context_s = 1.0, cost.per_kv_s, cost.per_context_s
+    else:
+        raise TypeError(f"{type(cost).__name__} is neither a line nor a table")
+    ttft_s = np.inf if sla.ttft_ms is None else sla.ttft_ms / 1000
+    return Engine(
+        knots,
+        knot_s,
+        weight,
+        per_kv_s,
+        per_context_s,
+        np.inf if sla.itl_s is None else sla.itl_s,
+        ttft_s,
+        profile.max_num_seqs,
+        profile.max_num_batched_tokens,
+        float(profile.kv_tokens),
+        mean_growth,
+        max_ongoing,
+        0.0 if transfer is None else transfer.wire_s(1),
+        0.0 if transfer is None else transfer.latency_s,
+    )
+
+
+class Fleet(NamedTuple):
+    """All replicas of a fleet, by slot, and what became of its requests, by row.
+
+    Args:
+        status: ABSENT, READY or DRAINING.
+        now_s: how far the slot has been advanced.
+        decodes, held: the running batch, and its KV tokens.
+        steps: decode steps that a request running since the start would have seen.
+        finish_step, who: a heap of the running requests by the step that ends them.
+        head, tail, behind: waiting requests, in time and late, as linked lists.
+        waiting, backlog: how many wait, and their prompt tokens (in time, late).
+        prompt, prompt_left: the request whose prompt is computed, and what is left of it.
+        arrivals, starts: counted since the slot was taken: requests sent there, prompts begun.
+        firsts, lates: likewise first tokens, and those that came too late for the SLA.
+        role: MIXED, or PREFILL: it computes prompts for others, without the ITL once its last
+            decode has ended.
+        step_end_s, in_step: of a step of prompts alone when it ends (infinite: none is under way),
+            and the list of those that end with it.
+        prompts_for_others: not computed yet; the replicas that decode them keep a place.
+        promised, promised_tokens: such places, and their prompts' tokens.
+        loads: list of those whose KV is here, or on its way, by when it is there.
+        sends_s, receives_s: until when each network card is busy.
+        booked_s: the same for one of both, as the router foresees it.
+        decode_at, there_s: of each request, who decodes it (NOBODY: who computes its prompt), and
+            when its KV is there.
+        hold: first and last of those that no replica could take, and how many.
+        done, counts: rows in order of their end; how many ended, how many arrived.
+    """
+
+    status: Ints
+    now_s: Floats
+    decodes: Ints
+    held: Floats
+    steps: Floats
+    finish_step: Floats
+    who: Ints
+    head: Ints
+    tail: Ints
+    behind: Ints
+    waiting: Ints
+    backlog: Floats
+    prompt: Ints
+    prompt_left: Floats
+    arrivals: Ints
+    starts: Ints
+    firsts: Ints
+    lates: Ints
+    role: Ints
+    step_end_s: Floats
+    in_step: Ints
+    prompts_for_others: Ints
+    promised: Ints
+    promised_tokens: Floats
+    loads: Ints
+    sends_s: Floats
+    receives_s: Floats
+    booked_s: Floats
+    decode_at: Ints
+    there_s: Floats
+    hold: Ints
+    done: Ints
+    counts: Ints
+    first_s: Floats
+    end_s: Floats
+    arrival_s: Floats
+    input: Ints
+    output: Ints
+    draws: NDArray[np.uint64]
+
+
+def make_fleet(requests: Requests, slots: int, engine: Engine, seed: int) -> Fleet:
+    """An empty fleet that these requests are going to come to."""
+    n, most = len(requests.arrival_s), engine.max_num_seqs + 1
+    return Fleet(
+        status=np.zeros(slots, dtype=np.int64),
+        now_s=np.zeros(slots),
+        decodes=np.zeros(slots, dtype=np.int64),
+        held=np.zeros(slots),
+        steps=np.zeros(slots),
+        finish_step=np.zeros((slots, most)),
+        who=np.zeros((slots, most), dtype=np.int64),
+        head=np.full((slots, 2), NOBODY, dtype=np.int64),
+        tail=np.full((slots, 2), NOBODY, dtype=np.int64),
+        behind=np.full(n, NOBODY, dtype=np.int64),
+        waiting=np.zeros(slots, dtype=np.int64),
+        backlog=np.zeros((slots, 2)),
+        prompt=np.full(slots, NOBODY, dtype=np.int64),
+        prompt_left=np.zeros(slots),
+        arrivals=np.zeros(slots, dtype=np.int64),
+        starts=np.zeros(slots, dtype=np.int64),
+        firsts=np.zeros(slots, dtype=np.int64),
+        lates=np.zeros(slots, dtype=np.int64),
+        role=np.full(slots, MIXED, dtype=np.int64),
+        step_end_s=np.full(slots, np.inf),
+        in_step=np.full(slots, NOBODY, dtype=np.int64),
+        prompts_for_others=np.zeros(slots, dtype=np.int64),
+        promised=np.zeros(slots, dtype=np.int64),
+        promised_tokens=np.zeros(slots),
+        loads=np.full(slots, NOBODY, dtype=np.int64),
+        sends_s=np.zeros(slots),
+        receives_s=np.zeros(slots),
+        booked_s=np.zeros(slots),
+        decode_at=np.full(n, NOBODY, dtype=np.int64),
+        there_s=np.full(n, np.nan),
+        hold=np.array([NOBODY, NOBODY, 0], dtype=np.int64),
+        done=np.zeros(n, dtype=np.int64),
+        counts=np.zeros(2, dtype=np.int64),
+        first_s=np.full(n, np.nan),
+        end_s=np.full(n, np.nan),
+        arrival_s=requests.arrival_s,
+        input=requests.input,
+        output=requests.output,
+        draws=np.array([seed * 2654435761 + 88172645463325252], dtype=np.uint64),
+    )
+
+
+def occupy(fleet: Fleet, slot: int, now_s: float) -> None:
+    """A new, empty replica stands ready in this slot."""
+    for counts in (fleet.decodes, fleet.waiting, fleet.arrivals, fleet.starts, fleet.firsts):
+        counts[slot] = 0
+    for counts in (fleet.lates, fleet.prompts_for_others, fleet.promised):
+        counts[slot] = 0
+    fleet.role[slot] = MIXED
+    for when_s in (fleet.sends_s, fleet.receives_s, fleet.booked_s, fleet.promised_tokens):
+        when_s[slot] = 0.0
+    fleet.step_end_s[slot] = np.inf
+    fleet.in_step[slot] = fleet.loads[slot] = NOBODY
+    for amounts in (fleet.held, fleet.steps, fleet.prompt_left):
+        amounts[slot] = 0.0
+    fleet.head[slot] = fleet.tail[slot] = fleet.prompt[slot] = NOBODY
+    fleet.backlog[slot] = 0.0
+    fleet.now_s[slot] = now_s
+    fleet.status[slot] = READY

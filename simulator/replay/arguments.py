@@ -1,0 +1,295 @@
+"""The arguments of ``brimful replay``, and what they ask for together."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from controller.config import Delivery, Sla
+from controller.errors import ConfigError
+from controller.policies.registry import POLICIES
+from controller.validation import parse
+from replicas.profile import MOST_KV_TOKENS, StepProfile
+from replicas.profile_file import load_profile
+from simulator.replay.disturbance_arguments import add_disturbances
+from simulator.replay.role_arguments import Roles, add_roles, read_roles
+from simulator.replay.sweep import CAPS, CHUNKS, sweep_plans
+from simulator.replay.values import (
+    LEAST_RATE,
+    MOST_DRAFTS,
+    MOST_PHASE_S,
+    MOST_RATE,
+    count,
+    max_tokens,
+    number,
+    rate,
+    seed,
+    share,
+)
+from simulator.virtual.plan import BENCH_ONLY, EngineOptions, Plan, Speculation, parse_policy
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.max_tokens import SPREAD
+from simulator.workloads.traffic import Phase, Rate, Workload
+
+Arguments = argparse.Namespace
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    traffic = parser.add_argument_group("traffic")
+    traffic.add_argument(
+        "--workload",
+        default="azure-2023-conversation",
+        metavar="SPEC",
+        help="NAME, FILE.json[:NAME], FILE.jsonl, fixed:IN,OUT, exponential:IN,OUT,"
+        " lognormal:IN,OUT,CV, reasoning:IN,OUT,CV or long-prompts:IN,OUT"
+        " (default: %(default)s)",
+    )
+    traffic.add_argument(
+        "--rate",
+        type=rate,
+        metavar="PER_S",
+        help="requests/s, inf (all at once), own (the workload's own; default) or minutes (its"
+        " own, minute by minute)",
+    )
+    traffic.add_argument(
+        "--burstiness",
+        type=number(0, 100),
+        metavar="CV",
+        help="coefficient of variation of the gaps (default: the workload's own, else 1, Poisson)",
+    )
+    traffic.add_argument(
+        "--phases",
+        nargs="+",
+        metavar="PHASE",
+        help="traffic that shifts, instead of --workload and --rate: WORKLOAD@RATE@SECONDS each",
+    )
+    traffic.add_argument(
+        "--requests",
+        type=count(),
+        metavar="N",
+        help="how many (default: all of a JSONL file, else 1000)",
+    )
+    traffic.add_argument(
+        "--shared-prefix",
+        type=count(),
+        default=0,
+        metavar="TOKENS",
+        help="tokens that all prompts begin with; counts with --prefix-caching",
+    )
+    traffic.add_argument(
+        "--max-tokens",
+        type=max_tokens,
+        default=SPREAD,
+        metavar="RULE",
+        help="how many tokens clients let a request generate, where the workload has no max_tokens:"
+        " spread (a power of two from 256 to 4096 above its output, at random), a number for all,"
+        " exact (its output itself: every policy knows the answer) or context (as much as"
+        " max_model_len has room for) (default: %(default)s)",
+    )
+    traffic.add_argument(
+        "--warm-up",
+        type=count(),
+        metavar="N",
+        help="serve N requests of another draw of the same traffic to their end before time and"
+        " figures begin, so that a policy begins with what it learned of them",
+    )
+    traffic.add_argument("--seed", type=seed, default=0, help="of all that is random")
+    accelerator = parser.add_argument_group("accelerator and engine")
+    accelerator.add_argument(
+        "--profile",
+        default="paper-fig3",
+        metavar="SPEC",
+        help="step times: NAME or FILE.json[:NAME] (default: %(default)s)",
+    )
+    accelerator.add_argument(
+        "--kv-tokens",
+        type=count(MOST_KV_TOKENS),
+        metavar="N",
+        help="size of KV memory (default: the profile's)",
+    )
+    add_disturbances(accelerator)
+    accelerator.add_argument("--prefix-caching", action="store_true", help="vLLM's, on")
+    accelerator.add_argument(
+        "--async-scheduling",
+        action="store_true",
+        help="schedule a step before the output of the last one is back, as vLLM does by default",
+    )
+    accelerator.add_argument(
+        "--charge-own-code",
+        action="store_true",
+        help="let time run for what this project adds to vLLM's scheduler, by its CPU time as"
+        " measured here (static is charged nothing); then no two replays are the same",
+    )
+    accelerator.add_argument(
+        "--speculate",
+        type=count(MOST_DRAFTS),
+        metavar="K",
+        help="draft tokens a step (speculative decoding)",
+    )
+    accelerator.add_argument(
+        "--acceptance",
+        type=share,
+        default=0.7,
+        metavar="P",
+        help="chance of a draft to be accepted after those before it (default: 0.7)",
+    )
+    add_roles(parser.add_argument_group("fleet"))
+    policies = parser.add_argument_group("policies")
+    policies.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help=f"NAME[:key=value,...], once for each to compare: {', '.join(POLICIES)}; and those"
+        f" that only a bench can have: {', '.join(BENCH_ONLY)} (default: static)",
+    )
+    policies.add_argument("--sweep", action="store_true", help="add static settings on a grid")
+    policies.add_argument(
+        "--sweep-caps",
+        nargs="+",
+        type=count(),
+        default=CAPS,
+        metavar="N",
+        help=f"the grid's max_num_seqs (default: {_listed(CAPS)})",
+    )
+    policies.add_argument(
+        "--sweep-chunks",
+        nargs="+",
+        type=count(),
+        default=CHUNKS,
+        metavar="N",
+        help=f"the grid's max_num_batched_tokens (default: {_listed(CHUNKS)})",
+    )
+    sla = parser.add_argument_group("agreement")
+    sla.add_argument("--sla-itl-ms", type=float, metavar="MS", help="time between tokens")
+    sla.add_argument("--sla-ttft-ms", type=float, metavar="MS", help="time to first token")
+    sla.add_argument(
+        "--percentile",
+        type=float,
+        default=99.0,
+        metavar="P",
+        help="share of the times between tokens to be inside it, %% (default: 99)",
+    )
+    sla.add_argument(
+        "--delivery",
+        choices=get_args(Delivery),
+        default="gaps",
+        help="what it is held against, as batching.sla.delivery (default: %(default)s)",
+    )
+    sla.add_argument(
+        "--find-capacity", action="store_true", help="search the highest rate that holds it"
+    )
+    sla.add_argument(
+        "--max-median-delay-s",
+        type=number(0),
+        default=2.0,
+        metavar="S",
+        help="median scheduling delay that a capacity may have, unless --sla-ttft-ms is given"
+        " (default: 2)",
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--wide", action="store_true", help="all columns, however wide")
+    output.add_argument("--json", action="store_true", help="one object per policy, a line each")
+    output.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw cap, running, KV and ITL over time"
+    )
+    output.add_argument(
+        "--timeline", type=Path, metavar="FILE", help="draw the batch slots of four ways to batch"
+    )
+    output.add_argument(
+        "--slots",
+        type=count(),
+        default=8,
+        metavar="N",
+        help="batch size of the timeline's static ways (default: 8)",
+    )
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return " ".join(map(str, sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The arguments, checked and looked up.
+
+    Args:
+        phases: empty where ``workload`` and ``rate`` say it all.
+        rate: None: the workload's own.
+        roles: of a fleet; None: one engine.
+    """
+
+    workload: Workload
+    rate: Rate | None
+    phases: tuple[Phase, ...]
+    profile: StepProfile
+    sla: Sla
+    plans: tuple[Plan, ...]
+    engine: EngineOptions
+    roles: Roles | None = None
+
+
+def read_order(args: Arguments) -> Order:
+    """What the arguments ask for; nothing of vLLM is loaded yet.
+
+    Raises:
+        ConfigError: naming what is wrong, or the arguments that contradict each other.
+    """
+    _check_together(args)
+    profile = load_profile(args.profile).with_kv_tokens(args.kv_tokens)
+    said = {"itl_ms": args.sla_itl_ms, "ttft_ms": args.sla_ttft_ms}
+    said |= {"percentile": args.percentile, "delivery": args.delivery}
+    sla = parse(Sla, said, "sla")
+    engine = EngineOptions(
+        max_num_seqs=profile.max_num_seqs,
+        max_num_batched_tokens=profile.max_num_batched_tokens,
+        enable_prefix_caching=args.prefix_caching,
+        async_scheduling=args.async_scheduling,
+    )
+    specs = args.policy or ([] if args.sweep else ["static"])
+    plans = [parse_policy(spec, sla, engine) for spec in specs]
+    if args.sweep:
+        swept = list(sweep_plans(args.sweep_caps, args.sweep_chunks, sla, engine))
+        if not swept:
+            raise ConfigError(["sweep: no chunk of the grid is as large as a cap of it"])
+        plans += swept
+    if args.speculate:
+        drafts = Speculation(tokens=args.speculate, acceptance=args.acceptance)
+        plans = [replace(plan, speculation=drafts) for plan in plans]
+    phases = tuple(_phase(spec) for spec in args.phases or ())
+    roles = read_roles(args, made := tuple(plans))
+    return Order(load_workload(args.workload), args.rate, phases, profile, sla, made, engine, roles)
+
+
+def _check_together(args: Arguments) -> None:
+    found = []
+    if args.phases and (args.rate is not None or args.requests is not None):
+        found.append("phases: they say rate and number of requests; leave --rate, --requests out")
+    if args.find_capacity and (args.phases or args.rate is not None):
+        found.append("find-capacity: the rate is what it searches; leave --rate and --phases out")
+    if args.find_capacity and args.warm_up:
+        found.append("find-capacity: only the later half of a run counts; leave --warm-up out")
+    if args.find_capacity and args.sla_itl_ms is None and args.sla_ttft_ms is None:
+        found.append("find-capacity: needs an agreement: --sla-itl-ms, --sla-ttft-ms or both")
+    if found:
+        raise ConfigError(found)
+
+
+def _phase(spec: str) -> Phase:
+    try:
+        workload, rate, seconds = spec.rsplit("@", 2)
+        phase = Phase(load_workload(workload), float(rate), float(seconds))
+    except ConfigError:
+        raise
+    except ValueError:
+        raise ConfigError([f"phases: {spec!r} is not allowed: WORKLOAD@RATE@SECONDS"]) from None
+    if not (LEAST_RATE <= phase.rate_per_s <= MOST_RATE and 0 < phase.seconds <= MOST_PHASE_S):
+        raise ConfigError(
+            [
+                f"phases: {spec!r} is not allowed: a rate from {LEAST_RATE:g} to {MOST_RATE:,.0f},"
+                f" seconds above 0 up to {MOST_PHASE_S:,.0f}"
+            ]
+        )
+    return phase

@@ -1,0 +1,182 @@
+"""``--find-capacity``: the highest rate at which a policy holds the SLA in a steady state.
+
+Capacity as in Sarathi-Serve (OSDI 2024, section 5): the percentile of the time between tokens is
+within the SLA, and the median scheduling delay within 2 s. One draw of requests serves all
+policies and rates, as many of it as a run takes; only the clock of their arrivals is scaled.
+"""
+
+import math
+from dataclasses import dataclass
+
+from simulator.replay.engine import Ground, Progress, replay
+from simulator.replay.fluid import fluid_limit_per_s
+from simulator.replay.verdict import Fault, Target, Watch, fault_of
+from simulator.virtual.plan import Plan
+from simulator.workloads.max_tokens import SPREAD, MaxTokens
+from simulator.workloads.requests import LengthStats, Request, length_stats
+from simulator.workloads.traffic import Traffic, Workload, draw_traffic
+
+PRECISION = 0.02  # of the rate found: what the noise of a run of this length leaves
+LEAST_RUN_S = 240.0  # at 2% too high a rate, delay has grown past 2 s in its second half
+RESIDENCES = 12  # ... and at least this many times as long as a request stays
+LEAST_REQUESTS = 400
+LOWEST, TOP = 1 / 64, 1.2  # times the fluid limit: where the search begins and ends
+TOP_PACED = 2.0  # ... under paced delivery, where steps may take longer than the time per token
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A rate that did not hold, and what it broke, in words."""
+
+    rate_per_s: float
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a search found.
+
+    Args:
+        per_s: the highest rate that held; 0 where none did.
+        fluid_limit_per_s: of the same requests and the same profile.
+        failure: at the lowest rate that did not hold; None where all did.
+        paced: delivery is paced; the fluid limit is of gaps, and may be passed.
+    """
+
+    per_s: float
+    fluid_limit_per_s: float
+    failure: Failure | None = None
+    paced: bool = False
+
+    @property
+    def too_good(self) -> bool:
+        """Above the fluid limit of gaps: the run was too short for its queue to settle."""
+        return not self.paced and self.per_s > self.fluid_limit_per_s * (1 + PRECISION)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What every search of a comparison runs over.
+
+    Args:
+        traffic: the requests.
+        run_s: how long a run is at least, by its arrivals.
+        least: how many requests it has at least.
+        fluid_limit_per_s: of these requests on this profile.
+        top: the highest rate of a search, times the fluid limit.
+    """
+
+    traffic: Traffic
+    run_s: float
+    least: int
+    fluid_limit_per_s: float
+    top: float = TOP
+
+    def requests_at(self, rate_per_s: float) -> tuple[Request, ...]:
+        """The requests of a run at this rate: always the first ones."""
+        n = max(math.ceil(rate_per_s * self.run_s), self.least)
+        return Traffic(self.traffic.requests[:n]).at(rate_per_s)
+
+
+def make_course(
+    workload: Workload,
+    ground: Ground,
+    target: Target,
+    *,
+    least: int | None = None,
+    gap_cv: float | None = None,
+    seed: int = 0,
+    least_run_s: float = LEAST_RUN_S,
+    max_tokens: MaxTokens = SPREAD,
+    top: float | None = None,
+) -> Course:
+    """One draw of requests, enough for a steady run at any rate that may hold.
+
+    Args:
+        top: where searches end, times the fluid limit; None: ``TOP``, or ``TOP_PACED``.
+        least: requests of a run, at least; None: ``LEAST_REQUESTS``.
+        max_tokens: what clients allow.
+    """
+    least = LEAST_REQUESTS if least is None else least
+    stats = length_stats(draw_traffic(workload, least, gap_cv, seed).requests)
+    limit = fluid_limit_per_s(ground.profile, stats, target.sla.itl_s)
+    run_s = max(
+        least_run_s, RESIDENCES * stats.mean_output * _longest_step_s(ground, stats, target)
+    )
+    if top is None:
+        top = TOP_PACED if target.sla.delivery == "paced" else TOP
+    n = max(math.ceil(limit * top * run_s), least)
+    traffic = draw_traffic(workload, n, gap_cv, seed, max_tokens)
+    stats = length_stats(traffic.requests)
+    limit = fluid_limit_per_s(ground.profile, stats, target.sla.itl_s)
+    return Course(traffic, run_s, least, limit, top)
+
+
+def _longest_step_s(ground: Ground, stats: LengthStats, target: Target) -> float:
+    """D, or without one the decode step of a full KV memory."""
+    if target.sla.itl_s is not None:
+        return target.sla.itl_s
+    kv = ground.profile.kv_tokens
+    return ground.profile.step_s(kv / stats.mean_held, kv, 0, 0)
+
+
+def find_capacity(
+    course: Course,
+    plan: Plan,
+    ground: Ground,
+    target: Target,
+    progress: Progress = lambda finished: None,
+) -> Capacity:
+    """Halve the (logarithmic) interval of rates until it is ``PRECISION`` wide.
+
+    Where the first rate inside it does not hold either, the lowest is tried next: what breaks the
+    target at any rate is given up there. A rate that holds above one that does not is possible, and
+    not looked for.
+    """
+    limit = course.fluid_limit_per_s
+    if not limit:
+        return Capacity(0.0, limit, Failure(0.0, "the step of one request is longer than the SLA"))
+
+    def broken(rate_per_s: float) -> Failure | None:
+        fault = try_rate(course, plan, ground, target, rate_per_s, progress)
+        return None if fault is None else Failure(rate_per_s, fault.what)
+
+    low, high = limit * LOWEST, limit * course.top
+    paced = target.sla.delivery == "paced"
+    failure = broken(high)
+    if failure is None:
+        return Capacity(high, limit, paced=paced)
+    held = False  # the lowest, or any other
+    while high > low * (1 + PRECISION):
+        middle = math.sqrt(low * high)
+        found = broken(middle)
+        if found is None:
+            low, held = middle, True
+            continue
+        high, failure = middle, found
+        if not held:
+            lowest = broken(low)
+            if lowest:
+                return Capacity(0.0, limit, lowest)
+            held = True
+    return Capacity(low, limit, failure, paced)
+
+
+def holds_at(course: Course, plan: Plan, ground: Ground, target: Target, rate_per_s: float) -> bool:
+    """Whether a policy holds the target at this rate."""
+    return try_rate(course, plan, ground, target, rate_per_s) is None
+
+
+def try_rate(
+    course: Course,
+    plan: Plan,
+    ground: Ground,
+    target: Target,
+    rate_per_s: float,
+    progress: Progress = lambda finished: None,
+) -> Fault | None:
+    """What of the target a policy breaks at this rate; None: it holds."""
+    requests = course.requests_at(rate_per_s)
+    watch = Watch(requests, target)
+    trace = replay(requests, plan, ground, drain=False, give_up=watch, progress=progress)
+    return watch.fault or fault_of(trace, target)

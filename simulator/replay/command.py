@@ -1,0 +1,244 @@
+"""``brimful replay``: a workload through the real vLLM scheduler in virtual time, by policies."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from simulator.replay.arguments import Arguments, Order, add_arguments, read_order
+from simulator.replay.disturbance_arguments import disturbances_of
+from simulator.replay.measure import Summary, summarise
+from simulator.replay.sweep import best
+from simulator.replay.table import print_table
+from simulator.virtual.trace import Trace
+from simulator.workloads.requests import Request
+from simulator.workloads.traffic import draw_phases, draw_requests
+
+if TYPE_CHECKING:
+    from simulator.replay.capacity import Capacity, Course
+    from simulator.replay.engine import Ground, Progress
+    from simulator.replay.verdict import Target
+    from simulator.virtual.plan import Plan
+
+__all__ = ["add_arguments", "run"]
+
+WARM_UP_SEED = 1_000_003  # above the seed of what counts: none that anybody gives
+TIMELINE_REQUESTS = 40  # as many as the eye can follow
+
+
+def run(args: Arguments) -> int:
+    """Replay, print, draw.
+
+    Raises:
+        ConfigError: naming what is wrong with the arguments or the files.
+    """
+    order = read_order(args)
+    requests = () if args.find_capacity else _requests(args, order)
+    load_vllm()
+    from simulator.replay.engine import Ground
+
+    ground = Ground(
+        order.profile,
+        disturbances_of(args),
+        args.seed,
+        args.shared_prefix,
+        _warm_up(args, order),
+        args.charge_own_code,
+    )
+    if args.timeline:
+        _timeline(args, order, ground)
+    results = []
+    searched = (
+        _search(args, order, ground) if args.find_capacity else _replay(order, requests, ground)
+    )
+    for summary, trace in searched:
+        results.append((summary, trace))
+        if args.json:
+            print(json.dumps(summary.to_json()), flush=True)
+    summaries = [summary for summary, _ in results]
+    if not args.json:
+        print_table(summaries, order.sla, wide=args.wide)
+    if args.sweep:
+        swept = [s for s, plan in zip(summaries, order.plans, strict=True) if plan.swept]
+        _say(f"best static setting: {best(swept).policy}")
+    if args.plot:
+        from simulator.replay.plots import plot
+
+        plot([(s.policy, trace) for s, trace in results], order.sla.itl_ms, args.plot)
+        _say(f"plot: {args.plot}")
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def load_vllm() -> None:
+    """Import vLLM's scheduler for a CPU; says so, as it takes long."""
+    _say("loading vLLM's scheduler, about 15 s ...")
+    os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    import simulator.replay.engine  # noqa: F401
+
+
+def _requests(args: Arguments, order: Order) -> tuple[Request, ...]:
+    if order.phases:
+        return draw_phases(order.phases, args.burstiness, args.seed, args.max_tokens)
+    rate = "own" if order.rate is None else order.rate
+    return draw_requests(
+        order.workload, args.requests, rate, args.burstiness, args.seed, args.max_tokens
+    )
+
+
+def _warm_up(args: Arguments, order: Order) -> tuple[Request, ...]:
+    """Other requests of the same traffic; of phases, of the first."""
+    if not args.warm_up:
+        return ()
+    workload, rate = order.workload, "own" if order.rate is None else order.rate
+    if order.phases:
+        workload, rate = order.phases[0].workload, order.phases[0].rate_per_s
+    seed = args.seed + WARM_UP_SEED
+    return draw_requests(workload, args.warm_up, rate, args.burstiness, seed, args.max_tokens)
+
+
+@contextmanager
+def progress(plan: "Plan", total: int | None) -> Iterator["Progress"]:
+    """A bar on stderr that counts finished requests; a line where that is no terminal."""
+    if not sys.stderr.isatty():
+        _say(f"replaying {plan.spec} ...")
+    with tqdm(total=total, desc=plan.spec, unit=" requests", leave=False, disable=None) as bar:
+        yield bar.update
+
+
+def _replay(
+    order: Order, requests: tuple[Request, ...], ground: "Ground"
+) -> Iterator[tuple[Summary, Trace]]:
+    from simulator.replay.engine import replay
+
+    for plan in order.plans:
+        with progress(plan, len(requests)) as tell:
+            if order.roles is None:
+                trace = replay(requests, plan, ground, progress=tell)
+            else:
+                trace = _fleet(requests, plan, ground, order, ground.disturbance_seed)
+        refused = sum(o.refused for o in trace.outcomes)
+        if refused:
+            what = "KV memory" if plan.engine.enable_chunked_prefill else "KV memory or one step"
+            _say(f"{plan.spec}: {refused} requests are longer than {what} and were refused")
+        yield summarise(plan.spec, trace, order.sla), trace
+
+
+def _fleet(
+    requests: tuple[Request, ...], plan: "Plan", ground: "Ground", order: Order, seed: int
+) -> Trace:
+    from simulator.replay.role_fleet import RoleFleet
+    from simulator.replay.steering import Auto, Fixed
+
+    roles = order.roles
+    assert roles is not None
+    if roles.prefill is None:
+        auto = Auto(roles.engines, roles.transfer, order.sla, seed)
+        steering: Fixed = auto
+    else:
+        steering = Fixed(roles.engines, roles.prefill, roles.transfer, order.sla, seed)
+    fleet = RoleFleet(requests, plan, ground, roles.engines, roles.transfer, steering)
+    found = fleet.run(drain=True)
+    through = sum(way.prefill is not None for way in found.ways)
+    _say(
+        f"{plan.spec}: roles {roles.name}: {through} of {len(found.ways)} requests through a"
+        " prefill engine"
+    )
+    if roles.prefill is None:
+        changes = ", ".join(f"{n} from {at_s:.0f} s" for at_s, n in auto.changes)
+        _say(f"{plan.spec}: prefill engines: 0 at first{changes and ', ' + changes}")
+    return found.trace
+
+
+def _search(args: Arguments, order: Order, ground: "Ground") -> Iterator[tuple[Summary, Trace]]:
+    from simulator.replay.capacity import make_course
+    from simulator.replay.verdict import Target
+
+    target = Target(order.sla, args.max_median_delay_s)
+    course = make_course(
+        order.workload,
+        ground,
+        target,
+        least=args.requests,
+        gap_cv=args.burstiness,
+        seed=args.seed,
+        max_tokens=args.max_tokens,
+    )
+    _say(
+        f"fluid limit {course.fluid_limit_per_s:.2f}/s; runs of {course.run_s:.0f} s"
+        f" and at least {course.least} requests"
+    )
+    for plan in order.plans:
+        bursts = args.burstiness is None and order.workload.bursts
+        yield _search_one(plan, order, ground, course, target, bursts)
+
+
+def _search_one(
+    plan: "Plan",
+    order: Order,
+    ground: "Ground",
+    course: "Course",
+    target: "Target",
+    bursts: bool,
+) -> tuple[Summary, Trace]:
+    """The capacity, and a whole replay at it (at the lowest rate tried where nothing held)."""
+    from simulator.replay.capacity import find_capacity
+    from simulator.replay.engine import replay
+
+    with progress(plan, None) as tell:
+        found = find_capacity(course, plan, ground, target, tell)
+        rate_per_s = found.per_s or (found.failure and found.failure.rate_per_s) or 1.0
+        trace = replay(course.requests_at(rate_per_s), plan, ground, progress=tell)
+    _say(f"{plan.spec}: {_ending(found, bursts)}")
+    if found.too_good:
+        _say(
+            f"{plan.spec}: capacity {found.per_s:.2f}/s is above the fluid limit"
+            f" {found.fluid_limit_per_s:.2f}/s: the run was too short; give more --requests"
+        )
+    summary = summarise(plan.spec, trace, order.sla)
+    return replace(summary, capacity_per_s=found.per_s), trace
+
+
+def _ending(found: "Capacity", bursts: bool) -> str:
+    """The rate that ended a search, and why."""
+    failure = found.failure
+    if failure is None:
+        return f"{found.per_s:.3g}/s holds, the highest rate tried"
+    text = f"does not hold {failure.rate_per_s:.3g}/s: {failure.what}"
+    if not found.per_s:
+        text = f"no rate tried holds; the lowest, {failure.rate_per_s:.3g}/s: {failure.what}"
+    if bursts:
+        text += "; the workload brings its own bursts: --burstiness 1 has Poisson arrivals instead"
+    return text
+
+
+def _timeline(args: Arguments, order: Order, ground: "Ground") -> None:
+    """Few requests, few slots: sequential, request-level, continuous, and a dynamic policy."""
+    from simulator.replay.engine import replay
+    from simulator.replay.timeline import draw_timeline
+    from simulator.virtual.plan import parse_policy
+
+    requests = _requests(args, order)[:TIMELINE_REQUESTS]
+    dynamic = next((p for p in order.plans if p.batching.policy != "static"), None)
+    if dynamic is None:
+        dynamic = parse_policy("paper", order.sla, order.engine)
+    ways = [
+        (title, parse_policy(spec, order.sla, order.engine))
+        for title, spec in (
+            ("sequential", "sequential"),
+            ("request-level static", f"request-level:max_num_seqs={args.slots}"),
+            ("continuous", f"static:max_num_seqs={args.slots}"),
+        )
+    ]
+    ways.append((f"dynamic ({dynamic.spec})", dynamic))
+    draw_timeline([(t, replay(requests, plan, ground)) for t, plan in ways], args.timeline)
+    _say(f"timeline: {args.timeline}")

@@ -1,0 +1,193 @@
+"""Several engines in virtual time, and the production router's choice between them.
+
+Each engine is the one of ``simulator.replay.engine``, with a controller of its own. Its figures
+reach the router as over Ray Serve's controller: with each exchange, a moment old.
+"""
+
+import gc
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from replicas.routing_stats import KEY, routing_stats
+from serve_app.routing.choice import HeadroomChooser
+from serve_app.routing.gather import End
+from serve_app.routing.room import Asked, Room, read_room
+from simulator.replay.engine import Engine
+from simulator.virtual.ground import Ground
+from simulator.virtual.plan import Plan
+from simulator.virtual.trace import Gaps, Trace, make_gaps
+from simulator.workloads.requests import Request
+
+STATS_DELAY_S = 0.25  # from the exchange until the router knows it
+
+Pick = Callable[[Request, float], int]
+"""Which engine a request is sent to, and when it comes, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """An engine's room, and when the router hears of it."""
+
+    heard_s: float
+    engine: int
+    room: Room | None
+
+
+class Router:
+    """``HeadroomRouter``'s choice.
+
+    Args:
+        ends: by class, where classes are gathered.
+    """
+
+    def __init__(self, engines: int, seed: int, ends: Mapping[str, End]) -> None:
+        self._places, self._ends = range(engines), ends
+        self._chooser: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(seed))
+
+    def pick(self, request: Request, now_s: float) -> int:
+        """The engine for a request."""
+        asked = Asked(request.input_tokens, request.max_tokens)
+        end = self._ends.get(request.service or "")
+        chosen = self._chooser.choose(self._places, asked, now_s, end=end).replica
+        self._chooser.sent(chosen, asked, now_s)
+        return chosen
+
+    def hear(self, engine: int, room: Room | None, now_s: float) -> None:
+        """What an engine says of its room."""
+        self._chooser.update(engine, room, now_s)
+
+
+class ByClass:
+    """An engine for each class."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._places = {name: place for place, name in enumerate(names)}
+
+    def pick(self, request: Request, now_s: float) -> int:
+        """The engine of the request's class."""
+        return self._places[request.service or ""]
+
+    def hear(self, engine: int, room: Room | None, now_s: float) -> None:
+        """Nothing depends on it."""
+
+
+class Member(Engine):
+    """An engine that is sent requests while it runs."""
+
+    def __init__(
+        self,
+        all_requests: Sequence[Request],
+        plan: Plan,
+        ground: Ground,
+        connector: type[Any] | None = None,
+    ) -> None:
+        super().__init__(all_requests, all_requests, plan, ground, connector)
+        self._plan, self._batching = plan, plan.batching
+        self._sent: list[Request] = []
+        self._take(self._sent)
+        self._told_s = -math.inf
+
+    @property
+    def _idle(self) -> bool:
+        return not (self._ledger or self._flights or self._arrived < len(self._sent))
+
+    @property
+    def next_s(self) -> float:
+        """When it does something next: while it has no request, its next exchange."""
+        return max(self._clock.now_s, self._link.due_s) if self._idle else self._clock.now_s
+
+    def send(self, request: Request, now_s: float) -> None:
+        """One more request, which comes now."""
+        if self._idle:
+            self._clock.now_s = max(self._clock.now_s, now_s)
+        self._sent.append(request)
+        self._ledger.expect(request)
+
+    def turn(self) -> None:
+        """One iteration of EngineCore's loop."""
+        self._clock.now_s = self.next_s
+        self._let_in()
+        self._link.tick(self._clock.now_s)
+        if self._works():
+            self._iterate()
+
+    def _works(self) -> bool:
+        """Whether there is anything to iterate for."""
+        return bool(self._ledger or self._flights)
+
+    def news(self, engine: int) -> News | None:
+        """What it has said since this was last asked."""
+        link = self._link
+        if link.report is None or link.reported_s <= self._told_s:
+            return None
+        self._told_s = link.reported_s
+        stats = routing_stats(link.report, self._batching, link.reported_s)
+        return News(link.reported_s + STATS_DELAY_S, engine, read_room({KEY: stats}))
+
+    def close(self, end_s: float) -> Trace:
+        """What happened until then; who came last may not have been let in yet."""
+        self._let_in()
+        outcomes, stays = self._ledger.close(end_s, self._scheduler.computed())
+        return Trace(
+            outcomes[: self._arrived], tuple(self._steps), make_gaps(self._ledger.gaps), stays,
+            self._kv_tokens, end_s,
+        )  # fmt: skip
+
+
+def replay_fleet(
+    requests: Sequence[Request], plan: Plan, ground: Ground, engines: int, router: Router | ByClass
+) -> tuple[Trace, ...]:
+    """Serve these requests (in order of arrival) until the last has come; a trace an engine.
+
+    The engine that is furthest behind does its next iteration, unless the next request comes
+    before that: then the router is asked, which by then knows what is ``STATS_DELAY_S`` old.
+    """
+    members = [Member(requests, plan, ground) for _ in range(engines)]
+    coming = deque(requests)
+    news: deque[News] = deque()
+    collecting = gc.isenabled()
+    gc.disable()  # as in a replay of one engine
+    try:
+        while coming:
+            behind = min(range(engines), key=lambda k: members[k].next_s)
+            request = coming[0]
+            if request.arrival_s <= members[behind].next_s:
+                coming.popleft()
+                while news and news[0].heard_s <= request.arrival_s:
+                    said = news.popleft()
+                    router.hear(said.engine, said.room, request.arrival_s)
+                chosen = router.pick(request, request.arrival_s)
+                members[chosen].send(request, request.arrival_s)
+                continue
+            members[behind].turn()
+            if (said_now := members[behind].news(behind)) is not None:
+                news.append(said_now)
+    finally:
+        if collecting:
+            gc.enable()
+    end_s = requests[-1].arrival_s
+    return tuple(member.close(end_s) for member in members)
+
+
+def together(traces: Sequence[Trace]) -> Trace:
+    """One trace of all engines: its requests are numbered engine by engine."""
+    first = np.cumsum([0, *(len(one.outcomes) for one in traces)])
+    gaps = Gaps(
+        np.concatenate([one.gaps.length_s for one in traces]),
+        np.concatenate([one.gaps.end_s for one in traces]),
+        np.concatenate([one.gaps.request + at for one, at in zip(traces, first, strict=False)]),
+    )
+    return replace(
+        traces[0],
+        outcomes=tuple(outcome for one in traces for outcome in one.outcomes),
+        steps=tuple(step for one in traces for step in one.steps),
+        gaps=gaps,
+        stays=(),
+        kv_tokens=sum(one.kv_tokens for one in traces),
+    )

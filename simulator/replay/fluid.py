@@ -1,0 +1,58 @@
+"""The fluid limit: the most requests per second whose work fits the steps, with nothing random."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from replicas.profile import StepProfile
+from simulator.workloads.requests import LengthStats
+
+STEP_LENGTHS = 200  # tried between the shortest step and the longest; the best is taken
+LONGEST_STEP_S = 10.0  # where no SLA ends it, memory does, long before this
+
+
+def fluid_limit_per_s(
+    profile: StepProfile, lengths: LengthStats, itl_s: float | None, max_num_seqs: int | None = None
+) -> float:
+    """The highest rate q at which every step, all alike, takes T <= D.
+
+    In a step of T seconds q T requests come and go: q T E[in] prompt tokens are computed, and
+    B = q T (E[out] - 1) requests decode, over B m tokens of KV (the first token comes with the
+    prompt). It fits where T(B, B m, P, X) <= T and KV memory holds q T E[out] requests. For
+    T = c0 + c1 B + c2 K + c3 P this is
+    q = (D - c0) / (D (c3 E[in] + (c1 + c2 m) (E[out] - 1))).
+
+    Two things get past it, and neither is good service: prompts that are computed while nothing
+    decodes, and the tokens beyond the SLA's percentile, which may wait for one long prefill.
+
+    Args:
+        itl_s: D; None: only memory and ``max_num_seqs`` limit the batch.
+    """
+    floor_s = profile.step_s(1, lengths.mean_held, 0, 0)
+    top_s = LONGEST_STEP_S if itl_s is None else itl_s
+    if top_s < floor_s:
+        return 0.0
+    slots = profile.kv_tokens / lengths.mean_held
+    if max_num_seqs is not None:
+        slots = min(slots, max_num_seqs)
+
+    def rate_at(step_s: float) -> float:
+        def fits(rate: float) -> bool:
+            decodes = rate * step_s * (lengths.mean_output - 1)
+            prefill = rate * step_s * lengths.mean_input
+            kv, context = decodes * lengths.mean_held, prefill * lengths.mean_context
+            return profile.step_s(decodes, kv, prefill, context) <= step_s
+
+        return _highest(fits, slots / (step_s * lengths.mean_output))
+
+    return max(map(rate_at, np.geomspace(floor_s, top_s, STEP_LENGTHS).tolist()))
+
+
+def _highest(fits: Callable[[float], bool], top: float) -> float:
+    """The highest rate up to ``top`` that fits, by halving; 0 where none does."""
+    low, high = 0.0, math.nextafter(top, math.inf)
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,141 @@
+"""Who goes where in a fleet with roles: fixed, or by the production code.
+
+``Auto`` hears what engines report and what they publish for routing, a moment late, as over Ray
+Serve's controller; ``controller.roles`` says how many are to compute prompts, and
+``serve_app.routing.ways`` which way each request takes.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Protocol
+
+from controller.config import Sla
+from controller.fleet.role_pool import carried
+from controller.models.step_time import StepModel, StepStats, fit
+from controller.records import ReplicaReport, Role
+from controller.roles import RoleChooser, Split, Transfer
+from serve_app.routing.choice import HeadroomChooser
+from serve_app.routing.room import Asked, Room
+from serve_app.routing.ways import Way, WayChooser
+from simulator.workloads.requests import Request
+
+UNKNOWN_ITL_S = 0.05
+
+
+class Steering(Protocol):
+    """What a fleet with roles is led by."""
+
+    roles: list[Role]
+
+    def pick(self, request: Request, now_s: float) -> Way[int]:
+        """The way of a request, by the numbers of engines."""
+        ...
+
+    def handed_over(self, request: Request, way: Way[int], now_s: float) -> None:
+        """Its prompt is computed, and it goes to the engine that decodes it."""
+        ...
+
+    def hear(self, engine: int, report: ReplicaReport, room: Room | None, now_s: float) -> None:
+        """What an engine reported and published; ``roles`` may change."""
+        ...
+
+
+def asked_of(request: Request) -> Asked:
+    """As the router knows it."""
+    return Asked(request.input_tokens, request.max_tokens)
+
+
+class Fixed:
+    """The first engines compute prompts, the others decode; by room, as ``HeadroomRouter``.
+
+    Args:
+        direct: the others compute prompts, too, where that is sooner.
+    """
+
+    def __init__(
+        self,
+        engines: int,
+        prefill: int,
+        transfer: Transfer,
+        sla: Sla,
+        seed: int = 0,
+        *,
+        direct: bool = False,
+    ) -> None:
+        self.roles: list[Role] = ["prefill" if k < prefill else "mixed" for k in range(engines)]
+        self._reports: dict[int, ReplicaReport] = {}
+        chooser: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(seed))
+        itl_s = sla.itl_s or UNKNOWN_ITL_S
+        self._ways = WayChooser(
+            chooser,
+            transfer.wire_s,
+            transfer.handover_s(itl_s),
+            direct=direct or not prefill,
+        )
+
+    def pick(self, request: Request, now_s: float) -> Way[int]:
+        return self._ways.choose(
+            self._in_role("mixed"), self._in_role("prefill"), asked_of(request), now_s
+        )
+
+    def _in_role(self, role: Role) -> Sequence[int]:
+        return [k for k, one in enumerate(self.roles) if one == role]
+
+    def handed_over(self, request: Request, way: Way[int], now_s: float) -> None:
+        self._ways.handed_over(way.decode, asked_of(request), now_s)
+
+    def hear(self, engine: int, report: ReplicaReport, room: Room | None, now_s: float) -> None:
+        self._ways.chooser.update(engine, room, now_s)
+        self._reports[engine] = report
+
+    def _assign(self, wanted: int) -> None:
+        """Whoever has least to lose: the emptiest batch, or the shortest queue of prompts."""
+        while (now := self.roles.count("prefill")) != wanted:
+            source: Role = "mixed" if now < wanted else "prefill"
+            emptiest = min(self._in_role(source), key=lambda k: self._reports[k].running)
+            self.roles[emptiest] = "prefill" if now < wanted else "mixed"
+
+
+class Auto(Fixed):
+    """Roles by what the fleet is forecast to carry with each number of prefill engines.
+
+    Attributes:
+        changes: (when, how many prefill engines) of each decision.
+    """
+
+    def __init__(
+        self, engines: int, transfer: Transfer, sla: Sla, seed: int = 0, prefill: int = 0
+    ) -> None:
+        super().__init__(engines, prefill, transfer, sla, seed, direct=True)
+        self._transfer, self._sla = transfer, sla
+        self._chooser = RoleChooser()
+        self._chooser.prefill = prefill
+        self.changes: list[tuple[float, int]] = []
+
+    def hear(self, engine: int, report: ReplicaReport, room: Room | None, now_s: float) -> None:
+        super().hear(engine, report, room, now_s)
+        found = self._found()
+        if not found:
+            return
+        before, wanted = self._chooser.prefill, self._chooser.see(found, now_s)
+        if wanted != before:
+            self.changes.append((now_s, wanted))
+            self._assign(wanted)
+
+    def _found(self) -> tuple[Split, ...]:
+        """What each number would carry; empty where that is not known yet."""
+        reports = self._reports
+        if len(reports) < len(self.roles):
+            return ()
+        mixed = [reports[k] for k in self._in_role("mixed")]
+        model = pooled_model(list(reports.values()))
+        return carried(mixed, len(self.roles), self._transfer, self._sla, model)
+
+
+def pooled_model(reports: Sequence[ReplicaReport]) -> StepModel | None:
+    """The step-time model of all engines together, with what the mixed ones measured beyond it."""
+    model = fit(sum((one.steps for one in reports), StepStats()))
+    tails = [one.model.tail_frac for one in reports if one.model and one.model.tail_frac]
+    return model and replace(model, tail_frac=median(tails) if tails else 0.0)

@@ -1,0 +1,80 @@
+"""What single arguments of ``brimful replay`` may be: each a type for argparse."""
+
+import math
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+
+from simulator.workloads.max_tokens import MaxTokens
+from simulator.workloads.traffic import Rate
+
+# What takes no more than minutes: an engine without requests still exchanges twice a second.
+LEAST_RATE, MOST_RATE = 1e-3, 1e6  # requests/s
+MOST_PHASE_S = 1e6
+MOST_COUNT = 10_000_000
+MOST_DRAFTS = 64
+MOST_SEED = 2**32 - 1
+
+
+def rate(text: str) -> Rate:
+    """Requests/s, or whose they are."""
+    if text == "own":
+        return "own"
+    if text == "minutes":
+        return "minutes"
+    per_s = float(text)
+    if not (LEAST_RATE <= per_s <= MOST_RATE or per_s == math.inf):
+        raise ArgumentTypeError(
+            f"{text} is not allowed: {LEAST_RATE:g} to {MOST_RATE:,.0f}, inf, own or minutes"
+        )
+    return per_s
+
+
+def max_tokens(text: str) -> MaxTokens:
+    """A rule, or a number for all."""
+    match text:
+        case "spread" | "exact" | "context":
+            return text
+    try:
+        return count()(text)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"{text} is not allowed: spread, exact, context or a whole number from 1"
+        ) from None
+
+
+def number(least: float, most: float = math.inf) -> Callable[[str], float]:
+    """A finite number from ``least`` to ``most``."""
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not (least <= value <= most and value < math.inf):
+            to = "" if most == math.inf else f" to {most:g}"
+            raise ArgumentTypeError(f"{text} is not allowed: a number from {least:g}{to}")
+        return value
+
+    return number
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1."""
+    return number(0, 1)(text)
+
+
+def seed(text: str) -> int:
+    """A whole number of 32 bits."""
+    value = int(text)
+    if not 0 <= value <= MOST_SEED:
+        raise ArgumentTypeError(f"{text} is not allowed: a whole number from 0 to {MOST_SEED:,}")
+    return value
+
+
+def count(most: int = MOST_COUNT) -> Callable[[str], int]:
+    """A whole number from 1 to ``most``."""
+
+    def count(text: str) -> int:
+        value = int(text)
+        if not 1 <= value <= most:
+            raise ArgumentTypeError(f"{text} is not allowed: a whole number from 1 to {most:,}")
+        return value
+
+    return count

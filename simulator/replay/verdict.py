@@ -1,0 +1,236 @@
+"""What a run at a rate must hold, what it broke, and when it can only break it."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.config import Sla
+from simulator.replay.lateness import TOLERANCE, LateCounter, late_tokens
+from simulator.replay.measure import Floats
+from simulator.virtual.trace import Outcome, Trace
+from simulator.workloads.requests import Request
+
+HOPELESS = 10  # times what is allowed, of the delay or of the late tokens: there is no way back
+QUEUED_FRAC = 0.25  # of those that came: with fewer in it a queue says nothing of the median
+SLACK_S = 1.0  # of the middle of a run: it ends with the step that the last arrival falls into
+
+Criterion = Literal[
+    "time between tokens",
+    "paced delivery",
+    "time to first token",
+    "scheduling delay",
+    "prompts left",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a rate must hold.
+
+    Args:
+        sla: time between tokens at a percentile, of gaps or, under paced delivery, of tokens that
+            are in time; time to first token at the same, where set.
+        max_median_delay_s: median scheduling delay; not looked at where ``sla.ttft_ms`` is set.
+        mean_itl: the mean time between tokens is to be within the SLA, not a percentile of it;
+            of gaps alone.
+        max_p90_delay_s: 90th percentile of the delay beside its median; None: not looked at.
+        max_left_s: on average over the second half no more prompt tokens may be left to compute
+            than come in so long, and the longest prompt has; None: not looked at, nor where
+            ``sla.ttft_ms`` is set. A median of the delay does not see a few long prompts that are
+            never begun.
+    """
+
+    sla: Sla
+    max_median_delay_s: float = 2.0
+    mean_itl: bool = False
+    max_p90_delay_s: float | None = None
+    max_left_s: float | None = None
+
+    @property
+    def wait_s(self) -> float:
+        """The waiting that is allowed, by whichever of the two counts."""
+        ttft_ms = self.sla.ttft_ms
+        return self.max_median_delay_s if ttft_ms is None else ttft_ms / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What a run broke first.
+
+    Args:
+        what: in words, with the figure and what is allowed.
+    """
+
+    criterion: Criterion
+    what: str
+
+
+def fault_of(trace: Trace, target: Target) -> Fault | None:
+    """What the second half of a replay that stopped at its last arrival broke; None: nothing.
+
+    The first half fills the engine. A request that still waits at the end counts with the time it
+    has waited so far.
+    """
+    outcomes, sla = trace.outcomes, target.sla
+    half_s = (outcomes[0].request.arrival_s + trace.end_s) / 2
+    late = [o for o in outcomes if o.request.arrival_s >= half_s and not o.refused]
+    gaps_s = trace.gaps.length_s[trace.gaps.end_s >= half_s]
+    if sla.itl_s is not None and sla.delivery == "paced":
+        if found := _too_many(late_tokens(trace, sla)[trace.gaps.end_s >= half_s], sla):
+            return found
+    elif sla.itl_s is not None:
+        percentile = None if target.mean_itl else sla.percentile
+        if found := _beyond("time between tokens", gaps_s, percentile, sla.itl_s):
+            return found
+    if sla.ttft_ms is not None:
+        waits = [_wait_s(o.first_token_s, o.request.arrival_s, trace.end_s) for o in late]
+        return _beyond("time to first token", np.array(waits), sla.percentile, sla.ttft_ms / 1000)
+    delays = np.array([_wait_s(o.scheduled_s, o.request.arrival_s, trace.end_s) for o in late])
+    if found := _beyond("scheduling delay", delays, 50, target.max_median_delay_s):
+        return found
+    p90_s, left_s = target.max_p90_delay_s, target.max_left_s
+    if p90_s is not None and (found := _beyond("scheduling delay", delays, 90, p90_s)):
+        return found
+    return None if left_s is None else _left(trace, half_s, left_s)
+
+
+def _left(trace: Trace, half_s: float, max_left_s: float) -> Fault | None:
+    """Whether too many of the prompt tokens that came are left, on average over the second half.
+
+    A prompt's tokens are taken to be computed evenly between its start and its first token.
+    """
+    outcomes = [o for o in trace.outcomes if not o.refused]
+    came_s = trace.end_s - trace.outcomes[0].request.arrival_s
+    if not outcomes or trace.end_s <= half_s:
+        return None
+    left = sum(_left_token_s(o, half_s, trace.end_s) for o in outcomes) / (trace.end_s - half_s)
+    tokens = [o.request.input_tokens for o in outcomes]
+    allowed = max_left_s * sum(tokens) / came_s + max(tokens)
+    if left <= allowed * TOLERANCE:
+        return None
+    what = f"{left:.0f} prompt tokens left to compute on average, allowed {allowed:.0f}"
+    return Fault("prompts left", what)
+
+
+def _left_token_s(outcome: Outcome, begin_s: float, end_s: float) -> float:
+    """The integral over a time of the prompt tokens that a request has left, tokens x seconds."""
+    tokens = outcome.request.input_tokens
+    start_s = end_s if outcome.scheduled_s is None else outcome.scheduled_s
+    first_s, at_last = outcome.first_token_s, 0
+    if first_s is None:
+        first_s, at_last = end_s, max(tokens - outcome.computed_tokens, 0)
+    waits_s = max(start_s - max(outcome.request.arrival_s, begin_s), 0.0)
+    if first_s <= max(start_s, begin_s):
+        return tokens * waits_s
+    # Of the line from the start to the first token the part that is inside, by its mean.
+    inside_s = max(start_s, begin_s), first_s
+    done = (sum(inside_s) / 2 - start_s) / (first_s - start_s)
+    return tokens * waits_s + (tokens + (at_last - tokens) * done) * (inside_s[1] - inside_s[0])
+
+
+def _too_many(late: NDArray[np.bool_], sla: Sla) -> Fault | None:
+    allowed = 1 - sla.percentile / 100
+    if not len(late) or late.mean() <= allowed * TOLERANCE:
+        return None
+    what = f"{late.mean():.2%} of the tokens after they were due, allowed {allowed:.2%}"
+    return Fault("paced delivery", what)
+
+
+def _beyond(
+    criterion: Criterion, times_s: Floats, percentile: float | None, limit_s: float
+) -> Fault | None:
+    if not len(times_s):
+        return None
+    found_s = float(times_s.mean() if percentile is None else np.percentile(times_s, percentile))
+    if found_s <= limit_s * TOLERANCE:
+        return None
+    name = "mean" if percentile is None else f"p{percentile:g}"
+    return Fault(criterion, f"{name} {criterion} {_time(found_s)}, allowed {_time(limit_s)}")
+
+
+def _time(time_s: float) -> str:
+    return f"{time_s:.3g} s" if time_s >= 1 else f"{time_s * 1000:.4g} ms"
+
+
+def _wait_s(event_s: float | None, arrival_s: float, end_s: float) -> float:
+    return (end_s if event_s is None else event_s) - arrival_s
+
+
+class Watch:
+    """Ends a run that can only break its target; asked while it goes on.
+
+    The late tokens of the second half are counted against all tokens that it may have: as soon as
+    they are too many for the percentile, nothing that follows can mend it. Before that, a run is
+    ended whose late tokens, from its first quarter on, are ``HOPELESS`` times as many as allowed,
+    once an eighth of it has passed so; or in whose queue half have waited ``HOPELESS`` times as
+    long as allowed. Where prompts that are left count (``max_left_s``), policies need not serve in
+    the order of arrival, and such a queue has to hold ``QUEUED_FRAC`` of those that came.
+
+    Attributes:
+        fault: why it was ended.
+    """
+
+    def __init__(self, requests: Sequence[Request], target: Target) -> None:
+        self.fault: Fault | None = None
+        self._target = target
+        first_s, last_s = requests[0].arrival_s, requests[-1].arrival_s
+        self._half_s = (first_s + last_s) / 2
+        self._quarter_s = first_s + (last_s - first_s) / 4
+        self._judged_s = first_s + (last_s - first_s) * 3 / 8
+        self._arrivals_s = [r.arrival_s for r in requests]
+        self._left = sum(r.output_tokens - 1 for r in requests)
+        self._read = self._seen = self._late = self._late_in_half = 0
+        self._judge: LateCounter | None = None
+        if target.sla.itl_s is not None and not target.mean_itl:
+            self._judge = LateCounter(target.sla, [r.arrival_s for r in requests])
+
+    def __call__(
+        self,
+        now_s: float,
+        arrivals_s: Sequence[float],
+        gaps: Sequence[tuple[float, float, int]],
+    ) -> bool:
+        """Whether to end it: the clock, the arrivals of all that wait, and all gaps so far."""
+        sla, wait_s = self._target.sla, HOPELESS * self._target.wait_s
+        any_order = self._target.max_left_s is not None and sla.ttft_ms is None
+        few = any_order and self._are_few(arrivals_s, now_s)
+        if arrivals_s and not few and now_s - sorted(arrivals_s)[len(arrivals_s) // 2] > wait_s:
+            waits: Criterion = "time to first token" if sla.ttft_ms else "scheduling delay"
+            self.fault = Fault(waits, f"half of the queue has waited for {_time(wait_s)}")
+        elif sla.itl_s is not None and self._judge is not None:
+            self._count(gaps, self._judge)
+            allowed = 1 - sla.percentile / 100
+            certain = self._late_in_half > allowed * self._left + 1
+            hopeless = self._late > HOPELESS * allowed * self._seen
+            if certain or (hopeless and now_s > self._judged_s):
+                share = self._late / self._seen
+                self.fault = Fault(
+                    "time between tokens",
+                    f"{share:.1%} of the times between tokens above {_time(sla.itl_s)}",
+                )
+                if sla.delivery == "paced":
+                    self.fault = Fault("paced delivery", f"{share:.1%} of the tokens were late")
+        return self.fault is not None
+
+    def _are_few(self, waiting_s: Sequence[float], now_s: float) -> bool:
+        """Whether so few of those that came wait that half may have a short delay all the same.
+
+        What does not serve in the order of arrival may leave some, and serve the others at once.
+        """
+        return len(waiting_s) < QUEUED_FRAC * bisect_right(self._arrivals_s, now_s)
+
+    def _count(self, gaps: Sequence[tuple[float, float, int]], judge: LateCounter) -> None:
+        for length_s, end_s, number in gaps[self._read :]:
+            late = judge.late(length_s, end_s, number)
+            if end_s < self._half_s:
+                self._left -= 1  # of the tokens that the second half may have
+            if end_s >= self._quarter_s:
+                self._seen += 1
+                if late:
+                    self._late += 1
+                    self._late_in_half += end_s >= self._half_s + SLACK_S
+        self._read = len(gaps)

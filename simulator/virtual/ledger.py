@@ -1,0 +1,138 @@
+"""The replay's token ledger: which requests came, which run, what each was sent and when."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controller.errors import BrimfulError
+from simulator.virtual.trace import Outcome, Stay
+from simulator.workloads.requests import Request
+
+
+class ReplayError(BrimfulError):
+    """The replay broke a law of conservation: a fault of the bench or of vLLM, not of the input."""
+
+
+@dataclass(slots=True)
+class _Account:
+    """A request that was let in and is not finished."""
+
+    number: int
+    request: Request
+    tokens: int = 0
+    scheduled_s: float | None = None
+    first_token_s: float | None = None
+    last_token_s: float = 0.0
+    in_batch_since_s: float | None = None
+    preemptions: int = 0
+
+    def outcome(self, finished_s: float | None) -> Outcome:
+        return Outcome(
+            self.request,
+            False,
+            self.tokens,
+            self.scheduled_s,
+            self.first_token_s,
+            finished_s,
+            self.preemptions,
+        )
+
+
+class Ledger:
+    """Kept by what the engine reports; request ids are the requests' numbers.
+
+    Attributes:
+        gaps: (length_s, end_s, number) of each gap between two tokens of a request.
+        finished: how many were served to their end.
+    """
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._outcomes = [Outcome(request, refused=True) for request in requests]
+        self._accounts: dict[str, _Account] = {}
+        self._stays: list[Stay] = []
+        self.gaps: list[tuple[float, float, int]] = []
+        self.finished = 0
+
+    def __len__(self) -> int:
+        """Requests that came in and are not finished."""
+        return len(self._accounts)
+
+    def __contains__(self, req_id: str) -> bool:
+        """Whether a request came in and is not finished."""
+        return req_id in self._accounts
+
+    def answered(self) -> set[int]:
+        """Numbers of the requests that were sent a token."""
+        ended = {n for n, one in enumerate(self._outcomes) if not one.refused}
+        return ended | {one.number for one in self._accounts.values() if one.tokens}
+
+    def expect(self, request: Request) -> None:
+        """One more request than it was made with."""
+        self._outcomes.append(Outcome(request, refused=True))
+
+    def come(self, number: int, request: Request) -> None:
+        """A request was let in."""
+        self._accounts[str(number)] = _Account(number, request)
+
+    def enter_batch(self, ids: Iterable[str], now_s: float) -> None:
+        """Requests were scheduled, for the first time or after a preemption."""
+        for req_id in ids:
+            account = self._accounts[req_id]
+            account.in_batch_since_s = now_s
+            if account.scheduled_s is None:
+                account.scheduled_s = now_s
+
+    def preempt(self, req_id: str, now_s: float) -> None:
+        """A request lost its KV blocks and its place in the batch."""
+        account = self._accounts[req_id]
+        account.preemptions += 1
+        self._leave_batch(account, now_s)
+
+    def remaining(self, req_id: str) -> int:
+        """How many tokens a request has still to generate."""
+        account = self._accounts[req_id]
+        return account.request.output_tokens - account.tokens
+
+    def token(self, req_id: str, tokens: int, ends: bool, now_s: float) -> None:
+        """A request was sent ``tokens`` more.
+
+        Raises:
+            ReplayError: it ended with more or fewer tokens than it asked for.
+        """
+        account = self._accounts[req_id]
+        if account.tokens:
+            self.gaps.append((now_s - account.last_token_s, now_s, account.number))
+        else:
+            account.first_token_s = now_s
+        account.tokens += tokens
+        account.last_token_s = now_s
+        if ends:
+            self._finish(req_id, account, now_s)
+
+    def _finish(self, req_id: str, account: _Account, now_s: float) -> None:
+        if account.tokens != account.request.output_tokens:
+            raise ReplayError(
+                f"request {req_id} got {account.tokens} of {account.request.output_tokens} tokens"
+            )
+        del self._accounts[req_id]
+        self._leave_batch(account, now_s)
+        self._outcomes[account.number] = account.outcome(now_s)
+        self.finished += 1
+
+    def _leave_batch(self, account: _Account, now_s: float) -> None:
+        since_s, account.in_batch_since_s = account.in_batch_since_s, None
+        if since_s is not None and since_s < now_s:  # else its first step had not begun
+            self._stays.append(Stay(account.number, since_s, now_s, now_s))
+
+    def close(
+        self, now_s: float, computed: Mapping[str, int]
+    ) -> tuple[tuple[Outcome, ...], tuple[Stay, ...]]:
+        """All outcomes and stays, those that are cut short by the end included.
+
+        Args:
+            computed: tokens that the engine has computed of each that it has.
+        """
+        for req_id, account in self._accounts.items():
+            self._leave_batch(account, now_s)
+            outcome = replace(account.outcome(None), computed_tokens=computed.get(req_id, 0))
+            self._outcomes[account.number] = outcome
+        return tuple(self._outcomes), tuple(self._stays)

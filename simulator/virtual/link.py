@@ -1,0 +1,48 @@
+"""The slow loop in virtual time: reports out, limits in, as ``replicas.control_link`` does it."""
+
+from controller.config import BatchingConfig
+from controller.fleet.loop import ControlLoop
+from controller.models.step_time import StepModel
+from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
+from simulator.virtual.scheduler import VirtualScheduler
+
+REPLICA = "replay"
+
+
+class VirtualLink:
+    """One engine's exchange with its own controller.
+
+    The limits of one exchange reach the engine with the next one, as over the wire. Due at fixed
+    times, it takes place at the next step's end, where EngineCore runs a utility call.
+
+    Attributes:
+        config: the batching block that it goes by.
+        model, capacity_per_s: published in the limits that hold.
+        report, reported_s: the last one, and when the engine was asked for it; None before.
+    """
+
+    def __init__(self, scheduler: VirtualScheduler, config: BatchingConfig) -> None:
+        self._scheduler = scheduler
+        self.config = config
+        self._loop = ControlLoop()
+        self._answer: BatchLimits | None = None
+        self.due_s = scheduler.now_s()
+        self.model: StepModel | None = None
+        self.capacity_per_s: float | None = None
+        self.report: ReplicaReport | None = None
+        self.reported_s = self.due_s
+
+    def tick(self, now_s: float) -> bool:
+        """Exchange if it is time; says whether it was."""
+        if now_s < self.due_s:
+            return False
+        answer = self._answer
+        wire = self._scheduler.exchange(
+            None if answer is None else to_wire(answer), REPLICA, REPLICA
+        )
+        if answer is not None:
+            self.model, self.capacity_per_s = answer.model, answer.capacity_per_s
+        self.report, self.reported_s = from_wire(ReplicaReport, wire), now_s
+        self._answer = self._loop.exchange(self.report, self.config, now_s)
+        self.due_s = max(self.due_s + self.config.period_s, now_s)
+        return True

@@ -1,0 +1,194 @@
+"""What ``--policy`` may say: a policy, and settings of its engine or of its batching block."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from controller.config import BatchingConfig, Block, Sla, parse_batching
+from controller.errors import ConfigError
+from controller.policies.registry import POLICIES
+from controller.validation import parse, unknown_key
+from controller.yaml_text import Loader, problem_of
+from replicas.profile import StepProfile
+from simulator.virtual.rivals import NAMED, options_of
+
+Kind = Literal["scheduler", "clairvoyant", "reserved", "request-level", "rival"]
+
+# Of the bench alone: no server can know output lengths, and no vLLM reserves memory for the longest
+# answer or batches whole requests. Rivals stand in benchmarks/baselines.
+BENCH_ONLY: dict[str, Kind] = {
+    "clairvoyant": "clairvoyant",
+    "clairvoyant-never-preempts": "clairvoyant",
+    "reserved": "reserved",
+    "request-level": "request-level",
+    "sequential": "scheduler",
+    **dict.fromkeys(NAMED, "rival"),
+}
+
+
+class EngineOptions(Block):
+    """What an engine is started with: vLLM's own options, by vLLM's names.
+
+    Args:
+        scheduling_policy: None: priority where the workload has priorities, else fcfs.
+        async_scheduling: the next step is scheduled before the output of this one is back, which
+            is vLLM's default where it can; off, every step knows the outputs of all before it.
+        mamba_cache_mode: align: a hybrid model, whose prompts are cut where blocks end.
+    """
+
+    max_num_seqs: PositiveInt
+    max_num_batched_tokens: PositiveInt
+    block_size: PositiveInt = 16
+    watermark: float = Field(0.0, ge=0, lt=1)
+    enable_prefix_caching: bool = False
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: NonNegativeInt = 0
+    scheduling_policy: Literal["fcfs", "priority"] | None = None
+    async_scheduling: bool = False
+    mamba_cache_mode: Literal["none", "align"] = "none"
+
+
+def engine_of(profile: StepProfile) -> EngineOptions:
+    """vLLM's defaults on this card."""
+    return EngineOptions(
+        max_num_seqs=profile.max_num_seqs, max_num_batched_tokens=profile.max_num_batched_tokens
+    )
+
+
+class Speculation(Block):
+    """Drafts: so many tokens a step, each accepted with this chance until one is not."""
+
+    tokens: PositiveInt
+    acceptance: float = Field(ge=0, le=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One line of a comparison.
+
+    Args:
+        spec: as it was given.
+        kind: which scheduler runs it.
+        itl_s: the SLA's decode latency, which the clairvoyant holds too; None: no SLA.
+        swept: it is a point of a sweep's grid.
+        speculation: None: one token a step.
+        rival: the constants of a named rival; None: it is none.
+    """
+
+    spec: str
+    kind: Kind
+    batching: BatchingConfig
+    engine: EngineOptions
+    itl_s: float | None = None
+    swept: bool = False
+    speculation: Speculation | None = None
+    rival: Block | None = None
+
+    @property
+    def name(self) -> str:
+        """The policy without its settings."""
+        return self.spec.partition(":")[0]
+
+
+def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:
+    """``NAME[:key=value,...]`` as a plan.
+
+    A key is an engine option (``EngineOptions``), a constant of a named rival
+    (``benchmarks.baselines.options``), a path in the batching block (``paper.memory``,
+    ``overflow_probability``), or one in the policy's own block (``memory``).
+
+    Args:
+        sla: the agreement of all policies of a comparison; a ``sla.`` key changes it for one.
+        engine: the engine of all policies that set nothing else.
+
+    Raises:
+        ConfigError: naming the policy, key or value that is wrong, and what is allowed.
+    """
+    name, _, rest = spec.partition(":")
+    if name not in POLICIES and name not in BENCH_ONLY:
+        raise ConfigError([unknown_key("policy", name, [*POLICIES, *BENCH_ONLY])])
+    options = engine.model_dump()
+    if name == "sequential":
+        options["max_num_seqs"] = 1
+    block: dict[str, Any] = {
+        "policy": name if name in POLICIES else "static",
+        "sla": sla.model_dump(),
+    }
+    constants: dict[str, Any] = {}
+    own = options_of(name)
+    for key, value in _settings(spec, rest):
+        if key in EngineOptions.model_fields:
+            options[key] = value
+        elif own is not None and key in own.model_fields:
+            constants[key] = value
+        else:
+            _set(block, _path(name, key, spec), value)
+    where = f"policy {spec}"
+    batching = parse_batching(block, where)
+    return Plan(
+        spec,
+        BENCH_ONLY.get(name, "scheduler"),
+        batching,
+        check_engine(parse(EngineOptions, options, where), where),
+        batching.sla.itl_s,
+        rival=None if own is None else parse(own, constants, where),
+    )
+
+
+def check_engine(engine: EngineOptions, where: str) -> EngineOptions:
+    """The same options, if vLLM would start with them.
+
+    Raises:
+        ConfigError: a step has fewer tokens than the batch may have requests.
+    """
+    if engine.max_num_batched_tokens < engine.max_num_seqs:
+        raise ConfigError(
+            [
+                f"{where}: max_num_batched_tokens={engine.max_num_batched_tokens} is not allowed:"
+                f" at least max_num_seqs={engine.max_num_seqs}, or vLLM does not start"
+            ]
+        )
+    return engine
+
+
+def _settings(spec: str, rest: str) -> list[tuple[str, Any]]:
+    pairs = [pair.partition("=") for pair in rest.split(",") if pair]
+    wrong = [key for key, equals, value in pairs if not (key and equals and value)]
+    if wrong:
+        raise ConfigError([f"policy {spec}: {wrong[0]!r} is not allowed: key=value"])
+    return [(key.strip(), _value(spec, key.strip(), value)) for key, _, value in pairs]
+
+
+def _value(spec: str, key: str, text: str) -> Any:
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError([f"policy {spec}: {key}: {problem_of(error)}"]) from None
+    except RecursionError:
+        raise ConfigError([f"policy {spec}: {key}: nested too deeply to be read"]) from None
+
+
+def _path(policy: str, key: str, spec: str) -> tuple[str, ...]:
+    """Where in the batching block a key stands; a policy's own block goes before the rest."""
+    first, *rest = key.split(".")
+    own: Any = options_of(policy)
+    if own is None:
+        own = getattr(BatchingConfig.model_fields.get(policy), "annotation", None)
+    own_keys = own.model_fields if isinstance(own, type) and issubclass(own, Block) else {}
+    if first in own_keys:
+        return (policy, first, *rest)
+    if first in BatchingConfig.model_fields and first != "policy":
+        return (first, *rest)
+    allowed = [*EngineOptions.model_fields, *own_keys, *BatchingConfig.model_fields]
+    raise ConfigError([unknown_key(f"policy {spec}", key, (k for k in allowed if k != "policy"))])
+
+
+def _set(block: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for part in path[:-1]:
+        inner = block.setdefault(part, {})
+        if not isinstance(inner, dict):
+            break
+        block = inner
+    block[path[-1]] = value

@@ -1,0 +1,78 @@
+"""The engine's requests, made from those of a workload."""
+
+from typing import Any
+
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.request import Request as EngineRequest
+
+from controller.agreements import KEY, of_class
+from controller.classes import ServiceClasses
+from replicas.prefixes import PREFIX_TOKENS
+from simulator.virtual.plan import Plan
+from simulator.virtual.scheduler import END, TOKEN
+from simulator.workloads.requests import Request
+
+
+class RequestMaker:
+    """Makes the engine's requests: no prompt is another's, but for a shared prefix."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        max_model_len: int,
+        shared_prefix_tokens: int,
+        classes: ServiceClasses | None = None,
+    ) -> None:
+        known = {} if classes is None else classes.by_name
+        self._told = {name: {KEY: of_class(one).to_wire()} for name, one in known.items()}
+        self._max_model_len = max_model_len
+        self._shared = shared_prefix_tokens
+        self._hasher = None
+        self._made = 0
+        self._prefixes: dict[str, int] = {}
+        if plan.engine.enable_prefix_caching:
+            init_none_hash(sha256)
+            self._hasher = get_request_block_hasher(plan.engine.block_size, sha256)
+
+    def __call__(
+        self,
+        number: int,
+        request: Request,
+        arrival_s: float,
+        transfer: dict[str, Any] | None = None,
+    ) -> EngineRequest:
+        """Request ``number`` of the workload, as the engine gets it at ``arrival_s``.
+
+        Args:
+            transfer: its ``kv_transfer_params``; None: all of it is served here.
+        """
+        length, shared = request.input_tokens, self._shared
+        prompt = [TOKEN] * length
+        if shared < length and not request.prefix:
+            prompt[shared] = 2 + self._made  # the chain of block hashes differs from here on
+        for k, name in enumerate(request.prefix):  # they say what begins alike
+            prompt[k * PREFIX_TOKENS] = -1 - self._prefixes.setdefault(name, len(self._prefixes))
+        if 0 < len(request.prefix) * PREFIX_TOKENS < length:
+            prompt[len(request.prefix) * PREFIX_TOKENS] = 2 + self._made
+        self._made += 1
+        allowed = self._max_model_len - length
+        if request.max_tokens is not None:
+            allowed = min(request.max_tokens, allowed)
+        extra = self._told.get(request.service) if request.service else None
+        if transfer is not None:
+            extra = {**(extra or {}), "kv_transfer_params": transfer}
+        return EngineRequest(
+            str(number),
+            prompt,
+            SamplingParams(
+                max_tokens=max(allowed, 1),
+                stop_token_ids=[END],
+                extra_args=extra,
+            ),
+            None,
+            arrival_time=arrival_s,
+            priority=request.priority,
+            block_hasher=self._hasher,
+        )

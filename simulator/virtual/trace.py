@@ -1,0 +1,111 @@
+"""What a replay leaves behind: every request, every step, every gap between two tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.workloads.requests import Request
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one request.
+
+    Args:
+        refused: its input and output do not fit KV memory: a server answers 400 at once.
+        tokens: how many it was sent.
+        scheduled_s, first_token_s, finished_s: None where the replay ended before.
+        preemptions: how often it lost its KV blocks.
+        computed_tokens: of its prompt and output, where the replay ended before it did.
+    """
+
+    request: Request
+    refused: bool = False
+    tokens: int = 0
+    scheduled_s: float | None = None
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    preemptions: int = 0
+    computed_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step that computed something.
+
+    Args:
+        end_s, duration_s: when it was over, and how long it took.
+        decodes, prefill_tokens: what it computed.
+        running, waiting, kv_used_tokens: what the engine held while it ran.
+        cap, token_budget: the limits it was scheduled under.
+        predicted_s: by the model learned from the steps before; None where not identified.
+        capacity_per_s: requests/s, as published then; None where not known.
+        kv_tokens, prefill_context: as in ``controller.records.StepSample``.
+    """
+
+    end_s: float
+    duration_s: float
+    decodes: int
+    prefill_tokens: int
+    running: int
+    waiting: int
+    kv_used_tokens: int
+    cap: int
+    token_budget: int
+    predicted_s: float | None = None
+    kv_tokens: int = 0
+    prefill_context: int = 0
+    capacity_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Times between two tokens of one request: length, end, and the request's number."""
+
+    length_s: Floats
+    end_s: Floats
+    request: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A request in the batch: computed from start to end, its slot taken until ``slot_until_s``."""
+
+    request: int
+    start_s: float
+    end_s: float
+    slot_until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A whole replay.
+
+    Args:
+        kv_tokens: size of KV memory.
+        end_s: the clock when it ended.
+        gave_up: it was ended early because it could only get worse.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    steps: tuple[Step, ...]
+    gaps: Gaps
+    stays: tuple[Stay, ...]
+    kv_tokens: int
+    end_s: float
+    gave_up: bool = False
+
+    def column(self, name: str) -> Floats:
+        """One field of all steps; NaN for None."""
+        return np.array([getattr(step, name) for step in self.steps], dtype=float)
+
+
+def make_gaps(gaps: Sequence[tuple[float, float, int]]) -> Gaps:
+    """From (length_s, end_s, request) of each."""
+    length_s, end_s, request = zip(*gaps, strict=True) if gaps else ((), (), ())
+    return Gaps(np.array(length_s, float), np.array(end_s, float), np.array(request, np.int64))

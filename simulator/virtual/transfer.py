@@ -1,0 +1,114 @@
+"""KV that goes from engine to engine in virtual time: the connector, and the network cards.
+
+The connector does what vLLM's ``NixlConnector`` does in the scheduler: a prompt that another engine
+has computed is loaded whole, its last token is computed again, and the blocks there are held until
+they have been read. After a preemption the prompt is computed here.
+
+Each engine has one card that sends and one that receives, each a queue in order of the requests
+to it, at the bandwidth of the link. A transfer passes through both at once, so it takes as long as
+the later of the two, and the latency; neither card stands idle because the other one is busy.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
+from vllm.v1.request import RequestStatus
+
+from controller.roles import Transfer
+from simulator.workloads.requests import Request
+
+
+class VirtualConnector(KVConnectorBase_V1):
+    """The scheduler's side of it; what moves is the replay's matter.
+
+    Attributes:
+        begun: (request id, tokens) of the loads that began since it was last emptied.
+    """
+
+    loads_by_request = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.begun: list[tuple[str, int]] = []
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Any:
+        if not (request.kv_transfer_params or {}).get("do_remote_prefill"):
+            return 0, False
+        there = request.num_prompt_tokens - num_computed_tokens
+        return max(there, 0), there > 0
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        params = request.kv_transfer_params or {}
+        if params.get("do_remote_prefill") and num_external_tokens:
+            params["do_remote_prefill"] = False  # once
+            self.begun.append((request.request_id, num_external_tokens))
+
+    def request_finished(self, request: Any, block_ids: Any) -> Any:
+        ended = request.status in (
+            RequestStatus.FINISHED_LENGTH_CAPPED,
+            RequestStatus.FINISHED_STOPPED,
+        )
+        held = ended and bool((request.kv_transfer_params or {}).get("do_remote_decode"))
+        return held, None
+
+    def build_connector_meta(self, scheduler_output: Any) -> Any:
+        return None
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """No worker is there."""
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """No worker is there."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kw: Any) -> None:
+        """No worker is there."""
+
+    def wait_for_save(self) -> None:
+        """No worker is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One transfer.
+
+    Args:
+        asked_s, done_s: when it was asked for, and when all of it was there.
+    """
+
+    source: int
+    target: int
+    tokens: int
+    asked_s: float
+    done_s: float
+
+
+class Cards:
+    """The network cards of a fleet.
+
+    Attributes:
+        moved: all transfers so far.
+    """
+
+    def __init__(self, engines: int, transfer: Transfer) -> None:
+        self._transfer = transfer
+        self._sends_s, self._receives_s = [0.0] * engines, [0.0] * engines
+        self.moved: list[Moved] = []
+
+    def move(self, source: int, target: int, tokens: int, now_s: float) -> float:
+        """Queue the KV of so many tokens; when it is there, seconds."""
+        wire_s = self._transfer.wire_s(tokens)
+        sent_s = self._sends_s[source] = max(now_s, self._sends_s[source]) + wire_s
+        there_s = self._receives_s[target] = max(now_s, self._receives_s[target]) + wire_s
+        done_s = max(sent_s, there_s) + self._transfer.latency_s
+        self.moved.append(Moved(source, target, tokens, now_s, done_s))
+        return done_s
+
+    def wait_s(self, source: int, now_s: float) -> float:
+        """What stands before a transfer from there, seconds."""
+        return max(self._sends_s[source] - now_s, 0.0)
+
+
+def of_prefill(request: Request) -> Request:
+    """The same request as a prefill engine gets it: one token of its answer."""
+    return replace(request, output_tokens=1, max_tokens=1)

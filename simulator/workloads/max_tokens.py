@@ -1,0 +1,63 @@
+"""``max_tokens`` as clients send it: room above the output length, which none of them knows."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from simulator.workloads.requests import Request
+
+MaxTokens = int | Literal["spread", "exact", "context"]
+"""A rule for the requests that bring no ``max_tokens`` of their own.
+
+``spread``: one of ``SENT`` that is above the output length, each as likely as the others; above all
+of them the next power of two. A number: that one, or the next power of two above a longer output.
+``exact``: the output length itself, which tells every policy the answer. ``context``: none is sent,
+and the server allows what ``max_model_len`` has room for.
+"""
+
+SPREAD: MaxTokens = "spread"
+SENT = (256, 512, 1024, 2048, 4096)  # what clients set, and what client libraries default to
+
+
+def stated(rule: MaxTokens) -> str:
+    """The rule in a sentence, for the text of a table."""
+    what = {
+        "spread": f"a power of two from {SENT[0]} to {SENT[-1]} above its output, at random",
+        "exact": "its exact output, which tells every policy the answer",
+        "context": "not sent: as much as `max_model_len` has room for",
+    }
+    allowed = f"{rule}, more for a longer output" if isinstance(rule, int) else what[rule]
+    return f"`max_tokens` of each request, for every policy alike: {allowed}."
+
+
+def with_max_tokens(requests: Iterable[Request], rule: MaxTokens, seed: int) -> tuple[Request, ...]:
+    """The same requests, each with what its client allows; those that have it keep it.
+
+    Args:
+        seed: of a stream of its own: lengths and arrivals of the same seed do not change.
+    """
+    given = tuple(requests)
+    # A sibling of the two streams of simulator.workloads.traffic.
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
+    uniform = rng.random(len(given)).tolist()
+    return tuple(
+        replace(r, max_tokens=_allowed(r.output_tokens, rule, u)) if r.max_tokens is None else r
+        for r, u in zip(given, uniform, strict=True)
+    )
+
+
+def _allowed(output_tokens: int, rule: MaxTokens, u: float) -> int | None:
+    if rule == "context":
+        return None
+    if rule == "exact":
+        return output_tokens
+    if rule == "spread":
+        choices: Sequence[int] = [sent for sent in SENT if sent > output_tokens]
+        return choices[int(u * len(choices))] if choices else _power_above(output_tokens)
+    return rule if output_tokens <= rule else _power_above(output_tokens)
+
+
+def _power_above(tokens: int) -> int:
+    return 1 << tokens.bit_length()

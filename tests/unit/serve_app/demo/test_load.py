@@ -1,0 +1,76 @@
+"""What the demo asks for, sized by what was timed at the client."""
+
+import pytest
+
+from serve_app.demo.calibrate import FEW, MANY, StepTimes
+from serve_app.demo.load import LOAD_FRAC, Load, make_load
+from serve_app.demo.model import MODELS, SMALL, TINY, DemoModel
+
+TIMES = StepTimes(few_s=0.040, many_s=0.056, prompt_token_s=0.001)
+SLA_MS = 100.0
+
+
+def load(
+    model: DemoModel = SMALL, times: StepTimes = TIMES, seconds: float = 20.0, seed: int = 1
+) -> Load:
+    return make_load(model, times, SLA_MS, replicas=2, seconds=seconds, seed=seed)
+
+
+def test_a_step_is_split_into_what_it_takes_and_what_each_stream_adds() -> None:
+    assert TIMES.decode_s == pytest.approx(0.016 / (MANY - FEW))
+    assert TIMES.empty_s + FEW * TIMES.decode_s == pytest.approx(TIMES.few_s)
+
+
+def test_steps_that_do_not_grow_with_the_batch_leave_no_negative_cost() -> None:
+    assert StepTimes(0.05, 0.04, 0.001).decode_s == 0
+    assert StepTimes(0.05, 0.04, 0.001).empty_s == 0.05
+
+
+@pytest.mark.parametrize(("few_s", "sla_ms"), [(0.040, 100.0), (0.0401, 105.0), (0.0404, 105.0)])
+def test_the_sla_is_a_number_of_gaps_in_whole_fives(few_s: float, sla_ms: float) -> None:
+    assert StepTimes(few_s, 0.1, 0.001).sla_ms(2.5) == sla_ms
+
+
+def test_at_the_full_rate_steps_last_as_long_as_the_sla() -> None:
+    rate, sla_s = TIMES.streams_per_s(SLA_MS, SMALL), SLA_MS / 1000
+    outs = SMALL.stream.output_tokens + SMALL.longs_per_stream * SMALL.long_prompt.output_tokens
+    ins = SMALL.stream.prompt_tokens + SMALL.longs_per_stream * SMALL.long_prompt.prompt_tokens
+    decodes, prompt_tokens = rate * outs * sla_s, rate * ins * sla_s
+    step_s = TIMES.empty_s + decodes * TIMES.decode_s + prompt_tokens * TIMES.prompt_token_s
+    assert step_s == pytest.approx(sla_s)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_both_kinds_of_request_come_over_the_whole_time(model: DemoModel) -> None:
+    made = load(model, seconds=60.0)
+    streams = [ask for ask in made.asks if ask.max_tokens == model.stream.output_tokens]
+    longs = [ask for ask in made.asks if ask.max_tokens == model.long_prompt.output_tokens]
+    assert (len(streams), len(longs)) == (made.streams, made.long_prompts)
+    assert len(streams) + len(longs) == len(made.asks)
+    assert all(len(ask.prompt) == model.long_prompt.prompt_tokens for ask in longs)
+    assert [ask.at_s for ask in made.asks] == sorted(ask.at_s for ask in made.asks)
+    for asks in (streams, longs):
+        assert 0 <= asks[0].at_s < 15
+        assert 45 < asks[-1].at_s <= 60
+    rate = TIMES.streams_per_s(SLA_MS, model)
+    assert made.streams == pytest.approx(60 * 2 * LOAD_FRAC * rate, abs=1)
+    assert made.long_prompts == pytest.approx(
+        made.streams * model.longs_per_stream, abs=2 * model.burst
+    )
+
+
+def test_long_prompts_come_in_bursts() -> None:
+    longs = [a for a in load(seconds=40.0).asks if a.max_tokens == SMALL.long_prompt.output_tokens]
+    at_once = [ask for ask in longs if ask.at_s == longs[0].at_s]
+    assert len(at_once) == 2 * SMALL.burst
+
+
+def test_a_slower_machine_is_asked_for_less() -> None:
+    slow = StepTimes(2 * TIMES.few_s, 2 * TIMES.many_s, 2 * TIMES.prompt_token_s)
+    assert load(times=slow).streams < load().streams
+
+
+def test_the_requests_are_of_the_seed() -> None:
+    assert load() == load()
+    assert load() != load(seed=2)
+    assert load(TINY, seconds=1.0).streams >= 1

@@ -1,0 +1,101 @@
+"""What else the machine did: counts of this very process and of one beside it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serve_app.demo.machine import (
+    GIB,
+    Machine,
+    client_wait_s,
+    free_memory_bytes,
+    small_model_obstacle,
+    suit_processor,
+)
+
+BURN = "import time\nuntil = time.process_time() + {}\nwhile time.process_time() < until: pass"
+
+
+def burn(cpu_s: float) -> None:
+    subprocess.run([sys.executable, "-c", BURN.format(cpu_s)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "dtype"),
+    [
+        ("processor : 0\nflags\t\t: fpu sse2 fma avx2\n", "float32"),
+        ("processor : 0\nflags\t\t: fpu sse2 fma avx2 avx512f amx_bf16\n", "bfloat16"),
+        ("processor : 0\nFeatures\t: fp asimd\n", "bfloat16"),  # not an x86
+        (None, "bfloat16"),  # a system without the file
+    ],
+)
+def test_bfloat16_is_not_taken_where_the_processor_has_nothing_for_it(
+    tmp_path: Path, cpuinfo: str | None, dtype: str
+) -> None:
+    path = tmp_path / "cpuinfo"
+    if cpuinfo is not None:
+        path.write_text(cpuinfo)
+    engine = {"dtype": "bfloat16", "kv_cache_memory_bytes": 1000}
+    suit_processor(engine, path)
+    memory = 2000 if dtype == "float32" else 1000  # as many tokens
+    assert engine == {"dtype": dtype, "kv_cache_memory_bytes": memory}
+
+
+@pytest.mark.parametrize(
+    ("flags", "free_gib", "obstacle"),
+    [
+        ("sse2 avx512f", 6, None),
+        ("sse2 avx512f", 5.9, "5.9 GiB of memory free, 6.0 needed"),
+        ("sse2 avx2", 64, "no AVX-512"),
+    ],
+)
+def test_the_small_model_needs_avx512_and_memory(
+    tmp_path: Path, flags: str, free_gib: float, obstacle: str | None
+) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_text(f"flags\t\t: {flags}\n")
+    assert small_model_obstacle(int(free_gib * GIB), path) == obstacle
+
+
+@pytest.mark.parametrize(("limit", "bound"), [("4096\n", 4096), ("max\n", None), (None, None)])
+def test_a_containers_limit_bounds_the_free_memory(
+    tmp_path: Path, limit: str | None, bound: int | None
+) -> None:
+    path = tmp_path / "memory.max"
+    if limit is not None:
+        path.write_text(limit)
+    free = free_memory_bytes(path)
+    assert free == bound if bound else free > 4096
+
+
+def test_what_a_program_that_is_not_ours_takes_is_counted() -> None:
+    # Ours is a process that does nothing: the one that burns is somebody else's.
+    idle = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        machine = Machine([psutil.Process(idle.pid)])
+        burn(0.5)
+        shares = machine.shares()
+    finally:
+        idle.kill()
+        idle.wait()
+    assert shares.others_cores * shares.seconds >= 0.4
+    assert shares.cores >= 1
+
+
+def test_the_wait_for_a_core_never_falls() -> None:
+    before = client_wait_s()
+    burn(0.05)
+    after = client_wait_s()
+    assert (before is None) == (after is None)
+    assert before is None or after is None or after >= before
+
+
+def test_a_process_that_ends_is_not_an_error() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    ours = psutil.Process(gone.pid)
+    machine = Machine([ours])
+    gone.wait()
+    assert machine.shares().others_cores >= 0

@@ -1,0 +1,54 @@
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba import config
+from numba.core.errors import NumbaError
+
+from benchmarks.report.code import imported_by
+from simulator.fleet.compiled import HERE, SOURCES, cache_folder, compiled
+
+PACKAGE = "benchmarks.fleet"
+
+
+def of_the_package(module: str) -> set[str]:
+    return {path.name for path in imported_by([module]) if path.parent == HERE}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_compiled_code_is_thrown_away_when_any_of_its_sources_changes(
+    tmp_path: Path, source: str
+) -> None:
+    for name in SOURCES:
+        shutil.copy(HERE / name, tmp_path)
+    before = cache_folder(tmp_path)
+    assert cache_folder(tmp_path) == before
+    (tmp_path / source).write_text((tmp_path / source).read_text() + "\n# another\n")
+    assert cache_folder(tmp_path) != before
+
+
+def test_every_file_that_compiled_code_is_made_of_is_a_source() -> None:
+    compiling = {
+        path.name
+        for path in HERE.glob("*.py")
+        if "\n@compiled\n" in path.read_text() or "@njit" in path.read_text()
+    }
+    assert compiling == {"fluid.py", "replica.py", "steps.py"}
+    # Of what they import the state alone has constants that they read; it draws no others in.
+    read = set.union(*(of_the_package(f"{PACKAGE}.{Path(name).stem}") for name in compiling))
+    assert read - {"traffic.py"} == set(SOURCES)
+
+
+def test_numbas_own_setting_is_left_as_it_was() -> None:
+    before = config.CACHE_DIR
+    compiled(lambda x: x + 1.0)
+    assert before == config.CACHE_DIR
+
+
+def test_what_makes_an_array_is_refused() -> None:
+    def grows(n: int) -> np.ndarray:
+        return np.zeros(n)
+
+    with pytest.raises((NumbaError, RuntimeError)):
+        compiled(grows)(3)

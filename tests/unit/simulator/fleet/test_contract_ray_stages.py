@@ -1,0 +1,118 @@
+"""What the fleet takes of Ray Serve's own autoscaling, private pieces included."""
+
+import time
+from typing import Any
+
+import pytest
+from ray.serve._private import autoscaling_state
+from ray.serve.config import AutoscalingContext
+
+from simulator.fleet.ray_stages import ONGOING, READ_IN, Clock, RayAutoscaler, on
+
+
+class Says:
+    """A policy that says what it was told to, and keeps what it was given."""
+
+    seen: list[AutoscalingContext] = []
+    desired: float = 1
+
+    def __call__(self, ctx: AutoscalingContext) -> tuple[float, dict[str, Any]]:
+        Says.seen.append(ctx)
+        _ = ctx.aggregated_metrics, ctx.total_num_requests, ctx.total_queued_requests
+        return Says.desired, {"kept": len(Says.seen)}
+
+
+def scaler(clock: Clock, replicas: int = 2, **settings: Any) -> RayAutoscaler:
+    policy = {"policy_function": f"{__name__}:Says", "policy_kwargs": {}}
+    return RayAutoscaler(
+        {"min_replicas": 1, "max_replicas": 10, "policy": policy, **settings}, replicas, clock
+    )
+
+
+def test_time_is_put_in_place_and_taken_back() -> None:
+    clock = Clock()
+    assert all(module.time is time for module in READ_IN)
+    with on(clock):
+        assert all(module.time is clock for module in READ_IN)
+    assert all(module.time is time for module in READ_IN)
+
+
+def test_delays_and_bounds_are_rays_on_our_clock() -> None:
+    clock = Clock()
+    ray = scaler(clock, upscale_delay_s=30, downscale_delay_s=60)
+    Says.desired = 50
+    ray.observe({"a": {ONGOING: 1.0}, "b": {ONGOING: 1.0}}, 0.0)
+    said = []
+    for clock.now_s in (10.0, 20.0, 39.0, 40.0):
+        said.append(ray.decide())
+    assert said == [2, 2, 2, 10]
+    Says.desired = 0
+    said = []
+    for clock.now_s in (50.0, 109.0, 110.0):
+        said.append(ray.decide())
+    assert said == [10, 10, 1]
+
+
+def test_the_policy_is_told_when_the_number_last_rose_and_fell() -> None:
+    clock = Clock()
+    ray = scaler(clock, upscale_delay_s=0, downscale_delay_s=0)
+    ray.observe({"a": {ONGOING: 1.0}, "b": {ONGOING: 1.0}}, 0.0)
+    told = []
+    for clock.now_s, Says.desired in ((10.0, 5), (20.0, 3), (30.0, 3)):
+        ray.decide()
+        told.append((Says.seen[-1].last_scale_up_time, Says.seen[-1].last_scale_down_time))
+    assert told == [(None, None), (10.0, None), (10.0, 20.0)]
+
+
+def test_factors_are_rays() -> None:
+    clock = Clock()
+    ray = scaler(clock, upscale_delay_s=0, upscaling_factor=0.5)
+    ray.observe({"a": {ONGOING: 1.0}, "b": {ONGOING: 1.0}}, 0.0)
+    Says.desired = 8
+    assert ray.decide() == 5  # 2 + (8 - 2) / 2
+
+
+def test_samples_are_averaged_over_the_look_back_period() -> None:
+    clock = Clock()
+    ray = scaler(clock, look_back_period_s=25, metrics_interval_s=10)
+    Says.desired = 2
+    for clock.now_s, value, queued in ((10.0, 90.0, 8.0), (20.0, 1.0, 2.0), (30.0, 3.0, 4.0)):
+        ray.observe({"a": {"n": value, ONGOING: value}, "b": {"n": 0.0, ONGOING: 5.0}}, queued)
+    clock.now_s = 40.0  # 10 s, 20 s: the sample of 10 s still counts, until 20 s
+    ray.decide()
+    ctx = Says.seen[-1]
+    found = {str(r.unique_id): v for r, v in ctx.aggregated_metrics["n"].items()}
+    assert found == {"a": pytest.approx((90 + 1 + 3) / 3), "b": 0.0}
+    assert ctx.total_queued_requests == pytest.approx((8 + 2 + 4) / 3)
+    assert ctx.total_num_requests == pytest.approx((90 + 1 + 3) / 3 + 5 + (8 + 2 + 4) / 3)
+    assert ctx.current_time == 40.0 and ctx.current_num_replicas == 2
+
+
+def test_a_replica_that_is_gone_counts_no_more() -> None:
+    clock = Clock()
+    ray = scaler(clock)
+    ray.observe({"a": {"n": 1.0, ONGOING: 1.0}, "b": {"n": 2.0, ONGOING: 1.0}}, 0.0)
+    clock.now_s = 10.0
+    ray.observe({"b": {"n": 2.0, ONGOING: 1.0}}, 0.0)
+    ray.decide()
+    assert [str(r.unique_id) for r in Says.seen[-1].aggregated_metrics["n"]] == ["b"]
+
+
+def test_what_the_policy_keeps_comes_back_to_it() -> None:
+    clock = Clock()
+    ray = scaler(clock)
+    ray.observe({"a": {ONGOING: 1.0}}, 0.0)
+    ray.decide()
+    kept = ray.state["kept"]
+    ray.decide()
+    assert Says.seen[-1].policy_state["kept"] == kept
+
+
+def test_the_private_pieces_are_there() -> None:
+    state = autoscaling_state.DeploymentAutoscalingState
+    for name in (
+        "register", "update_running_replica_ids", "record_request_metrics_for_replica",
+        "record_request_metrics_for_handle", "get_decision_num_replicas", "record_scale_up",
+        "record_scale_down",
+    ):  # fmt: skip
+        assert callable(getattr(state, name))

@@ -1,0 +1,166 @@
+"""Requests drawn from workloads: lengths, correlation, gaps, rates, phases."""
+
+import math
+
+import numpy as np
+import pytest
+
+from simulator.workloads.arrivals import unit_arrivals
+from simulator.workloads.catalog import load_workload
+from simulator.workloads.lengths import Exponential, Fixed, Quantiles
+from simulator.workloads.requests import Request, length_stats
+from simulator.workloads.traffic import (
+    Drawn,
+    Phase,
+    Recorded,
+    Workload,
+    draw_phases,
+    draw_requests,
+    draw_traffic,
+)
+
+MANY = 20_000
+
+
+def lengths(requests: tuple[Request, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Input and output tokens of all."""
+    return (
+        np.array([r.input_tokens for r in requests]),
+        np.array([r.output_tokens for r in requests]),
+    )
+
+
+def gaps(requests: tuple[Request, ...]) -> np.ndarray:
+    """Seconds between arrivals."""
+    return np.diff([r.arrival_s for r in requests])
+
+
+@pytest.mark.parametrize("name", ["azure-2023-conversation", "mooncake-conversation"])
+def test_drawn_lengths_have_the_quantiles_of_the_trace(name: str) -> None:
+    workload = load_workload(name)
+    assert isinstance(workload.source, Drawn)
+    drawn = lengths(draw_requests(workload, MANY, 5.0, None, seed=1))
+    for values, marginal in zip(
+        drawn, (workload.source.input, workload.source.output), strict=True
+    ):
+        for percent in (10, 25, 50, 75, 90):
+            # The values at neighbouring percents bound what a draw of this size may give.
+            low, high = marginal.lengths(np.array([percent - 2, percent + 2]) / 100)
+            assert low <= np.percentile(values, percent) <= high
+
+
+@pytest.mark.parametrize("rho", [-0.8, 0.0, 0.073, 0.6])
+def test_drawn_lengths_have_the_rank_correlation_asked_for(rho: float) -> None:
+    workload = Workload("w", Drawn(Exponential(5000), Exponential(5000), rho))
+    ranks = [
+        np.argsort(np.argsort(v)) for v in lengths(draw_requests(workload, MANY, 1.0, None, 2))
+    ]
+    assert np.corrcoef(ranks)[0, 1] == pytest.approx(rho, abs=0.02)
+
+
+@pytest.mark.parametrize("cv", [0.0, 0.5, 1.0, 3.0])
+def test_gaps_have_the_rate_and_the_burstiness_asked_for(cv: float) -> None:
+    found = gaps(draw_requests(load_workload("fixed:1,1"), MANY, 4.0, cv, seed=3))
+    assert found.mean() == pytest.approx(1 / 4, rel=0.01)
+    assert found.std() / found.mean() == pytest.approx(cv, rel=0.06, abs=1e-6)
+
+
+def test_a_trace_comes_at_its_own_rate_and_burstiness() -> None:
+    found = gaps(draw_requests(load_workload("mooncake-conversation"), MANY, "own", None, seed=4))
+    assert found.mean() == pytest.approx(1 / 3.401, rel=0.01)
+    assert found.std() / found.mean() == pytest.approx(3.03, rel=0.06)
+
+
+def test_arrivals_follow_the_rate_of_each_minute() -> None:
+    workload = Workload("w", Drawn(Fixed(1), Fixed(1)), 3.0, 0.0, (2.0, 4.0))
+    arrivals = [r.arrival_s for r in draw_requests(workload, 720, "minutes", None, seed=0)]
+    per_minute = np.histogram(arrivals, bins=[0.001, 60.001, 120.001, 180.001, 240.001])[0]
+    assert per_minute.tolist() == [120, 240, 120, 240]
+
+
+def test_exponential_lengths_have_their_mean_and_their_cut() -> None:
+    u = (np.arange(MANY) + 0.5) / MANY
+    assert Exponential(62).lengths(u).mean() == pytest.approx(62, rel=0.002)
+    assert Exponential(128, cut=32).lengths(u).max() == 32
+    assert Exponential(1).lengths(u).tolist() == [1] * MANY
+
+
+def test_quantiles_are_joined_by_straight_lines() -> None:
+    marginal = Quantiles((0.0, 50.0, 100.0), (0.0, 10.0, 110.0))
+    assert marginal.lengths(np.array([0.0, 0.25, 0.75, 1.0])).tolist() == [1, 5, 60, 110]
+
+
+def test_an_infinite_rate_is_all_at_once() -> None:
+    requests = draw_requests(load_workload("fixed:7,9"), 3, math.inf, None, seed=0)
+    assert [(r.arrival_s, r.input_tokens, r.output_tokens) for r in requests] == [(0.0, 7, 9)] * 3
+
+
+def test_another_rate_moves_the_same_requests() -> None:
+    traffic = draw_traffic(load_workload("exponential:50,50"), 100, None, seed=5)
+    slow, fast = traffic.at(1.0), traffic.at(10.0)
+    assert [r.input_tokens for r in slow] == [r.input_tokens for r in fast]
+    assert [r.arrival_s for r in slow] == pytest.approx([10 * r.arrival_s for r in fast])
+
+
+def test_a_seed_gives_the_same_requests_again_and_another_does_not() -> None:
+    one, same, other = (
+        draw_requests(load_workload("azure-2023-conversation"), 50, 2.0, None, seed=s)
+        for s in (7, 7, 8)
+    )
+    assert one == same
+    assert one != other
+
+
+def test_recorded_requests_come_as_recorded_or_at_another_rate() -> None:
+    recorded = (Request(10.0, 5, 6), Request(11.0, 7, 8), Request(14.0, 9, 10))
+    workload = Workload("w", Recorded(recorded))
+    assert draw_requests(workload, None, "own", None, 0, "context") == recorded
+    twice = draw_requests(workload, 6, 2.0, None, seed=0)
+    assert [r.input_tokens for r in twice] == [5, 7, 9] * 2
+    assert gaps(twice) == pytest.approx([0.25, 0.75, 0.5, 0.25, 0.75])
+
+
+def test_phases_come_one_after_the_other() -> None:
+    phases = (
+        Phase(load_workload("fixed:10,10"), 2.0, 50.0),
+        Phase(load_workload("fixed:20,20"), 8.0, 25.0),
+    )
+    requests = draw_phases(phases, None, seed=0)
+    assert [r.input_tokens for r in requests] == [10] * 100 + [20] * 200
+    assert requests[99].arrival_s <= 50 < requests[100].arrival_s
+    assert requests[-1].arrival_s == pytest.approx(75)
+
+
+def test_length_stats_weigh_a_request_by_its_decodes_and_a_prompt_by_its_tokens() -> None:
+    stats = length_stats([Request(0, 100, 3), Request(0, 300, 2)])
+    assert (stats.mean_input, stats.mean_output) == (200, 2.5)
+    assert stats.mean_held == pytest.approx((101 + 102 + 301) / 3)
+    assert stats.mean_context == pytest.approx((100**2 + 300**2) / 2 / 400)
+    assert length_stats([Request(0, 100, 1)]).mean_held == 100
+
+
+def test_some_prompts_are_long_and_the_others_as_they_were() -> None:
+    drawn = draw_traffic(load_workload("long-prompts:257,447"), 20_000, None, 1).requests
+    prompts = np.array([r.input_tokens for r in drawn])
+    long = prompts >= 16_384
+    assert long.mean() == pytest.approx(0.05, abs=0.005)
+    assert prompts.max() <= 32_000
+    assert prompts[long].mean() == pytest.approx((16_384 + 32_000) / 2, rel=0.02)
+    assert prompts[~long].mean() == pytest.approx(257, rel=0.03)
+    assert length_stats(drawn).mean_output == pytest.approx(447, rel=0.03)
+
+
+def test_reasoning_like_outputs_keep_their_mean_where_a_chat_models_are_cut() -> None:
+    spec = "257,3000,1.3"
+    drawn = draw_traffic(load_workload(f"reasoning:{spec}"), 20_000, None, 1).requests
+    outputs = np.array([r.output_tokens for r in drawn])
+    assert outputs.mean() == pytest.approx(3000, rel=0.04)
+    assert outputs.std() / outputs.mean() == pytest.approx(1.3, rel=0.1)
+    assert outputs.max() <= 30_000
+    cut = draw_traffic(load_workload(f"lognormal:{spec}"), 20_000, None, 1).requests
+    assert max(r.output_tokens for r in cut) == 8192
+
+
+def test_a_few_requests_of_very_rare_bursts_come_at_once() -> None:
+    found = unit_arrivals(5, 100.0, np.random.default_rng(0))
+    assert found.tolist() == [5.0] * 5
