@@ -79,7 +79,7 @@ class Governor:
             enforce=config.enforce,
         )
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
-        self._decoding = self._in_prefill = self._seq = self._arrivals = 0
+        self._decoding = self._in_prefill = self._seq = self._arrivals = self._for_others = 0
         self._busy_s, self._shadow = 0.0, Shadow()
         self._arrival_rate, self._busy_rate = Rate(now_s), Rate(now_s)
         self._finished = self._preemptions = self._overruled = 0
@@ -180,9 +180,14 @@ class Governor:
         """
         act(*args, **kwargs)
 
-    def arrived(self, prompt_tokens: int | None = None) -> None:
-        """Count a request that came in, with its prompt where that is known."""
+    def arrived(self, prompt_tokens: int | None = None, *, for_another: bool = False) -> None:
+        """Count a request that came in, with its prompt where that is known.
+
+        Args:
+            for_another: another engine answers it, and counts it as its own.
+        """
         self._arrivals += 1
+        self._for_others += for_another
         self._seen.arrived(prompt_tokens)
 
     def preempted(self) -> None:
@@ -283,7 +288,7 @@ class Governor:
             arrivals=self._arrivals,
             finished=self._finished,
             preemptions=self._preemptions,
-            arrival_rate_per_s=self._arrival_rate.per_s(self._arrivals, now_s),
+            arrival_rate_per_s=self._arrival_rate.per_s(self._arrivals - self._for_others, now_s),
             recent=recent,
             lengths=self._seen.moments(generated),
             latest=self._seen.latest,

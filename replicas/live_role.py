@@ -31,6 +31,10 @@ class LiveRole:
         self.wanted: Role | None = None
         self.held: Role | None = None
 
+    def for_another(self, request: Request) -> bool:
+        """Whether another engine of the group answers it, which counts it as its own."""
+        return self.batching.roles is not None and to_elsewhere(request)
+
     def settle(self, requests: Iterable[Request]) -> BatchingConfig:
         """The block to go by now.
 
