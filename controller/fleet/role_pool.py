@@ -65,7 +65,8 @@ class RolePool(Generic[K]):
             config: with roles.
             model: of a step, of all engines together; None: not known yet.
         """
-        assert (options := config.roles) is not None
+        options = config.roles
+        assert options is not None
         if now_s < self._joined_s + SETTLED_S:
             return
         mixed = [reports[key] for key, role in self.roles.items() if role == "mixed"]
