@@ -12,7 +12,7 @@ from vllm.v1.request import Request
 from controller.config import BatchingConfig
 from controller.records import Role
 from controller.roles import as_prefill
-from replicas.request_facts import to_elsewhere
+from replicas.request_facts import more_tokens_follow, to_elsewhere
 
 
 class LiveRole:
@@ -49,4 +49,5 @@ class LiveRole:
 
 
 def _is_answered_here(request: Request) -> bool:
-    return not (to_elsewhere(request) or request.is_finished())
+    """Now: a session that waits for its client's next input may do so for hours."""
+    return more_tokens_follow(request) and not to_elsewhere(request)

@@ -106,8 +106,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         emulate = parse_settings(self.vllm_config.additional_config).emulate
         if emulate:
             return load_profile(emulate.profile).kv_read_frac
-        workers = self.vllm_config.parallel_config.tensor_parallel_size
-        return kv_read_frac(self.vllm_config, kv_token_bytes(self) / workers)
+        return kv_read_frac(self.vllm_config, kv_token_bytes(self))
 
     def wall_s(self) -> float:
         """The clock of ``Request.arrival_time``, which the frontend process sets."""
