@@ -174,7 +174,7 @@ class ReplicaReport:
         decoding, prefilling: N^d and N^p of the paper; waiting requests count as prefilling.
         arrivals, finished, preemptions: counted since the engine started.
         arrival_rate_per_s: of requests to be answered here, over the last seconds of the engine's
-            own clock. Prompts for other engines are arrivals there.
+            own clock.
         lengths: moments of the last finished requests' lengths, tokens.
         steps: sufficient statistics of the step-time fit, forgotten exponentially.
         itl, ttft: histograms since the engine started, seconds.
@@ -200,6 +200,7 @@ class ReplicaReport:
         role: that it is in; a prefill engine is one once its last decode has ended. None: it is
             not told of roles.
         leaving: the replica is being removed: it ends what it has and is sent no more.
+        for_others: of ``arrivals``, prompts whose requests another engine of the group answers.
     """
 
     replica_id: str
@@ -248,6 +249,7 @@ class ReplicaReport:
     latest: LengthMoments = field(default_factory=LengthMoments)
     role: Role | None = None
     leaving: bool = False
+    for_others: int = 0
 
     @property
     def kv_frac(self) -> float:

@@ -293,6 +293,7 @@ class Governor:
             prefilling=self._in_prefill + state.waiting,
             kv_used_tokens=state.kv_used_tokens,
             arrivals=self._arrivals,
+            for_others=self._for_others,
             finished=self._finished,
             preemptions=self._preemptions,
             arrival_rate_per_s=self._arrival_rate.per_s(self._arrivals - self._for_others, now_s),

@@ -146,9 +146,10 @@ def test_a_running_replica_takes_another_number_and_no_roles_that_it_was_not_sta
         parse_live({"batching": {"roles": 1}}, Live(parse_batching(BATCHING)), 1.0)
 
 
-def shown(wanted: Role | None, held: Role | None) -> dict[str, Any]:
+def shown(wanted: Role | None, held: Role | None, **changes: Any) -> dict[str, Any]:
     """A snapshot of one replica in a role."""
-    known = snapshot_of((busy(role=held), parse_batching({"policy": "adaptive", **BATCHING})))
+    seen = busy(role=held, **changes)
+    known = snapshot_of((seen, parse_batching({"policy": "adaptive", **BATCHING})))
     (group,) = known["groups"].values()
     (replica,) = group["replicas"].values()
     limits: BatchLimits = replica["limits"]
@@ -171,6 +172,18 @@ def test_status_and_explain_say_the_role(wanted: Role, held: Role, told: str, sa
     assert [str(column.header) for column in table_of(replicas, wide=False).columns][1] == "role"
     (explained,) = explanations(known)
     assert any(said in fact for fact in explained.facts)
+
+
+def test_status_and_explain_say_how_many_prompts_were_for_others_and_who_leaves() -> None:
+    known = shown("prefill", "prefill", for_others=1234, leaving=True)
+    (replica,) = replicas_of(known)
+    assert (replica.role, replica.for_others) == ("leaving", 1234)
+    wide = table_of([replica], wide=True)
+    assert [str(column.header) for column in wide.columns][-2] == "prompts\nfor others"
+    assert [*wide.columns[-2].cells] == ["1234"]
+    (explained,) = explanations(known)
+    assert any("got 1,234 prompts of other replicas" in fact for fact in explained.facts)
+    assert any("It is being removed" in fact for fact in explained.facts)
 
 
 def test_without_roles_nothing_of_them_is_shown() -> None:
