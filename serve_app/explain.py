@@ -153,7 +153,7 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
     if (role := role_of(report, limits)) is not None:
         yield ROLE[role]
         if report.for_others:
-            yield f"It got {report.for_others:,} prompts of other replicas since its engine started."
+            yield f"It got {report.for_others:,} prompts of other replicas since it started."
     most, why = _requests(limits.max_running), _why(report, limits, batching)
     yield f"{_verb(control)} at most {most} at once: {why}."
     yield (
