@@ -173,7 +173,8 @@ class ReplicaReport:
         seq: counts the reports of one engine's life, from 1.
         decoding, prefilling: N^d and N^p of the paper; waiting requests count as prefilling.
         arrivals, finished, preemptions: counted since the engine started.
-        arrival_rate_per_s: over the last seconds of the engine's own clock.
+        arrival_rate_per_s: of requests to be answered here, over the last seconds of the engine's
+            own clock.
         lengths: moments of the last finished requests' lengths, tokens.
         steps: sufficient statistics of the step-time fit, forgotten exponentially.
         itl, ttft: histograms since the engine started, seconds.
@@ -198,6 +199,8 @@ class ReplicaReport:
         advised: what control would have moved, where it was not enforced.
         role: that it is in; a prefill engine is one once its last decode has ended. None: it is
             not told of roles.
+        leaving: the replica is being removed: it ends what it has and is sent no more.
+        for_others: of ``arrivals``, prompts whose requests another engine of the group answers.
     """
 
     replica_id: str
@@ -245,6 +248,8 @@ class ReplicaReport:
     advised: Advised = Advised()
     latest: LengthMoments = field(default_factory=LengthMoments)
     role: Role | None = None
+    leaving: bool = False
+    for_others: int = 0
 
     @property
     def kv_frac(self) -> float:

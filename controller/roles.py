@@ -268,11 +268,16 @@ class RoleChooser:
     def __init__(self, dwell_s: float = DWELL_S) -> None:
         self._dwell_s = dwell_s
         self._changed_s = float("-inf")
+        self._engines = 0
         self.prefill = 0
 
     def see(self, found: Sequence[Split], now_s: float) -> int:
-        """The number that is wanted, by what each would carry (from 0 on)."""
-        if now_s < self._changed_s + self._dwell_s:
+        """The number that is wanted, by what each would carry (from 0 on).
+
+        What was chosen for another number of engines need not last out the dwell.
+        """
+        same, self._engines = len(found) == self._engines, len(found)
+        if same and now_s < self._changed_s + self._dwell_s:
             return self.prefill
         best, now = best_of(found), found[min(self.prefill, len(found) - 1)]
         if best.prefill != self.prefill and best.per_s > now.per_s * (1 + WORTH):

@@ -35,6 +35,8 @@ def autoscaling_stats(
         and Ray Serve would average what is published then with what came before); the latter,
         with ``capacity_error_frac``, nor where it is unknown.
     """
+    if report.role == "prefill":  # who asked for a prompt computes it then: it is counted there
+        refused_per_s = 0.0
     arrivals = report.arrival_rate_per_s + refused_per_s
     stats = {
         "running": float(report.running),

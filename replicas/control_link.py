@@ -58,6 +58,7 @@ class ControlLink:
         self._answered_s = self._reported_s  # when the controller last did
         self._complaint: str | None = None  # the last one that was logged
         self.role: Role | None = None  # as the controller said last
+        self._leaves = False  # its replica is being removed
         # Why the last user_config is not what holds, for whoever looks at the replica.
         self.config_refused: str | None = None
 
@@ -85,7 +86,7 @@ class ControlLink:
                     ),
                     timeout=self._config.lease_s,
                 )
-                report["config_refused"] = self.config_refused
+                report |= {"config_refused": self.config_refused, "leaving": self._leaves}
                 self._note(from_wire(ReplicaReport, report), clock())
                 answer = await self._ask(report)
                 self._metrics.publish_controller_age(clock() - self._answered_s)
@@ -244,6 +245,18 @@ class ControlLink:
         config = as_prefill(self._config) if report.role == "prefill" else self._config
         stats = routing_stats(report, config, time.time() - age_s)
         return {KEY: stats | ({PREFILL: 1} if self.role == "prefill" else {})}
+
+    def leave(self) -> None:
+        """Tell the controller with each report from now on that the replica is being removed."""
+        self._leaves = True
+
+    def holds_kv(self, since_s: float) -> bool:
+        """Whether the engine holds KV, as far as a report says that came after ``since_s``.
+
+        Without a recent one there is none that anybody could read.
+        """
+        report = self.recent_report()
+        return report is not None and (self._reported_s <= since_s or report.kv_used_tokens > 0)
 
     def recent_report(self) -> ReplicaReport | None:
         """The last report; None before the first one, and when it is older than a lease."""

@@ -92,8 +92,9 @@ class FailOpenGovernor(Governor):
     def after_step(self, sample: StepSample, prefills: int) -> None:
         self.attempt("a step's measures", super().after_step, sample, prefills)
 
-    def arrived(self, prompt_tokens: int | None = None) -> None:
-        self.attempt("a request that arrived", super().arrived, prompt_tokens)
+    def arrived(self, prompt_tokens: int | None = None, *, for_another: bool = False) -> None:
+        arrived = super().arrived
+        self.attempt("a request that arrived", arrived, prompt_tokens, for_another=for_another)
 
     def preempted(self) -> None:
         self.attempt("a preemption", super().preempted)

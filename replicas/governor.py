@@ -13,7 +13,7 @@ from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
 from controller.models.step_time import StepFit, fit
 from controller.models.survival import Ints
-from controller.policies.base import EMPTY_BATCH, ReadBatch
+from controller.policies.base import EMPTY_BATCH, ReadBatch, StepHalf
 from controller.policies.class_chunks import SampleByClass
 from controller.policies.registry import make_step_half
 from controller.records import (
@@ -66,6 +66,7 @@ class Governor:
         self._group, self._by_class = group, by_class
         self._switches: Switches = ()
         self.step_half = make_step_half(config, engine, by_class=by_class)
+        self._left: dict[BatchingConfig, StepHalf] = {}  # of the configuration before
         self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
         self._fallback = ControlLoop()
         self._fallback_due_s = now_s
@@ -79,7 +80,7 @@ class Governor:
             enforce=config.enforce,
         )
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
-        self._decoding = self._in_prefill = self._seq = self._arrivals = 0
+        self._decoding = self._in_prefill = self._seq = self._arrivals = self._for_others = 0
         self._busy_s, self._shadow = 0.0, Shadow()
         self._arrival_rate, self._busy_rate = Rate(now_s), Rate(now_s)
         self._finished = self._preemptions = self._overruled = 0
@@ -95,17 +96,23 @@ class Governor:
         """Go by another configuration from the next step on; what was measured stays.
 
         The limits that hold go on until the next ones come, which are by the new configuration.
+        Where it is the last one again, as when a role is taken and left, its step half goes on with
+        what it has learnt of the errors of its own steps.
 
         Raises:
             ConfigError: the bounds do not fit the engine; nothing was changed.
         """
-        half = make_step_half(config, self.engine, by_class=self._by_class)
+        half = self._left.get(config)
+        if half is None:
+            half = make_step_half(config, self.engine, by_class=self._by_class)
         on = config.enforce and is_on(self._switches, self._group)
         model = fit(self._fit.stats()) or self._limits.model
         known = replace(self._limits, enforce=on, model=model)
         half.receive(replace(known, outputs=tuple(map(float, self._seen.outputs))))
         half.hold_to(self._itl_frac)
         self._seen.live = config.policy != PAPER
+        if config != self.config:
+            self._left = {self.config: self.step_half}
         self.config, self.step_half, self._limits = config, half, known
 
     def before_step(
@@ -180,9 +187,14 @@ class Governor:
         """
         act(*args, **kwargs)
 
-    def arrived(self, prompt_tokens: int | None = None) -> None:
-        """Count a request that came in, with its prompt where that is known."""
+    def arrived(self, prompt_tokens: int | None = None, *, for_another: bool = False) -> None:
+        """Count a request that came in, with its prompt where that is known.
+
+        Args:
+            for_another: another engine answers it, and counts it as its own.
+        """
         self._arrivals += 1
+        self._for_others += for_another
         self._seen.arrived(prompt_tokens)
 
     def preempted(self) -> None:
@@ -281,9 +293,10 @@ class Governor:
             prefilling=self._in_prefill + state.waiting,
             kv_used_tokens=state.kv_used_tokens,
             arrivals=self._arrivals,
+            for_others=self._for_others,
             finished=self._finished,
             preemptions=self._preemptions,
-            arrival_rate_per_s=self._arrival_rate.per_s(self._arrivals, now_s),
+            arrival_rate_per_s=self._arrival_rate.per_s(self._arrivals - self._for_others, now_s),
             recent=recent,
             lengths=self._seen.moments(generated),
             latest=self._seen.latest,

@@ -80,7 +80,7 @@ def kv_read_frac(vllm_config: Any, kv_bytes_per_token: float) -> float:
     By vLLM's own count of the bytes that a step reads; 0 where it knows too little of the model.
 
     Args:
-        kv_bytes_per_token: in one worker, as the count is.
+        kv_bytes_per_token: over all of the engine's workers; vLLM counts what one of them reads.
     """
     try:
         metrics = ModelMetrics(vllm_config)
@@ -90,4 +90,5 @@ def kv_read_frac(vllm_config: Any, kv_bytes_per_token: float) -> float:
     except Exception:  # of an unusual model: no reason for an engine not to start
         logger.warning("vLLM cannot count what a step of this model reads", exc_info=True)
         return 0.0
-    return kv_bytes_per_token / weights if weights else 0.0
+    workers = vllm_config.parallel_config.tensor_parallel_size
+    return kv_bytes_per_token / workers / weights if weights else 0.0

@@ -12,7 +12,7 @@ from vllm.v1.request import Request
 from controller.config import BatchingConfig
 from controller.records import Role
 from controller.roles import as_prefill
-from replicas.request_facts import to_elsewhere
+from replicas.request_facts import more_tokens_follow, to_elsewhere
 
 
 class LiveRole:
@@ -31,6 +31,10 @@ class LiveRole:
         self.wanted: Role | None = None
         self.held: Role | None = None
 
+    def for_another(self, request: Request) -> bool:
+        """Whether another engine of the group answers it, which counts it as its own."""
+        return self.batching.roles is not None and to_elsewhere(request)
+
     def settle(self, requests: Iterable[Request]) -> BatchingConfig:
         """The block to go by now.
 
@@ -45,4 +49,5 @@ class LiveRole:
 
 
 def _is_answered_here(request: Request) -> bool:
-    return not (to_elsewhere(request) or request.is_finished())
+    """Now: a session that waits for its client's next input may do so for hours."""
+    return more_tokens_follow(request) and not to_elsewhere(request)

@@ -7,6 +7,7 @@ and decodes. Where no prefill replica can, it prefills itself: nothing is lost b
 import asyncio
 import logging
 import re
+import time
 from collections.abc import AsyncGenerator
 from contextvars import ContextVar
 from typing import Any
@@ -40,6 +41,8 @@ with gc_paused():  # these import vLLM
     from ray.serve.metrics import Counter
 
     from replicas.admission.gate import current
+    from replicas.control_link import ControlLink
+    from replicas.request_facts import CAME
 
 logger = logging.getLogger("ray.serve")
 
@@ -61,6 +64,10 @@ class PrefillError(Exception):
 
 class PrefillServer(BrimfulServer, PDPrefillServer):
     """Computes prompts for decode replicas, which call it; no client does."""
+
+    async def __del__(self) -> None:
+        await until_read(self._link)
+        await super().__del__()
 
     def _live_problems(self, user_config: Any) -> list[str]:
         asked = user_config if isinstance(user_config, dict) else {}
@@ -98,7 +105,7 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         if (field := forbidden(request)) is not None:
             yield _bad_request(field, f"{field}: {NOT_A_CLIENTS}")
             return
-        backend, ids = self._get_connector_backend(), None
+        backend, ids, came_s = self._get_connector_backend(), None, time.time()
         if is_local(request) or self.engine.refuses(request, raw_request_info):
             self._prefills.inc(1, {WHERE: "local"})
         elif backend.requires_peer_binding or backend.concurrent_handoff:
@@ -111,6 +118,8 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
             request = backend.prepare_decode_request(
                 request=request, peer=None, prefill_response=chunk
             )
+            if request.kv_transfer_params:
+                request.kv_transfer_params = {**request.kv_transfer_params, CAME: came_s}
             ids = self._decode_reuse_ids(chunk)  # None unless pd_tokenize_once asks for it
             ours.set(True)
         chats = isinstance(request, ChatCompletionRequest)
@@ -206,6 +215,18 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         """How many this replica knows of. Ray would wait for one for as long as there is none."""
         router = self._prefill_handle._router._asyncio_router.request_router
         return 0 if router is None else len(router.curr_replicas)
+
+
+async def until_read(link: ControlLink) -> None:
+    """Keep a replica that has served all its requests until others have read its KV.
+
+    Ray Serve knows of requests alone: it would end the engine with the last answer.
+    """
+    since_s = asyncio.get_running_loop().time()
+    for _ in range(int(LONGEST_PREFILL_S / LOOK_S)):
+        if not link.holds_kv(since_s):
+            return
+        await asyncio.sleep(LOOK_S)
 
 
 def longest_prefill_s() -> float:

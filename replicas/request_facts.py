@@ -6,6 +6,7 @@ from vllm.v1.request import Request, RequestStatus
 
 from controller.models.requests import Ints, Requests, requests_of
 
+CAME = "brimful_came_unix_s"  # among kv_transfer_params, of a request whose KV is to be loaded
 # By name: not every vLLM from 0.25 on has each of them.
 RAN_TO_ITS_END = tuple(
     status
@@ -53,6 +54,11 @@ def ran_to_its_end(request: Request) -> bool:
 def from_elsewhere(request: Request) -> bool:
     """Whether another engine has computed its prompt, and the KV is still to come from there."""
     return bool((request.kv_transfer_params or {}).get("do_remote_prefill"))
+
+
+def came_s(request: Request) -> float:
+    """Unix time when it came to who answers it, before its prompt was computed elsewhere."""
+    return float((request.kv_transfer_params or {}).get(CAME, request.arrival_time))
 
 
 def to_elsewhere(request: Request) -> bool:

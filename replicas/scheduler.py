@@ -33,7 +33,7 @@ from replicas.lost_sessions import LostSessions, waiting_requests
 from replicas.pacing import pacing_of
 from replicas.profile_file import load_profile
 from replicas.prompt_chunks import PromptChunks, as_they_stood, decodes_first
-from replicas.request_facts import RAN_TO_ITS_END, more_tokens_follow, ran_to_its_end
+from replicas.request_facts import RAN_TO_ITS_END, came_s, more_tokens_follow, ran_to_its_end
 from replicas.settings import parse_settings
 from replicas.start_order import adapters_fit, first_waited_s, may_start, prompt_backlog_tokens
 from replicas.step_sample import step_sample
@@ -106,8 +106,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         emulate = parse_settings(self.vllm_config.additional_config).emulate
         if emulate:
             return load_profile(emulate.profile).kv_read_frac
-        workers = self.vllm_config.parallel_config.tensor_parallel_size
-        return kv_read_frac(self.vllm_config, kv_token_bytes(self) / workers)
+        return kv_read_frac(self.vllm_config, kv_token_bytes(self))
 
     def wall_s(self) -> float:
         """The clock of ``Request.arrival_time``, which the frontend process sets."""
@@ -141,8 +140,10 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
     def add_request(self, request: Request) -> None:
         if request.request_id not in self.requests:  # else: more input for one that is here
-            self.governor.arrived(request.num_prompt_tokens)
-            self._awaits_first_token[request.request_id] = request.arrival_time
+            for_another = self._role.for_another(request)
+            self.governor.arrived(request.num_prompt_tokens, for_another=for_another)
+            if not for_another:
+                self._awaits_first_token[request.request_id] = came_s(request)
             self._classes.come(request)
         super().add_request(request)
 

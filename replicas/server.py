@@ -134,7 +134,8 @@ class BrimfulServer(LLMServer):
             if found := self._live_problems(user_config):
                 raise ConfigError(found)
             entrys = parse_settings(settings).live
-            live = parse_live(user_config, entrys, time_scale, ordered=ordered)
+            options = vars(serve.get_replica_context()._deployment_config)
+            live = parse_live(user_config, entrys, time_scale, ordered=ordered, deployment=options)
             rules = Rules(live.security)
             await self._link.configure(live.batching)
         except ConfigError as error:

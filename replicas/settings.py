@@ -1,5 +1,6 @@
 """What an engine is told about Brimful: ``additional_config["brimful"]`` of its configuration."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -134,13 +135,21 @@ class Live:
         return let_in_by(self.classes, self.admission, self.batching.sla)
 
 
-def parse_live(user_config: Any, entrys: Live, time_scale: float, *, ordered: bool = True) -> Live:
+def parse_live(
+    user_config: Any,
+    entrys: Live,
+    time_scale: float,
+    *,
+    ordered: bool = True,
+    deployment: Mapping[str, Any] | None = None,
+) -> Live:
     """The blocks that a ``user_config`` asks for; the entry's own where it has none.
 
     Args:
         entrys: as the replica was deployed with.
         time_scale: of an emulated accelerator, by which latencies are stretched; 1: a real one.
         ordered: whether the engine serves by priority, which is settled when it starts.
+        deployment: the options of the deployment; None: not known.
 
     Raises:
         ConfigError: naming each wrong key, its value and what is allowed.
@@ -162,7 +171,7 @@ def parse_live(user_config: Any, entrys: Live, time_scale: float, *, ordered: bo
     if asked.admission is not None:
         admission = parse_admission(asked.admission, f"{where}.admission")
     security = live_security(user_config, entrys.security)
-    found = role_problems(batching, f"{where}.batching")
+    found = role_problems(batching, f"{where}.batching", deployment)
     if batching.roles is not None and entrys.batching.roles is None:
         found.append(
             f"{where}.batching.roles: is not allowed where the entry has none: the replica was"
@@ -225,8 +234,18 @@ def prefill_problems(batching: Any, where: str) -> list[str]:
     ]
 
 
-def role_problems(batching: BatchingConfig, where: str) -> list[str]:
-    """What a batching block with ``roles`` has to have beside it."""
+def role_problems(
+    batching: BatchingConfig,
+    where: str,
+    deployment: Mapping[str, Any] | None = None,
+    place: str = "deployment_config",
+) -> list[str]:
+    """What a batching block with ``roles`` has to have beside it.
+
+    Args:
+        deployment: options of its deployment, by which there are so many replicas; None: not known.
+        place: theirs.
+    """
     if batching.roles is None:
         return []
     found = []
@@ -240,7 +259,33 @@ def role_problems(batching: BatchingConfig, where: str) -> list[str]:
             f"{where}.sla.itl_ms: None is not allowed with roles: a time, by which it is decided"
             " whether prompts and decodes go apart"
         )
+    prefill = batching.roles.prefill
+    if deployment is None or prefill == "auto":
+        return found
+    # Of the fewest that there may be, all: one of them decodes nonetheless, and one alone is mixed.
+    (key, fewest), (_, most) = replica_bounds(deployment)
+    if prefill > (allowed := min(fewest, most - 1)):
+        found.append(
+            f"{where}.roles.prefill: {prefill} is not allowed with {place}.{key}: {fewest}: at most"
+            f" {allowed} of so few replicas"
+        )
     return found
+
+
+def replica_bounds(deployment: Mapping[str, Any]) -> tuple[tuple[str, int], tuple[str, int]]:
+    """The least and the most replicas of a deployment, each with the option that says so."""
+    scaling, count = deployment.get("autoscaling_config"), deployment.get("num_replicas")
+    if not scaling and count != "auto":
+        fixed = "num_replicas", count if isinstance(count, int) else 1
+        return fixed, fixed
+    given = scaling if isinstance(scaling, Mapping) else getattr(scaling, "__dict__", {})
+
+    def bound(key: str, default: int) -> tuple[str, int]:
+        value = given.get(key)
+        return f"autoscaling_config.{key}", value if isinstance(value, int) else default
+
+    # Ray Serve's own defaults.
+    return bound("min_replicas", 1), bound("max_replicas", 100 if count == "auto" else 1)
 
 
 def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:

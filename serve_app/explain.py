@@ -40,6 +40,7 @@ ROLE = {
     "mixed": "Its role is mixed: it answers clients, and computes prompts beside its decodes.",
     "prefill": "Its role is prefill: it computes prompts for the other replicas of its group.",
     "to prefill": "It is to compute prompts for others, and does once its last decode has ended.",
+    "leaving": "It is being removed: it ends the requests that it has, and is sent no more.",
 }
 
 
@@ -151,6 +152,8 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
         )
     if (role := role_of(report, limits)) is not None:
         yield ROLE[role]
+        if report.for_others:
+            yield f"It got {report.for_others:,} prompts of other replicas since it started."
     most, why = _requests(limits.max_running), _why(report, limits, batching)
     yield f"{_verb(control)} at most {most} at once: {why}."
     yield (

@@ -8,13 +8,13 @@ from typing import Any
 
 from controller.config import BatchingConfig
 from controller.validation import shown
-from replicas.settings import role_problems
+from replicas.settings import replica_bounds, role_problems
 from serve_app.routing.settings import RouterConfig, by_haproxy
 
 SERVER = "serve_app.mixed_server:MixedServer"
 KV = "kv_transfer_config"
-CONNECTOR, KV_ROLE = "NixlConnector", "kv_both"
 LEAST = 2  # replicas: one that computes prompts, and one that decodes
+CONNECTOR, KV_ROLE = "NixlConnector", "kv_both"
 
 
 def with_roles(entry: Mapping[str, Any]) -> bool:
@@ -36,7 +36,16 @@ def problems(
         deployment: its ``deployment_config``.
         router: None: the entry has no ``router`` block.
     """
-    found = role_problems(batching, f"{where}.batching")
+    place = f"{where}.deployment_config"
+    key, most = replica_bounds(deployment)[1]
+    if most < LEAST:
+        found = role_problems(batching, f"{where}.batching")
+        found.append(
+            f"{place}.{key}: {most} is not allowed with batching.roles: at least {LEAST}, one of"
+            " which decodes"
+        )
+    else:
+        found = role_problems(batching, f"{where}.batching", deployment, place)
     engine = entry.get("engine_kwargs") or {}
     kv = engine.get(KV)
     kv = kv if isinstance(kv, Mapping) else {}
@@ -51,7 +60,6 @@ def problems(
             f"{where}.emulate: is not allowed with batching.roles: an emulated accelerator has no"
             " KV to hand over"
         )
-    found += _replica_problems(deployment, batching, where)
     chosen = router.policy if router is not None else "headroom"
     if by_haproxy(router, deployment) or chosen != "headroom":
         found.append(
@@ -64,28 +72,3 @@ def problems(
             " Brimful's own router knows roles; leave it out"
         )
     return found
-
-
-def _replica_problems(
-    deployment: Mapping[str, Any], batching: BatchingConfig, where: str
-) -> list[str]:
-    place = f"{where}.deployment_config"
-    count = deployment.get("num_replicas")
-    if deployment.get("autoscaling_config") or count == "auto":
-        return [
-            f"{place}: autoscaling is not allowed with batching.roles: num_replicas, from {LEAST};"
-            " what a replica carries is not known by role"
-        ]
-    count = count if isinstance(count, int) else 1
-    if count < LEAST:
-        return [
-            f"{place}.num_replicas: {count} is not allowed with batching.roles: at least {LEAST},"
-            " one of which decodes"
-        ]
-    roles = batching.roles
-    if roles is not None and roles.prefill != "auto" and roles.prefill >= count:
-        return [
-            f"{where}.batching.roles.prefill: {roles.prefill} is not allowed with {count} replicas:"
-            f" at most {count - 1}, as one has to decode"
-        ]
-    return []

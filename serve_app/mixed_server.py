@@ -17,7 +17,8 @@ from ray.llm._internal.serve.core.server.llm_server import LLMServer
 
 from controller.config import BatchingConfig
 from controller.fleet.role_pool import transfer_of
-from replicas.pd_server import WHERE, DecodeServer, ours
+from replicas.last_words import before_shutdown
+from replicas.pd_server import WHERE, DecodeServer, ours, until_read
 from replicas.plain_calls import admitted
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.prompt import ASKED_BY, PromptLengths, read_prompt
@@ -41,6 +42,14 @@ class MixedServer(DecodeServer):
         self._lengths = PromptLengths()
         self._by: tuple[BatchingConfig, WayChooser[str]] | None = None
         await super().__init__(llm_config, prefill_server=handle, **kwargs)
+
+    async def start(self) -> None:
+        await super().start()
+        before_shutdown(lambda budget_s: self._link.leave())
+
+    async def __del__(self) -> None:
+        await until_read(self._link)
+        await super().__del__()
 
     async def prompt_chat(
         self, request: Any, raw_request_info: RawRequestInfo | None = None
@@ -103,7 +112,7 @@ class MixedServer(DecodeServer):
         if config.roles is None or report is None or config.sla.itl_s is None:
             return None
         if self._by is None or self._by[0] is not config:
-            if (transfer := transfer_of(config.roles, report)) is None:
+            if (transfer := transfer_of(config.roles, report.engine)) is None:
                 return None
             handover_s = transfer.handover_s(config.sla.itl_s)
             ways: WayChooser[str] = WayChooser(

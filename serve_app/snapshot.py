@@ -19,6 +19,9 @@ Control = Literal["on", "fallback", "off", "advice"]
 computed and not applied, as control is switched off; or the same by ``enforce: false``."""
 
 
+ShownRole = Literal["mixed", "prefill", "to prefill", "leaving"]
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
     """One replica in the numbers that people look at.
@@ -34,7 +37,9 @@ class ReplicaStatus:
         capacity_per_s: requests/s it carries inside the SLA; None where unknown.
         busy_frac: the share of the last 10 s in which a step ran.
         config_refused: why its last ``user_config`` is not what holds; None: it is.
-        role: ``to prefill`` until its last decode has ended; None: roles are not configured.
+        role: ``to prefill`` until its last decode has ended; ``leaving``: it is being removed;
+            None: roles are not configured.
+        for_others: prompts that it got from other replicas, since its engine started.
     """
 
     group: str
@@ -62,7 +67,8 @@ class ReplicaStatus:
     sla_out_of_reach: bool
     config_refused: str | None = None
     busy_frac: float = 0.0
-    role: Literal["mixed", "prefill", "to prefill"] | None = None
+    role: ShownRole | None = None
+    for_others: int = 0
 
 
 def replicas_of(snapshot: dict[str, Any]) -> list[ReplicaStatus]:
@@ -156,13 +162,14 @@ def _status(group: str, policy: str, replica_id: str, replica: dict[str, Any]) -
         config_refused=report.config_refused,
         busy_frac=report.busy_frac,
         role=role_of(report, limits),
+        for_others=report.for_others,
     )
 
 
-def role_of(
-    report: ReplicaReport, limits: BatchLimits
-) -> Literal["mixed", "prefill", "to prefill"] | None:
+def role_of(report: ReplicaReport, limits: BatchLimits) -> ShownRole | None:
     """The role that a replica is in, or on its way to."""
+    if report.leaving:
+        return "leaving"
     if limits.role == "prefill" and report.role != "prefill":
         return "to prefill"
     return limits.role

@@ -39,7 +39,8 @@ EPILOG = (
     " batching.enforce: false. set by: memory, sla, bound (max_running or the"
     " engine's size), load (no request had to wait), static, start (too little was measured yet)."
     " role, where batching.roles is set: mixed - prompts and decodes; prefill - prompts for others;"
-    " to prefill - so once its last decode has ended. `brimful explain` says more."
+    " to prefill - so once its last decode has ended; leaving - it ends what it has and is removed."
+    " `brimful explain` says more."
 )
 
 Show = Callable[[dict[str, Any]], None]
@@ -168,6 +169,7 @@ def _count(replicas: int) -> str:
 
 def table_of(replicas: list[ReplicaStatus], *, wide: bool) -> Table:
     """One row per replica; few enough columns for 80 characters, or all of them."""
+    with_roles = any(r.role is not None for r in replicas)
     numbers = ["cap", "running", "waiting", "KV", "ITL p99\nms"]
     if wide:
         numbers += [
@@ -181,7 +183,7 @@ def table_of(replicas: list[ReplicaStatus], *, wide: bool) -> Table:
             "finished",
         ]
         numbers += ["pre-\nempted", "over-\nruled", "report\ns ago"]
-    with_roles = any(r.role is not None for r in replicas)
+        numbers += ["prompts\nfor others"] if with_roles else []
     names = ("replica", *(("role",) if with_roles else ()), "control", "set by")
     table = new_table(names, (*numbers, "capacity\nrequests/s"))
     for r in replicas:
@@ -195,6 +197,7 @@ def table_of(replicas: list[ReplicaStatus], *, wide: bool) -> Table:
             cells += [_number(r.ttft_p99_ms), f"{r.busy_frac:.0%}", budget]
             cells += [_number(r.arrivals_per_s), str(r.finished)]
             cells += [str(r.preempted), str(r.overruled), _number(r.reported_s_ago)]
+            cells += [str(r.for_others)] if with_roles else []
         table.add_row(*cells, _capacity(r))
     return table
 

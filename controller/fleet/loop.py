@@ -9,7 +9,7 @@ import numpy as np
 
 from controller.capacity import capacity_error_frac, capacity_per_s, out_of_reach
 from controller.config import BatchingConfig
-from controller.fleet.role_pool import RolePool, transfer_of
+from controller.fleet.role_pool import RolePool
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepStats, fit
 from controller.models.survival import BINS, ENDS_KEPT, Floats
@@ -59,6 +59,7 @@ class _Group:
     unlike: frozenset[str] = frozenset()
     roles: RolePool[str] = field(default_factory=RolePool)
     base: BatchingConfig | None = None  # the one that came last, by which roles go
+    role_capacity_per_s: float | None = None  # of each, where some compute prompts for others
 
     def subgroup(self, replica_id: str, config: BatchingConfig) -> _Subgroup:
         """The replicas under ``config``, now with this one; it leaves those it was with."""
@@ -126,10 +127,11 @@ class ControlLoop:
         if now_s >= group.pooled_s + POOL_PERIOD_S or joins_few:
             self._forget_gone(now_s)
             self._pool(group, now_s)
+            group.role_capacity_per_s = None
             if group.base is not None and self._gives_roles(report.group, group.base):
                 self._assign_roles(group, group.base, now_s)
         decision = subgroup.policy.fleet(report, group.pool, now_s)
-        member.limits = self._limits(group, config, report, decision)
+        member.limits = self._limits(group, base, report, decision)
         if base.roles is not None:
             role: Role = "mixed"  # where nothing is enforced each does all of its requests
             if self._gives_roles(report.group, base):
@@ -178,7 +180,9 @@ class ControlLoop:
     def _pool(self, group: _Group, now_s: float) -> None:
         reports = [m.report for m in group.members.values()]
         group.unlike = unlike(reports)
-        lengths = sum((r.lengths for r in reports), LengthMoments())
+        # Of a prefill engine they are of the time when it was none.
+        decode = [r for r in reports if r.role != "prefill"] or reports
+        lengths = sum((r.lengths for r in decode), LengthMoments())
         alike = (r.steps for r in reports if r.replica_id not in group.unlike)
         steps = sum(alike, StepStats())
         model = fit(steps)
@@ -192,12 +196,11 @@ class ControlLoop:
         return enforced and config.roles is not None
 
     def _assign_roles(self, group: _Group, config: BatchingConfig, now_s: float) -> None:
-        assert config.roles is not None
-        reports = {key: member.report for key, member in group.members.items()}
-        transfer = transfer_of(config.roles, next(iter(reports.values())))
-        group.roles.keep(reports, now_s)
-        model = group.pool.model
-        group.roles.see(reports, config.roles.prefill, transfer, config.sla, model, now_s)
+        reports = (member.report for member in group.members.values())
+        stay = {one.replica_id: one for one in reports if not one.leaving}
+        group.roles.keep(stay, now_s)
+        group.roles.see(stay, config, group.pool.model, now_s)
+        group.role_capacity_per_s = group.roles.capacity_per_s(stay, config, group.pool)
 
     def _limits(
         self, group: _Group, config: BatchingConfig, report: ReplicaReport, decision: Decision
@@ -209,7 +212,9 @@ class ControlLoop:
             if not (config.enforce and is_on(self._switches, report.group)):  # it is not kept to
                 together = _held_uncapped(report.engine, pool.lengths)
             held_s = None if itl_s is None else report.itl_frac * itl_s
-            capacity = capacity_per_s(pool.model, pool.lengths, together, held_s)
+            capacity = group.role_capacity_per_s
+            if capacity is None:
+                capacity = capacity_per_s(pool.model, pool.lengths, together, held_s)
         if pool.model is not None and capacity is not None:
             error_frac = capacity_error_frac(pool.model, pool.lengths)
         return BatchLimits(

@@ -5,13 +5,14 @@ said which, and who changes loses least: the emptiest of those that could.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
-from controller.config import RolesOptions, Sla
+from controller.config import BatchingConfig, RolesOptions, Sla
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
-from controller.records import ReplicaReport, Role
-from controller.roles import LEAST_ENDED, Fleet, RoleChooser, Split, Transfer, splits
+from controller.policies.base import Pool
+from controller.records import EngineLimits, ReplicaReport, Role
+from controller.roles import LEAST_ENDED, Fleet, RoleChooser, Split, Transfer, split_of, splits
 
 K = TypeVar("K", bound=Hashable)
 
@@ -21,7 +22,7 @@ SETTLED_S = 2.0
 
 
 class RolePool(Generic[K]):
-    """The roles of a group's engines.
+    """The roles of a group's engines, without those whose replicas are being removed.
 
     Args:
         prefill: how many are prefill engines to begin with.
@@ -54,28 +55,47 @@ class RolePool(Generic[K]):
     def see(
         self,
         reports: Mapping[K, ReplicaReport],
-        prefill: int | Literal["auto"],
-        transfer: Transfer | None,
-        sla: Sla,
+        config: BatchingConfig,
         model: StepModel | None,
         now_s: float,
     ) -> None:
         """Go by the last reports of all engines, after ``keep``; not while some still come.
 
         Args:
-            prefill: how many are to be prefill engines; ``auto``: as many as let them carry most.
-            transfer: None: nothing is known of it.
+            config: with roles.
             model: of a step, of all engines together; None: not known yet.
         """
+        options = config.roles
+        assert options is not None
         if now_s < self._joined_s + SETTLED_S:
             return
-        if prefill != "auto":
-            self._chooser.prefill = prefill
-        elif transfer is not None:
-            mixed = [reports[key] for key, role in self.roles.items() if role == "mixed"]
-            if found := carried(mixed, len(reports), transfer, sla, model):
+        mixed = [reports[key] for key, role in self.roles.items() if role == "mixed"]
+        if options.prefill != "auto":
+            self._chooser.prefill = options.prefill
+        elif mixed and (transfer := transfer_of(options, mixed[0].engine)) is not None:
+            fleet = _fleet(len(reports), mixed[0].engine, config)
+            found = carried(mixed, fleet, transfer, config.sla, model, direct=options.direct)
+            if found:
                 self._chooser.see(found, now_s)
         self._assign(reports)
+
+    def capacity_per_s(
+        self, reports: Mapping[K, ReplicaReport], config: BatchingConfig, pool: Pool
+    ) -> float | None:
+        """Requests/s of one engine, of what all carry together in these roles.
+
+        None where none computes prompts for others, or it is not known.
+        """
+        model, lengths, options = pool.model, pool.lengths, config.roles
+        if not (prefill := self._count()) or options is None or model is None:
+            return None
+        engine = next(iter(reports.values())).engine
+        transfer = transfer_of(options, engine)
+        if transfer is None or config.sla.itl_s is None or not lengths.output:
+            return None
+        fleet, direct = _fleet(len(reports), engine, config), options.direct
+        split = split_of(model, lengths, fleet, transfer, config.sla, prefill, direct=direct)
+        return split.per_s / fleet.engines
 
     def _count(self) -> int:
         return sum(role == "prefill" for role in self.roles.values())
@@ -92,29 +112,35 @@ class RolePool(Generic[K]):
 
 def carried(
     mixed: Sequence[ReplicaReport],
-    engines: int,
+    fleet: Fleet,
     transfer: Transfer,
     sla: Sla,
     model: StepModel | None,
+    *,
+    direct: bool = True,
 ) -> tuple[Split, ...]:
     """What each number of prefill engines would carry; empty where that is not known yet.
 
     Args:
         mixed: reports of those that decode: a prefill engine's requests end with one token.
-        engines: of either role.
+        fleet: all of them, of either role.
         model: of a step; None: not known yet.
+        direct: as in ``split_of``.
     """
     lengths = sum((one.latest for one in mixed), LengthMoments())
     if sla.itl_s is None or model is None or lengths.n < LEAST_ENDED or not lengths.output:
         return ()
-    engine = mixed[0].engine
-    fleet = Fleet(engines, engine.max_num_seqs, engine.max_num_batched_tokens, engine.kv_tokens)
-    return splits(model, lengths, fleet, transfer, sla)
+    return splits(model, lengths, fleet, transfer, sla, direct=direct)
 
 
-def transfer_of(options: RolesOptions, report: ReplicaReport) -> Transfer | None:
+def transfer_of(options: RolesOptions, engine: EngineLimits) -> Transfer | None:
     """How KV gets from one of these engines to another; None: its size is not known."""
-    if not report.engine.kv_token_bytes:
+    if not engine.kv_token_bytes:
         return None
     bytes_per_s = options.link_gbit_s * 1e9 / 8
-    return Transfer(report.engine.kv_token_bytes, bytes_per_s, options.link_latency_ms / 1000)
+    return Transfer(engine.kv_token_bytes, bytes_per_s, options.link_latency_ms / 1000)
+
+
+def _fleet(engines: int, engine: EngineLimits, config: BatchingConfig) -> Fleet:
+    most = config.upper_bound(engine.max_num_seqs)
+    return Fleet(engines, most, engine.max_num_batched_tokens, engine.kv_tokens)

@@ -92,6 +92,7 @@ class AdaptiveStep:
     def receive(self, pushed: BatchLimits) -> None:
         """Take over what the group knows: its step-time model, its output lengths."""
         self._applied = pushed.enforce
+        self._prefilling = True  # another half may have let one in meanwhile
         self._admission.receive(pushed.outputs)
         if self._chunks:
             self._chunks.receive(pushed.model)

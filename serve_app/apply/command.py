@@ -170,7 +170,7 @@ def plan(config: Data, running: dict[str, Data]) -> dict[str, Changes]:
         security = parse_security((deployed.get("args") or {}).get(SECURITY))
         for deployment, entry, override in one.overrides:
             place = f"{join('applications', [index])}: {deployment}"
-            problems += live_problems(override.get("user_config"), entry, security, place)
+            problems += live_problems(override.get("user_config"), entry, security, place, override)
     if problems:
         raise ConfigError(problems)
     return found

@@ -156,7 +156,7 @@ def override_problems(overrides: list[Any], built: Built, where: str) -> list[st
 
 
 def _of_model(override: dict[str, Any], model: Model, security: Security, where: str) -> list[str]:
-    found = live_problems(override.get("user_config"), model.entry, security, where)
+    found = live_problems(override.get("user_config"), model.entry, security, where, override)
     given = {key: override[key] for key in REPLICA if key in override}
     if not given:
         return found

@@ -1,5 +1,6 @@
 """Check a deployment's ``user_config`` as its replicas will: against the entry they start with."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from controller.errors import ConfigError
@@ -11,15 +12,20 @@ from serve_app.config import ray_llm_config
 
 
 def live_problems(
-    user_config: Any, entry: dict[str, Any], security: Security, where: str
+    user_config: Any,
+    entry: dict[str, Any],
+    security: Security,
+    where: str,
+    options: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """What running replicas of ``entry`` would refuse of ``user_config``.
 
     Args:
         entry: without a fault of its own; with one, nothing is said here.
         where: the place of the deployment's options.
+        options: those that are laid over the entry's; None: there are none.
     """
-    if user_config is None:
+    if user_config is None and not options:
         return []
     try:
         engine = ray_llm_config(entry, where, security)["engine_kwargs"]
@@ -28,10 +34,13 @@ def live_problems(
         return []
     time_scale = settings.emulate.time_scale if settings.emulate else 1.0
     ordered = engine.get("scheduling_policy") == "priority"
-    if not isinstance(user_config, dict):
+    if not isinstance(user_config, dict | None):
         return [f"{where}.user_config: {shown(user_config)} is not allowed: a mapping"]
     try:
-        live = parse_live(user_config, settings.live, time_scale, ordered=ordered)
+        deployment = {**(entry.get("deployment_config") or {}), **(options or {})}
+        live = parse_live(
+            user_config, settings.live, time_scale, ordered=ordered, deployment=deployment
+        )
         if isinstance(size := engine.get("max_num_seqs"), int):
             live.batching.upper_bound(size)
     except ConfigError as error:

@@ -88,9 +88,12 @@ class WayChooser(Generic[K]):
                 return Way(here.replica, None, here.wait_s)
         chooser.sent(pool.replica, asked, now_s)
         chooser.promise(place.replica, asked)
+        # A card that is free again is as one of which nothing is known.
+        busy = {key: until_s for key, until_s in self._busy_until_s.items() if until_s > now_s}
         for replica in (pool.replica, place.replica):
-            begin_s = max(self._busy_until_s.get(replica, 0.0), computed_s)
-            self._busy_until_s[replica] = begin_s + self._wire_s(asked.prompt_tokens)
+            begin_s = max(busy.get(replica, 0.0), computed_s)
+            busy[replica] = begin_s + self._wire_s(asked.prompt_tokens)
+        self._busy_until_s = busy
         return Way(place.replica, pool.replica, through_s)
 
     def handed_over(self, decode: K, asked: Asked, now_s: float) -> None:

@@ -15,7 +15,7 @@ from controller.config import Sla
 from controller.fleet.role_pool import carried
 from controller.models.step_time import StepModel, StepStats, fit
 from controller.records import ReplicaReport, Role
-from controller.roles import RoleChooser, Split, Transfer
+from controller.roles import Fleet, RoleChooser, Split, Transfer
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.room import Asked, Room
 from serve_app.routing.ways import Way, WayChooser
@@ -131,7 +131,9 @@ class Auto(Fixed):
             return ()
         mixed = [reports[k] for k in self._in_role("mixed")]
         model = pooled_model(list(reports.values()))
-        return carried(mixed, len(self.roles), self._transfer, self._sla, model)
+        of = next(iter(reports.values())).engine
+        fleet = Fleet(len(reports), of.max_num_seqs, of.max_num_batched_tokens, of.kv_tokens)
+        return carried(mixed, fleet, self._transfer, self._sla, model)
 
 
 def pooled_model(reports: Sequence[ReplicaReport]) -> StepModel | None:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from controller.capacity import capacity_per_s
 from controller.config import Sla
+from controller.fleet.role_pool import SETTLED_S, RolePool
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 from controller.roles import (
@@ -18,6 +19,7 @@ from controller.roles import (
     split_of,
     splits,
 )
+from tests.builders import batching, report
 from tests.property.strategies import examples
 
 models = st.builds(
@@ -115,3 +117,55 @@ def test_roles_change_no_sooner_than_the_dwell_and_only_for_more(seen, every_s):
             assert now_s >= last_s + DWELL_S
             assert rates[wanted] > rates[before] * (1 + WORTH)
             last_s = now_s
+
+
+@examples(0.3)
+@given(
+    st.integers(0, 5),
+    st.lists(st.tuples(st.sampled_from(["joins", "leaves", "waits"]), st.integers(0, 9)),
+             max_size=25),
+)  # fmt: skip
+def test_while_a_fleet_scales_one_decodes_and_no_role_is_lost(prefill, events):
+    """Of those that stay as many compute prompts as are asked for, but for one at least."""
+    config = batching(policy="adaptive", sla={"itl_ms": 50}, roles=prefill)
+    pool, there, now_s = RolePool(), {0: report(running=3)}, 0.0
+    for k, (event, at) in enumerate(events, start=1):
+        if event == "joins":
+            there[k] = report(running=at)
+        elif event == "leaves" and there:
+            del there[sorted(there)[at % len(there)]]
+        before = dict(pool.roles)
+        pool.keep(there, now_s)
+        pool.see(there, config, None, now_s)
+        if event == "joins":  # then nobody else changes for a moment
+            assert all(pool.roles[key] == role for key, role in before.items() if key in there)
+            now_s += SETTLED_S
+            pool.see(there, config, None, now_s)
+        elif now_s == 0.0:
+            continue
+        assert pool.roles.keys() == there.keys()
+        count = sum(role == "prefill" for role in pool.roles.values())
+        assert count == min(prefill, max(len(there) - 1, 0))
+        kept = [key for key in before if key in there]
+        changed = [key for key in kept if pool.roles[key] != before[key]]
+        assert len({pool.roles[key] for key in changed}) <= 1  # none for nothing
+        now_s += SETTLED_S
+
+
+@examples(0.5)
+@given(st.lists(st.tuples(st.integers(1, 6), st.lists(st.floats(0.1, 100), min_size=6,
+                          max_size=6)), min_size=1, max_size=30))  # fmt: skip
+def test_another_number_of_engines_is_decided_for_at_once(seen):
+    chooser = RoleChooser()
+    engines, changed_k = 0, -1000
+    for k, (count, rates) in enumerate(seen):
+        found = [Split(n, rate, 0.0) for n, rate in enumerate(rates[:count])]
+        before, wanted = chooser.prefill, chooser.see(found, float(k))
+        if count != engines:
+            best, now = best_of(found), found[min(before, count - 1)]
+            assert wanted == (best.prefill if best.per_s > now.per_s * (1 + WORTH) else before)
+        elif wanted != before:
+            assert k - changed_k >= DWELL_S
+        if wanted != before:
+            changed_k = k
+        engines = count

@@ -20,7 +20,6 @@ from tests.ray.control import metrics_text, replicas, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
 
-URL, MODEL = base_url("roles"), "tiny-roles"
 DRAW = random.Random(8)
 PROMPTS = [[DRAW.randrange(3, 500) for _ in range(100 + 50 * i)] for i in range(6)]
 SLA = {"itl_ms": 200}
@@ -45,27 +44,27 @@ def fleet(model_path: Path, prefill: int, direct: bool = False) -> dict[str, Any
     return app
 
 
-async def tokens(client: httpx.AsyncClient, prompt: Any, **fields: Any) -> list[list[int]]:
+async def tokens(client: httpx.AsyncClient, prompt: Any, app: str = "roles") -> list[list[int]]:
+    """Token ids of the answer to a prompt, or of each of several."""
     body = {
-        "model": MODEL,
+        "model": f"tiny-{app}",
         "prompt": prompt,
         "temperature": 0,
         "max_tokens": 24,
         "ignore_eos": True,
         "return_token_ids": True,
-        **fields,
     }
-    answer = await client.post(f"{URL}/completions", json=body)
+    answer = await client.post(f"{base_url(app)}/completions", json=body)
     assert answer.status_code == 200, answer.text
     return [choice["token_ids"] for choice in answer.json()["choices"]]
 
 
-def prefills() -> dict[str, float]:
+def prefills(app: str = "roles") -> dict[str, float]:
     """How many prompts were prefilled, by where."""
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(metrics_text()):
         for sample in family.samples:
-            if sample.name == PREFILLS.exported and sample.labels["application"] == "roles":
+            if sample.name == PREFILLS.exported and sample.labels["application"] == app:
                 where = sample.labels["where"]
                 found[where] = found.get(where, 0) + sample.value
     return found

@@ -118,7 +118,7 @@ function makeRow(one) {
 
 function updateRow(row, one, model) {
   const values = [
-    one.replica, model + (one.emulated ? " (emulated)" : ""), one.late ? "late" : one.control,
+    one.replica, model + (one.emulated ? " (emulated)" : ""), (one.late ? "late" : one.control) + (one.role ? `, ${one.role}` : ""),
     number(one.max_running), one.sla_out_of_reach ? "SLA out of reach" : one.set_by,
     number(one.chunk_tokens), number(one.running), number(one.waiting), percent(one.kv_frac),
     ms(one.itl_p50_ms), ms(one.itl_p99_ms), ms(one.ttft_p50_ms), ms(one.ttft_p99_ms),

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ray.serve.config import AutoscalingConfig
 
 from controller.config import parse_batching
 from controller.errors import ConfigError
@@ -47,6 +48,30 @@ def test_an_entry_with_roles_has_its_own_server_and_recomputes_what_it_cannot_lo
     assert "kv_load_failure_policy" not in without["engine_kwargs"]["kv_transfer_config"]
 
 
+def scaled(least: int, most: int) -> dict[str, Any]:
+    return {"autoscaling_config": {"min_replicas": least, "max_replicas": most}}
+
+
+@pytest.mark.parametrize(
+    ("roles", "deployment"),
+    [
+        ("auto", {"num_replicas": "auto"}),
+        ("auto", scaled(0, 2)),
+        (1, scaled(1, 4)),
+        (2, scaled(2, 4)),
+        (2, {"num_replicas": 3}),
+    ],
+)
+def test_a_fleet_that_scales_may_have_roles(roles: Any, deployment: dict[str, Any]) -> None:
+    made = ray_llm_config(
+        entry(batching={**BATCHING, "roles": roles}, deployment_config=deployment)
+    )
+    assert made["server_cls"] == "serve_app.mixed_server:MixedServer"
+    if "num_replicas" not in deployment:
+        policy = made["deployment_config"]["autoscaling_config"]["policy"]
+        assert policy["policy_function"] == "serve_app.autoscaling:CapacityPolicy"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -64,10 +89,23 @@ def test_an_entry_with_roles_has_its_own_server_and_recomputes_what_it_cannot_lo
         ),
         ({"batching": {"roles": "auto"}}, "batching.sla.itl_ms: None is not allowed with roles"),
         ({"batching": {**BATCHING, "policy": "static"}}, "batching.policy: 'static' is not"),
-        ({"batching": {**BATCHING, "roles": 3}}, "batching.roles.prefill: 3 is not allowed with 3"),
+        (
+            {"batching": {**BATCHING, "roles": 3}},
+            "batching.roles.prefill: 3 is not allowed with llm_configs[0].deployment_config"
+            ".num_replicas: 3: at most 2",
+        ),
+        (
+            {"batching": {**BATCHING, "roles": 2}, "deployment_config": scaled(1, 4)},
+            "batching.roles.prefill: 2 is not allowed with llm_configs[0].deployment_config"
+            ".autoscaling_config.min_replicas: 1: at most 1",
+        ),
+        (
+            {"batching": {**BATCHING, "roles": 4}, "deployment_config": scaled(4, 4)},
+            "autoscaling_config.min_replicas: 4: at most 3",
+        ),
+        ({"deployment_config": scaled(0, 1)}, "autoscaling_config.max_replicas: 1 is not allowed"),
         ({"batching": {**BATCHING, "roles": "all"}}, "batching.roles: 'all' is not allowed"),
         ({"deployment_config": {}}, "num_replicas: 1 is not allowed with batching.roles"),
-        ({"deployment_config": {"num_replicas": "auto"}}, "autoscaling is not allowed"),
         ({"router": {"policy": "haproxy"}}, "router.policy: 'haproxy' is not allowed"),
         ({"router": {"policy": "round_robin"}}, "router.policy: 'round_robin' is not allowed"),
         ({"emulate": {"profile": "paper-fig3"}}, "emulate: is not allowed with batching.roles"),
@@ -95,15 +133,23 @@ def test_a_running_replica_takes_another_number_and_no_roles_that_it_was_not_sta
     live = parse_live(block, Live(parse_batching(BATCHING)), 1.0)
     assert live.batching.roles is not None
     assert live.batching.roles.prefill == 1
+    many = {"batching": {**BATCHING, "roles": 3}}
+    for deployment, said in (
+        ({"num_replicas": 3}, r"num_replicas: 3: at most 2"),
+        ({"autoscaling_config": AutoscalingConfig(max_replicas=9)}, r"min_replicas: 1: at most 1"),
+    ):
+        with pytest.raises(ConfigError, match=rf"roles.prefill: 3 is not allowed with .*{said}"):
+            parse_live(many, Live(parse_batching(BATCHING)), 1.0, deployment=deployment)
     with pytest.raises(ConfigError, match="roles: is not allowed where the entry has none"):
         parse_live(block, Live(parse_batching({"sla": {"itl_ms": 50}})), 1.0)
     with pytest.raises(ConfigError, match=r"user_config\.batching\.sla\.itl_ms"):
         parse_live({"batching": {"roles": 1}}, Live(parse_batching(BATCHING)), 1.0)
 
 
-def shown(wanted: Role | None, held: Role | None) -> dict[str, Any]:
+def shown(wanted: Role | None, held: Role | None, **changes: Any) -> dict[str, Any]:
     """A snapshot of one replica in a role."""
-    known = snapshot_of((busy(role=held), parse_batching({"policy": "adaptive", **BATCHING})))
+    seen = busy(role=held, **changes)
+    known = snapshot_of((seen, parse_batching({"policy": "adaptive", **BATCHING})))
     (group,) = known["groups"].values()
     (replica,) = group["replicas"].values()
     limits: BatchLimits = replica["limits"]
@@ -126,6 +172,18 @@ def test_status_and_explain_say_the_role(wanted: Role, held: Role, told: str, sa
     assert [str(column.header) for column in table_of(replicas, wide=False).columns][1] == "role"
     (explained,) = explanations(known)
     assert any(said in fact for fact in explained.facts)
+
+
+def test_status_and_explain_say_how_many_prompts_were_for_others_and_who_leaves() -> None:
+    known = shown("prefill", "prefill", for_others=1234, leaving=True)
+    (replica,) = replicas_of(known)
+    assert (replica.role, replica.for_others) == ("leaving", 1234)
+    wide = table_of([replica], wide=True)
+    assert [str(column.header) for column in wide.columns][-2] == "prompts\nfor others"
+    assert [*wide.columns[-2].cells] == ["1234"]
+    (explained,) = explanations(known)
+    assert any("got 1,234 prompts of other replicas" in fact for fact in explained.facts)
+    assert any("It is being removed" in fact for fact in explained.facts)
 
 
 def test_without_roles_nothing_of_them_is_shown() -> None:

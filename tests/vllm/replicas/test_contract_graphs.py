@@ -47,10 +47,13 @@ def model_config(tmp_path: Path, **changed: Any) -> Any:
     return EngineArgs(str(tmp_path), skip_tokenizer_init=True).create_engine_config()
 
 
-def test_vllm_counts_the_weights_that_a_decode_reads(tmp_path: Path) -> None:
-    # 8.03e9 parameters less the input embeddings, 2 bytes each
+@pytest.mark.parametrize("workers", [1, 2])
+def test_vllm_counts_the_weights_that_a_decode_reads(tmp_path: Path, workers: int) -> None:
+    # 8.03e9 parameters less the input embeddings, 2 bytes each; a worker has its share of both.
     weights = 2 * (8.03e9 - 128256 * 4096)
-    assert kv_read_frac(model_config(tmp_path), 131_072) == pytest.approx(131_072 / weights, 0.01)
+    config = model_config(tmp_path)
+    config.parallel_config.tensor_parallel_size = workers
+    assert kv_read_frac(config, 131_072) == pytest.approx(131_072 / weights, 0.01)
 
 
 def test_of_a_model_that_vllm_cannot_count_it_is_not_known(

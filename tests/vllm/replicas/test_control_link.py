@@ -16,6 +16,7 @@ from replicas import control_link
 from replicas.control_link import ControlLink
 from replicas.leaving import LeavingTokens
 from replicas.metric_values import gauges
+from replicas.pd_server import LOOK_S, until_read
 from replicas.server import BrimfulServer
 from tests.builders import report, sample, stats_of
 from tests.vllm.harness import Rig, batching, engine_config
@@ -63,7 +64,7 @@ def linked(tiny_llama, monkeypatch):
         return controller.exchange(report, config)
 
     async def run(
-        acts: dict[int, Any], exchanges: int, refused: str | None = None
+        acts: dict[int, Any], exchanges: int, refused: str | None = None, leaves: bool = False
     ) -> tuple[list[ReplicaReport], list[float]]:
         published, slept = Published(), []
         link = ControlLink(
@@ -75,6 +76,8 @@ def linked(tiny_llama, monkeypatch):
             metrics=published,
         )
         link.config_refused = refused
+        if leaves:
+            link.leave()
         link._controller = SimpleNamespace(exchange=SimpleNamespace(remote=remote))
 
         async def sleep(seconds: float) -> None:
@@ -125,9 +128,13 @@ async def test_a_refused_live_configuration_is_in_every_report_that_the_controll
     assert (metrics.CONFIG_REFUSED, (), True) in gauges(reports[0], parse_batching(BLOCK))
 
 
-async def test_a_replica_that_refuses_its_live_configuration_says_so_until_it_takes_another() -> (
-    None
-):
+async def test_a_replica_that_refuses_its_live_configuration_says_so_until_it_takes_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = SimpleNamespace(num_replicas=1, autoscaling_config=None)
+    context = SimpleNamespace(_deployment_config=options)
+    monkeypatch.setattr("ray.serve.get_replica_context", lambda: context)
+
     async def configure(_: BatchingConfig) -> None:
         return
 
@@ -151,12 +158,8 @@ async def test_a_replica_that_refuses_its_live_configuration_says_so_until_it_ta
     assert server._sla.itl_ms == 9
 
 
-@pytest.mark.parametrize("held", ["mixed", "prefill"])
-async def test_no_client_is_sent_to_a_replica_from_when_it_is_told_to_compute_prompts(
-    held: Role,
-) -> None:
-    block = {"policy": "adaptive", "sla": {"itl_ms": 50}, "roles": 1}
-    link = ControlLink(
+def link_of(block: dict[str, Any]) -> ControlLink:
+    return ControlLink(
         None,
         parse_batching(block),
         replica_id="r1",
@@ -164,6 +167,40 @@ async def test_no_client_is_sent_to_a_replica_from_when_it_is_told_to_compute_pr
         leaving=LeavingTokens(),
         metrics=Published(),
     )
+
+
+async def test_one_that_leaves_says_so_in_every_report(linked) -> None:
+    known: list[bool] = []
+
+    def look(controller: BatchController) -> None:
+        known.append(controller.snapshot()["groups"]["g"]["replicas"]["r1"]["report"].leaving)
+
+    reports, _ = await linked({1: look, 2: look}, 3, leaves=True)
+    assert [report.leaving for report in reports] == [True] * 3
+    assert known == [True] * 2
+
+
+async def test_a_replica_ends_once_its_kv_is_read_and_not_by_a_report_of_before() -> None:
+    link, clock = link_of(BLOCK), asyncio.get_running_loop().time
+    waits = asyncio.create_task(until_read(link))
+    link._report = report(kv_used_tokens=0)
+    await asyncio.sleep(0.01)
+    assert link.holds_kv(clock()) and not waits.done()
+    for tokens in (500, 0):
+        assert not waits.done()
+        link._report, link._reported_s = report(kv_used_tokens=tokens), clock()
+        await asyncio.sleep(2 * LOOK_S)
+    assert waits.done()
+    link._reported_s = clock() - 60  # of an engine that is silent nobody reads
+    assert not link.holds_kv(0.0)
+
+
+@pytest.mark.parametrize("held", ["mixed", "prefill"])
+async def test_no_client_is_sent_to_a_replica_from_when_it_is_told_to_compute_prompts(
+    held: Role,
+) -> None:
+    block = {"policy": "adaptive", "sla": {"itl_ms": 50}, "roles": 1}
+    link = link_of(block)
     steps = [sample(decodes=d, prefill_tokens=64, duration_s=0.02) for d in range(1, 60)]
     link._report = report(role=held, steps=stats_of(steps))
     room = link.routing_stats()["brimful"]

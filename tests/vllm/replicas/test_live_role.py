@@ -8,6 +8,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request
 
 from controller.records import Role
+from replicas.request_facts import CAME
 from tests.vllm.connector import IdleConnector
 from tests.vllm.harness import Rig, batching, engine_config, limits
 
@@ -66,6 +67,73 @@ def test_it_keeps_its_itl_until_its_last_decode_has_ended_and_loses_nothing(rig)
     assert "p0" in rig.scheduler.requests
     assert told(rig, "prefill") == "prefill"
     assert itl_ms(rig) is None
+
+
+def test_a_prompt_that_others_have_yet_to_read_and_one_that_is_read_are_no_decodes(rig):
+    rig.add("r", prompt=20, output=3)
+    for _ in range(2):
+        rig.step()
+    # As of a connector that sends what is computed here of a request that is answered here.
+    rig.scheduler.connector.request_finished = lambda request, blocks: (True, {})
+    rig.scheduler.connector.request_finished_all_groups = lambda request, blocks: (True, {})
+    rig.run()
+    assert "r" in rig.scheduler.requests
+    assert told(rig, "prefill") == "prefill"
+
+
+def test_a_session_keeps_its_itl_while_it_is_answered_and_not_while_its_client_thinks(rig):
+    rig.add("s", prompt=20, output=3, resumable=True)
+    rig.step()
+    assert told(rig, "prefill") == "mixed"
+    for _ in range(4):
+        rig.step()
+    assert "s" in rig.scheduler.requests
+    assert told(rig, "prefill") == "prefill"
+    rig.add("s", prompt=20, output=3, resumable=True)
+    assert told(rig, "prefill") == "mixed"
+    for _ in range(5):
+        rig.step()
+    assert told(rig, "prefill") == "prefill"
+
+
+def test_a_role_that_is_taken_and_left_costs_nothing_of_what_was_learnt(rig):
+    rig.add("r", prompt=20, output=60)
+    rig.run()
+    half = rig.scheduler.governor.step_half
+    assert half.model is not None
+    assert told(rig, "prefill") == "prefill"
+    assert rig.scheduler.governor.step_half is not half
+    prompt(rig, "p0", 600)
+    rig.step()
+    assert told(rig, "mixed") == "mixed"
+    assert rig.scheduler.governor.step_half is half
+    rig.scheduler.configure({**BLOCK, "sla": {"itl_ms": 30}})
+    assert rig.scheduler.governor.step_half is not half
+
+
+def test_prompts_for_others_are_arrivals_and_no_requests_of_this_one(rig):
+    rig.exchange()
+    for k in range(3):
+        prompt(rig, f"p{k}", 30)
+    rig.add("r", prompt=20, output=2)
+    rig.now_s += 5.0
+    report = rig.exchange()
+    assert report.arrivals == 4
+    per_s = report.arrival_rate_per_s
+    rig.run()
+    assert rig.exchange().ttft.n == 1
+    rig.add("q", prompt=20, output=2)
+    rig.now_s += 5.0
+    assert 0 < per_s == pytest.approx(rig.exchange().arrival_rate_per_s, rel=0.5)
+
+
+def test_one_whose_prompt_was_computed_elsewhere_has_come_before_that(rig):
+    params = SamplingParams(
+        max_tokens=3, extra_args={"kv_transfer_params": {CAME: rig.now_s - 4.0}}
+    )
+    rig.scheduler.add_request(Request("r", [1] * 20, params, None, arrival_time=rig.now_s))
+    rig.run()
+    assert rig.exchange().ttft.longest_s > 4.0
 
 
 def test_one_that_decodes_again_does_so_at_once(rig):

@@ -9,7 +9,8 @@ from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
 from controller.fleet.role_pool import SETTLED_S, RolePool, transfer_of
 from controller.records import BatchLimits, ReplicaReport, Role
-from controller.roles import DWELL_S, Transfer, as_prefill
+from controller.roles import DWELL_S, Transfer, as_prefill, split_of
+from controller.roles import Fleet as Engines
 from tests.builders import batching, engine, moments_of, report, sample, stats_of
 
 # 27 ms and 0.23 ms a decode and 0.12 ms a prompt token: decisions of `paper-fig3`.
@@ -33,6 +34,7 @@ class Fleet:
     """Replicas that do as they are told, and the loop."""
 
     def __init__(self, count: int, roles: Any = "auto") -> None:
+        self.leaving = set[str]()
         self.config: BatchingConfig = batching(policy="adaptive", sla={"itl_ms": 50}, roles=roles)
         self.loop, self.now_s = ControlLoop(), 0.0
         self.held: dict[str, Role | None] = {f"r{k}": None for k in range(count)}
@@ -50,6 +52,7 @@ class Fleet:
             latest=SHORT,
             steps=stats_of(STEPS),
             role=self.held[name],
+            leaving=name in self.leaving,
         )
 
     def round(self, after_s: float = 0.5, *, settled: bool = True) -> dict[str, BatchLimits]:
@@ -106,14 +109,75 @@ def test_while_a_new_number_reaches_one_after_another_it_holds_for_all() -> None
     assert len(set(roles[::2])) == 1  # those of r0
 
 
+def first(fleet: Fleet, role: Role) -> str:
+    return next(name for name, held in fleet.held.items() if held == role)
+
+
 def test_a_prefill_engine_that_is_gone_is_replaced() -> None:
-    fleet = Fleet(4)
-    roles = fleet.roles()
-    gone = next(n for n, role in zip(fleet.held, roles, strict=True) if role == "prefill")
-    del fleet.held[gone]
+    fleet = Fleet(4, roles=2)
+    fleet.roles()
+    del fleet.held[first(fleet, "prefill")]
     assert fleet.roles(after_s=16.0).count("prefill") == 2
     fleet.held["new"], fleet.running["new"] = None, 0
     assert fleet.roles().count("prefill") == 2
+
+
+def test_another_number_of_engines_has_its_own_best_split_at_once() -> None:
+    fleet = Fleet(4)
+    assert fleet.roles().count("prefill") == 2
+    fleet.leaving = {first(fleet, "mixed")}
+    fleet.round()
+    staying = {name: told.role for name, told in fleet.round().items() if name not in fleet.leaving}
+    assert sorted(map(str, staying.values())) == ["mixed", "mixed", "prefill"]
+
+
+@pytest.mark.parametrize("role", ["mixed", "prefill"])
+def test_the_last_of_a_role_that_leaves_is_replaced_and_keeps_its_own(role: Role) -> None:
+    fleet = Fleet(3, roles=2 if role == "mixed" else 1)
+    fleet.roles()
+    leaves = first(fleet, role)
+    fleet.leaving = {leaves}
+    fleet.round()
+    told = fleet.round()
+    assert told[leaves].role == role
+    staying = [one.role for name, one in told.items() if name != leaves]
+    assert sorted(map(str, staying)) == ["mixed", "prefill"]
+
+
+def test_who_is_left_alone_does_both_and_who_leaves_is_given_no_other_role() -> None:
+    fleet = Fleet(2, roles=1)
+    fleet.roles()
+    stays = first(fleet, "prefill")
+    fleet.leaving = set(fleet.held) - {stays}
+    fleet.round()
+    assert {one.role for one in fleet.round().values()} == {"mixed"}
+    fleet.leaving = set(fleet.held)  # the whole deployment is taken down
+    assert {one.role for one in fleet.round().values()} == {"mixed"}
+
+
+def test_capacity_is_that_of_the_fleet_in_its_roles_for_each_alike() -> None:
+    fleet, plain = Fleet(4), Fleet(4, roles=None)
+    fleet.roles(), plain.roles()
+    told, alone = fleet.round(), next(iter(plain.round().values()))
+    (per_s,) = {one.capacity_per_s for one in told.values()}
+    model = alone.model
+    assert model is not None and alone.capacity_per_s is not None and per_s is not None
+    link = Transfer(327_680.0, 25e9 / 8, 0.001)
+    of = Engines(4, ENGINE.max_num_seqs, ENGINE.max_num_batched_tokens, ENGINE.kv_tokens)
+    split = split_of(model, SHORT, of, link, fleet.config.sla, 2)
+    assert per_s == pytest.approx(split.per_s / 4)
+    assert per_s > 1.3 * alone.capacity_per_s
+    # Switched off, each does all of its requests.
+    fleet.loop.switch(enforce=False, group=None, unix_s=1.0)
+    off = fleet.round()
+    assert all(one.capacity_per_s < per_s for one in off.values() if one.capacity_per_s)
+
+
+def test_lengths_are_those_of_engines_that_decode_now() -> None:
+    fleet = Fleet(4)
+    fleet.roles()
+    fleet.round()
+    assert fleet.loop.snapshot(fleet.now_s)["groups"]["g"]["pool"].lengths.n == 2 * SHORT.n
 
 
 def test_a_controller_that_starts_anew_finds_the_roles_as_they_are() -> None:
@@ -224,19 +288,19 @@ def test_prompts_that_end_with_one_token_elsewhere_are_no_short_answers() -> Non
     group.keep(reports, 0.0)
     found = []
 
-    def seen(among: Any, *args: Any) -> tuple[()]:
-        found.append([one.latest for one in among])
+    def seen(among: Any, *args: Any, direct: bool) -> tuple[()]:
+        found.append(([one.latest for one in among], direct))
         return ()
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("controller.fleet.role_pool.carried", seen)
-        link = Transfer(1.0, 1.0)
-        group.see(reports, "auto", link, batching(sla={"itl_ms": 50}).sla, None, SETTLED_S)
-    assert found == [[SHORT, SHORT]]
+        config = batching(sla={"itl_ms": 50}, roles={"direct": False})
+        group.see(reports, config, None, SETTLED_S)
+    assert found == [([SHORT, SHORT], False)]
 
 
 def test_a_link_is_configured_in_bits() -> None:
     options = batching(sla={"itl_ms": 50}, roles={"link_gbit_s": 80}).roles
     assert options is not None
-    found = transfer_of(options, report(engine=ENGINE))
+    found = transfer_of(options, ENGINE)
     assert found == Transfer(327_680.0, 1e10, 0.001)

@@ -90,6 +90,15 @@ def test_what_is_on_a_card_already_is_waited_for() -> None:
     assert [b - a for a, b in pairwise(waits)] == pytest.approx([0.3, 0.3], abs=0.03)
 
 
+def test_cards_of_engines_that_are_gone_are_forgotten() -> None:
+    one = told(ways(transfer_s=0.3, direct=False), d=room(), p=POOL)
+    for k in range(5):
+        name = f"e{k}"
+        one.chooser.update(name, room(taken_unix_s=100.0 + k), 100.0 + k)
+        one.choose([name], ["p"], Asked(75.0), 100.0 + k)
+    assert one._busy_until_s.keys() == {"p", "e4"}
+
+
 def test_a_place_whose_card_is_free_is_worth_a_longer_wait_there() -> None:
     one = told(ways(transfer_s=3.0, direct=False), d=room(), e=room(running=90), p=POOL, q=POOL)
     taken = [one.choose(["d", "e"], ["p", "q"], ASKED, 100.1) for _ in range(2)]
