@@ -72,6 +72,8 @@ class RolePool(Generic[K]):
         """
         if now_s < self._joined_s + SETTLED_S:
             return
+        if config.roles is not None and config.roles.prefill != "auto":
+            self._chooser.prefill = config.roles.prefill
         if len(reports) != self._engines or now_s >= self._looked_s + LOOK_S:
             self._engines, self._looked_s = len(reports), now_s
             self._look(reports, config, pool, now_s)
@@ -87,8 +89,6 @@ class RolePool(Generic[K]):
         options, model, lengths = config.roles, pool.model, pool.lengths
         assert options is not None
         self.capacity_per_s = None
-        if options.prefill != "auto":
-            self._chooser.prefill = options.prefill
         mixed = [reports[key] for key, role in self.roles.items() if role == "mixed"]
         transfer = transfer_of(options, mixed[0].engine) if mixed else None
         if transfer is None or model is None:
@@ -102,9 +102,8 @@ class RolePool(Generic[K]):
             return
         # By the lengths that autoscaling goes by: of more requests than those of a change of roles.
         found = splits(model, lengths, fleet, transfer, config.sla, direct=options.direct)
-        best = (
-            best_of(found) if options.prefill == "auto" else found[min(self.wanted, len(found) - 1)]
-        )
+        held = found[min(self.wanted, len(found) - 1)]
+        best = best_of(found) if options.prefill == "auto" else held
         self.capacity_per_s = best.per_s / len(reports)
 
     def _count(self) -> int:
