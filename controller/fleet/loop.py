@@ -199,8 +199,8 @@ class ControlLoop:
         reports = (member.report for member in group.members.values())
         stay = {one.replica_id: one for one in reports if not one.leaving}
         group.roles.keep(stay, now_s)
-        group.roles.see(stay, config, group.pool.model, now_s)
-        group.role_capacity_per_s = group.roles.capacity_per_s(stay, config, group.pool)
+        group.roles.see(stay, config, group.pool, now_s)
+        group.role_capacity_per_s = group.roles.capacity_per_s
 
     def _limits(
         self, group: _Group, config: BatchingConfig, report: ReplicaReport, decision: Decision

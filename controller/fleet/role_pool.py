@@ -12,13 +12,14 @@ from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 from controller.policies.base import Pool
 from controller.records import EngineLimits, ReplicaReport, Role
-from controller.roles import LEAST_ENDED, Fleet, RoleChooser, Split, Transfer, split_of, splits
+from controller.roles import LEAST_ENDED, Fleet, RoleChooser, Split, Transfer, best_of, splits
 
 K = TypeVar("K", bound=Hashable)
 
 # Since the last engine came: two reports of the slowest. A controller that starts anew hears of one
 # engine after another, and would decide for those that it knows.
 SETTLED_S = 2.0
+LOOK_S = 2.0  # between two looks at how many would be best: of 100 engines one takes some 20 ms
 
 
 class RolePool(Generic[K]):
@@ -30,11 +31,15 @@ class RolePool(Generic[K]):
     Attributes:
         roles: of each engine.
         wanted: how many are to be prefill engines.
+        capacity_per_s: requests/s of each engine, of what all carry together in their roles; None:
+            none computes prompts for others, or it is not known.
     """
 
     def __init__(self, prefill: int = 0) -> None:
         self.roles: dict[K, Role] = {}
-        self._joined_s = float("-inf")
+        self.capacity_per_s: float | None = None
+        self._joined_s = self._looked_s = float("-inf")
+        self._engines = 0
         self._chooser = RoleChooser()
         self._chooser.prefill = prefill
 
@@ -56,46 +61,50 @@ class RolePool(Generic[K]):
         self,
         reports: Mapping[K, ReplicaReport],
         config: BatchingConfig,
-        model: StepModel | None,
+        pool: Pool,
         now_s: float,
     ) -> None:
         """Go by the last reports of all engines, after ``keep``; not while some still come.
 
         Args:
             config: with roles.
-            model: of a step, of all engines together; None: not known yet.
+            pool: of all engines together.
         """
-        options = config.roles
-        assert options is not None
         if now_s < self._joined_s + SETTLED_S:
             return
+        if config.roles is not None and config.roles.prefill != "auto":
+            self._chooser.prefill = config.roles.prefill
+        if len(reports) != self._engines or now_s >= self._looked_s + LOOK_S:
+            self._engines, self._looked_s = len(reports), now_s
+            self._look(reports, config, pool, now_s)
+        self._assign(reports)
+
+    def _look(
+        self,
+        reports: Mapping[K, ReplicaReport],
+        config: BatchingConfig,
+        pool: Pool,
+        now_s: float,
+    ) -> None:
+        options, model, lengths = config.roles, pool.model, pool.lengths
+        assert options is not None
+        self.capacity_per_s = None
         mixed = [reports[key] for key, role in self.roles.items() if role == "mixed"]
-        if options.prefill != "auto":
-            self._chooser.prefill = options.prefill
-        elif mixed and (transfer := transfer_of(options, mixed[0].engine)) is not None:
-            fleet = _fleet(len(reports), mixed[0].engine, config)
+        transfer = transfer_of(options, mixed[0].engine) if mixed else None
+        if transfer is None or model is None:
+            return
+        fleet = _fleet(len(reports), mixed[0].engine, config)
+        if options.prefill == "auto":
             found = carried(mixed, fleet, transfer, config.sla, model, direct=options.direct)
             if found:
                 self._chooser.see(found, now_s)
-        self._assign(reports)
-
-    def capacity_per_s(
-        self, reports: Mapping[K, ReplicaReport], config: BatchingConfig, pool: Pool
-    ) -> float | None:
-        """Requests/s of one engine, of what all carry together in these roles.
-
-        None where none computes prompts for others, or it is not known.
-        """
-        model, lengths, options = pool.model, pool.lengths, config.roles
-        if not (prefill := self._count()) or options is None or model is None:
-            return None
-        engine = next(iter(reports.values())).engine
-        transfer = transfer_of(options, engine)
-        if transfer is None or config.sla.itl_s is None or not lengths.output:
-            return None
-        fleet, direct = _fleet(len(reports), engine, config), options.direct
-        split = split_of(model, lengths, fleet, transfer, config.sla, prefill, direct=direct)
-        return split.per_s / fleet.engines
+        if config.sla.itl_s is None or not lengths.output or not self.wanted:
+            return
+        # By the lengths that autoscaling goes by: of more requests than those of a change of roles.
+        found = splits(model, lengths, fleet, transfer, config.sla, direct=options.direct)
+        held = found[min(self.wanted, len(found) - 1)]
+        best = best_of(found) if options.prefill == "auto" else held
+        self.capacity_per_s = best.per_s / len(reports)
 
     def _count(self) -> int:
         return sum(role == "prefill" for role in self.roles.values())

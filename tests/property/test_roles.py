@@ -8,6 +8,7 @@ from controller.config import Sla
 from controller.fleet.role_pool import SETTLED_S, RolePool
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
+from controller.policies.base import Pool
 from controller.roles import (
     DWELL_S,
     WORTH,
@@ -136,11 +137,11 @@ def test_while_a_fleet_scales_one_decodes_and_no_role_is_lost(prefill, events):
             del there[sorted(there)[at % len(there)]]
         before = dict(pool.roles)
         pool.keep(there, now_s)
-        pool.see(there, config, None, now_s)
+        pool.see(there, config, Pool(), now_s)
         if event == "joins":  # then nobody else changes for a moment
             assert all(pool.roles[key] == role for key, role in before.items() if key in there)
             now_s += SETTLED_S
-            pool.see(there, config, None, now_s)
+            pool.see(there, config, Pool(), now_s)
         elif now_s == 0.0:
             continue
         assert pool.roles.keys() == there.keys()

@@ -8,8 +8,10 @@ import pytest
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
 from controller.fleet.role_pool import SETTLED_S, RolePool, transfer_of
+from controller.models.step_time import StepModel
+from controller.policies.base import Pool
 from controller.records import BatchLimits, ReplicaReport, Role
-from controller.roles import DWELL_S, Transfer, as_prefill, split_of
+from controller.roles import DWELL_S, Transfer, as_prefill, best_of, splits
 from controller.roles import Fleet as Engines
 from tests.builders import batching, engine, moments_of, report, sample, stats_of
 
@@ -164,7 +166,7 @@ def test_capacity_is_that_of_the_fleet_in_its_roles_for_each_alike() -> None:
     assert model is not None and alone.capacity_per_s is not None and per_s is not None
     link = Transfer(327_680.0, 25e9 / 8, 0.001)
     of = Engines(4, ENGINE.max_num_seqs, ENGINE.max_num_batched_tokens, ENGINE.kv_tokens)
-    split = split_of(model, SHORT, of, link, fleet.config.sla, 2)
+    split = best_of(splits(model, SHORT, of, link, fleet.config.sla))
     assert per_s == pytest.approx(split.per_s / 4)
     assert per_s > 1.3 * alone.capacity_per_s
     # Switched off, each does all of its requests.
@@ -295,7 +297,8 @@ def test_prompts_that_end_with_one_token_elsewhere_are_no_short_answers() -> Non
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("controller.fleet.role_pool.carried", seen)
         config = batching(sla={"itl_ms": 50}, roles={"direct": False})
-        group.see(reports, config, None, SETTLED_S)
+        model = StepModel(0.02, 1e-4, 0.0, 1e-4, 0.0, 0.0)
+        group.see(reports, config, Pool(3, model=model), SETTLED_S)
     assert found == [([SHORT, SHORT], False)]
 
 
