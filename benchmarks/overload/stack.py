@@ -31,13 +31,14 @@ def application(variant: str, time_scale: float) -> dict[str, Any]:
     }
     if variant == "vllm_limits":
         engine["max_num_queued_reqs"] = 3 * SLOTS
+    blocks: dict[str, Any] = {"classes": CLASSES} if variant == "brimful" else {}
     made = emulated_application(
         MODEL,
         engine=engine,
         deployment={"num_replicas": REPLICAS},
         emulate={"profile": PROFILE, "kv_tokens": 20_000, "time_scale": time_scale},
         batching={"policy": "static"},
-        **({"classes": CLASSES} if variant == "brimful" else {}),
+        **blocks,
     )
     if variant != "brimful":  # Ray's own limit
         (entry,) = made["args"]["llm_configs"]

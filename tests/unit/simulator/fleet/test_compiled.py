@@ -9,7 +9,7 @@ from numba.core.errors import NumbaError
 from benchmarks.report.code import imported_by
 from simulator.fleet.compiled import HERE, SOURCES, cache_folder, compiled
 
-PACKAGE = "benchmarks.fleet"
+PACKAGE = "simulator.fleet"
 
 
 def of_the_package(module: str) -> set[str]:
