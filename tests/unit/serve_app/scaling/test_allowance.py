@@ -11,7 +11,7 @@ from serve_app.scaling.allowance import (
     Allowance,
 )
 from serve_app.scaling.reading import ReplicaLoad
-from tests.unit.serve_app.scaling.test_decide import one
+from tests.unit.serve_app.scaling.loads import one
 
 AIM = 0.01
 

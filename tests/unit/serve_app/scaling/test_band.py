@@ -9,7 +9,7 @@ from serve_app.scaling.band import hardly_more, with_spare
 from serve_app.scaling.decide import Scaler
 from serve_app.scaling.reading import ReplicaLoad
 from serve_app.scaling.reasons import Decision
-from tests.unit.serve_app.scaling.test_decide import OUT, desired, one, reading, scaler
+from tests.unit.serve_app.scaling.loads import OUT, desired, one, reading, scaler
 
 QUIET = one(1.0, capacity_per_s=1000.0)
 DEEP = replace(QUIET, waiting=300.0)
