@@ -56,7 +56,7 @@ def fleet_of(*names: str) -> Fleet:
     return fleet
 
 
-def test_it_returns_when_every_replica_has_confirmed() -> None:
+def test_it_returns_when_every_replica_has_confirmed():
     fleet = fleet_of("a1", "a2", "b1")
     outcome = switched(fleet, "off")
     assert outcome.confirmed
@@ -71,7 +71,7 @@ def test_it_returns_when_every_replica_has_confirmed() -> None:
     assert set(fleet.enforced().values()) == {True}
 
 
-def test_of_one_group_the_others_are_left_as_they_are() -> None:
+def test_of_one_group_the_others_are_left_as_they_are():
     fleet = fleet_of("a1", "b1")
     outcome = switched(fleet, "off", group="a")
     assert [r.replica for r in outcome.replicas] == ["a1"]
@@ -83,7 +83,7 @@ def test_of_one_group_the_others_are_left_as_they_are() -> None:
     assert fleet.enforced() == {"a1": True, "b1": True}
 
 
-def test_a_group_that_does_not_exist_is_refused_with_those_that_do() -> None:
+def test_a_group_that_does_not_exist_is_refused_with_those_that_do():
     fleet = fleet_of("a1", "b1")
     with pytest.raises(BrimfulError) as refused:
         switched(fleet, "off", group="c")
@@ -93,7 +93,7 @@ def test_a_group_that_does_not_exist_is_refused_with_those_that_do() -> None:
         switched(Fleet(), "off", group="c")
 
 
-def test_a_group_that_was_switched_may_be_switched_back_without_a_replica() -> None:
+def test_a_group_that_was_switched_may_be_switched_back_without_a_replica():
     fleet = fleet_of("a1", "b1")
     switched(fleet, "off", group="a")
     del fleet.members["a1"]
@@ -106,7 +106,7 @@ def test_a_group_that_was_switched_may_be_switched_back_without_a_replica() -> N
     assert fleet.enforced() == {"a2": True, "b1": True}
 
 
-def test_replicas_that_do_not_report_are_named() -> None:
+def test_replicas_that_do_not_report_are_named():
     fleet = fleet_of("a1", "a2")
     fleet.members["a2"].reports_arrive = False
     outcome = switched(fleet, "off")
@@ -119,7 +119,7 @@ def test_replicas_that_do_not_report_are_named() -> None:
     ]
 
 
-def test_a_controller_that_died_before_a_replica_received_it_is_told_again() -> None:
+def test_a_controller_that_died_before_a_replica_received_it_is_told_again():
     fleet = fleet_of("a1")
     ticks = iter(range(100))
 
@@ -137,9 +137,7 @@ def test_a_controller_that_died_before_a_replica_received_it_is_told_again() -> 
 
 
 @pytest.mark.parametrize(("names", "group"), [(["a1", "b1"], "a"), (["a1"], None)])
-def test_of_two_switches_at_once_the_later_holds_and_the_first_is_told_so(
-    names: list[str], group: str | None
-) -> None:
+def test_of_two_switches_at_once_the_later_holds_and_the_first_is_told_so(names, group):
     fleet = fleet_of(*names)
     calls = fleet.calls()
     other = None if group else "a"  # for all while a group is switched, and the reverse
@@ -154,7 +152,7 @@ def test_of_two_switches_at_once_the_later_holds_and_the_first_is_told_so(
     assert "1 have been switched on again since" in "\n".join(lines_of(outcome, 5.0))
 
 
-def test_a_replica_that_has_not_reported_to_a_restarted_controller_is_waited_for() -> None:
+def test_a_replica_that_has_not_reported_to_a_restarted_controller_is_waited_for():
     fleet = fleet_of("a1", "a2")
     fleet.members["a2"].reports_arrive = False
 
@@ -166,7 +164,7 @@ def test_a_replica_that_has_not_reported_to_a_restarted_controller_is_waited_for
     assert [(r.replica, r.confirmed) for r in outcome.replicas] == [("a1", True), ("a2", False)]
 
 
-def test_what_a_controller_confirmed_before_it_was_restarted_does_not_count() -> None:
+def test_what_a_controller_confirmed_before_it_was_restarted_does_not_count():
     fleet = fleet_of("a1", "a2")
     fleet.members["a2"].reports_arrive = False
 
@@ -180,16 +178,14 @@ def test_what_a_controller_confirmed_before_it_was_restarted_does_not_count() ->
     assert not outcome.confirmed
 
 
-def test_a_controller_that_has_just_started_is_given_time_to_receive_all_reports(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_controller_that_has_just_started_is_given_time_to_receive_all_reports(monkeypatch):
     monkeypatch.setattr(enforce, "SETTLED_S", SETTLED_S)
     fleet = fleet_of("a1")
     assert switched(fleet, "off", wait_s=7.0).confirmed
     assert fleet.now_s >= 7.0  # this controller's clock is the real one, and it is young
 
 
-def test_two_versions_are_switched_together_and_one_that_cannot_be_is_named() -> None:
+def test_two_versions_are_switched_together_and_one_that_cannot_be_is_named():
     fleet = Fleet("v1", "v2")
     fleet.join("a1", version="v1")
     fleet.join("a2", version="v2")
@@ -207,14 +203,14 @@ def test_two_versions_are_switched_together_and_one_that_cannot_be_is_named() ->
 
 
 @pytest.mark.parametrize("group", [None, "a"])
-def test_where_no_controller_answers_nothing_was_switched(group: str | None) -> None:
+def test_where_no_controller_answers_nothing_was_switched(group):
     fleet = fleet_of("a1")
     fleet.controllers["v1"] = None
     with pytest.raises(BrimfulError, match=r"nothing was switched: .* \(v1: it is gone\)"):
         switched(fleet, "off", group, 2.0)
 
 
-def test_a_switch_that_was_sent_and_not_answered_may_still_take_effect() -> None:
+def test_a_switch_that_was_sent_and_not_answered_may_still_take_effect():
     def slow(method: str, *args: Any) -> Any:
         raise UnansweredError("it is slow", may_act=method == "switch")
 
@@ -229,7 +225,7 @@ def test_a_switch_that_was_sent_and_not_answered_may_still_take_effect() -> None
         switched(Fleet(), "off", "g", 0.0, calls={"v1": slow})
 
 
-def test_replicas_that_are_configured_to_advise_are_told_of() -> None:
+def test_replicas_that_are_configured_to_advise_are_told_of():
     fleet = fleet_of("a1")
     fleet.join("a2", group="a", enforce=False)
     fleet.period()
@@ -241,7 +237,7 @@ def test_replicas_that_are_configured_to_advise_are_told_of() -> None:
     assert "again since" not in text
 
 
-def test_without_replicas_it_says_so_and_holds_for_the_first() -> None:
+def test_without_replicas_it_says_so_and_holds_for_the_first():
     fleet = Fleet()
     outcome = switched(fleet, "off")
     assert outcome.confirmed
@@ -251,7 +247,7 @@ def test_without_replicas_it_says_so_and_holds_for_the_first() -> None:
     assert fleet.enforced() == {"a1": False}
 
 
-def test_replicas_whose_reports_are_refused_are_counted_and_named() -> None:
+def test_replicas_whose_reports_are_refused_are_counted_and_named():
     fleet = fleet_of("a1", "a2", "b1")
     controller, member = fleet.controllers["v1"], fleet.members["a2"]
     assert controller is not None
@@ -282,8 +278,8 @@ def arguments(*argv: str) -> argparse.Namespace:
 
 @pytest.mark.parametrize(("arrives", "status"), [(True, 0), (False, 1)])
 def test_the_exit_status_says_whether_all_confirmed_and_json_says_who(
-    arrives: bool, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    arrives, status, monkeypatch, capsys
+):
     fleet = fleet_of("a1")
     fleet.members["a1"].reports_arrive = arrives
     monkeypatch.setattr(enforce, "connect", lambda address: fleet.calls())
@@ -297,14 +293,14 @@ def test_the_exit_status_says_whether_all_confirmed_and_json_says_who(
 
 
 @pytest.mark.parametrize("wait", ["nan", "inf", "-1", "soon"])
-def test_a_wait_that_is_none_is_refused(wait: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wait_that_is_none_is_refused(wait, capsys):
     with pytest.raises(SystemExit) as ended:
         arguments("off", "--wait", wait)
     assert ended.value.code == 2
     assert f"--wait: {wait!r} is not allowed: a finite number from 0" in capsys.readouterr().err
 
 
-def test_of_many_that_did_not_confirm_or_are_refused_twenty_are_named_and_all_counted() -> None:
+def test_of_many_that_did_not_confirm_or_are_refused_twenty_are_named_and_all_counted():
     late = tuple(Replica("g", f"r{n:02}", False, True, True, 9.0) for n in range(23))
     text = list(lines_of(Outcome(False, None, late, {}), 10.0))
     assert "  and 3 more" in text
@@ -320,11 +316,8 @@ def test_of_many_that_did_not_confirm_or_are_refused_twenty_are_named_and_all_co
     assert len(text) == 3 + 20 + 1
 
 
-def test_a_replica_that_confirmed_is_counted_and_one_that_did_not_is_named() -> None:
-    both = (
-        Replica("g", "r0", True, True, True, 0.2),
-        Replica("g", "r1", False, False, True, 7.25),
-    )
+def test_a_replica_that_confirmed_is_counted_and_one_that_did_not_is_named():
+    both = (Replica("g", "r0", True, True, True, 0.2), Replica("g", "r1", False, False, True, 7.25))
     assert list(lines_of(Outcome(True, None, both, {"v0": "it is gone"}), 3.0)) == [
         "Control is on for all groups, and those that come later.",
         "  g: 1 of 2 replicas confirmed",

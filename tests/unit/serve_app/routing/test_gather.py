@@ -40,12 +40,7 @@ def test_the_strictest_is_served_from_the_first_on_and_all_others_from_the_last(
 
 
 @pytest.mark.parametrize(
-    "classes",
-    [
-        {},
-        {"a": (None, 2.0), "b": (None, 9.0)},
-        {"a": (50.0, 2.0), "b": (50.0, 600.0)},
-    ],
+    "classes", [{}, {"a": (None, 2.0), "b": (None, 9.0)}, {"a": (50.0, 2.0), "b": (50.0, 600.0)}]
 )
 def test_where_all_have_the_same_time_between_tokens_nothing_is_gathered(
     classes: dict[str, tuple[float | None, float]],

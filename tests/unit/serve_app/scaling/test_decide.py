@@ -61,11 +61,11 @@ def unmodelled(**numbers: float) -> ReplicaLoad:
         ([one(3.0)] * 2, {"current": 4, "target": 4}, 4),
     ],
 )  # fmt: skip
-def test_how_many_one_look_asks_for(replicas: Any, more: dict[str, Any], number: int) -> None:
+def test_how_many_one_look_asks_for(replicas, more, number):
     assert desired(*replicas, **more) == number
 
 
-def test_before_capacity_is_known_more_are_asked_for_only_where_somebody_waits() -> None:
+def test_before_capacity_is_known_more_are_asked_for_only_where_somebody_waits():
     assert desired(unmodelled(running=300.0, waiting=1.0)) > 1
 
 
@@ -85,9 +85,7 @@ def test_before_capacity_is_known_more_are_asked_for_only_where_somebody_waits()
         (reading(one(6.0, waiting=60.0)), 30.0, 1),  # none left
     ],
 )
-def test_what_waits_counts_as_far_as_it_waits_when_a_replica_has_started(
-    fleet: Any, start_s: float, number: int
-) -> None:
+def test_what_waits_counts_as_far_as_it_waits_when_a_replica_has_started(fleet, start_s, number):
     assert scaler(start_s).decide(fleet).desired == number
 
 
@@ -95,18 +93,18 @@ def test_what_waits_counts_as_far_as_it_waits_when_a_replica_has_started(
     ("waiting", "more"),
     [((0.0, 0.0), 0), ((0.0, 120.0), 1), ((0.0, 9000.0), 1), ((900.0, 900.0), 2)],
 )
-def test_what_waits_in_an_engine_is_worth_a_replica_at_most(waiting: Any, more: int) -> None:
+def test_what_waits_in_an_engine_is_worth_a_replica_at_most(waiting, more):
     # 160 is what a replica carries in 20 s; nothing is free to work it off.
     assert desired(*[one(6.8, waiting=each) for each in waiting]) - len(waiting) == more
 
 
-def test_what_does_not_shrink_in_spite_of_its_capacity_asks_for_more() -> None:
+def test_what_does_not_shrink_in_spite_of_its_capacity_asks_for_more():
     # 100 wait on, though 5/s seem to be free: they would be gone in 20 s.
     found = looks(scaler(start_s=30.0), [reading(one(3.0, waiting=100.0))] * 6)
     assert numbers(found) == [1, 1, 1, 2, 2, 2]  # 0.44 + 100 / 160
 
 
-def test_load_above_what_runs_is_asked_for_with_what_will_wait_once_it_lasted() -> None:
+def test_load_above_what_runs_is_asked_for_with_what_will_wait_once_it_lasted():
     # 17/s at one of 8/s: 9/s more wait with every second of the start, behind which it is then.
     scale = scaler(start_s=100.0)
     looks_ = [(7.5, 0.0, 1), (17.0, 10.0, 2), (17.0, 29.0, 3), (17.0, 41.0, 3)]
@@ -114,12 +112,12 @@ def test_load_above_what_runs_is_asked_for_with_what_will_wait_once_it_lasted() 
     assert found == [2, 3, 3, 4]  # 17 / 8 and the margin, and then what piles up
 
 
-def test_who_is_refused_asks_for_replicas_and_will_not_wait() -> None:
+def test_who_is_refused_asks_for_replicas_and_will_not_wait():
     refused = reading(one(16.0, refused_per_s=10.0))
     assert numbers(looks(scaler(start_s=100.0), [refused] * 3, 20.0)) == [3] * 3
 
 
-def test_who_is_refused_is_taken_off_in_the_size_that_demand_has() -> None:
+def test_who_is_refused_is_taken_off_in_the_size_that_demand_has():
     big = replace(one(100.0, refused_per_s=90.0), demand_per_s=400.0)
     assert load_of(reading(big, one(3.0))).queueing_per_s == pytest.approx(40.0 + 3.0)
 
@@ -130,7 +128,7 @@ def held(scale: Scaler, arrivals: float, number: int, since_s: int, until_s: int
     return looks(scale, [fleet] * ((until_s - since_s) // 10 + 1), from_s=since_s)[-1]
 
 
-def test_fewer_are_asked_for_where_they_carry_the_peak_of_the_recent_past() -> None:
+def test_fewer_are_asked_for_where_they_carry_the_peak_of_the_recent_past():
     scale = scaler(peak_s=300.0)
     assert held(scale, 6.8, 4, 0, 300).desired == 4
     # What three starts (30 s) had use for is kept, and what was asked for in the last 30 s.
@@ -139,29 +137,27 @@ def test_fewer_are_asked_for_where_they_carry_the_peak_of_the_recent_past() -> N
     assert (falls.desired, falls.reason) == (2, "capacity")
 
 
-def test_without_a_known_capacity_the_highest_queue_of_the_recent_past_counts() -> None:
+def test_without_a_known_capacity_the_highest_queue_of_the_recent_past_counts():
     fleets = [[unmodelled(waiting=60.0)] * 4, *[[unmodelled(running=10.0)] * 4] * 7]
     found = looks(scaler(peak_s=60.0), [reading(*fleet) for fleet in fleets])
     assert numbers(found) == [8] + [4] * 6 + [1]
 
 
 @pytest.mark.parametrize(("peak_s", "start_s"), [(300.0, 10.0), (30.0, 100.0)])
-def test_nothing_is_given_up_before_the_past_is_known_or_three_starts(
-    peak_s: float, start_s: float
-) -> None:
+def test_nothing_is_given_up_before_the_past_is_known_or_three_starts(peak_s, start_s):
     scale = scaler(peak_s=peak_s, start_s=start_s)
     assert held(scale, 3.0, 4, 0, 290).desired == 4
     assert held(scale, 3.0, 4, 300, 300).desired == 2
 
 
-def test_after_looks_that_are_missing_the_past_is_unknown() -> None:
+def test_after_looks_that_are_missing_the_past_is_unknown():
     scale = scaler(peak_s=300.0)
     held(scale, 6.8, 4, 0, 950)
     assert held(scale, 1.0, 4, 1400, 1690).desired == 4
     assert held(scale, 1.0, 4, 1700, 1700).desired == 1
 
 
-def test_a_load_at_the_edge_of_a_replica_does_not_flap() -> None:
+def test_a_load_at_the_edge_of_a_replica_does_not_flap():
     scale, found, running = scaler(peak_s=60.0), [], 2
     for now_s in range(0, 1200, 10):
         arrivals = 15.8 if now_s // 150 % 2 else 16.2  # 1.97 and 2.03 replicas
@@ -172,25 +168,25 @@ def test_a_load_at_the_edge_of_a_replica_does_not_flap() -> None:
 
 
 @pytest.mark.parametrize(("error_frac", "left"), [(0.0, 2), (0.3, 3)])  # 1.76 and 2.29
-def test_a_capacity_that_is_not_sure_gives_up_fewer(error_frac: float, left: int) -> None:
+def test_a_capacity_that_is_not_sure_gives_up_fewer(error_frac, left):
     fleet = reading(*[one(3.0, capacity_error_frac=error_frac)] * 4)
     assert looks(scaler(peak_s=30.0), [fleet] * 2, 40.0)[-1].desired == left
 
 
-def test_silent_replicas_are_taken_to_be_as_busy_when_fewer_would_do() -> None:
+def test_silent_replicas_are_taken_to_be_as_busy_when_fewer_would_do():
     fleet = reading(*[one(6.0)] * 2, current=6, target=6)
     # 1.76 x 6 / 2 and something to spare; of the two alone: 2
     assert looks(scaler(peak_s=30.0), [fleet] * 2, 40.0)[-1].desired == 6
 
 
 @pytest.mark.parametrize(("said", "left"), [(2, 0), (1, 1)])
-def test_a_replica_that_says_nothing_keeps_an_idle_fleet_above_zero(said: int, left: int) -> None:
+def test_a_replica_that_says_nothing_keeps_an_idle_fleet_above_zero(said, left):
     # With HAProxy Ray Serve counts what replicas say they serve, so this one may be at work.
     fleet = reading(*[IDLE] * said, current=2, target=2, minimum=0, ongoing=0.0)
     assert looks(scaler(), [fleet] * 31)[-1].desired == left
 
 
-def test_out_of_reach_and_without_requests_a_fleet_shrinks_once_the_past_is_known() -> None:
+def test_out_of_reach_and_without_requests_a_fleet_shrinks_once_the_past_is_known():
     empty = replace(OUT, running=0.0, arrivals_per_s=0.0)
     fleets = [reading(OUT, OUT), *[reading(empty, empty, minimum=0)] * 7]
     first, *rest = looks(scaler(peak_s=60.0), fleets)
@@ -198,23 +194,23 @@ def test_out_of_reach_and_without_requests_a_fleet_shrinks_once_the_past_is_know
     assert numbers(rest) == [2] * 6 + [0]
 
 
-def test_the_words_name_the_time_whose_load_was_counted() -> None:
+def test_the_words_name_the_time_whose_load_was_counted():
     decision = held(scaler(start_s=100.0), 5.3, 4, 0, 300)
     assert decision.reason == "peak" and "the last 100 s had use for 3.0 replicas" in decision.words
 
 
-def test_a_start_that_is_under_way_does_not_make_what_waits_outside_more_urgent() -> None:
+def test_a_start_that_is_under_way_does_not_make_what_waits_outside_more_urgent():
     fleet = reading(one(8.0), target=2, queued=480.0)
     # (9.2 + 480 / 60) / 8; the next one runs in 60 s, then in 30
     assert numbers(looks(scaler(start_s=60.0), [fleet] * 2, 30.0)) == [3, 3]
 
 
-def test_in_a_large_fleet_less_than_one_replica_is_kept_to_spare() -> None:
+def test_in_a_large_fleet_less_than_one_replica_is_kept_to_spare():
     most = reading(*[unmodelled(running=39.5 * 64 / 45)] * 45)
     assert numbers(looks(scaler(peak_s=60.0), [most] * 7)) == [45] * 6 + [41]  # 5% of 39.5 is 2
 
 
-def test_after_idle_hours_a_load_is_provided_for_as_on_the_first_day() -> None:
+def test_after_idle_hours_a_load_is_provided_for_as_on_the_first_day():
     scale, busy, idle = scaler(start_s=100.0), reading(*[one(8.0)] * 2), reading(*[IDLE] * 2)
     found = numbers(looks(scale, [busy, *[busy] * 360, *[idle] * 720, busy]))
     # An hour of a load that did not move had made do with two; no error of it is known any more.
@@ -223,26 +219,23 @@ def test_after_idle_hours_a_load_is_provided_for_as_on_the_first_day() -> None:
 
 @pytest.mark.parametrize(("target_utilization", "left"), [(1.0, 3), (0.5, 5)])
 def test_an_idle_fleet_keeps_what_the_load_before_was_worth_at_the_target_utilization(
-    target_utilization: float, left: int
-) -> None:
+    target_utilization, left
+):
     scale = Scaler(target_utilization, 20.0, 2.0, 30.0, 300.0, 3.0, 10.0)
     fleets = [reading(*[one(2.0)] * 8)] * 31 + [reading(*[IDLE] * 8)] * 10
     assert looks(scale, fleets)[-1].desired == left  # 16/s of 8/s each, and a few tenths more
 
 
 @pytest.mark.parametrize(("late", "wanted"), [(0.05, 6), (0.2, 9)])
-def test_more_are_asked_for_where_many_are_late_at_a_load_that_is_uneven(
-    late: float, wanted: int
-) -> None:
+def test_more_are_asked_for_where_many_are_late_at_a_load_that_is_uneven(late, wanted):
     """An hour of a little noise, then 80 requests/s instead of 40 in one look of six."""
     found = uneven(
-        [80.0 if k % 6 == 0 else 32.0 for k in range(10)],
-        lambda k: 400.0 * late * max(k - 360, 0),
+        [80.0 if k % 6 == 0 else 32.0 for k in range(10)], lambda k: 400.0 * late * max(k - 360, 0)
     )
     assert found[359] == 6 and found[-1] == wanted
 
 
-def test_who_is_late_counts_at_the_look_that_sees_it() -> None:
+def test_who_is_late_counts_at_the_look_that_sees_it():
     found = uneven([80.0, 40.0 + 6.0 * ((361 * 7919) % 11 - 5) / 5], lambda k: 3600.0 * (k == 361))
     assert found[360] == 6 < found[361]
 
@@ -266,7 +259,7 @@ def deep(waiting: float, capacity_per_s: float = 1000.0, **numbers: float) -> Re
     )
 
 
-def test_a_queue_that_stays_deep_asks_for_one_more_whatever_the_model_says() -> None:
+def test_a_queue_that_stays_deep_asks_for_one_more_whatever_the_model_says():
     # 129 waiting is more than twice the cap; the capacity seems ample all the same.
     scale = scaler()
     seen = [(100.0, 129.0, 1), (129.9, 129.0, 1), (130.0, 129.0, 2), (131.0, 128.0, 1)]
@@ -275,12 +268,12 @@ def test_a_queue_that_stays_deep_asks_for_one_more_whatever_the_model_says() -> 
         assert scale.decide(reading(deep(waiting), now_s=now_s)).desired == number
 
 
-def test_a_deep_queue_never_asks_for_fewer_than_the_model_does() -> None:
+def test_a_deep_queue_never_asks_for_fewer_than_the_model_does():
     scale = scaler(start_s=0.0, queue_for_s=0.0)
     assert scale.decide(reading(one(100.0, waiting=500.0))).desired == 16  # 100 / 6.8 + 1
 
 
-def test_a_replica_that_a_deep_queue_asked_for_is_kept_for_the_past() -> None:
+def test_a_replica_that_a_deep_queue_asked_for_is_kept_for_the_past():
     fleets = [reading(*[deep(w, arrivals=1.0)] * 2) for w in [200.0] * 4 + [0.0] * 7]
     # It is given up 70 s after it was asked for.
     assert numbers(looks(scaler(peak_s=60.0), fleets)) == [2, 2, 2, 3] + [2] * 6 + [1]
@@ -295,11 +288,11 @@ def test_a_replica_that_a_deep_queue_asked_for_is_kept_for_the_past() -> None:
         ((400, 400, 400, 400, 380, 370, 360), [1] * 3 + [2] + [1] * 3),
     ],
 )
-def test_a_deep_queue_that_shrinks_asks_for_no_more(waiting: Any, asked: list[int]) -> None:
+def test_a_deep_queue_that_shrinks_asks_for_no_more(waiting, asked):
     assert numbers(looks(scaler(), [reading(deep(each)) for each in waiting])) == asked
 
 
-def test_a_stuck_engine_with_a_deep_queue_is_worth_one_replica_more_and_no_fleet() -> None:
+def test_a_stuck_engine_with_a_deep_queue_is_worth_one_replica_more_and_no_fleet():
     """200 wait in it for hours, three times what would be too much for all four together."""
 
     def wanted(engines: int) -> int:
@@ -314,20 +307,20 @@ def test_a_stuck_engine_with_a_deep_queue_is_worth_one_replica_more_and_no_fleet
 
 
 @pytest.mark.parametrize(("engines", "wanted"), [(2, 0), (3, 5)])
-def test_a_deep_queue_in_more_than_half_of_the_engines_is_deep(engines: int, wanted: int) -> None:
+def test_a_deep_queue_in_more_than_half_of_the_engines_is_deep(engines, wanted):
     # Twice what is too much for two is what is too much for all.
     replicas = [one(1.0, waiting=300.0)] * engines + [one(1.0)] * (4 - engines)
     last = looks(scaler(), [reading(*replicas)] * 5)[-1]
     assert (last.desired if last.reason == "deep_queue" else 0) == wanted
 
 
-def test_a_queue_that_was_empty_in_between_has_not_stayed_deep() -> None:
+def test_a_queue_that_was_empty_in_between_has_not_stayed_deep():
     found = looks(scaler(), [reading(r) for r in (deep(129), deep(0, running=0.0), deep(129))], 20)
     assert numbers(found) == [1, 1, 1]
 
 
 @pytest.mark.parametrize(("refused_per_s", "wanted"), [(0.0, 1), (4.0, 2)])
-def test_what_is_refused_would_make_a_queue_deep(refused_per_s: float, wanted: int) -> None:
+def test_what_is_refused_would_make_a_queue_deep(refused_per_s, wanted):
     """100 wait at a cap of 64: a queue of 2 caps only with those that were refused in 30 s."""
     busy = deep(100.0, arrivals=8.0, running=64.0, refused_per_s=refused_per_s)
     first, last = looks(scaler(), [reading(busy)] * 2, 30.0)
@@ -336,7 +329,7 @@ def test_what_is_refused_would_make_a_queue_deep(refused_per_s: float, wanted: i
     assert (says in last.words) == (wanted == 2)
 
 
-def test_one_engine_that_refuses_all_is_not_worth_a_fleet() -> None:
+def test_one_engine_that_refuses_all_is_not_worth_a_fleet():
     stuck = deep(100.0, arrivals=30.0, running=64.0, refused_per_s=30.0)
     fleet = reading(stuck, *[deep(0.0, arrivals=1.0)] * 4)
     assert "deep_queue" not in [look.reason for look in looks(scaler(), [fleet] * 2, 30.0)]
