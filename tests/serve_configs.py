@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+from controller.validation import join
 from serve_app.checks.findings import DIRECT_STREAMING, HA_PROXY, Target
 
 HERE = Target(env={}, local_paths=True)
@@ -10,7 +11,26 @@ DIRECT = Target(env={HA_PROXY: "1", DIRECT_STREAMING: "1"}, local_paths=True)
 APP = ("applications", 0)
 ENTRY = (*APP, "args", "llm_configs", 0)
 
+ARGS = "applications[0].args"
+PLACE = f"{ARGS}.llm_configs[0]"
 Path = tuple[str | int, ...]
+
+
+def at(path: str) -> Path:
+    """Keys of a dotted path in the entry; of ``/path`` in the application, ``//path`` the file."""
+    inner = path.lstrip("/")
+    start = (ENTRY, APP, ())[len(path) - len(inner)]
+    return (*start, *(int(key) if key.isdigit() else key for key in inner.split(".") if key))
+
+
+def place(path: str) -> str:
+    """The same path as a problem names it."""
+    return join("", at(path))
+
+
+def having(path: str, value: Any, data: Any = None) -> Any:
+    """A copy of ``data``, by default the sound configuration, with ``value`` at the path."""
+    return put(config() if data is None else data, at(path), value)
 
 
 def entry() -> dict[str, Any]:

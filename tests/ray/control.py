@@ -43,10 +43,7 @@ def replica_actors(applications: dict[str, Any], app: str) -> dict[str, Any]:
 
 
 async def until(
-    what: str,
-    found: Callable[[], bool],
-    tries: int = 600,
-    seen: Callable[[], object] | None = None,
+    what: str, found: Callable[[], bool], tries: int = 600, seen: Callable[[], object] | None = None
 ) -> None:
     """Ask every 0.2 s; a controller that is just being restarted counts as not yet.
 

@@ -57,16 +57,12 @@ async def test_it_shows_what_the_controller_and_ray_serve_know() -> None:
     assert known["series"]["unix_s"]
 
 
-async def test_the_page_is_reached_with_a_slash_and_without() -> None:
+async def test_the_page_is_reached_with_a_slash_and_without_and_without_a_key_only_to_sign_in():
     await until("the console's route", lambda: bool(fleet()))
     pages = [get(end) for end in ("", "/")]
     assert [page.status_code for page in pages] == [200, 200]
     assert pages[0].text == pages[1].text
     assert "default-src 'none'" in pages[0].headers["content-security-policy"]
-
-
-async def test_without_a_key_it_shows_a_page_to_sign_in_and_nothing_else() -> None:
-    await until("the console's route", lambda: bool(fleet()))
     page = get("", key="")
     assert (page.status_code, "<form" in page.text) == (401, True)
     assert get("/api/fleet", key="").status_code == 401

@@ -78,6 +78,19 @@ def router(cls: type[HeadroomRouter] = HeadroomRouter, **kwargs: Any) -> Headroo
     return made
 
 
+def fed(*replicas: Replica | str, **kwargs: Any) -> HeadroomRouter:
+    """A router that knows these replicas; a name: one with room for all."""
+    made = router(**kwargs)
+    now_s = made._get_curr_time_s()
+    known = [Replica(one, room(now_s)) if isinstance(one, str) else one for one in replicas]
+    made.update_replicas(known)  # type: ignore[arg-type]
+    return made
+
+
+def now(**fields: Any) -> dict[str, Any]:
+    return room(time.time(), **fields)
+
+
 def pending(**body: Any) -> PendingRequest:
     """What ``LLMRouter`` hands on: the parsed body, or nothing."""
     args = [SimpleNamespace(**body)] if body else []
@@ -142,34 +155,24 @@ async def test_it_routes_by_the_room_that_replicas_publish() -> None:
 
 
 async def test_what_it_sent_counts_and_a_second_try_does_not_count_twice() -> None:
-    made = router()
-    now_s = made._get_curr_time_s()
-    made.update_replicas([Replica(name, room(now_s)) for name in "ab"])  # type: ignore[misc]
+    made = fed("a", "b")
     taken = [await picked(made, pending(prompt="x" * 4000)) for _ in range(10)]
     assert sorted(taken) == ["a"] * 5 + ["b"] * 5
-
-    again = pending(prompt="x" * 4000)
-    candidates = made._choose_replicas_with_backoff(again)
+    candidates = made._choose_replicas_with_backoff(pending(prompt="x" * 4000))
     for _ in range(4):  # the best, the other, and after a pause the same again
         await candidates.__anext__()
     await candidates.aclose()
-    sent = {k.unique_id: known.requests for k, known in made._chooser._known.items()}
-    assert sorted(sent.values()) == [5, 6]
+    assert sorted(known.requests for known in made._chooser._known.values()) == [5, 6]
 
 
 async def test_a_replica_that_died_is_not_offered() -> None:
-    made = router()
-    now_s = made._get_curr_time_s()
-    gone, left = Replica("gone", room(now_s)), Replica("left", room(now_s, waiting=50))
-    made.update_replicas([gone, left])  # type: ignore[list-item]
-    made.on_replica_actor_died(gone.replica_id)
+    made = fed("gone", Replica("left", now(waiting=50)))
+    made.on_replica_actor_died(ReplicaID("gone", DEPLOYMENT))
     assert await picked(made, pending(prompt="a")) == "left"
 
 
 async def test_an_adapter_goes_to_a_replica_that_has_it() -> None:
-    made = router()
-    with_it = Replica("with", multiplexed_model_ids=frozenset({"lora"}))
-    made.update_replicas([with_it, Replica("without")])  # type: ignore[list-item]
+    made = fed(Replica("with", multiplexed_model_ids=frozenset({"lora"})), Replica("without"))
     for _ in range(4):
         request = pending(prompt="a")
         request.metadata.multiplexed_model_id = "lora"
@@ -185,36 +188,28 @@ def test_the_slow_replicas_of_an_emulated_fleet_are_the_first() -> None:
 
 
 async def test_a_prefix_stays_at_its_replica() -> None:
-    made = router(prefix_affinity=True, prefix_chars=64)
-    now_s = made._get_curr_time_s()
-    made.update_replicas([Replica(name, room(now_s)) for name in "abcdef"])  # type: ignore[misc]
+    made = fed(*"abcdef", prefix_affinity=True, prefix_chars=64)
     first = await picked(made, pending(prompt="x" * 100))
-    longer = pending(prompt="x" * 90 + "y" * 200)
-    assert await picked(made, longer) == first
+    assert await picked(made, pending(prompt="x" * 90 + "y" * 200)) == first
 
 
 CLASSES_OF = {"gold": (50.0, 2.0), "batch": (None, 600.0)}
 
 
-async def test_classes_gather_at_the_ends_of_an_order_that_all_routers_share() -> None:
-    for names in ("abc", "cab"):
-        made = router(gathered=CLASSES_OF)
-        now_s = made._get_curr_time_s()
-        made.update_replicas([Replica(name, room(now_s)) for name in names])  # type: ignore[misc]
-        assert await picked(made, pending(prompt="a", service_tier="gold")) == "a"
-        assert await picked(made, pending(prompt="a", service_tier="batch")) == "c"
-        free = {await picked(made, pending(prompt="a")) for _ in range(40)}
-        assert free == set("abc")
+@pytest.mark.parametrize("names", ["abc", "cab"])
+async def test_classes_gather_at_the_ends_of_an_order_that_all_routers_share(names: str) -> None:
+    made = fed(*names, gathered=CLASSES_OF)
+    assert await picked(made, pending(prompt="a", service_tier="gold")) == "a"
+    assert await picked(made, pending(prompt="a", service_tier="batch")) == "c"
+    assert {await picked(made, pending(prompt="a")) for _ in range(40)} == set("abc")
 
 
 async def test_replicas_of_one_adapter_are_in_the_order_of_all_too() -> None:
-    made = router(gathered=CLASSES_OF)
-    now_s = made._get_curr_time_s()
     names = [f"r{k:02}" for k in range(20)]
-    replicas = [Replica(name, room(now_s), frozenset({"lora"})) for name in names]
 
     async def of(tier: str) -> str:
-        made.update_replicas(replicas)  # type: ignore[arg-type]
+        replicas = [Replica(name, now(), frozenset({"lora"})) for name in names]
+        made = fed(*replicas, gathered=CLASSES_OF)
         request = pending(prompt="a river", max_tokens=4, service_tier=tier)
         request.metadata.multiplexed_model_id = "lora"
         return await picked(made, request)

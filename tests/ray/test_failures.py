@@ -55,9 +55,7 @@ async def test_without_a_controller_replicas_fall_back_and_report_it(cluster: Lo
     )
 
 
-async def test_control_that_was_switched_off_outlasts_the_controller(
-    cluster: LocalCluster,
-) -> None:
+async def test_control_that_was_switched_off_outlasts_the_controller(cluster: LocalCluster) -> None:
     before = snapshot()
     try:
         status, told = await asyncio.to_thread(enforce, cluster, "off")

@@ -13,7 +13,7 @@ from serve_app.demo.client import Answer, Ask, prompts, send
 from serve_app.demo.cluster import LocalCluster
 from serve_app.snapshot import read_snapshot, refused_lines
 from tests.ray.applications import application
-from tests.ray.conftest import Deploy, base_url
+from tests.ray.conftest import base_url
 from tests.ray.control import replica_actors, replicas, until
 from tests.serve_configs import put
 
@@ -59,15 +59,14 @@ def finished() -> dict[str, int]:
 
 
 async def test_another_batching_block_comes_without_a_restart_and_loses_no_request(
-    cluster: LocalCluster, deploy: Deploy, model_path: Path
-) -> None:
+    cluster, deploy, model_path
+):
     deploy(app(model_path))
     before = engines(cluster)
     assert len(before) == 2
     await until("the entry's own bound", lambda: bounds() == {8})
     await send(base_url("live"), "tiny-live", ASKS[:8])
     seen = finished()
-
     changed = app(model_path, batching={"policy": "adaptive", "max_running": {"max": 16}})
     answers = await under_load(lambda: deploy(changed))
     assert [a.error or a.status for a in answers if not a.whole] == []
@@ -75,7 +74,6 @@ async def test_another_batching_block_comes_without_a_restart_and_loses_no_reque
     assert engines(cluster) == before
     assert finished().keys() == seen.keys()
     assert all(finished()[name] >= count for name, count in seen.items())
-
     # What is wrong with a block changes nothing, and one that is removed gives the entry's back.
     deploy(app(model_path, batching={"policy": "adaptive", "max_running": {"max": 100}}))
     await until("each replica says so", lambda: len(refused_lines(read_snapshot())) == 2)
@@ -86,12 +84,8 @@ async def test_another_batching_block_comes_without_a_restart_and_loses_no_reque
 
 
 async def test_apply_changes_an_entry_live_and_says_what_takes_new_replicas(
-    cluster: LocalCluster,
-    deploy: Deploy,
-    model_path: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    cluster, deploy, model_path, tmp_path, capsys
+):
     deploy(app(model_path))
     before = engines(cluster)
     path = tmp_path / "changed.yaml"
@@ -121,9 +115,7 @@ async def test_apply_changes_an_entry_live_and_says_what_takes_new_replicas(
     assert engines(cluster) == before
 
 
-async def test_a_rolling_update_under_load_cuts_no_stream(
-    cluster: LocalCluster, deploy: Deploy, model_path: Path
-) -> None:
+async def test_a_rolling_update_under_load_cuts_no_stream(cluster, deploy, model_path):
     deploy(app(model_path))
     before = engines(cluster)
     changed = copy.deepcopy(app(model_path))

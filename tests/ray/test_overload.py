@@ -1,11 +1,13 @@
-"""Classes and admission behind HAProxy, asked by OpenAI's own client."""
+"""Classes, admission and the door behind HAProxy, asked by OpenAI's own client."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
+import requests
 from openai import APIStatusError, AsyncOpenAI, RateLimitError
 
 from controller.records import ReplicaReport
@@ -17,7 +19,7 @@ from tests.ray.conftest import TRACES_PORT, Deploy, base_url, wait_reported
 from tests.ray.control import metrics_text, replicas, until
 from tests.scrapes import ADMISSION, missing, wrong
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("overload")]
+pytestmark = pytest.mark.cluster
 
 SLOTS, WAITING = 4, 4
 SERVER = "EmulatedServer:tiny-overload"
@@ -63,7 +65,7 @@ def overload(deploy: Deploy, model_path: Path, collector: Collector) -> None:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[AsyncOpenAI]:
+async def client(overload: None) -> AsyncIterator[AsyncOpenAI]:
     async with AsyncOpenAI(base_url=base_url("overload"), api_key="-", max_retries=0) as made:
         yield made
     await until("an idle replica", lambda: inside() == 0 and not report().kv_used_tokens)
@@ -104,7 +106,7 @@ async def leave(tasks: list[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_the_class_that_served_is_in_the_answer(client: AsyncOpenAI) -> None:
+async def test_the_class_that_served_is_in_the_answer(client):
     whole = await complete(client, extra_body={"service_tier": "gold"})
     assert whole.model_extra["service_tier"] == "gold"
     chat = await client.chat.completions.create(
@@ -118,7 +120,7 @@ async def test_the_class_that_served_is_in_the_answer(client: AsyncOpenAI) -> No
     assert chunks[0].service_tier == "silver"
 
 
-async def test_a_full_replica_refuses_and_says_when_to_come_again(client: AsyncOpenAI) -> None:
+async def test_a_full_replica_refuses_and_says_when_to_come_again(client):
     tasks = await busy(client, SLOTS + WAITING)
     for stream in (False, True):
         error = await refused(complete(client, stream=stream))
@@ -132,7 +134,7 @@ async def test_a_full_replica_refuses_and_says_when_to_come_again(client: AsyncO
     assert (await again).usage.completion_tokens == 1
 
 
-async def test_who_waited_too_long_gets_503(client: AsyncOpenAI) -> None:
+async def test_who_waited_too_long_gets_503(client):
     tasks = await busy(client, SLOTS)
     error = await refused(complete(client, stream=True, extra_body={"service_tier": "hasty"}))
     assert error.status_code == 503
@@ -151,29 +153,25 @@ async def test_who_waited_too_long_gets_503(client: AsyncOpenAI) -> None:
         ({}, {"prompt": "a" * 2_000_000}, 413, "body"),
     ],
 )
-async def test_bad_input_is_a_4xx_that_names_the_field(
-    client: AsyncOpenAI, headers: dict[str, str], body: dict[str, Any], status: int, param: str
-) -> None:
+async def test_bad_input_is_a_4xx_that_names_the_field(client, headers, body, status, param):
     error = await refused(complete(client, extra_headers=headers, extra_body=body))
     assert (error.status_code, error.body["param"]) == (status, param)
 
 
-async def test_headers_of_64_kb_are_the_clients_fault(client: AsyncOpenAI) -> None:
+async def test_headers_of_64_kb_are_the_clients_fault(client):
     # They pass HAProxy, whose own answer to what is beyond its buffer would name nothing.
     error = await refused(complete(client, extra_headers={"x-big": "y" * 65_536}))
     assert (error.status_code, error.body["param"]) == (431, "x-big")
 
 
-async def test_clients_that_leave_are_aborted_in_the_engine(client: AsyncOpenAI) -> None:
+async def test_clients_that_leave_are_aborted_in_the_engine(client):
     finished = report().finished
     await leave(await busy(client, SLOTS + WAITING))
     await until("an idle replica", lambda: inside() == 0)
     assert report().finished == finished  # none was computed to its end
 
 
-async def test_other_classes_and_limits_come_without_a_restart(
-    cluster: LocalCluster, deploy: Deploy, model_path: Path, client: AsyncOpenAI
-) -> None:
+async def test_other_classes_and_limits_come_without_a_restart(cluster, deploy, model_path, client):
     before = engines(cluster)
     classes = {"platinum": {"priority": -5}, "silver": CLASSES["silver"]}
     deploy(overloaded(model_path, classes=classes, admission={"max_waiting": 1, "shed_at": 1.0}))
@@ -186,7 +184,6 @@ async def test_other_classes_and_limits_come_without_a_restart(
     assert error.response.headers["x-brimful-reason"] == "queue_full"
     await leave(tasks)
     await until("an idle replica", lambda: inside() == 0)
-
     # What is wrong with one block changes none.
     wrong = {"platinum": {"priority": -5}}, {"shed_at": 7}
     deploy(overloaded(model_path, classes=wrong[0], admission=wrong[1]))
@@ -202,14 +199,12 @@ def engines(cluster: LocalCluster) -> set[int]:
     return {one["pid"] for one in server["replicas"] if one["state"] == "RUNNING"}
 
 
-async def test_what_admission_did_is_exported() -> None:
+async def test_what_admission_did_is_exported(overload):
     await until(f"metrics {ADMISSION}", lambda: not missing(metrics_text(), ADMISSION))
     assert wrong(metrics_text()) == []
 
 
-async def test_one_trace_leads_from_the_clients_header_to_vllms_span(
-    client: AsyncOpenAI, collector: Collector
-) -> None:
+async def test_one_trace_leads_from_the_clients_header_to_vllms_span(client, collector):
     trace, clients = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     headers = {"traceparent": f"00-{trace}-{clients}-01"}
     await complete(client, 3, extra_headers=headers, extra_body={"service_tier": "gold"})
@@ -223,3 +218,61 @@ async def test_one_trace_leads_from_the_clients_header_to_vllms_span(
     assert said["brimful.replica"] in replicas("overload")
     assert said["brimful.queue_s"] == vllms.attributes["gen_ai.latency.time_in_queue"]
     assert "a river" not in str(list(spans.values()))
+
+
+# --- the door, changed while replicas serve
+
+ALICE, BOB = "sk-alice-0123456789", "sk-bob-0123456789"
+PROMPT = "heliotrope zanzibar"
+ROOT = base_url("overload").removesuffix("/v1")
+
+
+@pytest.fixture
+def keys(deploy: Deploy, model_path: Path, tmp_path: Path, collector: Collector) -> Iterator[Path]:
+    """A file with the keys that the running replica goes by."""
+    file = tmp_path / "keys"
+    file.write_text(f"alice {ALICE}\nbob {BOB} classes=silver\n")
+    block = {"keys": {"file": str(file)}, "limits": {"max_n": 2}}
+    deploy(overloaded(model_path, security=block))
+    yield file
+    deploy(overloaded(model_path))
+
+
+async def ask(key: str, **more: Any) -> Any:
+    """The answer; or the status of the refusal."""
+    async with AsyncOpenAI(base_url=base_url("overload"), api_key=key, max_retries=0) as client:
+        try:
+            return await client.completions.create(
+                model="tiny-overload", prompt=PROMPT, max_tokens=1, **more
+            )
+        except APIStatusError as error:
+            return error.status_code, error.body["type"]
+
+
+def status(path: str, key: str | None = None) -> int:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    return requests.get(f"{ROOT}{path}", headers=headers, timeout=30).status_code
+
+
+async def test_keys_paths_and_limits_come_live_and_go_with_their_file(keys):
+    await until("a door that asks for keys", lambda: status("/v1/models") == 401)
+    assert [status(path) for path in ("/health", "/docs", "/metrics")] == [200, 404, 404]
+    assert status("/v1/models", ALICE) == 200
+    assert await ask("sk-nobody-0123456789") == (401, "authentication_error")
+    assert (await ask(ALICE, extra_body={"service_tier": "gold"})).service_tier == "gold"
+    assert (await ask(BOB)).usage.completion_tokens == 1
+    gold = {"service_tier": "gold"}
+    assert await ask(BOB, extra_body=gold) == (403, "permission_error")
+    assert await ask(ALICE, n=3) == (400, "invalid_request_error")
+    await asyncio.to_thread(keys.write_text, f"alice {BOB}-new\n")
+    await until("keys that were read again", lambda: status("/v1/models", ALICE) == 401)
+    assert status("/v1/models", f"{BOB}-new") == 200
+    assert [secret for secret in (ALICE, BOB, PROMPT) if in_a_log(secret)] == []
+    assert in_a_log("Keys were read again: 1; new: none; gone: bob.")
+
+
+def in_a_log(text: str) -> bool:
+    """Whether any log of the Ray session holds it, those of replicas and engines included."""
+    logs = Path(ray._private.worker._global_node.get_logs_dir_path())
+    files = (path for path in logs.rglob("*") if path.is_file())
+    return any(text.encode() in path.read_bytes() for path in files)

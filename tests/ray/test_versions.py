@@ -72,9 +72,7 @@ def exchange_of_earlier(
     return version, knows, cap, began, switched
 
 
-async def test_replicas_of_two_versions_are_served_each_by_its_own_controller(
-    cluster: LocalCluster, earlier: Path
-) -> None:
+async def test_replicas_of_two_versions_are_served_each_by_its_own_controller(cluster, earlier):
     before = await asyncio.to_thread(exchange_of_earlier, earlier, cluster.gcs_address, 1)
     assert before[0] != VERSION
     assert before[1:3] == (False, 256)
@@ -89,9 +87,7 @@ async def test_replicas_of_two_versions_are_served_each_by_its_own_controller(
     assert after == before
 
 
-async def test_a_controller_that_nobody_reports_to_any_more_ends_itself(
-    cluster: LocalCluster, earlier: Path
-) -> None:
+async def test_a_controller_that_nobody_reports_to_any_more_ends_itself(cluster, earlier):
     last = earlier.parent / "last"
     shutil.copytree(earlier, last)
     ray.get(get_controller().switch.remote(False, "a group of another version"))
@@ -105,9 +101,7 @@ async def test_a_controller_that_nobody_reports_to_any_more_ends_itself(
     )
 
 
-async def test_a_switch_outlasts_a_time_without_any_controller(
-    cluster: LocalCluster, earlier: Path
-) -> None:
+async def test_a_switch_outlasts_a_time_without_any_controller(cluster, earlier):
     ray.get(get_controller().switch.remote(False, "a group that comes back"))
     for version, handle in running_controllers().items():
         ray.kill(handle, no_restart=True)

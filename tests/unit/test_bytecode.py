@@ -33,7 +33,6 @@ def bytecode(folder: Path) -> set[str]:
 )
 def test_what_a_replica_imports_is_compiled(tmp_path: Path, path: str) -> None:
     make(tmp_path, path)
-
     assert sources(tmp_path) == [str(tmp_path / path)]
 
 
@@ -51,7 +50,6 @@ def test_what_a_replica_imports_is_compiled(tmp_path: Path, path: str) -> None:
 )
 def test_what_is_seldom_imported_is_not(tmp_path: Path, path: str) -> None:
     make(tmp_path, path)
-
     assert sources(tmp_path) == []
 
 
@@ -60,7 +58,6 @@ def test_what_does_not_compile_is_passed_over_and_not_counted(
 ) -> None:
     make(tmp_path, "a/one.py", "a/two.py")
     make(tmp_path, "a/template.py", text="{{ this is no Python }}")
-
     assert compile_packages(tmp_path) == 2
     assert bytecode(tmp_path) == {"one", "two"}
     assert capfd.readouterr() == ("", "")

@@ -24,10 +24,7 @@ def test_what_is_missing_is_named_and_what_is_there_is_not() -> None:
 
 def test_what_nobody_listed_is_wrong_and_so_are_other_labels() -> None:
     more = 'ray_brimful_new{application="a"} 1.0\nray_brimful_running{application="a"} 1.0\n'
-    assert scrapes.wrong(TEXT + more) == [
-        "ray_brimful_new",
-        "ray_brimful_running: ['application']",
-    ]
+    assert scrapes.wrong(TEXT + more) == ["ray_brimful_new", "ray_brimful_running: ['application']"]
 
 
 def test_some_test_with_a_cluster_looks_for_each_but_those_that_seldom_happen() -> None:

@@ -1,6 +1,6 @@
 """The Helm chart gives the overlays' very objects, and changes what values say and nothing else."""
 
-from pathlib import Path
+import os
 from typing import Any
 
 import pytest
@@ -34,13 +34,12 @@ def service(*arguments: str) -> dict[str, Any]:
     return rendered(*arguments)["RayService", "brimful"]
 
 
-@pytest.mark.parametrize("name", overlays())
-def test_the_chart_renders_the_objects_of_the_overlay(name):
-    assert rendered("--set", f"overlay={name}") == by_name(documents(name))
-
-
-def test_by_default_it_is_the_base():
-    assert rendered() == by_name(yaml.safe_load_all(render(K8S / "base")))
+@pytest.mark.parametrize("name", [None, *overlays()])
+def test_the_chart_renders_the_objects_of_the_overlay_or_of_the_base(name):
+    if name is None:
+        assert rendered() == by_name(yaml.safe_load_all(render(K8S / "base")))
+    else:
+        assert rendered("--set", f"overlay={name}") == by_name(documents(name))
 
 
 def test_its_files_are_those_of_the_overlays_as_they_are_now():
@@ -58,30 +57,17 @@ def test_its_files_are_those_of_the_overlays_as_they_are_now():
 
 def test_models_as_values_give_what_the_overlay_of_two_models_has():
     expected = the("RayService", documents("many-models"))
-
     assert service("-f", str(EXAMPLE)) == by_name([expected])["RayService", "brimful"]
 
 
 def test_the_image_is_that_of_every_ray_container(tmp_path):
-    folder = tmp_path / "registry"
-    folder.mkdir()
-    overlay = K8S / "overlays" / "spot"
-    (folder / "kustomization.yaml").write_text(
-        yaml.safe_dump(
-            {
-                "resources": [_relative(overlay, folder)],
-                "images": [{"name": "brimful", "newName": "registry/brimful", "newTag": "7"}],
-            }
-        )
-    )
-    expected = by_name(yaml.safe_load_all(render(folder)))
-
+    # kustomize takes no absolute path.
+    overlay = os.path.relpath((K8S / "overlays" / "spot").resolve(), tmp_path.resolve())
+    image = {"name": "brimful", "newName": "registry/brimful", "newTag": "7"}
+    text = yaml.safe_dump({"resources": [overlay], "images": [image]})
+    (tmp_path / "kustomization.yaml").write_text(text)
+    expected = by_name(yaml.safe_load_all(render(tmp_path)))
     assert rendered("--set", "overlay=spot,image=registry/brimful:7") == expected
-
-
-def _relative(target: Path, start: Path) -> str:
-    """kustomize takes no absolute path."""
-    return "/".join([*[".."] * (len(start.resolve().parts) - 1), *target.resolve().parts[1:]])
 
 
 def test_sla_replicas_and_cards_of_the_only_model():
@@ -105,7 +91,6 @@ def test_sla_replicas_and_cards_of_the_only_model():
 def test_spot_workers_take_what_is_above_the_least():
     values = "overlay=spot,models[0].replicas.min=3,models[0].replicas.max=5"
     cluster = service("--set", values)["spec"]["rayClusterConfig"]
-
     sizes = [(g["minReplicas"], g["maxReplicas"]) for g in cluster["workerGroupSpecs"]]
     assert sizes == [(3, 3), (0, 2)]
 
@@ -113,7 +98,6 @@ def test_spot_workers_take_what_is_above_the_least():
 @pytest.mark.parametrize("values", ["", "models[0].sla.itl_ms=60,models[0].replicas.max=6"])
 def test_what_it_renders_passes_every_check(values, check_objects):
     values = f"{values},models[0].replicas.min=2" if values else "overlay=ha"
-
     assert check_objects(helm("--set", values)).problems == []
 
 

@@ -24,14 +24,12 @@ def check(*arguments: str, text: str) -> subprocess.CompletedProcess[str]:
 
 def test_an_overlay_comes_in_by_a_pipe(crd_file):
     done = check("--crd", str(crd_file), text=render(OVERLAYS / "ha"))
-
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "ok"
 
 
 def test_a_misspelt_field_in_a_pipe_is_named_and_the_status_is_2():
     done = check(text=render(OVERLAYS / "cpu").replace("maxReplicas", "maxReplica"))
-
     assert done.returncode == 2
     place = "spec.rayClusterConfig.workerGroupSpecs[0]"
     assert (
@@ -45,21 +43,18 @@ NO_CRD = [
     ("spec: {names: {kind: RayCluster}}", "must hold KubeRay's CustomResourceDefinition"),
     ("spec: {names: {kind: RayService}, versions: [{name: v2}]}", "with version v1"),
     ("[]", "must hold KubeRay's"),
+    (None, "cannot read it: No such file"),
 ]
 
 
 @pytest.mark.parametrize(("text", "says"), NO_CRD)
-def test_a_definition_that_is_none_is_refused(text: str, says: str, tmp_path: Path):
+def test_a_definition_that_is_none_is_refused(text: str | None, says: str, tmp_path: Path):
     path = tmp_path / "crd.yaml"
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(ConfigError) as error:
         read_crd(path)
-    assert f"--crd {path}: " in str(error.value) and says in str(error.value)
-
-
-def test_a_definition_that_is_not_there_is_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="cannot read it: No such file"):
-        read_crd(tmp_path / "none.yaml")
+    assert str(path) in str(error.value) and says in str(error.value)
 
 
 def test_where_kustomize_fails_it_says_why():

@@ -14,7 +14,6 @@ from tests.manifests import ROOT
 from tests.unit.k8s.conftest import documents, the
 from tools.kubernetes import overlays, render
 
-EXPECTED = {"cpu", "emulated", "gateway", "ha", "many-models", "one-model", "spot", "upgrade"}
 # No schema of these is here.
 NOT_CHECKED = tuple(
     f"{kind}/v1: its fields were not checked"
@@ -25,7 +24,6 @@ NOT_CHECKED = tuple(
         "PrometheusRule of monitoring.coreos.com",
     )
 )
-START_S = 600
 
 
 def ray_groups(service: dict[str, Any]) -> list[dict[str, Any]]:
@@ -33,14 +31,9 @@ def ray_groups(service: dict[str, Any]) -> list[dict[str, Any]]:
     return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
 
 
-def test_there_is_an_overlay_for_each_way_to_run_it():
-    assert set(overlays()) >= EXPECTED
-
-
 @pytest.mark.parametrize("name", overlays())
 def test_an_overlay_passes_kuberays_schema_and_every_check(name, check_objects):
     found = check_objects(render(ROOT / "k8s" / "overlays" / name))
-
     assert found.problems == []
     assert found.summary
     for note in found.notes:
@@ -54,15 +47,6 @@ def test_an_overlay_passes_kuberays_schema_and_every_check(name, check_objects):
 @pytest.mark.parametrize("name", overlays())
 def test_every_pod_of_an_overlay_passes_pod_security_restricted(name):
     assert [problem for one in documents(name) for problem in restricted_problems(one)] == []
-
-
-@pytest.mark.parametrize("name", overlays())
-def test_an_overlay_says_what_it_is_and_how_it_is_applied(name):
-    text = (ROOT / "k8s" / "overlays" / name / "kustomization.yaml").read_text()
-
-    header = text.partition("apiVersion")[0]
-    assert f"kubectl apply -k k8s/overlays/{name}" in header
-    assert all(line.startswith("#") for line in header.splitlines())
 
 
 @pytest.mark.parametrize("name", overlays())
@@ -128,12 +112,6 @@ def test_the_image_without_a_card_has_what_its_installation_reads():
     assert f"\nray=={version}\n" in (ROOT / "requirements.lock").read_text()
 
 
-def test_several_models_are_under_one_controller_and_have_workers_that_hold_them():
-    config = yaml.safe_load(the("RayService", documents("many-models"))["spec"]["serveConfigV2"])
-    assert [app["import_path"] for app in config["applications"]] == ["serve_app:build_app"] * 2
-    assert [app["route_prefix"] for app in config["applications"]] == ["/", "/qwen"]
-
-
 def test_the_head_may_go_where_redis_holds_what_it_knew():
     objects = documents("ha")
     options = the("RayService", objects)["spec"]["rayClusterConfig"]["gcsFaultToleranceOptions"]
@@ -147,28 +125,11 @@ def test_the_head_may_go_where_redis_holds_what_it_knew():
     assert [one["metadata"]["name"] for one in budgets] == ["brimful-workers"]
 
 
-def test_an_upgrade_takes_a_quarter_more_and_not_as_much_again():
-    strategy = the("RayService", documents("upgrade"))["spec"]["upgradeStrategy"]
-    assert strategy["type"] == "NewClusterWithIncrementalUpgrade"
-    assert strategy["clusterUpgradeOptions"]["maxSurgePercent"] == 25
-
-
 def test_ray_keeps_one_replica_of_a_cluster_with_a_tenth_of_the_capacity():
     """What k8s/overlays/upgrade says of fleets with one replica."""
     from ray.serve._private.utils import get_capacity_adjusted_num_replicas as adjusted
 
     assert [adjusted(n, 25) for n in (1, 2, 8)] == [1, 1, 2]
-
-
-def test_the_gateway_leads_to_the_pods_that_serve_and_lets_streams_be():
-    objects = documents("gateway")
-    (rule,) = the("HTTPRoute", objects)["spec"]["rules"]
-    assert rule["timeouts"] == {"request": "0s"}
-    assert rule["backendRefs"] == [{"name": "brimful-serve-svc", "port": 8000}]
-    assert [match["path"]["value"] for match in rule["matches"]] == ["/v1"]
-    clients = the("NetworkPolicy", objects)["spec"]["ingress"][1]
-    assert clients["ports"] == [{"port": 8000}]
-    assert "gateway-name" in str(clients["from"])
 
 
 def test_serve_configurations_differ_from_the_base_in_what_their_header_says():

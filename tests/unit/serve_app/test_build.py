@@ -6,16 +6,26 @@ from typing import Any
 import pytest
 import yaml
 from ray.llm._internal.serve.core.configs.accelerators import CPUConfig, GPUConfig, TPUConfig
+from ray.llm._internal.serve.core.ingress.builder import IngressClsConfig
+from ray.llm._internal.serve.core.ingress.ingress import OpenAiIngress
 from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 from ray.serve.llm import LLMConfig, LLMServingArgs
 
 from controller.errors import ConfigError
 from controller.validation import join
-from serve_app.build import serving_args
+from replicas.door.settings import parse_security
+from replicas.settings import parse_settings
+from serve_app.build import _guard, serving_args
+from serve_app.ingress import AdmissionIngress
 from tests.serve_configs import entry, put
 
 NAME = "BrimfulServer"
 PLAIN = {key: value for key, value in entry().items() if key not in ("batching", "scaling")}
+
+
+def models(args: Any) -> list[LLMConfig]:
+    """What Ray Serve LLM is given."""
+    return list(serving_args(args).llm_configs)
 
 
 @pytest.mark.parametrize("with_file", [True, False])
@@ -86,11 +96,6 @@ def test_an_ingress_that_was_set_in_place_is_kept() -> None:
     assert taken.ingress_cls_config.ingress_extra_kwargs == {"a": 1}
 
 
-def models(args: Any) -> list[LLMConfig]:
-    """What Ray Serve LLM is given."""
-    return list(serving_args(args).llm_configs)
-
-
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
@@ -108,6 +113,11 @@ def models(args: Any) -> list[LLMConfig]:
             "llm_configs[0]: unknown key 'engine_kwarg'; did you mean 'engine_kwargs'?",
         ),
         ({"llm_configs": [entry(), entry()]}, "args: Value error, Duplicate models found"),
+        ({"llm_configs": [entry()], "security": 7}, "security: 7 is not allowed"),
+        (
+            {"llm_configs": [entry()], "security": {"extra_path": []}},
+            "security: unknown key 'extra_path'; did you mean 'extra_paths'?",
+        ),
     ],
 )
 def test_anything_else_is_named(args: Any, problem: str) -> None:
@@ -128,3 +138,41 @@ def test_a_variable_that_is_no_text_is_refused_before_anything_is_placed(
     with pytest.raises(ConfigError) as raised:
         serving_args({"llm_configs": [wrong]})
     assert raised.value.problems == [f"{place}: 1 is not allowed: must be a string (quote it)"]
+
+
+# --- the `security` block: to replicas, and to Ray Serve LLM's ingress
+
+OPENED = {"extra_paths": ["/tokenize"]}
+
+
+def test_every_replica_knows_it() -> None:
+    args = {"llm_configs": [entry()], "security": OPENED}
+    (config,) = serving_args(args).llm_configs
+    told = parse_settings(config.engine_kwargs["additional_config"])
+    assert told.security == parse_security(OPENED)
+    (plain,) = serving_args({"llm_configs": [entry()]}).llm_configs
+    assert parse_settings(plain.engine_kwargs["additional_config"]).security == parse_security(None)
+
+
+def test_rays_ingress_knows_it_and_so_does_one_derived_from_ours() -> None:
+    class Own(AdmissionIngress):
+        pass
+
+    for given, taken in ((OpenAiIngress, AdmissionIngress), (Own, Own)):
+        ingress = IngressClsConfig(ingress_cls=given, ingress_extra_kwargs={"lora": 1})
+        _guard(ingress, parse_security(OPENED))
+        assert ingress.ingress_cls is taken
+        assert ingress.ingress_extra_kwargs["lora"] == 1
+        told = ingress.ingress_extra_kwargs["security"]
+        assert parse_security(told) == parse_security(OPENED)
+
+
+def test_an_ingress_of_somebody_elses_has_no_door() -> None:
+    class Theirs(OpenAiIngress):
+        pass
+
+    ingress = IngressClsConfig(ingress_cls=Theirs)
+    _guard(ingress, parse_security(None))
+    assert (ingress.ingress_cls, ingress.ingress_extra_kwargs) == (Theirs, {})
+    with pytest.raises(ConfigError, match=r"args.security: has no effect with an ingress_cls of"):
+        _guard(ingress, parse_security(OPENED))

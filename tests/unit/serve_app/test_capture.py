@@ -27,9 +27,11 @@ class Fleet:
         self._told: dict[str, float] = {}
         self.ends_s = float("inf")  # Ctrl-C
         self.loses = 0  # each time that it is asked
+        self.happens: Callable[[float], None] = lambda now_s: None  # at each moment
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
+        self.happens(self.now_s)
         if self.now_s > self.ends_s:
             raise KeyboardInterrupt
 
@@ -131,27 +133,18 @@ def test_replicas_that_come_are_captured_too(tmp_path: Path) -> None:
     fleet = Fleet("a")
     fleet.capture(tmp_path / "first.jsonl", 25)
     assert fleet.told == 25
-    sleep = fleet.sleep
-
-    def later(seconds: float) -> None:
-        sleep(seconds)
-        if fleet.now_s == 30:
-            fleet.names.append("b")
-
-    fleet.sleep = later  # type: ignore[method-assign]
+    fleet.happens = lambda now_s: fleet.names.append("b") if now_s == 30 else None
     fleet.capture(tmp_path / "w.jsonl", 25)
     assert 25 + 10 <= fleet.told <= 25 + 15  # b from 35 or 45 to 50
 
 
 def test_one_that_does_not_answer_is_told_of_once_and_asked_again(tmp_path: Path) -> None:
     fleet, said = Fleet("a", "b"), list[str]()
-    sleep = fleet.sleep
 
-    def later(seconds: float) -> None:
-        sleep(seconds)
-        fleet.silent = {"b"} if 2 <= fleet.now_s < 5 else set()
+    def falls_silent(now_s: float) -> None:
+        fleet.silent = {"b"} if 2 <= now_s < 5 else set()
 
-    fleet.sleep = later  # type: ignore[method-assign]
+    fleet.happens = falls_silent
     fleet.capture(tmp_path / "w.jsonl", 8, warn=said.append)
     (only,) = said
     assert only.startswith("replica b does not answer (RayActorError); what ends there")
@@ -168,16 +161,14 @@ def test_two_do_not_capture_one_replica_at_once(tmp_path: Path) -> None:
 
 def test_one_that_another_captures_from_then_on_is_told_of(tmp_path: Path) -> None:
     fleet, said = Fleet("a", "b"), list[str]()
-    sleep = fleet.sleep
 
-    def later(seconds: float) -> None:
-        sleep(seconds)
-        if fleet.now_s == 3:
+    def later(now_s: float) -> None:
+        if now_s == 3:
             fleet.owners["b"] = "another"
-        if fleet.now_s == 4:
+        if now_s == 4:
             del fleet.owners["a"]  # nobody asked it for long
 
-    fleet.sleep = later  # type: ignore[method-assign]
+    fleet.happens = later
     fleet.capture(tmp_path / "w.jsonl", 6, warn=said.append)
     first, second = said
     assert first.startswith("replica b is captured by another")
@@ -188,7 +179,7 @@ def test_one_that_another_captures_from_then_on_is_told_of(tmp_path: Path) -> No
 
 def test_a_replica_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     fleet, answers = Fleet("a", "b"), threading.Event()
-    asked, callers, sleep = list[float](), fleet.callers, fleet.sleep
+    asked, callers = list[float](), fleet.callers
 
     def some_hang() -> dict[str, Call]:
         found = callers()
@@ -204,12 +195,8 @@ def test_a_replica_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
 
         return {"a": counts, "b": hangs}
 
-    def later(seconds: float) -> None:
-        sleep(seconds)
-        if fleet.now_s == 4:
-            answers.set()
-
-    fleet.callers, fleet.sleep = some_hang, later  # type: ignore[method-assign]
+    fleet.callers = some_hang  # type: ignore[method-assign]
+    fleet.happens = lambda now_s: answers.set() if now_s == 4 else None
     fleet.capture(tmp_path / "w.jsonl", 5)
     assert asked == [0, 1, 2, 3, 4, 5, 5]
     assert fleet.told == 10
@@ -239,19 +226,18 @@ def test_a_line_that_was_left_unfinished_is_cut_off(tmp_path: Path) -> None:
     path, fleet = tmp_path / "w.jsonl", Fleet("a")
     fleet.capture(path, 3)
     whole = path.read_bytes()
-    for left in (b'{"arr', b'{"arrival_s":1.5,"input_tok', b""):
-        path.write_bytes(whole + left)
+    long = whole * 200  # more than is looked at
+    for lines, left in (
+        (whole, b'{"arr'),
+        (whole, b'{"arrival_s":1.5,"input_tok'),
+        (whole, b""),
+        (long, b'{"arrival_s":1.5'),
+        (b"", b'{"arri'),
+    ):
+        path.write_bytes(lines + left)
         with capture.appended(path):
             pass
-        assert path.read_bytes() == whole
-    path.write_bytes(whole * 200 + b'{"arrival_s":1.5')  # more than is looked at
-    with capture.appended(path):
-        pass
-    assert path.read_bytes() == whole * 200
-    path.write_bytes(b'{"arri')
-    with capture.appended(path):
-        pass
-    assert path.read_bytes() == b""
+        assert path.read_bytes() == lines
 
 
 @pytest.mark.parametrize("text", ["a report\n", "x" * 20_000, '{"arrival_s":' + "x" * 20_000])

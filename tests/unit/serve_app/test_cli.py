@@ -40,23 +40,17 @@ def ending(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
         (KeyboardInterrupt(), 130, "\n"),
     ],
 )
-def test_what_goes_wrong_is_said(
-    error: BaseException,
-    status: int,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_goes_wrong_is_said(error, status, said, monkeypatch, capsys):
     assert ending(error, monkeypatch) == status
     assert capsys.readouterr().err == said
 
 
-def test_a_mistake_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_of_ours_is_not_hidden(monkeypatch):
     with pytest.raises(ModuleNotFoundError):
         ending(ModuleNotFoundError("no", name="serve_app.nobody"), monkeypatch)
 
 
-def test_a_reader_that_is_gone_is_no_error() -> None:
+def test_a_reader_that_is_gone_is_no_error():
     read, write = os.pipe()
     os.close(read)
     prints = (
@@ -74,9 +68,7 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("command", [["status"], ["explain"], ["enforce", "off"]])
-def test_where_nobody_listens_that_is_said_at_once(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_nobody_listens_that_is_said_at_once(command, capsys):
     assert cli.main([*command, "--address", "127.0.0.1:1"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: no Ray cluster answers at 127.0.0.1:1: ")
@@ -84,9 +76,7 @@ def test_where_nobody_listens_that_is_said_at_once(
 
 
 @pytest.mark.parametrize("arguments", [["--address", "local"], []])
-def test_no_cluster_is_started_to_look_at(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_cluster_is_started_to_look_at(arguments, monkeypatch, capsys):
     monkeypatch.setenv("RAY_ADDRESS", "local")
     assert cli.main(["status", *arguments]) == 2
     assert capsys.readouterr().err == (
@@ -105,15 +95,13 @@ def test_no_cluster_is_started_to_look_at(
         (["demo", "--seconds", "0.9"], "--seconds: 0.9 is not allowed: a number from 1 to 3600"),
     ],
 )
-def test_a_number_that_would_fail_later_is_refused_at_once(
-    arguments: list[str], allowed: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_number_that_would_fail_later_is_refused_at_once(arguments, allowed, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)
     assert ended.value.code == 2
     assert capsys.readouterr().err.endswith(f"argument {allowed}\n")
 
 
-def test_an_address_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_that_is_none_is_named(capsys):
     assert cli.main(["status", "--address", "nonsense"]) == 2
     assert "nonsense" in capsys.readouterr().err

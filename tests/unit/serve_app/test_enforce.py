@@ -1,13 +1,17 @@
 """``brimful enforce`` against controllers and replicas that are here, without Ray."""
 
+import argparse
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from controller.errors import BrimfulError
+from controller.errors import BrimfulError, ReportError
+from controller.records import to_wire
 from serve_app import enforce
 from serve_app.enforce import SETTLED_S, UnansweredError
-from serve_app.outcome import Outcome, lines_of
+from serve_app.outcome import Outcome, Refused, Replica, lines_of
 from tests.fleet import Fleet
 
 
@@ -17,15 +21,29 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enforce, "SETTLED_S", 0.0)
 
 
-def switched(fleet: Fleet, state: str, group: str | None = None, wait_s: float = 3.0) -> Outcome:
-    """The command; while it waits, replicas report."""
+def switched(
+    fleet: Fleet,
+    state: str,
+    group: str | None = None,
+    wait_s: float = 3.0,
+    meanwhile: Callable[[int], None] | None = None,
+    calls: dict[str, Any] | None = None,
+) -> Outcome:
+    """The command; while it waits, replicas report, after what else happens at each look."""
+    looks = iter(range(1000))
+
+    def sleep(_: float) -> None:
+        if meanwhile:
+            meanwhile(next(looks))
+        fleet.period()
+
     return enforce.switch(
-        fleet.calls(),
+        calls or fleet.calls(),
         enforce=state == "on",
         group=group,
         wait_s=wait_s,
         clock=lambda: fleet.now_s,
-        sleep=lambda _: fleet.period(),
+        sleep=sleep,
     )
 
 
@@ -38,15 +56,12 @@ def fleet_of(*names: str) -> Fleet:
     return fleet
 
 
-def test_it_returns_when_every_replica_has_confirmed() -> None:
+def test_it_returns_when_every_replica_has_confirmed():
     fleet = fleet_of("a1", "a2", "b1")
     outcome = switched(fleet, "off")
     assert outcome.confirmed
-    assert {r.replica: (r.group, r.enforced) for r in outcome.replicas} == {
-        "a1": ("a", False),
-        "a2": ("a", False),
-        "b1": ("b", False),
-    }
+    told = {r.replica: (r.group, r.enforced) for r in outcome.replicas}
+    assert told == {"a1": ("a", False), "a2": ("a", False), "b1": ("b", False)}
     assert set(fleet.enforced().values()) == {False}
     fleet.join("a3", group="a")
     fleet.join("c1", group="c")
@@ -56,7 +71,7 @@ def test_it_returns_when_every_replica_has_confirmed() -> None:
     assert set(fleet.enforced().values()) == {True}
 
 
-def test_of_one_group_the_others_are_left_as_they_are() -> None:
+def test_of_one_group_the_others_are_left_as_they_are():
     fleet = fleet_of("a1", "b1")
     outcome = switched(fleet, "off", group="a")
     assert [r.replica for r in outcome.replicas] == ["a1"]
@@ -68,7 +83,7 @@ def test_of_one_group_the_others_are_left_as_they_are() -> None:
     assert fleet.enforced() == {"a1": True, "b1": True}
 
 
-def test_a_group_that_does_not_exist_is_refused_with_those_that_do() -> None:
+def test_a_group_that_does_not_exist_is_refused_with_those_that_do():
     fleet = fleet_of("a1", "b1")
     with pytest.raises(BrimfulError) as refused:
         switched(fleet, "off", group="c")
@@ -78,7 +93,7 @@ def test_a_group_that_does_not_exist_is_refused_with_those_that_do() -> None:
         switched(Fleet(), "off", group="c")
 
 
-def test_a_group_that_was_switched_may_be_switched_back_without_a_replica() -> None:
+def test_a_group_that_was_switched_may_be_switched_back_without_a_replica():
     fleet = fleet_of("a1", "b1")
     switched(fleet, "off", group="a")
     del fleet.members["a1"]
@@ -91,13 +106,12 @@ def test_a_group_that_was_switched_may_be_switched_back_without_a_replica() -> N
     assert fleet.enforced() == {"a2": True, "b1": True}
 
 
-def test_replicas_that_do_not_report_are_named() -> None:
+def test_replicas_that_do_not_report_are_named():
     fleet = fleet_of("a1", "a2")
     fleet.members["a2"].reports_arrive = False
     outcome = switched(fleet, "off")
     assert not outcome.confirmed
-    text = list(lines_of(outcome, 3.0))
-    assert text[:4] == [
+    assert list(lines_of(outcome, 3.0))[:4] == [
         "Control is off for all groups, and those that come later.",
         "  a: 1 of 2 replicas confirmed",
         "Not confirmed within 3 s:",
@@ -105,13 +119,13 @@ def test_replicas_that_do_not_report_are_named() -> None:
     ]
 
 
-def test_a_controller_that_died_before_a_replica_received_it_is_told_again() -> None:
+def test_a_controller_that_died_before_a_replica_received_it_is_told_again():
     fleet = fleet_of("a1")
     ticks = iter(range(100))
 
     def sleep(_: float) -> None:
         if next(ticks) == 0:
-            fleet.restart()  # the switch is lost with it
+            fleet.restart()  # the switch is lost with it, and nobody has reported
         else:
             fleet.period()
 
@@ -122,66 +136,56 @@ def test_a_controller_that_died_before_a_replica_received_it_is_told_again() -> 
     assert fleet.enforced() == {"a1": False}
 
 
-def test_a_switch_for_all_that_comes_meanwhile_is_not_undone() -> None:
-    fleet = fleet_of("a1", "b1")
+@pytest.mark.parametrize(("names", "group"), [(["a1", "b1"], "a"), (["a1"], None)])
+def test_of_two_switches_at_once_the_later_holds_and_the_first_is_told_so(names, group):
+    fleet = fleet_of(*names)
+    calls = fleet.calls()
+    other = None if group else "a"  # for all while a group is switched, and the reverse
 
-    def sleep(_: float) -> None:
-        fleet.calls()["v1"]("switch", True, None)  # somebody else, who is later
+    def somebody_else(_: int) -> None:
+        calls["v1"]("switch", True, other)
         fleet.period()
 
-    outcome = enforce.switch(
-        fleet.calls(), enforce=False, group="a", wait_s=5.0, clock=lambda: fleet.now_s, sleep=sleep
-    )
+    outcome = switched(fleet, "off", group, 5.0, somebody_else, calls)
     assert outcome.confirmed
-    assert fleet.enforced() == {"a1": True, "b1": True}
-    assert "    1 have been switched on again since" in lines_of(outcome, 5.0)
+    assert set(fleet.enforced().values()) == {True}
+    assert "1 have been switched on again since" in "\n".join(lines_of(outcome, 5.0))
 
 
-def test_a_replica_that_has_not_reported_to_a_restarted_controller_is_waited_for() -> None:
+def test_a_replica_that_has_not_reported_to_a_restarted_controller_is_waited_for():
     fleet = fleet_of("a1", "a2")
     fleet.members["a2"].reports_arrive = False
-    ticks = iter(range(100))
 
-    def sleep(_: float) -> None:
-        if next(ticks) == 1:
+    def restarts(look: int) -> None:
+        if look == 1:
             fleet.restart()  # and a2 is in no table any more
-        fleet.period()
 
-    outcome = enforce.switch(
-        fleet.calls(), enforce=False, group=None, wait_s=5.0, clock=lambda: fleet.now_s, sleep=sleep
-    )
+    outcome = switched(fleet, "off", wait_s=5.0, meanwhile=restarts)
     assert [(r.replica, r.confirmed) for r in outcome.replicas] == [("a1", True), ("a2", False)]
 
 
-def test_what_a_controller_confirmed_before_it_was_restarted_does_not_count() -> None:
+def test_what_a_controller_confirmed_before_it_was_restarted_does_not_count():
     fleet = fleet_of("a1", "a2")
     fleet.members["a2"].reports_arrive = False
-    ticks = iter(range(100))
 
-    def sleep(_: float) -> None:
-        if next(ticks) == 2:  # a1 has confirmed; the new controller never sees it
+    def restarts(look: int) -> None:
+        if look == 2:  # a1 has confirmed; the new controller never sees it
             fleet.restart()
             fleet.members["a1"].reports_arrive, fleet.members["a2"].reports_arrive = False, True
-        fleet.period()
 
-    outcome = enforce.switch(
-        fleet.calls(), enforce=False, group=None, wait_s=5.0, clock=lambda: fleet.now_s, sleep=sleep
-    )
+    outcome = switched(fleet, "off", wait_s=5.0, meanwhile=restarts)
     assert [(r.replica, r.confirmed) for r in outcome.replicas] == [("a1", False), ("a2", True)]
     assert not outcome.confirmed
 
 
-def test_a_controller_that_has_just_started_is_given_time_to_receive_all_reports(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_controller_that_has_just_started_is_given_time_to_receive_all_reports(monkeypatch):
     monkeypatch.setattr(enforce, "SETTLED_S", SETTLED_S)
     fleet = fleet_of("a1")
-    outcome = switched(fleet, "off", wait_s=7.0)
-    assert outcome.confirmed
+    assert switched(fleet, "off", wait_s=7.0).confirmed
     assert fleet.now_s >= 7.0  # this controller's clock is the real one, and it is young
 
 
-def test_two_versions_are_switched_together_and_one_that_cannot_be_is_named() -> None:
+def test_two_versions_are_switched_together_and_one_that_cannot_be_is_named():
     fleet = Fleet("v1", "v2")
     fleet.join("a1", version="v1")
     fleet.join("a2", version="v2")
@@ -192,53 +196,36 @@ def test_two_versions_are_switched_together_and_one_that_cannot_be_is_named() ->
     def old(method: str, *args: Any) -> Any:
         raise UnansweredError("it is of a version that cannot be switched")
 
-    calls = {**fleet.calls(), "v0": old}
-    outcome = enforce.switch(
-        calls,
-        enforce=True,
-        group=None,
-        wait_s=1.0,
-        clock=lambda: fleet.now_s,
-        sleep=lambda _: fleet.period(),
-    )
+    outcome = switched(fleet, "on", wait_s=1.0, calls={**fleet.calls(), "v0": old})
     assert fleet.enforced() == {"a1": True, "a2": True}
     assert (outcome.confirmed, list(outcome.unanswered)) == (False, ["v0"])
     assert "Not reached: the batch controller v0" in "\n".join(lines_of(outcome, 1.0))
 
 
 @pytest.mark.parametrize("group", [None, "a"])
-def test_where_no_controller_answers_nothing_was_switched(group: str | None) -> None:
+def test_where_no_controller_answers_nothing_was_switched(group):
     fleet = fleet_of("a1")
     fleet.controllers["v1"] = None
-    clock = iter(range(100))
     with pytest.raises(BrimfulError, match=r"nothing was switched: .* \(v1: it is gone\)"):
-        enforce.switch(
-            fleet.calls(),
-            enforce=False,
-            group=group,
-            wait_s=2.0,
-            clock=lambda: float(next(clock)),
-            sleep=lambda _: None,
-        )
+        switched(fleet, "off", group, 2.0)
 
 
-def test_a_switch_that_was_sent_and_not_answered_may_still_take_effect() -> None:
+def test_a_switch_that_was_sent_and_not_answered_may_still_take_effect():
     def slow(method: str, *args: Any) -> Any:
         raise UnansweredError("it is slow", may_act=method == "switch")
 
-    calls = {"v2": slow, "v1": slow}
     with pytest.raises(BrimfulError) as failed:
-        enforce.switch(calls, enforce=False, group=None, wait_s=0.0)
+        switched(Fleet(), "off", wait_s=0.0, calls={"v2": slow, "v1": slow})
     assert str(failed.value) == (
         "no batch controller answers (v2: it is slow; v1: it is slow); the switch was sent to v1,"
         " v2, and may still take effect there: `brimful status` shows it, and this command can be"
         " run again"
     )
     with pytest.raises(BrimfulError, match="nothing was switched"):  # the group was asked for first
-        enforce.switch({"v1": slow}, enforce=False, group="g", wait_s=0.0)
+        switched(Fleet(), "off", "g", 0.0, calls={"v1": slow})
 
 
-def test_replicas_that_are_configured_to_advise_are_told_of() -> None:
+def test_replicas_that_are_configured_to_advise_are_told_of():
     fleet = fleet_of("a1")
     fleet.join("a2", group="a", enforce=False)
     fleet.period()
@@ -250,23 +237,7 @@ def test_replicas_that_are_configured_to_advise_are_told_of() -> None:
     assert "again since" not in text
 
 
-def test_of_two_switches_at_once_the_later_holds_and_the_first_is_told_so() -> None:
-    fleet = fleet_of("a1")
-    calls = fleet.calls()
-
-    def sleep(_: float) -> None:
-        calls["v1"]("switch", True, "a")
-        fleet.period()
-        fleet.period()
-
-    outcome = enforce.switch(
-        calls, enforce=False, group=None, wait_s=3.0, clock=lambda: fleet.now_s, sleep=sleep
-    )
-    assert fleet.enforced() == {"a1": True}
-    assert "1 have been switched on again since" in "\n".join(lines_of(outcome, 3.0))
-
-
-def test_without_replicas_it_says_so_and_holds_for_the_first() -> None:
+def test_without_replicas_it_says_so_and_holds_for_the_first():
     fleet = Fleet()
     outcome = switched(fleet, "off")
     assert outcome.confirmed
@@ -274,3 +245,85 @@ def test_without_replicas_it_says_so_and_holds_for_the_first() -> None:
     fleet.join("a1")
     fleet.period()
     assert fleet.enforced() == {"a1": False}
+
+
+def test_replicas_whose_reports_are_refused_are_counted_and_named():
+    fleet = fleet_of("a1", "a2", "b1")
+    controller, member = fleet.controllers["v1"], fleet.members["a2"]
+    assert controller is not None
+    member.reports_arrive = False
+    wire = to_wire(member.report(fleet.now_s)) | {"version": "older"}
+    with pytest.raises(ReportError):
+        controller.exchange(wire, member.config.model_dump())
+    outcome = switched(fleet, "off")
+    assert not outcome.confirmed
+    assert [(r.group, r.replica) for r in outcome.refused] == [("a", "a2")]
+    assert [r.replica for r in outcome.replicas] == ["a1", "b1"]
+    _, *counts, says, named = lines_of(outcome, 3.0)
+    assert counts == ["  a: 1 of 2 replicas confirmed", "  b: 1 of 1 replicas confirmed"]
+    assert says == (
+        "Not switched, since the controller refuses their reports; they decide by themselves:"
+    )
+    assert named.startswith("  a2 of a: ") and "older" in named
+    assert switched(fleet, "off", "b").confirmed
+    member.reports_arrive = True
+    assert switched(fleet, "on").confirmed
+
+
+def arguments(*argv: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    enforce.add_arguments(parser)
+    return parser.parse_args(argv)
+
+
+@pytest.mark.parametrize(("arrives", "status"), [(True, 0), (False, 1)])
+def test_the_exit_status_says_whether_all_confirmed_and_json_says_who(
+    arrives, status, monkeypatch, capsys
+):
+    fleet = fleet_of("a1")
+    fleet.members["a1"].reports_arrive = arrives
+    monkeypatch.setattr(enforce, "connect", lambda address: fleet.calls())
+    monkeypatch.setitem(enforce.switch.__kwdefaults__, "sleep", lambda _: fleet.period())
+    assert enforce.run(arguments("off", "--json", "--wait", "0.05")) == status
+    told = json.loads(capsys.readouterr().out)
+    assert (told["enforce"], told["group"], told["confirmed"]) == (False, None, arrives)
+    (one,) = told["replicas"]
+    known = (one["replica"], one["confirmed"], one["enforced"])
+    assert known == ("a1", arrives, not arrives)
+
+
+@pytest.mark.parametrize("wait", ["nan", "inf", "-1", "soon"])
+def test_a_wait_that_is_none_is_refused(wait, capsys):
+    with pytest.raises(SystemExit) as ended:
+        arguments("off", "--wait", wait)
+    assert ended.value.code == 2
+    assert f"--wait: {wait!r} is not allowed: a finite number from 0" in capsys.readouterr().err
+
+
+def test_of_many_that_did_not_confirm_or_are_refused_twenty_are_named_and_all_counted():
+    late = tuple(Replica("g", f"r{n:02}", False, True, True, 9.0) for n in range(23))
+    text = list(lines_of(Outcome(False, None, late, {}), 10.0))
+    assert "  and 3 more" in text
+    assert "  r19 of g, last report 9.0 s ago" in text
+    assert len(text) == 2 + 1 + 20 + 1 + 1
+    refused = tuple(Refused("g", f"r{n:02}", "it is of another version") for n in range(23))
+    outcome = Outcome(True, None, (), {}, refused)
+    text = list(lines_of(outcome, 10.0))
+    assert not outcome.confirmed
+    assert text[1] == "  g: 0 of 23 replicas confirmed"
+    assert text[3] == "  r00 of g: it is of another version"
+    assert text[-1] == "  and 3 more"
+    assert len(text) == 3 + 20 + 1
+
+
+def test_a_replica_that_confirmed_is_counted_and_one_that_did_not_is_named():
+    both = (Replica("g", "r0", True, True, True, 0.2), Replica("g", "r1", False, False, True, 7.25))
+    assert list(lines_of(Outcome(True, None, both, {"v0": "it is gone"}), 3.0)) == [
+        "Control is on for all groups, and those that come later.",
+        "  g: 1 of 2 replicas confirmed",
+        "Not confirmed within 3 s:",
+        "  r1 of g, last report 7.2 s ago",
+        "Each of them takes the switch over as soon as it reaches the controller.",
+        "Not reached: the batch controller v0 and its replicas (it is gone).",
+        "Run the command again.",
+    ]

@@ -41,6 +41,13 @@ def problems(where: str = "llm_configs[0]", **keys: Any) -> list[str]:
     return refused.value.problems
 
 
+def scaling_of(given: Any, **keys: Any) -> dict[str, Any]:
+    """The autoscaling block that this one becomes."""
+    made = ray_llm_config(entry(deployment_config={"autoscaling_config": given}, **keys))
+    known: dict[str, Any] = made["deployment_config"]["autoscaling_config"]
+    return known
+
+
 def test_the_engine_gets_our_scheduler_and_the_replica_our_server() -> None:
     made = ray_llm_config(entry())
     assert made["server_cls"] == SERVER
@@ -90,37 +97,43 @@ def test_a_fixed_number_of_replicas_gets_no_autoscaling() -> None:
 )
 def test_autoscaling_is_by_capacity_with_the_scaling_block(deployment: dict[str, Any]) -> None:
     made = ray_llm_config(entry(deployment_config=deployment, scaling={"drain_s": 5}))
-    autoscaling = made["deployment_config"]["autoscaling_config"]
-    assert autoscaling["policy"]["policy_function"] == AUTOSCALING_POLICY
-    assert autoscaling["policy"]["policy_kwargs"] == parse_scaling({"drain_s": 5}).model_dump()
-    CapacityPolicy(**autoscaling["policy"]["policy_kwargs"])
+    policy = made["deployment_config"]["autoscaling_config"]["policy"]
+    assert policy["policy_function"] == AUTOSCALING_POLICY
+    assert policy["policy_kwargs"] == parse_scaling({"drain_s": 5}).model_dump()
+    CapacityPolicy(**policy["policy_kwargs"])
 
 
 def test_of_rays_own_object_only_what_was_set_counts() -> None:
-    given = AutoscalingConfig(min_replicas=1, max_replicas=3)
-    made = ray_llm_config(entry(deployment_config={"autoscaling_config": given}))
-    autoscaling = made["deployment_config"]["autoscaling_config"]
+    autoscaling = scaling_of(AutoscalingConfig(min_replicas=1, max_replicas=3))
     assert autoscaling.pop("policy")["policy_function"] == AUTOSCALING_POLICY
     assert autoscaling == AUTOSCALING_DEFAULTS | {"min_replicas": 1, "max_replicas": 3}
 
 
+FLOOR = {"policy_function": "math:floor"}
+
+
 def test_with_our_policy_ray_serve_waits_no_longer_than_it_is_told_to() -> None:
-    def block(**given: Any) -> dict[str, Any]:
-        made = ray_llm_config(entry(deployment_config={"autoscaling_config": given}))
-        known: dict[str, Any] = made["deployment_config"]["autoscaling_config"]
-        return known
-
-    assert block(max_replicas=3)["upscale_delay_s"] == 0
-    assert block(max_replicas=3, upscale_delay_s=7)["upscale_delay_s"] == 7
-    assert "upscale_delay_s" not in block(policy={"policy_function": "math:floor"})
-    assert block(max_replicas=3, policy=None)["policy"]["policy_function"] == AUTOSCALING_POLICY
+    assert scaling_of({"max_replicas": 3})["upscale_delay_s"] == 0
+    assert scaling_of({"max_replicas": 3, "upscale_delay_s": 7})["upscale_delay_s"] == 7
+    assert "upscale_delay_s" not in scaling_of({"policy": FLOOR})
+    named = scaling_of({"max_replicas": 3, "policy": None})["policy"]["policy_function"]
+    assert named == AUTOSCALING_POLICY
 
 
-def test_a_policy_in_rays_own_object_stays() -> None:
-    mine = {"policy_function": "serve_app.autoscaling:CapacityPolicy", "policy_kwargs": {"a": 1}}
-    given = AutoscalingConfig(policy=mine)
-    made = ray_llm_config(entry(deployment_config={"autoscaling_config": given}))
-    assert made["deployment_config"]["autoscaling_config"]["policy"] == mine
+OURS = {"policy_function": AUTOSCALING_POLICY, "policy_kwargs": {"a": 1}}
+OBJECT = AutoscalingPolicy(policy_function="math:floor")
+
+
+@pytest.mark.parametrize(
+    ("given", "policy"),
+    [
+        (AutoscalingConfig(policy=OURS), OURS),
+        ({"policy": OBJECT}, OBJECT),
+        ({"policy": {"policy_function": "mine:scale"}}, {"policy_function": "mine:scale"}),
+    ],
+)
+def test_a_policy_that_names_a_function_stays(given: Any, policy: Any) -> None:
+    assert scaling_of(given)["policy"] == policy
 
 
 @pytest.mark.parametrize(
@@ -134,55 +147,31 @@ def test_a_policy_in_rays_own_object_stays() -> None:
 )
 def test_an_object_with_rays_default_policy_names_none(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"autoscaling_config\.policy: .* names no policy_fun"):
-        ray_llm_config(entry(deployment_config={"autoscaling_config": given}))
-
-
-def test_a_policy_object_that_names_a_function_stays() -> None:
-    mine = AutoscalingPolicy(policy_function="math:floor")
-    made = ray_llm_config(entry(deployment_config={"autoscaling_config": {"policy": mine}}))
-    assert made["deployment_config"]["autoscaling_config"]["policy"] is mine
-
-
-def test_an_autoscaling_policy_of_the_users_own_stays() -> None:
-    mine = {"policy_function": "mine:scale"}
-    made = ray_llm_config(entry(deployment_config={"autoscaling_config": {"policy": mine}}))
-    assert made["deployment_config"]["autoscaling_config"]["policy"] == mine
+        scaling_of(given)
 
 
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        (
-            {"scaling": {"target_utilisation": 0.5}},
-            "llm_configs[0].scaling: unknown key 'target_utilisation'; did you mean"
-            " 'target_utilization'?",
-        ),
-        (
-            {"scaling": {"drain_s": 0}},
-            "llm_configs[0].scaling.drain_s: 0 is not allowed: Input should be greater than 0",
-        ),
-        (
-            {"batching": {"max_running": {"max": 65}}},
-            "llm_configs[0].batching.max_running.max: 65 is above max_num_seqs=64, the size the"
-            " engine is started with; lower it or raise max_num_seqs",
-        ),
-        (
-            {"llm_engine": "SGLang"},
-            "llm_configs[0].llm_engine: 'SGLang' is not allowed: only 'vLLM'",
-        ),
-        (
-            {"server_cls": "mine:Server"},
-            f"llm_configs[0].server_cls: 'mine:Server' is not allowed: Brimful sets it to"
-            f" {SERVER!r}; leave the key out, or serve this model by import_path:"
-            " ray.serve.llm:build_openai_app, without our blocks",
-        ),
-        (
-            {"engine_kwargs": {"scheduler_cls": "mine.Scheduler"}},
-            f"llm_configs[0].engine_kwargs.scheduler_cls: 'mine.Scheduler' is not allowed: Brimful"
-            f" sets it to {SCHEDULER!r}; leave the key out",
-        ),
+        ({"scaling": {"target_utilisation": 0.5}},
+         "llm_configs[0].scaling: unknown key 'target_utilisation'; did you mean"
+         " 'target_utilization'?"),
+        ({"scaling": {"drain_s": 0}},
+         "llm_configs[0].scaling.drain_s: 0 is not allowed: Input should be greater than 0"),
+        ({"batching": {"max_running": {"max": 65}}},
+         "llm_configs[0].batching.max_running.max: 65 is above max_num_seqs=64, the size the"
+         " engine is started with; lower it or raise max_num_seqs"),
+        ({"llm_engine": "SGLang"},
+         "llm_configs[0].llm_engine: 'SGLang' is not allowed: only 'vLLM'"),
+        ({"server_cls": "mine:Server"},
+         f"llm_configs[0].server_cls: 'mine:Server' is not allowed: Brimful sets it to"
+         f" {SERVER!r}; leave the key out, or serve this model by import_path:"
+         " ray.serve.llm:build_openai_app, without our blocks"),
+        ({"engine_kwargs": {"scheduler_cls": "mine.Scheduler"}},
+         f"llm_configs[0].engine_kwargs.scheduler_cls: 'mine.Scheduler' is not allowed: Brimful"
+         f" sets it to {SCHEDULER!r}; leave the key out"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused_by_name(keys: dict[str, Any], problem: str) -> None:
     assert problems(**keys) == [problem]
 
@@ -206,16 +195,14 @@ def test_replicas_of_one_config_are_one_group_named_after_the_model() -> None:
 )
 def test_replicas_that_differ_in_what_a_step_takes_are_groups_apart(other: dict[str, Any]) -> None:
     assert group(**other) != group()
-
-
-def test_emulated_accelerators_of_two_profiles_are_groups_apart() -> None:
-    one, two = {"profile": "paper-fig3", "kv_tokens": 10_000}, {"profile": "paper-fig3"}
-    assert group(emulate=one) != group(emulate=two)
+    assert group(emulate={"profile": "paper-fig3", "kv_tokens": 10_000}) != group(**other)
 
 
 def test_an_emulated_accelerator_gets_its_server_and_slower_agreements() -> None:
     emulate = {"profile": "paper-fig3", "time_scale": 2.0, "kv_tokens": 3200}
-    made = ray_llm_config(entry(emulate=emulate, batching={"sla": {"itl_ms": 50}}))
+    blocks = {"batching": {"sla": {"itl_ms": 50}}, "classes": CLASSES}
+    made = ray_llm_config(entry(emulate=emulate, **blocks))
+    assert brimful(made)["classes"]["fast"]["ttft_ms"] == 200
     assert made["server_cls"] == EMULATED_SERVER
     assert made["engine_kwargs"]["num_gpu_blocks_override"] == 101  # and vLLM's null block
     assert brimful(made)["batching"]["sla"]["itl_ms"] == 100
@@ -261,9 +248,23 @@ def test_classes_of_one_priority_leave_the_engines_order_alone() -> None:
     assert "scheduling_policy" not in made["engine_kwargs"]
 
 
-def test_classes_have_deadlines_of_their_own() -> None:
-    (line,) = problems(classes=CLASSES, admission={"longest_wait_s": "off"})
-    assert line.startswith("llm_configs[0].admission.longest_wait_s: 'off' is not allowed with")
+@pytest.mark.parametrize(
+    ("keys", "begins"),
+    [
+        (
+            {"classes": CLASSES, "admission": {"longest_wait_s": "off"}},
+            "admission.longest_wait_s: 'off' is not allowed with",
+        ),
+        (
+            {"classes": CLASSES, "engine_kwargs": {"scheduling_policy": "fcfs"}},
+            "engine_kwargs.scheduling_policy: 'fcfs' is not allowed",
+        ),
+        ({"classes": {"a": {"ttft": 1}}}, "classes.a: unknown key 'ttft'; did you mean 'ttft_ms'?"),
+    ],
+)
+def test_what_is_wrong_with_classes_is_named(keys: dict[str, Any], begins: str) -> None:
+    (line,) = problems(**keys)
+    assert line.startswith(f"llm_configs[0].{begins}")
 
 
 def test_both_blocks_go_to_the_replica_as_they_are_given() -> None:
@@ -273,24 +274,7 @@ def test_both_blocks_go_to_the_replica_as_they_are_given() -> None:
     assert (alone["classes"], alone["admission"]["max_waiting"]) == (None, 9)
 
 
-def test_classes_of_several_priorities_need_a_queue_by_priority() -> None:
-    (line,) = problems(classes=CLASSES, engine_kwargs={"scheduling_policy": "fcfs"})
-    assert line.startswith("llm_configs[0].engine_kwargs.scheduling_policy: 'fcfs' is not allowed")
-
-
-def test_a_wrong_class_is_named_at_its_place() -> None:
-    (line,) = problems(classes={"a": {"ttft": 1}})
-    assert line == "llm_configs[0].classes.a: unknown key 'ttft'; did you mean 'ttft_ms'?"
-
-
-def test_emulated_classes_have_slower_agreements() -> None:
-    emulate = {"profile": "paper-fig3", "time_scale": 2.0}
-    made = ray_llm_config(entry(classes=CLASSES, emulate=emulate))
-    assert brimful(made)["classes"]["fast"]["ttft_ms"] == 200
-
-
 def test_a_replica_fetches_its_model_files_itself_where_no_callback_is_given() -> None:
     mine = {"callback_class": "mine:Callback"}
-
     assert ray_llm_config(entry())["callback_config"] == {"callback_class": MODEL_FILES}
     assert ray_llm_config(entry(callback_config=mine))["callback_config"] == mine

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,7 +53,7 @@ class Replica:
         )
 
 
-def test_every_step_until_the_end_is_in_it() -> None:
+def test_every_step_until_the_end_is_in_it():
     replica = Replica(40)
     steps = replica.record(2.5)
     assert {name: len(column) for name, column in steps.items()} == dict.fromkeys(COLUMNS, 100)
@@ -62,26 +61,26 @@ def test_every_step_until_the_end_is_in_it() -> None:
     assert replica.calls == [("steps", owner, True)] * 4 + [("steps", owner, False)]
 
 
-def test_few_steps_are_an_error() -> None:
+def test_few_steps_are_an_error():
     with pytest.raises(BrimfulError, match=f"only 12 steps ran in 4 s, and {LEAST_STEPS} are"):
         Replica(3).record(4)
 
 
-def test_two_do_not_record_one_replica_at_once() -> None:
+def test_two_do_not_record_one_replica_at_once():
     replica = Replica(40)
     replica.is_anothers = True
     with pytest.raises(BrimfulError, match="is recorded already"):
         replica.record(4)
 
 
-def test_no_more_steps_are_recorded_than_a_file_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_steps_are_recorded_than_a_file_may_hold(monkeypatch):
     monkeypatch.setattr(record, "MOST_STEPS", 70)
     replica = Replica(40)
     assert {len(column) for column in replica.record(100).values()} == {70}
     assert replica.now_s == 2.0
 
 
-def test_recording_ends_where_it_is_interrupted() -> None:
+def test_recording_ends_where_it_is_interrupted():
     replica = Replica(40)
 
     def interrupted(seconds: float) -> None:
@@ -98,9 +97,7 @@ def test_recording_ends_where_it_is_interrupted() -> None:
     ("replica_id", "group", "chosen", "others"),
     [(None, None, "a1", 1), ("b2", None, "b2", 0), (None, "g", "b2", 0)],
 )
-def test_the_first_by_id_is_taken_where_none_is_named(
-    replica_id: str | None, group: str | None, chosen: str, others: int
-) -> None:
+def test_the_first_by_id_is_taken_where_none_is_named(replica_id, group, chosen, others):
     assert choose(two(), replica_id, group) == (chosen, engine(), others)
 
 
@@ -114,9 +111,7 @@ def test_the_first_by_id_is_taken_where_none_is_named(
         (snapshot_of(), "a1", None, "--replica: 'a1' does not exist; there are no replicas"),
     ],
 )
-def test_who_is_not_there_is_said(
-    known: dict[str, Any], replica_id: str | None, group: str | None, said: str
-) -> None:
+def test_who_is_not_there_is_said(known, replica_id, group, said):
     with pytest.raises(BrimfulError) as error:
         choose(known, replica_id, group)
     assert str(error.value) == said
@@ -140,9 +135,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Replica]:
     yield replica
 
 
-def test_the_file_has_the_steps_and_what_they_are_of(
-    running: Replica, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_file_has_the_steps_and_what_they_are_of(running, tmp_path, capsys):
     out = tmp_path / "steps.json"
     argv = ("--seconds", "2", "--out", str(out), "--load", "demo")
     assert record.run(arguments(*argv)) == 0
@@ -162,16 +155,14 @@ def test_the_file_has_the_steps_and_what_they_are_of(
     assert "2 of 2 s, 200 steps" in said
 
 
-def test_a_folder_that_is_not_there_is_said_before_anything_is_recorded(
-    running: Replica, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_not_there_is_said_before_anything_is_recorded(running, tmp_path):
     with pytest.raises(ConfigError, match=r"--out: .*nowhere is not allowed: an existing folder"):
         record.run(arguments("--seconds", "2", "--out", str(tmp_path / "nowhere" / "x.json")))
     assert running.calls == []
 
 
 @pytest.mark.parametrize("seconds", ["0", "1e9", "nan", "soon"])
-def test_how_long_it_may_last(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_how_long_it_may_last(seconds, capsys):
     with pytest.raises(SystemExit):
         arguments("--out", "x", "--seconds", seconds)
     assert f"'{seconds}' is not allowed: seconds from 1 to 1000" in capsys.readouterr().err

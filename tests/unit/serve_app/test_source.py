@@ -1,6 +1,7 @@
 """What the reader of ``brimful check`` says about files that are no proper YAML."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,45 +15,64 @@ def problems(text: str) -> list[str]:
     return caught.value.problems
 
 
-def test_a_missing_file_is_an_error(tmp_path: Path):
-    with pytest.raises(ConfigError, match="cannot read it: No such file or directory"):
-        read_documents(tmp_path / "none.yaml")
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("none.yaml", None, "cannot read it: No such file or directory"),
+        (".", None, "cannot read it: Is a directory"),
+        ("x.yaml", b"a: \xff\xfe", "not UTF-8 text: byte 3 is invalid start byte"),
+        ("\0", None, "no file can have this name"),
+        ("z" * 300, None, "File name too long"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_an_error(
+    tmp_path: Path, name: str, content: bytes | None, told: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=told):
+        read_documents(tmp_path / name)
 
 
-def test_a_folder_is_an_error(tmp_path: Path):
-    with pytest.raises(ConfigError, match="cannot read it: Is a directory"):
-        read_documents(tmp_path)
+HALVES = "is not allowed: write the character itself, not halves of it (JSON's \\u escapes)"
+NUL = "is not allowed: no text holds a NUL"
+OPEN = "expected ',' or ']', but got ':'"
+TAB = "found character '\\t' that cannot start any token"
 
 
-def test_a_binary_file_is_an_error(tmp_path: Path):
-    path = tmp_path / "x.yaml"
-    path.write_bytes(b"a: \xff\xfe")
-
-    with pytest.raises(ConfigError, match="not UTF-8 text: byte 3 is invalid start byte"):
-        read_documents(path)
-
-
-@pytest.mark.parametrize("text", ["", "\n\n", "# a comment\n", "---\n---\n"])
-def test_an_empty_file_is_an_error(text: str):
-    assert problems(text) == ["empty: there is nothing to check"]
-
-
-def test_a_syntax_error_has_its_line_and_column():
-    assert problems("a: 1\nb: [1, 2\nc: 3\n") == [
-        "line 3, column 2: not valid YAML: expected ',' or ']', but got ':'"
-    ]
-
-
-def test_a_tab_has_its_line_and_column():
-    assert problems("a:\n\tb: 1\n") == [
-        "line 2, column 1: not valid YAML: found character '\\t' that cannot start any token"
-    ]
-
-
-def test_a_character_that_yaml_forbids_is_an_error():
-    (problem,) = problems("a: \x07\n")
-
-    assert problem.startswith("not valid YAML: unacceptable character #x0007")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        *[
+            (empty, ["empty: there is nothing to check"])
+            for empty in ("", "\n\n", "# a", "---\n---\n")
+        ],
+        (
+            "a: 1\nb: [1, 2\nc: 3\n",
+            ["line 3, column 2: not valid YAML: expected ',' or ']', but got ':'"],
+        ),
+        ("a:\n\tb: 1\n", [f"line 2, column 1: not valid YAML: {TAB}"]),
+        (
+            "a:\n- b: 1\n  c: 2\n  b: 3\nd: 1\nd: 2\n",
+            ["line 4: a[0].b: set twice, first on line 2", "line 6: d: set twice, first on line 5"],
+        ),
+        ("a: 1\nb: &b\n  c: [*b]\n", ["line 2: what is anchored here holds an alias of itself"]),
+        ("[" * 5000 + "]" * 5000, ["nested too deeply to be read"]),
+        # What nothing could print.
+        ("a: {2020-01-01: 1}", ["line 1: a.2020-01-01: a date is no key; quote it"]),
+        ('a:\n  b: "\\ud800"', [f"line 2: a.b: '\\ud800' {HALVES}"]),
+        ('a: "\\ud83d\\ude00"', [f"line 1: a: '\\ud83d\\ude00' {HALVES}"]),
+        ('a: ["\\0"]', [f"line 1: a[0]: '\\x00' {NUL}"]),
+        ('"\\0": 1', [f"line 1: top level: '\\x00' {NUL}"]),
+        ('"\\0"', [f"line 1: top level: '\\x00' {NUL}"]),
+        (f"a: 0x{'f' * 3000}", ["line 1: a: a number of more than 3,000 digits"]),
+        (f"a: 0{'7' * 3000}", ["line 1: a: a number of more than 3,000 digits"]),
+        ("a:\n  <<: {2020-01-01: 1}\n  b: 2", ["line 2: a.2020-01-01: a date is no key; quote it"]),
+    ],
+    ids=lambda one: one[:20] if isinstance(one, str) else "",
+)
+def test_what_is_wrong_is_told_with_its_place(text: str, told: list[str]) -> None:
+    assert problems(text) == told
 
 
 @pytest.mark.parametrize(
@@ -66,99 +86,47 @@ def test_a_character_that_yaml_forbids_is_an_error():
         ("!!timestamp x", "'x' is not allowed as timestamp"),
     ],
 )
-def test_a_value_that_is_none_of_its_type_has_its_place(value: str, told: str):
+def test_a_value_that_is_none_of_its_type_has_its_place(value: str, told: str) -> None:
     for text, column in ((f"a: {value}\n", 4), (f"a: [1, {{b: {value}}}]\n", 12)):
         assert problems(f"# x\n{text}") == [f"line 2, column {column}: not valid YAML: {told}"]
 
 
-def test_a_tag_that_would_build_an_object_is_refused():
-    (problem,) = problems("a: !!python/object:os.system {}\n")
-
-    assert problem.startswith("line 1, column 4: not valid YAML: could not determine a constructor")
-
-
-def test_every_key_written_twice_is_named_with_both_lines():
-    text = "a:\n- b: 1\n  c: 2\n  b: 3\nd: 1\nd: 2\n"
-
-    assert problems(text) == [
-        "line 4: a[0].b: set twice, first on line 2",
-        "line 6: d: set twice, first on line 5",
-    ]
-
-
-def test_a_merge_that_overrides_a_key_is_no_repetition():
-    text = "base: &base {a: 1, b: 2}\nmore:\n  <<: *base\n  b: 3\n"
-
-    assert parse_documents(text) == [{"base": {"a": 1, "b": 2}, "more": {"a": 1, "b": 3}}]
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ("a: \x07\n", "not valid YAML: unacceptable character #x0007"),
+        ('a: "\\U00110000"', "not valid YAML: "),
+        (
+            "a: !!python/object:os.system {}\n",
+            "line 1, column 4: not valid YAML: could not determine a constructor",
+        ),
+    ],
+)
+def test_what_yaml_forbids_is_an_error(text: str, begins: str) -> None:
+    (problem,) = problems(text)
+    assert problem.startswith(begins)
 
 
-def test_all_documents_are_returned():
-    assert parse_documents("a: 1\n---\n---\nb: 2\n") == [{"a": 1}, {"b": 2}]
-
-
-def test_what_holds_itself_is_named_with_its_line():
-    assert problems("a: 1\nb: &b\n  c: [*b]\n") == [
-        "line 2: what is anchored here holds an alias of itself"
-    ]
-
-
-def test_an_alias_that_unfolds_without_end_is_refused():
+def test_an_alias_that_unfolds_without_end_is_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 7)]
     (problem,) = problems("\n".join(lines))
-
     assert problem.startswith("its aliases unfold to ")
     assert problem.endswith(" values; 100,000 are allowed")
 
 
-def test_an_alias_used_twice_is_fine():
-    assert parse_documents("a: &a [1]\nb: [*a, *a]\n") == [{"a": [1], "b": [[1], [1]]}]
-
-
-def test_what_is_nested_too_deeply_is_refused():
-    assert problems("[" * 5000 + "]" * 5000) == ["nested too deeply to be read"]
-
-
-HALVES = "is not allowed: write the character itself, not halves of it (JSON's \\u escapes)"
-NUL = "is not allowed: no text holds a NUL"
-
-
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "documents"),
     [
-        ("a: {2020-01-01: 1}", "line 1: a.2020-01-01: a date is no key; quote it"),
-        ('a:\n  b: "\\ud800"', f"line 2: a.b: '\\ud800' {HALVES}"),
-        ('a: "\\ud83d\\ude00"', f"line 1: a: '\\ud83d\\ude00' {HALVES}"),
-        ('a: ["\\0"]', f"line 1: a[0]: '\\x00' {NUL}"),
-        ('"\\0": 1', f"line 1: top level: '\\x00' {NUL}"),
-        ('"\\0"', f"line 1: top level: '\\x00' {NUL}"),
-        (f"a: 0x{'f' * 3000}", "line 1: a: a number of more than 3,000 digits"),
-        (f"a: 0{'7' * 3000}", "line 1: a: a number of more than 3,000 digits"),
         (
-            "a:\n  <<: {2020-01-01: 1}\n  b: 2",
-            "line 2: a.2020-01-01: a date is no key; quote it",
+            "base: &base {a: 1, b: 2}\nmore:\n  <<: *base\n  b: 3\n",
+            [{"base": {"a": 1, "b": 2}, "more": {"a": 1, "b": 3}}],
         ),
+        ("a: 1\n---\n---\nb: 2\n", [{"a": 1}, {"b": 2}]),
+        ("a: &a [1]\nb: [*a, *a]\n", [{"a": [1], "b": [[1], [1]]}]),
+        ("a: qwen-\U0001f600", [{"a": "qwen-\U0001f600"}]),
+        ("a: {1: 2, b: 3}", [{"a": {1: 2, "b": 3}}]),
     ],
 )
-def test_what_nothing_could_print_is_refused(text: str, told: str):
-    assert problems(text) == [told]
-
-
-def test_a_character_beyond_unicode_is_an_error():
-    (problem,) = problems('a: "\\U00110000"')
-    assert problem.startswith("not valid YAML: ")
-
-
-def test_characters_of_any_plane_are_fine():
-    assert parse_documents("a: qwen-\U0001f600") == [{"a": "qwen-\U0001f600"}]
-
-
-def test_a_number_as_a_key_is_fine():
-    assert parse_documents("a: {1: 2, b: 3}") == [{"a": {1: 2, "b": 3}}]
-
-
-def test_a_name_that_no_file_can_have_is_an_error():
-    with pytest.raises(ConfigError, match="no file can have this name"):
-        read_documents(Path("\0"))
-    with pytest.raises(ConfigError, match="File name too long"):
-        read_documents(Path("z" * 300))
+def test_what_is_fine_is_read(text: str, documents: Any) -> None:
+    assert parse_documents(text) == documents

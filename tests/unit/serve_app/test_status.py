@@ -5,19 +5,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ray.serve.schema import (
+    ApplicationStatus,
+    ApplicationStatusOverview,
+    DeploymentStatus,
+    DeploymentStatusOverview,
+    DeploymentStatusTrigger,
+    ReplicaState,
+)
 
 from controller.errors import BrimfulError
 from controller.fleet.loop import ControlLoop
+from serve_app import status
 from serve_app.snapshot import replicas_of, switched_off
 from serve_app.status import print_status, table_of, to_json, watch
+from serve_app.unready import unready_lines
 from tests.builders import batching, histogram_of, limits, report
-from tests.unit.serve_app.snapshots import (
-    LONG_GROUP,
-    LONG_REPLICA,
-    SCALED,
-    fleet,
-    snapshot_of,
-)
+from tests.unit.serve_app.snapshots import LONG_GROUP, LONG_REPLICA, SCALED, fleet, snapshot_of
 
 HEARD = (report(itl=histogram_of([0.02])), batching())
 
@@ -30,22 +34,10 @@ def row(*, wide: bool = False, **changes: Any) -> list[str]:
     return [str(next(iter(column.cells))) for column in shown.columns]
 
 
-def test_a_replica_is_one_row() -> None:
+def test_a_replica_is_one_row():
     assert row() == ["r1", "on", "bound", "256", "10", "5", "10%", "21.1", "-"]
-    assert row(wide=True)[8:] == [
-        "21.1",
-        "22.4",
-        "-",
-        "-",
-        "0%",
-        "-",
-        "2.0",
-        "5",
-        "0",
-        "0",
-        "2.5",
-        "-",
-    ]
+    wide = "21.1 22.4 - - 0% - 2.0 5 0 0 2.5 -"
+    assert row(wide=True)[8:] == wide.split()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +47,7 @@ def test_a_replica_is_one_row() -> None:
         (limits(capacity_per_s=0.0, sla_out_of_reach=True), "SLA out\nof reach"),
     ],
 )
-def test_its_capacity_or_why_there_is_none(known: object, shown: str) -> None:
+def test_its_capacity_or_why_there_is_none(known, shown):
     assert row(limits=known)[-1] == shown
 
 
@@ -67,31 +59,29 @@ def test_its_capacity_or_why_there_is_none(known: object, shown: str) -> None:
         ({"report": report(enforced=False), "limits": limits(enforce=False)}, "advice"),
     ],
 )
-def test_who_controls_it(changes: dict[str, Any], control: str) -> None:
+def test_who_controls_it(changes, control):
     assert row(**changes)[1] == control
 
 
-def test_it_says_for_which_groups_control_is_switched_off() -> None:
-    loop = ControlLoop()
-    for group in ("a", "b"):
-        loop.exchange(report(group=group), batching(), 0.0)
-    assert switched_off(loop.snapshot(0.0)) is None
-    loop.switch(enforce=False, group="b", unix_s=1.0)
+def test_it_says_for_which_groups_control_is_switched_off():
+    """For all: also where no replica is there."""
     said = "Control is switched off for {}; `brimful enforce on` ends that."
-    assert switched_off(loop.snapshot(0.0)) == said.format("b")
-    loop.switch(enforce=False, group=None, unix_s=1.0)
-    assert switched_off(loop.snapshot(0.0)) == said.format("all groups")
+    for groups in (("a", "b"), ()):
+        loop = ControlLoop()
+        for group in groups:
+            loop.exchange(report(group=group), batching(), 0.0)
+        assert switched_off(loop.snapshot(0.0)) is None
+        loop.switch(enforce=False, group="b", unix_s=1.0)
+        assert switched_off(loop.snapshot(0.0)) == (said.format("b") if groups else None)
+        loop.switch(enforce=False, group=None, unix_s=1.0)
+        assert switched_off(loop.snapshot(0.0)) == said.format("all groups")
+        loop.switch(enforce=True, group=None, unix_s=1.0)
+        assert switched_off(loop.snapshot(0.0)) is None
 
 
-def test_off_for_all_is_said_also_where_no_replica_is_there() -> None:
-    loop = ControlLoop()
-    loop.switch(enforce=False, group="a", unix_s=1.0)
-    assert switched_off(loop.snapshot(0.0)) is None
-    loop.switch(enforce=False, group=None, unix_s=1.0)
-    said = switched_off(loop.snapshot(0.0))
-    assert said == "Control is switched off for all groups; `brimful enforce on` ends that."
-    loop.switch(enforce=True, group=None, unix_s=1.0)
-    assert switched_off(loop.snapshot(0.0)) is None
+@pytest.fixture(autouse=True)
+def columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 def shown(capsys: pytest.CaptureFixture[str], snapshot: dict[str, Any], *, wide: bool) -> str:
@@ -100,10 +90,7 @@ def shown(capsys: pytest.CaptureFixture[str], snapshot: dict[str, Any], *, wide:
     return capsys.readouterr().out
 
 
-def test_in_80_columns_nothing_is_cut(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_in_80_columns_nothing_is_cut(capsys):
     text = shown(capsys, fleet(later_s=7.0), wide=False)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
@@ -117,20 +104,14 @@ def test_in_80_columns_nothing_is_cut(
     assert "Controlisswitchedoff" in joined
 
 
-def test_all_columns_are_as_wide_as_they_are(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_all_columns_are_as_wide_as_they_are(capsys):
     text = shown(capsys, fleet(), wide=True)
     assert "…" not in text
     assert LONG_REPLICA in text
     assert "1234567" in text
 
 
-def test_stalls_are_said_where_there_were_some(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_stalls_are_said_where_there_were_some(capsys):
     sla = batching(sla={"itl_ms": 30})
     stalled = snapshot_of((report(itl=histogram_of([0.02] * 9000 + [200.0])), sla))
     text = shown(capsys, stalled, wide=False)
@@ -144,13 +125,11 @@ def test_stalls_are_said_where_there_were_some(
     assert [r.stalls for r in replicas_of(smooth)] == [0]
 
 
-def test_where_nobody_has_reported_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_nobody_has_reported_that_is_said(capsys):
     assert "No replica has reported yet." in shown(capsys, snapshot_of(), wide=False)
 
 
-def test_a_replica_whose_report_is_refused_is_named_with_the_reason(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_replica_whose_report_is_refused_is_named_with_the_reason(capsys):
     refused = {"group": "g", "replica": "r9", "reason": "unknown key 'x'", "refused_s_ago": 3.2}
     for exchanges in ((), (HEARD,)):
         known = snapshot_of(*exchanges, refused=[refused])
@@ -161,9 +140,7 @@ def test_a_replica_whose_report_is_refused_is_named_with_the_reason(
         assert to_json(known)["refused"] == [refused]
 
 
-def test_a_replica_that_refuses_its_live_configuration_is_named_with_the_reason(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_replica_that_refuses_its_live_configuration_is_named_with_the_reason(capsys):
     reason = "user_config.batching.max_running.max: 100 is above max_num_seqs=64"
     told, config = HEARD
     refusing = replace(told, replica_id="r2", config_refused=reason)
@@ -173,10 +150,7 @@ def test_a_replica_that_refuses_its_live_configuration_is_named_with_the_reason(
     assert [one["config_refused"] for one in to_json(known)["replicas"]].count(reason) == 1
 
 
-def test_what_autoscaling_decided_is_a_line_of_its_own(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_what_autoscaling_decided_is_a_line_of_its_own(capsys):
     for exchanges in ((), (HEARD,)):
         known = snapshot_of(*exchanges, scaling=[SCALED])
         text = shown(capsys, known, wide=False)
@@ -185,7 +159,7 @@ def test_what_autoscaling_decided_is_a_line_of_its_own(
         assert to_json(known)["scaling"][0]["desired"] == 3
 
 
-def test_scripts_get_a_flat_object_per_replica() -> None:
+def test_scripts_get_a_flat_object_per_replica():
     known = json.loads(json.dumps(to_json(snapshot_of(HEARD))))
     assert known["version"] == "0.1.0+0a1b2c3d"
     (replica,) = known["replicas"]
@@ -195,7 +169,7 @@ def test_scripts_get_a_flat_object_per_replica() -> None:
     assert replica["itl_p99_ms"] == pytest.approx(21.1, abs=0.1)
 
 
-def test_watching_goes_on_while_the_controller_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+def test_watching_goes_on_while_the_controller_is_away(capsys):
     answers = iter([snapshot_of(HEARD), None, snapshot_of(HEARD)])
     slept, seen = [], []
 
@@ -214,3 +188,60 @@ def test_watching_goes_on_while_the_controller_is_away(capsys: pytest.CaptureFix
     assert slept == [2.0, 2.0, 2.0]
     assert len(seen) == 2
     assert capsys.readouterr().err == "error: it is gone\n"
+
+
+# --- deployments that are not up, by Ray Serve's own status
+
+WAITS = (
+    "Deployment 'BrimfulServer:m' in application 'llm' has 1 replicas that have taken more than 30s"
+    ' to be scheduled. Resources required for each replica: [{"GPU": 8}]'
+)
+
+
+def application(
+    state: DeploymentStatus, message: str, replicas: dict[ReplicaState, int]
+) -> ApplicationStatusOverview:
+    one = DeploymentStatusOverview(
+        status=state,
+        status_trigger=DeploymentStatusTrigger.CONFIG_UPDATE_STARTED,
+        replica_states=replicas,
+        message=message,
+    )
+    return ApplicationStatusOverview(ApplicationStatus.DEPLOYING, "", 0.0, {"BrimfulServer:m": one})
+
+
+def test_a_deployment_without_a_replica_is_told_with_what_it_waits_for():
+    starting = application(DeploymentStatus.UPDATING, WAITS, {ReplicaState.STARTING: 1})
+    assert unready_lines({"llm": starting}) == [
+        f"BrimfulServer:m of llm: UPDATING, 0 of 1 replicas run: {WAITS}"
+    ]
+
+
+def test_a_healthy_deployment_is_not_told():
+    sound = application(DeploymentStatus.HEALTHY, "", {ReplicaState.RUNNING: 1})
+    sound.status = ApplicationStatus.RUNNING
+    assert unready_lines({"llm": sound}) == []
+
+
+def test_an_application_that_was_not_built_is_told_with_the_reason():
+    failed = ApplicationStatusOverview(ApplicationStatus.DEPLOY_FAILED, "no\nmodule", 0.0, {})
+    assert unready_lines({"llm": failed}) == ["llm: DEPLOY_FAILED: no module"]
+
+
+def test_before_the_first_replica_the_error_says_what_is_waited_for(monkeypatch):
+    def none_yet() -> None:
+        raise BrimfulError("no batch controller here")
+
+    monkeypatch.setattr(status, "read_unready", lambda: ["m of llm: UPDATING"])
+    monkeypatch.setattr(status, "read_snapshot", none_yet)
+    with pytest.raises(BrimfulError, match="no batch controller here\nm of llm: UPDATING"):
+        status.read()
+
+
+def test_beside_replicas_it_is_a_line_of_its_own(monkeypatch, capsys):
+    monkeypatch.setattr(status, "read_unready", lambda: ["m of llm: UPDATING"])
+    monkeypatch.setattr(status, "read_snapshot", snapshot_of)
+    known = status.read()
+    assert status.to_json(known)["unready"] == ["m of llm: UPDATING"]
+    status.print_status(known, wide=False)
+    assert "m of llm: UPDATING" in capsys.readouterr().out.splitlines()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.errors import ConfigError
 from serve_app.apply.changes import Changes, changes
 from serve_app.apply.command import block, offers, plan, scaled
 from serve_app.checks.command import check_file
@@ -41,10 +42,32 @@ def sent(change: Changes, before: dict[str, Any]) -> dict[str, Any]:
 SLA = {"sla": {"itl_ms": 80}, "max_running": {"min": 2, "max": 64}}
 
 
-def test_the_same_changes_nothing() -> None:
-    same = found(app(), app())
-    assert (same.live, same.restarts) == ([], [])
-    assert same.application == app()
+SAID = put(app(), ("route_prefix",), "/")
+NAMED = put(app(), ("name",), "default")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (app(), app()),
+        # A default of Ray Serve's that one side does not say.
+        (SAID, {k: v for k, v in SAID.items() if k != "route_prefix"}),
+        (NAMED, {k: v for k, v in NAMED.items() if k != "name"}),
+        # Another name of our builder.
+        (app(), put(app(), ("import_path",), "serve_app.build:build_app")),
+    ],
+    ids=["same", "route", "name", "builder"],
+)
+def test_the_same_changes_nothing(before: Any, after: Any) -> None:
+    for change in (found(before, after), found(after, before)):
+        assert (change.live, change.restarts) == ([], [])
+    assert found(before, before).application == before
+
+
+def test_a_logging_config_beside_the_applications_is_no_change() -> None:
+    logs = {"logging_config": {"log_level": "DEBUG"}}
+    changed = plan({**logs, "applications": [app()]}, running({**app(), **logs}))["llm"]
+    assert (changed.live, changed.restarts) == ([], [])
 
 
 def test_a_changed_sla_is_sent_beside_the_args_that_run() -> None:
@@ -104,20 +127,6 @@ def test_what_an_engine_starts_with_takes_new_replicas(path: Any, value: Any) ->
     assert found(app(), put(app(), path, value)).restarts
 
 
-@pytest.mark.parametrize(("key", "said"), [("route_prefix", "/"), ("name", "default")])
-def test_a_default_of_serves_that_one_side_does_not_say_is_no_change(key: str, said: str) -> None:
-    says = put(app(), (key,), said)
-    silent = {k: v for k, v in says.items() if k != key}
-    for change in (found(says, silent), found(silent, says)):
-        assert (change.live, change.restarts) == ([], [])
-
-
-def test_a_logging_config_beside_the_applications_is_no_change() -> None:
-    logs = {"logging_config": {"log_level": "DEBUG"}}
-    changed = plan({**logs, "applications": [app()]}, running({**app(), **logs}))["llm"]
-    assert (changed.live, changed.restarts) == ([], [])
-
-
 @pytest.mark.parametrize("before", [None, {"TOKEN": "hunter1", "OTHER": "1"}])
 @pytest.mark.parametrize(
     "path",
@@ -145,27 +154,12 @@ def test_no_secret_is_printed_of_what_is_compared_as_a_whole() -> None:
     assert "https://...@host/code.zip" in lines
 
 
-def test_another_name_of_our_builder_is_no_change() -> None:
-    other = put(app(), ("import_path",), "serve_app.build:build_app")
-    assert (found(app(), other).live, found(app(), other).restarts) == ([], [])
-
-
 def test_another_model_is_another_deployment() -> None:
     other = put(app(), (*ENTRY, "model_loading_config", "model_id"), "n")
     assert found(app(), other).restarts == [
         "model m: is gone, and its replicas with it",
         "model n: is new, as a deployment of its own",
     ]
-
-
-def test_replicas_and_their_options_change_live() -> None:
-    after = put(
-        app(), (*ENTRY, "deployment_config"), {"num_replicas": 3, "max_ongoing_requests": 9}
-    )
-    change = found(app(), after)
-    assert change.restarts == []
-    number = {"num_replicas": 3, "max_ongoing_requests": 9}
-    assert sent(change, app()) == {MODEL: {"name": MODEL, **number}}
 
 
 @pytest.mark.parametrize("ingress", [True, False])
@@ -199,8 +193,6 @@ def running(application: dict[str, Any], replicas: int = 1, name: str = MODEL) -
 
 
 def test_what_running_replicas_would_refuse_is_named_before_it_is_sent() -> None:
-    from controller.errors import ConfigError
-
     wrong = put(app(), (*ENTRY, "batching", "max_running", "max"), 65)
     both = put(wrong, (*ENTRY, "engine_kwargs", "max_num_seqs"), 65)
     with pytest.raises(ConfigError, match="65 is above max_num_seqs=64"):
@@ -256,15 +248,12 @@ def test_two_replicas_meanwhile() -> None:
     number = {"name": MODEL, "num_replicas": 2, "autoscaling_config": None}
     assert scaled(scales, [MODEL])["deployments"] == [number]
     assert scaled(scales, []) == scales
-
-
-def test_two_replicas_meanwhile_keep_the_scaling_that_is_sent_already() -> None:
-    block_ = {"max_replicas": 1, "initial_replicas": 1, "policy": {"policy_function": "a:b"}}
-    scales = put(app(), ("deployments",), [{"name": MODEL, "autoscaling_config": block_}])
-    (one,) = scaled(scales, [MODEL])["deployments"]
-    bounds = {"min_replicas": 2, "initial_replicas": None, "max_replicas": 2}
-    assert one == {"name": MODEL, "autoscaling_config": {**block_, **bounds}}
-    assert scales["deployments"][0]["autoscaling_config"] == block_
+    # What is sent already is kept.
+    sent_ = {"max_replicas": 1, "initial_replicas": 1, "policy": {"policy_function": "a:b"}}
+    scales = put(app(), ("deployments",), [{"name": MODEL, "autoscaling_config": sent_}])
+    two = {**sent_, "min_replicas": 2, "initial_replicas": None, "max_replicas": 2}
+    assert scaled(scales, [MODEL])["deployments"] == [{"name": MODEL, "autoscaling_config": two}]
+    assert scales["deployments"][0]["autoscaling_config"] == sent_
 
 
 def test_under_kuberay_the_block_for_the_rayservice_is_printed() -> None:
@@ -287,10 +276,7 @@ def test_another_number_of_prefill_engines_is_sent_and_roles_at_all_are_a_restar
     change = found(auto, one)
     assert change.restarts == []
     assert sent(change, auto) == {
-        "MixedServer:m": {
-            "name": "MixedServer:m",
-            "user_config": {"batching": {**SLA, "roles": 1}},
-        }
+        "MixedServer:m": {"name": "MixedServer:m", "user_config": {"batching": {**SLA, "roles": 1}}}
     }
     none = found(app(batching=SLA, engine_kwargs=KV), auto)
     assert any("batching.roles: is new" in line for line in none.restarts)

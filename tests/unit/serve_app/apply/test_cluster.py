@@ -86,6 +86,23 @@ def serve() -> Iterator[Serve]:
         server.server_close()
 
 
+Apply = Callable[..., tuple[int, str, str, list[Any]]]
+
+
+@pytest.fixture
+def apply(serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Apply:
+    """``brimful apply`` of a change to a running application: status, out, err, what was sent."""
+
+    def apply(
+        path: Any = SLA, value: Any = 80, *flags: str, application: Any = None, **kind: Any
+    ) -> tuple[int, str, str, list[Any]]:
+        address, sent = serve(application or running(), **kind)
+        status = main(["apply", changed(tmp_path, path, value), "--address", address, *flags])
+        return status, *capsys.readouterr(), sent
+
+    return apply
+
+
 def changed(tmp_path: Path, path: tuple[str | int, ...] = SLA, value: Any = 80) -> str:
     """The path of a file with a change."""
     file = tmp_path / "changed.yaml"
@@ -94,21 +111,18 @@ def changed(tmp_path: Path, path: tuple[str | int, ...] = SLA, value: Any = 80) 
     return str(file)
 
 
-def test_an_sla_is_sent_beside_the_args_that_run(serve: Serve, tmp_path: Path) -> None:
-    address, sent = serve(running())
-    assert main(["apply", changed(tmp_path), "--address", address]) == 0
+def test_an_sla_is_sent_beside_the_args_that_run(apply: Apply) -> None:
+    status, _, _, sent = apply()
+    assert status == 0
     (one,) = sent[0]["applications"]
     assert one["args"] == config()["applications"][0]["args"]
     assert one["deployments"][0]["user_config"]["batching"]["sla"]["itl_ms"] == 80
 
 
-def test_on_a_cluster_of_kuberays_nothing_is_sent(
-    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    address, sent = serve(running(), group="headgroup")
-    assert main(["apply", changed(tmp_path), "--address", address]) == 0
-    assert "serveConfigV2: |" in capsys.readouterr().out
-    assert sent == []
+def test_on_a_cluster_of_kuberays_nothing_is_sent(apply: Apply) -> None:
+    status, out, _, sent = apply(group="headgroup")
+    assert (status, sent) == (0, [])
+    assert "serveConfigV2: |" in out
 
 
 def test_a_rayservice_as_the_file_gets_its_block(
@@ -123,86 +137,63 @@ def test_a_rayservice_as_the_file_gets_its_block(
     assert sent == []
 
 
+LLM = ("args", "llm_configs", 0)
+SIZE = (*LLM, "engine_kwargs", "max_num_seqs")
+
+
 @pytest.mark.parametrize("flags", [("--dry-run",), ()])
-def test_what_takes_new_replicas_is_not_sent_unasked(
-    serve: Serve, tmp_path: Path, flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    address, sent = serve(running())
-    file = changed(tmp_path, ("args", "llm_configs", 0, "engine_kwargs", "max_num_seqs"), 128)
-    assert main(["apply", file, "--address", address, *flags]) == (0 if flags else 2)
-    printed = capsys.readouterr()
-    assert "max_num_seqs: 64 -> 128" in printed.out
-    assert ("--two-first" in printed.err) == (not flags)
-    assert sent == []
-
-
-SIZE = ("args", "llm_configs", 0, "engine_kwargs", "max_num_seqs")
+def test_what_takes_new_replicas_is_not_sent_unasked(apply: Apply, flags: Any) -> None:
+    status, out, err, sent = apply(SIZE, 128, *flags)
+    assert (status, sent) == (0 if flags else 2, [])
+    assert "max_num_seqs: 64 -> 128" in out
+    assert ("--two-first" in err) == (not flags)
 
 
 @pytest.mark.parametrize(
-    ("path", "value"),
+    ("path", "value", "flags", "says"),
     [
-        (("args", "llm_configs", 0, "model_loading_config", "model_id"), "n"),
-        (("args", "llm_configs", 0, "emulate"), {"profile": "h100-llama-8b-vllm"}),
-        (("import_path",), "ray.serve.llm:build_openai_app"),
+        *[
+            (path, value, ["--two-first"], "Deploy it beside the old one")
+            for path, value in (
+                ((*LLM, "model_loading_config", "model_id"), "n"),
+                ((*LLM, "emulate"), {"profile": "h100-llama-8b-vllm"}),
+                (("import_path",), "ray.serve.llm:build_openai_app"),
+            )
+        ],
+        # What cannot be compared.
+        (("args",), [1], [], "applications[0].args"),
+        ((*LLM, "engine_kwargs"), 3, [], "llm_configs[0].engine_kwargs"),
+        (("deployments",), [None], [], "applications[0].deployments[0]"),
+        (("deployments",), 3, [], "applications[0].deployments[0]"),
+        (LLM, "entry.yaml", [], "write the entry itself"),
+        ((*LLM, "batching"), 3, [], "llm_configs[0].batching"),
     ],
     ids=str,
 )
-def test_two_replicas_first_are_refused_where_the_model_goes(
-    serve: Serve, tmp_path: Path, path: Any, value: Any, capsys: pytest.CaptureFixture[str]
+def test_what_cannot_be_done_is_named(
+    apply: Apply, path: Any, value: Any, flags: Any, says: str
 ) -> None:
-    address, sent = serve(running())
-    file = changed(tmp_path, path, value)
-    assert main(["apply", file, "--address", address, "--two-first"]) == 2
-    assert "Deploy it beside the old one" in capsys.readouterr().err
-    assert sent == []
+    status, _, err, sent = apply(path, value, *flags)
+    assert (status, sent) == (2, [])
+    assert says in err
 
 
-def test_without_room_for_a_second_replica_the_first_is_left_alone(
-    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    address, sent = serve(running(), fails_at=1)
-    file = changed(tmp_path, SIZE, 128)
-    assert main(["apply", file, "--address", address, "--two-first"]) == 2
-    assert "DEPLOY_FAILED" in capsys.readouterr().err
+def test_without_room_for_a_second_replica_the_first_is_left_alone(apply: Apply) -> None:
+    status, _, err, sent = apply(SIZE, 128, "--two-first", fails_at=1)
+    assert (status, "DEPLOY_FAILED" in err) == (2, True)
     scaled, back = (one["applications"][0] for one in sent)
     assert scaled["deployments"][0]["num_replicas"] == 2
     assert back == config()["applications"][0]
 
 
-def test_where_the_changed_model_does_not_start_the_way_on_is_said(
-    serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_the_changed_model_does_not_start_the_way_on_is_said(apply: Apply) -> None:
     application = running()
     application["deployments"][MODEL]["replicas"] *= 2
-    address, sent = serve(application, fails_at=2)
-    file = changed(tmp_path, SIZE, 128)
-    assert main(["apply", file, "--address", address, "--two-first"]) == 2
-    told = capsys.readouterr().err
-    assert "DEPLOY_FAILED" in told
-    assert f"{MODEL} may have two replicas: `brimful apply --restart`" in told
-    assert len(sent) == 2
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "place"),
-    [
-        (("args",), [1], "applications[0].args"),
-        (("args", "llm_configs", 0, "engine_kwargs"), 3, "llm_configs[0].engine_kwargs"),
-        (("deployments",), [None], "applications[0].deployments[0]"),
-        (("deployments",), 3, "applications[0].deployments[0]"),
-        (("args", "llm_configs", 0), "entry.yaml", "write the entry itself"),
-        (("args", "llm_configs", 0, "batching"), 3, "llm_configs[0].batching"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_compared_is_named(
-    serve: Serve, tmp_path: Path, path: Any, value: Any, place: str, capsys: Any
-) -> None:
-    address, sent = serve(running())
-    assert main(["apply", changed(tmp_path, path, value), "--address", address]) == 2
-    assert place in capsys.readouterr().err
-    assert sent == []
+    flags = "--two-first"
+    status, _, err, sent = apply(SIZE, 128, flags, application=application, fails_at=2)
+    assert (status, len(sent)) == (2, 2)
+    assert "DEPLOY_FAILED" in err
+    assert f"{MODEL} may have two replicas: `brimful apply --restart`" in err
 
 
 def test_a_replica_may_end_its_streams_and_another_start_before_it_is_given_up() -> None:

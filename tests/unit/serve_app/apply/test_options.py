@@ -123,20 +123,13 @@ def test_a_number_in_an_override_of_the_file_ends_scaling_too(built: Any) -> Non
     [
         ({"autoscaling_config": {"max_replicas": 6}}, True),
         ({"autoscaling_config": {"max_replicas": 4}, "num_replicas": "auto"}, True),
-        (
-            {
-                "autoscaling_config": {
-                    "max_replicas": 4,
-                    "policy": {"policy_function": "os.path:join"},
-                }
-            },
-            False,
-        ),
+        ({"autoscaling_config": {"max_replicas": 4, "policy": {"policy_function": "os.path:join"}}},
+         False),
         ({"num_replicas": 3}, False),
         ({}, False),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_bounds_change_live_beside_a_policy_that_is_sent_already(
     override: Data, is_live: bool, built: Any
 ) -> None:

@@ -1,48 +1,54 @@
-"""``brimful check`` on Serve configurations: each wrong input and the one line it gets."""
+"""``brimful check`` on Serve configurations: what is described, noted, and wrong as a whole."""
 
 import copy
-from pathlib import Path
-from typing import Any
+import json
 
 import pytest
 import yaml
 
+from serve_app.checks.console import CONSOLE, GUARDED, OPEN
 from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Target
-from tests.serve_configs import APP, DIRECT, ENTRY, HERE, config, entry, put, refused, unknown
+from tests.serve_configs import (
+    ARGS,
+    DIRECT,
+    HERE,
+    PLACE,
+    config,
+    entry,
+    having,
+    put,
+    refused,
+    unknown,
+)
 
-ROOT = Path(__file__).parents[4]
-ARGS = "applications[0].args"
-PLACE = f"{ARGS}.llm_configs[0]"
+MODEL = {"model_loading_config": {"model_id": "m", "model_source": "org/m"}}
+OTHER = put(entry(), ("model_loading_config", "model_id"), "n")
+FORWARDING = Target(env={**DIRECT.env, FORWARD_BODY: "1"}, local_paths=True)
+LORA = {"dynamic_lora_loading_path": "s3://b/lora"}
+SECOND_ROUTE = refused("applications[1].route_prefix", "/", "applications[0] has it already")
+ONE_MODEL = (
+    f"{ARGS}.llm_configs: direct streaming takes one model per application, got 2;"
+    " make each its own application"
+)
 
 
-def test_a_sound_config_is_described(check):
+def test_a_sound_config_is_described_and_starts_no_ray(check):
+    import ray
+
     found = check(config(), DIRECT)
-
-    assert found.problems == []
-    assert found.notes == []
+    assert (found.problems, found.notes) == ([], [])
     assert found.summary == [
         "llm at /: model m, policy adaptive, 50 ms between tokens at p99, 2 to 64 running,"
         " 1 to 3 replicas"
     ]
-
-
-def test_arguments_that_ray_serve_llm_refuses_only_on_building_are_found(check):
-    data = put(config(), (*ENTRY, "engine_kwargs", "model"), "org/other")
-
-    assert check(data).problems == [
-        f"{PLACE}: ValueError: model or served_model_name is not allowed in engine_kwargs when"
-        " using Ray Serve LLM. Please use `model_loading_config` in LLMConfig instead."
-    ]
+    assert not ray.is_initialized()
 
 
 def test_all_problems_are_reported_together(check):
-    data = put(config(), (*ENTRY, "batching", "sla", "itl_ms"), 0)
-    data = put(data, (*ENTRY, "engine_kwargs", "max_num_seq"), 3)
-    data = put(data, (*ENTRY, "scaling", "drain_s"), -1)
-    data = put(data, (*APP, "runtim_env"), {})
-
-    places = [problem.split(": ")[0] for problem in check(data).problems]
-    assert places == [
+    data = having("batching.sla.itl_ms", 0)
+    data = having("engine_kwargs.max_num_seq", 3, data)
+    data = having("scaling.drain_s", -1, having("/runtim_env", {}, data))
+    assert [problem.split(": ")[0] for problem in check(data).problems] == [
         "applications[0]",
         f"{PLACE}.engine_kwargs",
         f"{PLACE}.batching.sla.itl_ms",
@@ -50,214 +56,112 @@ def test_all_problems_are_reported_together(check):
     ]
 
 
-def test_two_applications_may_share_neither_name_nor_route(check):
+@pytest.mark.parametrize(
+    ("second", "problems"),
+    [
+        (None, [refused("applications[1].name", "llm", "applications[0] has it already")]),
+        ({"name": "other", "import_path": "other:app"}, []),  # the default route
+    ],
+)
+def test_two_applications_may_share_neither_name_nor_route(check, second, problems):
     data = config()
-    data["applications"].append(copy.deepcopy(data["applications"][0]))
-
-    assert check(data).problems == [
-        refused("applications[1].name", "llm", "applications[0] has it already"),
-        refused("applications[1].route_prefix", "/", "applications[0] has it already"),
-    ]
-
-
-def test_a_route_that_is_left_out_is_the_default_one(check):
-    data = config()
-    data["applications"].append({"name": "other", "import_path": "other:app"})
-
-    assert check(data).problems == [
-        refused("applications[1].route_prefix", "/", "applications[0] has it already")
-    ]
+    data["applications"].append(second or copy.deepcopy(data["applications"][0]))
+    assert check(data).problems == [*problems, SECOND_ROUTE]
 
 
 def test_other_applications_are_checked_by_serves_schema_only(check):
-    data = put(config(), (*APP, "import_path"), "other:app")
-    data = put(data, (*APP, "args"), {"anything": {"goes": 1}})
-
+    data = having("/args", {"anything": {"goes": 1}}, having("/import_path", "other:app"))
     found = check(data)
     assert found.problems == []
     assert found.summary == ["llm at /: other:app, checked by Ray Serve's schema only"]
 
 
 def test_a_single_application_at_the_top_level_is_checked_and_refused(check):
-    data = put(config(), (*ENTRY, "scaling", "drain"), 3)["applications"][0]
-
-    assert check(data).problems == [
+    assert check(having("scaling.drain", 3)["applications"][0]).problems == [
         "applications: required key is missing; Ray Serve no longer takes a single application at"
         " the top level: put it into this list",
         unknown(f"{PLACE}.scaling", "drain", "drain_s"),
     ]
 
 
-def two_models() -> dict[str, Any]:
-    return config(entry(), put(entry(), ("model_loading_config", "model_id"), "n"))
+@pytest.mark.parametrize(
+    ("data", "target", "line"),
+    [
+        (config(entry(), OTHER), DIRECT, ONE_MODEL),
+        (having("/args.ingress_deployment_config", {"num_replicas": 2}), DIRECT,
+         f"{ARGS}.ingress_deployment_config: direct streaming has no ingress deployment; leave"
+         " the key out"),
+        (config(), Target(env={DIRECT_STREAMING: "1"}, local_paths=True),
+         f'{ARGS}: {DIRECT_STREAMING}="1" needs {HA_PROXY}="1" beside it'),
+        (having("lora_config", LORA), DIRECT,
+         f'{ARGS}.llm_configs: LoRA with direct streaming needs {FORWARD_BODY}="1"'),
+        (
+            config(entry(), entry()),
+            HERE,
+            refused(
+                f"{ARGS}.llm_configs[1].model_loading_config.model_id",
+                "m",
+                "another model of this application has it already",
+            ),
+        ),
+        ("- a\n- b\n", HERE, 'top level: must be a mapping, got ["a", "b"]'),
+        ("applications: []\n---\nb: 1\n", HERE,
+         "2 YAML documents; Ray Serve reads the first one only"),
+    ],
+    ids=["models", "ingress", "haproxy", "lora", "names", "list", "documents"],
+)  # fmt: skip
+def test_what_does_not_go_together_is_one_line(check, data, target, line):
+    assert check(data, target).problems == [line]
 
 
-def test_direct_streaming_takes_one_model_per_application(check):
-    message = (
-        f"{ARGS}.llm_configs: direct streaming takes one model per application, got 2;"
-        " make each its own application"
-    )
-    assert check(two_models(), DIRECT).problems == [message]
-
-    plain = check(two_models(), HERE)
-    assert plain.problems == []
-    assert plain.notes == [f"{message} ({DIRECT_STREAMING} is not set)"]
-
-
-def test_direct_streaming_takes_no_ingress_options(check):
-    data = put(config(), (*APP, "args", "ingress_deployment_config"), {"num_replicas": 2})
-
-    assert check(data, DIRECT).problems == [
-        f"{ARGS}.ingress_deployment_config: direct streaming has no ingress deployment; leave the"
-        " key out"
-    ]
-
-
-def test_direct_streaming_needs_haproxy(check):
-    alone = Target(env={DIRECT_STREAMING: "1"}, local_paths=True)
-
-    assert check(config(), alone).problems == [
-        f'{ARGS}: {DIRECT_STREAMING}="1" needs {HA_PROXY}="1" beside it'
-    ]
-
-
-def test_direct_streaming_with_lora_needs_the_request_body_at_the_router(check):
-    data = put(config(), (*ENTRY, "lora_config"), {"dynamic_lora_loading_path": "s3://b/lora"})
-
-    assert check(data, DIRECT).problems == [
-        f'{ARGS}.llm_configs: LoRA with direct streaming needs {FORWARD_BODY}="1"'
-    ]
-    forwarding = Target(env={**DIRECT.env, FORWARD_BODY: "1"}, local_paths=True)
-    assert check(data, forwarding).problems == []
-
-
-def test_two_models_of_one_application_need_two_names(check):
-    place = f"{ARGS}.llm_configs[1].model_loading_config.model_id"
-
-    assert check(config(entry(), entry())).problems == [
-        refused(place, "m", "another model of this application has it already")
-    ]
+def test_what_direct_streaming_alone_would_refuse_passes_without_it(check):
+    found = check(config(entry(), OTHER))
+    assert found.problems == []
+    assert found.notes == [f"{ONE_MODEL} ({DIRECT_STREAMING} is not set)"]
+    assert check(having("lora_config", LORA), FORWARDING).problems == []
 
 
 def test_an_entry_may_stand_in_a_file_of_its_own(check, tmp_path):
     path = tmp_path / "model.yaml"
-    data = put(config(), ENTRY, str(path))
-
+    data = having("", str(path))
     assert check(data).problems == [f"{PLACE}: {path}: cannot read it: No such file or directory"]
-
-    path.write_text("- a\n")
-    assert check(data).problems == [f'{PLACE}: {path}: must hold a mapping, got ["a"]']
-
-    path.write_text(yaml.safe_dump(put(entry(), ("scaling", "drain"), 1)))
-    assert check(data).problems == [unknown(f"{PLACE} ({path}).scaling", "drain", "drain_s")]
-
-    path.write_text(yaml.safe_dump(entry()))
-    assert check(data).problems == []
-
-
-def test_a_block_without_effect_is_noted(check):
-    data = put(config(), (*ENTRY, "deployment_config"), {"num_replicas": 1})
-
-    assert check(data).notes == [
-        f"{PLACE}.scaling: has no effect without deployment_config.autoscaling_config"
-    ]
+    wrong = yaml.safe_dump(put(entry(), ("scaling", "drain"), 1))
+    for text, problems in (
+        ("- a\n", [f'{PLACE}: {path}: must hold a mapping, got ["a"]']),
+        (wrong, [unknown(f"{PLACE} ({path}).scaling", "drain", "drain_s")]),
+        (yaml.safe_dump(entry()), []),
+    ):
+        path.write_text(text)
+        assert check(data).problems == problems
 
 
-def test_affinity_to_prefixes_that_the_router_does_not_see_is_noted(check):
-    data = put(config(), (*ENTRY, "router"), {"prefix_affinity": True})
-    forwarding = Target(env={**DIRECT.env, FORWARD_BODY: "1"}, local_paths=True)
-
-    (note,) = check(data, DIRECT).notes
-    assert note.startswith(f"{PLACE}.router.prefix_affinity: has no effect without {FORWARD_BODY}")
-    assert check(data, forwarding).notes == check(data).notes == []
-
-
-def test_classes_that_the_router_does_not_see_are_noted(check):
-    data = put(config(), (*ENTRY, "router"), {"gather_classes": True})
-    classes = {"gold": {"itl_ms": 50}, "batch": {"default": True}}
-    data = put(data, (*ENTRY, "classes"), classes)
-    forwarding = Target(env={**DIRECT.env, FORWARD_BODY: "1"}, local_paths=True)
-
-    (note,) = check(data, DIRECT).notes
-    assert note.startswith(f"{PLACE}.router.gather_classes: has no effect without {FORWARD_BODY}")
-    assert check(data, forwarding).notes == []
-
-
-def test_what_running_engines_would_refuse_of_a_user_config_is_found(check):
-    live = {"name": "BrimfulServer:m", "user_config": {"batching": {"lease_s": 0}}}
-    (problem,) = check(put(config(), (*APP, "deployments"), [live])).problems
-    place = "applications[0].deployments[0].user_config.batching.lease_s"
-    assert problem.startswith(f"{place}: 0 is not allowed")
-    live["user_config"]["batching"]["lease_s"] = 5
-    assert check(put(config(), (*APP, "deployments"), [live])).problems == []
+TWO = {"gold": {"itl_ms": 50}, "batch": {"default": True}}
+GATHERED = having("router", {"gather_classes": True}, having("classes", TWO))
 
 
 @pytest.mark.parametrize(
-    ("user_config", "problem"),
+    ("data", "target", "begins"),
     [
-        ({"batching": {"lease_s": 0}}, "batching.lease_s: 0 is not allowed"),
-        ({"batching": 5}, "batching: 5 is not allowed"),
-        ({"any": 1}, "user_config: unknown key 'any'; allowed: admission, batching"),
+        (having("deployment_config", {"num_replicas": 1}), HERE,
+         f"{PLACE}.scaling: has no effect without deployment_config.autoscaling_config"),
+        (having("engine_kwargs", {}), HERE,
+         f"{PLACE}.engine_kwargs: without max_num_seqs vLLM chooses it"),
+        (having("deployment_config.autoscaling_config.look_back_period_s", 5), HERE,
+         "`look_back_period_s`"),
+        (having("router", {"prefix_affinity": True}), DIRECT,
+         f"{PLACE}.router.prefix_affinity: has no effect without {FORWARD_BODY}"),
+        (GATHERED, DIRECT, f"{PLACE}.router.gather_classes: has no effect without {FORWARD_BODY}"),
+        ({"applications": []}, HERE, "applications: none; deploying this removes all that run"),
     ],
-)
-def test_so_is_it_where_the_entrys_own_deployment_has_it(check, user_config, problem):
-    found = check(put(config(), (*ENTRY, "deployment_config", "user_config"), user_config))
-    (line,) = found.problems
-    assert line.startswith(f"{PLACE}.deployment_config.user_config")
-    assert problem in line
-
-
-@pytest.mark.parametrize("wrong", [5, "abc", [1], 2.5, b"x"])
-def test_an_additional_config_that_is_no_mapping_is_a_finding(check, wrong):
-    found = check(put(config(), (*ENTRY, "engine_kwargs", "additional_config"), wrong))
-    assert any("engine_kwargs.additional_config" in line for line in found.problems)
-
-
-def test_a_wrong_router_block_is_said_once(check):
-    assert check(put(config(), (*ENTRY, "router"), {"choice": 3})).problems == [
-        unknown(f"{PLACE}.router", "choice", "choices")
-    ]
-
-
-def test_a_bound_without_an_engine_size_is_noted(check):
-    (note,) = check(put(config(), (*ENTRY, "engine_kwargs"), {})).notes
-
-    assert note.startswith(f"{PLACE}.engine_kwargs: without max_num_seqs vLLM chooses it")
-
-
-def test_what_ray_will_refuse_later_is_noted(check):
-    data = put(
-        config(), (*ENTRY, "deployment_config", "autoscaling_config", "look_back_period_s"), 5
-    )
-
-    found = check(data)
+    ids=["scaling", "size", "ray", "prefixes", "classes", "none"],
+)  # fmt: skip
+def test_what_has_no_effect_is_noted(check, data, target, begins):
+    found = check(data, target)
     assert found.problems == []
-    assert [note[:20] for note in found.notes] == ["`look_back_period_s`"]
-
-
-def test_a_config_without_applications_is_noted(check):
-    found = check({"applications": []})
-
-    assert found.problems == []
-    assert found.notes == ["applications: none; deploying this removes all that run"]
-
-
-def test_a_document_that_is_no_mapping_is_named(check):
-    assert check("- a\n- b\n").problems == ['top level: must be a mapping, got ["a", "b"]']
-
-
-def test_serve_reads_one_document_only(check):
-    assert check("applications: []\n---\nb: 1\n").problems == [
-        "2 YAML documents; Ray Serve reads the first one only"
-    ]
-
-
-def test_checking_neither_starts_nor_joins_ray(check):
-    import ray
-
-    check(config(), DIRECT)
-
-    assert not ray.is_initialized()
+    (note,) = found.notes
+    assert note.startswith(begins)
+    if target is DIRECT:
+        assert check(data, FORWARDING).notes == check(data).notes == []
 
 
 def test_classes_are_checked_and_described(check):
@@ -271,3 +175,142 @@ def test_classes_are_checked_and_described(check):
         "admission.shed_at",
         "classes.fast",
     ]
+
+
+def app(builder, **args):
+    path = f"ray.serve.llm:{builder}"
+    return {"applications": [{"name": "a", "import_path": path, "args": args}]}
+
+
+@pytest.mark.parametrize(
+    "path", ["serve_app.build_app", "serve_app.build:build_app", "serve_app.build.build_app"]
+)
+def test_our_builder_is_known_by_all_of_its_names(check, path):
+    data = having("/import_path", path)
+    assert check(data).summary[0].startswith("llm at /: model m, policy adaptive")
+    wrong = having("scaling.drain", 1, data)
+    assert check(wrong).problems == [unknown(f"{PLACE}.scaling", "drain", "drain_s")]
+
+
+@pytest.mark.parametrize("separator", [":", "."])
+def test_blocks_of_ours_under_rays_builder_are_named(check, separator):
+    data = having("/import_path", f"ray.serve.llm{separator}build_openai_app")
+    says = (
+        "is not known to ray.serve.llm:build_openai_app; import_path: serve_app:build_app takes it"
+    )
+    assert check(having("/args.security", {}, data)).problems == [
+        f"{ARGS}.security: {says}",
+        f"{PLACE}.batching: {says}",
+        f"{PLACE}.scaling: {says}",
+    ]
+
+
+SPLIT = {
+    **MODEL,
+    "engine_kwargs": {
+        "kv_transfer_config": {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        app("build_openai_app", llm_configs=[MODEL, {"model_loading_config": {"model_id": "n"}}]),
+        app("build_pd_openai_app", prefill_config=SPLIT, decode_config=SPLIT),
+        app("build_dp_openai_app", llm_config=MODEL | {"engine_kwargs": {"data_parallel_size": 2}}),
+    ],
+    ids=["openai", "pd", "dp"],
+)
+def test_what_rays_builders_take_passes(check, data):
+    found = check(data)
+    assert found.problems == []
+    assert found.summary[0].endswith("Ray Serve LLM's own: without our control")
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (app("build_openai_app", llm_configs=[MODEL | {"engine_kwargs": {"max_num_seq": 1}}]),
+         unknown(f"{PLACE}.engine_kwargs", "max_num_seq", "max_num_seqs")),
+        (app("build_openai_app", llm_configs=[MODEL | {"runtime_env": {"env_vars": {"A": 1}}}]),
+         f"{PLACE}.runtime_env.env_vars.A: 1 is not allowed: must be a string (quote it)"),
+        (app("build_pd_openai_app", prefill_config=MODEL),
+         f"{ARGS}.decode_config: required key is missing"),
+        (
+            app(
+                "build_pd_openai_app",
+                prefill_config=MODEL,
+                decode_config={"model_loading_config": {"model_id": "n"}},
+            ),
+            f"{ARGS}: P/D model id mismatch",
+        ),
+        (app("build_dp_openai_app"), f"{ARGS}.llm_config: required key is missing"),
+        (app("build_dp_openai_app", llm_confg=MODEL), unknown(ARGS, "llm_confg", "llm_config")),
+    ],
+)  # fmt: skip
+def test_what_rays_builders_would_refuse_is_named(check, data, problem):
+    assert problem in check(data).problems
+
+
+@pytest.mark.parametrize(
+    ("source", "opens"),
+    [
+        ("openai/whisper-large-v3", "POST /v1/audio/*"),
+        ("BAAI/bge-reranker-v2-m3", "POST /v1/rerank"),
+        ("Qwen/Qwen2.5-Math-PRM-7B", "POST /classify"),
+        ("org/text-classifier", "POST /classify"),
+        ("Qwen/Qwen2.5-7B-Instruct", None),
+        ("/rerankers/llama", None),
+        ("BAAI/bge-m3", None),
+    ],
+)
+def test_a_model_whose_routes_are_closed_is_told_what_opens_them(check, source, opens):
+    model = {"model_loading_config": {"model_id": "x", "model_source": source}}
+    notes = [note for note in check(config(model)).notes if "closed" in note]
+    assert bool(notes) == bool(opens)
+    for note in notes:
+        assert note.startswith(f"{PLACE}: a ") and f"security: {{extra_paths: [{opens!r}]}}" in note
+        opened = having("/args.security", {"extra_paths": [opens]}, config(model))
+        assert check(opened).notes == []
+
+
+def test_a_folders_own_configuration_says_what_the_model_is(check, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["WhisperForConditional"]}))
+    (note,) = check(having("model_loading_config.model_source", str(tmp_path))).notes
+    assert "a speech model answers on /v1/audio/transcriptions" in note
+
+
+def test_the_console_takes_nothing_but_keys(check):
+    data = having("/args", {}, having("/import_path", "serve_app.console:build"))
+    found = check(data)
+    assert found.problems == []
+    assert found.summary == ["llm at /: the console, which shows the fleet to whoever reaches it"]
+    found = check(having("/args", {"theme": "dark", "security": {"limits": {}}}, data))
+    assert [problem.partition(";")[0] for problem in found.problems] == [
+        f"{ARGS}: unknown key 'theme'",
+        f"{ARGS}.security: unknown key 'limits'",
+    ]
+
+
+def test_a_console_beside_models_with_keys_says_who_may_see_it(check, tmp_path):
+    keys = {"keys": {"file": str(tmp_path / "keys")}}
+    (tmp_path / "keys").write_text("alice sk-0123456789abcdef")
+    console = {"name": "console", "route_prefix": "/console", "import_path": CONSOLE}
+    data = having("/args.security", keys)
+    data["applications"].append(console)
+    assert [problem.partition(":")[0] for problem in check(data).problems] == [
+        "applications[1].args.security.keys"
+    ]
+    for security, summary in ((keys, GUARDED), ({"keys": None}, OPEN)):
+        data["applications"][1] = {**console, "args": {"security": security}}
+        found = check(data)
+        assert (found.problems, found.summary[1]) == ([], f"console at /console: {summary}")
+
+
+def test_keys_of_the_console_that_cannot_be_read_are_named(check, tmp_path):
+    (tmp_path / "keys").write_text("alice")
+    args = {"security": {"keys": {"file": str(tmp_path / "keys")}}}
+    (problem,) = check(having("/args", args, having("/import_path", CONSOLE))).problems
+    assert problem.startswith("applications[0].args.security.keys: ")
+    assert "line 1: needs either the key or its sha256" in problem

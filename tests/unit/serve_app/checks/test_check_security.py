@@ -1,107 +1,90 @@
 """``brimful check`` on the ``security`` block: keys are read where they are, and never shown."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from serve_app.checks.command import check_file
-from serve_app.checks.findings import Findings
-from tests.serve_configs import APP, ENTRY, HERE, config, put
+from tests.serve_configs import ARGS, PLACE, having
 
 KEY = "sk-0123456789abcdef"
-SECURITY = (*APP, "args", "security")
-PLACE = "applications[0].args.security.keys"
+KEYS = f"{ARGS}.security.keys"
+ENGINE = f"{PLACE}.engine_kwargs"
 
 
-def found(tmp_path: Path, block: Any, classes: Any = None) -> Findings:
-    data = put(config(), SECURITY, block)
-    if classes is not None:
-        data = put(data, (*ENTRY, "classes"), classes)
-    path = tmp_path / "serve.yaml"
-    path.write_text(yaml.safe_dump(data))
-    return check_file(path, HERE)
+@pytest.fixture
+def written(check, tmp_path):
+    """What is found where this stands in the file of keys."""
+
+    def written(text: str, classes: Any = None) -> tuple[Any, Any]:
+        file = tmp_path / "keys"
+        file.write_text(text)
+        data = having("/args.security.keys", {"file": str(file)})
+        found = check(having("classes", classes, data) if classes else data)
+        assert KEY not in f"{found}"
+        return found, file
+
+    return written
 
 
-def test_a_sound_file_of_keys_says_nothing(tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text(f"alice {KEY} classes=gold")
-    for classes in (None, {"gold": {}}):
-        told = found(tmp_path, {"keys": {"file": str(keys)}}, classes)
-        assert told.problems == []
-        assert not [note for note in told.notes if "keys" in note]
+@pytest.mark.parametrize("classes", [None, {"gold": {}}])
+def test_a_sound_file_of_keys_says_nothing(written, classes) -> None:
+    found, _ = written(f"alice {KEY} classes=gold", classes)
+    assert found.problems == []
+    assert not [note for note in found.notes if "keys" in note]
 
 
-def test_a_mistake_in_it_is_named_without_what_stands_there(tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text(f"alice {KEY} and more")
-    told = found(tmp_path, {"keys": {"file": str(keys)}})
-    assert told.problems == [f"{PLACE}: {keys}: line 1: has a key that is not known"]
-    assert KEY not in f"{told}"
+def test_a_mistake_in_it_is_named_without_what_stands_there(written) -> None:
+    found, file = written(f"alice {KEY} and more")
+    assert found.problems == [f"{KEYS}: {file}: line 1: has a key that is not known"]
 
 
-def test_a_class_that_the_model_does_not_have_is_noted(tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text(f"alice {KEY} classes=gold,glod")
-    told = found(tmp_path, {"keys": {"file": str(keys)}}, {"gold": {}})
-    note = f"{PLACE}: {keys}: key 'alice' names classes that a model does not have: glod"
-    assert note in told.notes
+def test_a_class_that_the_model_does_not_have_is_noted(written) -> None:
+    found, file = written(f"alice {KEY} classes=gold,glod", {"gold": {}})
+    note = f"{KEYS}: {file}: key 'alice' names classes that a model does not have: glod"
+    assert note in found.notes
 
 
 @pytest.mark.parametrize("source", [{"file": "/no/such/keys"}, {"env": "BRIMFUL_NO_SUCH_KEYS"}])
-def test_keys_of_another_machine_are_not_looked_for(tmp_path: Path, source: Any) -> None:
-    told = found(tmp_path, {"keys": source})
-    place = source.get("file") or "$BRIMFUL_NO_SUCH_KEYS"
-    assert told.problems == []
-    assert f"{PLACE}: {place} is not on this machine and was not checked" in told.notes
+def test_keys_of_another_machine_are_not_looked_for(check, source) -> None:
+    found = check(having("/args.security.keys", source))
+    name = source.get("file") or "$BRIMFUL_NO_SUCH_KEYS"
+    assert found.problems == []
+    assert f"{KEYS}: {name} is not on this machine and was not checked" in found.notes
 
 
-def test_keys_in_the_configuration_itself_are_refused_and_not_repeated(tmp_path: Path) -> None:
-    told = found(tmp_path, {"keys": {"alice": KEY}})
-    assert told.problems
-    assert KEY not in f"{told}"
+@pytest.mark.parametrize(
+    ("path", "value", "begins"),
+    [
+        ("/args.security.keys", {"alice": KEY}, f"{KEYS}"),
+        *[
+            ("/args.security.keys", keys, f"{KEYS}: must be a mapping with `file` or `env`")
+            for keys in (KEY, [KEY], {"file": "/k", "key": KEY}, {KEY: "env"})
+        ],
+        ("engine_kwargs.api_key", [KEY], f"{ENGINE}.api_key: is not allowed: Ray shows"),
+    ],
+)
+def test_a_key_in_the_configuration_itself_is_refused_and_not_repeated(
+    check, path, value, begins
+) -> None:
+    found = check(having(path, value))
+    (problem,) = found.problems
+    assert problem.startswith(begins)
+    assert KEY not in f"{found}"
 
 
-ENGINE = f"{PLACE.removesuffix('.security.keys')}.llm_configs[0].engine_kwargs"
-
-
-def test_a_models_own_code_runs_only_where_the_model_is_named(tmp_path: Path) -> None:
-    trusting = put(config(), (*ENTRY, "engine_kwargs", "trust_remote_code"), True)
-    path = tmp_path / "serve.yaml"
-    path.write_text(yaml.safe_dump(trusting))
-    (problem,) = check_file(path, HERE).problems
+def test_a_models_own_code_runs_only_where_the_model_is_named(check) -> None:
+    trusting = having("engine_kwargs.trust_remote_code", True)
+    (problem,) = check(trusting).problems
     assert problem.startswith(f"{ENGINE}.trust_remote_code: runs code that comes with the model")
     assert problem.endswith("security: {trust_remote_code: [m]}")
-    path.write_text(yaml.safe_dump(put(trusting, SECURITY, {"trust_remote_code": ["m"]})))
-    assert check_file(path, HERE).problems == []
+    assert check(having("/args.security", {"trust_remote_code": ["m"]}, trusting)).problems == []
 
 
-def test_vllms_own_key_is_refused_and_not_repeated(tmp_path: Path) -> None:
-    path = tmp_path / "serve.yaml"
-    path.write_text(yaml.safe_dump(put(config(), (*ENTRY, "engine_kwargs", "api_key"), [KEY])))
-    told = check_file(path, HERE)
-    (problem,) = told.problems
-    assert problem.startswith(f"{ENGINE}.api_key: is not allowed: Ray shows")
-    assert KEY not in f"{told}"
-
-
-@pytest.mark.parametrize("keys", [KEY, [KEY], {"file": "/k", "key": KEY}, {KEY: "env"}])
-def test_a_key_in_the_place_of_a_file_is_not_repeated(tmp_path: Path, keys: Any) -> None:
-    told = found(tmp_path, {"keys": keys})
-    (problem,) = told.problems
-    assert problem.startswith(f"{PLACE}: must be a mapping with `file` or `env`")
-    assert KEY not in f"{told}"
-
-
-def test_a_log_with_prompts_in_it_is_noted(tmp_path: Path) -> None:
-    data = put(config(), (*ENTRY, "engine_kwargs", "enable_log_requests"), True)
+def test_a_log_with_prompts_in_it_is_noted(check) -> None:
     name = "VLLM_DEBUG_LOG_API_SERVER_RESPONSE"
-    path = tmp_path / "serve.yaml"
-    path.write_text(yaml.safe_dump(put(data, (*ENTRY, "runtime_env", "env_vars"), {name: "1"})))
-    notes = [n for n in check_file(path, HERE).notes if n.endswith("is written to the log")]
-    entry = ENGINE.removesuffix(".engine_kwargs")
-    assert [note.partition(": ")[0] for note in notes] == [
+    data = having("runtime_env.env_vars", {name: "1"})
+    notes = check(having("engine_kwargs.enable_log_requests", True, data)).notes
+    assert [n.partition(": ")[0] for n in notes if n.endswith("is written to the log")] == [
         f"{ENGINE}.enable_log_requests",
-        f"{entry}.runtime_env.env_vars.{name}",
+        f"{PLACE}.runtime_env.env_vars.{name}",
     ]

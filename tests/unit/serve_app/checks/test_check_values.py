@@ -1,208 +1,84 @@
-"""``brimful check`` on wrong values: place, value and what is allowed, of each."""
+"""``brimful check`` on wrong values and unknown keys: place, value and what is allowed, of each."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from controller.validation import join
 from serve_app.checks.findings import Target
-from tests.serve_configs import APP, ENTRY, config, put, refused
+from tests.serve_configs import ARGS, PLACE, having, place, refused, unknown
 
-ARGS = "applications[0].args"
-PLACE = f"{ARGS}.llm_configs[0]"
 DEPLOYMENT = f"{PLACE}.deployment_config"
 ENGINE = f"{PLACE}.engine_kwargs"
-SECURITY = (*APP, "args", "security")
-VALUES = [
+AUTO = "deployment_config.autoscaling_config"
+OPTIONS = "deployment_config.ray_actor_options"
+MODEL = "model_loading_config"
+REFUSED: list[tuple[str, Any, str]] = [
+    ("batching.sla.itl_ms", 0, "Input should be greater than 0"),
+    ("batching.policy", "papr", "Input should be 'static', 'paper' or 'adaptive'"),
+    ("scaling.target_utilization", 1.5, "Input should be less than or equal to 1"),
+    ("engine_kwargs.max_num_seqs", "64", "must be of type int"),
+    ("engine_kwargs.enforce_eager", "false", "must be of type bool"),
+    ("engine_kwargs.gpu_memory_utilization", 1.5, "Input should be less than or equal to 1"),
+    ("engine_kwargs.scheduling_policy", "lifo", "Input should be 'fcfs' or 'priority'"),
+    ("engine_kwargs.attention_backend", "FLASH_ATTNN", "did you mean 'FLASH_ATTN'?"),
+    ("engine_kwargs.tool_call_parser", "hermess", "did you mean 'hermes'?"),
+    ("engine_kwargs.reasoning_parser", "qwen_3", "did you mean 'qwen3'?"),
+    ("runtime_env.env_vars", True, "it must be a mapping"),
+    ("accelerator_type", "H1000", "Unsupported accelerator type: H1000"),
+    (f"{AUTO}.target_ongoing_requests", -1, "Input should be greater than 0"),
+    ("placement_group_config.bundle_per_worker.GPU", -1,
+     "Input should be greater than or equal to 0"),
+    ("/route_prefix", "llm", 'Got "llm" for route_prefix. Route prefix must start with "/".'),
+    ("//applications", 3, "Input should be a valid list"),
+    (f"{OPTIONS}.resources.fast_disk", "1", "must be a number"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value", "why"), REFUSED)
+def test_a_value_that_is_not_allowed_is_named_with_its_place(check, path, value, why):
+    assert check(having(path, value)).problems == [refused(place(path), value, why)]
+
+
+SAID: list[tuple[str, Any, str]] = [
+    ("/args.security", {"extra_paths": ["tokenize"]},
+     f"{ARGS}.security.extra_paths: ['tokenize'] is not allowed: 'tokenize': a path"
+     " ('/tokenize'), with a method before it ('POST /tokenize') or with all below it"
+     " ('/v1/audio/*'); methods: DELETE, GET, HEAD, PATCH, POST, PUT"),
+    ("engine_kwargs.enable_chunked_prefill", False,
+     f"{ENGINE}.enable_chunked_prefill: False is not allowed with batching.sla.itl_ms: a step is"
+     " kept short by the chunk of a prompt it computes, and without chunks a prompt longer than"
+     " that would never start; allowed: true, or no batching.sla.itl_ms"),
+    ("engine_kwargs.max_num_batched_tokens", 32,
+     f"{ENGINE}: max_num_batched_tokens (32) must be greater than or equal to max_num_seqs"
+     " (64)."),
+    ("engine_kwargs.additional_config", {"brimful": {}},
+     f"{ENGINE}.additional_config.brimful: is made from the batching block; leave it out"),
+    ("engine_kwargs.model", "org/other",
+     f"{PLACE}: ValueError: model or served_model_name is not allowed in engine_kwargs when"
+     " using Ray Serve LLM. Please use `model_loading_config` in LLMConfig instead."),
+    ("engine_kwargs", [], f"{ENGINE}: must be a mapping, got []"),
+    ("runtime_env", True, f"{PLACE}.runtime_env: must be a mapping, got True"),
+    ("deployment_config.num_replicas", 2,
+     f"{DEPLOYMENT}: Manually setting num_replicas is not allowed when autoscaling_config is"
+     " provided."),
+    ("deployment_config.max_queued_requests", 0,
+     f"{DEPLOYMENT}: max_queued_requests must be -1 (no limit) or a positive integer."),
+    (f"{AUTO}.min_replicas", 4,
+     f"{DEPLOYMENT}.autoscaling_config: max_replicas (3) must be greater than or equal to"
+     " min_replicas (4)!"),
+    ("deployment_config.request_router_config", {"request_router_class": "no_such_module.Router"},
+     f"{DEPLOYMENT}.request_router_config: ModuleNotFoundError: No module named"
+     " 'no_such_module'"),
+    ("deployment_config.placement_group_strategy", "PACK",
+     f"{DEPLOYMENT}.placement_group_strategy: Ray Serve LLM computes it; set"
+     " placement_group_config instead"),
+    (MODEL, {"model_source": "m"}, f"{PLACE}.{MODEL}.model_id: required key is missing"),
+    ("/args.llm_configs", [],
+     f"{ARGS}.llm_configs: must be a list with at least one model, got []"),
+    ("/args.llm_configs", [3], f"{PLACE}: must be a mapping or the path of one, got 3"),
     (
-        SECURITY,
-        {"extra_paths": ["tokenize"]},
-        f"{ARGS}.security.extra_paths: ['tokenize'] is not allowed: 'tokenize': a path"
-        " ('/tokenize'), with a method before it ('POST /tokenize') or with all below it"
-        " ('/v1/audio/*'); methods: DELETE, GET, HEAD, PATCH, POST, PUT",
-    ),
-    (
-        SECURITY,
-        {"extra_path": []},
-        f"{ARGS}.security: unknown key 'extra_path'; did you mean 'extra_paths'?",
-    ),
-    (
-        (*APP, "args", "secrity"),
-        {},
-        f"{ARGS}: unknown key 'secrity'; did you mean 'security'?",
-    ),
-    (
-        (*ENTRY, "batching", "sla", "itl_ms"),
-        0,
-        refused(f"{PLACE}.batching.sla.itl_ms", 0, "Input should be greater than 0"),
-    ),
-    (
-        (*ENTRY, "batching", "max_running", "max"),
-        65,
-        f"{PLACE}.batching.max_running.max: 65 is above max_num_seqs=64, the size the engine is"
-        " started with; lower it or raise max_num_seqs",
-    ),
-    (
-        (*ENTRY, "batching", "policy"),
-        "papr",
-        refused(
-            f"{PLACE}.batching.policy", "papr", "Input should be 'static', 'paper' or 'adaptive'"
-        ),
-    ),
-    (
-        (*ENTRY, "scaling", "target_utilization"),
-        1.5,
-        refused(
-            f"{PLACE}.scaling.target_utilization", 1.5, "Input should be less than or equal to 1"
-        ),
-    ),
-    (
-        (*ENTRY, "engine_kwargs", "max_num_seqs"),
-        "64",
-        refused(f"{ENGINE}.max_num_seqs", "64", "must be of type int"),
-    ),
-    (
-        (*ENTRY, "engine_kwargs", "enforce_eager"),
-        "false",
-        refused(f"{ENGINE}.enforce_eager", "false", "must be of type bool"),
-    ),
-    (
-        (*ENTRY, "engine_kwargs", "gpu_memory_utilization"),
-        1.5,
-        refused(f"{ENGINE}.gpu_memory_utilization", 1.5, "Input should be less than or equal to 1"),
-    ),
-    (
-        (*ENTRY, "engine_kwargs", "enable_chunked_prefill"),
-        False,
-        f"{ENGINE}.enable_chunked_prefill: False is not allowed with batching.sla.itl_ms: a step is"
-        " kept short by the chunk of a prompt it computes, and without chunks a prompt longer than"
-        " that would never start; allowed: true, or no batching.sla.itl_ms",
-    ),
-    (
-        (*ENTRY, "engine_kwargs", "scheduling_policy"),
-        "lifo",
-        refused(f"{ENGINE}.scheduling_policy", "lifo", "Input should be 'fcfs' or 'priority'"),
-    ),
-    (
-        (*ENTRY, "engine_kwargs", "attention_backend"),
-        "FLASH_ATTNN",
-        refused(f"{ENGINE}.attention_backend", "FLASH_ATTNN", "did you mean 'FLASH_ATTN'?"),
-    ),
-    (
-        (*ENTRY, "engine_kwargs", "max_num_batched_tokens"),
-        32,
-        f"{ENGINE}: max_num_batched_tokens (32) must be greater than or equal to max_num_seqs"
-        " (64).",
-    ),
-    (
-        (*ENTRY, "engine_kwargs", "scheduler_cls"),
-        "my.Scheduler",
-        refused(
-            f"{ENGINE}.scheduler_cls",
-            "my.Scheduler",
-            "Brimful sets it to 'replicas.scheduler.DynamicBatchScheduler'; leave the key out",
-        ),
-    ),
-    (
-        (*ENTRY, "engine_kwargs", "additional_config"),
-        {"brimful": {}},
-        f"{ENGINE}.additional_config.brimful: is made from the batching block; leave it out",
-    ),
-    ((*ENTRY, "engine_kwargs"), [], f"{ENGINE}: must be a mapping, got []"),
-    ((*ENTRY, "runtime_env"), True, f"{PLACE}.runtime_env: must be a mapping, got True"),
-    (
-        (*ENTRY, "runtime_env"),
-        {"env_vars": True},
-        refused(f"{PLACE}.runtime_env.env_vars", True, "it must be a mapping"),
-    ),
-    (
-        (*ENTRY, "server_cls"),
-        "my:Server",
-        refused(
-            f"{PLACE}.server_cls",
-            "my:Server",
-            "Brimful sets it to 'replicas.server:BrimfulServer'; leave the key out, or serve this"
-            " model by import_path: ray.serve.llm:build_openai_app, without our blocks",
-        ),
-    ),
-    (
-        (*ENTRY, "accelerator_type"),
-        "H1000",
-        refused(f"{PLACE}.accelerator_type", "H1000", "Unsupported accelerator type: H1000"),
-    ),
-    (
-        (*ENTRY, "deployment_config", "num_replicas"),
-        2,
-        f"{DEPLOYMENT}: Manually setting num_replicas is not allowed when autoscaling_config is"
-        " provided.",
-    ),
-    (
-        (*ENTRY, "deployment_config", "max_queued_requests"),
-        0,
-        f"{DEPLOYMENT}: max_queued_requests must be -1 (no limit) or a positive integer.",
-    ),
-    (
-        (*ENTRY, "deployment_config", "autoscaling_config", "target_ongoing_requests"),
-        -1,
-        refused(
-            f"{DEPLOYMENT}.autoscaling_config.target_ongoing_requests",
-            -1,
-            "Input should be greater than 0",
-        ),
-    ),
-    (
-        (*ENTRY, "deployment_config", "autoscaling_config", "min_replicas"),
-        4,
-        f"{DEPLOYMENT}.autoscaling_config: max_replicas (3) must be greater than or equal to"
-        " min_replicas (4)!",
-    ),
-    (
-        (*ENTRY, "deployment_config", "request_router_config"),
-        {"request_router_class": "no_such_module.Router"},
-        f"{DEPLOYMENT}.request_router_config: ModuleNotFoundError: No module named"
-        " 'no_such_module'",
-    ),
-    (
-        (*ENTRY, "deployment_config", "placement_group_strategy"),
-        "PACK",
-        f"{DEPLOYMENT}.placement_group_strategy: Ray Serve LLM computes it; set"
-        " placement_group_config instead",
-    ),
-    (
-        (*ENTRY, "placement_group_config"),
-        {"bundle_per_worker": {"GPU": -1}},
-        refused(
-            f"{PLACE}.placement_group_config.bundle_per_worker.GPU",
-            -1,
-            "Input should be greater than or equal to 0",
-        ),
-    ),
-    (
-        (*ENTRY, "model_loading_config"),
-        {"model_source": "org/m"},
-        f"{PLACE}.model_loading_config.model_id: required key is missing",
-    ),
-    (
-        (*APP, "args", "llm_configs"),
-        [],
-        f"{ARGS}.llm_configs: must be a list with at least one model, got []",
-    ),
-    (
-        (*APP, "args", "llm_configs"),
-        [3],
-        f"{ARGS}.llm_configs[0]: must be a mapping or the path of one, got 3",
-    ),
-    (
-        (*APP, "route_prefix"),
-        "llm",
-        refused(
-            "applications[0].route_prefix",
-            "llm",
-            'Got "llm" for route_prefix. Route prefix must start with "/".',
-        ),
-    ),
-    (
-        (*APP, "deployments"),
+        "/deployments",
         [{"name": "AdmissionIngress", "autoscaling_config": {"min_replicas": -1}}],
         refused(
             "applications[0].deployments[0].autoscaling_config.min_replicas",
@@ -210,75 +86,219 @@ VALUES = [
             "Input should be greater than or equal to 0",
         ),
     ),
-    (("applications",), 3, refused("applications", 3, "Input should be a valid list")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value", "line"), SAID)
+def test_a_wrong_value_is_one_line(check, path, value, line):
+    assert check(having(path, value)).problems == [line]
+
+
+BEGINS: list[tuple[str, Any, str]] = [
+    ("engine_kwargs.data_parallel_size", 4, f"{ENGINE}.data_parallel_size: 4 is not allowed"),
+    ("/deployments", 5, "applications[0].deployments: "),
+    ("/deployments", True, "applications[0].deployments: "),
+    ("runtime_env.env_vars", ["A=1"], f"{PLACE}.runtime_env.env_vars: "),
+    ("runtime_env.pip", 3, f"{PLACE}.runtime_env.pip: "),
+    ("runtime_env", {"pip": ["a"], "uv": ["b"]}, f"{PLACE}.runtime_env: ValueError: "),
+    ("runtime_env.working_dir", "./src", f"{PLACE}.runtime_env.working_dir: "),
+    ("runtime_env.py_modules", "a", f"{PLACE}.runtime_env.py_modules: "),
+    ("runtime_env.config", {"setup_timeout_seconds": "1"},
+     f"{PLACE}.runtime_env.config: TypeError: "),
+    ("runtime_env.py_executable", 3, f"{PLACE}.runtime_env.py_executable: 3 is not"),
+    (f"{OPTIONS}.resources", {"GPU": 1},
+     f"{PLACE}.{OPTIONS}.resources: ValueError: Use the 'num_cpus'"),
+    (f"{OPTIONS}.num_gpus", 1.5,
+     f"{PLACE}: a bundle of a replica's placement group comes to 2.5 GPUs, and vLLM takes"),
+    ("deployment_config.max_replicas_per_node", 1000,
+     f"{DEPLOYMENT}: ValueError: Invalid max_replicas_per_node 1000."),
+    ("placement_group_config", {"bundle_per_worker": {"GPU": 1, "disk": "1"}},
+     f"{PLACE}.placement_group_config.bundle_per_worker: Resource 'disk' must be a number"),
+    ("/deployments", [{"name": "BrimfulServer:m", "placement_group_bundles": [{"CPU": 0}]}],
+     "applications[0].deployments[0]: ValueError: Bundles cannot be an empty dictionary"),
+    (
+        "/deployments",
+        [
+            {
+                "name": "BrimfulServer:m",
+                "placement_group_bundles": [{"CPU": 1}],
+                "placement_group_strategy": "STRICT",
+            }
+        ],
+        "applications[0].deployments[0]: ValueError: Invalid placement group strategy STRICT.",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value", "begins"), BEGINS)
+def test_what_ray_refuses_only_when_it_places_a_replica_is_named(check, path, value, begins):
+    (problem,) = check(having(path, value)).problems
+    assert problem.startswith(begins)
+
+
+UNKNOWN = [
+    ("//proxy_locaton", "proxy_location"),
+    ("//http_options.prt", "port"),
+    ("//logging_config.log_lvel", "log_level"),
+    ("/route_prefx", "route_prefix"),
+    ("/runtime_env.env_var", "env_vars"),
+    ("/args.llm_config", "llm_configs"),
+    ("/args.secrity", "security"),
+    ("/args.security.extra_path", "extra_paths"),
+    ("/args.ingress_deployment_config.num_replica", "num_replicas"),
+    ("batchin", "batching"),
+    ("acelerator_type", "accelerator_type"),
+    (f"{MODEL}.model_sorce", "model_source"),
+    ("deployment_config.max_queud_requests", "max_queued_requests"),
+    (f"{AUTO}.max_replica", "max_replicas"),
+    (f"{AUTO}.policy.policy_kwarg", "policy_kwargs"),
+    (f"{OPTIONS}.num_cpu", "num_cpus"),
+    (f"{OPTIONS}.runtime_env.env_var", "env_vars"),
+    ("deployment_config.request_router_config.request_router_clas", "request_router_class"),
+    ("engine_kwargs.max_num_seq", "max_num_seqs"),
+    ("engine_kwargs.enable_auto_tool_choic", "enable_auto_tool_choice"),
+    ("engine_kwargs.compilation_config.cudagraph_mod", "cudagraph_mode"),
+    ("engine_kwargs.speculative_config.num_speculative_token", "num_speculative_tokens"),
+    ("batching.sla.itl_msec", "itl_ms"),
+    ("batching.max_running.maxx", "max"),
+    ("batching.paper.epsilon_d", "epsilon_d_ms"),
+    ("scaling.drain", "drain_s"),
+    ("runtime_env.working_dr", "working_dir"),
+    ("lora_config.max_num_adapter_per_replica", "max_num_adapters_per_replica"),
+    ("callback_config.callback_clas", "callback_class"),
+    ("router.choice", "choices"),
+    ("placement_group_config.strateg", "strategy"),
+    ("/deployments.0.max_queud_requests", "max_queued_requests"),
 ]
 
 
+@pytest.mark.parametrize(("path", "nearest"), UNKNOWN)
+def test_an_unknown_key_is_named_with_its_place_and_the_nearest(check, path, nearest):
+    data = None
+    if path.startswith("/deployments"):
+        data = having("/deployments", [{"name": "BrimfulServer:m"}])
+    if path.startswith("placement"):
+        bundle = {"GPU": 1, "accelerator_type:H100": 0.001}
+        data = having("placement_group_config.bundle_per_worker", bundle)
+    above, _, key = place(path).rpartition(".")
+    # A policy that has nothing but a wrong key has no function either.
+    found = [p for p in check(having(path, {}, data)).problems if "policy_function" not in p]
+    assert found == [unknown(above or "top level", key, nearest)]
+
+
+def test_an_unknown_key_inside_a_tagged_union_is_found_by_the_tag(check):
+    data = having("accelerator_config", {"kind": "gpu", "topology": "2x2"})
+    assert check(data).problems == [
+        f"{PLACE}.accelerator_config: unknown key 'topology'; allowed: kind"
+    ]
+
+
+ENV = [
+    "/runtime_env",
+    "runtime_env",
+    f"{OPTIONS}.runtime_env",
+    "/args.ingress_deployment_config.ray_actor_options.runtime_env",
+    "/deployments.0.ray_actor_options.runtime_env",
+    "//controller_options.runtime_env",
+]
+FREE = [
+    *[f"{path}.env_vars.ANY_NAME" for path in ENV[:2]],
+    f"{OPTIONS}.resources.any",
+    "engine_kwargs.hf_overrides.any",
+    "engine_kwargs.additional_config.any",
+    "engine_kwargs.limit_mm_per_prompt.any",
+    "experimental_configs.any",
+]
+
+
+@pytest.mark.parametrize("path", FREE)
+def test_free_mappings_stay_free(check, path):
+    assert check(having(path, "1" if "env_vars" in path else 1)).problems == []
+
+
+@pytest.mark.parametrize("value", [1, True, 0.5, None], ids=str)
+@pytest.mark.parametrize("path", ENV)
+def test_a_variable_that_is_no_text_is_named_wherever_it_stands(check, path, value):
+    data = having("/deployments", [{"name": "BrimfulServer:m"}])
+    found = check(having(path, {"env_vars": {"OMP_NUM_THREADS": value}}, data)).problems
+    where = f"{place(path)}.env_vars.OMP_NUM_THREADS"
+    named = [one for one in found if one.startswith(where)]
+    assert named == [refused(where, value, "must be a string (quote it)")]
+    assert len(found) <= (2 if path.startswith("//") else 1)
+
+
+@pytest.mark.parametrize("path", ENV[1:3])
 @pytest.mark.parametrize(
-    ("path", "value", "message"),
-    VALUES,
-    ids=lambda v: join("", v)[-40:] if isinstance(v, tuple) else "",
+    "block",
+    [
+        {"env_vars": {"OMP_NUM_THREADS": "1"}},
+        {"pip": ["a==1"]},
+        {"working_dir": "https://host/a.zip"},
+        {"config": {"setup_timeout_seconds": 60}},
+        {"image_uri": "rayproject/ray:2.60.0"},
+    ],
+    ids=str,
 )
-def test_a_wrong_value_is_named_with_its_place(check, path, value, message):
-    assert check(put(config(), path, value)).problems == [message]
+def test_what_ray_takes_passes(check, path, block):
+    assert check(having(path, block)).problems == []
+
+
+def test_a_file_of_requirements_is_looked_for_only_where_it_is_to_be(check):
+    data = having("runtime_env.pip", "/no/requirements.txt")
+    (problem,) = check(data).problems
+    assert problem.startswith(f"{PLACE}.runtime_env.pip: ")
+    assert check(data, Target(env={}, local_paths=False)).problems == []
 
 
 @pytest.mark.parametrize("source", ["/no/such/model", "./no-such-model", "../no-such", ".cache/no"])
 def test_a_model_folder_that_is_not_here_may_be_on_the_nodes(check, source):
-    data = put(config(), (*ENTRY, "model_loading_config", "model_source"), source)
-
-    place = f"{PLACE}.model_loading_config.model_source"
+    data = having(f"{MODEL}.model_source", source)
     found = check(data)
     assert found.problems == []
     assert found.notes == [
-        f"{place}: {source!r}: no such folder here (looked in {Path(source).resolve()}); every node"
-        " that runs a replica needs it"
+        f"{PLACE}.{MODEL}.model_source: {source!r}: no such folder here (looked in"
+        f" {Path(source).resolve()}); every node that runs a replica needs it"
     ]
     assert check(data, Target(env={}, local_paths=False)).notes == []
 
 
 def test_a_folder_that_holds_no_model_is_named(check, tmp_path):
-    data = put(config(), (*ENTRY, "model_loading_config", "model_source"), str(tmp_path))
-
-    place = f"{PLACE}.model_loading_config.model_source"
-    assert check(data).problems == [
-        refused(place, str(tmp_path), "it holds no config.json or params.json")
+    path, empty = f"{MODEL}.model_source", str(tmp_path)
+    assert check(having(path, empty)).problems == [
+        refused(place(path), empty, "it holds no config.json or params.json")
     ]
+
+
+@pytest.mark.parametrize("source", ["/" + "z" * 300, "./" + "z" * 300])
+def test_a_model_whose_name_no_folder_can_have_is_named(check, source):
+    (problem,) = check(having(f"{MODEL}.model_source", source)).problems
+    assert f"{source!r} is not allowed: File name too long" in problem
 
 
 def test_draft_model_and_tokenizer_folders_are_looked_for(check):
-    data = put(config(), (*ENTRY, "engine_kwargs", "speculative_config"), {"model": "/no/draft"})
-    data = put(data, (*ENTRY, "model_loading_config", "tokenizer_source"), "/no/tokenizer")
-
+    data = having("engine_kwargs.speculative_config", {"model": "/no/draft"})
+    data = having(f"{MODEL}.tokenizer_source", "/no/tokenizer", data)
     assert [note.split(": ")[0] for note in check(data).notes] == [
-        f"{PLACE}.model_loading_config.tokenizer_source",
-        f"{PLACE}.engine_kwargs.speculative_config.model",
+        f"{PLACE}.{MODEL}.tokenizer_source",
+        f"{ENGINE}.speculative_config.model",
     ]
 
 
-@pytest.mark.parametrize("deployments", [5, True, 1.5])
-def test_deployments_that_are_no_list_are_named(check, deployments):
-    (problem,) = check(put(config(), (*APP, "deployments"), deployments)).problems
-    assert problem.startswith("applications[0].deployments: ")
-
-
-def test_a_deployment_that_is_no_mapping_is_named(check):
-    assert check(
-        put(config(), (*APP, "deployments"), [5, {"name": "BrimfulServer:m"}, None])
-    ).problems == [
+def test_deployments_that_are_no_mappings_are_named(check):
+    data = having("/deployments", [5, {"name": "BrimfulServer:m"}, None])
+    assert check(data).problems == [
         "applications[0].deployments[0]: must be a mapping, got 5",
         "applications[0].deployments[2]: must be a mapping, got nothing",
     ]
 
 
 def test_keys_of_several_types_are_named(check):
-    data = put(config(), (*ENTRY, "engine_kwargs"), {"hf_overrides": {1: 2, "a": 3}})
-    place = f"{ENGINE}.hf_overrides"
-    assert {line.partition(": ")[0] for line in check(data).problems} == {f"{place}[1]", place}
+    data = having("engine_kwargs", {"hf_overrides": {1: 2, "a": 3}})
+    where = f"{ENGINE}.hf_overrides"
+    assert {line.partition(": ")[0] for line in check(data).problems} == {f"{where}[1]", where}
 
 
-@pytest.mark.parametrize("source", ["/" + "z" * 300, "./" + "z" * 300])
-def test_a_model_whose_name_no_folder_can_have_is_named(check, source):
-    data = put(config(), (*ENTRY, "model_loading_config", "model_source"), source)
-    (problem,) = check(data).problems
-    assert f"{source!r} is not allowed: File name too long" in problem
+@pytest.mark.parametrize("wrong", [5, "abc", [1], 2.5, b"x"])
+def test_an_additional_config_that_is_no_mapping_is_a_finding(check, wrong):
+    found = check(having("engine_kwargs.additional_config", wrong))
+    assert any("engine_kwargs.additional_config" in line for line in found.problems)

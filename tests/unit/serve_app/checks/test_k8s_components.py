@@ -5,18 +5,25 @@ from typing import Any
 
 import yaml
 
-from tests.manifests import ROOT
+from replicas.door.settings import parse_security
+from tests.manifests import CLUSTER, ROOT, load
+
+COMPONENTS = ROOT / "k8s" / "components"
+NAME = "app.kubernetes.io/name"
+
+
+def laid_over(service: Any, name: str) -> Any:
+    """The component's kustomization, and its patch applied to the service."""
+    component = load(COMPONENTS / name / "kustomization.yaml")
+    (patch,) = component["patches"]
+    for step in yaml.safe_load(patch["patch"]):
+        _apply(service, step)
+    return component
 
 
 def test_the_model_volume_takes_the_place_of_the_workers_empty_folder(service):
-    folder = ROOT / "k8s" / "components" / "model-volume"
-    component = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    (claim,) = (yaml.safe_load((folder / name).read_text()) for name in component["resources"])
-    (patch,) = component["patches"]
-
-    for step in yaml.safe_load(patch["patch"]):
-        _apply(service, step)
-
+    component = laid_over(service, "model-volume")
+    (claim,) = (load(COMPONENTS / "model-volume" / name) for name in component["resources"])
     (group,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     worker = group["template"]["spec"]
     (volume,) = worker["volumes"]
@@ -28,11 +35,7 @@ def test_the_model_volume_takes_the_place_of_the_workers_empty_folder(service):
 
 
 def test_spot_workers_take_what_is_above_the_base_and_are_told_when_they_go(check, service):
-    folder = ROOT / "k8s" / "components" / "spot"
-    (patch,) = yaml.safe_load((folder / "kustomization.yaml").read_text())["patches"]
-    for step in yaml.safe_load(patch["patch"]):
-        _apply(service, step)
-
+    laid_over(service, "spot")
     assert check(service).problems == []
     base, spot = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     assert base["minReplicas"] == base["replicas"] == base["maxReplicas"] == 2
@@ -72,8 +75,7 @@ def _keys(path: str) -> list[str]:
 
 
 def test_the_policy_lets_the_operator_in_however_it_was_installed():
-    path = ROOT / "k8s" / "components" / "network-policy" / "policy.yaml"
-    rules = yaml.safe_load(path.read_text())["spec"]["ingress"]
+    rules = load(COMPONENTS / "network-policy" / "policy.yaml")["spec"]["ingress"]
     (operator,) = (rule for rule in rules if {"port": 8265} in rule.get("ports", []))
     # Labels of the pods of KubeRay's Helm chart, and of ray-operator/config/manager.
     chart = {"name": "kuberay-operator", "component": "kuberay-operator"}
@@ -84,10 +86,6 @@ def test_the_policy_lets_the_operator_in_however_it_was_installed():
         assert any(selector.items() <= pod.items() for selector in selectors)
 
 
-def test_the_image_is_checked_to_have_a_haproxy():
-    assert "haproxy_binary())')\" -v" in (ROOT / "Dockerfile").read_text()
-
-
 def test_ray_has_the_command_that_workers_call_before_they_end():
     """Hidden from `ray --help`, and of no promised interface."""
     from ray.scripts.scripts import drain_node
@@ -96,3 +94,38 @@ def test_ray_has_the_command_that_workers_call_before_they_end():
     assert {"--reason-message", "--deadline-remaining-seconds", "--node-id"} <= options.keys()
     assert "DRAIN_NODE_REASON_PREEMPTION" in options["--reason"].type.choices
     assert not options["--node-id"].required  # this node
+
+
+def pods(service: Any) -> list[Any]:
+    cluster = service
+    for key in CLUSTER:
+        cluster = cluster[key]
+    return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+
+
+def test_the_secret_is_a_folder_in_every_pod_so_that_a_change_of_it_arrives(service):
+    laid_over(service, "keys")
+    text = (COMPONENTS / "keys" / "kustomization.yaml").read_text()
+    block = yaml.safe_load(text.partition("llm_configs:  security: ")[2].partition("\n")[0])
+    file = parse_security(block).keys.file
+    for pod in pods(service):
+        spec = pod["template"]["spec"]
+        (container,) = spec["containers"]
+        (mount,) = [m for m in container["volumeMounts"] if m["name"] == "keys"]
+        assert file == f"{mount['mountPath']}/keys"
+        assert "subPath" not in mount  # Kubernetes would not change it then
+        (volume,) = [v for v in spec["volumes"] if v["name"] == "keys"]
+        assert volume["secret"]["secretName"] == "brimful-keys"
+
+
+def test_only_the_clusters_own_pods_reach_what_runs_code(service):
+    policy = load(COMPONENTS / "network-policy" / "policy.yaml")["spec"]
+    ours = service["metadata"]["labels"][NAME]
+    assert all(pod["template"]["metadata"]["labels"][NAME] == ours for pod in pods(service))
+    assert policy["podSelector"]["matchLabels"] == {NAME: ours}
+    own, clients, operator, prometheus = policy["ingress"]
+    assert own == {"from": [{"podSelector": {"matchLabels": {NAME: ours}}}]}
+    ports = [{p["port"] for p in rule["ports"]} for rule in (clients, operator, prometheus)]
+    assert ports == [{8000}, {8265, 52365, 8000}, {8080}]
+    allowed = [one["podSelector"]["matchLabels"] for one in operator["from"]]
+    assert [list(labels.values()) for labels in allowed] == [["kuberay-operator"]] * 2

@@ -112,11 +112,6 @@ def test_the_page_fetches_nothing_but_its_own_data() -> None:
     assert "unsafe" not in page.policy
 
 
-def test_the_plotting_library_has_its_licence_beside_it() -> None:
-    assert (STATIC / "uPlot.LICENSE").read_text().startswith("The MIT License (MIT)")
-    assert "uPlot (v1.6.32)" in (STATIC / "uPlot.iife.min.js").read_text()
-
-
 def test_the_console_takes_nothing_but_keys() -> None:
     from serve_app.console import build
 

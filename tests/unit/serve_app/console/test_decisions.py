@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from serve_app.console.decisions import CONTROL, SET_BY, Decisions
 from serve_app.console.deployments import Deployment
 from serve_app.snapshot import ReplicaStatus, replicas_of
@@ -37,33 +39,36 @@ def watching() -> Log:
     return log
 
 
-def test_nothing_changed_is_nothing_to_say() -> None:
-    assert watching().then() == []
-
-
-def test_a_cap_that_moves_is_told_once_it_moved_by_a_tenth() -> None:
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [({}, [])],  # nothing changed
+        # A cap that moves is told once it moved by a tenth.
+        [
+            ({"max_running": 106}, []),
+            ({"max_running": 110}, []),
+            ({"max_running": 111}, ["cap 100 -> 111, set by KV memory"]),
+            ({"max_running": 111}, []),
+            ({"max_running": 99}, ["cap 111 -> 99, set by KV memory"]),
+        ],
+        [({"set_by": "sla"}, ["cap 100 -> 100, set by the SLA"])],
+        # Control, reach and silence.
+        [
+            ({"control": "fallback"}, [CONTROL["fallback"]]),
+            ({}, [CONTROL["on"]]),
+            ({"sla_out_of_reach": True}, ["the SLA is out of reach"]),
+            ({}, ["the SLA is in reach again"]),
+            ({"late": True, "reported_s_ago": 7.4}, ["no report for 7 s"]),
+            ({"late": True, "reported_s_ago": 8.4}, []),
+            ({}, ["reports again"]),
+        ],
+    ],
+    ids=["nothing", "cap", "set by", "control"],
+)
+def test_what_changed_of_a_replica_is_told(looks):
     log = watching()
-    assert log.then(max_running=106) == []
-    assert log.then(max_running=110) == []
-    assert log.then(max_running=111) == ["cap 100 -> 111, set by KV memory"]
-    assert log.then(max_running=111) == []
-    assert log.then(max_running=99) == ["cap 111 -> 99, set by KV memory"]
-
-
-def test_what_sets_the_cap_is_told_whenever_it_changes() -> None:
-    assert watching().then(set_by="sla") == ["cap 100 -> 100, set by the SLA"]
+    assert [log.then(**changes) for changes, _ in looks] == [told for _, told in looks]
     assert len(SET_BY) == 6
-
-
-def test_control_and_reach_and_silence_are_told() -> None:
-    log = watching()
-    assert log.then(control="fallback") == [CONTROL["fallback"]]
-    assert log.then() == [CONTROL["on"]]
-    assert log.then(sla_out_of_reach=True) == ["the SLA is out of reach"]
-    assert log.then() == ["the SLA is in reach again"]
-    assert log.then(late=True, reported_s_ago=7.4) == ["no report for 7 s"]
-    assert log.then(late=True, reported_s_ago=8.4) == []
-    assert log.then() == ["reports again"]
 
 
 def test_replicas_that_come_and_go_are_told() -> None:

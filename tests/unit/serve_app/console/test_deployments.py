@@ -16,54 +16,17 @@ class Status(str, Enum):  # noqa: UP042
 
 def deployment(name: str, wanted: int, *states: Status) -> dict[str, Any]:
     replicas = [{"replica_id": f"r{n}", "state": state} for n, state in enumerate(states)]
-    return {
-        "name": name,
-        "status": Status.HEALTHY,
-        "target_num_replicas": wanted,
-        "replicas": replicas,
-    }
-
-
-def details(**applications: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "applications": {
-            app: {"deployments": {one["name"]: one for one in known}}
-            for app, known in applications.items()
-        }
-    }
+    known = {"name": name, "status": Status.HEALTHY, "replicas": replicas}
+    return {"deployments": {name: {**known, "target_num_replicas": wanted}}}
 
 
 def test_our_servers_are_found_and_the_rest_of_an_application_is_left_out() -> None:
-    found = deployments_of(
-        details(
-            llm=[
-                deployment("BrimfulServer:llama--8b", 3, Status.RUNNING, Status.STARTING),
-                deployment("LLMRouter:llama--8b", 1, Status.RUNNING),
-            ],
-            console=[deployment("Console", 1, Status.RUNNING)],
-            tried=[deployment("EmulatedServer:a:b", 0)],
-        )
-    )
-
-    assert found == [
-        Deployment(
-            application="llm",
-            name="BrimfulServer:llama--8b",
-            model="llama--8b",
-            emulated=False,
-            status="HEALTHY",
-            running=1,
-            wanted=3,
-            replica_ids=("r0", "r1"),
-        ),
-        Deployment(
-            application="tried",
-            name="EmulatedServer:a:b",
-            model="a:b",
-            emulated=True,
-            status="HEALTHY",
-            running=0,
-            wanted=0,
-            replica_ids=(),
-        ),
+    ours, router = "BrimfulServer:llama--8b", "LLMRouter:llama--8b"
+    llm = deployment(ours, 3, Status.RUNNING, Status.STARTING)
+    llm["deployments"] |= deployment(router, 1, Status.RUNNING)["deployments"]
+    tried = deployment("EmulatedServer:a:b", 0)
+    console = deployment("Console", 1, Status.RUNNING)
+    assert deployments_of({"applications": {"llm": llm, "console": console, "tried": tried}}) == [
+        Deployment("llm", ours, "llama--8b", False, "HEALTHY", 1, 3, ("r0", "r1")),
+        Deployment("tried", "EmulatedServer:a:b", "a:b", True, "HEALTHY", 0, 0, ()),
     ]

@@ -17,36 +17,13 @@ def at(seq: int, **changes: Any) -> ReplicaReport:
 
 
 def test_a_point_has_every_column() -> None:
-    series = Series()
-    series.add(
-        at(
-            1,
-            max_running=64,
-            token_budget=300,
-            decoding=20,
-            running=21,
-            waiting=5,
-            kv_used_tokens=5000,
-            itl=histogram_of([0.02] * 10),
-            ttft=histogram_of([0.5]),
-        ),
-        1000.0,
-    )
-    series.add(
-        at(
-            2,
-            max_running=65,
-            token_budget=300,
-            decoding=20,
-            running=21,
-            waiting=5,
-            kv_used_tokens=5000,
-            itl=histogram_of([0.02] * 10 + [0.1] * 99 + [1.0] * 2),
-            ttft=histogram_of([0.5, 2.0]),
-        ),
-        1001.0,
-    )
-
+    series, tokens = Series(), [0.02] * 10
+    same = {"token_budget": 300, "decoding": 20, "running": 21, "waiting": 5}
+    same |= {"kv_used_tokens": 5000}
+    before = {"itl": histogram_of(tokens), "ttft": histogram_of([0.5])}
+    series.add(at(1, max_running=64, **same, **before), 1000.0)
+    later = histogram_of(tokens + [0.1] * 99 + [1.0] * 2)
+    series.add(at(2, max_running=65, **same, itl=later, ttft=histogram_of([0.5, 2.0])), 1001.0)
     first, second = (dict(zip(COLUMNS, point, strict=True)) for point in series.points)
     assert first == {
         "unix_s": 1000.0,
@@ -114,14 +91,8 @@ def test_what_is_inside_the_sla_is_counted_over_the_last_minute_and_exactly() ->
         series.add(reports[-1], float(second))
     # Those of the first seconds were late and are over a minute ago.
     assert attained([series.attained(reports[-1], 99.0)], SLA) == {"itl": 1.0, "ttft": None}
-
-    late = at(
-        101,
-        itl=histogram_of([0.05] * 1091),
-        late_itl=9 + 60,
-        ttft=histogram_of([2.0] * 4),
-        late_ttft=1,
-    )
+    late = {"itl": histogram_of([0.05] * 1091), "late_itl": 9 + 60, "late_ttft": 1}
+    late = at(101, **late, ttft=histogram_of([2.0] * 4))
     series.add(late, 100.0)
     seen = series.attained(late, 100.0)
     assert attained([seen], SLA) == {"itl": round(1 - 60 / 690, 5), "ttft": 0.75}

@@ -33,7 +33,6 @@ def test_a_model_is_shown_as_a_whole() -> None:
     view.look(
         two(seq=2, itl=histogram_of([0.02] * 90 + [1.2] * 10 + tokens), late_itl=3), [SERVED], 101.0
     )
-
     (model,) = view.fleet["models"]
     capacity = sum(one["capacity_per_s"] for one in view.fleet["replicas"])
     assert model == {

@@ -143,9 +143,7 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], told: str) -> None:
     {"model_type": "bert"},
     {"model_type": None},
 ])  # fmt: skip
-def test_layers_that_are_not_understood_are_an_error_and_no_figure(
-    changes: dict[str, Any],
-) -> None:
+def test_layers_that_are_not_understood_are_an_error_and_no_figure(changes: dict[str, Any]) -> None:
     """All have the keys of a plain transformer, too; jamba's KV memory came out eightfold."""
     with pytest.raises(ConfigError, match=r"model_type: .* is not allowed: known are cohere"):
         shape(**changes)

@@ -40,6 +40,16 @@ def choices(made: HeadroomChooser[str], names: str, n: int = 200, **asked: Any) 
     return Counter(made.choose(names, ASKED, NOW_S, **asked).replica for _ in range(n))
 
 
+def sent_to(made: HeadroomChooser[str], names: str, n: int) -> Counter[str]:
+    """Who gets how many of these, where each counts as sent."""
+    taken = Counter[str]()
+    for _ in range(n):
+        name = made.choose(names, ASKED, NOW_S).replica
+        made.sent(name, ASKED, NOW_S)
+        taken[name] += 1
+    return taken
+
+
 def test_the_one_with_the_shorter_wait_is_chosen_and_the_other_comes_next() -> None:
     made = chooser({"a": room(prompt_backlog_tokens=900), "b": room()})
     chosen = made.choose("ab", ASKED, NOW_S)
@@ -109,22 +119,12 @@ def test_old_figures_of_one_count_for_less() -> None:
 
 def test_a_new_replica_is_used_at_once_and_not_flooded() -> None:
     made = chooser({"a": room(running=18), "b": room(running=18)})
-    taken = Counter[str]()
-    for _ in range(30):
-        name = made.choose("abn", ASKED, NOW_S).replica
-        made.sent(name, ASKED, NOW_S)
-        taken[name] += 1
-    assert 8 <= taken["n"] <= 16
+    assert 8 <= sent_to(made, "abn", 30)["n"] <= 16
 
 
 @pytest.mark.parametrize("slow", [{"prefill_tokens_per_s": 500.0}, {"led": False}])
 def test_a_replica_that_is_slow_or_on_its_own_gets_less(slow: dict[str, Any]) -> None:
-    made = chooser({"a": room(**slow), "b": room(), "c": room()})
-    taken = Counter[str]()
-    for _ in range(100):
-        name = made.choose("abc", ASKED, NOW_S).replica
-        made.sent(name, ASKED, NOW_S)
-        taken[name] += 1
+    taken = sent_to(chooser({"a": room(**slow), "b": room(), "c": room()}), "abc", 100)
     assert 0 < taken["a"] < 0.8 * min(taken["b"], taken["c"])
 
 

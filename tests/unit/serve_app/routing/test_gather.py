@@ -20,6 +20,18 @@ CLASSES = {"gold": (50.0, 2.0), "silver": (100.0, 6.0), "batch": (None, 600.0)}
 FRONT, BACK = End(True, 0.4), End(False, 0.4)
 
 
+def many(places: int, affinity: bool = False, **fields: Any) -> HeadroomChooser[int]:
+    """A chooser among so many replicas; a field may be a function of the replica."""
+    made: HeadroomChooser[int] = HeadroomChooser(prefix_affinity=affinity, rng=random.Random(1))
+    for k in range(places):
+        of_k = {name: value(k) if callable(value) else value for name, value in fields.items()}
+        made.update(k, room(**of_k), NOW_S)
+    return made
+
+
+LARGE = 10 * MOST_GATHERED
+
+
 def test_the_strictest_is_served_from_the_first_on_and_all_others_from_the_last() -> None:
     ends = ends_of(CLASSES)
     assert [name for name, end in ends.items() if end.first] == ["gold"]
@@ -28,12 +40,7 @@ def test_the_strictest_is_served_from_the_first_on_and_all_others_from_the_last(
 
 
 @pytest.mark.parametrize(
-    "classes",
-    [
-        {},
-        {"a": (None, 2.0), "b": (None, 9.0)},
-        {"a": (50.0, 2.0), "b": (50.0, 600.0)},
-    ],
+    "classes", [{}, {"a": (None, 2.0), "b": (None, 9.0)}, {"a": (50.0, 2.0), "b": (50.0, 600.0)}]
 )
 def test_where_all_have_the_same_time_between_tokens_nothing_is_gathered(
     classes: dict[str, tuple[float | None, float]],
@@ -63,13 +70,10 @@ def test_the_way_from_its_end_grows_evenly_to_all_of_the_patience() -> None:
                 SimpleNamespace(service_tier=["gold"])],
 )  # fmt: skip
 def test_a_request_that_names_no_class_in_its_body_has_no_end(payload: Any) -> None:
-    assert end_of(payload, ends_of(CLASSES)) is None
-
-
-def test_a_request_that_names_one_has_its_end() -> None:
     ends = ends_of(CLASSES)
-    assert end_of(SimpleNamespace(service_tier="silver"), ends) is ends["silver"]
-    assert end_of(SimpleNamespace(service_tier="silver"), {}) is None
+    assert end_of(payload, ends) is None
+    silver = SimpleNamespace(service_tier="silver")
+    assert (end_of(silver, ends), end_of(silver, {})) == (ends["silver"], None)
 
 
 def test_where_all_wait_alike_each_goes_to_its_end() -> None:
@@ -101,13 +105,10 @@ def test_what_was_sent_sends_the_next_ones_on() -> None:
 
 
 def test_of_a_large_fleet_some_are_compared_from_end_to_end() -> None:
-    many = range(10 * MOST_GATHERED)
-    made: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(1))
-    for k in many:
-        made.update(k, room(), NOW_S)
-    places = [made.choose(many, ASKED, NOW_S, end=End(True, 2.0)).replica for _ in range(50)]
-    assert max(places) < len(many) / 5
-    chosen = made.choose(many, ASKED, NOW_S, end=FRONT)
+    made = many(LARGE)
+    ends = [made.choose(range(LARGE), ASKED, NOW_S, end=End(True, 2.0)) for _ in range(50)]
+    assert max(chosen.replica for chosen in ends) < LARGE / 5
+    chosen = made.choose(range(LARGE), ASKED, NOW_S, end=FRONT)
     assert len(chosen.others) == MOST_GATHERED - 1
 
 
@@ -135,42 +136,32 @@ def test_a_prefix_that_classes_share_does_not_send_them_to_one_replica() -> None
 
 
 def test_a_prefix_at_a_replica_that_was_not_compared_is_left_where_classes_are_gathered() -> None:
-    many = range(10 * MOST_GATHERED)
-    made: HeadroomChooser[int] = HeadroomChooser(prefix_affinity=True, rng=random.Random(1))
-    for k in many:
-        made.update(k, room(), NOW_S)
+    made, all_ = many(LARGE, affinity=True), range(LARGE)
     for _ in range(40):
-        made._remember((7, True), many[-1])
-        chosen = made.choose(many, ASKED, NOW_S, prefix=7, among=many, end=End(True, 2.0))
-        assert chosen.replica != many[-1] and chosen.outcome == "room"
+        made._remember((7, True), all_[-1])
+        chosen = made.choose(all_, ASKED, NOW_S, prefix=7, among=all_, end=End(True, 2.0))
+        assert chosen.replica != all_[-1] and chosen.outcome == "room"
 
 
 def test_without_an_end_a_prefix_counts_at_a_replica_that_was_not_drawn() -> None:
-    many = range(100)
-    made: HeadroomChooser[int] = HeadroomChooser(prefix_affinity=True, rng=random.Random(1))
-    for k in many:
-        made.update(k, room(), NOW_S)
+    made, all_ = many(100, affinity=True), range(100)
     made._remember((7, None), 99)
-    taken = {made.choose(many, ASKED, NOW_S, prefix=7, among=many).replica for _ in range(20)}
+    taken = {made.choose(all_, ASKED, NOW_S, prefix=7, among=all_).replica for _ in range(20)}
     assert taken == {99}
 
 
 def test_of_those_that_are_drawn_the_last_one_is_all_of_the_way_off() -> None:
-    many = range(10 * MOST_GATHERED)
-    made: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(1))
-    for k in many:  # a step of the whole way in every replica before the last tenth
-        made.update(k, room(prompt_backlog_tokens=300 if k < 576 else 0), NOW_S)
+    # A step of the whole way in every replica before the last tenth.
+    made = many(LARGE, prompt_backlog_tokens=lambda k: 300 if k < 576 else 0)
     # 0.3 s of wait is not worth 0.9 of a way of 2 s, and is worth 0.9 of one of 0.2.
-    assert made.choose(many, ASKED, NOW_S, end=End(True, 2.0)).replica < 64
-    assert made.choose(many, ASKED, NOW_S, end=End(True, 0.2)).replica >= 576
+    assert made.choose(range(LARGE), ASKED, NOW_S, end=End(True, 2.0)).replica < 64
+    assert made.choose(range(LARGE), ASKED, NOW_S, end=End(True, 0.2)).replica >= 576
 
 
 @pytest.mark.parametrize("places", [3, 8, 16, 64])
 def test_a_long_prompt_is_gathered_as_well(places: int) -> None:
     """All wait 1.5 s alike, and those before the end are fuller: that is what gathering means."""
-    made: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(1))
-    for k in range(places):
-        made.update(k, room(running=places - k, max_running=256), NOW_S)
+    made = many(places, running=lambda k: places - k, max_running=256)
     assert made.choose(range(places), Asked(1500), NOW_S, end=End(True, 0.25)).replica == 0
 
 

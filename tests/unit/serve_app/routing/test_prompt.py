@@ -16,23 +16,25 @@ def read(**body: Any) -> Prompt:
     return found
 
 
-def lengths(**body: Any) -> tuple[int, int]:
+PARTS = [{"type": "text", "text": "four"}, {"type": "image_url", "image_url": {}}]
+
+
+@pytest.mark.parametrize(
+    ("body", "chars", "tokens"),
+    [
+        ({"messages": [{"content": "abc"}, {"role": "user", "content": PARTS}]}, 7, 0),
+        ({"messages": [SimpleNamespace(content="ab")]}, 2, 0),
+        ({"prompt": "four"}, 4, 0),
+        ({"prompt": ["four", "more"]}, 8, 0),
+        ({"prompt": [1, 2, 3]}, 0, 3),
+        ({"prompt": [[1, 2], [3]]}, 0, 3),
+    ],
+)
+def test_characters_are_counted_over_all_messages_parts_and_prompts(
+    body: dict[str, Any], chars: int, tokens: int
+) -> None:
     found = read(**body)
-    return found.chars, found.tokens
-
-
-def test_characters_are_counted_over_all_messages_and_parts() -> None:
-    parts = [{"type": "text", "text": "four"}, {"type": "image_url", "image_url": {}}]
-    messages = [{"role": "system", "content": "abc"}, {"role": "user", "content": parts}]
-    assert lengths(messages=messages) == (7, 0)
-    assert lengths(messages=[SimpleNamespace(content="ab")]) == (2, 0)
-
-
-def test_completions_come_as_text_as_ids_or_as_several_of_them() -> None:
-    assert lengths(prompt="four") == (4, 0)
-    assert lengths(prompt=["four", "more"]) == (8, 0)
-    assert lengths(prompt=[1, 2, 3]) == (0, 3)
-    assert lengths(prompt=[[1, 2], [3]]) == (0, 3)
+    assert (found.chars, found.tokens) == (chars, tokens)
 
 
 def test_the_answers_bound_is_read_by_either_name() -> None:

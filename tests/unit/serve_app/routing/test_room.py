@@ -27,33 +27,34 @@ ROOM = Room(
 ASKED = Asked(500)
 
 
-def wait_s(asked: Asked = ASKED, sent: tuple[float, float] = (0, 0), **fields: Any) -> float:
-    room = replace(ROOM, **fields)
-    return forecast(room, asked, Usual(), sent_requests=sent[0], sent_tokens=sent[1]).wait_s
+@pytest.mark.parametrize(
+    ("fields", "asked", "sent", "waits_s"),
+    [
+        # A prompt waits for the backlog and for itself.
+        ({}, ASKED, (0, 0), 0.5),
+        ({"prompt_backlog_tokens": 2000}, ASKED, (0, 0), 2.5),
+        ({"prompt_backlog_tokens": 2000}, ASKED, (2, 500), 3.0),
+        # Above the cap as many have to end as are in excess.
+        ({"running": 19}, ASKED, (0, 0), 0.5),
+        ({"running": 20}, ASKED, (0, 0), 0.5 + 1 / 2),
+        ({"running": 20, "waiting": 5}, ASKED, (1, 0), 0.5 + 7 / 2),
+        # So they have where KV memory is short: 100 + 100/2 tokens each; 500 + 100 are needed.
+        ({"kv_free_tokens": 600}, ASKED, (0, 0), 0.5),
+        ({"kv_free_tokens": 300}, ASKED, (0, 0), 0.5 + 2 / 2),
+        ({"kv_free_tokens": 360}, Asked(500, max_tokens=10), (0, 0), 0.5 + 1 / 2),
+        # Slow, and without a leader.
+        ({"prefill_tokens_per_s": 500.0}, ASKED, (0, 0), 1.0),
+        ({"led": False}, ASKED, (0, 0), 1.5 * 0.5),
+    ],
+)
+def test_how_long_a_prompt_waits(fields, asked, sent, waits_s):
+    found = forecast(
+        replace(ROOM, **fields), asked, Usual(), sent_requests=sent[0], sent_tokens=sent[1]
+    )
+    assert found.wait_s == pytest.approx(waits_s)
 
 
-def test_a_prompt_waits_for_the_backlog_and_for_itself() -> None:
-    assert wait_s() == pytest.approx(0.5)
-    assert wait_s(prompt_backlog_tokens=2000) == pytest.approx(2.5)
-    assert wait_s(prompt_backlog_tokens=2000, sent=(2, 500)) == pytest.approx(3.0)
-
-
-def test_above_the_cap_as_many_have_to_end_as_are_in_excess() -> None:
-    assert wait_s(running=19) == pytest.approx(0.5)
-    assert wait_s(running=20) == pytest.approx(0.5 + 1 / 2)
-    assert wait_s(running=20, waiting=5, sent=(1, 0)) == pytest.approx(0.5 + 7 / 2)
-
-
-def test_where_kv_memory_is_short_requests_have_to_end_as_well() -> None:
-    # A request holds 100 + 100/2 tokens on average; 500 + 100 are needed.
-    assert wait_s(kv_free_tokens=600) == pytest.approx(0.5)
-    assert wait_s(kv_free_tokens=300) == pytest.approx(0.5 + 2 / 2)
-    assert wait_s(Asked(500, max_tokens=10), kv_free_tokens=360) == pytest.approx(0.5 + 1 / 2)
-
-
-def test_a_slow_replica_and_one_without_a_leader_wait_longer() -> None:
-    assert wait_s(prefill_tokens_per_s=500.0) == pytest.approx(1.0)
-    assert wait_s(led=False) == pytest.approx(1.5 * 0.5)
+def test_by_old_figures_it_waits_longer() -> None:
     stale = forecast(ROOM, ASKED, Usual(), fresh=False)
     assert (stale.wait_s, stale.filled) == pytest.approx((1.5 * 0.5, 1.5 * 0.5))
 

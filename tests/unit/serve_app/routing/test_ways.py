@@ -20,9 +20,11 @@ def room(**said: float) -> Room:
     return Room(**{**usual, **said})  # type: ignore[arg-type]
 
 
-def ways(transfer_s: float = 0.03, direct: bool = True) -> WayChooser[str]:
+def ways(
+    transfer_s: float = 0.03, direct: bool = True, handover_s: float = 0.075
+) -> WayChooser[str]:
     chooser: HeadroomChooser[str] = HeadroomChooser(rng=random.Random(1))
-    return WayChooser(chooser, lambda tokens: transfer_s, 0.075, direct=direct)
+    return WayChooser(chooser, lambda tokens: transfer_s, handover_s, direct=direct)
 
 
 def told(one: WayChooser[str], **rooms: Room) -> WayChooser[str]:
@@ -35,39 +37,37 @@ POOL = room(running=2, prefill_tokens_per_s=7500.0, most_decodes=None)
 ASKED = Asked(257.0, 500.0)
 
 
-def test_a_long_prompt_goes_through_and_a_short_one_into_slack() -> None:
-    one = told(ways(), d=room(), p=POOL)
-    assert one.choose(["d"], ["p"], Asked(3000.0), 100.1).prefill == "p"
-    assert one.choose(["d"], ["p"], Asked(40.0), 100.1).prefill is None
+BUSY = room(running=95, prefill_tokens_per_s=320.0)
+FULL = room(running=40, prefill_tokens_per_s=7500.0, prompt_backlog_tokens=9000)
+LONG, SHORT = Asked(3000.0), Asked(40.0)
 
 
-def test_where_decodes_fill_their_steps_all_goes_through() -> None:
-    one = told(ways(), d=room(running=95, prefill_tokens_per_s=320.0), p=POOL)
-    assert one.choose(["d"], ["p"], ASKED, 100.1).prefill == "p"
-
-
-def test_a_slow_link_keeps_a_prompt_where_it_is() -> None:
-    one = told(ways(transfer_s=3.0), d=room(), p=POOL)
-    assert one.choose(["d"], ["p"], ASKED, 100.1).prefill is None
-
-
-def test_overflow_of_the_pool_goes_direct() -> None:
-    full = room(running=40, prefill_tokens_per_s=7500.0, prompt_backlog_tokens=9000)
-    one = told(ways(), d=room(), p=full)
-    assert one.choose(["d"], ["p"], ASKED, 100.1).prefill is None
-    # A second later the pool has computed what was there.
-    assert one.choose(["d"], ["p"], Asked(600.0), 101.3).prefill == "p"
+@pytest.mark.parametrize(
+    ("one", "rooms", "asked", "at_s", "prefill"),
+    [
+        # A long prompt goes through, a short one into slack.
+        (ways(), {"d": room(), "p": POOL}, LONG, 100.1, "p"),
+        (ways(), {"d": room(), "p": POOL}, SHORT, 100.1, None),
+        # Where decodes fill their steps all goes through.
+        (ways(), {"d": BUSY, "p": POOL}, ASKED, 100.1, "p"),
+        # A slow link keeps a prompt where it is, unless none may go direct.
+        (ways(transfer_s=3.0), {"d": room(), "p": POOL}, ASKED, 100.1, None),
+        (ways(transfer_s=3.0, direct=False), {"d": room(), "p": POOL}, ASKED, 100.1, "p"),
+        # Overflow of the pool goes direct; a second later it has computed what was there.
+        (ways(), {"d": room(), "p": FULL}, ASKED, 100.1, None),
+        (ways(), {"d": room(), "p": FULL}, Asked(600.0), 101.3, "p"),
+        # What the handover takes may make the way through the longer one.
+        (ways(handover_s=5.0), {"d": room(), "p": POOL}, LONG, 100.1, None),
+    ],
+)
+def test_which_way_a_prompt_takes(one, rooms, asked, at_s, prefill):
+    assert told(one, **rooms).choose(["d"], ["p"], asked, at_s).prefill == prefill
 
 
 def test_without_a_pool_it_is_the_choice_of_headroom() -> None:
     one = told(ways(), d=room(), e=room(running=10))
     way = one.choose(["d", "e"], [], ASKED, 100.1)
     assert (way.decode, way.prefill) == ("e", None)
-
-
-def test_all_go_through_where_none_may_go_direct() -> None:
-    one = told(ways(transfer_s=3.0, direct=False), d=room(), p=POOL)
-    assert one.choose(["d"], ["p"], ASKED, 100.1).prefill == "p"
 
 
 def test_places_that_are_kept_count() -> None:
@@ -104,10 +104,3 @@ def test_a_place_whose_card_is_free_is_worth_a_longer_wait_there() -> None:
     taken = [one.choose(["d", "e"], ["p", "q"], ASKED, 100.1) for _ in range(2)]
     assert [way.decode for way in taken] == ["d", "e"]
     assert {way.prefill for way in taken} == {"p", "q"}
-
-
-def test_what_the_handover_takes_may_make_the_way_through_the_longer_one() -> None:
-    for handover_s, prefill in ((0.075, "p"), (5.0, None)):
-        chooser: HeadroomChooser[str] = HeadroomChooser(rng=random.Random(1))
-        one = told(WayChooser(chooser, lambda tokens: 0.03, handover_s), d=room(), p=POOL)
-        assert one.choose(["d"], ["p"], Asked(3000.0), 100.1).prefill == prefill

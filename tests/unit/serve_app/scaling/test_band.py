@@ -9,7 +9,7 @@ from serve_app.scaling.band import hardly_more, with_spare
 from serve_app.scaling.decide import Scaler
 from serve_app.scaling.reading import ReplicaLoad
 from serve_app.scaling.reasons import Decision
-from tests.unit.serve_app.scaling.test_decide import OUT, desired, one, reading, scaler
+from tests.unit.serve_app.scaling.loads import OUT, one, reading, scaler
 
 QUIET = one(1.0, capacity_per_s=1000.0)
 DEEP = replace(QUIET, waiting=300.0)
@@ -28,32 +28,24 @@ DEEP = replace(QUIET, waiting=300.0)
         (3.0, 5, False),
     ],
 )
-def test_a_rise_counts_from_some_part_of_a_replica_on(
-    wanted: float, replicas: int, hardly: bool
-) -> None:
+def test_a_rise_counts_from_some_part_of_a_replica_on(wanted, replicas, hardly):
     assert hardly_more(wanted, replicas) is hardly
 
 
 @pytest.mark.parametrize(
     ("replicas", "fits"), [(0.5, 0.7), (2.0, 2.2), (6.0, 6.6), (12.0, 13.2), (40.0, 41.2)]
 )
-def test_what_is_spared_grows_with_the_fleet_up_to_a_bit_more_than_a_replica(
-    replicas: float, fits: float
-) -> None:
+def test_what_is_spared_grows_with_the_fleet_up_to_a_bit_more_than_a_replica(replicas, fits):
     assert with_spare(replicas) == pytest.approx(fits)
 
 
-def test_what_is_provided_for_a_hair_above_what_runs_asks_for_none() -> None:
+def test_what_is_provided_for_a_hair_above_what_runs_asks_for_none():
     decision = scaler().decide(reading(one(7.3)))  # 8.4 are provided for where 8 are carried
     assert decision.desired == 1
     assert "too little above 1 for one replica more" in decision.words
 
 
-def test_not_where_some_wait_outside_the_engines() -> None:
-    assert desired(one(7.3), queued=1.0) == 2
-
-
-def test_not_where_many_are_late() -> None:
+def test_not_where_many_are_late():
     scale = scaler()
     for k in range(2):
         served = one(7.3, first_tokens=100.0 * k, late_first_tokens=50.0 * k)
@@ -78,25 +70,27 @@ def most_of(late_frac: float) -> int:
     return max(numbers[360:])
 
 
-def test_not_for_long_where_more_are_late_than_should_be() -> None:
+def test_not_for_long_where_more_are_late_than_should_be():
     assert (most_of(0.002), most_of(0.03), most_of(0.09)) == (1, 2, 2)
 
 
-def test_what_is_wanted_is_beside_what_is_in_reach() -> None:
-    unreached = replace(OUT, arrivals_per_s=1.0, demand_per_s=1.0)
-    assert desired(unreached, one(6.9), one(6.9)) == 3
+@pytest.mark.parametrize(
+    ("fleet", "number"),
+    [
+        (reading(one(7.3), queued=1.0), 2),  # not where some wait outside the engines
+        # What is wanted is beside what is in reach.
+        (reading(replace(OUT, arrivals_per_s=1.0, demand_per_s=1.0), one(6.9), one(6.9)), 3),
+        # What starts is counted, what is drained is not, and one that says nothing carries nothing.
+        (reading(one(15.0), target=2), 2),
+        (reading(one(3.65), one(3.65), target=1), 1),
+        (reading(one(14.6), current=2, target=2), 3),
+    ],
+)
+def test_how_much_more_counts_beside_what_runs(fleet, number):
+    assert scaler().decide(fleet).desired == number
 
 
-def test_what_starts_is_counted_and_what_is_drained_is_not() -> None:
-    assert desired(one(15.0), target=2) == 2
-    assert desired(one(3.65), one(3.65), target=1) == 1
-
-
-def test_a_replica_that_says_nothing_carries_nothing() -> None:
-    assert desired(one(14.6), current=2, target=2) == 3
-
-
-def test_beside_what_a_replica_carries_and_not_what_it_should() -> None:
+def test_beside_what_a_replica_carries_and_not_what_it_should():
     scale = Scaler(0.7, 20.0, 2.0, 30.0, 300.0, 3.0, 60.0)
     for k in range(400):
         decision = scale.decide(reading(*[one(5.7)] * 10, now_s=10.0 * k))
@@ -104,7 +98,7 @@ def test_beside_what_a_replica_carries_and_not_what_it_should() -> None:
 
 
 @pytest.mark.parametrize(("each_per_s", "replicas"), [(7.98, 10), (8.1, 11)])
-def test_not_where_more_comes_than_is_carried(each_per_s: float, replicas: int) -> None:
+def test_not_where_more_comes_than_is_carried(each_per_s, replicas):
     scale = scaler(start_s=60.0)
     for k in range(400):  # until forecasts of an hour have come true
         decision = scale.decide(reading(*[one(each_per_s)] * 10, now_s=10.0 * k))
@@ -121,18 +115,18 @@ def after_a_deep_queue(deep_fleet: list[ReplicaLoad], then: int) -> Decision:
     return decision
 
 
-def test_what_a_deep_queue_asked_for_stays_with_nothing_to_spare() -> None:
+def test_what_a_deep_queue_asked_for_stays_with_nothing_to_spare():
     decision = after_a_deep_queue([DEEP] * 3, then=7)
     assert decision.desired == 4
     assert "the last 300 s had use for 4.0 replicas" in decision.words
 
 
-def test_a_deep_queue_asks_for_nothing_in_the_place_of_those_out_of_reach() -> None:
+def test_a_deep_queue_asks_for_nothing_in_the_place_of_those_out_of_reach():
     unreached = replace(OUT, arrivals_per_s=0.1, demand_per_s=0.1)
     assert after_a_deep_queue([DEEP, DEEP, unreached], then=5).desired == 3
 
 
-def test_those_out_of_reach_stand_beside_those_that_are_kept() -> None:
+def test_those_out_of_reach_stand_beside_those_that_are_kept():
     scale = scaler(start_s=20.0)
     unreached = replace(OUT, arrivals_per_s=0.1, demand_per_s=0.1)
     for k in range(33):
@@ -141,13 +135,11 @@ def test_those_out_of_reach_stand_beside_those_that_are_kept() -> None:
 
 
 @pytest.mark.parametrize("bounds", [{"maximum": 2}, {"minimum": 5}])
-def test_words_do_not_say_that_a_number_was_kept_which_a_bound_changes(
-    bounds: dict[str, float],
-) -> None:
+def test_words_do_not_say_that_a_number_was_kept_which_a_bound_changes(bounds):
     number = 3
     decision = scaler().decide(reading(*[one(7.3)] * number, **bounds))  # type: ignore[arg-type]
     assert "too little" not in decision.words
 
 
-def test_the_band_never_grows_above_its_own() -> None:
+def test_the_band_never_grows_above_its_own():
     assert not hardly_more(10.9, 10, part=5.0)

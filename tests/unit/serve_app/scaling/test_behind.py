@@ -6,7 +6,7 @@ from dataclasses import replace
 from serve_app.scaling.decide import Scaler
 from serve_app.scaling.reading import FleetReading, ReplicaLoad
 from serve_app.scaling.reasons import Decision
-from tests.unit.serve_app.scaling.test_decide import LOAD, one, reading, scaler
+from tests.unit.serve_app.scaling.loads import LOAD, one, reading, scaler
 
 OUT = replace(LOAD, out_of_reach=True, max_running=None, capacity_per_s=None, waiting=500.0)
 

@@ -40,32 +40,45 @@ def test_a_number_is_from_0_to_what_can_be(said: Any, taken: float | None) -> No
 
 
 def test_what_a_replica_says_is_taken() -> None:
-    (load,) = read(FINE | {"arrival_rate_per_s": 5.0, "refused_per_s": 9.0}).replicas
+    said = {"arrival_rate_per_s": 5.0, "refused_per_s": 9.0}
+    (load,) = read(FINE | said).replicas
+    assert read(FINE | {"capacity_error_frac": 7.0}).replicas[0].capacity_error_frac == 1.0
     assert (load.running, load.waiting, load.capacity_per_s) == (3.0, 1.0, 2.0)
     assert (load.demand_per_s, load.refused_per_s) == (5.0, 5.0)
     assert (load.capacity_error_frac, load.out_of_reach) == (0.0, False)
 
 
+LAST = {"demand_per_s": {0: [SimpleNamespace(timestamp=1.0, value=-1.0)]}}
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"running": -1.0}, {"capacity_per_s": float("nan")}, {"waiting": "many"}]
+    ("replicas", "context", "silent"),
+    [
+        # An impossible number.
+        ([FINE | {"running": -1.0}, FINE], {}, 1),
+        ([FINE | {"capacity_per_s": float("nan")}, FINE], {}, 1),
+        ([FINE | {"waiting": "many"}, FINE], {}, 1),
+        # One that does not say what all say.
+        ([{"running": 1.0}, {"waiting": 1.0}, {}, FINE], {}, 3),
+        # A last sample that cannot be true.
+        ([FINE | {"demand_per_s": 5.0}], {"raw_metrics": LAST}, 1),
+    ],
 )
-def test_a_replica_with_an_impossible_number_is_silent(wrong: dict[str, Any]) -> None:
-    assert read(FINE | wrong, FINE).silent == 1
+def test_a_replica_that_cannot_be_believed_is_silent(replicas, context, silent):
+    assert read(*replicas, **context).silent == silent
 
 
-def test_a_replica_that_does_not_say_what_all_say_is_silent() -> None:
-    assert read({"running": 1.0}, {"waiting": 1.0}, {}, FINE).silent == 3
-
-
-@pytest.mark.parametrize(("share", "out"), [(0.49, False), (0.5, True)])
-def test_out_of_reach_is_half_of_the_look_back(share: float, out: bool) -> None:
-    (load,) = read(FINE | {"sla_out_of_reach": share}).replicas
+@pytest.mark.parametrize(
+    ("said", "out"),
+    [
+        ({"sla_out_of_reach": 0.49}, False),  # half of the look-back
+        ({"sla_out_of_reach": 0.5}, True),
+        ({"capacity_per_s": 0.0}, True),
+    ],
+)
+def test_where_an_sla_is_out_of_reach_no_capacity_counts(said, out):
+    (load,) = read(FINE | said).replicas
     assert (load.out_of_reach, load.capacity_per_s) == (out, None if out else 2.0)
-
-
-def test_a_capacity_of_nothing_is_an_sla_out_of_reach() -> None:
-    (load,) = read(FINE | {"capacity_per_s": 0.0}).replicas
-    assert load.out_of_reach
 
 
 def test_what_the_context_does_not_have_is_left_as_it_is() -> None:
@@ -103,11 +116,6 @@ def test_rates_and_counts_are_taken_as_they_were_said_last() -> None:
     assert read(FINE).replicas[0].first_tokens is None
 
 
-def test_a_last_sample_that_cannot_be_true_silences_its_replica() -> None:
-    raw = {"demand_per_s": {0: [SimpleNamespace(timestamp=1.0, value=-1.0)]}}
-    assert read(FINE | {"demand_per_s": 5.0}, raw_metrics=raw).silent == 1
-
-
 @pytest.mark.parametrize("said", [None, float("nan"), 1.7e12, "now"])
 def test_without_a_time_that_can_be_this_process_own_is_taken(said: Any) -> None:
     assert read(FINE, current_time=said).now_s == pytest.approx(time.time(), abs=60)
@@ -132,11 +140,6 @@ def test_statistics_that_are_pushed_often_may_be_as_old_as_the_usual_ones() -> N
     for context.current_time in (0.0, 26.0, 27.0):  # two pushes of 10 s, and a fifth of 30 s
         silent.append(read_fleet(context, ages).silent)
     assert silent == [0, 0, 1]
-
-
-def test_a_capacity_is_off_by_all_of_it_at_most() -> None:
-    (load,) = read(FINE | {"capacity_error_frac": 7.0}).replicas
-    assert load.capacity_error_frac == 1.0
 
 
 def test_after_a_clock_that_went_back_statistics_grow_old_all_the_same() -> None:

@@ -24,28 +24,24 @@ def watched(*looks: tuple[float, int, int], assumed_s: float = 60.0) -> Starts:
     return shown(Starts(assumed_s), looks)
 
 
-def test_until_one_was_seen_a_start_takes_what_is_assumed() -> None:
-    assert watched((0, 1, 1), (10, 1, 3)).takes_s == 60
-
-
-def test_a_start_lasts_from_the_ask_to_the_replica() -> None:
-    starts = watched((0, 1, 1), (10, 1, 2), (50, 1, 2), (110, 2, 2))
-    assert starts.takes_s == 100
-
-
-def test_the_oldest_ask_gets_the_first_replica() -> None:
-    looks = [(0, 1, 1), (10, 1, 2), (30, 1, 3), (110, 2, 3)]
-    assert watched(*looks).takes_s == 100
-    assert watched(*looks, (170, 3, 3)).takes_s == 120  # the median of 100 and 140
-
-
-def test_an_ask_that_was_taken_back_is_forgotten() -> None:
-    starts = watched((0, 1, 1), (10, 1, 3), (20, 1, 1), (30, 1, 2), (80, 2, 2))
-    assert starts.takes_s == 50
-
-
-def test_a_replica_that_died_is_asked_for_when_it_is_missed() -> None:
-    assert watched((0, 3, 3), (50, 2, 3), (90, 3, 3)).takes_s == 40
+@pytest.mark.parametrize(
+    ("looks", "takes_s"),
+    [
+        ([(0, 1, 1), (10, 1, 3)], 60),  # until one was seen: what is assumed
+        ([(0, 1, 1), (10, 1, 2), (50, 1, 2), (110, 2, 2)], 100),  # from the ask to the replica
+        # The oldest ask gets the first replica; the median of 100 and 140.
+        ([(0, 1, 1), (10, 1, 2), (30, 1, 3), (110, 2, 3)], 100),
+        ([(0, 1, 1), (10, 1, 2), (30, 1, 3), (110, 2, 3), (170, 3, 3)], 120),
+        # An ask that was taken back is forgotten, the last one first.
+        ([(0, 1, 1), (10, 1, 3), (20, 1, 1), (30, 1, 2), (80, 2, 2)], 50),
+        ([(0, 1, 1), (10, 1, 2), (60, 1, 3), (70, 1, 2), (110, 2, 2)], 100),
+        # A replica that died is asked for when it is missed.
+        ([(0, 3, 3), (50, 2, 3), (90, 3, 3)], 40),
+        ([(0, 1, 2), (5000, 2, 2)], LONGEST_S),  # none is planned for longer
+    ],
+)
+def test_how_long_a_start_takes(looks: Any, takes_s: float) -> None:
+    assert watched(*looks).takes_s == takes_s
 
 
 def test_one_that_waited_for_a_machine_is_not_the_rule() -> None:
@@ -54,10 +50,6 @@ def test_one_that_waited_for_a_machine_is_not_the_rule() -> None:
         at_s, up, _ = looks[-1]
         looks += [(at_s, up, up + 1), (at_s + took_s, up + 1, up + 1)]
     assert watched(*looks).takes_s == pytest.approx(105)
-
-
-def test_no_start_is_planned_for_longer_than_ten_minutes() -> None:
-    assert watched((0, 1, 2), (5000, 2, 2)).takes_s == LONGEST_S
 
 
 def test_the_next_replica_is_as_near_as_the_oldest_ask() -> None:
@@ -113,11 +105,6 @@ def test_what_was_coming_at_the_first_look_and_took_what_is_assumed_is_learned(
 ) -> None:
     starts = shown(Starts(100.0), [(0, 9, 10), (comes_s, 10, 10)])
     assert starts.learned == learned
-
-
-def test_of_several_that_come_the_last_asked_for_is_no_longer_wanted_first() -> None:
-    looks = [(0, 1, 1), (10, 1, 2), (60, 1, 3), (70, 1, 2), (110, 2, 2)]
-    assert watched(*looks).takes_s == 100
 
 
 def test_an_absurd_target_is_counted_to_an_end() -> None:
