@@ -9,7 +9,6 @@ import pytest
 from controller.errors import ConfigError, ReportError
 from controller.fleet import actor
 from controller.fleet.actor import (
-    NAME,
     BatchController,
     _Metrics,
     keep_switches,
@@ -28,16 +27,6 @@ def wire(**overrides: Any) -> dict[str, Any]:
 
 def block(**keys: Any) -> dict[str, Any]:
     return batching(**keys).model_dump()
-
-
-def test_a_report_gets_its_limits() -> None:
-    answer = BatchController().exchange(wire(), block(max_running={"max": 48}))
-    assert (answer["max_running"], answer["lease_s"]) == (48, 5.0)
-
-
-def test_the_name_holds_the_version() -> None:
-    assert f"brimful-controller-{VERSION}" == NAME
-    assert BatchController().snapshot()["version"] == VERSION
 
 
 @pytest.mark.parametrize("version", ["0.0.9+00000000", None])
