@@ -63,9 +63,7 @@ def test_parsed_configurations_that_nobody_brings_any_more_are_dropped() -> None
         assert len(controller._configs) <= 2
 
 
-def test_a_switch_goes_out_with_the_next_limits_and_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_switch_goes_out_with_the_next_limits_and_is_logged(caplog):
     caplog.set_level("INFO", "controller")  # vLLM's server raises the root logger's to ERROR
     controller = BatchController()
     controller.exchange(wire(), block())
@@ -122,9 +120,7 @@ def test_one_that_does_not_answer_hides_no_switch_of_the_others() -> None:
     assert known_switches(others) == (off, on)
 
 
-def test_a_controller_goes_by_the_switches_that_the_clusters_store_keeps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_controller_goes_by_the_switches_that_the_clusters_store_keeps(monkeypatch):
     store: dict[tuple[str, str], bytes] = {}
 
     def put(key: str, value: str, namespace: str) -> None:

@@ -98,9 +98,7 @@ CAPPED = {"paper": {"memory": "exact"}, "max_running": {"max": 10}}
         ({}, {"enforce": False}, 256, None),  # nothing has finished
     ],
 )
-def test_the_capacity_is_that_of_the_cap_that_holds(
-    fields: dict[str, Any], block: dict[str, Any], cap: int, per_s: float | None
-) -> None:
+def test_the_capacity_is_that_of_the_cap_that_holds(fields, block, cap, per_s):
     answer = ControlLoop().exchange(report(steps=STEPS, **fields), batching(**block), 0)
     assert (answer.max_running, answer.enforce) == (cap, block.get("enforce", True))
     assert answer.capacity_per_s == pytest.approx(per_s, rel=0.01)
@@ -121,9 +119,7 @@ MODEL = StepModel(c0=0.03, c1=0.0, c2=0.0, c3=0.0, c4=0.0, sigma_s=0.0)
         ({}, 1.0, False),
     ],
 )
-def test_an_sla_is_out_of_reach_by_the_groups_model_or_by_the_replicas_own(
-    known: dict[str, Any], itl_ms: float | None, out: bool
-) -> None:
+def test_an_sla_is_out_of_reach_by_the_groups_model_or_by_the_replicas_own(known, itl_ms, out):
     answer = ControlLoop().exchange(report(**known), batching(sla={"itl_ms": itl_ms}), 0)
     assert answer.sla_out_of_reach is out
 
@@ -189,9 +185,7 @@ def test_a_forgotten_replicas_search_starts_anew() -> None:
         ({"engine": engine(kv_tokens=-16)}, r"report\.engine\.kv_tokens: -16"),
     ],
 )
-def test_a_report_that_cannot_be_true_is_refused_and_changes_nothing(
-    broken: dict[str, Any], message: str
-) -> None:
+def test_a_report_that_cannot_be_true_is_refused_and_changes_nothing(broken, message):
     loop = ControlLoop()
     loop.exchange(report(replica_id="a", lengths=moments_of([(100, 100)])), EXACT, 0.0)
     before = loop.snapshot(1.0)
@@ -393,9 +387,7 @@ def counts(total: int, bins: int = BINS) -> tuple[int, ...]:
         (counts(0, BINS - 1), 2 * ENDS_KEPT, None),
     ],
 )
-def test_the_groups_output_lengths_go_to_those_that_know_too_few(
-    own: tuple[int, ...], group: int, told: int | None
-) -> None:
+def test_the_groups_output_lengths_go_to_those_that_know_too_few(own, group, told):
     loop, config = ControlLoop(), batching(policy="adaptive")
     loop.exchange(report(replica_id="a", outputs=counts(group)), config, 0.0)
     outputs = loop.exchange(report(replica_id="b", outputs=own), config, 0.0).outputs
@@ -444,15 +436,6 @@ def test_a_report_sent_twice_receives_a_switch_too() -> None:
     first = asked(loop, report())
     made = loop.switch(enforce=False, group="g", unix_s=3.0)
     assert asked(loop, report()) == replace(first, switches=(made,))
-
-
-def test_a_controller_that_starts_anew_learns_it_from_the_first_report() -> None:
-    switches = (Switch(5, False), Switch(7, True, "a"))
-    loop = ControlLoop()
-    assert asked(loop, report(switches=switches)).switches == switches
-    assert loop.snapshot(0.0)["switches"] == switches
-    # The next switch is newer than all of them, though this clock is behind.
-    assert loop.switch(enforce=False, group="a", unix_s=0.0).epoch_ms == 8
 
 
 def test_a_report_that_is_refused_for_its_configuration_is_listened_to() -> None:

@@ -19,6 +19,7 @@ from tests.builders import batching, engine, limits, linear_steps, sample, state
 
 # 20 ms, 0.2 ms a decode, 0.1 ms a prompt token.
 MODEL = StepModel(0.02, 2e-4, 1e-7, 1e-4, 1e-8, 0.0)
+Rows = list[tuple[int, int, int]]  # computed, prompt, outputs
 ROOMY = 10**7  # tokens of KV memory: all that any request may generate
 
 
@@ -32,24 +33,23 @@ def half(itl_ms: float | None = None, **of_engine: Any) -> AdaptiveStep:
     return step_half
 
 
-def decoding(n: int, tokens: int = 100) -> list[tuple[int, int, int]]:
-    """Rows of (computed, prompt, outputs) of n that decode."""
+def decoding(n: int, tokens: int = 100) -> Rows:
     return [(tokens, tokens - 10, 10)] * n
 
 
-def prompts(*tokens: int, computed: int = 0) -> list[tuple[int, int, int]]:
+def prompts(*tokens: int, computed: int = 0) -> Rows:
     return [(computed, length, 0) for length in tokens]
 
 
-def requests(rows: list[tuple[int, int, int]]) -> Requests:
+def requests(rows: Rows) -> Requests:
     computed, prompt, outputs = zip(*rows, strict=True) if rows else ((), (), ())
     return requests_of(computed, prompt, outputs, [4000] * len(rows))
 
 
 def ask(
     step_half: AdaptiveStep,
-    running: list[tuple[int, int, int]],
-    waiting: list[tuple[int, int, int]],
+    running: Rows,
+    waiting: Rows,
     *,
     elsewhere: int = 0,
     kv: int = 0,
@@ -70,84 +70,69 @@ def test_where_no_request_waits_the_engine_runs_as_it_was_started() -> None:
     assert half().limits(state(running=0), nobody_asks, limits()).max_running == 256
 
 
-def test_all_start_that_there_is_room_for() -> None:
-    step = ask(half(), decoding(3), prompts(*[100] * 5))
-    assert (step.max_running, step.token_budget, step.reason) == (8, 2048, "load")
-    assert step.may_pause_prefill
-    assert step.longest_chunk_tokens == 2045
+DRAFTING = {"tokens_per_decode": 4}
+# Up to four tokens that are not computed are drafts, five a prompt.
+DRAFTED = [*decoding(10), (96, 90, 10), (95, 90, 10)]
 
 
-def test_only_those_start_whose_prompt_begins_within_the_step() -> None:
-    # 0, 600, 1200 and 1800 prompt tokens are before them; 2,045 are left.
-    step = ask(half(), decoding(3), prompts(*[600] * 30))
-    assert (step.max_running, step.reason) == (7, "bound")
-    # 511 + 511 + 511 + 512 are all of it: the fifth begins after the step.
-    step = ask(half(), decoding(3), prompts(511, 511, 511, 512, 1))
-    assert step.max_running == 7
-    step = ask(half(), decoding(3), prompts(511, 511, 511, 511, 1))
-    assert step.max_running == 8
-
-
-def test_a_prompt_that_runs_takes_its_rest_first() -> None:
-    # 1,500 of 2,500 are computed: 1,000 of the 2,045 are left for prompts that wait.
-    running = decoding(3) + prompts(2500, computed=1500)
-    step = ask(half(), running, prompts(*[600] * 30))
-    assert step.max_running == 4 + 2
-    step = ask(half(), decoding(3) + prompts(9000), prompts(10))
-    assert (step.max_running, step.reason) == (4, "bound")
-
-
-@pytest.mark.parametrize("waiting", [64, 65, 200, 256])
-def test_as_many_start_at_once_as_wait(waiting: int) -> None:
-    step = ask(half(), [], prompts(*[1] * waiting))
-    assert (step.max_running, step.reason) == (waiting, "load")
-    assert not step.may_pause_prefill
-
-
-def test_no_more_start_at_once_than_begin_in_the_step_or_than_the_engine_takes() -> None:
-    assert ask(half(), decoding(3), prompts(*[20] * 250)).max_running == 3 + 103  # 2,045 tokens
-    assert ask(half(), [], prompts(*[1] * 500)).max_running == 256
-    assert ask(half(b_max=100), [], prompts(*[1] * 500)).max_running == 100
-
-
-@pytest.mark.parametrize(("running", "cap"), [(9, 10), (10, 10), (12, 12)])
-def test_b_max_is_kept(running: int, cap: int) -> None:
-    step = ask(half(b_max=10), decoding(running), prompts(5, 5))
-    assert (step.max_running, step.reason) == (cap, "bound")
-
-
-def test_who_waits_elsewhere_does_not_hold_back_the_others() -> None:
-    step = ask(half(), decoding(3), [], elsewhere=5)
-    assert (step.max_running, step.reason) == (3 + 64, "load")
-
-
-def test_alone_it_always_starts() -> None:
-    step = ask(half(kv_tokens=200), [], prompts(190, 190))
-    assert step.max_running == 1
-
-
-def test_memory_keeps_the_next_one_waiting() -> None:
-    step = ask(half(kv_tokens=2000), decoding(10), prompts(*[100] * 20), kv=1000)
-    assert 10 <= step.max_running < 30
-    assert step.reason == "memory"
-
-
-def test_where_memory_and_sla_hold_all_nothing_binds() -> None:
-    # All that they may generate does not fit, so the batch is looked ahead.
-    step = ask(half(50, kv_tokens=20_000), decoding(3), prompts(50, 50), kv=300)
-    assert (step.max_running, step.reason) == (5, "load")
-
-
-def test_speculating_decodes_take_their_drafts_of_the_budget() -> None:
-    s = half(tokens_per_decode=4)
-    # Up to four tokens that are not computed are drafts, five a prompt.
-    running = [*decoding(10), (96, 90, 10), (95, 90, 10)]
-    step = ask(s, running, prompts(2000, 50))
-    assert step.token_budget == 2048
-    # 2,048 less 11 decodes of 4, less 5 tokens of a prompt: 1,999.
-    assert step.max_running == 12 + 1
-    step = ask(half(tokens_per_decode=4), running, prompts(1998, 50))
-    assert step.max_running == 12 + 2
+@pytest.mark.parametrize(
+    ("made", "running", "waiting", "more", "cap", "reason"),
+    [
+        ({}, decoding(3), prompts(*[100] * 5), {}, 8, "load"),
+        # Only those start whose prompt begins within the step: 0, 600, 1200 and 1800 prompt tokens
+        # are before them; 2,045 are left.
+        ({}, decoding(3), prompts(*[600] * 30), {}, 7, "bound"),
+        # 511 + 511 + 511 + 512 are all of it: the fifth begins after the step.
+        ({}, decoding(3), prompts(511, 511, 511, 512, 1), {}, 7, "bound"),
+        ({}, decoding(3), prompts(511, 511, 511, 511, 1), {}, 8, "load"),
+        # A prompt that runs takes its rest first: 1,000 of the 2,045.
+        ({}, decoding(3) + prompts(2500, computed=1500), prompts(*[600] * 30), {}, 6, "bound"),
+        ({}, decoding(3) + prompts(9000), prompts(10), {}, 4, "bound"),
+        # As many start at once as wait, begin in the step, and the engine takes.
+        *(({}, [], prompts(*[1] * n), {}, n, "load") for n in (64, 65, 200, 256)),
+        ({}, decoding(3), prompts(*[20] * 250), {}, 3 + 103, "bound"),  # 2,045 tokens
+        ({}, [], prompts(*[1] * 500), {}, 256, "bound"),
+        ({"b_max": 100}, [], prompts(*[1] * 500), {}, 100, "bound"),
+        *(
+            ({"b_max": 10}, decoding(n), prompts(5, 5), {}, max(n, 10), "bound")
+            for n in (9, 10, 12)
+        ),
+        # Who waits elsewhere does not hold back the others.
+        ({}, decoding(3), [], {"elsewhere": 5}, 3 + 64, "load"),
+        # All that they may generate does not fit, so the batch is looked ahead, and nothing binds.
+        ({"itl_ms": 50, "kv_tokens": 20_000}, decoding(3), prompts(50, 50), {"kv": 300}, 5, "load"),
+        # 2,048 less 11 decodes of 4, less 5 tokens of a prompt: 1,999.
+        (DRAFTING, DRAFTED, prompts(2000, 50), {}, 12 + 1, "bound"),
+        (DRAFTING, DRAFTED, prompts(1998, 50), {}, 12 + 2, "load"),
+        # B_min is kept to where memory or the SLA hold fewer, and else changes nothing.
+        (
+            {"b_min": 32, "kv_tokens": 1000},
+            decoding(8),
+            prompts(*[100] * 40),
+            {"kv": 864},
+            32,
+            "bound",
+        ),
+        ({"itl_ms": 50, "b_min": 32}, decoding(8), prompts(*[1000] * 40), {}, 32, "bound"),
+        ({"itl_ms": 50}, decoding(8), prompts(*[1000] * 40), {}, 9, "sla"),
+        ({"b_min": 32}, decoding(8), prompts(*[10] * 40), {}, 48, "load"),
+        ({"b_min": 32}, decoding(8), prompts(10, 10), {}, 10, "load"),
+        # 512 of a long one that runs and of each that waits: three more begin in 2,047 tokens.
+        (
+            {"long_prompt_tokens": 512},
+            [*decoding(1), *prompts(9000)],
+            prompts(*[9000] * 9),
+            {},
+            2 + 3,
+            "bound",
+        ),
+    ],
+)
+def test_as_many_start_as_there_is_room_for(made, running, waiting, more, cap, reason):
+    step = ask(half(**made), running, waiting, **more)
+    assert (step.max_running, step.reason) == (cap, reason)
+    if "itl_ms" not in made:
+        assert step.token_budget == 2048
 
 
 def test_who_has_as_many_tokens_to_compute_as_a_decode_takes_decodes() -> None:
@@ -243,9 +228,7 @@ def test_its_model_is_known_after_50_steps() -> None:
         (prompts(5380, computed=5280), [], True),  # its last 100
     ],
 )
-def test_where_prompts_are_computed_in_whole_blocks_less_is_nothing(
-    running: list[tuple[int, int, int]], waiting: list[tuple[int, int, int]], fits: bool
-) -> None:
+def test_where_prompts_are_computed_in_whole_blocks_less_is_nothing(running, waiting, fits):
     first = running[0][0] if running else 0
     chunk = sized(lambda z: z.chunk(20, 2000, first, least=16, most=2028))
     assert 100 < chunk < 280
@@ -263,9 +246,7 @@ def test_where_prompts_are_computed_in_whole_blocks_less_is_nothing(
     ],
 )
 @pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_a_prompt_that_waits_gets_on_whatever_d_leaves(
-    whole: int, decodes: int, itl_ms: float, noise: float
-) -> None:
+def test_a_prompt_that_waits_gets_on_whatever_d_leaves(whole, decodes, itl_ms, noise):
     s, last = half(itl_ms, whole_chunk_tokens=whole), 0
     for number in range(1500):
         step = ask(s, decoding(decodes), prompts(9000))
@@ -284,13 +265,6 @@ def test_where_decodes_alone_fill_d_nobody_starts() -> None:
         assert (step.max_running, step.reason) == (140, "sla")
         s.observe(StepSample(140, 14_000, 0, 0, MODEL.predict_s(140, 14_000, 0, 0)))
     assert ask(s, decoding(100), prompts(9000)).max_running == 101
-
-
-def test_a_prompt_that_has_just_started_is_sized_though_nobody_waits_any_more() -> None:
-    s = half(50)
-    first = ask(s, decoding(20, tokens=300), prompts(9000))
-    begun = prompts(9000, computed=first.token_budget - 20)
-    assert 20 < ask(s, decoding(20, tokens=300) + begun, []).token_budget <= first.token_budget
 
 
 @pytest.mark.parametrize(("tokens", "starts"), [(100_000, True), (300_000, False)])
@@ -315,19 +289,6 @@ def test_what_the_engine_says_of_reading_kv_is_gone_by(delivery: str) -> None:
     assert starts(0.0) and not starts(1e-5)
 
 
-def test_b_min_is_kept_to_where_memory_holds_fewer() -> None:
-    step = ask(half(b_min=32, kv_tokens=1000), decoding(8), prompts(*[100] * 40), kv=864)
-    assert (step.max_running, step.reason) == (32, "bound")
-    free = ask(half(kv_tokens=1000), decoding(8), prompts(*[100] * 40), kv=864)
-    assert (free.max_running < 12, free.reason) == (True, "memory")
-
-
-def test_b_min_is_kept_to_where_the_sla_leaves_room_for_fewer() -> None:
-    step = ask(half(50, b_min=32), decoding(8), prompts(*[1000] * 40))
-    assert (step.max_running, step.reason) == (32, "bound")
-    assert ask(half(50), decoding(8), prompts(*[1000] * 40)).reason == "sla"
-
-
 def test_below_b_min_a_prompt_gets_on_in_every_step() -> None:
     # 145 decodes leave nothing of 50 ms: without B_min a prompt is computed once in 100 steps.
     assert ask(half(50), decoding(145), prompts(100)).token_budget < 145 + 16
@@ -339,15 +300,6 @@ def test_below_b_min_a_prompt_gets_on_in_every_step() -> None:
     s = half(50, b_min=150)
     step = ask(s, decoding(145) + prompts(*[100] * 5), prompts(100))
     assert (step.max_running, step.token_budget, step.longest_chunk_tokens) == (150, 161, 16)
-
-
-def test_b_min_changes_nothing_where_more_run_or_all_may_start() -> None:
-    step = ask(half(b_min=32), decoding(8), prompts(*[10] * 40))
-    assert (step.max_running, step.reason) == (48, "load")
-    step = ask(half(b_min=32), decoding(8), prompts(10, 10))
-    assert (step.max_running, step.reason) == (10, "load")
-    step = ask(half(b_min=4, kv_tokens=1000), decoding(8), prompts(*[100] * 40), kv=864)
-    assert step.reason == "memory"
 
 
 def test_without_an_sla_the_model_is_learned_from_steps() -> None:
@@ -413,9 +365,7 @@ def test_where_memory_holds_all_at_their_longest_the_engine_runs_as_it_was_start
         ({"itl_ms": 50}, 30, 10, 0),
     ],
 )
-def test_where_something_may_bind_they_are_looked_at(
-    given: dict[str, Any], running: int, waiting: int, used: int
-) -> None:
+def test_where_something_may_bind_they_are_looked_at(given, running, waiting, used):
     with pytest.raises(AssertionError, match="the requests themselves were asked for"):
         roomy(**given).limits(state(running, waiting, used), nobody_asks, limits())
 
@@ -431,9 +381,6 @@ def test_no_more_of_the_queue_are_looked_at_than_may_begin() -> None:
     one = roomy(kv_tokens=10**7, max_num_seqs=256, max_model_len=None)
     one.limits(state(0, 500, 0), lambda: Batch(queue.first(0), waiting), limits())
     assert asked == [64, 128]  # 103 prompts of 20 tokens begin in 2,048
-
-
-Rows = list[tuple[int, int, int]]
 
 
 def beside(
@@ -607,17 +554,8 @@ def test_a_long_prompt_takes_no_more_than_the_engine_allows_it() -> None:
     assert ask(s, running, prompts(*[400] * 5)).longest_chunk_tokens == 511
 
 
-def test_a_long_prompt_that_takes_its_part_leaves_the_rest_to_the_next() -> None:
-    # 512 of the one that runs and 512 of each that waits: three more begin in 2,047 tokens.
-    s = half(long_prompt_tokens=512)
-    step = ask(s, [*decoding(1), *prompts(9000)], prompts(*[9000] * 9))
-    assert step.max_running == 2 + 3
-
-
 @pytest.mark.parametrize("sla", [{"itl_ms": 50}, {}])
-def test_decodes_go_before_prompts_where_an_sla_holds_and_else_as_vllm_has_them(
-    sla: dict[str, float],
-) -> None:
+def test_decodes_go_before_prompts_where_an_sla_holds_and_else_as_vllm_has_them(sla):
     config = batching(policy="adaptive", sla=sla)
     s = AdaptiveStep(config, engine(kv_tokens=ROOMY))
     assert ask(s, [*decoding(20), *prompts(9000)], prompts(60)).decodes_first == bool(sla)

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from controller.config import PaperOptions
-from controller.models.lengths import LengthMoments
 from controller.policies.paper import MemoryBatching
 from controller.records import ReplicaReport
 from tests.builders import engine, moments_of, report
@@ -49,9 +48,7 @@ def busy(decoding: int = 10, **overrides: Any) -> ReplicaReport:
           for kv in (100, 20_000, 10**6)),
     ],
 )  # fmt: skip
-def test_a_batch_by_one_report(
-    options: dict[str, Any], said: dict[str, Any], lengths: LengthMoments, b: int
-) -> None:
+def test_a_batch_by_one_report(options, said, lengths, b):
     assert algorithm(**options).batch(busy(**said), lengths, 0) == b
 
 

@@ -45,13 +45,7 @@ def algorithm(**overrides: Any) -> SlaBatching:
         ((), (SLOW_S, 256), 128, (1, 256), {}),  # while 256 run on, and drain
     ],
 )
-def test_a_window_moves_the_interval(
-    before: tuple[tuple[float, float], ...],
-    window: tuple[float, float],
-    b: int,
-    ends: tuple[float, float],
-    options: dict[str, int],
-) -> None:
+def test_a_window_moves_the_interval(before, window, b, ends, options):
     sla = algorithm(**options)
     if not options:
         assert (sla.low, sla.high) == (1, 256)

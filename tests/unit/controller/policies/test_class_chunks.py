@@ -121,23 +121,33 @@ def left_out(
     return np.flatnonzero(out).tolist()
 
 
-def test_nobody_is_left_out_where_all_have_room() -> None:
-    one = aim(sizer())
-    # 22.5 ms beside the fixed part: 112 decodes; up to half of them nobody is looked at.
-    assert left_out(one, running(0, *[2] * 111)) == []
-    assert left_out(one, running(*[2] * 256)) == []  # no bound
-    assert left_out(one, running(*[0] * 256)) == []  # nobody has time to spare
-
-
-def test_who_has_time_to_spare_is_left_out_of_a_step_that_would_be_late() -> None:
-    one = aim(sizer())
-    out = left_out(one, running(0, *[2] * 255))
-    assert len(out) == 256 - 112
-    assert 0 not in out
-    # A class of 100 ms may miss one step of 42.5: 2 x 42.5 < 100 - 7.5.
-    assert len(left_out(one, running(0, *[1] * 149))) == 150 - 112
-    # ... but not another one.
-    assert left_out(one, running(0, *[1] * 149), waited_s=0.0425) == []
+@pytest.mark.parametrize(
+    ("kinds", "waited_s", "wanted", "out"),
+    [
+        # 22.5 ms beside the fixed part: 112 decodes; up to half of them nobody is looked at.
+        ([0, *[2] * 111], 0.0, 0, 0),
+        ([2] * 256, 0.0, 0, 0),  # no bound
+        ([0] * 256, 0.0, 0, 0),  # nobody has time to spare
+        ([0, *[2] * 255], 0.0, 0, 256 - 112),
+        # A class of 100 ms may miss one step of 42.5, 2 x 42.5 < 100 - 7.5, but not another one.
+        ([0, *[1] * 149], 0.0, 0, 150 - 112),
+        ([0, *[1] * 149], 0.0074, 0, 150 - 112),
+        ([0, *[1] * 149], 0.0076, 0, 0),
+        ([0, *[1] * 149], 0.0425, 0, 0),
+        # Prompts of a stricter class go before those that may wait: 22.3 ms for 99 of 0.2 or them.
+        ([0, *[2] * 99], 0.0, 10, 0),
+        ([0, *[2] * 99], 0.0, 60, 99 - 81),  # 6 ms
+        # ... but for their turns: in steps of 42.5 ms 4.2 of 99, and so 5, decode once a second.
+        ([0, *[2] * 99], 0.0, 5000, 99 - 5),
+        ([0, *[2] * 55], 0.0, 5000, 0),
+    ],
+)
+def test_who_has_time_to_spare_is_left_out_of_a_step_that_would_be_late(
+    kinds, waited_s, wanted, out
+):
+    found = left_out(aim(sizer()), running(*kinds), waited_s, wanted)
+    assert len(found) == out
+    assert not {kinds[place] for place in found} & {0}
 
 
 def test_those_without_a_bound_are_left_out_before_those_with_one_and_in_turns() -> None:
@@ -152,24 +162,6 @@ def test_those_without_a_bound_are_left_out_before_those_with_one_and_in_turns()
     waited_s[out[0]] = 0.95  # a second at most
     crowd = running(*[0] * 130, *[2] * 21)
     assert left_out(one, crowd, np.r_[np.zeros(130), 0.95, np.zeros(20)]) == list(range(131, 151))
-
-
-def test_prompts_of_a_stricter_class_go_before_those_that_may_wait_but_for_their_turns() -> None:
-    one = aim(sizer())
-    batch = running(0, *[2] * 99)
-    # 22.5 ms: 0.2 for the first, 22.3 for 99 of 0.2 or for prompts.
-    assert left_out(one, batch, wanted=10) == []
-    assert len(left_out(one, batch, wanted=60)) == 99 - 81  # 6 ms
-    # Steps of 42.5 ms, in each of which 4.2 of 99 decode, and so 5, that decode once a second.
-    assert len(left_out(one, batch, wanted=5000)) == 99 - 5
-    few = running(0, *[2] * 55)
-    assert left_out(one, few, wanted=5000) == []
-    one.know((GOLD, SILVER, BATCH))
-    asked: list[float] = []
-    one.left_out(
-        batch, np.ones(100, dtype=bool), lambda: np.zeros(100), lambda s: asked.append(s) or 0
-    )
-    assert asked == [math.inf]
 
 
 def test_one_without_a_bound_is_back_three_steps_before_its_second_is_over() -> None:
@@ -232,9 +224,7 @@ def test_where_the_strictest_seems_out_of_reach_one_step_in_sixteen_finds_out() 
 
 
 @pytest.mark.parametrize(("step_s", "gap_s"), [(0.15, 0.2), (0.04, 0.12)])
-def test_a_gap_is_late_once_be_it_by_its_own_step_or_by_those_before(
-    step_s: float, gap_s: float
-) -> None:
+def test_a_gap_is_late_once_be_it_by_its_own_step_or_by_those_before(step_s, gap_s):
     one = sizer()
     for _ in range(60):
         one.observe(sample(0.04, (0, 1, 0), 10))
@@ -251,9 +241,7 @@ def test_some_start_beside_others_however_short_the_target_or_infeasible_d_is() 
     assert one.starting(running(0), running(*[0] * 400)) in (300, 301)
 
 
-def test_cap_and_capacity_are_by_the_class_whose_d_is_nearest_to_the_sla(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_cap_and_capacity_are_by_the_class_whose_d_is_nearest_to_the_sla(monkeypatch):
     one = sizer()
     full_s = {0.05: 0.04, 0.1: 0.1}
     monkeypatch.setattr(StepTarget, "full_s", property(lambda target: full_s[target.limit_s]))
@@ -283,13 +271,6 @@ def test_three_classes_by_hand() -> None:
     # 2.55 of the others, 3. Prompts of 10 ms are before the rest: 12.3 are 61, 28 more of silver.
     batch = running(0, *[1] * 60, *[2] * 60)
     assert left_out(aim(sizer()), batch, wanted=100) == [59, 60, *range(64, 121)]
-
-
-def test_who_is_left_out_is_back_with_what_steps_leave_of_the_strictest_d() -> None:
-    # 100 - 7.5 ms less what it has waited for are to hold two steps of 42.5.
-    batch = running(0, *[1] * 149)
-    assert len(left_out(aim(sizer()), batch, waited_s=0.0074)) == 150 - 112
-    assert left_out(aim(sizer()), batch, waited_s=0.0076) == []
 
 
 def test_a_few_decodes_are_left_out_all_the_same_to_find_out_what_is_out_of_reach() -> None:

@@ -119,9 +119,7 @@ def test_a_strict_request_that_waits_starts_beside_decodes_that_can_wait() -> No
         ({}, 0, True),
     ],
 )
-def test_nobody_is_left_out_near_full_memory_or_with_drafts(
-    size: dict[str, int], kv: int, out: bool
-) -> None:
+def test_nobody_is_left_out_near_full_memory_or_with_drafts(size, kv, out):
     assert bool(asked(half(replace(SIZE, **size)), CROWD, [], kv=kv).left_out) is out
 
 
@@ -177,9 +175,7 @@ def test_a_step_may_take_a_block_for_each_that_fills_one_and_all_of_its_prompts(
 
 
 @pytest.mark.parametrize("enforce", [True, False])
-def test_a_gap_after_a_preemption_is_its_own_agreements_and_only_where_limits_apply(
-    enforce: bool,
-) -> None:
+def test_a_gap_after_a_preemption_is_its_own_agreements_and_only_where_limits_apply(enforce):
     one = half()
     one.receive(limits(model=MODEL, enforce=enforce))
     asked(one, [0, 1], [0])
@@ -260,9 +256,7 @@ def under_way(
         (2, [0], {"size": replace(SIZE, whole_chunk_tokens=64)}, False),
     ],
 )
-def test_a_half_computed_prompt_gives_way(
-    kind: int, waiting: list[int], how: dict[str, Any], gives_way: bool
-) -> None:
+def test_a_half_computed_prompt_gives_way(kind, waiting, how, gives_way):
     assert (under_way(kind, waiting, **how).left_out == (3,)) is gives_way
 
 

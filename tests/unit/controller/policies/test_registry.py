@@ -34,9 +34,7 @@ def test_static_is_what_is_configured(block: dict[str, Any], decision: Decision)
 
 
 @pytest.mark.parametrize(("policy", "paused"), [("static", True), ("paper", False)])
-def test_only_a_step_budget_that_was_set_may_leave_no_block_for_prompts(
-    policy: str, paused: bool
-) -> None:
+def test_only_a_step_budget_that_was_set_may_leave_no_block_for_prompts(policy, paused):
     follow = make_step_half(batching(policy=policy), engine())
     step = follow.limits(state(), lambda: EMPTY_BATCH, limits(max_running=9, token_budget=16))
     assert (step.token_budget, step.may_pause_prefill) == (16, paused)
