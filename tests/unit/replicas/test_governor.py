@@ -467,14 +467,7 @@ def test_it_is_told_of_all_that_happens(half: Any) -> None:
     g.aborted(7)
     g.preempted()
     g.resumed(1.5)
-    assert told.told == [
-        pushed,
-        step,
-        ("finished", 50),
-        ("left", 7),
-        "preempted",
-        ("resumed", 1.5),
-    ]
+    assert told.told == [pushed, step, ("finished", 50), ("left", 7), "preempted", ("resumed", 1.5)]
 
 
 def test_a_step_on_a_clock_that_jumped_is_not_told(half: Any) -> None:

@@ -142,8 +142,7 @@ def test_a_start_pays_up_to_the_price_at_which_gain_and_loss_are_even(overflow, 
 
 
 @pytest.mark.parametrize(
-    ("one_in", "weight"),
-    [(1, 0.8), (25, 0.8), (30, 1.44), (37.5, 2.4), (50, 4.0), (1000, 4.0)],
+    ("one_in", "weight"), [(1, 0.8), (25, 0.8), (30, 1.44), (37.5, 2.4), (50, 4.0), (1000, 4.0)]
 )
 def test_a_loss_weighs_more_where_few_end_at_one_length(one_in: float, weight: float) -> None:
     assert weight_of(1 / one_in) == pytest.approx(weight)
@@ -174,11 +173,7 @@ def test_f_falls_with_room_and_rises_with_growth(room, more, growth, variance):
 
 
 @given(
-    overflow=chances,
-    runs=chances,
-    held=tokens,
-    price=st.floats(0, HIGHEST),
-    less=st.floats(0, 1),
+    overflow=chances, runs=chances, held=tokens, price=st.floats(0, HIGHEST), less=st.floats(0, 1)
 )
 def test_what_pays_pays_at_a_lower_price(overflow, runs, held, price, less):
     q = (max(runs), min(runs))

@@ -47,12 +47,7 @@ def requests(rows: Rows) -> Requests:
 
 
 def ask(
-    step_half: AdaptiveStep,
-    running: Rows,
-    waiting: Rows,
-    *,
-    elsewhere: int = 0,
-    kv: int = 0,
+    step_half: AdaptiveStep, running: Rows, waiting: Rows, *, elsewhere: int = 0, kv: int = 0
 ) -> StepLimits:
     """The limits of a step; ``elsewhere`` wait besides, where the policy does not see them."""
     live = Batch(requests(running), requests(waiting).first)

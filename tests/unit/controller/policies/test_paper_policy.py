@@ -64,7 +64,7 @@ def test_b_min_above_the_engines_size_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("paper", "said", "pool_", "decision"),
+    ("paper", "said", "known", "decision"),
     [
         # low = chunk_min 64, high = the 1000 tokens measured; the cap is memory's.
         ({}, {"recent": recent(0.06, 50, tokens=1000)}, FIXED, Decision(100, "memory", 532)),
@@ -92,10 +92,10 @@ def test_b_min_above_the_engines_size_is_refused() -> None:
     ],
 )
 def test_pd_fusion_sizes_the_token_budget_and_leaves_the_cap_to_memory(
-    paper: dict[str, Any], said: dict[str, Any], pool_: Pool, decision: Decision
+    paper: dict[str, Any], said: dict[str, Any], known: Pool, decision: Decision
 ) -> None:
     fused = policy({"size_chunk": True, **paper}, sla={"itl_ms": 50})
-    assert fused.fleet(report(**said), pool_, 0) == decision
+    assert fused.fleet(report(**said), known, 0) == decision
 
 
 def test_pd_fusion_takes_alpha_and_delta_in_tokens() -> None:
