@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.models.lookahead import (
@@ -61,7 +61,7 @@ some_rows = st.lists(
 
 def requests(rows: list[Row]) -> Requests:
     prompts, computed, outputs, most, shared = zip(*rows, strict=True)
-    return requests_of(computed, prompts, outputs, most, shared)
+    return requests_of(computed, prompts, outputs, most, shared if any(shared) else None)
 
 
 def middle(outputs: int) -> int:
@@ -99,6 +99,9 @@ def alike(found: Forecast, expected: dict[str, list[float]], row: int | None = N
         assert values == pytest.approx(expected[name], rel=1e-9, abs=1e-9), name
 
 
+@example(MIXED, REQUESTS, 16, 1.0)
+@example(YOUNG, REQUESTS[::-1], 0, 0.25)
+@example(MIXED, REQUESTS[:1], 16, 1.0)
 @examples(0.1)
 @given(st.sampled_from(list(OUTLOOKS)), some_rows, st.sampled_from([0, 16]), st.floats(0.1, 1))
 def test_a_forecast_is_the_sum_over_requests_and_of_the_first_ones_that_of_each_beginning(
