@@ -26,10 +26,7 @@ MANIFEST = yaml.safe_load((ROOT / "k8s" / "base" / "rayservice.yaml").read_text(
 NAMESPACE = {
     "apiVersion": "v1",
     "kind": "Namespace",
-    "metadata": {
-        "name": "llm",
-        "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
-    },
+    "metadata": {"name": "llm", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
 }
 OBJECTS = [NAMESPACE]
 for name in ("gateway", "ha", "one-model", "upgrade"):

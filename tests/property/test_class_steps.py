@@ -48,9 +48,7 @@ def requests(rows: list[tuple[int, bool, int, float]]) -> Requests:
 
 @examples(1)
 @given(models, batches, st.integers(0, 5000))
-def test_nobody_is_left_out_who_is_strictest_or_has_no_time_to_spare(
-    model: StepModel, rows: list[tuple[int, bool, int, float]], wanted: int
-) -> None:
+def test_nobody_is_left_out_who_is_strictest_or_has_no_time_to_spare(model, rows, wanted):
     one, batch = sizer(model), requests(rows)
     decoding = np.array([row[1] for row in rows])
     waited_s = np.array([row[3] for row in rows])
@@ -76,11 +74,7 @@ def _features(batch: Requests, mask: np.ndarray) -> tuple[int, int]:
 
 @examples(1)
 @given(models, batches, batches)
-def test_what_may_start_is_a_beginning_of_the_queue(
-    model: StepModel,
-    rows: list[tuple[int, bool, int, float]],
-    queue: list[tuple[int, bool, int, float]],
-) -> None:
+def test_what_may_start_is_a_beginning_of_the_queue(model, rows, queue):
     one, running, candidates = sizer(model), requests(rows), requests(queue)
     n = one.starting(running, candidates)
     assert 0 <= n <= len(candidates)
@@ -100,10 +94,7 @@ def test_what_may_start_is_a_beginning_of_the_queue(
         max_size=80,
     ),
 )
-def test_chunks_stay_numbers_inside_the_engines_whatever_steps_took(
-    model: StepModel,
-    steps: list[tuple[tuple[int, ...], int, float, list[tuple[int, float]]]],
-) -> None:
+def test_chunks_stay_numbers_inside_the_engines_whatever_steps_took(model, steps):
     one = sizer(model)
     for tokens, prefill, step_s, longer in steps:
         decodes = sum(tokens)

@@ -40,9 +40,7 @@ def test_any_question_has_an_answer(query: dict[str, str]) -> None:
 
 
 @given(known=KNOWN, after=st.floats(allow_nan=False, allow_infinity=False))
-def test_a_known_replica_has_its_points_from_any_time_on(
-    known: tuple[str, str], after: float
-) -> None:
+def test_a_known_replica_has_its_points_from_any_time_on(known, after):
     group, replica = known
     query = {"group": group, "replica": replica, "after": str(after)}
     status, answer = series_of(VIEW, query)
@@ -61,9 +59,7 @@ HEADER = st.binary(max_size=200).map(lambda raw: raw.replace(b"\n", b"").replace
     cookie=HEADER,
     body=st.binary(max_size=5000) | st.binary(max_size=200).map(lambda raw: b"key=" + raw),
 )
-def test_nothing_but_a_key_opens_it(
-    path: str, method: str, authorization: bytes, cookie: bytes, body: bytes
-) -> None:
+def test_nothing_but_a_key_opens_it(path, method, authorization, cookie, body):
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(GUARDED, root_path="/console")
         headers = [(b"authorization", authorization), (b"cookie", cookie)]

@@ -97,14 +97,8 @@ def test_a_body_that_passed_asks_for_no_more_than_it_may(fields: Any, limits: Li
     with_keys=st.booleans(),
 )
 async def test_any_request_gets_one_answer(
-    path: str,
-    method: str,
-    sent: Any,
-    chunks: list[bytes],
-    leaves: bool,
-    with_keys: bool,
-    tmp_path_factory: Any,
-) -> None:
+    path, method, sent, chunks, leaves, with_keys, tmp_path_factory
+):
     file = tmp_path_factory.getbasetemp() / "keys"
     file.write_text(f"alice {KEY}")
     block = {"limits": {"max_body_mb": 0.0001, "max_tokens": 5}}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.capacity import capacity_per_s
 from controller.models.histogram import PER_DECADE, merge
-from controller.models.lengths import LengthMoments, LengthRing
+from controller.models.lengths import LengthRing
 from controller.models.lookahead import Outlook, forecast
 from controller.models.step_time import StepModel, fit
 from controller.models.survival import BINS, Exposure, Survival, length_bin
@@ -45,9 +45,7 @@ finished = st.lists(
 
 
 @given(one=lengths, other=lengths)
-def test_moments_add_up_in_any_order_to_those_of_all_requests(
-    one: list[tuple[int, int]], other: list[tuple[int, int]]
-) -> None:
+def test_moments_add_up_in_any_order_to_those_of_all_requests(one, other):
     a, b = moments_of(one), moments_of(other)
     assert a + b == b + a == moments_of(one + other)
 
@@ -61,9 +59,7 @@ def test_a_ring_is_the_moments_of_its_newest(pairs: list[tuple[int, int]]) -> No
 
 
 @given(pairs=lengths)
-def test_a_running_request_holds_more_than_its_input_and_less_than_the_longest(
-    pairs: list[tuple[int, int]],
-) -> None:
+def test_a_running_request_holds_more_than_its_input_and_less_than_the_longest(pairs):
     batch = moments_of(pairs).mean_held
     assert min((i for i, _ in pairs), default=0) <= batch
     assert batch <= max((i + o for i, o in pairs), default=0)
@@ -71,9 +67,7 @@ def test_a_running_request_holds_more_than_its_input_and_less_than_the_longest(
 
 
 @given(one=steps, other=steps)
-def test_step_statistics_of_two_engines_add_up_to_weighted_sums_over_all_their_steps(
-    one: list[StepSample], other: list[StepSample]
-) -> None:
+def test_step_statistics_of_two_engines_add_up_to_weighted_sums_over_all_their_steps(one, other):
     a, b, n, tt = np.zeros((6, 6)), np.zeros(6), 0.0, 0.0
     for engine in one, other:
         for age, s in enumerate(reversed(engine)):
@@ -101,9 +95,7 @@ def test_a_fit_is_never_negative_and_never_infinite(seen: list[StepSample]) -> N
 
 
 @given(data=st.data(), said=st.lists(st.integers(1, 2000), max_size=40))
-def test_prefixes_held_once_take_no_more_memory_and_as_many_reads(
-    data: st.DataObject, said: list[int]
-) -> None:
+def test_prefixes_held_once_take_no_more_memory_and_as_many_reads(data, said):
     batch = data.draw(batches(data.draw(st.integers(1, 12)))).running
     counts = np.bincount([length_bin(tokens) for tokens in said], minlength=BINS)
     outlook = Outlook(Survival(Exposure.of_finished(counts)), 4000)
@@ -136,9 +128,7 @@ def test_a_percentile_is_the_true_one_to_half_a_bin(durations: list[float], perc
 
 
 @given(model=models, moments=finished, cap=st.integers(1, 1024), itl_s=st.floats(0.001, 1))
-def test_the_capacity_is_the_largest_rate_that_batch_and_sla_hold(
-    model: StepModel, moments: LengthMoments, cap: int, itl_s: float
-) -> None:
+def test_the_capacity_is_the_largest_rate_that_batch_and_sla_hold(model, moments, cap, itl_s):
     decode_s = model.c1 + model.c2 * moments.mean_held
     work_s = model.c3 * moments.mean_input + decode_s * moments.mean_output
 

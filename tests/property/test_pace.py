@@ -19,9 +19,7 @@ left = st.floats(1, 4000).map(
 
 @examples(0.5)
 @given(some_leads, left, st.floats(-500, 5000))
-def test_without_a_ttft_no_more_are_made_late_than_the_account_covers(
-    leads: Leads, remaining: Remaining, tokens: float
-) -> None:
+def test_without_a_ttft_no_more_are_made_late_than_the_account_covers(leads, remaining, tokens):
     pace = Pace(D, 99.0)
     pace.account.tokens = tokens
     extra_s = pace.extra_s(leads, remaining)
@@ -33,9 +31,7 @@ def test_without_a_ttft_no_more_are_made_late_than_the_account_covers(
 
 @examples(0.5)
 @given(some_leads, left, st.lists(st.tuples(st.integers(1, 200), st.floats(0, 1))))
-def test_a_step_is_never_asked_for_that_is_no_number(
-    leads: Leads, remaining: Remaining, seen: list[tuple[int, float]]
-) -> None:
+def test_a_step_is_never_asked_for_that_is_no_number(leads, remaining, seen):
     pace = Pace(D, 99.0, 2.0)
     for decodes, late in seen:
         pace.observe(decodes, int(decodes * late), late - 0.5)

@@ -31,17 +31,13 @@ def test_eq_12_keeps_the_overflow_probability_and_one_more_would_not(
 
 
 @given(eta=etas, more=st.floats(1, 3), mean=means, variance=variances, epsilon_m=epsilons)
-def test_eq_12_grows_with_memory(
-    eta: float, more: float, mean: float, variance: float, epsilon_m: float
-) -> None:
+def test_eq_12_grows_with_memory(eta, more, mean, variance, epsilon_m):
     smaller, larger = (exact_batch(e, mean, variance, theta(epsilon_m)) for e in (eta, eta * more))
     assert smaller <= larger
 
 
 @given(eta=etas, mean=means, variance=variances, one=epsilons, other=epsilons)
-def test_eq_12_grows_with_the_overflow_that_is_accepted(
-    eta: float, mean: float, variance: float, one: float, other: float
-) -> None:
+def test_eq_12_grows_with_the_overflow_that_is_accepted(eta, mean, variance, one, other):
     shy, bold = (exact_batch(eta, mean, variance, theta(e)) for e in sorted((one, other)))
     assert shy <= bold
 
@@ -57,12 +53,7 @@ def test_eq_12_shrinks_with_longer_and_with_more_varied_requests(
 
 def search(b_min: int, b_max: int, alpha: int, delta: int) -> SlaBatching:
     return SlaBatching(
-        d_sla_s=D_SLA_S,
-        epsilon_d_s=EPSILON_D_S,
-        b_min=b_min,
-        b_max=b_max,
-        alpha=alpha,
-        delta=delta,
+        d_sla_s=D_SLA_S, epsilon_d_s=EPSILON_D_S, b_min=b_min, b_max=b_max, alpha=alpha, delta=delta
     )
 
 
@@ -73,9 +64,7 @@ def search(b_min: int, b_max: int, alpha: int, delta: int) -> SlaBatching:
     delta=st.integers(0, 300),
     measured=windows,
 )
-def test_algorithm_2_never_leaves_its_search_space(
-    b_min: int, span: int, alpha: int, delta: int, measured: list[tuple[float, float]]
-) -> None:
+def test_algorithm_2_never_leaves_its_search_space(b_min, span, alpha, delta, measured):
     sla = search(b_min, b_min + span, alpha, delta)
     b = b_min + span
     for tau_s, share in measured:
@@ -90,9 +79,7 @@ def test_algorithm_2_never_leaves_its_search_space(
     tau_s=st.floats(D_SLA_S + 2 * EPSILON_D_S, 1.0),
     share=st.floats(0, 1),
 )
-def test_algorithm_2_does_not_grow_while_it_is_too_slow(
-    alpha: int, delta: int, measured: list[tuple[float, float]], tau_s: float, share: float
-) -> None:
+def test_algorithm_2_does_not_grow_while_it_is_too_slow(alpha, delta, measured, tau_s, share):
     sla = search(1, 256, alpha, delta)
     b = 256
     for window in measured:
@@ -103,14 +90,8 @@ def test_algorithm_2_does_not_grow_while_it_is_too_slow(
     assert sla.batch(tau_s, share * min(b, sla.high)) <= b
 
 
-@given(
-    delta=st.integers(0, 64),
-    measured=windows,
-    tau_s=st.floats(0.0, D_SLA_S - 2 * EPSILON_D_S),
-)
-def test_algorithm_2_does_not_shrink_while_a_full_batch_is_fast_enough(
-    delta: int, measured: list[tuple[float, float]], tau_s: float
-) -> None:
+@given(delta=st.integers(0, 64), measured=windows, tau_s=st.floats(0.0, D_SLA_S - 2 * EPSILON_D_S))
+def test_algorithm_2_does_not_shrink_while_a_full_batch_is_fast_enough(delta, measured, tau_s):
     sla = search(1, 256, 16, delta)
     b = 256
     for window in measured:

@@ -56,9 +56,7 @@ def test_a_decision_stays_inside_its_bounds(policy: str, data: st.DataObject) ->
 @ALL
 @examples(0.33)
 @given(data=st.data())
-def test_no_telemetry_and_no_lost_answer_takes_a_step_out_of_its_bounds(
-    policy: str, data: st.DataObject
-) -> None:
+def test_no_telemetry_and_no_lost_answer_takes_a_step_out_of_its_bounds(policy, data):
     config = data.draw(configs(policy))
     size = engine(tokens_per_decode=data.draw(st.integers(1, 5)))
     g = governor(config, size, leased=data.draw(st.booleans()))
@@ -84,9 +82,7 @@ def test_no_telemetry_and_no_lost_answer_takes_a_step_out_of_its_bounds(
 @ALL
 @examples(0.13)
 @given(data=st.data())
-def test_what_a_new_controller_pools_is_what_the_old_one_did(
-    policy: str, data: st.DataObject
-) -> None:
+def test_what_a_new_controller_pools_is_what_the_old_one_did(policy, data):
     config = data.draw(configs(policy))
     said = [
         replace(data.draw(reports()), replica_id=replica_id, seq=seq)

@@ -24,9 +24,7 @@ def replayed(recording: Recording, seed: int) -> RecordedTime:
 
 
 @given(steps, cuts, seeds)
-def test_a_whole_recording_takes_its_time_however_long_the_replayed_steps_are(
-    drawn: list[tuple[float, float]], cuts: list[float], seed: int
-) -> None:
+def test_a_whole_recording_takes_its_time_however_long_the_replayed_steps_are(drawn, cuts, seed):
     recording = recorded(drawn)
     assert recording.predicted_s.sum() <= BLOCK_S  # so no jump comes between
     pieces_s = np.array(cuts) / sum(cuts) * recording.predicted_s.sum()
@@ -48,18 +46,14 @@ def test_more_work_never_takes_less_time_and_two_halves_take_as_long_as_the_whol
 
 
 @given(steps, cuts, seeds)
-def test_an_undisturbed_recording_leaves_predictions_as_they_are(
-    drawn: list[tuple[float, float]], cuts: list[float], seed: int
-) -> None:
+def test_an_undisturbed_recording_leaves_predictions_as_they_are(drawn, cuts, seed):
     predicted_s = recorded(drawn).predicted_s
     time = replayed(Recording(predicted_s, predicted_s), seed)
     assert [time.time_s(work_s) for work_s in cuts] == pytest.approx(cuts, rel=1e-6)
 
 
 @given(steps, cuts, seeds)
-def test_a_seed_gives_the_same_times(
-    drawn: list[tuple[float, float]], cuts: list[float], seed: int
-) -> None:
+def test_a_seed_gives_the_same_times(drawn, cuts, seed):
     one, other = replayed(recorded(drawn), seed), replayed(recorded(drawn), seed)
     assert [one.time_s(w) for w in cuts] == [other.time_s(w) for w in cuts]
 

@@ -77,13 +77,7 @@ def check(moves: Moves, view: Seen) -> None:
     ended=st.lists(st.integers(1, 5000), max_size=4),
     step_s=st.floats(1e-4, 10),
 )
-def test_a_rival_keeps_to_the_engine_and_somebody_gets_on(
-    options: RivalOptions,
-    some: list[Seen],
-    itl_s: float | None,
-    ended: list[int],
-    step_s: float,
-) -> None:
+def test_a_rival_keeps_to_the_engine_and_somebody_gets_on(options, some, itl_s, ended, step_s):
     rival = make_rival(options, known(itl_s))
     for view in some:
         check(kept(rival.decide(view), view), view)

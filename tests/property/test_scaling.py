@@ -2,7 +2,6 @@
 
 import math
 from types import SimpleNamespace
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,9 +55,7 @@ settings = st.fixed_dictionaries(
 
 
 @given(scaling=settings, looks=st.lists(contexts, min_size=1, max_size=6))
-def test_it_never_raises_and_always_gives_a_number(
-    scaling: dict[str, float], looks: list[dict[str, Any]]
-) -> None:
+def test_it_never_raises_and_always_gives_a_number(scaling, looks):
     policy = CapacityPolicy(**scaling)
     for look in looks:
         desired, state = policy(SimpleNamespace(**look))
@@ -75,12 +72,7 @@ numbers = st.fixed_dictionaries({name: st.floats(0, 1e4) for name in PUBLISHED})
     bounds=st.tuples(st.integers(0, 3), st.integers(0, 20)),
     queued=st.floats(0, 1e4),
 )
-def test_what_is_desired_is_within_the_bounds_and_has_a_reason(
-    scaling: dict[str, float],
-    looks: list[tuple[float, list[dict[str, float]]]],
-    bounds: tuple[int, int],
-    queued: float,
-) -> None:
+def test_what_is_desired_is_within_the_bounds_and_has_a_reason(scaling, looks, bounds, queued):
     policy, least, most = CapacityPolicy(**scaling), bounds[0], sum(bounds) or 1
     now_s, target = 0.0, least
     for after_s, replicas in looks:

@@ -1,7 +1,5 @@
 """Switches, restarts, joins and losses in any order: at last every replica goes by the newest."""
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,9 +25,7 @@ steps = st.one_of(
 
 
 @given(first=tables, second=tables, third=tables)
-def test_tables_may_meet_in_any_order_and_as_often_as_they_like(
-    first: tuple[Switch, ...], second: tuple[Switch, ...], third: tuple[Switch, ...]
-) -> None:
+def test_tables_may_meet_in_any_order_and_as_often_as_they_like(first, second, third):
     at_once = merged(first, second, third)
     assert merged(merged(third, second), first) == at_once
     assert merged(first, merged(third, second)) == at_once
@@ -63,9 +59,7 @@ class Told:
 
 @examples(0.5)
 @given(happened=st.lists(steps, max_size=25), clock=st.booleans())
-def test_in_the_end_all_replicas_go_by_the_newest_switch_that_anybody_knows(
-    happened: list[tuple[Any, ...]], clock: bool
-) -> None:
+def test_in_the_end_all_replicas_go_by_the_newest_switch_that_anybody_knows(happened, clock):
     fleet, told = Fleet(), Told()
     fleet.join("r0", "a")
 

@@ -1,6 +1,6 @@
 """Every route of the two real apps, and what the door answers without a key and with one.
 
-``python -m tests.vllm.door_routes`` prints the table of docs/security.md, which a test compares.
+``python -m tests.vllm.door_routes`` prints the table of docs/security.md.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from vllm.config import VllmConfig
@@ -30,6 +30,7 @@ from replicas.governor import Governor
 from replicas.scheduler import DynamicBatchScheduler
 
 BLOCK = 16
+OWN = {"step_s", "accepted", "fails_open", "window", "only_window", "states"}  # of a rig
 
 
 def ngram(tokens: int) -> dict[str, Any]:
@@ -130,10 +131,7 @@ class Rig:
         if states:
             config.cache_config.mamba_cache_mode = "align"
             state = MambaSpec(
-                block_size=BLOCK,
-                shapes=((64, 64),),
-                dtypes=(torch.half,),
-                mamba_cache_mode="align",
+                block_size=BLOCK, shapes=((64, 64),), dtypes=(torch.half,), mamba_cache_mode="align"
             )
             groups.append(KVCacheGroupSpec(["states"], state))
         self.scheduler = clocked(
@@ -147,6 +145,19 @@ class Rig:
             block_size=BLOCK,
         )
         self._hasher = block_hasher() if config.cache_config.enable_prefix_caching else None
+
+    @classmethod
+    def led(
+        cls, model: Path, block: dict[str, Any] | None = None, *, in_flight: int = 1, **args: Any
+    ) -> Self:
+        """One that a controller leads, with this batching block; a step ahead where two are in
+        flight. ``args`` are those of a rig and of ``engine_config``.
+        """
+        own = {name: args.pop(name) for name in OWN & args.keys()}
+        config = engine_config(
+            model, additional_config=batching(**block or {}), async_scheduling=in_flight > 1, **args
+        )
+        return cls(config, in_flight=in_flight, **own)
 
     def add(self, request_id: str, prompt: int | list[int], output: int, **fields: Any) -> Request:
         """A request of ``prompt`` tokens, all of them 1, or of these; it asks for ``output``."""
@@ -162,6 +173,15 @@ class Rig:
         self.scheduler.add_request(request)
         return request
 
+    def add_all(self, count: int, prompt: int, output: int, **fields: Any) -> None:
+        """So many alike: r0, r1, ..."""
+        for index in range(count):
+            self.add(f"r{index}", prompt, output, **fields)
+
+    def all_whole(self, count: int, output: int) -> bool:
+        """Whether each of these got every token it asked for."""
+        return all(self.is_whole(f"r{index}", output) for index in range(count))
+
     def abort(self, request_id: str) -> None:
         self.scheduler.finish_requests(request_id, RequestStatus.FINISHED_ABORTED)
 
@@ -173,6 +193,10 @@ class Rig:
         if len(self._queue) >= self._in_flight:
             self.take()
         return scheduled
+
+    def go_on(self, count: int) -> list[SchedulerOutput]:
+        """So many steps."""
+        return [self.step() for _ in range(count)]
 
     def take(self) -> None:
         """Take the output of the oldest step in flight."""
@@ -232,3 +256,10 @@ class Rig:
                 self.tokens[output.request_id] += output.new_token_ids
                 if output.finish_reason is not None:
                     self.ends[output.request_id] = output.finish_reason
+
+
+class Core:
+    """As much of EngineCore as the channel sees."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.scheduler = rig.scheduler

@@ -21,27 +21,33 @@ MODEL = StepModel(c0=0.010, c1=1e-4, c2=0.0, c3=2e-5, c4=0.0, sigma_s=0.0)
 LENGTHS = moments_of([(200, 100)])  # 0.004 s of prefill, 0.010 s of decode per request
 
 
-def test_without_an_sla_the_batch_is_the_limit() -> None:
-    # A batch of 100 shares each 10 ms: 0.004 + 0.010 + 100 x 0.010 / 100 = 0.024 s a request.
-    assert capacity_per_s(MODEL, LENGTHS, 100, None) == pytest.approx(1 / 0.024)
+FIXED = StepModel(0.010, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def test_inside_the_sla_the_steps_are_the_limit() -> None:
-    # 47.6/s, where a batch of 1000 would carry 66.7/s in longer steps.
-    assert capacity_per_s(MODEL, LENGTHS, 1000, 0.030) == pytest.approx(0.02 / (0.03 * 0.014))
-
-
-def test_a_small_batch_inside_the_sla_is_the_limit() -> None:
-    # A batch of 10 at 1 / (0.014 + 0.100): its steps are 11 ms long, not the 30 allowed.
-    assert capacity_per_s(MODEL, LENGTHS, 10, 0.030) == pytest.approx(1 / 0.114)
-
-
-def test_both_limits_meet_at_the_batch_of_the_sla() -> None:
-    by_sla = 0.02 / (0.03 * 0.014)
-    batch = by_sla * 100 * 0.030  # B = q E[out] D
-    assert 1 / (0.014 + 1.0 / batch) == pytest.approx(by_sla)
-    assert capacity_per_s(MODEL, LENGTHS, 142, 0.030) == pytest.approx(1 / (0.014 + 1 / 142))
-    assert capacity_per_s(MODEL, LENGTHS, 143, 0.030) == pytest.approx(by_sla)
+@pytest.mark.parametrize(
+    ("model", "cap", "itl_s", "per_s"),
+    [
+        # A batch of 100 shares each 10 ms: 0.004 + 0.010 + 100 x 0.010 / 100 = 0.024 s a request.
+        (MODEL, 100, None, 1 / 0.024),
+        # Steps are the limit: 47.6/s, where a batch of 1000 would carry 66.7/s in longer steps.
+        (MODEL, 1000, 0.030, 0.02 / (0.03 * 0.014)),
+        # A batch of 10 at 1 / (0.014 + 0.100): its steps are 11 ms long, not the 30 allowed.
+        (MODEL, 10, 0.030, 1 / 0.114),
+        # They meet at B = q E[out] D.
+        (MODEL, 142, 0.030, 1 / (0.014 + 1 / 142)),
+        (MODEL, 143, 0.030, 0.02 / (0.03 * 0.014)),
+        # It holds 200 + 50 tokens on average: 100 steps x 250e-6 s.
+        (StepModel(0.010, 0.0, 1e-6, 0.0, 0.0, 0.0), 10**9, None, 1 / 0.025),
+        (MODEL, 100, 0.010, 0),  # the fixed part is beyond the SLA
+        (MODEL, 100, 0.005, 0),
+        (FIXED, 50, None, 50.0),
+        (FIXED, 50, 0.030, 50.0),
+        (StepModel(0.0, 0.0, 0.0, 0.0, 0.0, 0.0), 100, None, None),  # a model without cost
+        (StepModel(0.0, 0.0, 0.0, 0.0, 0.0, 0.0), 100, 0.030, None),
+    ],
+)
+def test_capacity_by_hand(model, cap, itl_s, per_s):
+    assert capacity_per_s(model, LENGTHS, cap, itl_s) == pytest.approx(per_s)
 
 
 @pytest.mark.parametrize("itl_s", [0.001, 0.010, 0.011])
@@ -62,12 +68,6 @@ def test_an_sla_in_reach_is_kept() -> None:
     assert sla_batch(MODEL, LENGTHS, 0.009) == 0
 
 
-def test_what_a_running_request_holds_costs_too() -> None:
-    model = StepModel(c0=0.010, c1=0.0, c2=1e-6, c3=0.0, c4=0.0, sigma_s=0.0)
-    # It holds 200 + 50 tokens on average: 100 steps x 250e-6 s.
-    assert capacity_per_s(model, LENGTHS, 10**9, None) == pytest.approx(1 / 0.025)
-
-
 def test_what_a_step_with_prompts_takes_more_is_part_of_it_at_capacity() -> None:
     mixed = replace(MODEL, c0=0.007, mixed_s=0.003)
     for itl_s in (None, 0.030):
@@ -78,26 +78,9 @@ def test_what_a_step_with_prompts_takes_more_is_part_of_it_at_capacity() -> None
     assert capacity_per_s(replace(mixed, mixed_s=0.03), LENGTHS, 1000, 0.030) == 0
 
 
-def test_a_fixed_part_beyond_the_sla_carries_nothing() -> None:
-    assert capacity_per_s(MODEL, LENGTHS, 100, 0.010) == 0
-    assert capacity_per_s(MODEL, LENGTHS, 100, 0.005) == 0
-
-
 def test_nothing_finished_is_unknown() -> None:
     assert capacity_per_s(MODEL, moments_of([]), 100, 0.030) is None
     assert capacity_per_s(MODEL, moments_of([(200, 0)]), 100, 0.030) is None
-
-
-def test_a_model_without_cost_is_unknown() -> None:
-    free = StepModel(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    assert capacity_per_s(free, LENGTHS, 100, None) is None
-    assert capacity_per_s(free, LENGTHS, 100, 0.030) is None
-
-
-def test_a_model_of_a_fixed_part_alone_is_limited_by_the_batch() -> None:
-    fixed = StepModel(0.010, 0.0, 0.0, 0.0, 0.0, 0.0)
-    assert capacity_per_s(fixed, LENGTHS, 50, None) == pytest.approx(50.0)
-    assert capacity_per_s(fixed, LENGTHS, 50, 0.030) == pytest.approx(50.0)
 
 
 @pytest.mark.parametrize(("tail_frac", "out"), [(0.0, False), (0.35, False), (0.353, True)])
@@ -115,10 +98,6 @@ def test_batch_and_capacity_leave_room_for_the_percentile() -> None:
         MODEL, LENGTHS, 1000, 0.020
     )
     assert capacity_per_s(noisy, LENGTHS, 100, None) == capacity_per_s(MODEL, LENGTHS, 100, None)
-
-
-def test_an_sla_of_a_tenth_above_one_decode_is_in_reach() -> None:
-    assert StepModel(10.0, 0.0, 0.0, 0.0, 0.0, 0.0).feasible(11.0)
 
 
 WORKED = StepModel(0.01, 2e-4, 0.0, 1e-4, 0.0, 0.0)  # 1e-4 s a prompt token, 2e-4 s an output

@@ -67,55 +67,48 @@ def test_in_slowed_time_the_latencies_are_slowed() -> None:
     assert parse_classes(longest.to_wire()) == longest
 
 
-@pytest.mark.parametrize("data", [{}, [], "interactive", None])
-def test_anything_but_a_mapping_is_named(data: object) -> None:
-    assert problems(data) == [f"classes: {data!r} is not allowed: a mapping of names to classes"]
-
-
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        (
-            {"ttft": 5},
-            "classes.a: unknown key 'ttft'; did you mean 'ttft_ms'?",
-        ),
-        *(
-            (
-                {key: 86_400_001},
-                f"classes.a.{key}: 86400001 is not allowed: Input should be less than or equal to"
-                " 86400000",
-            )
-            for key in ("itl_ms", "ttft_ms")
-        ),
-        ({"ttft_ms": -1}, "classes.a.ttft_ms: -1 is not allowed: Input should be greater than 0"),
+        ({"ttft": 5}, ": unknown key 'ttft'; did you mean 'ttft_ms'?"),
+        *((
+            {key: 86_400_001},
+            f".{key}: 86400001 is not allowed: Input should be less than or equal to 86400000",
+        ) for key in ("itl_ms", "ttft_ms")),
+        ({"ttft_ms": -1}, ".ttft_ms: -1 is not allowed: Input should be greater than 0"),
         (
             {"queue_timeout_s": 1e9},
-            "classes.a.queue_timeout_s: 1000000000.0 is not allowed: Input should be less than or"
-            " equal to 86400",
+            ".queue_timeout_s: 1000000000.0 is not allowed: Input should be less than or equal to",
         ),
-        (
-            {"priority": 2**40},
-            f"classes.a.priority: {2**40} is not allowed: Input should be less than or equal to"
-            " 2147483647",
-        ),
-        (5, "classes.a: 5 is not allowed: Input should be a valid dictionary"),
+        ({"priority": 2**40}, f".priority: {2**40} is not allowed: Input should be less than or"),
+        (5, ": 5 is not allowed: Input should be a valid dictionary"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_key_is_named_in_one_line(settings: object, line: str) -> None:
     (said,) = problems({"a": settings})
-    assert said.startswith(line)
+    assert said.startswith(f"classes.a{line}")
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        *((it, f"{it!r} is not allowed: a mapping of names to classes")
+          for it in ({}, [], "interactive", None)),
+        ({"a": {}, "b": {}}, "one class must have default: true, got none"),
+        (
+            {"a": {"default": True}, "b": {"default": True}},
+            "one class must have default: true, got a, b",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_no_set_of_classes_is_named(data: object, line: str) -> None:
+    assert problems(data) == [f"classes: {line}"]
 
 
 @pytest.mark.parametrize("name", ["auto", "", "a b", "-a", "ü", "x" * 65, 7])
 def test_a_name_that_no_header_can_carry_is_refused(name: object) -> None:
     (said,) = problems({name: {}})
     assert said.startswith(f"classes: {name!r} is not allowed as a name")
-
-
-def test_one_of_several_must_be_the_default() -> None:
-    assert problems({"a": {}, "b": {}}) == ["classes: one class must have default: true, got none"]
-    both = {"a": {"default": True}, "b": {"default": True}}
-    assert problems(both) == ["classes: one class must have default: true, got a, b"]
 
 
 def test_every_problem_is_named_at_once() -> None:

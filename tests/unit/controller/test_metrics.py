@@ -10,22 +10,10 @@ from controller.metrics import LABELS, METRICS, Metric
 from serve_app import scaling_export
 
 ROOT = Path(__file__).parents[3]
-DOCS = ROOT / "docs" / "metrics.md"
-ROW = re.compile(r"^\| `(ray_\w+)` \| (\w+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 # What Ray makes metrics of, and the modules of ours that do.
 CLASSES = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram"}
 ROUTER = "serve_app/routing/router.py"
 BY_VALUE = {ROUTER, "serve_app/scaling_export.py"}  # they travel to other processes, alone
-
-
-def test_the_docs_list_what_the_code_exports_and_nothing_else() -> None:
-    documented = {name: rest for name, *rest in ROW.findall(DOCS.read_text())}
-    assert documented == {one.exported: row(one) for one in METRICS}
-
-
-def row(metric: Metric) -> list[str]:
-    labels = ", ".join(f"`{label}`" for label in metric.labels) or "-"
-    return [metric.kind, metric.unit, labels, metric.about]
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda one: one.name)

@@ -26,9 +26,7 @@ def test_never_switched_is_on() -> None:
         ((A_OFF,), False, True),
     ],
 )
-def test_of_a_switch_for_a_group_and_one_for_all_the_newer_holds(
-    switches: tuple[Switch, ...], a: bool, b: bool
-) -> None:
+def test_of_a_switch_for_a_group_and_one_for_all_the_newer_holds(switches, a, b):
     for order in permutations(switches):
         assert (is_on(order, "a"), is_on(order, "b")) == (a, b)
         assert (is_on(merged(order), "a"), is_on(merged(order), "b")) == (a, b)
@@ -49,9 +47,7 @@ def test_of_two_at_the_same_moment_off_holds() -> None:
 
 
 @pytest.mark.parametrize(("unix_s", "epoch_ms"), [(2.5, 2500), (0.004, 10), (-1e9, 10)])
-def test_the_next_is_newer_than_all_that_is_known_whatever_the_clock_says(
-    unix_s: float, epoch_ms: int
-) -> None:
+def test_the_next_is_newer_than_all_that_is_known_whatever_the_clock_says(unix_s, epoch_ms):
     made = next_switch((OFF, ON), enforce=False, group="a", unix_s=unix_s)
     assert made == Switch(epoch_ms, False, "a")
     assert next_switch((), enforce=True, group=None, unix_s=1.0) == Switch(1000, True)

@@ -10,9 +10,7 @@ from controller.yaml_text import Loader
 TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
-def test_a_date_is_a_date_whatever_another_library_makes_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_date_is_a_date_whatever_another_library_makes_of_it(monkeypatch):
     # As lm-format-enforcer does, which vLLM imports for structured outputs.
     text = yaml.SafeLoader.yaml_constructors["tag:yaml.org,2002:str"]
     monkeypatch.setitem(yaml.SafeLoader.yaml_constructors, TIMESTAMP, text)

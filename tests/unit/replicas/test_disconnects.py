@@ -63,9 +63,7 @@ async def test_what_computes_nothing_is_left_alone(scope: Any) -> None:
     assert given == [scope, never, never]
 
 
-async def test_an_app_that_does_not_listen_is_cancelled_a_little_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_app_that_does_not_listen_is_cancelled_a_little_later(monkeypatch):
     monkeypatch.setattr("replicas.disconnects.ENDS_BY_ITSELF_S", 0.01)
     begun, ended = asyncio.Event(), asyncio.Event()
 

@@ -5,15 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from replicas.disturbances import (
-    VLLM_GRAPH_SIZES,
-    Disturbances,
-    DisturbedSteps,
-    EncoderWork,
-    Pauses,
-    SlowPhases,
-)
-from replicas.profile import LinearCost, StepNoise, StepProfile
+from replicas.disturbances import Disturbances, DisturbedSteps, EncoderWork, Pauses, SlowPhases
+from replicas.profile import LinearCost, StepProfile
 
 PROFILE = StepProfile("p", "", 10_000, 256, 2048, LinearCost(0.010, 0.001, 1e-6, 1e-4, 1e-8))
 EVERYTHING = Disturbances(
@@ -48,12 +41,6 @@ def test_nothing_disturbs_by_default() -> None:
     assert steps.step_s(3, 400, 50, 6000, 1.0, ["a"]) == PROFILE.step_s(3, 400, 50, 6000)
     assert steps.step_s(3, 400, 0, 0, 1.0) == PROFILE.step_s(3, 400, 0, 0)
     assert steps.step_s(3, 400, 50, 6000, 1.0, drafts=5) == PROFILE.step_s(3, 400, 55, 6000)
-
-
-def test_noise_alone_is_the_noise_of_its_seed_to_the_last_bit() -> None:
-    noise = StepNoise(0.1, seed=7)
-    expected = [PROFILE.step_s(2, 0, 0, 0) * noise.factor() for _ in range(100)]
-    assert steps_s(Disturbances(0.1), 100, seed=7).tolist() == expected
 
 
 def test_a_share_of_the_steps_is_longer_by_an_exponential_pause() -> None:
@@ -103,18 +90,11 @@ def test_a_step_with_a_prompt_token_is_mixed() -> None:
     ("decodes", "drafts", "padded"),
     [(1, 0, 1), (3, 0, 4), (8, 0, 8), (9, 0, 9), (3, 3, 5), (2, 6, 2)],
 )
-def test_decodes_alone_are_padded_to_the_next_size_and_not_beyond_the_last(
-    decodes: int, drafts: int, padded: int
-) -> None:
+def test_decodes_alone_are_padded_to_the_next_size_and_not_beyond_the_last(decodes, drafts, padded):
     steps = DisturbedSteps(PROFILE, Disturbances(graph_sizes=(8, 1, 4, 2)), 0)
     alone_s = steps.step_s(decodes, 7, 0, 0, 0.0, drafts=drafts)
     assert alone_s == PROFILE.step_s(padded, 7, drafts, 0)
     assert steps.step_s(decodes, 7, 30, 0, 0.0) == PROFILE.step_s(decodes, 7, 30, 0)
-
-
-def test_vllms_sizes_end_at_512() -> None:
-    assert VLLM_GRAPH_SIZES[:5] == (1, 2, 4, 8, 16)
-    assert VLLM_GRAPH_SIZES[-2:] == (496, 512)
 
 
 def test_kinds_together_are_profile_mixed_and_encoder_times_factors_plus_pauses() -> None:
@@ -126,9 +106,7 @@ def test_kinds_together_are_profile_mixed_and_encoder_times_factors_plus_pauses(
     paused = DisturbedSteps(PROFILE, Disturbances(pauses=(Pauses(1.0, 0.03),)), 0)
     more_s = paused.step_s(0, 0, 100, 0, 5.0) - 0.020
     paused = DisturbedSteps(
-        PROFILE,
-        Disturbances(pauses=(Pauses(1.0, 0.03),), slow=(SlowPhases(1.0, 2.0, 1.0),)),
-        0,
+        PROFILE, Disturbances(pauses=(Pauses(1.0, 0.03),), slow=(SlowPhases(1.0, 2.0, 1.0),)), 0
     )
     assert paused.step_s(0, 0, 100, 0, 5.0) == pytest.approx(0.040 + more_s)
 

@@ -2,12 +2,10 @@
 
 import os
 import platform
-from pathlib import Path
 
 import pytest
 
-from controller.version import VERSION
-from replicas.engine_facts import cpu, versions
+from replicas.engine_facts import cpu
 
 X86 = """processor\t: 0
 model name\t: AMD EPYC 9R14
@@ -28,16 +26,9 @@ ARM = "processor\t: 0\nFeatures\t: fp asimd sve bf16\n\n"
         (None, platform.machine(), ""),
     ],
 )
-def test_a_processor_has_a_name_cores_and_what_matters_of_it(
-    tmp_path: Path, cpuinfo: str | None, name: str, features: str
-) -> None:
+def test_a_processor_has_a_name_cores_and_what_matters_of_it(tmp_path, cpuinfo, name, features):
     path = tmp_path / "cpuinfo"
     if cpuinfo is not None:
         path.write_text(cpuinfo)
     cores = len(os.sched_getaffinity(0))
     assert cpu(path) == f"{name}, {cores} core{'s' * (cores > 1)}{features}"
-
-
-def test_versions_are_of_what_runs_here() -> None:
-    known = versions()
-    assert (known["brimful"], known["python"]) == (VERSION, platform.python_version())

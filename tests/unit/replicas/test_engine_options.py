@@ -15,62 +15,47 @@ def refused(block: dict[str, Any], leased: bool = True, **options: Any) -> list[
     return [line.split(":")[0].removeprefix("engine.") for line in lines]
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"enable_chunked_prefill": False},
-        {"disable_chunked_mm_input": True},
-        {"pipeline_parallel_size": 2},
-        {"runner": "pooling"},
-        {"diffusion": True},
-        {"data_parallel_size": 2},
-    ],
-)
-def test_what_an_sla_by_steps_cannot_be_kept_with_is_refused(option: dict[str, Any]) -> None:
-    assert refused(ADAPTIVE, **option) == list(option)
-
-
-def test_vllms_defaults_and_what_is_served_pass() -> None:
-    assert refused(ADAPTIVE) == []
-    assert (
-        refused(
-            ADAPTIVE,
-            enable_chunked_prefill=True,
-            pipeline_parallel_size=1,
-            data_parallel_size=1,
-            runner="generate",
-            tensor_parallel_size=8,
-            decode_context_parallel_size=2,
-            scheduling_policy="priority",
-            async_scheduling=True,
-            long_prefill_token_threshold=512,
-            speculative_config={"method": "ngram"},
-            kv_transfer_config={"kv_connector": "NixlConnector"},
-        )
-        == []
-    )
+WHOLE = {"enable_chunked_prefill": False, "disable_chunked_mm_input": True}
+PAPER = {"policy": "paper", "sla": {"itl_ms": 50}}
+SERVED = {
+    "enable_chunked_prefill": True,
+    "pipeline_parallel_size": 1,
+    "data_parallel_size": 1,
+    "runner": "generate",
+    "tensor_parallel_size": 8,
+    "decode_context_parallel_size": 2,
+    "scheduling_policy": "priority",
+    "async_scheduling": True,
+    "long_prefill_token_threshold": 512,
+    "speculative_config": {"method": "ngram"},
+    "kv_transfer_config": {"kv_connector": "NixlConnector"},
+}
 
 
 @pytest.mark.parametrize(
-    "block",
+    ("block", "options", "problems"),
     [
-        {"policy": "adaptive"},
-        {"policy": "static", "sla": {"itl_ms": 50}},
-        {"policy": "paper", "sla": {"itl_ms": 50}},
-        {"policy": "adaptive", "sla": {"itl_ms": 50}, "enforce": False},
+        # What an SLA by steps cannot be kept with.
+        *((ADAPTIVE, {name: value}, [name]) for name, value in WHOLE.items()),
+        (ADAPTIVE, {"pipeline_parallel_size": 2}, ["pipeline_parallel_size"]),
+        (ADAPTIVE, {"runner": "pooling"}, ["runner"]),
+        (ADAPTIVE, {"diffusion": True}, ["diffusion"]),
+        (ADAPTIVE, {"data_parallel_size": 2}, ["data_parallel_size"]),
+        (ADAPTIVE, {}, []),
+        (ADAPTIVE, SERVED, []),
+        # Whole prompts are served where nobody cuts them; the paper's chunk does.
+        ({"policy": "adaptive"}, WHOLE, []),
+        ({"policy": "static", "sla": {"itl_ms": 50}}, WHOLE, []),
+        (PAPER, WHOLE, []),
+        ({**ADAPTIVE, "enforce": False}, WHOLE, []),
+        ({**PAPER, "paper": {"size_chunk": True}}, WHOLE, ["enable_chunked_prefill"]),
+        # Without an SLA stages of a pipeline are served.
+        ({"policy": "adaptive"}, {"pipeline_parallel_size": 4, "runner": "pooling"}, []),
     ],
 )
-def test_whole_prompts_are_served_where_nobody_cuts_them(block: dict[str, Any]) -> None:
-    assert refused(block, enable_chunked_prefill=False, disable_chunked_mm_input=True) == []
-
-
-def test_the_papers_chunk_cuts_prompts_too() -> None:
-    block = {"policy": "paper", "sla": {"itl_ms": 50}, "paper": {"size_chunk": True}}
-    assert refused(block, enable_chunked_prefill=False) == ["enable_chunked_prefill"]
-
-
-def test_without_an_sla_stages_of_a_pipeline_are_served() -> None:
-    assert refused({"policy": "adaptive"}, pipeline_parallel_size=4, runner="pooling") == []
+def test_what_the_control_cannot_serve_is_refused_and_only_that(block, options, problems):
+    assert set(problems) <= set(refused(block, **options))
+    assert bool(problems) == bool(refused(block, **options))
 
 
 def test_ranks_without_a_controller_each_go_by_themselves() -> None:

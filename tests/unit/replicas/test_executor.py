@@ -6,7 +6,6 @@ import pytest
 
 from controller.errors import ConfigError
 from replicas.executor import accelerator_kind, executor_of
-from replicas.settings import parse_settings
 from serve_app.config import ray_llm_config
 
 MODEL = {"model_id": "llama", "model_source": "org/llama"}
@@ -40,9 +39,7 @@ def refusal(executor: str, sharded: dict[str, int] | None = None, **keys: Any) -
         ({"accelerator_type": "TPU-V6E"}, "ray"),
     ],
 )
-def test_only_one_worker_on_cpu_runs_in_process_by_default(
-    entry: dict[str, Any], executor: str
-) -> None:
+def test_only_one_worker_on_cpu_runs_in_process_by_default(entry, executor):
     assert executor_of(entry, "e") == executor
 
 
@@ -53,30 +50,34 @@ def test_what_is_asked_for_is_taken_where_it_can_run(executor: str, keys: dict[s
     assert asked(executor, **keys) == executor
 
 
-def test_ray_is_refused_on_cpu() -> None:
-    assert refusal("ray", **CPU) == (
-        "Ray Serve LLM starts workers on cpu by mp; allowed: in_process, mp"
-    )
-
-
-def test_mp_is_refused_on_a_gpu() -> None:
-    assert refusal("mp") == ("Ray Serve LLM starts workers on gpu by ray; allowed: in_process, ray")
-
-
-def test_several_workers_do_not_fit_into_one_process() -> None:
-    assert refusal("in_process", {PARTS: 2}) == (
-        "engine_kwargs.tensor_parallel_size: 2 needs a worker process for each part of the model;"
-        " allowed: ray"
-    )
-    both = {PARTS: 2, "pipeline_parallel_size": 3, "prefill_context_parallel_size": 1}
-    assert refusal("in_process", both, **CPU).startswith(
-        "engine_kwargs.tensor_parallel_size: 2 and engine_kwargs.pipeline_parallel_size: 3 needs"
-    )
-
-
-def test_a_tpu_is_left_to_ray() -> None:
-    tpu = {"accelerator_config": {"kind": "tpu"}}
-    assert refusal("in_process", **tpu) == "a worker on a TPU is started by Ray; allowed: ray"
+@pytest.mark.parametrize(
+    ("executor", "sharded", "keys", "said"),
+    [
+        ("ray", None, CPU, "Ray Serve LLM starts workers on cpu by mp; allowed: in_process, mp"),
+        ("mp", None, {}, "Ray Serve LLM starts workers on gpu by ray; allowed: in_process, ray"),
+        (
+            "in_process",
+            {PARTS: 2},
+            {},
+            "engine_kwargs.tensor_parallel_size: 2 needs a worker process for each part of the"
+            " model; allowed: ray",
+        ),
+        (
+            "in_process",
+            {PARTS: 2, "pipeline_parallel_size": 3, "prefill_context_parallel_size": 1},
+            CPU,
+            "engine_kwargs.tensor_parallel_size: 2 and engine_kwargs.pipeline_parallel_size: 3",
+        ),
+        (
+            "in_process",
+            None,
+            {"accelerator_config": {"kind": "tpu"}},
+            "a worker on a TPU is started by Ray; allowed: ray",
+        ),
+    ],
+)
+def test_what_cannot_run_is_refused_with_what_can(executor, sharded, keys, said):
+    assert refusal(executor, sharded, **keys).startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -110,16 +111,6 @@ def test_a_wrong_block_is_named(block: dict[str, Any], problem: str) -> None:
 )
 def test_the_kind_of_accelerator_is_read_from_the_entry(entry: dict[str, Any], kind: str) -> None:
     assert accelerator_kind(entry) == kind
-
-
-def test_the_engine_is_told_and_an_emulated_one_is_not() -> None:
-    entry = {"model_loading_config": MODEL, **CPU}
-    made = ray_llm_config(entry)
-    assert "engine" not in made
-    assert parse_settings(made["engine_kwargs"]["additional_config"]).executor == "in_process"
-    emulated = ray_llm_config({**entry, "emulate": {"profile": "paper-fig3"}})
-    assert parse_settings(emulated["engine_kwargs"]["additional_config"]).executor is None
-    assert parse_settings({}).executor is None
 
 
 def test_an_emulated_accelerator_brings_its_executor() -> None:

@@ -61,9 +61,7 @@ async def stream(
     return sent
 
 
-async def test_gaps_count_from_the_second_chunk_on_and_its_end_is_no_token(
-    tokens: LeavingTokens, clock: Clock
-) -> None:
+async def test_gaps_count_from_the_second_chunk_on_and_its_end_is_no_token(tokens, clock):
     chunks = [
         (9.0, chunk(b"data: a\n\n")),
         (0.04, chunk(b"data: b\n\n")),
@@ -76,9 +74,7 @@ async def test_gaps_count_from_the_second_chunk_on_and_its_end_is_no_token(
     assert tokens.gaps == Gaps(2, 1)
 
 
-async def test_what_shorter_steps_would_not_bring_inside_is_not_late(
-    tokens: LeavingTokens, clock: Clock
-) -> None:
+async def test_what_shorter_steps_would_not_bring_inside_is_not_late(tokens, clock):
     for gap_s, late in ((0.05, 0), (0.0501, 1), (0.05 / 0.85, 2), (0.059, 2), (0.5, 2)):
         tokens.add(gap_s)
         assert tokens.gaps.late == late
@@ -97,9 +93,7 @@ async def test_what_a_client_takes_to_read_is_its_own(tokens: LeavingTokens, clo
     assert tokens.gaps == Gaps(3, 0)
 
 
-async def test_an_answer_in_one_piece_and_other_methods_have_no_gaps(
-    tokens: LeavingTokens, clock: Clock
-) -> None:
+async def test_an_answer_in_one_piece_and_other_methods_have_no_gaps(tokens, clock):
     await stream(tokens, clock, [(1.0, chunk(b"{}", more=False))])
     await stream(tokens, clock, [(1.0, chunk(b"a"))] * 3, scope={"type": "http", "method": "GET"})
     await stream(tokens, clock, [(1.0, chunk(b"a"))] * 3, scope={"type": "lifespan"})

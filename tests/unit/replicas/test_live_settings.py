@@ -9,7 +9,7 @@ from controller.config import parse_batching
 from controller.errors import ConfigError
 from replicas.door.settings import parse_security
 from replicas.settings import Live, parse_live, parse_settings, slowed
-from tests.builders import batching, engine, governor, limits, sample, state
+from tests.builders import batching, governor, limits, sample, state
 
 ENTRYS = Live(batching(policy="adaptive", sla={"itl_ms": 50}))
 
@@ -164,13 +164,6 @@ def test_a_governor_under_another_block_keeps_what_it_measured() -> None:
     assert not after.enforced
     # What it measured is where the new step half starts from.
     assert g.step_half._chunks._time.model.c1 == pytest.approx(2e-4, rel=0.05)  # type: ignore[attr-defined]
-
-
-def test_bounds_that_do_not_fit_change_nothing() -> None:
-    g = governor(batching(policy="adaptive"), engine(max_num_seqs=64))
-    with pytest.raises(ConfigError):
-        g.configure(batching(policy="adaptive", max_running={"max": 65}))
-    assert g.config.max_running.max is None
 
 
 def test_a_switch_outlasts_another_block() -> None:

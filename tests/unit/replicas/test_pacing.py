@@ -11,23 +11,6 @@ from replicas.pacing import FIRST_ROOM, Pacing, pacing_of
 D = 0.05
 
 
-def test_a_first_token_before_its_time_is_a_lead() -> None:
-    pacing = Pacing(D, 2.0)
-    pacing.first_token("early", 0.5, now_s=10.0)  # its pace begins at 11.5
-    pacing.first_token("late", 3.0, now_s=10.0)
-    assert pacing.leads(10.0, 0).lead_s.tolist() == pytest.approx([1.5, 0.0])
-    assert pacing.stepped(10.2) == 1
-    assert pacing.leads(10.2, 0).lead_s.tolist() == pytest.approx([1.35, -0.15])
-    assert pacing.leads(10.2, 0).generated.tolist() == [2, 2]
-
-
-def test_a_token_that_comes_when_it_is_due_is_in_time() -> None:
-    pacing = Pacing(D, 0.0)
-    pacing.first_token("r", 1.0, now_s=10.0)
-    assert [pacing.stepped(10.0 + D * k) for k in (1, 2, 3)] == [0, 0, 0]
-    assert pacing.stepped(10.0 + D * 4 + 1e-6) == 1
-
-
 def test_steps_that_are_under_way_will_have_given_their_tokens() -> None:
     pacing = Pacing(D, 0.0)
     pacing.first_token("r", 1.0, now_s=10.0)

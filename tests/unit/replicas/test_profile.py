@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from controller.errors import ConfigError
-from replicas.profile import LinearCost, StepNoise, TableCost
-from replicas.profile_file import load_profile, named_profiles
+from replicas.profile import StepNoise
+from replicas.profile_file import load_profile
 
 TABLE = {
     "gpu": "h100",
@@ -43,22 +43,6 @@ def test_paper_fig3_is_the_line_of_the_papers_figure() -> None:
     assert profile.step_s(0, 0, 1000, 5e5) == pytest.approx(0.0269 + 0.120)
 
 
-def test_the_named_profiles_have_the_defaults_vllm_has_on_their_cards() -> None:
-    named = [load_profile(name) for name in named_profiles()]
-    defaults = {p.name: (p.max_num_seqs, p.max_num_batched_tokens) for p in named}
-    assert defaults == {
-        "paper-fig3": (256, 2048),
-        "synthetic-moe": (1024, 8192),
-        "h100-Llama-2-70b-hf-tp4": (1024, 8192),
-        "h100-Llama-2-7b-hf-tp1": (1024, 8192),
-        "h100-llama-8b-vllm": (1024, 8192),
-        "a100-Llama-2-7b-hf-tp1": (256, 2048),
-        "a100-Meta-Llama-3-8B-tp1": (256, 2048),
-        "cpu-smollm2": (64, 2048),
-        "cpu-tiny": (64, 8192),
-    }
-
-
 def test_a_table_is_layers_times_linear_and_both_all_reduces_and_the_host(tmp_path: Path) -> None:
     profile = load_profile(str(write(tmp_path / "p.json")))
     assert profile.step_s(100, 0, 0, 0) == pytest.approx(0.001 * (10 * (0.2 + 0.1) + 2))
@@ -78,12 +62,6 @@ def test_attention_costs_bytes_over_bandwidth_and_flops_over_rate(tmp_path: Path
     bare_s = two.step_s(1, 0, 0, 0)
     assert two.step_s(1, 10_000, 0, 0) - bare_s == pytest.approx(10_000 * 3000 / (2 * 0.75e12))
     assert two.step_s(1, 0, 0, 1e6) - bare_s == pytest.approx(4 * 100 * 10 * 1e6 / (2 * 0.5e14))
-
-
-def test_a_decode_step_of_a_table_at_a_measured_count_is_the_measurement() -> None:
-    cost = TableCost((1, 8), (0.010, 0.012), 0.0, 0.0)
-    assert cost.step_s(8, 0, 0, 0) == pytest.approx(0.012)
-    assert LinearCost(0.01, 0.001).step_s(3, 0, 0, 0) == pytest.approx(0.013)
 
 
 def test_noise_has_mean_one_its_coefficient_of_variation_and_its_seed() -> None:
@@ -117,9 +95,7 @@ def test_kv_memory_may_be_given_anew() -> None:
         ({"layers": True}, 6, "profiles.one.layers: True is not allowed: Input should be a number"),
     ],
 )
-def test_a_wrong_file_is_told_its_line_and_field(
-    tmp_path: Path, changes: dict[str, object], line: int, says: str
-) -> None:
+def test_a_wrong_file_is_told_its_line_and_field(tmp_path, changes, line, says):
     path = write(tmp_path / "p.json", **changes)
     with pytest.raises(ConfigError) as caught:
         load_profile(str(path))

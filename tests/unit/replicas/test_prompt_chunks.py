@@ -19,11 +19,6 @@ class PlainScheduler:
         self.need_mamba_block_aligned_split = aligned
 
 
-class WithParts(PlainScheduler):
-    def _mamba_block_aligned_split(self) -> int:
-        return int(self.scheduler_config.long_prefill_token_threshold)
-
-
 def limited(scheduler: Any, longest: int | None) -> int:
     PromptChunks(scheduler).limit(longest)
     return int(scheduler.scheduler_config.long_prefill_token_threshold)
@@ -43,23 +38,6 @@ def test_it_holds_for_decodes_too_and_leaves_them_their_drafts() -> None:
 
 def test_where_none_is_set_and_no_block_asks_for_one_none_is() -> None:
     assert limited(PlainScheduler(), 40) == 0
-
-
-def test_where_blocks_are_computed_in_parts_the_threshold_says_how_large() -> None:
-    scheduler = WithParts(aligned=True)
-    chunks = PromptChunks(scheduler)
-    assert (chunks.threshold, chunks.whole) == (0, 0)
-    chunks.limit(40)
-    assert scheduler.scheduler_config.long_prefill_token_threshold == 40
-    chunks.limit(None)
-    assert scheduler.scheduler_config.long_prefill_token_threshold == 0
-    assert limited(WithParts(), 40) == 0  # no prefixes are cached: nothing is aligned
-
-
-def test_where_only_whole_blocks_are_it_says_so() -> None:
-    scheduler = PlainScheduler(aligned=True)
-    assert PromptChunks(scheduler).whole == 528
-    assert limited(scheduler, 40) == 0
 
 
 def ordered(lefts: list[int], tokens_per_decode: int = 1) -> list[int]:
@@ -85,9 +63,7 @@ def ordered(lefts: list[int], tokens_per_decode: int = 1) -> list[int]:
         ([2, 1], [1, 2]),
     ],
 )
-def test_those_that_decode_come_first_each_in_their_order(
-    lefts: list[int], order: list[int]
-) -> None:
+def test_those_that_decode_come_first_each_in_their_order(lefts, order):
     assert ordered(lefts) == order
 
 

@@ -90,9 +90,7 @@ def test_undisturbed_steps_are_fitted_exactly_and_replayed_as_predicted(tmp_path
         (Disturbances(pauses=(Pauses(0.002, 10.0),)), 0.01, 0.03),
     ],
 )
-def test_the_line_is_that_of_the_undisturbed_steps(
-    tmp_path: Path, disturbances: Disturbances, bias: float, most: float
-) -> None:
+def test_the_line_is_that_of_the_undisturbed_steps(tmp_path, disturbances, bias, most):
     mean, deviation = errors(loaded(tmp_path, disturbances))
     assert mean == pytest.approx(1, abs=bias)
     assert deviation < most
@@ -127,9 +125,7 @@ def test_few_prompts_that_came_whole_do_not_make_small_chunks_free(tmp_path: Pat
         Disturbances(slow=(SlowPhases(0.2, 2.0, 3.0),)),
     ],
 )
-def test_replaying_the_recorded_steps_gives_their_times_again(
-    tmp_path: Path, disturbances: Disturbances
-) -> None:
+def test_replaying_the_recorded_steps_gives_their_times_again(tmp_path, disturbances):
     columns = recorded(disturbances, 20_000)
     steps = DisturbedSteps(load_profile(write(tmp_path / "r.json", columns)), NOTHING, 5)
     *features, duration_us = columns.values()
@@ -159,9 +155,7 @@ def test_a_recording_may_be_disturbed_further(tmp_path: Path) -> None:
         ("prefill_tokens", None, "steps.prefill_tokens: None is not allowed"),
     ],
 )
-def test_a_wrong_column_is_named_once(
-    tmp_path: Path, column: str, values: list[float] | None, says: str
-) -> None:
+def test_a_wrong_column_is_named_once(tmp_path, column, values, says):
     path = write(tmp_path / "r.json", recorded(NOTHING, 60) | {column: values})
     with pytest.raises(ConfigError) as refused:
         load_profile(path)

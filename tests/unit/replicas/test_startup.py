@@ -27,10 +27,6 @@ def test_phases_follow_each_other() -> None:
     assert str(start) == ("Replica started in 21.8 s: process 1.5 s, imports 8.0 s, engine 12.2 s")
 
 
-def test_a_phase_that_ends_twice_is_added_up() -> None:
-    assert started(("a", 1.0), ("b", 2.0), ("a", 3.0)).phases == {"a": 4.0, "b": 2.0}
-
-
 def test_the_last_start_in_a_log_is_read() -> None:
     first, last = started(("process", 9.0)), started(("process", 0.5), ("model files", 12.0))
     log = f"INFO 04:56 -- {first}\nINFO 04:57 -- {last}\nINFO 04:58 -- Started HTTP 8.0 server\n"

@@ -1,7 +1,5 @@
 """``adaptive`` in vLLM's own scheduler, step by step: who starts, who waits, what is left alone."""
 
-import random
-
 import pytest
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -37,44 +35,12 @@ def test_a_preempted_request_that_is_older_than_all_that_run_is_no_trouble(tiny_
     rig.run()
     rig.add("a", prompt=150, output=100 + longer)
     rig.add("b", prompt=100, output=100)
-    for _ in range(3):
-        rig.step()
-    for index in range(70):
-        rig.add(f"r{index}", prompt=4, output=8)
-
+    rig.go_on(3)
+    rig.add_all(70, prompt=4, output=8)
     rig.run()
-
     assert rig.exchange().preemptions > 0
     assert rig.is_whole("b", 100)
-    assert all(rig.is_whole(f"r{index}", 8) for index in range(70))
-
-
-def crowd(rig: Rig, seed: int) -> list[SchedulerOutput]:
-    """150 requests of all sizes that come while others run, in a memory that is too small."""
-    rng = random.Random(seed)
-    steps = []
-    for index in range(150):
-        rig.add(f"r{index}", prompt=rng.randint(1, 200), output=rng.randint(1, 80))
-        steps += [rig.step() for _ in range(rng.randint(0, 3))]
-    while rig.scheduler.has_unfinished_requests():
-        steps.append(rig.step())
-    return steps
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_advice_leaves_every_decision_to_vllm(tiny_llama, seed):
-    advice = adaptive(sla=SLA, enforce=False)
-    ours = Rig(engine_config(tiny_llama, blocks=1 + 60, additional_config=advice), step_s=0.06)
-    plain = Rig(engine_config(tiny_llama, blocks=1 + 60), Scheduler, step_s=0.06)
-
-    decided, wanted = crowd(ours, seed), crowd(plain, seed)
-
-    assert [s.num_scheduled_tokens for s in decided] == [s.num_scheduled_tokens for s in wanted]
-    assert [started(s) for s in decided] == [started(s) for s in wanted]
-    assert ours.tokens == plain.tokens
-    report = ours.exchange()
-    assert report.preemptions > 0  # it was tight
-    assert report.bound_steps.memory + report.bound_steps.sla > 0  # and there was advice
+    assert rig.all_whole(70, 8)
 
 
 def test_a_late_request_steps_aside_for_one_that_is_not(tiny_llama):
@@ -85,7 +51,6 @@ def test_a_late_request_steps_aside_for_one_that_is_not(tiny_llama):
     rig.now_s += 2.0
     for index in range(4):
         rig.add(f"new{index}", prompt=4, output=2)
-
     assert order_of_starts(rig) == [f"new{i}" for i in range(4)] + [f"late{i}" for i in range(4)]
 
 
@@ -96,7 +61,6 @@ def test_without_a_ttft_or_told_not_to_no_request_steps_aside(tiny_llama, block)
     rig.add("late", prompt=4, output=2)
     rig.now_s += 2.0
     rig.add("new", prompt=4, output=2)
-
     assert order_of_starts(rig) == ["late", "new"]
 
 
@@ -110,48 +74,28 @@ def test_a_late_request_is_served_while_others_keep_coming(tiny_llama):
     rig.add("new0", prompt=4, output=5)
     rig.add("new1", prompt=4, output=5)
     order, came = [], 2
-
     while "late" not in order and came < 100:
         new = started(rig.step())
         order += new
         for _ in new:
             rig.add(f"new{came}", prompt=4, output=5)
             came += 1
-
     assert order[0] == "new0"
     assert len(order) in range(20, 24)  # one start in twenty
     rig.run()
     assert rig.is_whole("late", 5)
 
 
-def test_a_queue_by_priority_keeps_its_order(tiny_llama):
-    config = engine_config(
-        tiny_llama,
-        additional_config=adaptive(sla=SLA, max_running={"max": 1}),
-        scheduling_policy="priority",
-    )
-    rig = Rig(config)
-    for index, priority in enumerate((5, 1, 3, 2, 4)):
-        rig.add(f"r{index}", prompt=4, output=3, priority=priority)
-        rig.now_s += 2.0  # each is too late when the next one comes
-
-    assert order_of_starts(rig) == ["r1", "r3", "r2", "r4", "r0"]
-
-
 def test_a_prompt_waits_for_the_room_that_the_decodes_leave(tiny_llama):
     # Steps of 60 ms break an SLA of 50 ms: no more start, and whoever runs goes on.
     rig = Rig(engine_config(tiny_llama, additional_config=adaptive(sla={"itl_ms": 50})))
     rig.step_s = 0.06
-    for index in range(8):
-        rig.add(f"r{index}", prompt=20, output=200)
-    for _ in range(40):
-        rig.step()
+    rig.add_all(8, prompt=20, output=200)
+    rig.go_on(40)
     running = [r.request_id for r in rig.scheduler.running]
     for index in range(8):
         rig.add(f"more{index}", prompt=300, output=5)
-
     steps = [rig.step() for _ in range(40)]
-
     for scheduled in steps:
         assert all(scheduled.num_scheduled_tokens[r] == 1 for r in running)
         assert scheduled.total_num_scheduled_tokens <= len(running) + BLOCK
@@ -160,42 +104,18 @@ def test_a_prompt_waits_for_the_room_that_the_decodes_leave(tiny_llama):
     assert rig.exchange().bound_steps.sla > 0
 
 
-@pytest.mark.parametrize("in_flight", [1, 2])
-@pytest.mark.parametrize("blocks", [1 + 40, 4096])
-def test_with_steps_in_flight_and_little_memory_all_are_whole(tiny_llama, in_flight, blocks):
-    config = engine_config(
-        tiny_llama,
-        blocks=blocks,
-        async_scheduling=in_flight > 1,
-        additional_config=adaptive(sla=SLA),
-    )
-    rig = Rig(config, in_flight=in_flight)
-    for index in range(120):
-        rig.add(f"r{index}", prompt=1 + index, output=1 + index % 50)
-        rig.step()
-    rig.run()
-
-    assert all(rig.is_whole(f"r{index}", 1 + index % 50) for index in range(120))
-    report = rig.exchange()
-    assert report.finished == 120
-    assert report.kv_used_tokens == 0
-
-
 def test_with_drafts_no_decode_is_kept_from_its_own(tiny_llama):
     config = engine_config(
         tiny_llama, additional_config=adaptive(sla=SLA), speculative_config=ngram(3)
     )
     rig = Rig(config, accepted=2)
-    for index in range(40):
-        rig.add(f"r{index}", prompt=30, output=60)
-
+    rig.add_all(40, prompt=30, output=60)
     while rig.scheduler.has_unfinished_requests():
         decoding = [r.request_id for r in rig.scheduler.running if r.spec_token_ids]
         drafted = {r: len(rig.scheduler.requests[r].spec_token_ids) for r in decoding}
         given = rig.step().num_scheduled_tokens
         assert {r: given.get(r) for r in decoding} == {r: 1 + n for r, n in drafted.items()}
-
-    assert all(rig.is_whole(f"r{index}", 60) for index in range(40))
+    assert rig.all_whole(40, 60)
 
 
 def test_prompts_that_share_their_beginning_share_its_memory(tiny_llama):
@@ -205,17 +125,13 @@ def test_prompts_that_share_their_beginning_share_its_memory(tiny_llama):
     )
     rig = Rig(config)
     rig.add("first", prompt=10 * BLOCK + 1, output=4)
-    for _ in range(3):
-        rig.step()
-    for index in range(30):
-        rig.add(f"r{index}", prompt=10 * BLOCK + 1, output=4)
-
+    rig.go_on(3)
+    rig.add_all(30, prompt=10 * BLOCK + 1, output=4)
     computed, together = {}, 0
     while rig.scheduler.has_unfinished_requests():
         scheduled = rig.step()
         computed |= {n.req_id: n.num_computed_tokens for n in scheduled.scheduled_new_reqs}
         together = max(together, len(rig.scheduler.running))
-
     assert set(computed.values()) == {10 * BLOCK}
     assert together > 4  # as many as would fit if they shared nothing
     assert rig.exchange().preemptions == 0
@@ -228,9 +144,7 @@ def test_as_many_short_prompts_start_in_a_step_as_under_vllm(tiny_llama, sla, bl
     steps = {}
     for scheduler, block in ((DynamicBatchScheduler, adaptive(sla=sla)), (Scheduler, {})):
         rig = Rig(engine_config(tiny_llama, additional_config=block, **sizes), scheduler)
-        for index in range(600):
-            rig.add(f"r{index}", prompt=20, output=1)
+        rig.add_all(600, prompt=20, output=1)
         steps[scheduler] = [rig.step().total_num_scheduled_tokens for _ in range(6)]
         assert not rig.scheduler.has_unfinished_requests()
-
     assert steps[DynamicBatchScheduler] == steps[Scheduler]

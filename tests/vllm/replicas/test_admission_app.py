@@ -61,9 +61,7 @@ async def test_who_names_no_class_gets_vllms_own_answer(served: Served) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_full_queue_is_a_429_with_a_time_to_come_again(
-    served: Served, stream: bool
-) -> None:
+async def test_a_full_queue_is_a_429_with_a_time_to_come_again(served, stream):
     served.admit(max_waiting=2, shed_at=1.0)
     tasks = await served.busy(SLOTS + 2)
     error = await refused(served.complete(stream=stream))
@@ -77,9 +75,7 @@ async def test_a_full_queue_is_a_429_with_a_time_to_come_again(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_who_would_be_late_is_told_before_the_first_byte(
-    served: Served, stream: bool
-) -> None:
+async def test_who_would_be_late_is_told_before_the_first_byte(served, stream):
     tasks = await served.busy(SLOTS + 1)
     served.gate.admission.learn(EngineView(free_slots=-1, full=True, requests_per_s=1.0))
     late = {"x-request-timeout-seconds": "0.5"}
@@ -90,9 +86,7 @@ async def test_who_would_be_late_is_told_before_the_first_byte(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_who_waited_too_long_gets_503_and_leaves_the_engine(
-    served: Served, stream: bool
-) -> None:
+async def test_who_waited_too_long_gets_503_and_leaves_the_engine(served, stream):
     tasks = await served.busy(SLOTS)
     error = await refused(served.complete(stream=stream, extra_body={"service_tier": "hasty"}))
     assert error.status_code == 503
@@ -153,9 +147,7 @@ async def test_several_prompts_of_one_request_are_let_in_or_none(served: Served)
     assert len(both.choices) == 2
 
 
-async def test_one_with_more_prompts_than_there_are_places_is_served_in_parts(
-    served: Served,
-) -> None:
+async def test_one_with_more_prompts_than_there_are_places_is_served_in_parts(served):
     served.admit()
     many = await served.client.completions.create(
         model="m", prompt=["a b c"] * 25, max_tokens=2, extra_body={"service_tier": "gold"}
@@ -176,9 +168,7 @@ async def test_one_with_more_prompts_than_there_are_places_is_served_in_parts(
         ({}, {"prompt": "a" * 2_000_000}, 413, "body"),
     ],
 )
-async def test_bad_input_is_a_4xx_that_names_the_field(
-    served: Served, headers: dict[str, str], body: dict[str, Any], status: int, param: str
-) -> None:
+async def test_bad_input_is_a_4xx_that_names_the_field(served, headers, body, status, param):
     served.admit(max_body_mb=1)
     error = await refused(served.complete(extra_headers=headers, extra_body=body))
     assert (error.status_code, error.body["param"]) == (status, param)
@@ -207,9 +197,7 @@ async def test_other_paths_are_left_alone(served: Served) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_of_clients_that_leave_at_any_moment_nothing_is_left(
-    served: Served, stream: bool
-) -> None:
+async def test_of_clients_that_leave_at_any_moment_nothing_is_left(served, stream):
     asked = {"model": "m", "prompt": "a river", "max_tokens": 900, "stream": stream}
     body = json.dumps(asked | {"ignore_eos": True}).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n"

@@ -1,120 +1,42 @@
-"""What is sent when an answer fails before its first byte: a status, never a frame inside a 200."""
+"""Admission before vLLM's app and around its ``generate``: statuses, never a frame inside a 200."""
 
 import asyncio
-import json
+import itertools
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
-from vllm.sampling_params import SamplingParams
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
+from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.engine.input_processor import InputProcessor
+from vllm.v1.engine.output_processor import OutputProcessor
 
+from controller.agreements import KEY, of_class
 from controller.classes import one_class, parse_admission
-from replicas.admission.admission import Admission
 from replicas.admission.drain import EngineView
-from replicas.admission.gate import Gate, NotLetInError, WaitedTooLongError, prompt_tokens
-from replicas.admission.http import AdmissionMiddleware, with_class
+from replicas.admission.gate import Gate, WaitedTooLongError, current, prompt_tokens
+from replicas.admission.http import AdmissionMiddleware, HeldMiddleware, with_class
+from replicas.door.door import Door, Rules
+from replicas.door.http import DoorMiddleware
+from replicas.door.settings import parse_security
 from tests.unit.replicas.admission.builders import CLASSES
-
-PROMPT = {"prompt_token_ids": [1, 2, 3]}
-
-
-class Engine:
-    """What the gate needs of an ``AsyncLLM``; ``outputs`` says what a request gets.
-
-    Attributes:
-        priorities: of the requests that came through.
-        aborted: how many were closed before their end.
-    """
-
-    def __init__(self) -> None:
-        self.errored = False
-        self.output_processor = SimpleNamespace(
-            add_request=lambda request: None,
-            process_outputs=lambda outputs: outputs,
-            request_states={},
-        )
-        self.vllm_config = SimpleNamespace(scheduler_config=SimpleNamespace(policy="priority"))
-        self.outputs: Callable[[], AsyncIterator[str]] = _three
-        self.priorities: list[int] = []
-        self.aborted = 0
-
-    async def generate(
-        self, prompt: Any, params: Any, request_id: str, *, priority: int = 0
-    ) -> AsyncIterator[str]:
-        self.priorities.append(priority)
-        try:
-            async for output in self.outputs():
-                yield output
-        except (asyncio.CancelledError, GeneratorExit):
-            self.aborted += 1
-            raise
-
-
-async def _three() -> AsyncIterator[str]:
-    for output in "abc":
-        yield output
-
-
-async def _never() -> AsyncIterator[str]:
-    await asyncio.Event().wait()
-    yield ""
-
-
-async def _dead() -> AsyncIterator[str]:
-    raise EngineDeadError
-    yield ""
-
-
-def begins(engine: Engine, own_id: str) -> None:
-    """The engine is told of a request."""
-    engine.output_processor.add_request(SimpleNamespace(request_id=own_id))
-    engine.output_processor.request_states[own_id] = SimpleNamespace(is_prefilling=True)
-
-
-def first_token(engine: Engine, *own_ids: str) -> None:
-    """The engine has made one of each of these."""
-    engine.output_processor.process_outputs([SimpleNamespace(request_id=one) for one in own_ids])
-
-
-def app_of(engine: Engine) -> Starlette:
-    """An app that answers as vLLM's: errors of a stream are frames, others are statuses."""
-
-    async def answer(request: Request) -> Response:
-        asked = await request.json()
-        if engine.errored:
-            return JSONResponse({"error": {"message": "dead", "code": 500}}, 500)
-        try:
-            outputs = engine.generate(
-                PROMPT, SamplingParams(), "r", priority=asked.get("priority", 0)
-            )
-        except NotLetInError as error:
-            return JSONResponse({"error": {"message": str(error), "code": 418}}, 418)
-        if asked.get("stream"):
-            return StreamingResponse(_frames(outputs), media_type="text/event-stream")
-        try:
-            text = "".join([output async for output in outputs])
-        except (WaitedTooLongError, EngineDeadError):
-            return JSONResponse({"error": {"message": "vLLM's own", "code": 500}}, 500)
-        return JSONResponse({"text": text, "service_tier": None})
-
-    async def _frames(outputs: AsyncIterator[str]) -> AsyncIterator[str]:
-        try:
-            async for output in outputs:
-                yield f'data: {{"text": "{output}"}}\n\n'
-        except Exception as error:
-            code = 400 if isinstance(error, ValueError) else 500
-            frame = {"error": {"message": str(error), "code": code, "param": "p"}}
-            yield f"data: {json.dumps(frame)}\n\n"
-        yield "data: [DONE]\n\n"
-
-    return Starlette(routes=[Route("/v1/completions", answer, methods=["POST"])])
+from tests.vllm.replicas.stand_in import (
+    PROMPT,
+    Engine,
+    app_of,
+    ask,
+    begins,
+    client_of,
+    dead,
+    first_token,
+    gate_of,
+    never,
+)
 
 
 @pytest.fixture
@@ -124,40 +46,18 @@ def engine() -> Engine:
 
 @pytest.fixture
 def gate(engine: Engine) -> Gate:
-    made = Gate(Admission(CLASSES, parse_admission(None), 10, 0.0), named_classes=True)
-    made.guard(engine)
-    return made
+    return gate_of(engine)
 
 
 @pytest.fixture
 async def client(engine: Engine, gate: Gate) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(AdmissionMiddleware(app_of(engine), gate))
-    async with httpx.AsyncClient(transport=transport, base_url="http://r") as made:
+    async with client_of(AdmissionMiddleware(app_of(engine), gate)) as made:
         yield made
     waiting = gate.admission.waiting
     assert (waiting.requests, waiting.running) == (0, 0)
 
 
-async def ask(client: httpx.AsyncClient, headers: Any = None, **body: Any) -> httpx.Response:
-    return await client.post("/v1/completions", json=body, headers=headers)
-
-
-async def test_an_answer_names_its_class(client: httpx.AsyncClient) -> None:
-    answer = await ask(client, service_tier="gold")
-    assert answer.json() == {"text": "abc", "service_tier": "gold"}
-    stream = await ask(client, service_tier="gold", stream=True)
-    assert stream.text.splitlines()[0] == 'data: {"service_tier":"gold","text": "a"}'
-    assert stream.text.count("service_tier") == 1
-
-
-async def test_who_names_none_gets_the_bytes_of_the_app(client: httpx.AsyncClient) -> None:
-    assert (await ask(client)).json() == {"text": "abc", "service_tier": None}
-    assert "service_tier" not in (await ask(client, stream=True)).text
-
-
-async def test_a_class_brings_its_priority_and_a_request_its_own(
-    client: httpx.AsyncClient, engine: Engine
-) -> None:
+async def test_a_class_brings_its_priority_and_a_request_its_own(client, engine):
     await ask(client, service_tier="batch")
     await ask(client)
     await ask(client, service_tier="batch", priority=0)
@@ -165,9 +65,7 @@ async def test_a_class_brings_its_priority_and_a_request_its_own(
     assert engine.priorities == [20, 10, 0, 3]
 
 
-async def test_an_engine_that_serves_in_order_gets_no_priorities(
-    gate: Gate, engine: Engine, client: httpx.AsyncClient
-) -> None:
+async def test_an_engine_that_serves_in_order_gets_no_priorities(gate, engine, client):
     plain = Engine()
     plain.vllm_config.scheduler_config.policy = "fcfs"
     gate.guard(plain)
@@ -177,29 +75,15 @@ async def test_an_engine_that_serves_in_order_gets_no_priorities(
     assert plain.priorities == [0]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_refusal_takes_the_place_of_the_apps_answer(
-    client: httpx.AsyncClient, gate: Gate, stream: bool
-) -> None:
-    gate.admission.learn(EngineView(free_slots=0, requests_per_s=0.001))
-    answer = await ask(client, stream=stream)
-    assert (answer.status_code, answer.headers["x-brimful-reason"]) == (429, "deadline")
-    assert answer.headers["content-type"] == "application/json"
-
-
-async def test_a_client_can_hold_its_wait_against_the_predicted_one(
-    client: httpx.AsyncClient, gate: Gate
-) -> None:
+async def test_a_client_can_hold_its_wait_against_the_predicted_one(client, gate):
     assert "x-brimful-predicted-wait-ms" not in (await ask(client)).headers
     gate.admission.learn(EngineView(free_slots=1, prompt_tokens_per_s=10.0))
     assert (await ask(client)).headers["x-brimful-predicted-wait-ms"] == "300"
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_timeout_is_a_503_and_an_abort(
-    client: httpx.AsyncClient, engine: Engine, stream: bool
-) -> None:
-    engine.outputs = _never
+async def test_a_timeout_is_a_503_and_an_abort(client, engine, stream):
+    engine.outputs = never
     answer = await ask(client, {"x-request-timeout-seconds": "0.05"}, stream=stream)
     assert (answer.status_code, answer.headers["x-brimful-reason"]) == (503, "queue_timeout")
     assert answer.json()["error"]["code"] == 503
@@ -207,10 +91,8 @@ async def test_a_timeout_is_a_503_and_an_abort(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_engine_that_dies_before_the_first_byte_is_a_503_to_repeat(
-    client: httpx.AsyncClient, engine: Engine, stream: bool
-) -> None:
-    engine.outputs = _dead
+async def test_an_engine_that_dies_before_the_first_byte_is_a_503_to_repeat(client, engine, stream):
+    engine.outputs = dead
     answer = await ask(client, stream=stream)
     assert (answer.status_code, answer.headers["x-brimful-reason"]) == (503, "engine_failed")
     assert float(answer.headers["retry-after-ms"]) <= 1500
@@ -218,9 +100,7 @@ async def test_an_engine_that_dies_before_the_first_byte_is_a_503_to_repeat(
     assert (await ask(client, stream=stream)).status_code == 503
 
 
-async def test_an_answer_that_is_not_streamed_has_begun_with_its_first_token(
-    client: httpx.AsyncClient, engine: Engine, gate: Gate
-) -> None:
+async def test_an_answer_that_is_not_streamed_has_begun_with_its_first_token(client, engine, gate):
     made, done = asyncio.Event(), asyncio.Event()
 
     async def outputs() -> AsyncIterator[str]:
@@ -240,9 +120,7 @@ async def test_an_answer_that_is_not_streamed_has_begun_with_its_first_token(
     assert gate.admission.counts.started == {"silver": 1}
 
 
-async def test_an_engine_that_dies_later_ends_the_stream_with_its_error(
-    client: httpx.AsyncClient, engine: Engine
-) -> None:
+async def test_an_engine_that_dies_later_ends_the_stream_with_its_error(client, engine):
     async def outputs() -> AsyncIterator[str]:
         yield "a"
         raise EngineDeadError
@@ -253,9 +131,7 @@ async def test_an_engine_that_dies_later_ends_the_stream_with_its_error(
     assert '{"error": {' in answer.text.split("\n\n")[1]
 
 
-async def test_an_error_that_is_the_first_frame_is_a_status(
-    client: httpx.AsyncClient, engine: Engine
-) -> None:
+async def test_an_error_that_is_the_first_frame_is_a_status(client, engine):
     async def outputs() -> AsyncIterator[str]:
         raise ValueError("too long")
         yield ""
@@ -268,10 +144,8 @@ async def test_an_error_that_is_the_first_frame_is_a_status(
 
 async def test_without_classes_a_tier_is_what_vllm_makes_of_it() -> None:
     engine = Engine()
-    gate = Gate(Admission(one_class(None), parse_admission(None), 10, 0.0), named_classes=False)
-    gate.guard(engine)
-    transport = httpx.ASGITransport(AdmissionMiddleware(app_of(engine), gate))
-    async with httpx.AsyncClient(transport=transport, base_url="http://r") as client:
+    gate = gate_of(engine, one_class(None), named=False)
+    async with client_of(AdmissionMiddleware(app_of(engine), gate)) as client:
         answer = await ask(client, service_tier="flex")
     assert answer.json()["service_tier"] is None
     assert gate.admission.counts.let_in == {"default": 1}
@@ -296,3 +170,242 @@ def test_only_the_first_event_of_a_stream_is_changed() -> None:
         b'data: {"service_tier":"x","a":1}\n\ndata: {"b":2}\n\n'
     )
     assert with_class(b": keep-alive\n\n", "x") == b": keep-alive\n\n"
+
+
+@pytest.fixture
+async def unlimited(engine: Engine) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a replica where nobody is refused."""
+    async with client_of(HeldMiddleware(app_of(engine), engine)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_without_admission_who_waited_for_a_dead_engine_may_come_again(
+    unlimited: httpx.AsyncClient, engine: Engine, stream: bool
+) -> None:
+    assert "abc" in (await ask(unlimited)).text
+    engine.outputs = _dies_of(engine)
+    answer = await ask(unlimited, stream=stream)
+    assert answer.status_code == 503
+    assert answer.headers["x-brimful-reason"] == "engine_failed"
+    assert float(answer.headers["retry-after-ms"]) >= 500
+    assert answer.json()["error"]["type"] == "service_unavailable"
+
+
+async def test_without_admission_other_answers_stay_what_they_were(unlimited):
+    assert (await ask(unlimited, service_tier="nothing")).json()["text"] == "abc"
+    assert (await ask(unlimited, stream=True)).text.count("data: ") == 4
+
+
+def _dies_of(engine: Engine) -> Callable[[], AsyncIterator[str]]:
+    async def outputs() -> AsyncIterator[str]:
+        engine.errored = True
+        raise EngineDeadError
+        yield ""
+
+    return outputs
+
+
+async def test_behind_the_door_a_body_is_read_once_and_admission_goes_by_what_was_read(
+    engine: Engine, gate: Gate, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("bob sk-bob-0123456789 classes=batch,silver")
+    rules = Rules(parse_security({"keys": {"file": str(keys)}}))
+    app = DoorMiddleware(AdmissionMiddleware(app_of(engine), gate), Door(rules))
+    headers = {"authorization": "Bearer sk-bob-0123456789"}
+    async with client_of(app) as made:
+        assert (await ask(made, headers)).status_code == 200
+        served = await ask(made, headers, service_tier="silver")
+        hidden = b'{"service\\u005ftier": "gold"}'  # JSON's other way to write it
+        refused = await made.post("/v1/completions", content=hidden, headers=headers)
+        gate.admission.configure(CLASSES, parse_admission({"max_body_mb": 0.0001}))
+        long = await ask(made, headers, prompt="a" * 200)
+    assert engine.priorities == [20, 10]
+    assert served.json()["service_tier"] == "silver"
+    assert (refused.status_code, refused.json()["error"]["type"]) == (403, "permission_error")
+    assert long.status_code == 413
+
+
+@pytest.mark.parametrize("begun", [0, 1])
+async def test_requests_of_one_name_have_each_its_own_timeout(begun: int) -> None:
+    engine = Engine()
+    gate = gate_of(engine)
+    numbers, done = itertools.count(), asyncio.Event()
+    arrived = [asyncio.Event(), asyncio.Event()]
+
+    async def outputs() -> AsyncIterator[str]:
+        number = next(numbers)
+        begins(engine, f"r-{number}")
+        arrived[number].set()
+        await arrived[1].wait()
+        if number == begun:
+            first_token(engine, f"r-{number}")
+            await done.wait()
+        else:
+            await asyncio.Event().wait()
+        yield "abc"
+
+    async def say() -> str:
+        current.set(gate.ticket({"x-request-timeout-seconds": "0.2"}, {}))
+        answer = engine.generate(PROMPT, SamplingParams(), "one trace")
+        return "".join([output async for output in answer])
+
+    engine.outputs = outputs
+    tasks = [asyncio.create_task(say())]
+    await arrived[0].wait()
+    tasks.append(asyncio.create_task(say()))
+    with pytest.raises(WaitedTooLongError):
+        await tasks[1 - begun]
+    assert (gate.admission.waiting.running, gate.admission.waiting.requests) == (1, 0)
+    done.set()
+    assert await tasks[begun] == "abc"
+    assert sum(gate.admission.counts.started.values()) == 1
+    assert not gate._unstarted
+
+
+async def told(engine: Engine, params: SamplingParams) -> dict[str, Any] | None:
+    assert [o async for o in engine.generate(PROMPT, params, "r")] == ["a", "b", "c"]
+    return engine.told[-1]
+
+
+async def test_the_engine_is_told_what_a_class_is_promised_and_by_nobody_else() -> None:
+    engine = Engine()
+    gate = gate_of(engine)
+    mine = SamplingParams(extra_args={"other": 1, KEY: {"itl_s": 1e-3}})
+    for name in CLASSES.by_name:
+        current.set(gate.ticket({}, {"service_tier": name}))
+        promised = of_class(CLASSES.by_name[name]).to_wire()
+        assert await told(engine, mine) == {"other": 1, KEY: promised}
+    current.set(None)
+    assert await told(engine, SamplingParams()) == {
+        KEY: of_class(CLASSES.by_name["silver"]).to_wire()
+    }
+    assert mine.extra_args == {"other": 1, KEY: {"itl_s": 1e-3}}  # the client's own object
+
+
+async def test_where_no_classes_are_configured_nothing_is_told() -> None:
+    engine = Engine()
+    gate_of(engine, one_class(None), named=False)
+    assert await told(engine, SamplingParams()) is None
+    assert await told(engine, SamplingParams(extra_args={KEY: {"itl_s": 1e-3}})) == {}
+
+
+TOKENS = {"type": "token", "prompt_token_ids": [1, 2, 3]}
+
+
+class Frontend(AsyncLLM):
+    """vLLM's ``generate``, ``add_request`` and output processor; nothing is behind them."""
+
+    errored = property(lambda self: False)
+
+    def __init__(self) -> None:
+        self.output_processor = OutputProcessor(None, log_stats=False)
+        self.log_requests = False
+        self.model_config = SimpleNamespace(is_encoder_decoder=False)
+        self.vllm_config = SimpleNamespace(
+            cache_config=SimpleNamespace(kv_sharing_fast_prefill=False),
+            scheduler_config=SimpleNamespace(policy="fcfs"),
+        )
+        self.sent: list[str] = []
+        self.engine_core = SimpleNamespace(
+            add_request_async=self._send, abort_requests_async=self._drop, shutdown=lambda **_: None
+        )
+        self.input_processor = SimpleNamespace(
+            process_inputs=self._request, assign_request_id=InputProcessor.assign_request_id
+        )
+
+    async def get_supported_tasks(self) -> tuple[str, ...]:
+        return ("generate",)
+
+    def check_admission(self, *args: Any, **options: Any) -> None:
+        pass
+
+    def _run_output_handler(self) -> None:
+        pass
+
+    async def _send(self, request: EngineCoreRequest) -> None:
+        self.sent.append(request.request_id)
+
+    async def _drop(self, request_ids: Any) -> None:
+        pass
+
+    def _request(
+        self, request_id: str, prompt: Any, params: Any, resumable: bool = False, **_: Any
+    ) -> EngineCoreRequest:
+        tokens = list(prompt["prompt_token_ids"])
+        return EngineCoreRequest(
+            request_id, tokens, None, params, None, 0.0, None, None, None, resumable=resumable
+        )
+
+    def give(self, *ids: str, last: bool = False) -> None:
+        reason = FinishReason.LENGTH if last else None
+        self.output_processor.process_outputs(
+            [EngineCoreOutput(one, [1], finish_reason=reason) for one in ids]
+        )
+
+
+def guarded() -> tuple[Frontend, Gate]:
+    engine = Frontend()
+    return engine, gate_of(engine)
+
+
+async def called(engine: Frontend, gate: Gate, kind: RequestOutputKind, n: int) -> list[Any]:
+    params = SamplingParams(max_tokens=4, detokenize=False, n=n, output_kind=kind)
+    current.set(gate.ticket({}, {}))
+    return [output async for output in engine.generate(TOKENS, params, "one trace")]
+
+
+def begin(engine: Frontend, gate: Gate, kind: RequestOutputKind, n: int) -> Any:
+    return asyncio.create_task(called(engine, gate, kind, n))
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("kind", [RequestOutputKind.FINAL_ONLY, RequestOutputKind.DELTA])
+async def test_the_first_token_of_any_of_them_is_that_of_the_call(kind: RequestOutputKind) -> None:
+    engine, gate = guarded()
+    task = begin(engine, gate, kind, 3)
+    await settle()
+    assert (gate.admission.waiting.running, gate.admission.waiting.requests) == (0, 1)
+    assert len(engine.sent) == 3 and gate._unstarted.keys() == {*engine.sent}
+    # Beside one that is not waited for, as that of a call that was aborted meanwhile.
+    engine.give("unknown", engine.sent[1])
+    assert (gate.admission.waiting.running, gate.admission.waiting.requests) == (1, 0)
+    assert not gate._unstarted
+    engine.give(*engine.sent, last=True)
+    assert await task
+    assert gate.admission.waiting.running == 0
+    assert sum(gate.admission.counts.started.values()) == 1
+
+
+async def test_a_call_that_its_client_leaves_leaves_no_name_behind() -> None:
+    engine, gate = guarded()
+    for _ in range(3):
+        task = begin(engine, gate, RequestOutputKind.DELTA, 2)
+        await settle()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert len(engine.sent) == 6 and not gate._unstarted
+    assert (gate.admission.waiting.running, gate.admission.waiting.requests) == (0, 0)
+
+
+async def test_a_request_of_which_a_prompt_has_begun_has_not_waited_too_long() -> None:
+    engine, gate = guarded()
+    ticket = gate.ticket({}, {})
+    current.set(ticket)
+    params = SamplingParams(max_tokens=4, detokenize=False, output_kind=RequestOutputKind.DELTA)
+    calls = [asyncio.ensure_future(anext(engine.generate(TOKENS, params, "a"))) for _ in range(2)]
+    await settle()
+    first, second = ticket._limits
+    assert second.when() is not None
+    engine.give(engine.sent[0])
+    await calls[0]
+    assert (second.when(), ticket.limit(1.0).when()) == (None, None)
+    calls[1].cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert first.when() is None
+    ticket.close()

@@ -5,7 +5,9 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import Request
 
 from controller.agreements import KEY, Agreement
@@ -33,14 +35,14 @@ def rig_of(tiny_llama, *, in_flight=1, policy="adaptive", classes=CLASSES, **arg
     return Rig(config, in_flight=in_flight)
 
 
-def add(rig: Rig, req_id: str, name: str, prompt: int, output: int) -> None:
+def add(rig: Rig, req_id: str, name: str, prompt: int, output: int, adapter: int = 0) -> None:
     params = SamplingParams(
         max_tokens=output, ignore_eos=True, extra_args={KEY: AGREEMENTS[name].to_wire()}
     )
-    arrival_s, priority = rig.now_s, CLASSES[name].get("priority", 0)
-    rig.scheduler.add_request(
-        Request(req_id, [1] * prompt, params, None, arrival_time=arrival_s, priority=priority)
-    )
+    more = {"arrival_time": rig.now_s, "priority": CLASSES[name].get("priority", 0)}
+    if adapter:
+        more["lora_request"] = LoRARequest(f"adapter{adapter}", adapter, "/nowhere")
+    rig.scheduler.add_request(Request(req_id, [1] * prompt, params, None, **more))
 
 
 def prompts_keep_coming(rig: Rig) -> None:
@@ -73,8 +75,7 @@ def test_a_strict_request_in_a_crowd_has_its_tokens_in_time_and_nobody_loses_one
     timed(rig, in_flight)
     for k in range(60):
         add(rig, f"b{k}", "batch", 20, 120)
-    for _ in range(30):
-        rig.step()
+    rig.go_on(30)
     assert rig.step_s > 0.07
     add(rig, "g", "gold", 30, 60)
     gaps, last_s, ran = [], None, []
@@ -108,8 +109,7 @@ def test_every_request_gets_every_token_once(tiny_llama, in_flight, blocks, seed
         name, output = random.choice(list(CLASSES)), random.randint(1, 80)
         asked[f"{name}{k}"] = output
         add(rig, f"{name}{k}", name, random.randint(1, 60), output)
-        for _ in range(random.randint(0, 2)):
-            rig.step()
+        rig.go_on(random.randint(0, 2))
     rig.run()
     assert all(rig.is_whole(req_id, output) for req_id, output in asked.items())
 
@@ -146,16 +146,6 @@ def test_the_report_counts_late_tokens_by_what_each_was_promised(tiny_llama):
     report = rig.exchange()
     assert report.late_itl == 10  # gold's alone
     assert report.late_ttft == 0
-
-
-def test_classes_that_are_alike_change_nothing(tiny_llama):
-    alike = {name: {**one, "itl_ms": 50} for name, one in CLASSES.items()}
-    rig = rig_of(tiny_llama, classes=alike)
-    add(rig, "g", "gold", 20, 5)
-    batch = rig.scheduler._read_batch()
-    assert (batch.agreements, batch.waited_s, batch.running.numbers) == ((), None, None)
-    rig.run()
-    assert not rig.scheduler._classes._of
 
 
 def test_the_default_is_the_slas(tiny_llama):
@@ -203,8 +193,7 @@ def test_a_long_loose_prompt_takes_what_short_strict_ones_leave_and_the_limit_go
     timed(rig, in_flight)
     for k in range(10):
         add(rig, f"d{k}", "gold", 20, 200)
-    for _ in range(60):
-        rig.step()
+    rig.go_on(60)
     add(rig, "b", "batch", 900, 5)
     while not rig.scheduler.requests["b"].num_computed_tokens:
         rig.step()
@@ -225,8 +214,7 @@ def test_who_is_left_out_is_who_was_meant_where_decodes_go_first(tiny_llama):
     rig = rig_of(tiny_llama)
     for name in ("a", "b"):
         add(rig, name, "gold", 10, 50)
-    for _ in range(3):
-        rig.step()
+    rig.go_on(3)
     add(rig, "long", "gold", 1000, 5)
     rig.step()
     running = rig.scheduler.running
@@ -241,3 +229,109 @@ def test_who_is_left_out_is_who_was_meant_where_decodes_go_first(tiny_llama):
     rig.scheduler.governor.before_step = leaving_b_out
     assert rig.step().num_scheduled_tokens.keys() == {"long", "a"}
     assert [r.request_id for r in running] == ["long", "a", "b"]
+
+
+LORA = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8}
+
+
+def adapters(rig: Rig) -> set[int]:
+    return {r.lora_request.lora_int_id for r in rig.scheduler.running if r.lora_request}
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_nobody_starts_with_an_adapter_too_many_beside_those_that_are_left_out(
+    tiny_llama, in_flight
+):
+    rig = rig_of(tiny_llama, in_flight=in_flight, **LORA)
+    timed(rig, in_flight)
+    for k in range(55):
+        add(rig, f"b{k}", "batch", 20, 120, adapter=1 if k == 0 else 2)
+    rig.go_on(30)
+    add(rig, "g", "gold", 30, 150, adapter=2)
+    while len(rig.step().num_scheduled_tokens) >= len(rig.scheduler.running):
+        pass  # as many adapters as may run: soon steps leave out as ever
+    add(rig, "c", "gold", 20, 50, adapter=3)
+    add(rig, "d", "gold", 20, 50)  # which may start
+    while rig.scheduler.has_unfinished_requests():
+        rig.step()
+        assert len(adapters(rig)) <= 2
+    rig.run()
+    assert all(rig.is_whole(f"b{k}", 120) for k in range(55))
+    assert rig.is_whole("g", 150) and rig.is_whole("c", 50) and rig.is_whole("d", 50)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_prompt_that_gives_way_keeps_its_adapters_place(tiny_llama, in_flight):
+    rig = rig_of(tiny_llama, in_flight=in_flight, **LORA)
+    timed(rig, in_flight)
+    add(rig, "d", "gold", 20, 200, adapter=1)
+    rig.go_on(60)
+    add(rig, "b", "batch", 900, 5, adapter=2)
+    while not rig.scheduler.requests["b"].num_computed_tokens:
+        rig.step()
+    add(rig, "g", "gold", 20, 100, adapter=3)
+    add(rig, "h", "gold", 500, 5, adapter=1)  # which may start, so the prompt would give way to it
+    while rig.scheduler.has_unfinished_requests():
+        rig.step()
+        assert len(adapters(rig)) <= 2
+    rig.run()
+    assert rig.is_whole("b", 5) and rig.is_whole("g", 100) and rig.is_whole("d", 200)
+
+
+def half_computed(rig: Rig, in_flight: int) -> Request:
+    """A long prompt that can wait, beside a strict decode that makes steps short."""
+    timed(rig, in_flight)
+    add(rig, "d", "gold", 20, 900)
+    prompts_keep_coming(rig)
+    add(rig, "b", "batch", 900, 5)
+    while not rig.scheduler.requests["b"].num_computed_tokens:
+        rig.step()
+    return rig.scheduler.requests["b"]
+
+
+def steps_until_its_end(rig: Rig) -> int:
+    steps = 0
+    while "b" not in rig.ends:
+        rig.step()
+        steps += 1
+    return steps
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_while_vllm_starts_nobody_prompts_give_way_to_nobody_who_waits(tiny_llama, in_flight):
+    alone = rig_of(tiny_llama, in_flight=in_flight)
+    half_computed(alone, in_flight)
+    rig = rig_of(tiny_llama, in_flight=in_flight)
+    half_computed(rig, in_flight)
+    rig.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    add(rig, "g", "gold", 500, 5)
+    # Who waits counts as demand, so chunks may be a little larger or smaller.
+    assert abs(steps_until_its_end(rig) - steps_until_its_end(alone)) <= 1
+    assert not rig.scheduler.requests["g"].num_computed_tokens
+    rig.scheduler.set_pause_state(PauseState.UNPAUSED)
+    rig.run()
+    assert rig.is_whole("b", 5) and rig.is_whole("g", 5) and rig.is_whole("d", 900)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_prompts_give_way_once_in_sixteen_steps_to_one_that_vllm_does_not_start(
+    tiny_llama, in_flight
+):
+    rig = rig_of(tiny_llama, in_flight=in_flight)
+    loose = half_computed(rig, in_flight)
+    manager = rig.scheduler.kv_cache_manager
+    allocated = manager.allocate_slots
+    manager.allocate_slots = lambda request, *args, **more: (
+        None if request.request_id == "g" else allocated(request, *args, **more)
+    )
+    add(rig, "g", "gold", 500, 5)
+    before = loose.num_computed_tokens
+    got_on = 0
+    for _ in range(4):
+        rig.step()
+        got_on += loose.num_computed_tokens > before
+        before = loose.num_computed_tokens
+    assert got_on == 3
+    manager.allocate_slots = allocated
+    rig.run()
+    assert rig.is_whole("b", 5) and rig.is_whole("g", 5) and rig.is_whole("d", 900)

@@ -14,16 +14,14 @@ def rig_of(tiny_llama, **block: Any) -> Rig:
 
 def test_running_requests_go_on_whole_under_another_policy_and_bound(tiny_llama):
     rig = rig_of(tiny_llama, policy="static")
-    for k in range(12):
-        rig.add(f"r{k}", prompt=20, output=30)
-    for _ in range(5):
-        rig.step()
+    rig.add_all(12, prompt=20, output=30)
+    rig.go_on(5)
     rig.scheduler.configure(
         {"policy": "adaptive", "sla": {"itl_ms": 50}, "max_running": {"max": 4}}
     )
     rig.add("late", prompt=20, output=5)
     rig.run()
-    assert all(rig.is_whole(f"r{k}", 30) for k in range(12))
+    assert rig.all_whole(12, 30)
     assert rig.is_whole("late", 5)
     report = rig.exchange()
     assert report.finished == 13
@@ -41,16 +39,14 @@ def test_a_first_ttft_makes_late_requests_step_aside_and_none_ends_that(tiny_lla
         return [r.request_id for r in rig.scheduler.waiting]
 
     assert waiting() == ["r0", "r1", "r2", "r3"]
-
     rig.scheduler.configure(one | {"sla": {"ttft_ms": 2500}})
     assert waiting() == ["r0", "r1", "r2", "r3"]
     rig.step()
     assert [r.request_id for r in rig.scheduler.running] == ["r2"]
-
     rig.scheduler.configure(one)
     assert waiting() == ["r0", "r1", "r3"]
     rig.run()
-    assert all(rig.is_whole(f"r{k}", 5) for k in range(4))
+    assert rig.all_whole(4, 5)
 
 
 @pytest.mark.parametrize("block", [{"max_running": {"max": 65}}, {"policy": "fast"}])
@@ -63,13 +59,9 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tiny_llama, block):
 
 
 def test_a_block_that_needs_chunks_is_refused_where_the_engine_has_none(tiny_llama):
-    config = engine_config(
-        tiny_llama,
-        additional_config=batching(policy="static"),
-        enable_chunked_prefill=False,
-        max_num_batched_tokens=1024,
+    rig = Rig.led(
+        tiny_llama, {"policy": "static"}, enable_chunked_prefill=False, max_num_batched_tokens=1024
     )
-    rig = Rig(config)
     before = rig.scheduler.governor.config
     with pytest.raises(ConfigError, match="enable_chunked_prefill"):
         rig.scheduler.configure({"policy": "adaptive", "sla": {"itl_ms": 50}})
@@ -91,3 +83,21 @@ def test_static_limits_of_a_running_engine_schedule_as_if_it_was_started_with_th
         steps += 1
     assert steps > 50
     assert not live.scheduler.has_unfinished_requests()
+
+
+def test_an_engine_that_the_control_cannot_serve_does_not_start(tiny_llama):
+    sla = {"brimful": {"batching": {"sla": {"itl_ms": 50}}}}
+    config = engine_config(
+        tiny_llama,
+        additional_config=sla,
+        enable_chunked_prefill=False,
+        max_num_batched_tokens=1024,
+        pipeline_parallel_size=2,
+        distributed_executor_backend="mp",
+    )
+    with pytest.raises(ConfigError) as error:
+        Rig(config)
+    assert [line.split(":")[0] for line in error.value.problems] == [
+        "engine.enable_chunked_prefill",
+        "engine.pipeline_parallel_size",
+    ]

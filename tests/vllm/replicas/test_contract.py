@@ -1,7 +1,4 @@
-"""Every private thing of vLLM we lean on: an upgrade that changes one fails here, by name.
-
-``test_contract_queues.py`` has those of its queues.
-"""
+"""Every private thing of vLLM we lean on: an upgrade that changes one fails here, by name."""
 
 import inspect
 from collections import deque
@@ -11,6 +8,7 @@ from itertools import count
 import pytest
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
@@ -18,6 +16,7 @@ from vllm.v1.engine.core_client import InprocClient, MPClient, SyncMPClient
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.engine.output_processor import OutputProcessorOutput
 from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output.request import StructuredOutputRequest
 
 from replicas import channel
 from replicas.engine_options import cap_name
@@ -37,7 +36,6 @@ def plain(tiny_llama):
 
 def test_the_scheduler_is_made_with_the_attributes_we_read(plain):
     scheduler = plain.scheduler
-
     assert (scheduler.max_num_running_reqs, scheduler.max_num_scheduled_tokens) == (64, 512)
     assert (scheduler.block_size, scheduler.num_spec_tokens) == (BLOCK, 0)
     assert (scheduler.running, scheduler.requests) == ([], {})
@@ -51,13 +49,11 @@ def test_the_scheduler_is_made_with_the_attributes_we_read(plain):
 
 def test_speculative_tokens_are_known_to_the_scheduler(tiny_llama):
     config = engine_config(tiny_llama, speculative_config=ngram(3))
-
     assert Rig(config, Scheduler).scheduler.num_spec_tokens == 3
 
 
 def test_the_block_pool_counts_free_blocks_and_keeps_one_for_itself(plain):
     pool = plain.scheduler.kv_cache_manager.block_pool
-
     assert pool.num_gpu_blocks == 4096
     assert pool.get_num_free_blocks() == 4095
 
@@ -65,9 +61,7 @@ def test_the_block_pool_counts_free_blocks_and_keeps_one_for_itself(plain):
 def test_counts_are_running_first_and_waiting_second(plain):
     for index in range(70):
         plain.add(f"r{index}", prompt=2, output=9)
-
     plain.step()
-
     assert plain.scheduler.get_request_counts() == (64, 6)
     assert len(plain.scheduler.running) == 64
 
@@ -75,14 +69,12 @@ def test_counts_are_running_first_and_waiting_second(plain):
 def test_the_running_cap_and_the_token_budget_are_read_at_every_step(plain):
     for index in range(4):
         plain.add(f"r{index}", prompt=100, output=9)
-
     setattr(plain.scheduler, cap_name(plain.scheduler), 1)
     plain.scheduler.max_num_scheduled_tokens = 30
     first = plain.step()
     setattr(plain.scheduler, cap_name(plain.scheduler), 3)
     plain.scheduler.max_num_scheduled_tokens = 512
     second = plain.step()
-
     assert first.num_scheduled_tokens == {"r0": 30}
     assert second.num_scheduled_tokens == {"r0": 70, "r1": 100, "r2": 100}
 
@@ -93,7 +85,6 @@ def test_a_cap_below_what_runs_kills_the_engine(plain):
         plain.add(f"r{index}", prompt=4, output=9)
     plain.step()
     plain.scheduler.max_num_running_reqs = 3
-
     with pytest.raises(AssertionError):
         plain.step()
 
@@ -104,7 +95,6 @@ def test_a_budget_below_the_running_decodes_starves_the_last_of_them(plain):
         plain.add(f"r{index}", prompt=4, output=9)
     plain.step()
     plain.scheduler.max_num_scheduled_tokens = 2
-
     assert list(plain.step().num_scheduled_tokens) == ["r0", "r1"]
 
 
@@ -126,7 +116,6 @@ def test_the_methods_we_override_are_there_and_take_what_we_pass_on(function, na
 
 def test_async_scheduling_differs_from_plain_in_the_two_methods_we_take_back():
     ours = {name for name, value in vars(AsyncScheduler).items() if inspect.isfunction(value)}
-
     assert ours == {"__init__", "_update_after_schedule", "_update_request_with_output"}
 
 
@@ -134,7 +123,6 @@ def test_with_async_scheduling_a_request_runs_ahead_of_its_tokens(tiny_llama):
     # Why a synchronous engine gets the plain methods: its pipeline stages could not follow.
     rig = Rig(engine_config(tiny_llama), AsyncScheduler, in_flight=3)
     rig.add("r", prompt=4, output=9)
-
     assert [list(rig.step().num_scheduled_tokens) for _ in range(2)] == [["r"], ["r"]]
 
 
@@ -150,14 +138,12 @@ def test_preemption_and_the_end_of_a_request_pass_through_the_hooks(tiny_llama):
             calls.append(request.status.name)
             return super()._free_request(request, *args, **kwargs)
 
-    config = engine_config(tiny_llama, blocks=1 + 4, async_scheduling=True)
-    rig = Rig(config, Watched, in_flight=2)
+    rig = Rig(engine_config(tiny_llama, blocks=1 + 4, async_scheduling=True), Watched, in_flight=2)
     rig.add("a", prompt=30, output=20)
     rig.add("b", prompt=30, output=20)
     rig.add("c", prompt=4, output=20)
     rig.abort("c")
     rig.run()
-
     assert calls.count("preempted") > 0
     assert sorted(set(calls) - {"preempted"}) == ["FINISHED_ABORTED", "FINISHED_LENGTH_CAPPED"]
 
@@ -174,7 +160,6 @@ def test_a_request_knows_its_blocks_and_a_block_who_uses_it(tiny_llama):
     request = rig.add("a", prompt=2 * BLOCK + 1, output=9)
     rig.step()
     manager = rig.scheduler.kv_cache_manager
-
     assert (manager.enable_caching, len(manager.kv_cache_config.kv_cache_groups)) == (True, 1)
     blocks = manager.coordinator.single_type_managers[0].req_to_blocks["a"]
     assert [block.ref_cnt for block in blocks] == [1, 1, 1]
@@ -201,7 +186,6 @@ def test_the_records_of_a_step_have_the_fields_we_read():
 
 def test_a_request_has_the_fields_we_read(plain):
     request = plain.add("r", prompt=7, output=3)
-
     assert (request.request_id, request.arrival_time) == ("r", plain.now_s)
     assert (request.num_prompt_tokens, request.num_output_tokens) == (7, 0)
     assert "resumable" in parameters(Request.__init__)
@@ -213,7 +197,6 @@ def test_the_batch_and_the_queue_can_be_read_request_by_request(plain):
         plain.add(f"r{index}", prompt=2, output=9)
     plain.step()
     plain.step()
-
     first = scheduler.running[0]
     assert (first.num_computed_tokens, first.num_prompt_tokens, first.max_tokens) == (3, 2, 9)
     assert len(first._output_token_ids) == first.num_output_tokens == 2
@@ -224,7 +207,6 @@ def test_the_batch_and_the_queue_can_be_read_request_by_request(plain):
 
 def test_the_ways_a_request_ends_have_not_changed():
     ends = {status.name for status in RequestStatus if RequestStatus.is_finished(status)}
-
     assert {status.name for status in RAN_TO_ITS_END} == {
         "FINISHED_STOPPED",
         "FINISHED_LENGTH_CAPPED",
@@ -244,7 +226,6 @@ def test_engine_core_has_no_method_of_our_name_but_ours():
 
 def test_engine_core_finds_utility_methods_by_name_and_keeps_its_scheduler():
     source = inspect.getsource(inspect.getmodule(EngineCore))
-
     assert "getattr(self, method_name)" in source
     assert "self.scheduler: SchedulerInterface = Scheduler(" in source
 
@@ -268,7 +249,6 @@ def test_the_engine_arguments_that_carry_us_are_there(tiny_llama):
         scheduler_cls="replicas.scheduler.DynamicBatchScheduler",
         additional_config={"brimful": {}},
     ).create_engine_config()
-
     assert config.scheduler_config.get_scheduler_cls() is DynamicBatchScheduler
     assert config.additional_config == {"brimful": {}}
     assert "kv_cache_size_tokens" in {field.name for field in fields(config.cache_config)}
@@ -278,8 +258,7 @@ def test_the_engine_arguments_that_carry_us_are_there(tiny_llama):
 def test_a_running_request_that_a_step_does_not_see_goes_on_in_the_next(tiny_llama, in_flight):
     config = engine_config(tiny_llama, async_scheduling=in_flight > 1)
     rig = Rig(config, AsyncScheduler if in_flight > 1 else Scheduler, in_flight=in_flight)
-    for index in range(4):
-        rig.add(f"r{index}", prompt=10, output=30)
+    rig.add_all(4, prompt=10, output=30)
     schedule, steps = rig.scheduler.schedule, count()
 
     def without_some():
@@ -293,9 +272,54 @@ def test_a_running_request_that_a_step_does_not_see_goes_on_in_the_next(tiny_lla
 
     rig.step()
     rig.scheduler.schedule = without_some
-    for _ in range(40):
-        rig.step()
+    rig.go_on(40)
     rig.scheduler.schedule = schedule
     rig.run()
+    assert rig.all_whole(4, 30)
 
-    assert all(rig.is_whole(f"r{index}", 30) for index in range(4))
+
+def test_the_second_queue_is_there_and_goes_first(plain):
+    scheduler = plain.scheduler
+    request = plain.add("a", prompt=7, output=3)
+    passed_over = plain.add("b", prompt=7, output=3)
+    scheduler.waiting.remove_request(passed_over)
+    scheduler.skipped_waiting.add_request(passed_over)
+    assert scheduler._select_waiting_queue_for_scheduling() is scheduler.skipped_waiting
+    assert scheduler.get_request_counts() == (0, 2)
+    assert (scheduler.policy.value, scheduler.lora_config) == ("fcfs", None)
+    assert (scheduler.finished_recving_kv_req_ids, request.lora_request) == (set(), None)
+    assert (request.num_stale_output_tokens, request.drop_stale_output) == (0, False)
+    assert [new.req_id for new in plain.step().scheduled_new_reqs] == ["b", "a"]
+
+
+def test_a_scheduler_says_whether_it_starts_anybody(plain):
+    running = plain.add("a", prompt=7, output=3)
+    plain.step()
+    plain.add("b", prompt=7, output=3)
+    assert plain.scheduler.pause_state.name == "UNPAUSED"
+    plain.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    assert plain.scheduler.pause_state.name == "PAUSED_NEW"
+    plain.step()
+    assert plain.scheduler.running == [running]
+
+
+def test_what_a_request_may_wait_for_has_not_changed():
+    waiting = {s.name for s in RequestStatus if not RequestStatus.is_finished(s)} - {"RUNNING"}
+    assert waiting - {"WAITING", "PREEMPTED"} == {
+        "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
+        "WAITING_FOR_REMOTE_KVS",
+        "WAITING_FOR_STREAMING_REQ",
+    }
+    assert "_grammar" in {field.name for field in fields(StructuredOutputRequest)}
+
+
+def test_each_group_of_layers_knows_the_blocks_of_all_that_hold_some(tiny_llama):
+    rig = Rig(engine_config(tiny_llama), AsyncScheduler, window=2 * BLOCK)
+    rig.add("a", prompt=2 * BLOCK + 1, output=9)
+    rig.step()
+    manager = rig.scheduler.kv_cache_manager
+    held = [one.req_to_blocks for one in manager.coordinator.single_type_managers]
+    assert [{key: len(blocks) for key, blocks in each.items()} for each in held] == 2 * [{"a": 3}]
+    assert [block.is_null for block in held[0]["a"]] == [False, False, False]
+    rig.abort("a")
+    assert [dict(each) for each in held] == [{}, {}]

@@ -34,7 +34,6 @@ def test_it_is_installed_once_and_leaves_other_runners_alone():
     cpu_generators.install()
     once = CPUModelRunner.sample_tokens, WorkerWrapperBase.init_device
     cpu_generators.install()
-
     assert (CPUModelRunner.sample_tokens, WorkerWrapperBase.init_device) == once
     assert hasattr(once[0], cpu_generators.MENDED)
     assert not hasattr(GPUModelRunner.sample_tokens, cpu_generators.MENDED)

@@ -41,9 +41,7 @@ def is_plain(annotation: Any) -> bool:
 
 
 @pytest.mark.parametrize("model", [CHAT, COMPLETIONS, RESPONSES])
-def test_the_door_knows_every_field_of_which_numbers_and_text_get_to_the_engine(
-    model: Model,
-) -> None:
+def test_the_door_knows_every_field_of_which_numbers_and_text_get_to_the_engine(model):
     not_plain = {
         name for name, field in model.model_fields.items() if not is_plain(field.annotation)
     }
@@ -92,9 +90,7 @@ UNSENDABLE: list[tuple[Model, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("model", "fields"), UNSENDABLE, ids=lambda it: ascii(it)[:60])
-def test_what_vllm_takes_and_cannot_send_the_door_refuses(
-    model: Model, fields: dict[str, Any]
-) -> None:
+def test_what_vllm_takes_and_cannot_send_the_door_refuses(model, fields):
     request = model(**LEAST_FIELDS[model], **fields)
     with pytest.raises((OverflowError, UnicodeEncodeError)):
         MsgpackEncoder().encode(request.to_sampling_params(5, {}))
@@ -126,9 +122,7 @@ def test_what_can_be_sent_the_door_lets_through(model: Model, fields: dict[str, 
         (CHAT, {"documents": [{"text": LONE}]}),
     ],
 )
-def test_what_a_reasoning_parser_would_be_sent_the_door_refuses(
-    model: Any, fields: dict[str, Any]
-) -> None:
+def test_what_a_reasoning_parser_would_be_sent_the_door_refuses(model, fields):
     request = model(**LEAST_FIELDS[model], **fields)
     with pytest.raises((OverflowError, UnicodeEncodeError)):
         MsgpackEncoder().encode(request.build_chat_params(None, "auto").chat_template_kwargs)

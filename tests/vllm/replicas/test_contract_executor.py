@@ -25,7 +25,6 @@ def omp() -> dict[str, str]:
 
 def test_on_cpu_vllm_turns_uni_into_mp_so_it_is_set_on_the_finished_config(tiny_llama):
     config = engine_config(tiny_llama, distributed_executor_backend="uni")
-
     assert config.parallel_config.distributed_executor_backend == "mp"
     assert Executor.get_class(config) is MultiprocExecutor
     config.parallel_config.distributed_executor_backend = "uni"
@@ -34,7 +33,6 @@ def test_on_cpu_vllm_turns_uni_into_mp_so_it_is_set_on_the_finished_config(tiny_
 
 def test_the_settings_stay_on_the_finished_config(tiny_llama):
     given = {"brimful": {"executor": "in_process"}}
-
     assert engine_config(tiny_llama, additional_config=given).additional_config == given
 
 
@@ -45,7 +43,6 @@ def test_the_client_starts_enginecore_in_its_constructor():
 
 def test_vllms_own_worker_gets_its_threads_from_the_same_place():
     source = inspect.getsource(MultiprocExecutor)
-
     assert "cpu_omp_manager = OMPProcessManager(self.vllm_config)" in source
     assert "with cpu_omp_manager.configure_omp_envs(" in source
     names = list(inspect.signature(OMPProcessManager.configure_omp_envs).parameters)
@@ -55,12 +52,10 @@ def test_vllms_own_worker_gets_its_threads_from_the_same_place():
 def test_enginecore_is_spawned_with_the_threads_a_worker_would_have(tiny_llama, monkeypatch):
     config, before = engine_config(tiny_llama), omp()
     monkeypatch.setenv(BIND, "0-1")
-
     with worker_environment(config, None):
         inside = omp()
     with OMPProcessManager(config).configure_omp_envs(rank=0, local_rank=0):
         assert inside == omp()
-
     assert inside["OMP_NUM_THREADS"] == "2"
     assert omp() == before
 
@@ -70,7 +65,6 @@ def test_unbound_threads_are_left_as_they_are(tiny_llama, monkeypatch):
     monkeypatch.setenv(BIND, "nobind")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     before = omp()
-
     with worker_environment(config, None):
         assert omp() == before
 
@@ -87,7 +81,6 @@ def test_on_a_gpu_enginecore_is_given_the_card_of_the_placement_group(
         monkeypatch.delenv(variable, raising=False)
     else:
         monkeypatch.setenv(variable, before)
-
     with worker_environment(config, "group"):
         assert os.environ[variable] == "the card of group"
     assert os.environ.get(variable) == before

@@ -15,10 +15,7 @@ from vllm.v1.core.sched.output import GrammarOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import FINISH_REASON_STRINGS
 from vllm.v1.request import Request
-from vllm.v1.structured_output.backend_types import (
-    StructuredOutputBackend,
-    StructuredOutputGrammar,
-)
+from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
 from replicas.grammar_answers import GrammarError

@@ -56,16 +56,12 @@ def test_vllm_counts_the_weights_that_a_decode_reads(tmp_path: Path, workers: in
     assert kv_read_frac(config, 131_072) == pytest.approx(131_072 / weights, 0.01)
 
 
-def test_of_a_model_that_vllm_cannot_count_it_is_not_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_model_that_vllm_cannot_count_it_is_not_known(tmp_path, monkeypatch):
     monkeypatch.setattr("vllm.v1.metrics.perf._COMPONENT_METRICS_REGISTRY", {})
     assert kv_read_frac(model_config(tmp_path), 131_072) == 0.0
 
 
-def test_an_error_of_that_count_does_not_stop_an_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_that_count_does_not_stop_an_engine(tmp_path, monkeypatch):
     def fails(config: Any) -> None:
         raise AttributeError("num_experts")
 
@@ -90,9 +86,7 @@ def test_bytes_of_a_token_are_those_of_all_workers(workers: int) -> None:
     assert kv_token_bytes(scheduler) == 0.0
 
 
-def test_without_its_feed_forward_layers_a_model_is_not_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_its_feed_forward_layers_a_model_is_not_counted(tmp_path, monkeypatch):
     known = {k: v for k, v in perf._COMPONENT_METRICS_REGISTRY.items() if k != "ffn"}
     monkeypatch.setattr(perf, "_COMPONENT_METRICS_REGISTRY", known)
     assert kv_read_frac(model_config(tmp_path), 131_072) == 0.0

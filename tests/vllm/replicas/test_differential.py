@@ -41,7 +41,6 @@ def test_every_output_is_vllms_where_nothing_is_enforced(tiny_llama, number):
     mine, own = ours(tiny_llama, life, **EQUAL[name]), theirs(tiny_llama, life)
     if name == "switched off":
         mine.exchange(limits(6, 64, switches=(Switch(1, False),)))
-
     for step, (decided, wanted) in enumerate(lived(life, mine, own)):
         assert decided == wanted, (name, step)
     assert mine.told == own.told
@@ -50,7 +49,6 @@ def test_every_output_is_vllms_where_nothing_is_enforced(tiny_llama, number):
 def test_where_nothing_binds_never_fewer_tokens_are_scheduled(tiny_llama, number):
     life, sla = Life(number, roomy=True), FAR if number % 2 else {}
     mine, own = ours(tiny_llama, life, policy="adaptive", sla=sla), theirs(tiny_llama, life)
-
     ahead = 0
     for step, (decided, wanted) in enumerate(lived(life, mine, own)):
         ahead += decided.total_num_scheduled_tokens - wanted.total_num_scheduled_tokens
@@ -62,7 +60,6 @@ def test_where_nothing_binds_never_fewer_tokens_are_scheduled(tiny_llama, number
 def test_whatever_binds_all_are_answered_and_no_error_is_our_own(tiny_llama, number):
     life, policy = Life(number), "paper" if number % 3 == 2 else "adaptive"
     mine = ours(tiny_llama, life, policy=policy, sla=SLA)
-
     for (decided,) in lived(life, mine):
         assert decided.total_num_scheduled_tokens <= life.sizes["max_num_batched_tokens"]
         assert len(mine.scheduler.running) <= life.sizes["max_num_seqs"]

@@ -5,22 +5,10 @@ from typing import Any
 
 import pytest
 
-from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.paths import ALWAYS
-from replicas.door.settings import parse_security
 from serve_app.ingress import AdmissionIngress, logger
-from tests.vllm.door_routes import (
-    answers,
-    rays_app,
-    routes,
-    table,
-    vllms_app,
-    websockets,
-    with_door,
-)
-
-DOCS = Path(__file__).parents[3] / "docs" / "security.md"
+from tests.vllm.door_routes import answers, rays_app, routes, vllms_app, websockets, with_door
 
 
 async def reached(app: Any) -> set[str]:
@@ -70,12 +58,6 @@ async def test_of_rays_routes_those_that_clients_need_are_reached() -> None:
     }
 
 
-async def test_every_route_with_no_key_a_wrong_and_a_right_one_is_as_the_docs_say(
-    tiny_llama: Path,
-) -> None:
-    assert await table(tiny_llama) in DOCS.read_text()
-
-
 async def test_rays_ingress_goes_by_a_changed_block_and_keeps_the_old_one_over_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -93,7 +75,3 @@ async def test_rays_ingress_goes_by_a_changed_block_and_keeps_the_old_one_over_a
     assert "POST /detokenize" in found
     assert "POST /tokenize" not in found
     assert [line.count("what held before holds on: user_config.security") for line in said] == [1]
-
-
-def test_a_door_without_a_block_asks_for_no_key() -> None:
-    assert Door(Rules(parse_security(None))).rules.keys is None

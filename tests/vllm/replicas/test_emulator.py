@@ -108,8 +108,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required"
 
 @pytest.mark.engine
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "vllms"])
-def test_a_grammar_is_kept_to(tiny_llama: Path, ours: bool) -> None:
-    # An executor that draws any token is refused by the grammar, whichever scheduler asks it:
+def test_a_grammar_is_kept_to(tiny_llama, ours):
     # the request would end with finish reason "error", and its client be answered 500.
     settings = batching()
     settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.001}

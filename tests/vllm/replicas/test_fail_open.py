@@ -23,12 +23,10 @@ def test_every_request_is_whole_though_the_policy_fails(tiny_llama, monkeypatch,
     rig = rig_of(tiny_llama, fails_open=True)
     for index in range(30):
         rig.add(f"r{index}", prompt=20 + 40 * (index % 5), output=30)
-    for _ in range(at):
-        rig.step()
+    rig.go_on(at)
     spoil(rig, monkeypatch)
     rig.run()
-
-    assert all(rig.is_whole(f"r{index}", 30) for index in range(30))
+    assert rig.all_whole(30, 30)
     assert rig.exchange().own_errors > 30
 
 
@@ -43,17 +41,7 @@ def test_and_though_what_a_step_took_cannot_be_counted(tiny_llama, monkeypatch, 
 
     where, name = what.split(".")
     monkeypatch.setattr(getattr(rig.scheduler, where), name, fails)
-    for index in range(10):
-        rig.add(f"r{index}", prompt=20, output=5)
+    rig.add_all(10, prompt=20, output=5)
     rig.run()
-
-    assert all(rig.is_whole(f"r{index}", 5) for index in range(10))
+    assert rig.all_whole(10, 5)
     assert rig.exchange().own_errors
-
-
-def test_in_a_replay_the_error_is_seen(tiny_llama, monkeypatch):
-    rig = rig_of(tiny_llama, fails_open=False)
-    rig.add("r", prompt=20, output=30)
-    spoil(rig, monkeypatch)
-    with pytest.raises(ZeroDivisionError):
-        rig.run()

@@ -66,9 +66,7 @@ def test_a_grammar_that_cannot_be_kept_to_is_told_from_a_failure_of_the_engine(
 
 
 @pytest.mark.parametrize("grammar", [{"grammar": "root ::= root"}, {"regex": r"\p{L}"}])
-def test_where_nobody_makes_an_answer_of_the_reason_vllms_own_stays(
-    llm: LLM, monkeypatch: pytest.MonkeyPatch, grammar: dict[str, Any]
-) -> None:
+def test_where_nobody_makes_an_answer_of_the_reason_vllms_own_stays(llm, monkeypatch, grammar):
     monkeypatch.setattr(scheduler(llm), "says_why", False)
     output = ended(llm, grammar)
     assert (output.finish_reason, output.stop_reason) == ("error", None)
@@ -81,9 +79,7 @@ def test_outside_of_ray_nobody_makes_an_answer_of_it(tiny_llama: Path, leased: b
     assert Rig(config).scheduler.says_why is leased
 
 
-def test_a_reason_that_cannot_be_found_ends_no_engine(
-    llm: LLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reason_that_cannot_be_found_ends_no_engine(llm, monkeypatch):
     def fails(scheduler: GrammarFaults, request: Any) -> str:
         raise RuntimeError("GrammarMatcher has terminated")
 

@@ -156,7 +156,6 @@ def test_answers_are_those_of_whole_prompts(arguments, whole, async_scheduling, 
         answers = said(llm)
         cut = {r for step, _ in scheduler(llm).steps for r in step.scheduled_cached_reqs.req_ids}
         preempted = report(llm).preemptions
-
     assert cut
     assert (preempted > 0) == (blocks < 512)
     assert answers == whole
@@ -172,7 +171,6 @@ def test_adapters_answer_as_with_whole_prompts(tiny_llama, adapter):
             outputs = generate(llm, prompts, SamplingParams(**DRAWN), lora_request=[adapter] * 8)
             found[ours] = [told(one) for one in outputs]
             assert not ours or report(llm).preemptions > 0
-
     assert found[True] == found[False]
 
 
@@ -185,6 +183,5 @@ def test_embeddings_are_those_of_whole_prompts(tiny_llama, task):
         with engine(ours=ours, model=tiny_llama, enable_prefix_caching=False, **pooling) as llm:
             outputs = llm.encode([" ".join(WORDS * n) for n in (2, 8, 20)], pooling_task=task)
             found[ours] = [one.outputs.data for one in outputs]
-
     for part, one in zip(found[True], found[False], strict=True):
         torch.testing.assert_close(part, one)

@@ -79,9 +79,7 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
         ("/v1/embeddings", b'{"model": "m"}', JSON, None),
     ],
 )
-async def test_a_malformed_body_is_a_400_that_names_the_field(
-    path: str, content: bytes, headers: Any, param: str | None
-) -> None:
+async def test_a_malformed_body_is_a_400_that_names_the_field(path, content, headers, param):
     answer = await ask("POST", path, content, headers)
     error = error_of(answer)
     assert answer.status_code == 400
@@ -166,9 +164,7 @@ REFUSED = ErrorResponse(
     ],
     ids=str,
 )
-async def test_what_a_replica_raises_tells_nothing_of_the_cluster(
-    path: str, raised: Exception | None, status: int
-) -> None:
+async def test_what_a_replica_raises_tells_nothing_of_the_cluster(path, raised, status):
     async def from_replica(_: Any, **__: Any) -> AsyncIterator[Any]:
         if raised is not None:
             raise raised

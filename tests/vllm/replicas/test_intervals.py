@@ -100,9 +100,7 @@ def test_without_a_step_ahead_no_step_waits_to_be_counted() -> None:
     st.booleans(),
     st.sampled_from([0, 1, 300]),
 )
-def test_no_step_and_no_time_is_lost(
-    steps: list[tuple[int, float]], ahead: bool, graph_tokens: int
-) -> None:
+def test_no_step_and_no_time_is_lost(steps, ahead, graph_tokens):
     found = counted(steps, ahead, graph_tokens)
     assert [prompt for prompt, _ in found] == [prompt for prompt, _ in steps]
     assert sorted(took_s for _, took_s in found) == sorted(took_s for _, took_s in steps)

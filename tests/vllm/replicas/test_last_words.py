@@ -121,9 +121,7 @@ async def test_the_last_words_are_said_before_the_replica_is_killed() -> None:
 @pytest.mark.parametrize(
     ("budget_s", "after_s"), [(1800.0, 1797.0), (12.0, 9.0), (3.0, 2.25), (1.0, 0.75)]
 )
-async def test_of_a_drain_however_short_most_is_for_the_streams(
-    monkeypatch: pytest.MonkeyPatch, budget_s: float, after_s: float
-) -> None:
+async def test_of_a_drain_however_short_most_is_for_the_streams(monkeypatch, budget_s, after_s):
     told: list[Any] = []
     with monkeypatch.context() as patched:
         loop = asyncio.get_running_loop()

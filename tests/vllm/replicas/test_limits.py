@@ -1,13 +1,11 @@
 """The cap and the token budget move under running requests, on vLLM's own scheduler."""
 
-import itertools
-
 import pytest
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from controller.errors import ConfigError
 from replicas.scheduler import DynamicBatchScheduler
-from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits, ngram
+from tests.vllm.harness import Rig, batching, engine_config, limits, ngram
 
 
 @pytest.fixture
@@ -24,13 +22,11 @@ def test_a_cap_of_one_under_64_running_drains_and_all_64_are_whole(rig):
         rig.add(f"r{index}", prompt=20, output=10 + index)
     while len(rig.scheduler.running) < 64:
         rig.step()
-
     rig.exchange(limits(1))
     running = []
     while rig.scheduler.has_unfinished_requests():
         rig.step()
         running.append(len(rig.scheduler.running))
-
     assert running == sorted(running, reverse=True)
     assert set(running) >= set(range(64))  # one by one, down to nobody
     assert all(rig.is_whole(f"r{index}", 10 + index) for index in range(64))
@@ -40,157 +36,68 @@ def test_a_cap_of_one_under_64_running_drains_and_all_64_are_whole(rig):
 
 
 def test_under_a_lowered_cap_no_request_starts_before_there_is_room(rig):
-    for index in range(100):
-        rig.add(f"r{index}", prompt=20, output=40)
+    rig.add_all(100, prompt=20, output=40)
     while len(rig.scheduler.running) < 64:
         rig.step()
-
     rig.exchange(limits(4))
     while rig.scheduler.has_unfinished_requests():
         before = len(rig.scheduler.running)
         new = started(rig.step())
         assert not new or before + len(new) <= 4
-
-    assert all(rig.is_whole(f"r{index}", 40) for index in range(100))
+    assert rig.all_whole(100, 40)
     assert rig.exchange().preemptions == 0
-
-
-def test_a_raised_cap_lets_the_queue_in_at_the_next_step(rig):
-    for index in range(30):
-        rig.add(f"r{index}", prompt=10, output=50)
-    rig.exchange(limits(2))
-    rig.step()
-    assert len(rig.scheduler.running) == 2
-
-    rig.exchange(limits(30))
-    rig.step()
-
-    assert len(rig.scheduler.running) == 30
-    assert rig.exchange().max_running == 30
-
-
-def test_a_cap_above_the_start_size_is_held_to_the_start_size(rig):
-    for index in range(80):
-        rig.add(f"r{index}", prompt=2, output=5)
-
-    rig.exchange(limits(500))
-    rig.step()
-
-    assert len(rig.scheduler.running) == 64
 
 
 def test_a_token_budget_bounds_every_step_and_a_raised_one_counts_at_once(rig):
     rig.exchange(limits(64, token_budget=64))
-    for index in range(8):
-        rig.add(f"r{index}", prompt=300, output=20)
-
+    rig.add_all(8, prompt=300, output=20)
     spent = [rig.step().total_num_scheduled_tokens for _ in range(10)]
     rig.exchange(limits(64, token_budget=512))
     after = rig.step().total_num_scheduled_tokens
     rig.run()
-
     assert spent == [64] * 10
     assert after == 512
-    assert all(rig.is_whole(f"r{index}", 20) for index in range(8))
+    assert rig.all_whole(8, 20)
 
 
 def test_a_token_budget_below_the_running_decodes_starves_nobody(rig):
-    for index in range(64):
-        rig.add(f"r{index}", prompt=4, output=30)
+    rig.add_all(64, prompt=4, output=30)
     while len(rig.scheduler.running) < 64:
         rig.step()
     rig.exchange(limits(64, token_budget=1))
     rig.add("late", prompt=40, output=5)
-
     scheduled = [rig.step() for _ in range(5)]
-
     assert all(len(step.num_scheduled_tokens) == 64 for step in scheduled)
     rig.run()
     assert rig.is_whole("late", 5)
 
 
 def test_with_speculative_decoding_the_budget_leaves_room_for_every_draft(tiny_llama):
-    config = engine_config(tiny_llama, additional_config=batching(), speculative_config=ngram(3))
-    rig = Rig(config, accepted=2)
-    for index in range(16):
-        rig.add(f"r{index}", prompt=4, output=31)
+    rig = Rig.led(tiny_llama, speculative_config=ngram(3), accepted=2)
+    rig.add_all(16, prompt=4, output=31)
     while len(rig.scheduler.running) < 16:
         rig.step()
     rig.exchange(limits(64, token_budget=1))
     rig.step()
-
     decodes = rig.step()
-
     assert decodes.total_num_scheduled_tokens == 16 * 4
     assert len(decodes.scheduled_spec_decode_tokens) == 16
     rig.run()
-    assert all(rig.is_whole(f"r{index}", 31) for index in range(16))
-
-
-def test_with_priorities_a_moving_cap_admits_the_lowest_number_first(tiny_llama):
-    config = engine_config(tiny_llama, additional_config=batching(), scheduling_policy="priority")
-    rig = Rig(config)
-    rig.exchange(limits(1))
-    for index, priority in enumerate((5, 1, 3, 2, 4)):
-        rig.add(f"r{index}", prompt=4, output=3, priority=priority)
-
-    order = []
-    while rig.scheduler.has_unfinished_requests():
-        order += sorted(started(rig.step()))
-        rig.exchange(limits(1 if len(order) < 3 else 2))
-
-    assert order == ["r1", "r3", "r2", "r4", "r0"]
-
-
-def test_steps_in_flight_see_a_falling_cap_without_harm(tiny_llama):
-    config = engine_config(tiny_llama, additional_config=batching(), async_scheduling=True)
-    rig = Rig(config, in_flight=2)
-    for index in range(96):
-        rig.add(f"r{index}", prompt=30, output=25)
-
-    caps = itertools.cycle((64, 1, 7, 64, 30))
-    while rig.scheduler.has_unfinished_requests():
-        rig.exchange(limits(next(caps)))
-        for _ in range(7):
-            rig.step()
-    rig.run()
-
-    assert all(rig.is_whole(f"r{index}", 25) for index in range(96))
-    assert rig.exchange().finished == 96
+    assert rig.all_whole(16, 31)
 
 
 def test_without_async_scheduling_a_request_in_flight_waits_for_its_token(tiny_llama):
     # Two stages of a pipeline: two steps in flight, each with its own requests.
-    config = engine_config(tiny_llama, additional_config=batching())
-    rig = Rig(config, in_flight=2)
+    rig = Rig(engine_config(tiny_llama, additional_config=batching()), in_flight=2)
     rig.exchange(limits(64, token_budget=60))  # three whole prompts
-    for index in range(8):
-        rig.add(f"r{index}", prompt=20, output=6)
-
+    rig.add_all(8, prompt=20, output=6)
     before: set[str] = set()
     while rig.scheduler.has_unfinished_requests():
         now = set(rig.step().num_scheduled_tokens)
         assert not now & before
         before = now
     rig.run()
-
-    assert all(rig.is_whole(f"r{index}", 6) for index in range(8))
-
-
-def test_prefix_cache_hits_stay_hits_under_a_moving_cap(tiny_llama):
-    config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True)
-    rig = Rig(config)
-    rig.exchange(limits(1))
-    for index in range(6):
-        rig.add(f"r{index}", prompt=10 * BLOCK + 1, output=4)
-
-    computed = {}
-    while rig.scheduler.has_unfinished_requests():
-        scheduled = rig.step()
-        computed |= {n.req_id: n.num_computed_tokens for n in scheduled.scheduled_new_reqs}
-        rig.exchange(limits(1 + len(computed) % 2))
-
-    assert computed == {"r0": 0} | {f"r{index}": 10 * BLOCK for index in range(1, 6)}
+    assert rig.all_whole(8, 6)
 
 
 class LaterVllm(DynamicBatchScheduler):
@@ -201,10 +108,8 @@ class LaterVllm(DynamicBatchScheduler):
 
 def test_where_vllm_admits_by_a_number_of_its_own_that_one_moves(tiny_llama):
     rig = Rig(engine_config(tiny_llama, additional_config=batching()), LaterVllm)
-
     rig.exchange(limits(5))
     rig.step()
-
     assert rig.scheduler.max_num_active_reqs == 5
     assert rig.scheduler.max_num_running_reqs == 64
 
@@ -213,14 +118,10 @@ def test_sessions_that_wait_for_their_next_input_do_not_use_up_the_cap(rig):
     rig.exchange(limits(1))
     for index in range(3):
         rig.add(f"session{index}", prompt=4, output=2, resumable=True)
-    for _ in range(8):
-        rig.step()
+    rig.go_on(8)
     assert rig.scheduler.num_waiting_for_streaming_input == 3
-
     rig.add("other", prompt=4, output=2)
-    for _ in range(2):
-        rig.step()
-
+    rig.go_on(2)
     assert rig.is_whole("other", 2)
 
 
@@ -228,36 +129,21 @@ def test_with_sessions_that_wait_the_cap_stays_within_the_engines_slots(tiny_lla
     rig = Rig(engine_config(tiny_llama, additional_config=batching(), max_num_seqs=4))
     for index in range(2):
         rig.add(f"session{index}", prompt=4, output=2, resumable=True)
-    for _ in range(4):
-        rig.step()
+    rig.go_on(4)
     for cap in (1, 2, 3):
         rig.exchange(limits(cap))
         rig.step()
         assert rig.scheduler.max_num_running_reqs == min(cap + 2, 4)
 
 
-def test_limits_that_are_not_enforced_are_reported_and_change_nothing(rig):
-    for index in range(20):
-        rig.add(f"r{index}", prompt=4, output=10)
-
-    rig.exchange(limits(3, enforce=False))
-    rig.step()
-
-    assert len(rig.scheduler.running) == 20
-    assert rig.exchange().max_running == 3
-
-
 def test_a_lease_that_ran_out_leaves_the_replica_to_itself_and_it_says_so(rig):
     rig.exchange(limits(3, lease_s=5.0))
     assert rig.exchange().mode == "leased"
-    for index in range(20):
-        rig.add(f"r{index}", prompt=4, output=10)
-
+    rig.add_all(20, prompt=4, output=10)
     rig.step()
     assert len(rig.scheduler.running) == 3
     rig.now_s += 5.0
     rig.step()
-
     report = rig.exchange()
     assert (report.mode, report.max_running, report.running) == ("fallback", 64, 20)
 
@@ -283,18 +169,14 @@ def test_a_lease_that_ran_out_leaves_the_replica_to_itself_and_it_says_so(rig):
 )
 def test_wrong_settings_stop_the_engine_with_one_clear_line(tiny_llama, settings, line):
     config = engine_config(tiny_llama, additional_config={"brimful": settings})
-
     with pytest.raises(ConfigError) as error:
         Rig(config)
-
     assert error.value.problems == [line]
 
 
 def test_without_settings_the_engine_runs_the_default_policy_alone(tiny_llama):
     rig = Rig(engine_config(tiny_llama))
-
     rig.add("r", prompt=4, output=4)
     rig.run()
-
     report = rig.exchange()
     assert (report.mode, report.finished) == ("local", 1)

@@ -152,12 +152,10 @@ def test_loads_are_begun_as_far_as_memory_goes_to_their_end(tiny_llama, role):
 def test_a_loaded_request_starts_where_nobody_else_may(tiny_llama):
     """Memory is full at the end of those that run and load: the loaded ones start all the same."""
     rig = rig_of(tiny_llama, "SLA", "kv_consumer")
-    for k in range(100):
-        rig.add(f"r{k}", PROMPT, OUTPUT)
+    rig.add_all(100, PROMPT, OUTPUT)
     rig.step()
     begun = len(rig._loads())
-    for _ in range(2 * LOAD_STEPS):
-        rig.step()
+    rig.go_on(2 * LOAD_STEPS)
     assert 0 < begun < 100
     assert len(rig.scheduler.running) >= begun
 
@@ -168,8 +166,7 @@ def test_nothing_is_lost_where_loads_are_aborted_and_prompts_come_between(tiny_l
     asked = {f"r{k}": rng.randrange(1, 120) for k in range(150)}
     for name, output in asked.items():
         rig.add(name, rng.choice([1, 40, 257, 600]), output)
-        for _ in range(rng.randrange(4)):
-            rig.step()
+        rig.go_on(rng.randrange(4))
         if rng.random() < 0.2 and (loads := sorted(rig._loads() - rig.received)):
             rig.abort(loads[0])
             aborted.add(loads[0])
@@ -183,8 +180,7 @@ def test_loads_that_take_long_are_within_the_cap(tiny_llama, policy, monkeypatch
     """B_min is 1: it starts one where nothing runs, and not another one in each step."""
     monkeypatch.setattr(f"{__name__}.LOAD_STEPS", 30)
     rig = rig_of(tiny_llama, policy, "kv_consumer", max_running={"max": 2})
-    for k in range(40):
-        rig.add(f"r{k}", PROMPT, 20)
+    rig.add_all(40, PROMPT, 20)
     while rig.scheduler.has_unfinished_requests():
         rig.step()
         assert len(rig.scheduler.running) + len(rig._loads()) <= 2
@@ -200,8 +196,7 @@ def test_a_request_that_vllm_computes_after_all_has_one_slot(tiny_llama, monkeyp
     monkeypatch.setattr(
         scheduler, "_get_local_prefix_cache_hit", lambda r: (hit(r)[0], 5, *hit(r)[2:])
     )
-    for k in range(12):
-        rig.add(f"r{k}", PROMPT, 20)
+    rig.add_all(12, PROMPT, 20)
     scheduler.schedule()
     assert len(scheduler.running) == 3
 
@@ -210,16 +205,14 @@ def test_static_limits_without_a_controller_leave_loads_alone(tiny_llama):
     begun = []
     for policy in ("static", None):
         rig = rig_of(tiny_llama, policy, "kv_consumer", leased=False, max_num_seqs=8)
-        for k in range(40):
-            rig.add(f"r{k}", PROMPT, 20)
+        rig.add_all(40, PROMPT, 20)
         rig.step()
         begun.append(len(rig._loads()))
     assert begun == [40, 40]
 
 
 def all_done(rig):
-    for k in range(100):
-        rig.add(f"r{k}", PROMPT, OUTPUT)
+    rig.add_all(100, PROMPT, OUTPUT)
     rig.run()
-    assert all(rig.is_whole(f"r{k}", OUTPUT) for k in range(100))
+    assert rig.all_whole(100, OUTPUT)
     return rig

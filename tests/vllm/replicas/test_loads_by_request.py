@@ -73,8 +73,7 @@ def test_loads_begin_beside_a_prompt_that_takes_every_chunk(tiny_llama, ttft_ms)
     rig = rig_of(tiny_llama, True, ttft_ms)
     for k in range(20):
         rig.add(f"d{k}", 20, 400)
-    for _ in range(60):
-        rig.step()
+    rig.go_on(60)
     rig.add("long", 700, 4)
     rig.add("behind", 700, 4)
     while not 0 < rig.scheduler.requests["long"].num_computed_tokens < 500:
@@ -89,12 +88,10 @@ def test_loads_begin_beside_a_prompt_that_takes_every_chunk(tiny_llama, ttft_ms)
 def test_more_input_of_a_session_is_taken_out_of_no_queue(tiny_llama, ttft_ms):
     rig = rig_of(tiny_llama, True, ttft_ms)
     rig.add("s", 20, 2, resumable=True)
-    for _ in range(3):
-        rig.step()
+    rig.go_on(3)
     add(rig, "s", 20, 2, {"do_remote_prefill": True}, resumable=True)
     rig.add("other", 20, 2)
-    for _ in range(9):
-        rig.step()
+    rig.go_on(9)
     assert len(rig.tokens["s"]) == 4
     assert rig.is_whole("other", 2)
 

@@ -4,7 +4,6 @@ import pytest
 from vllm.sampling_params import SamplingParams
 
 from controller.models.lengths import LengthMoments
-from controller.models.step_time import fit
 from controller.report_checks import check_report
 from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits, ngram
 
@@ -21,9 +20,7 @@ def test_the_report_of_a_small_run_has_every_number_right(rig):
     rig.step()  # both prefills: 53 tokens
     rig.step()  # two decodes
     rig.add("c", prompt=5, output=50)
-
     report = rig.exchange(limits(7, reason="memory"))
-
     check_report(report)
     assert (report.replica_id, report.group, report.seq) == ("replica", "group", 1)
     assert (report.mode, report.reason, report.max_running) == ("leased", "memory", 7)
@@ -37,10 +34,8 @@ def test_the_report_of_a_small_run_has_every_number_right(rig):
     assert report.recent.itl_s == pytest.approx(0.01)
     assert (report.itl.n, report.ttft.n) == (2, 2)
     assert report.ttft.total_s == pytest.approx(2 * 0.01)
-
     rig.run()
     last = rig.exchange()
-
     assert last.lengths == LengthMoments(
         n=3,
         input=20 + 33 + 5,
@@ -59,21 +54,10 @@ def test_lengths_count_the_tokens_of_those_that_still_run(tiny_llama):
     for k in range(20):
         rig.add(f"short{k}", prompt=10, output=5)
         rig.add(f"long{k}", prompt=10, output=200)
-    for _ in range(100):
-        rig.step()
+    rig.go_on(100)
     lengths = rig.exchange().lengths
     assert (lengths.n, lengths.mean_input) == (20, 10)
     assert lengths.mean_output > 50  # a half of them has outlived 90
-
-
-def test_time_between_tokens_counts_the_prefill_that_shares_the_step(rig):
-    rig.add("first", prompt=10, output=4)
-    rig.step()
-    rig.step_s = 0.5
-    rig.add("second", prompt=400, output=1)
-    rig.step()
-
-    assert rig.exchange().recent.itl_s == pytest.approx(0.5)
 
 
 def test_the_time_an_engine_sat_idle_is_no_step_time(rig, monkeypatch):
@@ -88,10 +72,8 @@ def test_the_time_an_engine_sat_idle_is_no_step_time(rig, monkeypatch):
     rig.run()
     rig.exchange()
     rig.now_s += 60.0
-
     rig.add("second", prompt=10, output=3)
     rig.run()
-
     report = rig.exchange()
     assert report.recent.itl_s == pytest.approx(0.01)
     assert report.itl.total_s == pytest.approx(4 * 0.01)
@@ -108,20 +90,16 @@ def test_the_time_an_engine_was_paused_is_no_step_time(rig):
     rig.now_s += 120.0
     rig.scheduler.set_pause_state(PauseState.UNPAUSED)
     rig.run()
-
     assert rig.exchange().itl.total_s == pytest.approx(2 * 0.01)
     assert rig.is_whole("r", 3)
 
 
 def test_with_two_steps_in_flight_the_gap_between_outputs_is_the_step_time(tiny_llama):
-    config = engine_config(tiny_llama, additional_config=batching(), async_scheduling=True)
-    rig = Rig(config, in_flight=2)
+    rig = Rig.led(tiny_llama, in_flight=2)
     rig.add("a", prompt=600, output=8)
     rig.add("b", prompt=20, output=30)
     rig.run()
-
     report = rig.exchange()
-
     # The first output comes two steps after its scheduling, all others one step apart.
     assert report.itl.n == (8 - 1) + (30 - 1)
     assert report.itl.total_s == pytest.approx(report.itl.n * 0.01)
@@ -138,9 +116,7 @@ def test_a_request_that_was_aborted_arrived_and_did_not_finish(rig):
     rig.abort("running")
     rig.abort("waiting")
     rig.run()
-
     report = rig.exchange()
-
     assert (report.arrivals, report.finished, report.lengths.n) == (3, 1, 1)
     assert (report.lengths.input, report.lengths.output) == (10, 5)
     assert report.ttft.n == 2
@@ -154,9 +130,7 @@ def test_a_request_with_stop_strings_that_is_aborted_as_it_decodes_met_one(rig):
     rig.add("silent", prompt=10, output=50).sampling_params = stop
     rig.abort("speaking")
     rig.abort("silent")
-
     report = rig.exchange()
-
     assert (report.arrivals, report.finished) == (2, 1)
     assert (report.lengths.input, report.lengths.output) == (10, 2)
 
@@ -166,9 +140,7 @@ def test_time_to_first_token_runs_from_arrival_through_queue_and_prefill(rig):
     rig.add("first", prompt=10, output=2)
     rig.add("one token", prompt=150, output=1)
     rig.run()
-
     report = rig.exchange()
-
     # The second waits 2 steps and needs 3 chunks: 64 + 64 + 22.
     assert report.ttft.n == 2
     assert report.ttft.total_s == pytest.approx(0.01 + 0.05)
@@ -177,11 +149,8 @@ def test_time_to_first_token_runs_from_arrival_through_queue_and_prefill(rig):
 def test_more_input_for_a_session_is_no_request_that_arrived(rig):
     for _ in range(3):
         rig.add("session", prompt=10, output=2, resumable=True)
-        for _ in range(4):
-            rig.step()
-
+        rig.go_on(4)
     report = rig.exchange()
-
     # But its client waits for a first token each time, as vLLM's own metric has it.
     assert (report.arrivals, report.ttft.n) == (1, 3)
     assert report.ttft.total_s == pytest.approx(3 * 0.01)
@@ -191,78 +160,38 @@ def test_more_input_for_a_session_is_no_request_that_arrived(rig):
 def test_input_that_comes_early_waits_for_the_sessions_own_output_and_not_for_us(rig):
     rig.add("session", prompt=10, output=9, resumable=True)
     rig.add("session", prompt=10, output=2, resumable=True)
-    for _ in range(14):
-        rig.step()
-
+    rig.go_on(14)
     report = rig.exchange()
-
     # A second input that is there when the first is answered: one step from then.
     assert report.ttft.n == 2
     assert report.ttft.total_s == pytest.approx(2 * 0.01)
 
 
 def test_speculative_steps_count_one_decode_and_its_drafts_each(tiny_llama):
-    config = engine_config(tiny_llama, additional_config=batching(), speculative_config=ngram(3))
-    rig = Rig(config, accepted=3)
+    rig = Rig.led(tiny_llama, speculative_config=ngram(3), accepted=3)
     rig.add("r", prompt=10, output=1 + 1 + 4 * 4)
     rig.run()
-
     report = rig.exchange()
-
     assert report.engine.tokens_per_decode == 4
     # The first decode has no drafts yet; the other four give four tokens each.
     assert (report.recent.steps, report.itl.n) == (5, 5)
     assert rig.is_whole("r", 18)
 
 
-def test_blocks_that_only_the_prefix_cache_holds_count_as_free(tiny_llama):
-    config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True)
-    rig = Rig(config)
-    rig.add("r", prompt=5 * BLOCK, output=2)
-    rig.step()
-    busy = rig.exchange().kv_used_tokens
-    rig.run()
-
-    assert busy == 5 * BLOCK
-    assert rig.exchange().kv_used_tokens == 0
-
-
 def test_layers_of_several_kinds_share_the_blocks_and_vllm_says_what_they_hold(tiny_llama):
     config = engine_config(tiny_llama, additional_config=batching())
     config.cache_config.kv_cache_size_tokens = 40_950
     rig = Rig(config, window=64)
-
     rig.add("r", prompt=10 * BLOCK, output=2)
     rig.step()
-
     report = rig.exchange()
     assert report.engine.kv_tokens == 40_950
     taken = 4095 - rig.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
     assert report.kv_used_tokens == taken * 10
 
 
-def test_the_step_time_model_is_learned_from_the_steps(rig):
-    def run_step() -> None:
-        decodes = len(rig.scheduler.running)
-        rig.step_s = 0.02 + 0.0001 * decodes
-        rig.step()
-
-    for index in range(60):
-        rig.add(f"r{index}", prompt=1, output=2 + index)
-    rig.step()
-    while rig.scheduler.has_unfinished_requests():
-        run_step()
-
-    model = fit(rig.exchange().steps)
-
-    assert model is not None
-    assert model.predict_s(30, 30 * 30, 0, 0) == pytest.approx(0.023, rel=0.02)
-
-
 def test_the_backlog_is_what_prompts_have_left_and_what_the_preempted_compute_again(tiny_llama):
-    rig = Rig(
-        engine_config(tiny_llama, additional_config=batching(), max_num_batched_tokens=64),
-    )
+    rig = Rig.led(tiny_llama, max_num_batched_tokens=64)
     rig.add("a", prompt=100, output=8)
     rig.add("b", prompt=30, output=8)
     assert rig.exchange().prompt_backlog_tokens == 130
@@ -272,7 +201,6 @@ def test_the_backlog_is_what_prompts_have_left_and_what_the_preempted_compute_ag
         rig.step()
     rig.step()  # all decode: what they generate is no prompt
     assert rig.exchange().prompt_backlog_tokens == 0
-
     scheduler = rig.scheduler
     last = scheduler.running.pop()
     scheduler._preempt_request(last, rig.now_s)

@@ -41,7 +41,6 @@ def test_leads_are_those_of_the_requests_that_decode(tiny_llama):
     rig.step()  # its first token 10 ms after it came: ahead by 1.99 s
     rig.add("b", prompt=600, output=9)
     rig.step()  # half of a prompt beside a token
-
     batch: Batch = rig.scheduler._read_batch()
     assert batch.leads.lead_s.tolist() == pytest.approx([1.99 + 0.05 - 0.01])
     assert batch.leads.generated.tolist() == [2]
@@ -54,9 +53,7 @@ def test_leads_are_those_of_the_requests_that_decode(tiny_llama):
 def test_with_a_step_under_way_leads_are_of_when_it_ends(tiny_llama):
     rig = rig_of(tiny_llama, in_flight=2)
     rig.add("a", prompt=20, output=50)
-    for _ in range(6):
-        rig.step()
-
+    rig.go_on(6)
     found = rig.scheduler._read_batch().leads
     ahead = sum(out.total_num_scheduled_tokens > 0 for out, _ in rig.scheduler._scheduled)
     assert ahead
@@ -69,8 +66,7 @@ def test_with_a_step_under_way_leads_are_of_when_it_ends(tiny_llama):
 def test_how_long_the_next_one_has_waited_for_its_first_token(tiny_llama):
     rig = rig_of(tiny_llama, max_num_seqs=3)
     rig.add("a", prompt=20, output=90)
-    for _ in range(3):
-        rig.step()
+    rig.go_on(3)
     assert rig.scheduler._read_batch().leads.waiting_s == 0
     rig.add("b", prompt=1000, output=9)  # two steps
     came_s = rig.now_s
@@ -91,12 +87,10 @@ def test_how_long_the_next_one_has_waited_for_its_first_token(tiny_llama):
 def test_a_step_under_way_ends_when_the_model_says(tiny_llama):
     rig = rig_of(tiny_llama, in_flight=2)
     rig.add("a", prompt=20, output=50)
-    for _ in range(6):
-        rig.step()
+    rig.go_on(6)
     scheduler = rig.scheduler
     without = scheduler._read_batch().leads.lead_s
     assert [s for _, s in scheduler._under_way()] == pytest.approx([rig.now_s + rig.step_s])
-
     model = StepModel(c0=0.2, c1=0.1, c2=0.0, c3=0.0, c4=0.0, sigma_s=0.0)
     scheduler.governor.step_half = SimpleNamespace(model=model)
     leads = scheduler._read_batch().leads.lead_s
@@ -166,8 +160,7 @@ def test_who_is_aborted_leaves_at_once(tiny_llama):
     rig = rig_of(tiny_llama, in_flight=2)
     rig.add("a", prompt=20, output=50).sampling_params.stop = ["its end"]  # met by the frontend
     rig.add("b", prompt=20, output=50)
-    for _ in range(6):
-        rig.step()
+    rig.go_on(6)
     rig.abort("a")  # with a token under way, which its client will not see
     assert rig.scheduler._pacing._ids == ["b"]
     rig.run()
@@ -200,16 +193,13 @@ def test_after_new_weights_everybody_has_its_pace_again(tiny_llama, in_flight):
     rig = rig_of(tiny_llama, in_flight=in_flight)
     for name in "abc":
         rig.add(name, prompt=20, output=300)
-    for _ in range(5):
-        rig.step()
+    rig.go_on(5)
     begin_s = dict(rig.scheduler._pacing._begin_s)
     while rig._queue:
         rig.take()
     rig.scheduler.reset_prefix_cache(reset_running_requests=True)
     assert not len(rig.scheduler._read_batch().leads.lead_s)
-    for _ in range(64):
-        rig.step()
-
+    rig.go_on(64)
     found = rig.scheduler._read_batch().leads
     ahead = sum(out.total_num_scheduled_tokens > 0 for out, _ in rig.scheduler._scheduled)
     tokens = [len(rig.scheduler.requests[name]._output_token_ids) for name in "abc"]
@@ -226,8 +216,7 @@ def test_one_that_is_preempted_before_its_first_token_is_back_does_not_decode(
     tiny_llama, in_flight
 ):
     rig = rig_of(tiny_llama, blocks=10, in_flight=in_flight)
-    for k in range(4):
-        rig.add(f"r{k}", prompt=33, output=60)
+    rig.add_all(4, prompt=33, output=60)
     for _ in range(400):
         rig.step()
         pacing = rig.scheduler._pacing
@@ -235,9 +224,4 @@ def test_one_that_is_preempted_before_its_first_token_is_back_does_not_decode(
             running = {r.request_id for r in rig.scheduler.running}
             assert set(pacing._ids) <= running
     rig.run()
-    assert all(rig.is_whole(f"r{k}", 60) for k in range(4))
-
-
-def test_who_has_waited_for_three_quarters_of_the_ttft_steps_aside(tiny_llama):
-    rig = rig_of(tiny_llama, policy="adaptive")
-    assert rig.scheduler._aside.ttft_s == 0.75 * 2.0
+    assert rig.all_whole(4, 60)

@@ -17,16 +17,13 @@ from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from controller.classes import parse_admission
-from replicas.admission.admission import Admission
 from replicas.admission.answers import HEADERS
 from replicas.admission.drain import EngineView
-from replicas.admission.gate import Gate, current
+from replicas.admission.gate import current
 from replicas.plain_calls import AdmittingEngine
 from replicas.plain_errors import RefusalError, answer_to
 from serve_app.ingress import AdmissionIngress
-from tests.unit.replicas.admission.builders import CLASSES
-from tests.vllm.replicas.test_admission_http import PROMPT, Engine, _dead, _never
+from tests.vllm.replicas.stand_in import PROMPT, Engine, dead, gate_of, never
 
 WHOLE = CompletionResponse(model="m", choices=[], usage={"prompt_tokens": 3, "total_tokens": 3})
 
@@ -57,8 +54,7 @@ def behind(monkeypatch: pytest.MonkeyPatch) -> Engine:
 @pytest.fixture
 def admitting(behind: Engine) -> AdmittingEngine:
     made = object.__new__(AdmittingEngine)
-    made.gate = Gate(Admission(CLASSES, parse_admission(None), 10, 0.0), named_classes=True)
-    made.gate.guard(behind)
+    made.gate = gate_of(behind)
     return made
 
 
@@ -92,11 +88,11 @@ async def test_a_refusal_is_an_error_with_its_headers(admitting, stream: bool) -
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_timeout_and_a_dead_engine_are_errors_too(admitting, behind, stream: bool) -> None:
-    behind.outputs = _never
+async def test_a_timeout_and_adead_engine_are_errors_too(admitting, behind, stream: bool) -> None:
+    behind.outputs = never
     (error,) = await call(admitting, {"x-request-timeout-seconds": "0.05"}, stream=stream)
     assert (error.error.code, behind.aborted) == (503, 1)
-    behind.outputs = _dead
+    behind.outputs = dead
     (error,) = await call(admitting, stream=stream)
     assert error.error.model_extra[HEADERS]["x-brimful-reason"] == "engine_failed"
 
@@ -112,15 +108,6 @@ async def test_an_error_after_the_first_item_ends_the_stream(admitting, behind) 
     assert '"error"' in last
 
 
-async def test_bad_input_names_its_field(admitting) -> None:
-    (error,) = await call(admitting, service_tier="platinum")
-    assert (error.error.code, error.error.param) == (400, "service_tier")
-    (error,) = await call(admitting, {"x-vllm-priority": "high"})
-    assert error.error.param == "x-vllm-priority"
-    (error,) = await call(admitting, {"x-big": "y" * 70_000})
-    assert error.error.code == 431
-
-
 async def test_without_a_gate_nothing_is_changed(admitting, behind) -> None:
     admitting.gate = None
     request = CompletionRequest(model="m", prompt="a", service_tier="flex")
@@ -133,9 +120,7 @@ def test_a_chat_request_keeps_its_tier_on_the_way() -> None:
 
 
 @pytest.mark.parametrize("batched", [False, True])
-async def test_the_ingress_sends_the_headers_on(
-    admitting, monkeypatch: pytest.MonkeyPatch, batched: bool
-) -> None:
+async def test_the_ingress_sends_the_headers_on(admitting, monkeypatch, batched):
     admitting.gate.admission.learn(EngineView(free_slots=0, requests_per_s=0.001))
 
     async def from_replica(_: Any, **__: Any) -> AsyncIterator[Any]:

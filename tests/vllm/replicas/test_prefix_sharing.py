@@ -16,11 +16,7 @@ PROMPT = 10 * BLOCK + 1
 
 @pytest.fixture
 def rig(tiny_llama):
-    return Rig(
-        engine_config(
-            tiny_llama, blocks=200, additional_config=batching(), enable_prefix_caching=True
-        )
-    )
+    return Rig.led(tiny_llama, blocks=200, enable_prefix_caching=True)
 
 
 def prefixes(rig: Rig) -> PrefixSharing:
@@ -39,7 +35,6 @@ def waiting(rig: Rig, request_id: str, prompt: int = PROMPT) -> Request:
 def test_who_is_alone_shares_nothing(rig):
     waiting(rig, "a")
     rig.step()
-
     assert shared(rig) == {"a": 0}
     assert prefixes(rig).found(waiting(rig, "b", prompt=BLOCK)) == (0, 0)  # its last is computed
 
@@ -48,12 +43,10 @@ def test_what_runs_is_found_by_what_waits_and_then_shared_by_both(rig):
     waiting(rig, "a")
     rig.step()
     longer = waiting(rig, "b", prompt=PROMPT + 3 * BLOCK)
-
     assert prefixes(rig).found(longer) == (10 * BLOCK, 10 * BLOCK)
     scheduled = rig.step()
     assert scheduled.scheduled_new_reqs[0].num_computed_tokens == 10 * BLOCK
     assert shared(rig) == {"a": 10 * BLOCK, "b": 10 * BLOCK}
-
     rig.abort("a")
     assert shared(rig) == {"b": 0}
 
@@ -77,7 +70,6 @@ def test_it_is_seen_beside_sessions_that_hold_more_memory_than_is_shared(rig):
     for request_id in ("a", "b"):
         waiting(rig, request_id, prompt=3 * BLOCK + 1)
     rig.step()
-
     assert rig.scheduler._read_batch().running.shared.tolist() == [3 * BLOCK, 3 * BLOCK]
 
 
@@ -85,7 +77,6 @@ def test_what_only_the_cache_holds_need_not_be_computed_but_takes_memory(rig):
     waiting(rig, "a")
     rig.step()
     rig.abort("a")
-
     assert prefixes(rig).found(waiting(rig, "b")) == (10 * BLOCK, 0)
 
 
@@ -95,7 +86,6 @@ def test_a_part_in_use_and_a_part_in_the_cache(rig):
     waiting(rig, "short", prompt=4 * BLOCK + 1)
     rig.step()
     rig.abort("long")
-
     assert prefixes(rig).found(waiting(rig, "b")) == (10 * BLOCK, 4 * BLOCK)
 
 
@@ -104,7 +94,6 @@ def test_who_will_not_read_the_cache_finds_nothing(rig):
     rig.step()
     other = waiting(rig, "b")
     other.skip_reading_prefix_cache = True
-
     assert prefixes(rig).found(other) == (0, 0)
 
 
@@ -135,14 +124,12 @@ def test_who_begins_with_what_another_is_computing_follows_it(rig):
     first.num_computed_tokens = 4 * BLOCK + 3
     under_way = known.under_way([first])
     assert under_way == [(4, first.block_hashes[4])]
-
     assert known.follows(waiting(rig, "c", prompt=5 * BLOCK), under_way)
     assert not known.follows(other, under_way)  # all that it needs is there
     assert not known.follows(waiting(rig, "d", prompt=5 * BLOCK - 1), under_way)
     alone = waiting(rig, "e", prompt=5 * BLOCK)
     alone.skip_reading_prefix_cache = True
     assert not known.follows(alone, under_way)
-
     first.num_computed_tokens = 10 * BLOCK  # its own last token: nobody else's
     assert known.under_way([first]) == []
     first.num_computed_tokens = PROMPT
@@ -155,7 +142,6 @@ def test_of_several_that_begin_alike_the_first_starts(rig):
         waiting(rig, name)
     queue = reader.waiting([])
     assert [queue.apart(n) for n in range(4)] == [0, 1, 1, 1]
-
     rig.step()
     rig.step()
     late = waiting(rig, "d")
@@ -202,13 +188,11 @@ def test_who_needs_little_beside_what_is_there_starts_as_early_as_under_vllm(
         config = engine_config(tiny_llama, additional_config=batch, **options)
         rig = Rig(config, scheduler, **layers)
         rig.add("first", [*prefix, *[2] * BLOCK], output=100)
-        for _ in range(20):
-            rig.step()
+        rig.go_on(20)
         for k in range(8):
             rig.add(f"r{k}", [*prefix, *[10 + k] * BLOCK], output=40)
         started.append([len(rig.step().scheduled_new_reqs) for _ in range(3)])
         rig.run()
-        assert all(rig.is_whole(f"r{k}", 40) for k in range(8))
-
+        assert rig.all_whole(8, 40)
     assert started[0] == started[1]
     assert sum(started[0]) == 8

@@ -67,13 +67,11 @@ async def until(llm: AsyncLLM, condition, pushed: BatchLimits | None = None) -> 
 async def test_a_cap_of_one_under_64_running_streams_and_back(llm):
     alone = [await stream(llm, number) for number in range(4)]
     before = await exchange(llm, limits(STREAMS))
-
     streams = [asyncio.create_task(stream(llm, number)) for number in range(STREAMS)]
     await until(llm, lambda r: r.running == STREAMS)
     lowered = await exchange(llm, limits(1))
     late = [asyncio.create_task(stream(llm, number)) for number in range(4)]
     answers = await asyncio.gather(*streams)
-
     assert (lowered.max_running, lowered.reason, lowered.mode) == (1, "static", "leased")
     assert {len(answer) for answer in answers} == {TOKENS}
     assert answers[:4] == alone
@@ -81,11 +79,9 @@ async def test_a_cap_of_one_under_64_running_streams_and_back(llm):
     assert drained.preemptions == 0
     assert drained.overruled > before.overruled
     assert drained.finished - before.finished >= STREAMS
-
     late += [asyncio.create_task(stream(llm, number)) for number in range(STREAMS - 4)]
     raised = await until(llm, lambda r: r.running > 32, limits(STREAMS))
     answers = await asyncio.gather(*late)
-
     assert raised.max_running == STREAMS
     assert {len(answer) for answer in answers} == {TOKENS}
     last = await exchange(llm)
@@ -100,9 +96,7 @@ async def test_a_client_that_leaves_is_no_finished_request(llm):
     before = await exchange(llm, limits(STREAMS))
     leaving = asyncio.create_task(stream(llm, 0, tokens=400))
     await until(llm, lambda r: r.running == 1)
-
     leaving.cancel()
-
     gone = await until(llm, lambda r: r.running == 0)
     assert (gone.arrivals - before.arrivals, gone.finished - before.finished) == (1, 0)
 
@@ -111,7 +105,6 @@ async def test_a_client_that_leaves_is_no_finished_request(llm):
 async def test_a_call_that_fails_in_the_engine_says_so_and_the_engine_goes_on(llm):
     with pytest.raises(Exception, match="brimful_exchange"):
         await llm.engine_core.call_utility_async(channel.METHOD, {"lease_s": 1}, "replica", "group")
-
     assert len(await stream(llm, 0)) == TOKENS
 
 

@@ -37,8 +37,7 @@ def learn(rig: Rig) -> None:
     """Prompts of many lengths come and go beside a decode: step times are known after them."""
     for index in range(60):
         rig.add(f"known{index}", prompt=1 + 7 * index % 40, output=3)
-        for _ in range(6):
-            rig.step()
+        rig.go_on(6)
 
 
 def busy(tiny_llama, token_s: float = 0.001, **settings) -> Timed:
@@ -50,8 +49,7 @@ def busy(tiny_llama, token_s: float = 0.001, **settings) -> Timed:
     # ... and of batches, or a first step of nine decodes would be a guess.
     for index in range(12):
         rig.add(f"batch{index}", prompt=8, output=20 + 4 * index)
-    for _ in range(90):
-        rig.step()
+    rig.go_on(90)
     return rig
 
 
@@ -81,7 +79,6 @@ def test_short_prompts_get_past_a_long_one_and_no_decode_loses_its_token(
     long = one_that_stays(rig)
     for index in range(8):
         rig.add(f"short{index}", prompt=8, output=90)
-
     first_tokens = {}
     for step in range(400):
         before = decoding(rig)
@@ -90,7 +87,6 @@ def test_short_prompts_get_past_a_long_one_and_no_decode_loses_its_token(
         first_tokens |= dict.fromkeys(decoding(rig) - first_tokens.keys(), step)
         if long in first_tokens:
             break
-
     assert rig.late <= 0.01 * rig.decoded
     assert max(first_tokens[f"short{index}"] for index in range(8)) < steps
     assert 900 / 30 < first_tokens[long] < 100
@@ -122,7 +118,6 @@ def test_what_begins_alike_is_computed_once(tiny_llama):
         most = max(most, sum(f"short{k}" in decoding(rig) for k in range(step)))
         if decoding(rig) >= {"long3"}:
             break
-
     # The document once, and of each its own tokens with what is left of a block.
     assert sum(computed.values()) < len(document) + 4 * (20 + BLOCK)
     assert most > 0
@@ -140,9 +135,7 @@ def test_a_decode_listed_behind_a_long_prompt_gets_its_token(tiny_llama):
     # As a prompt stands that went on no further than to an image, with others behind it.
     rig.scheduler.running.insert(0, rig.scheduler.running.pop())
     assert rig.scheduler.running[0].request_id == "long"
-
     given = rig.step().num_scheduled_tokens
-
     assert {name: given.get(name) for name in names} == dict.fromkeys(names, 1)
     # vLLM preempts the last of its list, so they stand as they did.
     assert [r.request_id for r in rig.scheduler.running] == ["long", *names]
@@ -150,9 +143,7 @@ def test_a_decode_listed_behind_a_long_prompt_gets_its_token(tiny_llama):
 
 def test_a_long_prompt_alone_gets_all_that_it_may(rig):
     rig.add("long", prompt=900, output=5)
-
     taken = [rig.step().num_scheduled_tokens["long"] for _ in range(20)]
-
     assert min(taken) > 15
     assert max(taken) <= 64
 
@@ -165,7 +156,6 @@ def test_the_threshold_is_as_the_engine_was_started_where_nobody_decides(tiny_ll
     )
     rig = Timed(config)
     rig.add("a", prompt=200, output=5)
-
     assert [rig.step().num_scheduled_tokens["a"] for _ in range(4)] == [64, 64, 64, 8]
     assert config.scheduler_config.long_prefill_token_threshold == 64
 
@@ -187,8 +177,7 @@ def hybrid(tiny_llama, scheduler_cls=DynamicBatchScheduler) -> Timed:
     """20 decodes: the SLA leaves 10 tokens, less than a block, and both together are more."""
     config = engine_config(tiny_llama, additional_config=SLA, enable_prefix_caching=True)
     rig = Timed(config, scheduler_cls, states=True)
-    for index in range(20):
-        rig.add(f"r{index}", prompt=BLOCK, output=900)
+    rig.add_all(20, prompt=BLOCK, output=900)
     learn(rig)
     assert len(decoding(rig)) == 20
     rig.add("next", prompt=6 * BLOCK + 3, output=5)
@@ -206,7 +195,6 @@ def steps_to_first_token(rig: Timed, request_id: str, most: int = 2000) -> list[
 
 def test_a_prompt_gets_on_by_parts_of_a_block_inside_the_sla(tiny_llama):
     took = steps_to_first_token(hybrid(tiny_llama), "next")
-
     assert len(took) < 60
     assert max(took) <= 0.05
 
@@ -214,9 +202,7 @@ def test_a_prompt_gets_on_by_parts_of_a_block_inside_the_sla(tiny_llama):
 def test_where_only_whole_blocks_are_computed_patience_gives_one(tiny_llama):
     rig = hybrid(tiny_llama, EarlierVllm)
     assert rig.scheduler.governor.engine.whole_chunk_tokens == BLOCK
-
     took = steps_to_first_token(rig, "next")
-
     late = sum(one_s > 0.05 for one_s in took)
     assert late <= 0.02 * len(took) + 2
 
@@ -230,11 +216,9 @@ def test_no_decode_goes_without_its_token_where_a_step_may_have_all_that_the_eng
     block = batching(policy="adaptive", sla={"itl_ms": itl_ms})
     rig = Rig(engine_config(tiny_llama, additional_config=block, max_num_batched_tokens=64))
     rig.add("decodes", prompt=10, output=400)
-    for _ in range(70):
-        rig.step()
+    rig.go_on(70)
     rig.add("long", prompt=1000, output=5)
-    for _ in range(3):
-        rig.step()
+    rig.go_on(3)
     rig.add("short", prompt=20, output=50)
     while "short" not in decoding(rig):
         rig.step()
@@ -249,8 +233,7 @@ def test_without_an_sla_the_running_ones_are_served_as_vllm_has_them(tiny_llama)
     block = {"additional_config": batching(policy="adaptive"), "max_num_batched_tokens": 64}
     rig = Rig(engine_config(tiny_llama, blocks=80, **block))
     rig.add("decodes", prompt=10, output=400)
-    for _ in range(3):
-        rig.step()
+    rig.go_on(3)
     rig.add("long", prompt=1000, output=5)
     rig.step()
     rig.scheduler.running.reverse()
@@ -264,8 +247,7 @@ def test_a_new_batching_block_in_the_middle_of_a_long_prompt_still_cuts_it(tiny_
     rig.add("decodes", prompt=10, output=400)
     for k in range(60):
         rig.add(f"r{k}", prompt=1 + 7 * k % 40, output=3)
-        for _ in range(3):
-            rig.step()
+        rig.go_on(3)
     rig.add("long", prompt=900, output=5)
     before = rig.step().num_scheduled_tokens["long"]
     rig.scheduler.configure(SLA["brimful"]["batching"] | {"exchange_hz": 1.0})

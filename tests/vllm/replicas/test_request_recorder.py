@@ -12,14 +12,7 @@ from vllm.v1.request import Request
 
 from replicas.channel import UNDRAINED_S, _requests, _timeline, requests
 from replicas.request_recorder import RequestRecorder
-from tests.vllm.harness import Rig, batching, engine_config
-
-
-class Core:
-    """As much of EngineCore as the channel sees."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.scheduler = rig.scheduler
+from tests.vllm.harness import Core, Rig, batching, engine_config
 
 
 def rig(tiny_llama: Any, fails_open: bool = False, **args: Any) -> Rig:
@@ -36,8 +29,7 @@ def test_each_request_once_it_has_ended(tiny_llama: Any) -> None:
     made.add("b", prompt=10, output=50).arrival_time = 1001.0
     made.add("c", prompt=10, output=50).arrival_time = 1002.0
     made.abort("c")
-    for _ in range(4):
-        made.step()
+    made.go_on(4)
     made.abort("b")
     drained = recorder.drain()
     short = [
@@ -116,9 +108,7 @@ def test_an_error_of_its_own_costs_a_row_and_not_the_engine(tiny_llama: Any) -> 
 
 @pytest.mark.parametrize("timeline_first", [True, False])
 @pytest.mark.parametrize("timeline_ends", [True, False])
-def test_the_console_may_look_while_it_records(
-    tiny_llama: Any, timeline_first: bool, timeline_ends: bool
-) -> None:
+def test_the_console_may_look_while_it_records(tiny_llama, timeline_first, timeline_ends):
     """Both stand around the same methods, and each may end before the other."""
     made = rig(tiny_llama)
     core, before = Core(made), set(vars(made.scheduler))
@@ -165,19 +155,6 @@ async def test_every_engine_of_a_replica_is_asked(tiny_llama: Any) -> None:
     assert await requests(client, "another", on=True) is None
 
 
-def test_what_is_scheduled_is_the_same_with_and_without_it(tiny_llama: Any) -> None:
-    def tokens(recorded: bool) -> tuple[float, dict[str, list[int]]]:
-        made = rig(tiny_llama, max_num_seqs=8, blocks=24)
-        if recorded:
-            RequestRecorder(made.scheduler, "me")
-        for number in range(30):
-            made.add(f"r{number}", prompt=7 * number % 60 + 1, output=number % 40 + 1)
-        made.run()
-        return made.now_s, made.tokens
-
-    assert tokens(True) == tokens(False)
-
-
 def test_it_is_asked_for_from_outside_and_ends_without_a_trace(tiny_llama: Any) -> None:
     made = rig(tiny_llama)
     core, before = Core(made), set(vars(made.scheduler))
@@ -205,8 +182,7 @@ def test_more_than_are_kept_are_lost_and_counted(tiny_llama: Any, monkeypatch: A
     made = rig(tiny_llama)
     monkeypatch.setattr("replicas.request_recorder.MOST_REQUESTS", 3)
     recorder = RequestRecorder(made.scheduler, "me")
-    for number in range(5):
-        made.add(f"r{number}", prompt=5, output=1)
+    made.add_all(5, prompt=5, output=1)
     made.run()
     drained = recorder.drain()
     assert (len(drained["requests"]), drained["lost"]) == (3, 2)

@@ -131,9 +131,7 @@ def engine(request: pytest.FixtureRequest, tiny_llama: Any) -> Engine:
 
 @settings(max_examples=12, deadline=None)
 @given(events=st.lists(EVENT, max_size=40), always=st.booleans())
-def test_what_is_kept_is_what_vllm_has(
-    engine: Engine, events: list[tuple[str, int]], always: bool
-) -> None:
+def test_what_is_kept_is_what_vllm_has(engine, events, always):
     life = engine.life()
     life.happens("burst", MOST_LEFT)
     life.happens("step", 1)

@@ -5,7 +5,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import Request
 
-from tests.vllm.harness import Rig, batching, engine_config, token
+from tests.vllm.harness import Rig, engine_config, token
 from tests.vllm.replicas.test_paced import late_tokens, rig_of
 
 
@@ -18,8 +18,7 @@ def add_session(rig: Rig, *, prompt: int, ends: list[int] | None = None, came_s:
 def stopped_twice(rig: Rig) -> None:
     """A session whose stop token is followed by another one, of the step that was under way."""
     add_session(rig, prompt=20, ends=[token("s", 3), token("s", 4)], came_s=rig.now_s)
-    for _ in range(9):
-        rig.step()
+    rig.go_on(9)
 
 
 @pytest.mark.parametrize("output", [1, 3])
@@ -31,21 +30,18 @@ def test_each_input_of_a_session_is_paced_by_itself(tiny_llama, early, output):
     rig.add("session", prompt=20, output=output, resumable=True)
     if early:  # the next input is there before the first is answered
         rig.add("session", prompt=20, output=output, resumable=True)
-    for _ in range(output):
-        rig.step()
+    rig.go_on(output)
     assert pacing._ids == ["other"]
     assert "session" not in pacing._begin_s
     if not early:
         rig.now_s += 40.0  # its client thinks
         rig.add("session", prompt=20, output=output, resumable=True)
-
     began_s = rig.now_s
     rig.step()
     if output > 1:
         assert pacing._begin_s["session"] == pytest.approx(began_s + 2.0)
         assert pacing._ids == ["other", "session"]
-    for _ in range(output - 1):
-        rig.step()
+    rig.go_on(output - 1)
     assert pacing._ids == ["other"]
     assert "session" not in pacing._begin_s
 
@@ -55,9 +51,7 @@ def test_an_answer_of_one_token_is_a_first_token_though_more_input_waits(tiny_ll
     rig = rig_of(tiny_llama, in_flight=in_flight)
     for _ in range(4):
         rig.add("session", prompt=10, output=1, resumable=True)
-    for _ in range(12):
-        rig.step()
-
+    rig.go_on(12)
     assert len(rig.tokens["session"]) == rig.exchange().ttft.n == 4
     assert not rig.scheduler._awaits_first_token
     assert not rig.scheduler._pacing._begin_s
@@ -67,20 +61,16 @@ def test_early_input_has_not_waited_before_its_turn(tiny_llama):
     rig = rig_of(tiny_llama)
     rig.add("session", prompt=20, output=300, resumable=True)
     rig.add("session", prompt=20, output=3, resumable=True)
-    for _ in range(300):
-        rig.step()
-
+    rig.go_on(300)
     assert rig.scheduler._read_batch().leads.waiting_s == pytest.approx(0.0)
 
 
 def test_input_of_an_idle_session_waits_from_when_it_came(tiny_llama):
     rig = rig_of(tiny_llama)
     rig.add("s", prompt=10, output=2, resumable=True)
-    for _ in range(3):
-        rig.step()
+    rig.go_on(3)
     add_session(rig, prompt=5, came_s=rig.now_s - 0.5)  # on its way from the frontend for so long
     rig.step()
-
     assert rig.exchange().ttft.total_s == pytest.approx(0.01 + 0.51)
 
 
@@ -90,9 +80,7 @@ def test_the_last_token_of_an_answer_may_be_late(tiny_llama, monkeypatch):
     rig.add("session", prompt=20, output=5, resumable=True)
     rig.step()
     rig.step_s = 1.0
-    for _ in range(4):
-        rig.step()
-
+    rig.go_on(4)
     assert late == [0, 0, 0, 1, 1]
 
 
@@ -100,7 +88,6 @@ def test_vllm_counts_a_session_as_idle_twice_that_is_stopped_twice(tiny_llama):
     # Why its count of them is not taken (docs/upstream/vllm-session-stopped-twice.md).
     rig = Rig(engine_config(tiny_llama, async_scheduling=True), AsyncScheduler, in_flight=2)
     stopped_twice(rig)
-
     assert rig.scheduler.num_waiting_for_streaming_input == 2
     assert not rig.scheduler.waiting
     assert not rig.scheduler.skipped_waiting
@@ -117,7 +104,6 @@ def test_a_session_that_is_stopped_twice_is_not_counted(tiny_llama, leased, poli
     stopped_twice(rig)
     rig.now_s += 30.0  # the local loop's next look, or the end of the lease
     rig.step()
-
     assert rig.exchange().waiting == 0
 
 
@@ -130,37 +116,28 @@ def test_a_session_preempted_with_its_last_token_under_way_is_not_counted(tiny_l
     rig = Rig(config, in_flight=2)
     rig.add("a", prompt=76, output=40)
     rig.add("s", prompt=33, output=5, resumable=True)
-    for _ in range(12):
-        rig.step()
+    rig.go_on(12)
     assert rig.scheduler.num_waiting_for_streaming_input == 1
     assert not rig.scheduler.skipped_waiting
     assert not rig.scheduler.waiting
     rig.now_s += 30.0
     rig.step()
-
     assert rig.exchange().waiting == 0
 
 
 def test_one_that_waits_is_not_overlooked_for_a_session_that_vllm_lost(tiny_llama):
-    config = engine_config(
-        tiny_llama, additional_config=batching(), async_scheduling=True, max_num_seqs=1
-    )
-    rig = Rig(config, in_flight=2)
+    rig = Rig.led(tiny_llama, in_flight=2, max_num_seqs=1)
     stopped_twice(rig)
     rig.add("b", prompt=20, output=20)
     rig.step()
-
     assert rig.scheduler._state().waiting == 1
 
 
 def test_a_request_beside_a_lost_session_is_run(tiny_llama):
-    rig = Rig(
-        engine_config(tiny_llama, additional_config=batching(), async_scheduling=True), in_flight=2
-    )
+    rig = Rig.led(tiny_llama, in_flight=2)
     stopped_twice(rig)
     assert not rig.scheduler.has_unfinished_requests()
     rig.add("b", prompt=20, output=20)
-
     assert rig.scheduler.get_num_unfinished_requests() == 1  # EngineCore steps while there are any
     rig.run()
     assert rig.is_whole("b", 20)
@@ -168,21 +145,15 @@ def test_a_request_beside_a_lost_session_is_run(tiny_llama):
 
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
 def test_those_that_wait_are_counted_with_sessions_beside_them(tiny_llama, policy):
-    config = engine_config(
-        tiny_llama, additional_config=batching(), scheduling_policy=policy, max_num_seqs=3
-    )
-    rig = Rig(config)
+    rig = Rig.led(tiny_llama, scheduling_policy=policy, max_num_seqs=3)
     scheduler = rig.scheduler
     for name in ("s1", "s2"):
         rig.add(name, prompt=10, output=2, resumable=True)
-    for _ in range(3):
-        rig.step()
+    rig.go_on(3)
     assert scheduler.num_waiting_for_streaming_input == 2
-    for index in range(5):
-        rig.add(f"r{index}", prompt=10, output=9)
+    rig.add_all(5, prompt=10, output=9)
     # One that waits for a grammar, say: passed over by a step, and counted.
     passed_over = scheduler.requests["r4"]
     scheduler.waiting.remove_request(passed_over)
     scheduler.skipped_waiting.add_request(passed_over)
-
     assert scheduler._state().waiting == scheduler.get_num_unfinished_requests() == 5

@@ -37,11 +37,9 @@ def split(command: str) -> tuple[dict[str, str], list[str]]:
 @pytest.mark.timeout(300)
 def test_the_offline_example_prints_the_cap_over_the_run(tiny_llama):
     environment, command = split(documented("offline.py"))
-
     done = subprocess.run(
         command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
     )
-
     assert done.returncode == 0, done.stdout + done.stderr
     table = done.stdout[done.stdout.index(" time  cap") :].splitlines()
     rows = [line.split() for line in table[1:] if re.match(r" +\d+s ", line)]
@@ -83,7 +81,6 @@ def test_the_documented_server_answers_with_our_scheduler(tiny_llama):
     finally:
         server.terminate()
         server.communicate()
-
     assert answer.status_code == 200
     assert answer.json()["usage"]["completion_tokens"] <= 7
     assert any("DynamicBatchScheduler" in line for line in log)

@@ -43,7 +43,6 @@ def test_those_that_were_passed_over_come_first_once_they_can_start(tiny_llama):
     rig.add("a", prompt=20, output=5)
     first, second = by_grammar(rig, "g"), by_grammar(rig, "h")
     assert order(rig) == ["a"]
-
     second.set_result(object())
     assert order(rig) == ["h", "a"]
     first.set_exception(ValueError("no such grammar"))
@@ -57,7 +56,6 @@ def test_by_priority_the_two_queues_are_one(tiny_llama, ranks):
     rig.now_s += 1
     by_grammar(rig, "g", priority=ranks[1]).set_result(object())
     expected = order(rig)
-
     # Not a whole step: there is no grammar to follow.
     started = [new.req_id for new in rig.scheduler.schedule().scheduled_new_reqs]
     assert started == expected
@@ -97,9 +95,7 @@ def test_those_whose_adapter_has_no_slot_are_passed_over(tiny_llama):
     rig.step()
     for request_id, adapter in (("a", 2), ("b", 3), ("c", 1), ("d", 0), ("e", 2), ("f", 3)):
         add(request_id, adapter)
-
     expected = order(rig)
-
     assert expected == ["a", "c", "d", "e"]
     assert [new.req_id for new in rig.step().scheduled_new_reqs] == expected
 
@@ -109,7 +105,6 @@ def test_a_request_whose_kv_is_still_loaded_is_passed_over(tiny_llama):
     loading = rig.add("loading", prompt=20, output=5)
     rig.add("a", prompt=20, output=5)
     loading.status = RequestStatus.WAITING_FOR_REMOTE_KVS
-
     assert order(rig) == ["a"]
     rig.scheduler.finished_recving_kv_req_ids.add("loading")
     assert order(rig) == ["loading", "a"]
@@ -134,14 +129,12 @@ def test_memory_of_loads_is_held_elsewhere_and_their_own_when_they_start(tiny_ll
     rig.add("a", prompt=5 * BLOCK, output=50)
     rig.step()
     load(rig, "loading", prompt=8 * BLOCK)
-
     live = rig.scheduler._read_batch()
     assert live.held_elsewhere_tokens == 8 * BLOCK
     assert len(live.running) == 1
     assert len(live.waiting(9)) == 0
     used = rig.scheduler._state().kv_used_tokens
     assert used - live.held_elsewhere_tokens == 5 * BLOCK
-
     rig.scheduler.finished_recving_kv_req_ids.add("loading")
     ready = rig.scheduler._read_batch().waiting(9)
     assert (ready.computed.tolist(), ready.shared.tolist()) == ([8 * BLOCK], [8 * BLOCK])
@@ -150,43 +143,22 @@ def test_memory_of_loads_is_held_elsewhere_and_their_own_when_they_start(tiny_ll
 def test_what_running_requests_use_too_is_not_held_elsewhere(tiny_llama):
     rig = rig_of(tiny_llama, enable_prefix_caching=True)
     rig.add("a", prompt=4 * BLOCK + 1, output=2, resumable=True)
-    for _ in range(3):
-        rig.step()
+    rig.go_on(3)
     assert rig.scheduler._read_batch().held_elsewhere_tokens == 5 * BLOCK
-
     rig.add("b", prompt=4 * BLOCK + 1, output=50)
     rig.step()
-
     assert rig.scheduler._read_batch().held_elsewhere_tokens == BLOCK
     assert rig.scheduler._state().kv_used_tokens == 6 * BLOCK
 
 
-def test_idle_sessions_are_no_backlog_and_their_memory_is_held(tiny_llama):
-    rig = rig_of(tiny_llama)
-    for index in range(3):
-        rig.add(f"session{index}", prompt=2 * BLOCK, output=2, resumable=True)
-    for _ in range(4):
-        rig.step()
-    assert rig.scheduler.num_waiting_for_streaming_input == 3
-
-    assert rig.exchange().waiting == 0
-    assert rig.exchange().prefilling == 0
-    assert rig.scheduler._read_batch().held_elsewhere_tokens == 3 * 3 * BLOCK
-    rig.add("other", prompt=4, output=2)
-    assert rig.exchange().waiting == 1
-    assert order(rig) == ["other"]
-
-
 @pytest.mark.parametrize("cached", [False, True])
 def test_of_layers_with_a_window_the_blocks_that_are_still_there_are_held(tiny_llama, cached):
-    config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=cached)
-    rig = Rig(config, window=2 * BLOCK)
+    rig = Rig.led(tiny_llama, enable_prefix_caching=cached, window=2 * BLOCK)
     rig.add("session", prompt=9 * BLOCK, output=2 * BLOCK, resumable=True)
     while not rig.scheduler.num_waiting_for_streaming_input:
         rig.step()
     scheduler = rig.scheduler
     holders = scheduler._reader.holders
-
     assert holders.held_by(holders.others(scheduler.running)) == scheduler._used_blocks()
     assert scheduler._used_blocks() < 2 * 11
 
@@ -194,28 +166,20 @@ def test_of_layers_with_a_window_the_blocks_that_are_still_there_are_held(tiny_l
 def test_what_a_session_holds_is_not_computed_again_when_it_goes_on(tiny_llama):
     rig = rig_of(tiny_llama, enable_prefix_caching=True)
     session = rig.add("session", prompt=2 * BLOCK + 3, output=3, resumable=True)
-    for _ in range(4):
-        rig.step()
+    rig.go_on(4)
     rig.add("session", prompt=5, output=3, resumable=True)
     assert session.num_computed_tokens == 2 * BLOCK + 3 + 2
-
     waiting = rig.scheduler._read_batch().waiting(9)
-
     assert waiting.computed.tolist() == waiting.shared.tolist() == [2 * BLOCK + 3 + 2]
 
 
 @pytest.mark.parametrize("when", ["waiting", "running", "between steps"])
 def test_an_aborted_request_is_forgotten(tiny_llama, when):
-    rig = Rig(
-        engine_config(tiny_llama, additional_config=batching(), async_scheduling=True), in_flight=2
-    )
+    rig = Rig.led(tiny_llama, in_flight=2)
     rig.add("r", prompt=600, output=5)
     steps = {"waiting": 0, "running": 1, "between steps": 2}[when]
-    for _ in range(steps):
-        rig.step()
-
+    rig.go_on(steps)
     rig.abort("r")
     rig.run()
-
     assert rig.scheduler._awaits_first_token == {}
     assert rig.exchange().ttft.n == 0

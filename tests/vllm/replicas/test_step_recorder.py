@@ -5,15 +5,10 @@ from typing import Any
 import pytest
 
 from replicas.channel import STEPS, UNDRAINED_S, _steps
+from replicas.request_recorder import RequestRecorder
 from replicas.step_recorder import StepRecorder
-from tests.vllm.harness import Rig, batching, engine_config
-
-
-class Core:
-    """As much of EngineCore as the channel sees."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.scheduler = rig.scheduler
+from replicas.timeline import Recorder
+from tests.vllm.harness import Core, Rig, batching, engine_config
 
 
 def rig(tiny_llama: Any, in_flight: int = 1, **args: Any) -> Rig:
@@ -56,17 +51,29 @@ def test_every_step_and_every_token_is_recorded_once(tiny_llama, in_flight: int)
     assert sum(steps["duration_us"]) == pytest.approx((made.now_s - 100.0) * 1e6)
 
 
-def test_what_is_scheduled_is_the_same_with_and_without_it(tiny_llama) -> None:
+@pytest.mark.parametrize("recorder", [StepRecorder, Recorder, lambda s: RequestRecorder(s, "me")])
+def test_what_is_scheduled_is_the_same_with_and_without_a_recorder(tiny_llama, recorder) -> None:
     def tokens(recorded: bool) -> tuple[float, dict[str, list[int]]]:
         made = rig(tiny_llama, max_num_seqs=8, blocks=24)
         if recorded:
-            StepRecorder(made.scheduler)
+            recorder(made.scheduler)
         for number in range(30):
             made.add(f"r{number}", prompt=7 * number % 60 + 1, output=number % 40 + 1)
         made.run()
         return made.now_s, made.tokens
 
     assert tokens(True) == tokens(False)
+
+
+def test_a_step_in_which_the_clock_jumped_is_left_out(tiny_llama) -> None:
+    made = rig(tiny_llama)
+    recorder = StepRecorder(made.scheduler)
+    made.add("a", prompt=20, output=3)
+    made.step()
+    made.now_s -= 5.0
+    made.step()
+    made.step()
+    assert recorder.drain()["duration_us"] == [500_000, 500_000]
 
 
 def test_it_is_asked_for_from_outside_and_ends_without_a_trace(tiny_llama) -> None:

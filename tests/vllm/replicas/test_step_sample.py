@@ -125,9 +125,7 @@ def test_a_long_prompt_is_counted_chunk_by_chunk_beside_the_decodes(rig):
     rig.step()
     rig.exchange(limits(64, token_budget=101))
     rig.add("long", prompt=250, output=3)
-
     samples = [step_sample(rig.step(), 0.5)[0] for _ in range(4)]
-
     assert samples == [
         StepSample(1, 10, 100, 100 * 100 // 2, 0.5, started=(250,)),
         StepSample(1, 11, 100, 100 * 100 + 100 * 100 // 2, 0.5),
@@ -151,9 +149,7 @@ def test_a_request_that_lost_its_memory_is_counted_in_prefill_when_it_is_back(
         step = rig.step()
         if rig.scheduler.requests["lost"].num_preemptions and "lost" in step.num_scheduled_tokens:
             resumed = step
-
     sample, prefills = step_sample(resumed, 0.5)
-
     assert known > 30
     assert prefills == ["lost"]
     assert (sample.prefill_tokens, sample.prefill_context) == (known, known * known // 2)
@@ -161,37 +157,28 @@ def test_a_request_that_lost_its_memory_is_counted_in_prefill_when_it_is_back(
 
 
 def test_a_prefix_cache_hit_is_context_and_not_work(tiny_llama):
-    config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True)
-    rig = Rig(config)
+    rig = Rig(engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True))
     rig.add("first", prompt=10 * BLOCK + 4, output=1)
     rig.run()
-
     rig.add("second", prompt=10 * BLOCK + 4, output=1)
     sample, prefills = step_sample(rig.step(), 0.5)
-
     assert sample == StepSample(0, 0, 4, 4 * 10 * BLOCK + 4 * 4 // 2, 0.5, started=(4,))
     assert prefills == ["second"]
 
 
 def test_speculative_decodes_attend_to_what_was_accepted(tiny_llama):
-    config = engine_config(tiny_llama, additional_config=batching(), speculative_config=ngram(3))
-    rig = Rig(config, accepted=2)
+    rig = Rig.led(tiny_llama, speculative_config=ngram(3), accepted=2)
     rig.add("r", prompt=10, output=40)
-
     samples = [step_sample(rig.step(), 0.5)[0] for _ in range(5)]
-
     assert [s.prefill_tokens for s in samples] == [10, 0, 0, 0, 0]
     assert [s.decodes for s in samples] == [0, 1, 1, 1, 1]
     assert [b.kv_tokens - a.kv_tokens for a, b in pairwise(samples[2:])] == [3, 3]
 
 
 def test_with_steps_in_flight_a_request_decodes_from_its_first_placeholder_on(tiny_llama):
-    config = engine_config(tiny_llama, additional_config=batching(), async_scheduling=True)
-    rig = Rig(config, in_flight=2)
+    rig = Rig.led(tiny_llama, in_flight=2)
     rig.add("r", prompt=10, output=5)
-
     samples = [step_sample(rig.step(), 0.5)[0] for _ in range(3)]
-
     assert samples == [
         StepSample(0, 0, 10, 50, 0.5, started=(10,)),
         StepSample(1, 10, 0, 0, 0.5),

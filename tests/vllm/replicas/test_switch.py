@@ -125,10 +125,8 @@ def test_switched_off_in_the_middle_it_is_vllms_own(tiny_llama, name, policy, in
         rig.exchange(limits(6, 64))
         crowd.steps(rig, 80)
     assert len(ours.scheduler.waiting) > 5  # it was held back, and some are late
-
     report = ours.exchange(switched(1, on=False))
     made_plain(theirs, lost, policy)
-
     assert (report.enforced, report.switches) == (False, (Switch(1, False),))
     for _ in range(150):
         (decided,), (wanted,) = (
@@ -147,7 +145,6 @@ def test_switched_on_again_the_cap_and_the_chunk_hold_again(tiny_llama):
     rig.exchange(switched(1, on=False))
     rig.step()
     assert len(rig.scheduler.running) > 6
-
     report = rig.exchange(switched(2, on=True))
     assert report.enforced
     new = []
@@ -176,18 +173,8 @@ def test_who_stepped_aside_stands_where_it_came_and_steps_aside_when_it_is_on_ag
         rig.exchange(limits(1, switches=(Switch(epoch_ms, on),)))
         rig.step()
         orders.append([r.request_id for r in rig.scheduler.waiting])
-
     late = ["late0", "late1", "late2"]
     assert orders == [["new", *late], [*late, "new"], ["new", *late]]
-
-
-def test_a_switch_for_another_group_changes_nothing(tiny_llama):
-    block = batching(policy="static")
-    block["brimful"]["group"] = "mine"
-    rig = rig_of(tiny_llama, block)
-
-    assert rig.exchange(switched(1, on=False, group="yours")).enforced
-    assert not rig.exchange(switched(2, on=False, group="mine")).enforced
 
 
 @pytest.mark.parametrize("in_flight", [1, 2])

@@ -13,14 +13,7 @@ from vllm.v1.engine.input_processor import InputProcessor
 from replicas.channel import TIMELINE, _timeline
 from replicas.hooks import CHAINS
 from replicas.timeline import HOOKED, Recorder
-from tests.vllm.harness import BLOCK, Rig, batching, engine_config
-
-
-class Core:
-    """As much of EngineCore as the channel sees."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.scheduler = rig.scheduler
+from tests.vllm.harness import BLOCK, Core, Rig, batching, engine_config
 
 
 @pytest.fixture
@@ -67,8 +60,7 @@ def test_it_begins_with_what_is_there_and_ends_without_a_trace(rig, in_flight: i
     made = rig(in_flight, max_num_seqs=2, async_scheduling=in_flight == 2)
     for name in "abc":
         made.add(name, prompt=5, output=4)
-    for _ in range(in_flight + 1):
-        made.step()
+    made.go_on(in_flight + 1)
     before = set(vars(made.scheduler))
     opened = _timeline(Core(made), True)["open"]
     assert sorted((bar[0], bar[2], bar[3]) for bar in opened) == [
@@ -85,19 +77,6 @@ def test_it_begins_with_what_is_there_and_ends_without_a_trace(rig, in_flight: i
     assert set(vars(made.scheduler)) == before
     assert _timeline(Core(made), False) is None
     made.run()
-
-
-def test_what_is_scheduled_is_the_same_with_and_without_it(rig) -> None:
-    def tokens(watched: bool) -> tuple[float, dict[str, list[int]]]:
-        made = rig(blocks=24, max_num_seqs=8)
-        if watched:
-            Recorder(made.scheduler)
-        for number in range(30):
-            made.add(f"r{number}", prompt=7 * number % 60 + 1, output=number % 40 + 1)
-        made.run()
-        return made.now_s, made.tokens
-
-    assert tokens(True) == tokens(False)
 
 
 def test_vllm_looks_these_methods_up_at_each_call() -> None:

@@ -16,15 +16,11 @@ from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
 from vllm.sampling_params import SamplingParams
 
-from controller.classes import parse_admission
-from replicas.admission.admission import Admission
 from replicas.admission.drain import EngineView
-from replicas.admission.gate import Gate
 from replicas.admission.http import AdmissionMiddleware
 from replicas.plain_calls import AdmittingEngine
 from replicas.tracing import Tracing, TracingMiddleware
-from tests.unit.replicas.admission.builders import CLASSES
-from tests.vllm.replicas.test_admission_http import Engine, _never, app_of
+from tests.vllm.replicas.stand_in import Engine, app_of, client_of, gate_of, never
 
 TRACE, CLIENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADERS = {"traceparent": f"00-{TRACE}-{CLIENT}-01", "tracestate": "shop=1"}
@@ -58,8 +54,7 @@ class Stack:
         tracer = self.provider.get_tracer("test")
         self.tracing = Tracing(tracer, "r1", lambda: self.report)
         self.tracing.watch(self.engine)
-        self.gate = Gate(Admission(CLASSES, parse_admission(None), 10, 0.0), named_classes=True)
-        self.gate.guard(self.engine)
+        self.gate = gate_of(self.engine)
         self.seen: list[dict[str, str]] = []  # headers as the app got them
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -69,8 +64,7 @@ class Stack:
         self.app = TracingMiddleware(AdmissionMiddleware(app, self.gate), self.tracing)
 
     async def ask(self, headers: dict[str, str] = HEADERS, **more: Any) -> httpx.Response:
-        transport = httpx.ASGITransport(self.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://r") as client:
+        async with client_of(self.app) as client:
             # A task of its own for each request, as servers do it.
             call = client.post("/v1/completions", json={**ASK, **more}, headers=headers)
             return await asyncio.create_task(call)
@@ -133,7 +127,7 @@ async def test_who_is_refused_has_the_reason_and_no_engine(stack: Stack) -> None
 
 
 async def test_who_waits_too_long_was_admitted(stack: Stack) -> None:
-    stack.engine.outputs = _never
+    stack.engine.outputs = never
     await stack.ask({**HEADERS, "x-request-timeout-seconds": "0.05"})
     said = stack.said
     assert (said["brimful.admitted"], said["brimful.refused"]) == (True, "queue_timeout")
@@ -147,7 +141,7 @@ async def test_bad_input_is_a_refusal_without_a_class(stack: Stack) -> None:
 
 
 async def test_a_client_that_left_is_no_error(stack: Stack) -> None:
-    stack.engine.outputs = _never
+    stack.engine.outputs = never
     task = asyncio.create_task(stack.ask())
     while not stack.engine.priorities:  # noqa: ASYNC110 - the stand-in tells nobody
         await asyncio.sleep(0.01)
@@ -195,9 +189,7 @@ async def test_a_report_that_is_too_old_is_left_out(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("admission", [True, False])
-async def test_through_rays_own_ingress_it_stands_there_too(
-    stack: Stack, monkeypatch: pytest.MonkeyPatch, admission: bool
-) -> None:
+async def test_through_rays_own_ingress_it_stands_there_too(stack, monkeypatch, admission):
     seen: list[dict[str, str]] = []
 
     async def completions(_: Any, request: Any, info: RawRequestInfo) -> AsyncIterator[str]:

@@ -119,7 +119,6 @@ def test_by_priority_late_requests_step_aside_within_their_own(tiny_llama):
     rig.now_s += 2.0
     rig.add("new1", prompt=4, output=2, priority=1)
     rig.add("new0", prompt=4, output=2, priority=0)
-
     assert order_of_starts(rig) == ["new0", "late0", "new1", "late1"]
 
 
@@ -129,7 +128,6 @@ def test_late_requests_that_waited_for_their_grammar_step_aside_too(tiny_llama):
     by_grammar(rig, "never")
     rig.now_s += 2.0
     rig.add("new", prompt=4, output=2)
-
     assert [new.req_id for new in rig.scheduler.schedule().scheduled_new_reqs] == ["new"]
     assert [r.request_id for r in rig.scheduler.waiting] == ["grammar"]
     assert [r.request_id for r in rig.scheduler.skipped_waiting] == ["never"]
@@ -146,7 +144,6 @@ def test_an_abort_finds_requests_in_time_and_late(tiny_llama, policy):
     rig.step()
     for request_id in ("late0", "late3", "new1", "new5"):
         rig.abort(request_id)
-
     assert order_of_starts(rig) == ["new2", "new3", "new4", "late1", "late2", "late4", "late5"]
     assert rig.scheduler.get_request_counts() == (0, 0)
 
@@ -162,13 +159,11 @@ def test_where_delivery_is_paced_who_has_waited_for_three_quarters_steps_aside()
 
 @POLICIES
 def test_a_session_that_holds_its_memory_does_not_step_aside_with_it(tiny_llama, policy):
-    rig = Rig(
-        engine_config(
-            tiny_llama,
-            additional_config=batching(sla={"ttft_ms": 300}, step_aside=True),
-            scheduling_policy=policy,
-            max_num_seqs=2,
-        )
+    rig = Rig.led(
+        tiny_llama,
+        {"sla": {"ttft_ms": 300}, "step_aside": True},
+        scheduling_policy=policy,
+        max_num_seqs=2,
     )
     rig.add("s", prompt=200, output=60, resumable=True)
     rig.add("a", prompt=20, output=200)

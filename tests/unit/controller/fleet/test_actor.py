@@ -9,7 +9,6 @@ import pytest
 from controller.errors import ConfigError, ReportError
 from controller.fleet import actor
 from controller.fleet.actor import (
-    NAME,
     BatchController,
     _Metrics,
     keep_switches,
@@ -28,16 +27,6 @@ def wire(**overrides: Any) -> dict[str, Any]:
 
 def block(**keys: Any) -> dict[str, Any]:
     return batching(**keys).model_dump()
-
-
-def test_a_report_gets_its_limits() -> None:
-    answer = BatchController().exchange(wire(), block(max_running={"max": 48}))
-    assert (answer["max_running"], answer["lease_s"]) == (48, 5.0)
-
-
-def test_the_name_holds_the_version() -> None:
-    assert f"brimful-controller-{VERSION}" == NAME
-    assert BatchController().snapshot()["version"] == VERSION
 
 
 @pytest.mark.parametrize("version", ["0.0.9+00000000", None])
@@ -74,9 +63,7 @@ def test_parsed_configurations_that_nobody_brings_any_more_are_dropped() -> None
         assert len(controller._configs) <= 2
 
 
-def test_a_switch_goes_out_with_the_next_limits_and_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_switch_goes_out_with_the_next_limits_and_is_logged(caplog):
     caplog.set_level("INFO", "controller")  # vLLM's server raises the root logger's to ERROR
     controller = BatchController()
     controller.exchange(wire(), block())
@@ -133,9 +120,7 @@ def test_one_that_does_not_answer_hides_no_switch_of_the_others() -> None:
     assert known_switches(others) == (off, on)
 
 
-def test_a_controller_goes_by_the_switches_that_the_clusters_store_keeps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_controller_goes_by_the_switches_that_the_clusters_store_keeps(monkeypatch):
     store: dict[tuple[str, str], bytes] = {}
 
     def put(key: str, value: str, namespace: str) -> None:

@@ -1,14 +1,12 @@
 """How many waiting requests start: what fits, what pays, what the accepted share allows."""
 
-from typing import Any
-
 import pytest
 
-from controller.models import admission
 from controller.models.admission import MemoryAdmission
+from controller.models.lookahead import Forecast
 from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
-from controller.models.survival import OutputCounts, length_bin
+from controller.models.survival import length_bin
 
 # 20 ms, and 0.1 ms a prompt token: r = B / 200.
 MODEL = StepModel(0.02, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
@@ -30,32 +28,11 @@ def knowing(
     return admission
 
 
-def test_of_a_known_length_as_many_start_as_fit_at_their_end() -> None:
-    # 100 in and 128 out: 228 tokens and half a block each at the end; 50 of them in 11,800.
-    fitting, _ = knowing(128, 11_800).fitting(requests(0), requests(64), 0, MODEL)
-    assert 46 <= fitting <= 52
-
-
 def test_requests_that_end_soon_make_room_for_those_that_peak_later() -> None:
     # 40 that end in a few steps hold 9,000 tokens now and nothing when the new ones peak.
     admission = knowing(128, 11_800)
     fitting, _ = admission.fitting(requests(40, outputs=120), requests(20), 9_000, MODEL)
     assert fitting >= 15
-
-
-def test_a_memory_that_holds_all_needs_no_forecast() -> None:
-    fitting, together = knowing(128, 10**7).fitting(requests(10), requests(64), 0, MODEL)
-    assert (fitting, together) == (64, None)
-
-
-def test_max_tokens_can_be_enough_to_know() -> None:
-    # 74 requests of 100 tokens that may generate 20 more: 9,000 tokens and a block each, at most.
-    newcomer = MemoryAdmission(11_000, 16, 0.02)
-    short = requests(10, outputs=1, most=21), requests(64, most=20)
-    assert newcomer.fitting(*short, 1_010, MODEL) == (64, None)
-    fitting, together = newcomer.fitting(requests(10, outputs=1), requests(64), 1_010, MODEL)
-    assert fitting < 64
-    assert together is not None
 
 
 def test_a_preempted_request_may_be_older_than_all_that_run() -> None:
@@ -87,49 +64,44 @@ def priced(c0: float, c3: float, kv_tokens: int = 11_800, epsilon: float | None 
     return one.fitting(requests(0), requests(64), 0, model)[0]
 
 
-def test_where_recomputing_costs_nothing_the_batch_is_full_now() -> None:
-    # 64 of 100 tokens and a block fit; 64 that have generated 128 more do not.
-    assert priced(0.02, 0.0) == 64
+@pytest.mark.parametrize(
+    ("c0", "c3", "most", "kv_tokens", "starts"),
+    [
+        # A preemption costs nothing: a prompt and a block have to leave room.
+        (0.02, 0.0, 4000, 117, 1),
+        (0.02, 0.0, 4000, 116, 0),
+        # What cannot overflow starts at any price: 100, a block, and 16 at the last horizon.
+        (0.0, 1e-4, 19, 132, 1),
+        (0.0, 1e-4, 19, 131, 0),
+    ],
+)
+def test_the_price_decides_what_has_to_have_room(c0, c3, most, kv_tokens, starts):
+    model, one = StepModel(c0, 2e-4, 1e-7, c3, 0.0, 0.0), MemoryAdmission(kv_tokens, 16, None)
+    assert one.fitting(requests(0), requests(1, most=most), 0, model)[0] == starts
 
 
-def test_where_an_empty_slot_costs_nothing_memory_hardly_ever_overflows() -> None:
-    # 50 hold 228 tokens and half a block each at their end.
-    assert 40 <= priced(0.0, 1e-4) <= 50
-
-
-@pytest.mark.parametrize(("kv_tokens", "starts"), [(117, 1), (116, 0)])
-def test_a_prompt_and_a_block_have_to_leave_room(kv_tokens: int, starts: int) -> None:
-    model = StepModel(0.02, 2e-4, 1e-7, 0.0, 0.0, 0.0)  # a preemption costs nothing
-    one = MemoryAdmission(kv_tokens, 16, None)
-    assert one.fitting(requests(0), requests(1), 0, model)[0] == starts
-
-
-@pytest.mark.parametrize(("kv_tokens", "starts"), [(132, 1), (131, 0)])
-def test_what_cannot_overflow_starts_at_any_price(kv_tokens: int, starts: int) -> None:
-    # 100, a block, and 16 at the last horizon.
-    dear = StepModel(0.0, 2e-4, 1e-7, 1e-4, 0.0, 0.0)
-    one = MemoryAdmission(kv_tokens, 16, None)
-    assert one.fitting(requests(0), requests(1, most=19), 0, dear)[0] == starts
+def spread_lengths(epsilon: float | None) -> MemoryAdmission:
+    one = MemoryAdmission(11_800, 16, epsilon)
+    for k in range(500):
+        one.finished(1 + 37 * k % 256, applied=False)
+    return one
 
 
 def test_each_that_starts_makes_the_next_ones_preemption_dearer() -> None:
     # r is B / 200. At the r of the first one alone 100 would start.
-    spread = MemoryAdmission(11_800, 16, None)
-    for k in range(500):
-        spread.finished(1 + 37 * k % 256)
-    assert spread.fitting(requests(0), requests(110), 0, MODEL)[0] == 84
+    assert spread_lengths(None).fitting(requests(0), requests(110), 0, MODEL)[0] == 84
 
 
 def test_the_dearer_a_preemption_the_fewer_start() -> None:
-    spread = MemoryAdmission(11_800, 16, None)
-    for k in range(500):
-        spread.finished(1 + 37 * k % 256)
-    counts = []
+    spread, counts = spread_lengths(None), []
     for c3 in (0.0, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2, 1.0):
         model = StepModel(0.02, 2e-4, 1e-7, c3, 0.0, 0.0)
         counts.append(spread.fitting(requests(0), requests(110), 0, model)[0])
     assert counts == sorted(counts, reverse=True)
     assert len(set(counts)) > 3, counts
+    # Where recomputing costs nothing the batch is full now; where a slot does, memory never is.
+    assert priced(0.02, 0.0) == 64
+    assert 40 <= priced(0.0, 1e-4) <= 50
 
 
 @pytest.mark.parametrize("kv_tokens", [300, 3_000, 8_000, 11_800, 14_000, 20_000])
@@ -140,9 +112,7 @@ def test_a_bound_on_the_share_only_ever_lets_fewer_start(kv_tokens: int, c3: flo
 
 @pytest.mark.parametrize("epsilon", [None, 0.02])
 @pytest.mark.parametrize("elsewhere", [0, 160, 3_000, 8_000, 11_000])
-def test_what_is_held_elsewhere_is_taken_off_the_memory(
-    elsewhere: int, epsilon: float | None
-) -> None:
+def test_what_is_held_elsewhere_is_taken_off_the_memory(elsewhere, epsilon):
     running, waiting = requests(10, outputs=20), requests(64)
     used = 10 * 120 + 80
     found, _ = knowing(128, 11_800, epsilon=epsilon).fitting(
@@ -162,55 +132,16 @@ def test_what_is_held_elsewhere_counts_where_all_may_fit(elsewhere: int, asked: 
     assert (together is not None) is asked
 
 
-def test_the_groups_lengths_stand_in_for_a_newcomers() -> None:
-    lengths = OutputCounts()
-    for _ in range(500):
-        lengths.add(128)
-    settled, _ = knowing(128, 11_800).fitting(requests(0), requests(64), 0, MODEL)
-    cold, _ = MemoryAdmission(11_800, 16, 0.02).fitting(requests(0), requests(64), 0, MODEL)
-    newcomer = MemoryAdmission(11_800, 16, 0.02)
-    newcomer.receive(tuple(map(float, lengths.counts)))
-    newcomer.receive(None)  # nobody knows better now, so what was received stays
-    warm, _ = newcomer.fitting(requests(0), requests(64), 0, MODEL)
-    assert warm == pytest.approx(settled, abs=4)
-    assert cold < warm
-
-
-def theta_after(applied: bool, epsilon: float = 0.1) -> float:
-    one = MemoryAdmission(11_800, 16, epsilon)
-    one.finished(10, applied=applied)
-    assert one.theta is not None
-    return one.theta.value
-
-
-def test_an_end_moves_theta_where_admission_went_by_it() -> None:
-    assert theta_after(applied=True) == pytest.approx(1 - 0.2 * 0.1)
-    assert theta_after(applied=False) == 1.0
+@pytest.mark.parametrize("applied", [{}, {"applied": True}, {"applied": False}])
+def test_an_end_moves_theta_where_admission_went_by_it(applied: dict[str, bool]) -> None:
     one = MemoryAdmission(11_800, 16, 0.1)
-    one.finished(10)  # it did unless something else is said
-    assert one.theta is not None
-    assert one.theta.value == pytest.approx(1 - 0.2 * 0.1)
-
-
-def test_preemptions_within_8_steps_move_theta_once() -> None:
-    one = MemoryAdmission(11_800, 16, 0.02)
-    assert one.theta is not None
-    for _ in range(9):
-        one.stepped()
-    one.preempted()
-    for _ in range(7):
-        one.stepped()
-    one.preempted()
-    assert one.theta.value == pytest.approx(1.2)
-    one.stepped()
-    one.preempted()
-    assert one.theta.value == pytest.approx(1.4)
+    one.finished(10, **applied)
+    moved = 0.2 * 0.1 * applied.get("applied", True)
+    assert one.theta is not None and one.theta.value == pytest.approx(1 - moved)
 
 
 @pytest.mark.parametrize(("kv_tokens", "starts"), [(132, 1), (131, 0)])
-def test_with_theta_at_its_highest_all_that_a_request_may_hold_has_to_fit(
-    kv_tokens: int, starts: int
-) -> None:
+def test_with_theta_at_its_highest_all_that_a_request_may_hold_has_to_fit(kv_tokens, starts):
     # Of 19 tokens more the horizons have 1, 5, 10 and 16: 100, a block, and 16.
     one = MemoryAdmission(kv_tokens, 16, 0.02)
     for _ in range(10):
@@ -236,10 +167,7 @@ def test_without_a_bound_on_the_share_there_is_no_theta() -> None:
 
 
 def test_the_larger_theta_is_the_fewer_start() -> None:
-    spread = MemoryAdmission(11_800, 16, 0.02)
-    for k in range(500):
-        spread.finished(1 + 37 * k % 256, applied=False)
-    counts = []
+    spread, counts = spread_lengths(0.02), []
     for _ in range(6):
         counts.append(spread.fitting(requests(0), requests(110), 0, MODEL)[0])
         for _ in range(8):
@@ -279,19 +207,52 @@ def test_a_preempted_request_that_is_not_asked_for_counts_once(told: bool, doubl
     assert (at_risk[length_bin(400)] > 20 + 1) == double
 
 
-def test_a_loss_weighs_more_where_lengths_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[float] = []
+def rows(
+    n: int, prompt: int = 90, outputs: int = 10, most: int = 4000, shared: int = 0
+) -> Requests:
+    """n alike, of which all is computed."""
+    computed = prompt + outputs
+    return requests_of([computed] * n, [prompt] * n, [outputs] * n, [most] * n, [shared] * n)
 
-    def paying(*args: Any, **kwargs: Any) -> int:
-        seen.append(args[4])
-        return real(*args, **kwargs)
 
-    real = admission.paying
-    monkeypatch.setattr(admission, "paying", paying)
-    alike, spread = knowing(128, 11_800, epsilon=None), knowing(128, 11_800, epsilon=None)
-    for length in range(1, 500):
-        spread.finished(length)
-    for one in (alike, spread):
-        one.fitting(requests(0), requests(64), 0, MODEL)
-    assert seen[0] == seen[1] > 0.9
-    assert seen[2] == seen[3] < 0.5
+def fit(
+    one: MemoryAdmission, running: Requests, candidates: Requests, kv_used: int
+) -> tuple[int, Forecast | None]:
+    return one.fitting(running, candidates, kv_used, MODEL)
+
+
+@pytest.mark.parametrize(
+    ("shared", "used", "kv_tokens", "asked"),
+    [
+        # Two of 100 that may generate 50 more, three of 40 that may generate 20; a block for each.
+        (0, 200, 560, False),
+        (0, 200, 559, True),
+        # Two that hold 40 alone and 60 together: a prefix in memory counts once.
+        (60, 40 + 40 + 16 + 60, 500, False),
+        (60, 40 + 40 + 16 + 60, 499, True),
+    ],
+)
+def test_nothing_is_forecast_where_all_that_may_be_generated_fits_in_whole_blocks(
+    shared: int, used: int, kv_tokens: int, asked: bool
+) -> None:
+    running, waiting = rows(2, most=60, shared=shared), rows(3, prompt=40, outputs=0, most=20)
+    fitting, together = fit(MemoryAdmission(kv_tokens, 16, 0.02), running, waiting, used)
+    assert (together is not None) is asked
+    assert asked or fitting == 3
+
+
+@pytest.mark.parametrize("allowed", [1, 2])
+def test_a_request_of_a_token_or_two_starts_where_its_prompt_fits(allowed: int) -> None:
+    # 50 that hold 100 and go on for long; the first in the queue ends at once.
+    running = rows(50)
+    short = requests_of([0] * 3, [300] * 3, [0] * 3, [allowed] * 3, [0] * 3)
+    one = MemoryAdmission(7_000, 16, None)
+    fitting, together = fit(one, running, short, 5_000)
+    assert together is not None
+    assert fitting == 3
+
+
+def test_where_no_kv_is_kept_nobody_waits_for_memory() -> None:
+    waiting = rows(3, prompt=40, outputs=0, most=1)
+    assert fit(MemoryAdmission(0, 16, 0.02), rows(2), waiting, 0) == (3, None)
+    assert fit(MemoryAdmission(0, 16, 0.02), rows(0), waiting, 0) == (3, None)

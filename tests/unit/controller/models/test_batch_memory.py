@@ -22,29 +22,23 @@ def rows(
 
 
 @pytest.mark.parametrize(
-    ("used", "frac", "common"),
+    ("shared", "used", "frac", "common"),
     [
-        (0, 1.0, 0.0),  # not measured
-        (1, 1 / 432, 0.0),
-        (216, 0.5, 0.0),  # windows of attention
-        (432, 1.0, 0.0),  # four of 100, and half a block each
+        # Less in use than four of 100 hold, and half a block each: the rest is not kept.
+        (0, 0, 1.0, 0.0),  # not measured
+        (0, 1, 1 / 432, 0.0),
+        (0, 216, 0.5, 0.0),  # windows of attention
+        (0, 432, 1.0, 0.0),
+        # More than the 40 that each holds alone: prefixes, shared by two at least.
+        (60, 192, 1.0, 0.0),
+        (60, 252, 1.0, 60.0),  # one for all four
+        (60, 312, 1.0, 120.0),  # two of them
+        (60, 1000, 1.0, 120.0),  # the rest is not theirs
     ],
 )
-def test_less_in_use_than_requests_hold_is_not_kept(used: int, frac: float, common: float) -> None:
-    assert MEMORY.kept(rows(4), used) == (frac, common)
-
-
-@pytest.mark.parametrize(
-    ("used", "common"),
-    [
-        (192, 0.0),  # 40 each alone, and half a block
-        (252, 60.0),  # one prefix for all four
-        (312, 120.0),  # two of them
-        (1000, 120.0),  # no fewer than two share one; the rest is not theirs
-    ],
-)
-def test_more_in_use_is_shared_prefixes_by_two_requests_at_least(used: int, common: float) -> None:
-    assert MEMORY.kept(rows(4, shared=60), used) == (1.0, common)
+def test_what_is_in_use_says_what_is_kept_and_what_is_shared(shared, used, frac, common):
+    assert MEMORY.kept(rows(4, shared=shared), used) == (frac, common)
+    assert KvMemory(10_000, 5).kept(rows(1), 102) == (1.0, 0.0)  # half an odd block: rounded down
 
 
 def test_the_forecast_begins_with_what_is_held_and_adds_the_candidates_one_by_one() -> None:
@@ -68,14 +62,8 @@ def test_of_windows_of_attention_only_a_part_is_held_but_all_is_computed_again()
     assert batch.recomputed.tolist() == [30.0 + 16] * 2
 
 
-def test_half_a_block_of_an_odd_number_of_tokens_is_rounded_down() -> None:
-    assert KvMemory(10_000, 5).kept(rows(1), 102) == (1.0, 0.0)
-
-
 @pytest.mark.parametrize(("tokens", "room"), [(896, True), (895, False)])
-def test_there_is_room_for_all_where_whole_blocks_of_the_most_they_may_hold_fit(
-    tokens: int, room: bool
-) -> None:
+def test_there_is_room_for_all_where_whole_blocks_of_the_most_they_may_hold_fit(tokens, room):
     # Four of 40 alone and 50 more, a prefix of 60, two of 30 and 20 more, 280 of others, 6 blocks.
     running, candidates = rows(4, most=60, shared=60), rows(2, prompt=30, outputs=0, most=20)
     memory, most = KvMemory(tokens, 16), running.most(999) + candidates.most(999)

@@ -54,23 +54,12 @@ def simulated(these: Prompts, seconds: float) -> tuple[float, float]:
 LENGTHS = {"short": (60.0,), "of several steps": (900.0,), "mixed": (50.0, 100.0, 200.0, 1500.0)}
 
 
-@pytest.mark.parametrize("rho", [0.3, 0.5, 0.7, 0.8])
-@pytest.mark.parametrize("tokens", LENGTHS.values(), ids=LENGTHS)
-def test_the_mean_time_to_first_token_is_that_of_a_queue(
-    tokens: tuple[float, ...], rho: float
-) -> None:
-    these = prompts(rho / load(prompts(1.0, *tokens)), *tokens)
-    ttft_s, _ = simulated(these, 40_000 / these.per_s)
-    assert wait_s(these, horizon_s=600.0) == pytest.approx(ttft_s, rel=0.06)
-
-
 @pytest.mark.parametrize("rho", [0.1, 0.3, 0.5, 0.8])
 @pytest.mark.parametrize("tokens", LENGTHS.values(), ids=LENGTHS)
-def test_the_share_of_steps_with_prompts_is_that_of_a_queue(
-    tokens: tuple[float, ...], rho: float
-) -> None:
+def test_mean_ttft_and_the_share_of_steps_with_prompts_are_those_of_a_queue(tokens, rho):
     these = prompts(rho / load(prompts(1.0, *tokens)), *tokens)
-    _, share = simulated(these, 20_000 / these.per_s)
+    ttft_s, share = simulated(these, 40_000 / these.per_s)
+    assert rho < 0.3 or wait_s(these, horizon_s=600.0) == pytest.approx(ttft_s, rel=0.06)
     found = these.steps(np.array([S])).late_share(these.per_s, np.ones_like)
     # Several short ones share a step, which is counted as one for each where load is light.
     assert float(found[0]) == pytest.approx(share, rel=0.2)
@@ -107,9 +96,7 @@ steps_s = st.floats(DECODES_S + MIXED_S + 1e-3, 1.0)
 
 @examples(1)
 @given(lengths, rates, st.floats(1, 2), steps_s)
-def test_more_prompts_or_a_longer_time_to_look_at_make_no_wait_shorter(
-    tokens: list[float], per_s: float, more: float, step_s: float
-) -> None:
+def test_more_prompts_or_a_longer_time_to_look_at_make_no_wait_shorter(tokens, per_s, more, step_s):
     here = wait_s(prompts(per_s, *tokens), step_s)
     assert wait_s(prompts(per_s * more, *tokens), step_s) >= here * (1 - 1e-9)
     assert wait_s(prompts(per_s, *tokens), step_s, 60 * more) >= here * (1 - 1e-9)
@@ -119,9 +106,7 @@ def test_more_prompts_or_a_longer_time_to_look_at_make_no_wait_shorter(
 
 @examples(1)
 @given(lengths, rates, st.lists(steps_s, min_size=2, max_size=5))
-def test_where_more_comes_than_is_served_longer_steps_make_the_queue_shorter(
-    tokens: list[float], per_s: float, at_s: list[float]
-) -> None:
+def test_where_more_comes_than_is_served_longer_steps_make_the_queue_shorter(tokens, per_s, at_s):
     these, at_s = prompts(per_s, *tokens), sorted(at_s)
     own_s = max(at_s) + sum(tokens) * TOKEN_S + sum(at_s)
     if min(load(these, step_s) for step_s in at_s) < 2 or own_s > 1:

@@ -39,13 +39,6 @@ def test_what_the_launch_of_a_step_beyond_the_graphs_takes_is_learned() -> None:
         )
 
 
-def test_steps_that_keep_the_card_longer_than_their_launch_say_what_tokens_cost() -> None:
-    model = learned([1500, 2500, 3500]).model
-    assert model.predict_s(32, 0, 2000, 0) == pytest.approx(
-        BEYOND.predict_s(32, 0, 2000, 0), rel=0.05
-    )
-
-
 def test_it_is_known_from_the_first_step_on() -> None:
     online = learned([300])
     assert online.model.eager_s == 0

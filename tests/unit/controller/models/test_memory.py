@@ -9,51 +9,28 @@ from controller.models import memory
 MEAN, VARIANCE, ETA = 200.0, 5000.0, 20_000.0
 
 
-def test_theta_is_the_normal_quantile_of_what_may_not_overflow() -> None:
+def test_the_equations_by_one_number_each() -> None:
     assert memory.theta(0.02) == pytest.approx(2.0537489)
     assert memory.theta(0.5) == pytest.approx(0.0)
-
-
-def test_overflow_probability_is_eq_10() -> None:
-    # mu_S = 1000, sigma_S = 20: eta is two deviations above.
+    # Eq. 10; mu_S = 1000, sigma_S = 20: eta is two deviations above.
     assert memory.overflow_probability(100, 1040, 10, 4) == pytest.approx(0.02275013)
-
-
-def test_fixed_lengths_overflow_surely_or_never() -> None:
     assert memory.overflow_probability(10, 100, 10, 0) == 0
     assert memory.overflow_probability(11, 100, 10, 0) == 1
-
-
-@pytest.mark.parametrize("epsilon_m", [0.001, 0.02, 0.1, 0.4])
-@pytest.mark.parametrize("eta", [2_000, 20_000, 300_000])
-def test_exact_batch_is_the_largest_that_eq_10_allows(eta: float, epsilon_m: float) -> None:
-    b = memory.exact_batch(eta, MEAN, VARIANCE, memory.theta(epsilon_m))
-    assert memory.overflow_probability(b, eta, MEAN, VARIANCE) <= epsilon_m
-    assert memory.overflow_probability(b + 1, eta, MEAN, VARIANCE) > epsilon_m
-
-
-def test_exact_batch_of_one_known_case() -> None:
     assert memory.exact_batch(ETA, MEAN, VARIANCE, memory.theta(0.02)) == 92
+    # Line 1 of algorithm 1: theta sigma_S = 2 x sqrt(100 x 25) = 100; mu_S = 100 x 30.
+    assert memory.printed_buffer(100, 4000, 30, 25, 2.0) == pytest.approx(900)
+    assert memory.safety_buffer(100, 25, 2.0) == pytest.approx(100)
+    # Eq. 14, rounded down.
+    assert memory.linear_batch(4000, 900, 30) == 103
+    assert memory.linear_batch(4000, 1000, 30) == 100
+    # The authors' published formula: 500 of 1250 blocks under 50 requests, 95% of memory.
+    assert memory.published_batch(1250, 500, 50, 0.95) == 118
 
 
 @pytest.mark.parametrize("b", range(1, 60))
 def test_exact_batch_of_fixed_lengths_fills_memory_to_the_last_token(b: int) -> None:
     assert memory.exact_batch(300 * b, 300, 0, memory.theta(0.02)) == b
     assert memory.exact_batch(300 * b + 299, 300, 0, memory.theta(0.02)) == b
-
-
-def test_printed_buffer_is_line_1_of_algorithm_1() -> None:
-    # theta sigma_S = 2 x sqrt(100 x 25) = 100; mu_S = 100 x 30.
-    assert memory.printed_buffer(100, 4000, 30, 25, 2.0) == pytest.approx(900)
-
-
-def test_safety_buffer_is_theta_times_the_deviation_of_the_sum() -> None:
-    assert memory.safety_buffer(100, 25, 2.0) == pytest.approx(100)
-
-
-def test_linear_batch_is_eq_14_rounded_down() -> None:
-    assert memory.linear_batch(4000, 900, 30) == 103
-    assert memory.linear_batch(4000, 1000, 30) == 100
 
 
 @pytest.mark.parametrize("eta", [1_000, 20_000, 1_000_000])
@@ -69,8 +46,3 @@ def test_the_other_reading_of_the_buffer_settles_at_eq_12(start: int) -> None:
     for _ in range(20):
         b = memory.linear_batch(ETA, memory.safety_buffer(b, VARIANCE, theta), MEAN)
     assert abs(b - memory.exact_batch(ETA, MEAN, VARIANCE, theta)) <= 1
-
-
-def test_published_batch_is_the_authors_published_formula() -> None:
-    # 500 of 1250 blocks under 50 requests: 10 blocks each, 95% of memory.
-    assert memory.published_batch(1250, 500, 50, 0.95) == 118

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from controller.models.output_lengths import REFRESH_STEPS, OutputLengths, PooledLengths
-from controller.models.survival import BINS, ENDS_KEPT, OutputCounts
+from controller.models.survival import ENDS_KEPT, OutputCounts, length_bin
 from tests.builders import outlasting
 
 ONE = np.array([10])
@@ -101,42 +101,25 @@ def test_the_running_and_the_waiting_count_alike() -> None:
     assert found == outlasting(whole.survival(0, np.array([200, 3, 70])), 100)
 
 
-def test_the_groups_lengths_fill_up_what_a_newcomer_lacks() -> None:
+@pytest.mark.parametrize(
+    ("group", "own", "pooled", "of_group"),
+    [
+        (None, 0, 0, 0),  # nobody knows anything before the first end
+        (40, 0, 40, 40),  # of a group that knows little no more is taken than it knows
+        (1000, 0, ENDS_KEPT, ENDS_KEPT),
+        (1000, 200, ENDS_KEPT, ENDS_KEPT - 200),
+        (1000, ENDS_KEPT - 1, ENDS_KEPT, 1),
+        (500, ENDS_KEPT, ENDS_KEPT, 0),  # who knows enough needs no group
+    ],
+)
+def test_the_groups_lengths_fill_up_what_a_newcomer_lacks(group, own, pooled, of_group):
     pool = PooledLengths()
-    pool.receive(counts(16, 1000))
-    assert pool.pooled().ended.sum() == pytest.approx(ENDS_KEPT)
-    pool.update([50] * 200, [], np.array([], dtype=np.int64), None)
-    pooled = pool.pooled()
-    assert pool._own.ends == 200
-    assert pooled.ended.sum() == pytest.approx(ENDS_KEPT)
-    assert pooled.ended.max() == pytest.approx(300)
-
-
-def test_the_last_end_that_is_missing_comes_from_the_group() -> None:
-    pool = PooledLengths()
-    pool.receive(counts(16, 1000))
-    pool.update([50] * (ENDS_KEPT - 1), [], np.array([], dtype=np.int64), None)
-    assert pool.pooled().ended.sum() == pytest.approx(ENDS_KEPT)
-
-
-def test_of_a_group_that_knows_little_no_more_is_taken_than_it_knows() -> None:
-    pool = PooledLengths()
-    pool.receive(counts(16, 40))
-    assert pool.pooled().ended.sum() == pytest.approx(40)
-
-
-def test_who_knows_enough_needs_no_group() -> None:
-    pool = PooledLengths()
-    pool.receive(counts(16))
-    pool.update([50] * ENDS_KEPT, [], np.array([], dtype=np.int64), None)
-    assert np.count_nonzero(pool.pooled().ended) == 1
-    assert pool.pooled().ended.sum() == ENDS_KEPT
-
-
-def test_nobody_knows_anything_before_the_first_end() -> None:
-    pool = PooledLengths()
-    pool.receive(None)
-    assert pool.pooled().ended.tolist() == [0.0] * BINS
+    pool.receive(None if group is None else counts(16, group))
+    pool.update([50] * own, [], np.array([], dtype=np.int64), None)
+    found = pool.pooled().ended
+    assert pool._own.ends == own
+    assert found.sum() == pytest.approx(pooled)
+    assert found[length_bin(16)] == pytest.approx(of_group)
 
 
 def test_the_groups_lengths_of_before_a_change_do_not_come_back() -> None:

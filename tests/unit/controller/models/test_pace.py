@@ -31,20 +31,17 @@ def exact(ttft_s: float = 0.0, percentile: float = 90.0) -> Pace:
     return pace
 
 
-def test_a_step_takes_half_of_the_least_lead_beyond_d() -> None:
-    assert exact().extra_s(leads((0.4, 3), (1.0, 9)), None) == pytest.approx(0.4 * AT_ONCE)
-
-
-def test_what_is_late_by_less_than_half_of_d_is_made_good_at_once() -> None:
-    assert exact().extra_s(leads((-0.02, 3), (1.0, 9)), None) == pytest.approx(-0.02)
-
-
-def test_who_is_further_behind_is_lost_and_counts_no_more() -> None:
-    assert exact().extra_s(leads((-0.03, 3), (0.4, 9)), None) == pytest.approx(0.4 * AT_ONCE)
-
-
-def test_where_all_are_lost_steps_are_as_short_as_may_be() -> None:
-    assert exact().extra_s(leads((-3.0, 3), (-1.0, 9)), None) == -0.025
+@pytest.mark.parametrize(
+    ("some", "extra_s"),
+    [
+        ([(0.4, 3), (1.0, 9)], 0.4 * AT_ONCE),  # half of the least lead beyond D
+        ([(-0.02, 3), (1.0, 9)], -0.02),  # late by less than half of D: made good at once
+        ([(-0.03, 3), (0.4, 9)], 0.4 * AT_ONCE),  # who is further behind is lost
+        ([(-3.0, 3), (-1.0, 9)], -0.025),  # all are: steps are as short as may be
+    ],
+)
+def test_a_step_by_the_leads_alone(some: list[tuple[float, int]], extra_s: float) -> None:
+    assert exact().extra_s(leads(*some), None) == pytest.approx(extra_s)
 
 
 def test_the_account_leaves_out_as_many_as_it_covers_with_all_their_tokens() -> None:
@@ -54,9 +51,7 @@ def test_the_account_leaves_out_as_many_as_it_covers_with_all_their_tokens() -> 
         assert pace.extra_s(some, remaining(60)) == pytest.approx(least_s * AT_ONCE), tokens
 
 
-def test_the_account_takes_in_a_share_of_what_the_percentile_allows_and_pays_for_late_ones() -> (
-    None
-):
+def test_the_account_takes_in_a_share_of_what_the_percentile_allows_and_pays_for_late_ones():
     pace = Pace(D, 90.0)
     before = pace.account.tokens
     assert before == pytest.approx(0.07 * 1024)
@@ -72,17 +67,15 @@ def test_half_of_the_ttft_lasts_for_the_tokens_that_are_to_be_in_time() -> None:
         assert pace.extra_s(blocked, remaining(1e9, first=100)) == pytest.approx(1.0 / 100)
 
 
-@pytest.mark.parametrize("tokens", [0.0, -1.0, -1e6])
-def test_who_is_in_debt_goes_by_the_least_lead_alone(tokens: float) -> None:
-    pace = exact(ttft_s=2.0)
+@pytest.mark.parametrize(("ttft_s", "tokens"), [(2.0, 0.0), (2.0, -1.0), (2.0, -1e6), (0.0, 1.0)])
+def test_in_debt_or_without_a_ttft_there_is_no_steady_pace(ttft_s: float, tokens: float) -> None:
+    pace = exact(ttft_s=ttft_s)
     pace.account.tokens = tokens
     behind = leads((-0.2 * D, 10), (1.0, 10))
     assert pace.extra_s(behind, remaining(1e9, first=100)) == pytest.approx(-0.2 * D)
 
 
-def test_late_tokens_are_given_once_the_first_of_the_queue_has_waited_for_half_of_the_ttft() -> (
-    None
-):
+def test_late_tokens_are_given_once_the_first_of_the_queue_has_waited_for_half_of_the_ttft():
     pace, some = exact(ttft_s=4.0), leads((0.6, 5), (0.2, 5))
     pace.account.tokens = 60.0
     for waiting_s, least_s in ((0.0, 0.2), (1.99, 0.2), (2.0, 0.6), (9.0, 0.6)):
@@ -96,13 +89,6 @@ def test_late_tokens_are_given_once_the_first_of_the_queue_has_waited_for_half_o
     pace.account.tokens = 60.0
     found = pace.extra_s(replace(some, waiting_s=0.0), remaining(60))
     assert found == pytest.approx(0.6 * AT_ONCE)
-
-
-def test_without_a_ttft_there_is_no_steady_pace() -> None:
-    pace = exact()
-    pace.account.tokens = 1.0
-    behind = leads((-0.2 * D, 10), (1.0, 10))
-    assert pace.extra_s(behind, remaining(1e9)) == pytest.approx(-0.2 * D)
 
 
 def test_a_steady_pace_is_for_the_tokens_that_leave_the_accounts_share_behind() -> None:
@@ -128,11 +114,12 @@ def test_late_tokens_widen_the_margin_and_their_absence_narrows_it() -> None:
     assert pace.margin_s == pytest.approx(wide - 0.2 * 0.007 * 0.02 * D)
 
 
-def test_a_pause_of_the_host_counts_as_one_d() -> None:
-    paused, late = Pace(D, 99.0), Pace(D, 99.0)
-    paused.observe(10, 0, 30.0)
-    late.observe(10, 0, D)
-    assert paused.margin_s == late.margin_s
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_pause_and_a_step_that_ends_far_too_early_count_as_one_d(sign: int) -> None:
+    far, near = Pace(D, 99.0), Pace(D, 99.0)
+    far.observe(10, 0, sign * 30.0)
+    near.observe(10, 0, sign * D)
+    assert far.margin_s == near.margin_s
 
 
 def test_where_all_answers_are_alike_what_is_left_is_the_rest() -> None:
@@ -161,26 +148,12 @@ def test_a_pause_owes_no_more_than_the_income_of_a_thousand_steps() -> None:
     assert account.tokens == pytest.approx(-0.007 * 1024)
 
 
-def test_who_is_lost_counts_no_more_where_the_account_covers_fewer_than_are() -> None:
-    pace = exact()
-    pace.account.tokens = 60.0
-    lost = leads((-3.0, 3), (-2.0, 3), (-1.0, 3), (0.4, 9))
-    assert pace.extra_s(lost, remaining(60)) == pytest.approx(0.4 * AT_ONCE)
-
-
 def test_the_account_pays_for_what_the_requests_with_the_least_leads_have_left() -> None:
     pace, some = exact(), leads((0.6, 0), (0.2, 90), (0.4, 0))
     by_age = Remaining(np.array([0.0, 100.0]), np.array([100.0, 0.0]), lambda share: 1e9)
     for tokens, least_s in ((9.9, 0.2), (10.1, 0.4), (109.0, 0.4), (111.0, 0.6)):
         pace.account.tokens = tokens
         assert pace.extra_s(some, by_age) == pytest.approx(least_s / 2), tokens
-
-
-def test_a_step_that_ends_far_too_early_counts_as_one_d_as_well() -> None:
-    early, late = Pace(D, 99.0), Pace(D, 99.0)
-    early.observe(10, 0, -30.0)
-    late.observe(10, 0, -D)
-    assert early.margin_s == late.margin_s
 
 
 def test_the_margin_is_twelve_spreads_at_most() -> None:

@@ -61,9 +61,7 @@ def one_by_one(one: BatchForecast, first: int, *how: float) -> int:
 @pytest.mark.parametrize("alike", [0.01, 0.2])
 @pytest.mark.parametrize("running", [0, 3, 30, 200])
 @pytest.mark.parametrize("kept", [1.0, 0.3])
-def test_as_many_pay_as_where_they_are_asked_one_at_a_time(
-    kept: float, running: int, alike: float
-) -> None:
+def test_as_many_pay_as_where_they_are_asked_one_at_a_time(kept, running, alike):
     one, found = batch(kept), set()
     for kv_tokens in range(500, 16_000, 300):
         for first in (0, 1, 3, 8):

@@ -41,18 +41,14 @@ def test_every_prompt_counts_once_and_as_long_as_it_is(lengths: list[int]) -> No
 
 
 @given(lengths_of, st.floats(0.02, 0.5))
-def test_at_the_rate_that_is_carried_steps_take_what_was_asked(
-    lengths: list[int], step_s: float
-) -> None:
+def test_at_the_rate_that_is_carried_steps_take_what_was_asked(lengths, step_s):
     tokens = step_s * work(lengths).carried_per_s(step_s)  # a step
     each = token_s(lengths) + DECODE_S * PER_PREFILL
     assert MODEL.c0 + MODEL.mixed_s + tokens * each == pytest.approx(step_s)
 
 
 @given(lengths_of, st.floats(0.011, 0.5))
-def test_a_step_below_the_least_of_an_eager_one_stays_in_the_graphs(
-    lengths: list[int], step_s: float
-) -> None:
+def test_a_step_below_the_least_of_an_eager_one_stays_in_the_graphs(lengths, step_s):
     made = work(lengths, GRAPHS)
     per_s = made.carried_per_s(step_s)
     each = token_s(lengths) + DECODE_S * PER_PREFILL
@@ -74,9 +70,7 @@ def test_the_mean_batch_is_by_littles_law_up_to_an_engine_that_is_full() -> None
 
 
 @given(lengths_of, st.floats(0, 20_000))
-def test_a_step_with_a_whole_prompt_has_the_longest_one_beside_a_larger_batch(
-    lengths: list[int], per_s: float
-) -> None:
+def test_a_step_with_a_whole_prompt_has_the_longest_one_beside_a_larger_batch(lengths, per_s):
     made = work(lengths)
     prompts = made.prompts(per_s)
     longest = made.whole_s(prompts)

@@ -41,20 +41,12 @@ def settled() -> Residuals:
     return residuals
 
 
-def test_a_residual_within_the_clip_counts_in_full() -> None:
-    took_s = math.exp(CLIP * LEAST_RMSE) - 1e-9
-    assert settled().clipped(took_s, 1.0, False) == pytest.approx(took_s)
-    assert settled().clipped(1 / took_s, 1.0, False) == pytest.approx(1 / took_s)
-
-
-@pytest.mark.parametrize(("took_s", "sign"), [(60.0, 1), (0.001, -1)])
-def test_a_pause_is_clipped(took_s: float, sign: int) -> None:
-    clipped_s = settled().clipped(took_s, 1.0, False)
-    assert clipped_s == pytest.approx(math.exp(sign * CLIP * LEAST_RMSE))
-    assert settled().clipped(2 * took_s, 2.0, False) == pytest.approx(2 * clipped_s)
-
-
-def test_at_first_a_guess_may_be_off_threefold() -> None:
+def test_a_residual_counts_in_full_up_to_the_clip_and_a_pause_is_clipped() -> None:
+    most_s = math.exp(CLIP * LEAST_RMSE)
+    for took_s, counted_s in ((most_s - 1e-9, most_s - 1e-9), (60.0, most_s), (0.001, 1 / most_s)):
+        assert settled().clipped(took_s, 1.0, False) == pytest.approx(counted_s)
+        assert settled().clipped(2 * took_s, 2.0, False) == pytest.approx(2 * counted_s)
+    # At first a guess may be off threefold.
     assert Residuals().clipped(60.0, 1.0, False) == pytest.approx(math.exp(CLIP * FIRST_RMSE))
 
 
@@ -74,17 +66,8 @@ def test_steps_with_a_prompt_have_an_rmse_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("took_s", "predicted_s"), [(0.5, 0.0), (0.0, 0.5), (math.inf, 1.0)])
-def test_where_no_residual_is_known_a_step_counts_as_it_is(
-    took_s: float, predicted_s: float
-) -> None:
+def test_where_no_residual_is_known_a_step_counts_as_it_is(took_s, predicted_s):
     assert Residuals().clipped(took_s, predicted_s, False) == took_s
-
-
-def test_a_pause_of_three_seconds_leaves_the_online_model_as_it_was() -> None:
-    online = OnlineStepModel(TRUE)
-    for number, one in enumerate(steps(300)):
-        online.learn(*one, 3.0 if number == 280 else TRUE.predict_s(*one))
-    assert error(online.model) < 0.005
 
 
 def test_after_a_pause_the_sla_is_in_reach_as_before() -> None:
@@ -134,11 +117,9 @@ def test_a_change_of_speed_is_learned_as_if_nothing_were_cut(speed: float) -> No
     assert error(fit(group.stats()), (old + 400 * speed) / (old + 400)) < 0.1
 
 
-@pytest.mark.parametrize("speed", [1.2, 1.5, 2.0])
-@pytest.mark.parametrize("changed", [500, 530, 562, 600, 700])
-def test_after_a_change_of_speed_the_steps_are_inside_the_sla_within_two_seconds(
-    speed: float, changed: int
-) -> None:
+@pytest.mark.parametrize("speed", [1.2, 2.0])
+@pytest.mark.parametrize("changed", [500, 562, 700])
+def test_after_a_change_of_speed_the_steps_are_inside_the_sla_within_two_seconds(speed, changed):
     # Prompts come at 0.6 of what steps of 60 ms carry after the change.
     sizer = ChunkSizer(0.06, 99)
     sizer.receive(TRUE)

@@ -1,5 +1,8 @@
 """Survival of output lengths: Kaplan-Meier with a prior, its error, and the alarm."""
 
+import functools
+import math
+
 import numpy as np
 import pytest
 
@@ -9,30 +12,106 @@ from controller.models.survival import (
     BINS,
     EDGES,
     LONGEST,
-    PRIOR_REQUESTS,
     TYPICAL,
     Exposure,
     LengthHistory,
     OutputCounts,
     Survival,
+    believed,
     length_bin,
+    outlived,
 )
 from tests.builders import outlasting
+
+NOBODY = np.array([], dtype=np.int64)
+# The last bin has no end; it is taken as long as the longest answer.
+AT = [*(edge - 1 for edge in EDGES), 2 * 131072]
+
+
+def counts_of(*lengths: int) -> np.ndarray:
+    return np.bincount([length_bin(x) for x in lengths], minlength=BINS)
 
 
 def seen_of(*lengths: int) -> Exposure:
     """What whole answers of these lengths show."""
-    return Exposure.of_finished(np.bincount([length_bin(x) for x in lengths], minlength=BINS))
+    return Exposure.of_finished(counts_of(*lengths))
 
 
-NOBODY = np.array([], dtype=np.int64)
+def test_bins_are_a_token_wide_up_to_50_and_3_percent_from_there_on() -> None:
+    assert EDGES[:52] == (*range(1, 51), 52, 54)
+    assert EDGES[-2] < 131_072 <= EDGES[-1]
+    assert EDGES[100] == round(EDGES[99] * 1.03)
+    assert len(EDGES) == BINS == len(set(EDGES))
+    assert [length_bin(x) for x in (0, 1, 2, 3, 50, 51, 52)] == [0, 0, 1, 2, 49, 49, 50]
+    for tokens in (13, 128, 5000, EDGES[-1], 10**7):
+        index = length_bin(tokens)
+        assert EDGES[index] <= tokens
+        assert index == BINS - 1 or tokens < EDGES[index + 1]
 
 
-@pytest.mark.parametrize("tokens", [1, 2, 13, 128, 5000, EDGES[-1], 10**7])
-def test_a_length_is_in_the_bin_that_begins_at_it_or_before(tokens: int) -> None:
-    index = length_bin(tokens)
-    assert EDGES[index] <= tokens
-    assert index == BINS - 1 or tokens < EDGES[index + 1]
+def running_on(ended: np.ndarray, *running: int) -> Exposure:
+    """With these that have outlived all bins before theirs."""
+    whole = Exposure.of_finished(ended)
+    return Exposure(whole.ended, whole.at_risk + counts_of(*running)[::-1].cumsum()[::-1])
+
+
+SEEN = {
+    "nothing": Exposure.nothing(),
+    "few": seen_of(*[10] * 4, *[100] * 3, 2000),
+    "many": running_on(counts_of(*[7] * 60), *[300] * 25),
+}
+EACH = pytest.mark.parametrize("case", SEEN)
+
+
+@functools.cache
+def by_hand(case: str) -> tuple[list[float], list[float], list[float]]:
+    """Of each bin the believed hazard and the share that ends; and S where each bin begins."""
+    seen = SEEN[case]
+
+    def hazard(scale: float, k: int) -> float:
+        return 3 * (math.log1p(AT[k + 1] / (3 * scale)) - math.log1p(AT[k] / (3 * scale)))
+
+    scales, logs = [512 * 2 ** (k / 2) for k in range(-8, 11)], []
+    for scale in scales:
+        log = -((math.log(scale / 512) / 1.4) ** 2) / 2
+        for k in range(BINS):
+            log += seen.ended[k] * math.log(1 - math.exp(-hazard(scale, k)))
+            log -= max(seen.at_risk[k] - seen.ended[k], 0) * hazard(scale, k)
+        logs.append(log)
+    weights = np.exp(np.array(logs) - max(logs))
+    hazards = [float(weights @ [hazard(s, k) for s in scales] / weights.sum()) for k in range(BINS)]
+    shares, survives = [], [1.0]
+    for k, h in enumerate(hazards):
+        n = seen.at_risk[k] + 2
+        shares.append(min((seen.ended[k] + 2 * (1 - math.exp(-h))) / n, 1 - 0.5 / n))
+        survives.append(survives[-1] * (1 - shares[-1]))
+    return hazards, shares, survives
+
+
+@EACH
+def test_survival_is_the_product_of_those_that_get_through_each_bin(case: str) -> None:
+    hazards, shares, survives = by_hand(case)
+    survival = Survival(SEEN[case])
+    assert believed(SEEN[case]) == pytest.approx(hazards, rel=1e-9)
+    assert survival.share == pytest.approx(shares, rel=1e-9)
+    for k in (0, 1, 9, 10, 60, 99, 150):
+        assert outlasting(survival, AT[k]) == pytest.approx(survives[k], rel=1e-9)
+    # Within a bin, as if who ends there did so at an even rate.
+    k = length_bin(300)
+    frac = (300 - AT[k]) / (AT[k + 1] - AT[k])
+    s, error = survival.by_token(300)
+    assert s[300] == pytest.approx(survives[k] ** (1 - frac) * survives[k + 1] ** frac, rel=1e-9)
+    greenwood = [q / ((n + 2) * (1 - q)) for q, n in zip(shares, SEEN[case].at_risk, strict=True)]
+    assert error[300] == pytest.approx(sum(greenwood[:k]) + frac * greenwood[k], rel=1e-9)
+    assert (len(s), len(error), s[0], error[0]) == (301, 301, 1, 0)
+    # The longest is where 2 in 100 are left.
+    assert survival.longest == AT[next(k for k, s in enumerate(survives) if s <= 0.02)]
+
+
+def test_the_longest_is_a_token_at_least() -> None:
+    every = np.zeros(BINS)
+    every[0] = 1e6
+    assert Survival(Exposure(every, every)).longest == 1
 
 
 def test_knowing_nothing_the_typical_length_and_what_lasts_lasts() -> None:
@@ -42,33 +121,6 @@ def test_knowing_nothing_the_typical_length_and_what_lasts_lasts() -> None:
     # Who got to twice the median is more likely to go on as long again than one that begins.
     further = outlasting(nothing, 3 * median) / outlasting(nothing, 2 * median)
     assert further > outlasting(nothing, median)
-
-
-def test_of_ages_no_request_was_seen_at_more_is_expected_the_fewer_have_ended() -> None:
-    young = np.full(200, 50)
-    none, some = LengthHistory(), LengthHistory()
-    none.update([], [], young, None)
-    some.update([20] * 40, [], young[40:], None)
-    long, short = outlasting(Survival(none.seen), 1000), outlasting(Survival(some.seen), 1000)
-    assert long > outlasting(Survival(Exposure.nothing()), 1000) > short
-
-
-def test_who_still_runs_counts_as_having_outlived_what_it_has_generated() -> None:
-    # Ten ended at 10 tokens, ten run and have generated 50: half outlive 10, not none.
-    alone, censored = LengthHistory(), LengthHistory()
-    alone.update([10] * 10, [], NOBODY, None)
-    censored.update([10] * 10, [], np.full(10, 50), None)
-    assert outlasting(Survival(alone.seen), 12) < 0.2
-    expected = 1 - 10 / (20 + PRIOR_REQUESTS)
-    assert outlasting(Survival(censored.seen), 12) == pytest.approx(expected, abs=0.05)
-
-
-def test_who_was_aborted_counts_for_what_it_has_shown() -> None:
-    history = LengthHistory()
-    history.update([], [], np.full(10, 50), None)
-    history.update([], [50] * 10, NOBODY, None)
-    assert history.seen.at_risk[length_bin(40)] == 10
-    assert history.seen.at_risk[length_bin(60)] == 0
 
 
 def test_a_steady_batch_does_not_make_answers_seem_longer() -> None:
@@ -87,33 +139,6 @@ def test_a_steady_batch_does_not_make_answers_seem_longer() -> None:
     survival = Survival(history.seen)
     assert outlasting(survival, 100) == pytest.approx(np.exp(-1), abs=0.04)
     assert outlasting(survival, 200) == pytest.approx(np.exp(-2), abs=0.03)
-
-
-def test_where_all_began_together_as_many_end_as_are_expected_to() -> None:
-    # Log-normal answers of 1,800 tokens in the middle: every age is one that nobody was seen at.
-    lengths = np.random.default_rng(0).lognormal(7.5, 1.0, 200).astype(int)
-    history, expected, seen = LengthHistory(), 0.0, Exposure.nothing()
-    for step in range(8, 3000, 8):
-        known = Survival(history.seen)
-        ended, going_on = lengths[(step - 8 < lengths) & (lengths <= step)], lengths > step
-        history.update(ended.tolist(), [], np.full(going_on.sum(), step), None)
-        seen = seen.times(np.exp(-len(ended) / 500))
-        expected += float(known.share @ (history.seen.at_risk - seen.at_risk))
-        seen = history.seen
-    assert expected == pytest.approx((lengths < 3000).sum(), rel=0.15)
-
-
-def test_the_error_of_the_curve_is_greenwoods() -> None:
-    # 60 of 100 end in one bin: Var(log S) = d / (n (n - d)), the prior being small beside it.
-    _, error = Survival(seen_of(*[10] * 60, *[100] * 40)).by_token(12)
-    assert error[12] == pytest.approx(60 / (100 * 40), rel=0.1)
-
-
-def test_a_known_length_is_known() -> None:
-    fixed = Survival(seen_of(*[128] * 400))
-    assert outlasting(fixed, 100) > 0.97
-    assert outlasting(fixed, 140) < 0.03
-    assert fixed.longest <= 140
 
 
 @pytest.mark.parametrize(
@@ -141,13 +166,6 @@ def test_it_is_of_those_alone_that_ended_however_much_is_forgotten() -> None:
     assert Survival(longer.times(0.01)).alike == 1.0
 
 
-def test_only_the_newest_are_remembered() -> None:
-    counter = OutputCounts(size=3)
-    for length in (1, 1, 5, 5, 5):
-        counter.add(length)
-    assert (len(counter), counter.counts[length_bin(1)], counter.counts[length_bin(5)]) == (3, 0, 3)
-
-
 def test_the_alarm_is_silent_while_ends_come_as_expected_and_rings_when_they_do_not() -> None:
     rng = np.random.default_rng(1)
     alarm = ShiftAlarm()
@@ -156,9 +174,7 @@ def test_the_alarm_is_silent_while_ends_come_as_expected_and_rings_when_they_do_
     assert any(alarm.add(0.0, 2.0) for _ in range(10))
 
 
-def test_a_change_of_lengths_drops_what_was_known_and_equal_answers_that_end_together_do_not() -> (
-    None
-):
+def test_a_change_of_lengths_drops_what_was_known_and_equal_answers_that_end_together_do_not():
     history = LengthHistory()
     history.update([64] * 300, [], NOBODY, None)
     for _ in range(20):  # waves that end all at once
@@ -182,3 +198,120 @@ def test_every_token_is_between_the_ages_it_is_known_at(longest: int) -> None:
     assert alive.shape == error.shape == every.shape
     np.testing.assert_allclose(alive, np.exp(-np.interp(every, AGES, known._hazard)), rtol=1e-9)
     np.testing.assert_allclose(error, np.interp(every, AGES, known._error), rtol=1e-9)
+
+
+def test_a_request_of_so_many_tokens_is_past_the_bins_that_end_before() -> None:
+    # One token: past the first bin. 50: through half of that of 50, which holds 51 as well.
+    for tokens, bins in ((0, 0), (1, 1), (49, 49), (50, 49.5), (51, 50), (52, 50.5), (53, 51)):
+        past = outlived(np.array([tokens]))
+        part = [bins % 1] if bins % 1 else []
+        assert past.tolist() == [1.0] * int(bins) + part + [0.0] * (BINS - math.ceil(bins)), tokens
+    assert outlived(np.array([10**7])).tolist() == [1.0] * BINS
+    assert outlived(np.array([1, 2])).tolist()[:3] == [2, 1, 0]
+    assert outlived(NOBODY).tolist() == [0] * BINS
+
+
+def test_whole_answers_were_at_risk_in_every_bin_up_to_their_end() -> None:
+    seen = seen_of(1, 1, 3)
+    assert seen.ended.tolist()[:4] == [2, 0, 1, 0]
+    assert seen.at_risk.tolist()[:4] == [3, 1, 1, 0]
+
+
+def test_exposures_add_up_with_weights() -> None:
+    one = Exposure(np.full(BINS, 1.0), np.full(BINS, 2.0))
+    both = one.plus(one.times(3.0), 0.5)
+    assert (both.ended[0], both.at_risk[0]) == (2.5, 5.0)
+    assert (one.plus(one).ended[5], one.plus(one).at_risk[5]) == (2.0, 4.0)
+
+
+def test_what_was_seen_fades_by_1_over_e_in_500_ends() -> None:
+    history = LengthHistory()
+    history.update([10] * 100, [], NOBODY, None)
+    assert history.ends == 100
+    history.update([20] * 250, [], NOBODY, None)
+    faded = math.exp(-0.5)
+    assert history.seen.ended[length_bin(10)] == pytest.approx(100 * faded)
+    assert history.seen.ended[length_bin(20)] == 250
+    assert history.seen.at_risk[0] == pytest.approx(100 * faded + 250)
+    assert history.ends == pytest.approx(100 * faded + 250)
+
+
+def test_who_runs_counts_once_for_each_bin_it_gets_through() -> None:
+    history = LengthHistory()
+    history.update([], [], np.array([3, 3]), None)
+    assert history.seen.at_risk.tolist()[:5] == [2, 2, 2, 0, 0]
+    history.update([], [], np.array([5, 3]), None)
+    assert history.seen.at_risk.tolist()[:7] == [2, 2, 2, 1, 1, 0, 0]
+    # One ends at 6: it got through the bins before it already. The other was aborted at 4.
+    history.update([6], [4], NOBODY, None)
+    assert history.seen.at_risk.tolist()[:7] == pytest.approx(
+        [2 * math.exp(-1 / 500)] * 3 + [math.exp(-1 / 500) + 1] + [math.exp(-1 / 500)] + [1, 0]
+    )
+    assert history.seen.ended.tolist()[4:7] == [0, 1, 0]
+
+
+def test_who_ends_in_a_bin_was_at_risk_in_it_whatever_else_went() -> None:
+    history = LengthHistory()
+    history.update([], [], np.array([100] * 5), None)
+    history.update([2], [], NOBODY, None)  # four are out of sight
+    assert history.seen.at_risk[1] == pytest.approx(5 * math.exp(-1 / 500) + 1)
+    assert history.seen.at_risk[length_bin(60)] == pytest.approx(5 * math.exp(-1 / 500))
+
+
+def test_the_alarm_adds_up_how_much_likelier_twice_as_often_is_and_half_as_often() -> None:
+    alarm = ShiftAlarm()
+    assert alarm.level == 0
+    assert not alarm.add(5, 1)
+    assert alarm.level == pytest.approx(5 * math.log(2) - 1)
+    assert not alarm.add(0, 4)  # less 4; and for half as often, 4 / 2 from zero
+    assert alarm.level == pytest.approx(2.0)
+    assert not alarm.add(1, 2)
+    assert alarm.level == pytest.approx(2.0 - math.log(2) + 1)
+
+
+def test_the_alarm_rings_at_7_and_begins_anew() -> None:
+    alarm = ShiftAlarm()
+    assert not alarm.add(0, 13.99)
+    assert alarm.level == pytest.approx(6.995)
+    assert alarm.add(0, 0.01)
+    assert alarm.level == 0
+    assert not alarm.add(10, 0)
+    assert alarm.add(0.1, 0)
+    assert alarm.level == 0
+
+
+def expecting(per_bin: float) -> Survival:
+    """Of those who get into a bin this share ends, in every bin."""
+    survival = Survival(Exposure.nothing())
+    survival.share = np.full(BINS, per_bin)
+    return survival
+
+
+@pytest.mark.parametrize(("before", "drops"), [(63, False), (64, False), (65, True)])
+def test_the_alarm_drops_nothing_where_64_ends_or_fewer_are_known(before: int, drops: bool) -> None:
+    history = LengthHistory()
+    history.update([30] * before, [], NOBODY, None)
+    history.update([], [], NOBODY, expecting(0))  # nothing speaks for a change
+    # 20 of them get through 28 bins each, of which each should end 1 in 40: 14 ends, and none came.
+    rang = history.update([], [], np.full(20, 28), expecting(1 / 40))
+    assert rang is drops
+    assert history.ends == (0 if drops else before)
+    assert history.seen.at_risk[0] == 20 + (0 if drops else before)
+
+
+def test_what_came_since_nothing_spoke_for_a_change_is_kept() -> None:
+    history = LengthHistory()
+    history.update([30] * 100, [], NOBODY, None)
+    assert not history.update([3], [], NOBODY, expecting(1 / 3))  # as expected: not kept
+    assert not history.update([], [], np.full(10, 10), expecting(1 / 10))
+    assert history.update([], [], np.full(10, 16), expecting(1 / 10))
+    assert history.ends == 0
+    assert history.seen.at_risk.tolist()[:17] == [10] * 16 + [0]
+
+
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.5])
+def test_no_token_is_taken_to_come_after_the_longest_that_was_seen(share: float) -> None:
+    # Ten that run have 50 tokens, and nobody has ended: all of them get there.
+    history = LengthHistory()
+    history.update([], [], np.full(10, 49), None)
+    assert Survival(history.seen).length_beyond(share) == pytest.approx(49 * (1 - share), abs=2)

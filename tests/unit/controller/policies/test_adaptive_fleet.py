@@ -105,9 +105,7 @@ def test_what_is_not_limited_is_not_averaged() -> None:
         ({"max": 7}, 7, "bound"),
     ],
 )
-def test_a_cap_on_or_past_a_bound_is_the_bounds(
-    bounds: dict[str, int], cap: int, reason: str
-) -> None:
+def test_a_cap_on_or_past_a_bound_is_the_bounds(bounds, cap, reason):
     decided = policy(50, **bounds).fleet(slow(0.000311, 1), pool(lengths=LENGTHS), 0.0)
     assert (decided.max_running, decided.reason) == (cap, reason)
 

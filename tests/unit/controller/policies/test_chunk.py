@@ -45,17 +45,6 @@ def test_it_is_no_more_than_the_budget_leaves(most: int) -> None:
     assert settled().chunk(10, 3000, 0, least=16, most=most) == most
 
 
-def test_it_is_never_negative() -> None:
-    assert settled().chunk(1000, 300_000, 0, least=16, most=MOST) == 0
-
-
-def test_what_is_computed_of_a_prompt_makes_its_chunk_smaller() -> None:
-    chunks = settled()
-    first = chunks.chunk(20, 6000, 0, least=16, most=MOST)
-    later = chunks.chunk(20, 6000, 200_000, least=16, most=MOST)
-    assert 0 < later < first
-
-
 def test_held_to_a_share_of_the_itl_target_steps_end_so_much_earlier() -> None:
     chunks = settled()
     chunks.hold_to(0.9)
@@ -69,15 +58,6 @@ def test_capacity_is_published_by_the_target_of_the_mean_batch() -> None:
     chunks = settled()
     assert chunks.published.tail_frac == pytest.approx(D / chunks.until_s - 1, abs=1e-12)
     assert chunks.published.c0 == chunks.model.c0
-
-
-def test_the_groups_model_is_the_prior_until_steps_say_otherwise() -> None:
-    chunks = ChunkSizer(D, 99.0)
-    chunks.receive(None)
-    chunks.receive(MODEL)
-    assert chunks.model.predict_s(10, 1000, 100, 0) == pytest.approx(
-        MODEL.predict_s(10, 1000, 100, 0)
-    )
 
 
 def test_after_a_hundred_steps_without_room_one_has_the_least() -> None:
@@ -216,38 +196,39 @@ def reading(kv_read_frac: float, steps: int, kv: int = 3000) -> ChunkSizer:
     return chunks
 
 
-def test_kv_that_no_step_has_read_costs_what_its_bytes_do() -> None:
-    frac = 1e-5  # of 20 ms: 0.2 us a token
-    assert reading(0.0, 100).in_time(10, 10**6)
-    assert reading(frac, 100).in_time(10, 3000 + 100_000)
-    assert not reading(frac, 100).in_time(10, 3000 + 160_000)
-    assert reading(frac, 100, kv=160_000).in_time(10, 160_000)  # these steps have said it
-
-
-def test_one_short_step_does_not_say_what_reading_costs() -> None:
-    chunks = reading(1e-5, 100)
-    chunks.observe(StepSample(10, 3000, 0, 0, 0.001))  # its output came with the one before
-    chunks.observe(StepSample(10, 3000, 0, 0, 0.02))
-    assert not chunks.in_time(10, 3000 + 160_000)
+FRAC = 1e-5  # of 20 ms: 0.2 us a token
 
 
 @pytest.mark.filterwarnings("error")
-def test_of_one_step_nothing_is_known_of_what_reading_costs() -> None:
-    chunks = reading(1e-5, 1)  # the next one may be shorter, and says more
-    assert chunks.in_time(10, 3000) and chunks.in_time(10, 10**6)
+@pytest.mark.parametrize(
+    ("seen", "later", "kv", "in_time"),
+    [
+        ((0.0, 100), [], 10**6, True),  # it is not known what reading takes
+        ((FRAC, 100), [], 3000 + 100_000, True),
+        ((FRAC, 100), [], 3000 + 160_000, False),
+        ((FRAC, 100, 160_000), [], 160_000, True),  # these steps have said it
+        ((FRAC, 100, 160_000), [0.02] * 3, 300_000, True),  # ... for good
+        # One short step, whose output came with the one before, does not say it.
+        ((FRAC, 100), [0.001, 0.02], 3000 + 160_000, False),
+        # Of one step nothing is known: the next one may be shorter, and says more.
+        ((FRAC, 1), [], 3000, True),
+        ((FRAC, 1), [], 10**6, True),
+        # A guess that is far too large, 20 us a token and more, costs no more than twice the time
+        # for twice the KV: starts would be held back for thousands.
+        *(((frac, 100, 100_000), [], kv, kv == 200_000)
+          for frac in (1e-3, 1.0) for kv in (200_000, 300_000)),
+    ],
+)  # fmt: skip
+def test_kv_that_no_step_has_read_costs_what_its_bytes_do(seen, later, kv, in_time):
+    chunks = reading(*seen)
+    for step_s in later:
+        chunks.observe(StepSample(10, 3000, 0, 0, step_s))
+    assert chunks.in_time(10, kv) is in_time
 
 
 def test_starts_go_by_that_guess_as_well() -> None:
-    fits, exceeds = together([[10.0]], [[100_000.0]]), together([[10.0]], [[163_000.0]])
-    assert reading(1e-5, 100).fitting(fits) == 1
-    assert reading(1e-5, 100).fitting(exceeds) == 0
-
-
-def test_what_was_read_once_is_known_for_good() -> None:
-    chunks = reading(1e-5, 100, kv=160_000)
-    for _ in range(3):
-        chunks.observe(StepSample(10, 3000, 0, 0, 0.02))
-    assert chunks.in_time(10, 300_000)
+    for kv, starts in ((100_000.0, 1), (163_000.0, 0)):
+        assert reading(FRAC, 100).fitting(together([[10.0]], [[kv]])) == starts
 
 
 def test_the_guess_comes_in_place_of_what_the_model_has_for_it() -> None:
@@ -258,13 +239,3 @@ def test_the_guess_comes_in_place_of_what_the_model_has_for_it() -> None:
         chunks.observe(StepSample(10, kv, 0, 0, 0.02 + 1e-7 * kv))
     assert chunks.model.c2 == pytest.approx(1e-7, rel=0.1)
     assert chunks.in_time(10, 200_000)
-
-
-@pytest.mark.parametrize("frac", [1e-3, 1.0])
-def test_a_guess_that_is_far_too_large_costs_no_more_than_twice_the_time_for_twice_the_kv(
-    frac: float,
-) -> None:
-    # Of 20 ms they would be 20 us a token and more: starts would be held back for thousands.
-    chunks = reading(frac, 100, kv=100_000)
-    assert chunks.in_time(10, 200_000)
-    assert not chunks.in_time(10, 300_000)

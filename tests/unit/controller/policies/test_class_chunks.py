@@ -1,4 +1,4 @@
-"""A step is sized for those that run in it, number by number."""
+"""A step is sized for those that run in it: chunks, who is left out, who starts, what each pays."""
 
 import math
 
@@ -7,6 +7,7 @@ import pytest
 
 from controller.agreements import Agreement
 from controller.models.requests import Requests, requests_of
+from controller.models.step_target import StepTarget
 from controller.models.step_time import StepModel
 from controller.policies.chunk import ChunkSizer
 from controller.policies.class_chunks import ClassChunks, SampleByClass
@@ -120,23 +121,33 @@ def left_out(
     return np.flatnonzero(out).tolist()
 
 
-def test_nobody_is_left_out_where_all_have_room() -> None:
-    one = aim(sizer())
-    # 22.5 ms beside the fixed part: 112 decodes; up to half of them nobody is looked at.
-    assert left_out(one, running(0, *[2] * 111)) == []
-    assert left_out(one, running(*[2] * 256)) == []  # no bound
-    assert left_out(one, running(*[0] * 256)) == []  # nobody has time to spare
-
-
-def test_who_has_time_to_spare_is_left_out_of_a_step_that_would_be_late() -> None:
-    one = aim(sizer())
-    out = left_out(one, running(0, *[2] * 255))
-    assert len(out) == 256 - 112
-    assert 0 not in out
-    # A class of 100 ms may miss one step of 42.5: 2 x 42.5 < 100 - 7.5.
-    assert len(left_out(one, running(0, *[1] * 149))) == 150 - 112
-    # ... but not another one.
-    assert left_out(one, running(0, *[1] * 149), waited_s=0.0425) == []
+@pytest.mark.parametrize(
+    ("kinds", "waited_s", "wanted", "out"),
+    [
+        # 22.5 ms beside the fixed part: 112 decodes; up to half of them nobody is looked at.
+        ([0, *[2] * 111], 0.0, 0, 0),
+        ([2] * 256, 0.0, 0, 0),  # no bound
+        ([0] * 256, 0.0, 0, 0),  # nobody has time to spare
+        ([0, *[2] * 255], 0.0, 0, 256 - 112),
+        # A class of 100 ms may miss one step of 42.5, 2 x 42.5 < 100 - 7.5, but not another one.
+        ([0, *[1] * 149], 0.0, 0, 150 - 112),
+        ([0, *[1] * 149], 0.0074, 0, 150 - 112),
+        ([0, *[1] * 149], 0.0076, 0, 0),
+        ([0, *[1] * 149], 0.0425, 0, 0),
+        # Prompts of a stricter class go before those that may wait: 22.3 ms for 99 of 0.2 or them.
+        ([0, *[2] * 99], 0.0, 10, 0),
+        ([0, *[2] * 99], 0.0, 60, 99 - 81),  # 6 ms
+        # ... but for their turns: in steps of 42.5 ms 4.2 of 99, and so 5, decode once a second.
+        ([0, *[2] * 99], 0.0, 5000, 99 - 5),
+        ([0, *[2] * 55], 0.0, 5000, 0),
+    ],
+)
+def test_who_has_time_to_spare_is_left_out_of_a_step_that_would_be_late(
+    kinds, waited_s, wanted, out
+):
+    found = left_out(aim(sizer()), running(*kinds), waited_s, wanted)
+    assert len(found) == out
+    assert not {kinds[place] for place in found} & {0}
 
 
 def test_those_without_a_bound_are_left_out_before_those_with_one_and_in_turns() -> None:
@@ -151,24 +162,6 @@ def test_those_without_a_bound_are_left_out_before_those_with_one_and_in_turns()
     waited_s[out[0]] = 0.95  # a second at most
     crowd = running(*[0] * 130, *[2] * 21)
     assert left_out(one, crowd, np.r_[np.zeros(130), 0.95, np.zeros(20)]) == list(range(131, 151))
-
-
-def test_prompts_of_a_stricter_class_go_before_those_that_may_wait_but_for_their_turns() -> None:
-    one = aim(sizer())
-    batch = running(0, *[2] * 99)
-    # 22.5 ms: 0.2 for the first, 22.3 for 99 of 0.2 or for prompts.
-    assert left_out(one, batch, wanted=10) == []
-    assert len(left_out(one, batch, wanted=60)) == 99 - 81  # 6 ms
-    # Steps of 42.5 ms, in each of which 4.2 of 99 decode, and so 5, that decode once a second.
-    assert len(left_out(one, batch, wanted=5000)) == 99 - 5
-    few = running(0, *[2] * 55)
-    assert left_out(one, few, wanted=5000) == []
-    one.know((GOLD, SILVER, BATCH))
-    asked: list[float] = []
-    one.left_out(
-        batch, np.ones(100, dtype=bool), lambda: np.zeros(100), lambda s: asked.append(s) or 0
-    )
-    assert asked == [math.inf]
 
 
 def test_one_without_a_bound_is_back_three_steps_before_its_second_is_over() -> None:
@@ -228,3 +221,149 @@ def test_where_the_strictest_seems_out_of_reach_one_step_in_sixteen_finds_out() 
     one.receive(MODEL)
     for _ in range(20):
         assert left_out(one, batch) == []
+
+
+@pytest.mark.parametrize(("step_s", "gap_s"), [(0.15, 0.2), (0.04, 0.12)])
+def test_a_gap_is_late_once_be_it_by_its_own_step_or_by_those_before(step_s, gap_s):
+    one = sizer()
+    for _ in range(60):
+        one.observe(sample(0.04, (0, 1, 0), 10))
+    one.observe(sample(step_s, (0, 1, 0), 10, longer=((1, gap_s),)))
+    assert one._sizers[0.1, 99.0]._target.not_caused == pytest.approx(1 / 61, rel=0.05)
+
+
+def test_some_start_beside_others_however_short_the_target_or_infeasible_d_is() -> None:
+    one = aim(sizer(), 0.1)
+    one.receive(StepModel(0.03, 2e-4, 0.0, 1e-4, 0.0, 0.0))
+    # 30.2 ms are one decode, and 1.98 a tenth of what D leaves beside it: ten decodes.
+    assert one.starting(running(0), running(*[0] * 30)) == 9
+    one.receive(StepModel(0.06, 2e-4, 0.0, 1e-4, 0.0, 0.0))  # D is infeasible: 120.4 ms
+    assert one.starting(running(0), running(*[0] * 400)) in (300, 301)
+
+
+def test_cap_and_capacity_are_by_the_class_whose_d_is_nearest_to_the_sla(monkeypatch):
+    one = sizer()
+    full_s = {0.05: 0.04, 0.1: 0.1}
+    monkeypatch.setattr(StepTarget, "full_s", property(lambda target: full_s[target.limit_s]))
+    assert one.published.tail_frac == pytest.approx(0.25)
+    assert one.published.costs == one.model.costs
+    monkeypatch.undo()
+    assert ClassChunks(0.05).published.tail_frac == 0
+
+
+def asked(one: ClassChunks, batch: Requests, waited_s: object) -> list[float]:
+    """Of whom the prompts were asked for: of those with less than this between tokens."""
+    waited, found = np.array(waited_s, dtype=float), list[float]()
+    everybody = np.ones(len(batch), dtype=bool)
+    one.left_out(batch, everybody, lambda: waited, lambda itl_s: found.append(itl_s) or 0)
+    return found
+
+
+def test_prompts_go_before_decodes_of_the_loosest_that_can_wait() -> None:
+    batch = running(0, *[1] * 60, *[2] * 60)
+    assert asked(aim(sizer()), batch, [0.0] * 121) == [math.inf]
+    # Those without a bound have to decode now: prompts of silver do not go before silver.
+    assert asked(aim(sizer()), batch, [0.0] * 61 + [0.95] * 60) == [SILVER.itl_s]
+
+
+def test_three_classes_by_hand() -> None:
+    # 22.5 ms, of which gold takes 0.2. In each step of 42.5 half of silver has its turn, 30, and
+    # 2.55 of the others, 3. Prompts of 10 ms are before the rest: 12.3 are 61, 28 more of silver.
+    batch = running(0, *[1] * 60, *[2] * 60)
+    assert left_out(aim(sizer()), batch, wanted=100) == [59, 60, *range(64, 121)]
+
+
+def test_a_few_decodes_are_left_out_all_the_same_to_find_out_what_is_out_of_reach() -> None:
+    # Two steps of one decode: 52.2 ms are left for 31 decodes of 6.2.
+    one = sizer()
+    one.receive(StepModel(0.052, 2e-4, 0.0, 1e-4, 0.0, 0.0))
+    found = [left_out(one, running(0, *[2] * 30)) for _ in range(17)]
+    assert found == [[*range(1, 31)], *[[]] * 15, [*range(1, 31)]]
+
+
+def test_nobody_is_left_out_where_all_take_half_of_the_room_but_for_rounding() -> None:
+    few_s = (GOLD_S - 0.02) / 2
+    for frac, all_decode in ((1 - 5e-10, True), (1 + 5e-10, False)):
+        one = ClassChunks(0.05)
+        one.receive(StepModel(0.02, frac * few_s / 32, 0.0, 1e-4, 0.0, 0.0))
+        one.know((GOLD, SILVER, BATCH))
+        aim(one)
+        assert (left_out(one, running(0, *[2] * 31), wanted=5000) == []) is all_decode
+
+
+def test_every_agreement_is_held_to_what_its_tokens_wait_on_their_way_out() -> None:
+
+    whole, known, later = sizer(), sizer(), ClassChunks(0.05)
+    known.hold_to(0.9)
+    later.receive(MODEL)
+    later.hold_to(0.9)
+    later.know((GOLD, SILVER, BATCH))
+    for one in (whole, known, later):
+        for _ in range(20):
+            one.observe(sample(MODEL.predict_s(2, 0, 200, 0), (1, 1, 0), 200))
+    for kind, less_s in ((0, 0.005), (1, 0.01)):
+        held = chunk(known, kind)
+        assert chunk(whole, kind) - held == pytest.approx(less_s / 1e-4, rel=0.3)
+        assert chunk(later, kind) == held
+
+
+def test_what_is_out_of_reach_again_is_probed_at_once() -> None:
+    one, batch = sizer(), running(0, *[2] * 99)
+    slow = StepModel(0.06, 2e-4, 0.0, 1e-4, 0.0, 0.0)
+    for _ in range(2):
+        one.receive(slow)
+        found = [bool(left_out(one, batch)) for _ in range(5)]
+        assert found == [True, False, False, False, False]
+        one.receive(MODEL)
+        left_out(one, batch)
+
+
+def test_late_tokens_of_those_left_out_leave_their_class_less_to_spare() -> None:
+
+    one, batch = aim(sizer()), running(0, *[1] * 149)
+    assert len(left_out(one, batch)) == 150 - 112
+    for _ in range(5):  # 2% of 100 ms each: 90 - 7.5 ms do not hold two steps of 42.5
+        step_s = MODEL.predict_s(2, 0, 10, 0)
+        one.observe(sample(step_s, (1, 1, 0), 10, longer=((1, 0.12),)))
+    assert left_out(aim(one), batch) == []
+
+
+READING = StepModel(0.02, 1e-4, 1e-6, 1e-4, 0.0, 0.0)  # 0.2 ms a decode of 100 tokens as well
+
+
+def reading() -> ClassChunks:
+    one = aim(sizer())
+    one.receive(READING)
+    return one
+
+
+def test_what_decodes_read_counts_when_some_are_left_out() -> None:
+    one = reading()
+    assert left_out(one, running(0, *[2] * 111)) == []
+    assert len(left_out(one, running(0, *[2] * 255))) == 256 - 112
+    assert len(left_out(one, running(0, *[2] * 255, computed=300))) == 256 - 56
+
+
+def test_what_decodes_read_counts_when_others_want_to_start() -> None:
+    one = reading()
+    assert one.starting(running(*[0] * 110), running(0, 0, 0)) == 1
+    assert one.starting(running(*[0] * 55, computed=300), running(0, 0, 0, computed=300)) == 1
+
+
+def test_agreements_with_one_time_between_tokens_share_a_step_time_target() -> None:
+    one = sizer(GOLD, Agreement(0.05, 99, 9.0))
+    for _ in range(60):
+        one.observe(sample(0.04, (1, 1), 10))
+    for number in (0, 1):
+        one.resumed(9.0, number)
+    (shared,) = one._sizers.values()
+    assert shared._target.not_caused == pytest.approx(2 / 121, rel=0.05)
+
+
+def test_a_class_keeps_back_half_of_its_time_at_most() -> None:
+
+    one = sizer()
+    for _ in range(100):
+        step_s = MODEL.predict_s(2, 0, 10, 0)
+        one.observe(sample(step_s, (1, 1, 0), 10, longer=((1, 0.12),)))
+    assert one._kept_frac[1] == 0.5

@@ -1,7 +1,5 @@
 """How a chunk is divided among prompts, so that short ones get past long ones."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -37,9 +35,7 @@ def division(*prompts: int, chunk: int = 100, chunks: int | None = 4, **of_engin
         ((500,) * 200, 1),
     ],
 )
-def test_a_prompt_of_more_than_four_chunks_has_a_quarter_of_one_at_least(
-    prompts: tuple[int, ...], share: int
-) -> None:
+def test_a_prompt_of_more_than_four_chunks_has_a_quarter_of_one_at_least(prompts, share):
     assert division(*prompts).share == share
     assert division(*prompts).shares == (share < 100)
     assert division(*prompts, chunks=None).share == 100
@@ -58,9 +54,7 @@ def test_a_prompt_of_more_than_four_chunks_has_a_quarter_of_one_at_least(
         ({}, None),
     ],
 )
-def test_where_a_ttft_is_agreed_a_prompt_is_long_that_is_late_alone(
-    sla: dict[str, Any], chunks: int | None
-) -> None:
+def test_where_a_ttft_is_agreed_a_prompt_is_long_that_is_late_alone(sla, chunks):
     assert long_chunks(Sla(**sla)) == chunks
 
 
@@ -102,9 +96,7 @@ def test_a_threshold_says_which_is_long_and_its_share_of_a_whole_step() -> None:
         ((1000, 90), (30, 30, 30), 2),  # 1,000 and 90 have 25 each
     ],
 )
-def test_short_ones_start_beside_long_ones(
-    prompts: tuple[int, ...], queue: tuple[int, ...], starts: int
-) -> None:
+def test_short_ones_start_beside_long_ones(prompts, queue, starts):
     assert len(division(*prompts).starting(queue_of(*queue))) == starts
     assert len(division(*prompts).starting(queue_of(*queue, cached=5000))) == starts
 
@@ -123,9 +115,7 @@ def test_short_ones_start_beside_long_ones(
         ((1000,), (1,) * 90, 25),  # its share
     ],
 )
-def test_one_takes_what_fills_the_chunk(
-    prompts: tuple[int, ...], newcomers: tuple[int, ...], most: int
-) -> None:
+def test_one_takes_what_fills_the_chunk(prompts, newcomers, most):
     assert division(*prompts).of_one(queue_of(*newcomers)) == most
     assert division(*prompts).of_one(queue_of(*newcomers, cached=5000)) == most
 

@@ -167,27 +167,10 @@ def test_where_a_decode_is_several_tokens_no_tiles_are_cut() -> None:
     ("size", "tiles"),
     [({}, True), ({"tokens_per_decode": 3}, False), ({"whole_chunk_tokens": 64}, False)],
 )
-def test_tiles_are_cut_where_a_decode_is_one_token_and_chunks_are_of_any_size(
-    size: dict[str, int], tiles: bool
-) -> None:
+def test_tiles_are_cut_where_a_decode_is_one_token_and_chunks_are_of_any_size(size, tiles):
     paced = batching(policy="adaptive", sla={"itl_ms": 50, "delivery": "paced"})
     half = make_step_half(paced, engine(**size))
     assert half._chunks._tiles is tiles  # type: ignore[attr-defined]
-
-
-def test_what_steps_take_beyond_their_prediction_widens_the_margin() -> None:
-    sizer, before = learned(), learned()
-    spread_s = []
-    for k in range(200):
-        error_s = 0.004 * (-1) ** k
-        before_s = sizer.model.predict_s(DECODES, 0, 40, 0)
-        duration_s = TRUE.predict_s(DECODES, 0, 40, 0) + error_s
-        spread_s.append(duration_s - before_s)
-        sizer.observe(StepSample(DECODES, 0, 40, 0, duration_s, late=0))
-    variance = before._pace._variance
-    for one in spread_s:
-        variance += 0.02 * (one * one - variance)
-    assert sizer._pace._variance == pytest.approx(variance, rel=1e-9)
 
 
 def test_tokens_that_wait_on_their_way_out_take_nothing_off_a_paced_step() -> None:
@@ -197,13 +180,6 @@ def test_tokens_that_wait_on_their_way_out_take_nothing_off_a_paced_step() -> No
     sizer.hold_to(0.9)
     assert sizer.until_s == before
     assert sizer.in_time(140, 0)
-
-
-def test_a_paced_sizer_counts_what_it_has_learned_from() -> None:
-    sizer = PacedChunks(0.05, 99.0)
-    for n in range(3):
-        assert sizer.steps == n
-        sizer.observe(StepSample(DECODES, 0, 0, 0, 0.03, late=0))
 
 
 def test_a_step_of_prompts_alone_moves_no_account() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.errors import ConfigError
-from controller.policies.base import EMPTY_BATCH, Decision, StepHalf
+from controller.policies.base import EMPTY_BATCH, Decision, Pool
 from controller.policies.paper import PaperPolicy
 from controller.policies.registry import make_step_half
 from tests.builders import batching, engine, limits, moments_of, pool, recent, report, state
@@ -63,16 +63,39 @@ def test_b_min_above_the_engines_size_is_refused() -> None:
         policy(bounds={"min": 300}).fleet(report(), FIXED, 0)
 
 
-def test_pd_fusion_sizes_the_token_budget_and_leaves_the_cap_to_memory() -> None:
-    fused = policy({"size_chunk": True}, sla={"itl_ms": 50})
-    # low = chunk_min 64, high = the 1000 tokens measured.
-    too_slow = report(recent=recent(0.06, 50, tokens=1000))
-    assert fused.fleet(too_slow, FIXED, 0) == Decision(100, "memory", 532)
-
-
-def test_pd_fusion_starts_with_the_engines_own_budget() -> None:
-    fused = policy({"size_chunk": True}, sla={"itl_ms": 50})
-    assert fused.fleet(report(), FIXED, 0) == Decision(100, "memory", 2048)
+@pytest.mark.parametrize(
+    ("paper", "said", "known", "decision"),
+    [
+        # low = chunk_min 64, high = the 1000 tokens measured; the cap is memory's.
+        ({}, {"recent": recent(0.06, 50, tokens=1000)}, FIXED, Decision(100, "memory", 532)),
+        ({}, {}, FIXED, Decision(100, "memory", 2048)),  # it starts with the engine's own
+        (  # the tokens of running decodes are the governor's: (64 + 820) / 2
+            {},
+            {
+                "engine": engine(tokens_per_decode=4),
+                "decoding": 200,
+                "recent": recent(0.06, 200, tokens=820),
+            },
+            pool(),
+            Decision(256, "bound", 442),
+        ),
+        (  # its floor: line 9 alone would put low at 200 - 1000 and the budget below 0
+            {"chunk_alpha": 1000, "chunk_min": 64},
+            {
+                "engine": engine(max_num_batched_tokens=200),
+                "decoding": 0,
+                "recent": recent(0.04, 5, tokens=5),
+            },
+            pool(),
+            Decision(256, "bound", 64),
+        ),
+    ],
+)
+def test_pd_fusion_sizes_the_token_budget_and_leaves_the_cap_to_memory(
+    paper: dict[str, Any], said: dict[str, Any], known: Pool, decision: Decision
+) -> None:
+    fused = policy({"size_chunk": True, **paper}, sla={"itl_ms": 50})
+    assert fused.fleet(report(**said), known, 0) == decision
 
 
 def test_pd_fusion_takes_alpha_and_delta_in_tokens() -> None:
@@ -81,23 +104,6 @@ def test_pd_fusion_takes_alpha_and_delta_in_tokens() -> None:
     assert fused.fleet(right, FIXED, 0).token_budget == 600  # 500 to 700
     fast = report(seq=2, recent=recent(0.04, 50, tokens=600))
     assert fused.fleet(fast, FIXED, 0.5).token_budget == 604  # 500 to 708
-
-
-def test_pd_fusion_leaves_the_tokens_of_running_decodes_to_the_governor() -> None:
-    fused = policy({"size_chunk": True}, sla={"itl_ms": 50})
-    speculating = report(
-        engine=engine(tokens_per_decode=4), decoding=200, recent=recent(0.06, 200, tokens=820)
-    )
-    assert fused.fleet(speculating, FIXED, 0).token_budget == 442  # (64 + 820) / 2
-
-
-def test_pd_fusion_keeps_the_budget_at_its_floor() -> None:
-    # Line 9 alone would put low at 200 - 1000 and the budget below 0.
-    fused = policy({"size_chunk": True, "chunk_alpha": 1000, "chunk_min": 64}, sla={"itl_ms": 50})
-    small = report(
-        engine=engine(max_num_batched_tokens=200), decoding=0, recent=recent(0.04, 5, tokens=5)
-    )
-    assert fused.fleet(small, FIXED, 0).token_budget == 64
 
 
 def test_pd_fusion_without_an_sla_leaves_the_budget_alone() -> None:
@@ -127,16 +133,9 @@ def test_a_forgotten_replica_is_searched_anew() -> None:
     assert paper.fleet(report(seq=9), FIXED, 1) == Decision(100, "memory")
 
 
-def follow() -> StepHalf:
-    """The step half of the paper's policy."""
-    return make_step_half(batching(policy="paper"), engine())
-
-
-def test_the_step_half_follows_what_was_pushed() -> None:
-    step = follow().limits(state(), lambda: EMPTY_BATCH, limits(max_running=7, token_budget=300))
-    assert (step.max_running, step.token_budget) == (7, 300)
-
-
-def test_the_step_half_keeps_the_engines_budget_where_none_was_pushed() -> None:
-    step = follow().limits(state(), lambda: EMPTY_BATCH, limits(token_budget=None))
-    assert step.token_budget == 2048
+@pytest.mark.parametrize(("pushed", "budget"), [(300, 300), (None, 2048)])
+def test_the_step_half_follows_what_was_pushed(pushed: int | None, budget: int) -> None:
+    follow = make_step_half(batching(policy="paper"), engine())
+    told = limits(max_running=7, token_budget=pushed)
+    step = follow.limits(state(), lambda: EMPTY_BATCH, told)
+    assert (step.max_running, step.token_budget) == (7, budget)

@@ -9,8 +9,22 @@ from tests.unit.replicas.admission.builders import admission, asked
 FULL = EngineView(free_slots=0, requests_per_s=10.0, prompt_tokens_per_s=10_000.0)
 
 
+def full():
+    """Nothing is free of an engine that serves ten a second."""
+    made = admission(slots=100)
+    made.learn(FULL)
+    return made
+
+
 def fill(made, count: int, name: str = "silver", tokens: int = 100, now_s: float = 0.0):
     return [made.let_in(asked(name, now_s), tokens, now_s) for _ in range(count)]
+
+
+def golden(made, count: int, per_s: int) -> None:
+    """So many that go at once have come, so many a second of the ten that are served."""
+    for i in range(count):
+        now_s = i / per_s
+        made.ended(made.let_in(asked("gold", now_s), 100, now_s), now_s)
 
 
 def reason(made, name: str = "silver", tokens: int = 100, now_s: float = 0.0, **other) -> str:
@@ -19,6 +33,7 @@ def reason(made, name: str = "silver", tokens: int = 100, now_s: float = 0.0, **
 
 
 def test_where_nothing_is_known_only_the_bound_holds() -> None:
+    assert admission(slots=7).most_waiting == 14  # twice the slots
     made = admission(slots=2, max_waiting=3)
     first, *_ = fill(made, 4, "gold")
     assert reason(made, "gold") == "let in"
@@ -30,23 +45,38 @@ def test_where_nothing_is_known_only_the_bound_holds() -> None:
     assert reason(made, "gold") == "let in"
 
 
-def test_the_bound_is_twice_the_slots() -> None:
-    assert admission(slots=7).most_waiting == 14
+GOLD_10 = {"name": "gold", "priority": 10}
 
 
-def test_one_that_would_be_late_is_refused_before_it_waits() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
-    fill(made, 6)
-    assert reason(made, "gold") == "let in"  # its turn is the seventh: 0.7 s, 0.96 with a margin
-    assert reason(made, "gold", priority=10) == "let in"
-    assert reason(made, "gold", priority=10, deadline_s=0.9) == "deadline"
-    assert reason(made, "gold", deadline_s=0.09) == "deadline"
+@pytest.mark.parametrize(
+    ("waiting", "said", "found"),
+    [
+        # Its turn is the seventh: 0.7 s, 0.96 with a margin.
+        ((6, "silver"), {"name": "gold"}, "let in"),
+        ((6, "silver"), GOLD_10, "let in"),
+        ((6, "silver"), {**GOLD_10, "deadline_s": 0.9}, "deadline"),
+        ((6, "silver"), {"name": "gold", "deadline_s": 0.09}, "deadline"),
+        # Before its prompt is read it is refused by the rest.
+        ((20, "gold"), {"name": "gold", "tokens": 0}, "deadline"),
+        # A class that is not sheddable is never shed: 0.96 s of 1.0 s.
+        ((6, "silver"), {"name": "silver"}, "shed"),
+        ((6, "silver"), GOLD_10, "let in"),
+        # Those below do not stand in the way.
+        ((50, "batch"), {"name": "batch"}, "deadline"),
+        ((50, "batch"), {"name": "gold"}, "let in"),
+        # Who would be sent away while it waits is refused at once.
+        ((9, "silver"), {**GOLD_10, "deadline_s": 60.0, "timeout_s": 2.0}, "let in"),
+        ((9, "silver"), {**GOLD_10, "deadline_s": 60.0, "timeout_s": 0.9}, "deadline"),
+    ],
+)
+def test_who_is_let_in_of_a_full_engine_of_ten_a_second(waiting, said, found):
+    made = full()
+    fill(made, *waiting)
+    assert reason(made, **said) == found
 
 
 def test_time_spent_before_counts() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
+    made = full()
     late = asked("gold", arrived_s=0.0)
     assert made.check(late, 100, 0.5, 0.0) is None
     assert made.check(late, 100, 0.95, 0.0) is not None
@@ -60,13 +90,6 @@ def test_prompt_tokens_count_not_requests_alone() -> None:
     assert reason(made, "gold", tokens=10_001) == "deadline"
     fill(made, 1, "gold", tokens=5_000)
     assert reason(made, "gold", tokens=5_001) == "deadline"
-
-
-def test_before_its_prompt_is_read_a_request_is_refused_by_the_rest() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
-    fill(made, 20, "gold")
-    assert reason(made, "gold", tokens=0) == "deadline"
 
 
 def test_shedding_is_in_bands_the_lowest_first() -> None:
@@ -98,22 +121,6 @@ def test_until_it_is_known_how_soon_slots_come_free_few_wait_of_those_that_may_b
     assert reason(made, deadline_s=20.0, now_s=1.2) == "let in"
 
 
-def test_a_class_that_is_not_sheddable_is_never_shed() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
-    fill(made, 6)
-    assert reason(made, "silver") == "shed"  # 0.96 s of 1.0 s
-    assert reason(made, "gold", priority=10) == "let in"
-
-
-def test_those_below_do_not_stand_in_the_way() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
-    fill(made, 50, "batch")
-    assert reason(made, "batch") == "deadline"
-    assert reason(made, "gold") == "let in"
-
-
 def test_a_queue_full_of_those_below_has_room_for_those_above() -> None:
     made = admission(slots=2, max_waiting=8, shed_at=1.0)
     fill(made, 10, "batch")
@@ -135,11 +142,8 @@ def test_however_many_priorities_clients_name_the_queue_is_bounded() -> None:
 
 
 def test_those_above_that_are_still_to_come_take_their_share() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
-    for i in range(200):  # 8 a second of the 10
-        now_s = i / 8
-        made.ended(made.let_in(asked("gold", now_s), 100, now_s), now_s)
+    made = full()
+    golden(made, 200, 8)
     now_s = 25.0
     assert reason(made, "gold", now_s=now_s) == "let in"
     assert made.waiting.wait_s(0, 100, now_s) == pytest.approx(0.1)
@@ -147,11 +151,8 @@ def test_those_above_that_are_still_to_come_take_their_share() -> None:
 
 
 def test_who_waits_behind_others_is_in_time_even_if_they_come_three_times_as_often() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
-    for i in range(60):  # 2 a second of the 10
-        now_s = i / 2
-        made.ended(made.let_in(asked("gold", now_s), 100, now_s), now_s)
+    made = full()
+    golden(made, 60, 2)
     now_s = 29.5
     fill(made, 3, now_s=now_s)
     expected_s = made.waiting.wait_s(10, 100, now_s)
@@ -168,25 +169,14 @@ def test_who_waits_behind_others_is_in_time_even_if_they_come_three_times_as_oft
 
 
 def test_when_to_come_again_goes_by_how_soon_what_waits_is_expected_to_shrink() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
-    for i in range(60):  # 2 a second of the 10
-        now_s = i / 2
-        made.ended(made.let_in(asked("gold", now_s), 100, now_s), now_s)
+    made = full()
+    golden(made, 60, 2)
     fill(made, 30, now_s=29.5)
     late = asked(arrived_s=29.5, deadline_s=2.0, sheddable=False)
     answer = made.check(late, 100, 29.5, 0.0)
     assert answer is not None
     # Judged by 31 and a margin at 4 a second; what is beyond 2 s of that goes at 8 a second.
     assert answer.retry_s == pytest.approx(23 / 8, rel=0.15)
-
-
-def test_who_would_be_sent_away_while_it_waits_is_refused_at_once() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
-    fill(made, 9)
-    assert reason(made, "gold", priority=10, deadline_s=60.0, timeout_s=2.0) == "let in"
-    assert reason(made, "gold", priority=10, deadline_s=60.0, timeout_s=0.9) == "deadline"
 
 
 def test_one_that_waited_too_long_gets_503() -> None:
@@ -200,8 +190,7 @@ def test_one_that_waited_too_long_gets_503() -> None:
 
 
 def test_those_refused_together_are_told_to_come_one_after_the_other() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
+    made = full()
     fill(made, 100, "gold")
     told = [made.check(asked("gold"), 100, 0.0, 0.0).retry_s for _ in range(400)]
     assert told[0] == pytest.approx(9.1, abs=0.2)  # until what waits has shrunk
@@ -210,8 +199,7 @@ def test_those_refused_together_are_told_to_come_one_after_the_other() -> None:
 
 
 def test_whatever_priorities_of_one_level_they_named_too() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
+    made = full()
     for _ in range(100):
         made.let_in(asked("gold", priority=4), 100, 0.0)
     named = (7, 4, 6, 5) * 100  # between those of two classes
@@ -221,8 +209,7 @@ def test_whatever_priorities_of_one_level_they_named_too() -> None:
 
 
 def test_those_above_do_not_come_back_behind_those_below() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
+    made = full()
     fill(made, 30, "gold")
     below = [made.check(asked("batch"), 100, 0.0, 0.0).retry_s for _ in range(300)]
     above = [made.check(asked("gold"), 100, 0.0, 0.0).retry_s for _ in range(2)]
@@ -233,8 +220,7 @@ def test_those_above_do_not_come_back_behind_those_below() -> None:
 
 
 def test_beyond_two_minutes_no_place_is_kept() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
+    made = full()
     fill(made, 100, "gold")
     answers = [made.check(asked("gold"), 100, 0.0, 0.0) for _ in range(5000)]
     assert answers[-1].headers["x-should-retry"] == "false"
@@ -242,8 +228,7 @@ def test_beyond_two_minutes_no_place_is_kept() -> None:
 
 
 def test_what_was_late_makes_the_next_prediction_longer() -> None:
-    made = admission(slots=100)
-    made.learn(FULL)
+    made = full()
     before = made._predicted_s(0, 100, 0.0)
     for i in range(5):
         (entry,) = fill(made, 1, "gold", now_s=i * 10.0)
@@ -289,3 +274,24 @@ def test_what_started_while_the_slots_filled_says_nothing_of_how_fast_they_come_
         made.ended(entry, 1.5 + i)
     made.learn(EngineView(free_slots=0, full=True))
     assert made.waiting.per_s(21.0) == pytest.approx(1.0, rel=0.2)
+
+
+def test_a_replica_that_is_empty_refuses_nothing_that_later_would_be_refused_again() -> None:
+    made = admission(slots=2, max_waiting=3)
+    made.learn(EngineView(free_slots=2, requests_per_s=0.1, prompt_tokens_per_s=10.0))
+    assert reason(made, "gold", tokens=10_000) == "let in"  # it is late, now and at any time
+    assert reason(made, "silver", tokens=10_000) == "let in"
+    for own in range(20):  # more prompts than there are places
+        assert made.check(asked("silver"), 100, 0.0, 0.0, own) is None
+        made.let_in(asked("silver"), 100, 0.0)
+    assert reason(made, "gold") == "queue_full"
+
+
+def test_a_request_with_more_prompts_than_there_are_places_is_judged_by_its_first() -> None:
+    made = admission(slots=2, max_waiting=3)
+    made.started(*fill(made, 1, "gold"), 0.0)
+    many, few = asked("gold", prompts=6), asked("gold", prompts=5)
+    fill(made, 4, "gold")
+    assert made.check(many, 1, 0.0, 0.0, own=4) is None
+    assert made.check(few, 1, 0.0, 0.0, own=4) is not None
+    assert made.check(many, 1, 0.0, 0.0) is not None

@@ -126,9 +126,7 @@ def test_it_survives_the_way_between_processes() -> None:
         ({"x-llm-d-inference-objective": "silver"}, {"service_tier": "gold"}, "silver", True),
     ],
 )
-def test_a_keys_first_class_is_that_of_its_requests(
-    headers: Any, body: Any, name: str, named: bool
-) -> None:
+def test_a_keys_first_class_is_that_of_its_requests(headers, body, name, named):
     known = {"x-brimful-classes": "batch,silver", **headers}
     one = read_request(known, body, CLASSES, 0.0)
     assert (one.name, one.named) == (name, named)
@@ -146,9 +144,7 @@ def test_a_keys_first_class_is_that_of_its_requests(
         ({"x-brimful-classes": "other"}, {}, 403, "service_tier", "this API key is for class"),
     ],
 )
-def test_what_a_key_may_not_ask_for_is_a_403(
-    headers: Any, body: Any, status: int, param: str, said: str
-) -> None:
+def test_what_a_key_may_not_ask_for_is_a_403(headers, body, status, param, said):
     with pytest.raises(BadRequestError) as refused:
         read_request({"x-brimful-classes": "batch,silver", **headers}, body, CLASSES, 0.0)
     assert (refused.value.status, refused.value.param) == (status, param)

@@ -92,9 +92,7 @@ async def test_who_has_a_key_comes_in_and_the_key_goes_no_further(behind: Behind
         ("Bearer -", "wrong_key", 'Bearer error="invalid_token"'),
     ],
 )
-async def test_who_has_none_is_told_so_as_openai_does(
-    behind: Behind, authorization: str | None, reason: str, challenge: str
-) -> None:
+async def test_who_has_none_is_told_so_as_openai_does(behind, authorization, reason, challenge):
     headers = {} if authorization is None else {"authorization": authorization.encode("latin-1")}
     answer = await behind.client.get("/v1/models", headers=headers)
     error = answer.json()["error"]

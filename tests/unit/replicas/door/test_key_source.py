@@ -1,8 +1,6 @@
 """Keys that change while the door is open, and those that cannot be read."""
 
-import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,9 +53,7 @@ def renamed_over(file: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("change", [changed_in_place, renamed_over])
-def test_keys_of_the_same_size_are_seen_too(
-    tmp_path: Path, said: list[str], change: Callable[[Path, str], None]
-) -> None:
+def test_keys_of_the_same_size_are_seen_too(tmp_path, said, change):
     file, now_s = tmp_path / "keys", [0.0]
     file.write_text(f"alice {FIRST}")
     source = KeySource(KeysFrom(file=str(file)), lambda: now_s[0])
@@ -112,7 +108,3 @@ def test_without_keys_no_door_is_made(kind: str, tmp_path: Path, monkeypatch) ->
 def test_keys_have_one_place(block: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"security\.keys"):
         parse_security({"keys": block})
-
-
-def test_the_logger_is_the_one_that_ray_serve_shows() -> None:
-    assert logger is logging.getLogger("ray.serve")

@@ -85,9 +85,7 @@ def test_a_client_is_found_by_its_key_alone() -> None:
         (f"keys: [{{name: a, key: {SECRET}, classes: ['']}}]", "f: keys[0]: classes: must be a"),
     ],
 )
-def test_a_mistake_is_named_by_its_place_and_nothing_of_it_is_repeated(
-    text: str, said: str
-) -> None:
+def test_a_mistake_is_named_by_its_place_and_nothing_of_it_is_repeated(text, said):
     with pytest.raises(ConfigError) as refused:
         parse_keys(text, "f")
     lines = refused.value.problems

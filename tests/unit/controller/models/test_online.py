@@ -1,4 +1,4 @@
-"""The online step-time fit against numpy, and before anything was seen."""
+"""The online step-time fit against numpy, its changes of regime, and the room for prompts."""
 
 import math
 from dataclasses import replace
@@ -42,22 +42,19 @@ def by_hand(seen: list[Row], prior: StepModel, weight: float) -> list[float]:
     return list(np.linalg.solve(a + ridge, b + ridge @ theta0) / SCALE)
 
 
-@pytest.mark.parametrize("n", [8, 16, 80])
-def test_it_is_the_forgetting_fit_shrunk_by_a_fifth_of_a_step_to_the_guess(n: int) -> None:
-    online = OnlineStepModel(PRIOR)
+@pytest.mark.parametrize(
+    ("n", "weight"), [(8, 0.2), (16, 0.2), (80, 0.2), (24, 5.0)], ids=lambda it: f"{it}"
+)
+def test_it_is_the_forgetting_fit_shrunk_by_so_many_steps_to_what_was_believed(n, weight):
+    """A guess is worth a fifth of a step, the group's model five."""
+    online = OnlineStepModel(PRIOR if weight < 1 else guess(0.05))
+    if weight > 1:
+        online.set_prior(PRIOR)
+    assert online.prior == PRIOR
     for row in rows(n):
         online.learn(*row)
-    assert coefficients(online.model) == pytest.approx(by_hand(rows(n), PRIOR, 0.2), rel=1e-6)
+    assert coefficients(online.model) == pytest.approx(by_hand(rows(n), PRIOR, weight), rel=1e-6)
     assert online.model.sigma_s == 0.003
-
-
-def test_the_groups_model_weighs_five_steps() -> None:
-    online = OnlineStepModel(guess(0.05))
-    online.set_prior(PRIOR)
-    assert online.prior == PRIOR
-    for row in rows(24):
-        online.learn(*row)
-    assert coefficients(online.model) == pytest.approx(by_hand(rows(24), PRIOR, 5.0), rel=1e-6)
 
 
 def test_another_prior_counts_at_once_and_what_was_seen_stays() -> None:
@@ -79,9 +76,7 @@ def test_it_is_fitted_anew_every_eighth_step() -> None:
     assert [k for k, changed in enumerate(changes, 1) if changed] == [8, 16, 24]
 
 
-def test_a_coefficient_that_comes_out_negative_is_zero_and_the_others_are_fitted_without_it() -> (
-    None
-):
+def test_a_coefficient_that_comes_out_negative_is_zero_and_the_others_are_fitted_without_it():
     # Faster with every prompt token: no such machine. c3 and perhaps others go.
     odd = StepModel(0.02, 2e-4, 1e-7, -2e-5, 0.0, 0.0)
     online = OnlineStepModel(PRIOR, weight_steps=1e-3)
@@ -101,23 +96,29 @@ def test_the_guess_is_half_of_the_sla_for_an_empty_step_and_the_rest_for_256_dec
     assert guess(0.1).predict_s(0, 0, 512, 0) == pytest.approx(0.1)
 
 
-def test_the_room_for_prompts_solves_the_quadratic() -> None:
-    # 30 ms are left: 1e-4 P + 1e-8 (1000 P + P^2 / 2) = 0.03
-    free = StepModel(0.02, 0.0, 0.0, 1e-4, 1e-8, 0.0)
-    linear = 1e-4 + 1e-5
-    expected = (-linear + math.sqrt(linear**2 + 2 * 1e-8 * 0.03)) / 1e-8
-    assert prefill_room(free, 5, 0, 1000, 0.05) == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("model", "decodes", "context", "limit_s", "tokens"),
+    [
+        (StepModel(0.02, 1e-3, 0.0, 1e-4, 1e-8, 0.0), 30, 1000, 0.05, 0.0),
+        # Where there is none it is what is missing, in prompt tokens.
+        (StepModel(0.02, 1e-3, 0.0, 1e-4, 1e-8, 0.0), 40, 1000, 0.05, -0.01 / (1e-4 + 1e-5)),
+        # It is less by what any prompt takes.
+        (StepModel(0.02, 0.0, 0.0, 1e-4, 0.0, 0.0, mixed_s=0.01), 5, 0, 0.05, 200),
+        (StepModel(0.02, 2e-4, 0.0, 0.0, 0.0, 0.0), 50, 0, 0.05, math.inf),  # prompts cost nothing
+        (StepModel(0.02, 2e-4, 0.0, 0.0, 0.0, 0.0), 200, 0, 0.05, -math.inf),
+        # Attention costs next to nothing.
+        *((StepModel(0.02, 2e-4, 0.0, 1e-4, c4, 0.0), 50, 1000, 0.05, 200)
+          for c4 in (0.0, 1e-30, 1e-22, 1e-16)),
+    ],
+)  # fmt: skip
+def test_the_room_for_prompts_by_hand(model, decodes, context, limit_s, tokens):
+    assert prefill_room(model, decodes, 0, context, limit_s) == pytest.approx(tokens, rel=1e-6)
 
 
-def test_where_there_is_no_room_it_is_what_is_missing_in_prompt_tokens() -> None:
-    free = StepModel(0.02, 1e-3, 0.0, 1e-4, 1e-8, 0.0)
-    assert prefill_room(free, 40, 0, 1000, 0.05) == pytest.approx(-0.01 / (1e-4 + 1e-5))
-    assert prefill_room(free, 30, 0, 1000, 0.05) == 0
-
-
-def test_the_room_for_prompts_is_less_by_what_any_prompt_takes() -> None:
-    mixed = StepModel(0.02, 0.0, 0.0, 1e-4, 0.0, 0.0, mixed_s=0.01)
-    assert prefill_room(mixed, 5, 0, 0, 0.05) == pytest.approx(200)
+@pytest.mark.parametrize("context", [0, 5_000])
+def test_the_room_for_prompts_is_what_the_model_says_it_takes(context: int) -> None:
+    room = prefill_room(TRUE, 100, 50_000, context, 0.08)
+    assert TRUE.predict_s(100, 50_000, room, room * (context + room / 2)) == pytest.approx(0.08)
 
 
 def learned(seen: list[Row], pause_s: float = 0.0) -> OnlineStepModel:
@@ -195,3 +196,10 @@ def test_no_duration_is_an_error(prior: StepModel, duration_s: float) -> None:
     for _ in range(20):
         online.learn(0, 0, 0, 0, duration_s)
     assert online.model.c0 >= 0
+
+
+def test_no_coefficient_is_negative_whatever_comes() -> None:
+    rng, online = np.random.default_rng(3), OnlineStepModel(guess(0.05))
+    for *features, _ in rows(400):
+        online.learn(*features, float(rng.exponential(0.05)))
+        assert all(0 <= cost < math.inf for cost in online.model.costs)
