@@ -53,7 +53,6 @@ from ray.serve.context import ReplicaContext, _get_global_client
 from ray.serve.llm import LLMConfig
 from ray.serve.schema import DeploymentDetails, ReplicaDetails, ReplicaState, ServeInstanceDetails
 
-from serve_app.demo.cluster import DRAIN, ENVIRONMENT, SELDOM
 from benchmarks.path.stacks import AS_SHIPPED, FEW_CORES
 from replicas.engine import SLICE_OF_GPU
 from replicas.executor import RAY_SERVE_LLM, accelerator_kind
@@ -61,6 +60,7 @@ from replicas.server import BrimfulServer
 from serve_app.autoscaling_block import AUTOSCALING_POLICY
 from serve_app.config import EMULATED_SERVER, SERVER, ScalingConfig, ray_llm_config
 from serve_app.console.deployments import EMULATED, PLAIN
+from serve_app.demo.cluster import DRAIN, ENVIRONMENT, SELDOM
 from serve_app.scaling.reading import Ages, read_fleet
 
 ENTRY = {

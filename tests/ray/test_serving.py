@@ -14,7 +14,6 @@ import requests
 from controller.metrics import MAX_RUNNING, OWN_ERRORS, TOKENS
 from replicas.engine import gpus_of
 from serve_app.demo.client import Ask, prompts, send
-from serve_app.demo.cluster import LocalCluster
 from tests.monitoring.test_dashboard import plain, queries
 from tests.ray.conftest import base_url
 from tests.ray.control import metrics_text, replicas, snapshot, until

@@ -15,7 +15,6 @@ from controller.config import parse_batching
 from controller.fleet.actor import get_controller, running_controllers, running_versions
 from controller.records import to_wire
 from controller.version import VERSION
-from serve_app.demo.cluster import LocalCluster
 from tests.builders import report
 from tests.ray.conftest import REPO
 from tests.ray.control import until

@@ -185,7 +185,7 @@ async def test_a_replica_ends_once_its_kv_is_read_and_not_by_a_report_of_before(
 
 @pytest.mark.parametrize("held", ["mixed", "prefill"])
 async def test_no_client_is_sent_to_a_replica_from_when_it_is_told_to_compute_prompts(
-    held: Role,
+    held,
 ) -> None:
     block = {"policy": "adaptive", "sla": {"itl_ms": 50}, "roles": 1}
     link = link_of(None, parse_batching(block))
