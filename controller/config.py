@@ -50,7 +50,7 @@ is due, as ``Sla`` says."""
 
 
 class Sla(Block):
-    """The latency agreement. Without ``itl_ms`` only memory and bounds limit the batch."""
+    """The latency SLO. Without ``itl_ms`` only memory and bounds limit the batch."""
 
     itl_ms: float | None = Field(
         None, gt=0, le=A_DAY_MS, description="D_SLA: time between tokens, ms; up to a day"
@@ -165,7 +165,7 @@ REMOVED = {"prefill_floor"}  # accepted with a warning, for one release
 
 
 class BatchingConfig(Block):
-    """One group's batching: which policy, under which agreement, inside which bounds."""
+    """One group's batching: which policy, under which SLO, inside which bounds."""
 
     policy: Literal["static", "paper", "adaptive"] = "adaptive"
     sla: Sla = Sla()

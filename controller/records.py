@@ -102,8 +102,8 @@ class StepLimits:
         may_pause_prefill: the budget may leave no block for prompts while others decode.
         reason: what bound the step, if the step half decided it; None: what bound the pushed cap.
         longest_chunk_tokens: of one prompt, at most; None: as the engine was started.
-        left_out: places of running requests that the step is not to compute, and of them ...
-        giving_way: ... those that would be computed but for others that are due sooner.
+        skipped: places of running requests that the step is not to compute, and of them ...
+        yielding: ... those that would be computed but for others that are due sooner.
         longest_always: ``longest_chunk_tokens`` holds in an engine without such a limit, too.
         decodes_first: a running request that decodes has its token before prompts have theirs.
         loading: requests whose KV a connector loads; ``max_running`` is without them, and for those
@@ -115,8 +115,8 @@ class StepLimits:
     may_pause_prefill: bool = False
     reason: Reason | None = None
     longest_chunk_tokens: int | None = None
-    left_out: tuple[int, ...] = ()
-    giving_way: tuple[int, ...] = ()
+    skipped: tuple[int, ...] = ()
+    yielding: tuple[int, ...] = ()
     longest_always: bool = False
     decodes_first: bool = False
     loading: int | None = None

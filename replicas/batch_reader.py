@@ -134,11 +134,11 @@ class BatchReader:
         """How many of the first ones come before one whose next KV block another one computes."""
         if not self.prefixes.enabled or self.prefixes.unknown:
             return len(waiting)
-        under_way = self.prefixes.under_way(running)
+        in_flight = self.prefixes.in_flight(running)
         for index, request in enumerate(islice(self._may_start(), len(waiting))):
-            if self.prefixes.follows(request, under_way):
+            if self.prefixes.follows(request, in_flight):
                 return index
-            under_way += self.prefixes.next_block(request, int(waiting.computed[index]))
+            in_flight += self.prefixes.next_block(request, int(waiting.computed[index]))
         return len(waiting)
 
 

@@ -1,7 +1,7 @@
-"""What each request of an engine is promised, and who is left out of a step for it.
+"""The SLO of each request of an engine, and which requests a step skips for it.
 
-A request brings its agreement along (``controller.agreements.KEY``, written by the replica's gate).
-One that is left out keeps its place among the running ones, its KV memory and its slot; only
+A request brings its SLO along (``controller.request_slo.KEY``, written by the replica's gate).
+One that is skipped keeps its place among the running ones, its KV memory and its slot; only
 vLLM's ``schedule`` does not see it.
 """
 
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.agreements import KEY, Agreement, agreement_of
 from controller.models.requests import Ints
 from controller.policies.class_chunks import SampleByClass
 from controller.records import StepLimits, StepSample
-from replicas.under_way import Ends
+from controller.request_slo import KEY, RequestSlo, slo_of
+from replicas.in_flight import StepEtas
 
 Floats = NDArray[np.float64]
 NOBODY = nullcontext()
@@ -33,20 +33,20 @@ class ByClass:
         default: what a request is promised that brings nothing along.
     """
 
-    def __init__(self, default: Agreement, *, on: bool) -> None:
+    def __init__(self, default: RequestSlo, *, on: bool) -> None:
         self.on = on
         self._numbers = {default: 0}
-        self._of: dict[str, int] = {}  # number of the agreement of each request here, by id
+        self._of: dict[str, int] = {}  # number of the SLO of each request here, by id
         # Since the last step was measured, and before: steps under way may have them.
         self._gone: list[str] = []
         self._long_gone: list[str] = []
         self._last_s: dict[str, float] = {}  # when each had its last token
-        self._left_out: list[Any] = []  # of the step that is scheduled next
+        self._skipped: list[Any] = []  # of the step that is scheduled next
         self._ever_left_out: set[str] = set()
-        self._gave_way_to: Any = None  # the first of the queue, where prompts gave way
+        self._yielded_to: Any = None  # the first of the queue, where prompts gave way
 
     @property
-    def agreements(self) -> tuple[Agreement, ...]:
+    def slos(self) -> tuple[RequestSlo, ...]:
         """All there have been, by their numbers; empty where nothing is kept."""
         return tuple(self._numbers) if self.on else ()
 
@@ -57,7 +57,7 @@ class ByClass:
             told = ((params and params.extra_args) or {}).get(KEY)
             number = 0
             if isinstance(told, Mapping):
-                number = self._numbers.setdefault(agreement_of(told), len(self._numbers))
+                number = self._numbers.setdefault(slo_of(told), len(self._numbers))
             self._of[request.request_id] = number
 
     def lost(self, req_id: str) -> None:
@@ -71,11 +71,11 @@ class ByClass:
             self._gone.append(req_id)
 
     def number(self, req_id: str) -> int:
-        """Of a request's agreement."""
+        """Of a request's SLO."""
         return self._of.get(req_id, 0)
 
     def numbers(self, requests: Iterable[Any]) -> Ints | None:
-        """Of each one's agreement; None where nothing is kept."""
+        """Of each one's SLO; None where nothing is kept."""
         if not self.on:
             return None
         return np.array([self._of.get(r.request_id, 0) for r in requests], dtype=np.int64)
@@ -95,7 +95,7 @@ class ByClass:
     def waited_s(
         self,
         running: Iterable[Any],
-        under_way: Ends,
+        in_flight: StepEtas,
         now_s: float,
     ) -> Floats:
         """Since the last token of each, when the next step begins, seconds; 0 before the first.
@@ -103,11 +103,11 @@ class ByClass:
         A look at each of them: asked only where it matters.
 
         Args:
-            under_way: steps whose output is not back, and when they end.
+            in_flight: steps whose output is not back, and when they end.
             now_s: the engine's clock.
         """
         coming: dict[str, float] = {}
-        for output, end_s in under_way:
+        for output, end_s in in_flight:
             now_s = max(now_s, end_s)
             coming.update(dict.fromkeys(output.num_scheduled_tokens, end_s))
         last = self._last_s
@@ -115,7 +115,7 @@ class ByClass:
         waited = [now_s - (coming.get(one) or last.get(one, now_s)) for one in ids]
         return np.maximum(np.array(waited, dtype=np.float64), 0.0)
 
-    def leave_out(self, running: Sequence[Any], limits: StepLimits, waiting: Iterator[Any]) -> None:
+    def skip(self, running: Sequence[Any], limits: StepLimits, waiting: Iterator[Any]) -> None:
         """Those that the limits name are left out of the step that is scheduled next.
 
         But for a prompt that would give way only to such as have a lower priority.
@@ -123,35 +123,35 @@ class ByClass:
         Args:
             waiting: those that may start; looked at only where prompts give way.
         """
-        out, first = set(limits.left_out), None
-        if limits.giving_way:
+        out, first = set(limits.skipped), None
+        if limits.yielding:
             others = [r for k, r in enumerate(running) if not r.num_output_tokens and k not in out]
             first = next(waiting, None)
             others += [] if first is None else [first]
             best = min((r.priority for r in others), default=math.inf)
-            out -= {k for k in limits.giving_way if running[k].priority < best}
-        self._left_out = [running[k] for k in sorted(out)]
-        self._gave_way_to = None if out.isdisjoint(limits.giving_way) else first
-        self._ever_left_out.update(r.request_id for r in self._left_out)
+            out -= {k for k in limits.yielding if running[k].priority < best}
+        self._skipped = [running[k] for k in sorted(out)]
+        self._yielded_to = None if out.isdisjoint(limits.yielding) else first
+        self._ever_left_out.update(r.request_id for r in self._skipped)
 
-    def in_vain(self, waiting: Iterator[Any]) -> bool:
+    def yielded_in_vain(self, waiting: Iterator[Any]) -> bool:
         """Whether prompts gave way in the last step, and the first of the queue is still that.
 
         Args:
             waiting: those that may start; looked at only where prompts gave way.
         """
-        return self._gave_way_to is not None and next(waiting, None) is self._gave_way_to
+        return self._yielded_to is not None and next(waiting, None) is self._yielded_to
 
     def apart(self, scheduler: Any, cap_name: str) -> AbstractContextManager[None]:
         """While this lasts, vLLM does not see who is left out; then all stand as they did."""
-        if self._left_out:
+        if self._skipped:
             return self._apart(scheduler, cap_name)
-        self._gave_way_to = None
+        self._yielded_to = None
         return NOBODY
 
     @contextmanager
     def _apart(self, scheduler: Any, cap_name: str) -> Iterator[None]:
-        out, self._left_out = set(self._left_out), []
+        out, self._skipped = set(self._skipped), []
         before, cap = list(scheduler.running), getattr(scheduler, cap_name)
         scheduler.running[:] = [r for r in before if r not in out]
         setattr(scheduler, cap_name, max(cap - len(out), 1))
@@ -166,7 +166,7 @@ class ByClass:
     def measured(
         self, sample: StepSample, done: Any, prefilled: list[str], now_s: float
     ) -> StepSample:
-        """The same step by the agreements of its decodes.
+        """The same step by the SLOs of its decodes.
 
         Args:
             done: what was scheduled.

@@ -99,7 +99,7 @@ async def exchange(
     the client, and the report is the first one's.
 
     Args:
-        itl_frac: the share of the SLA that steps are held to (``controller.models.client_clock``).
+        itl_frac: the share of the SLA that steps may take (``controller.models.client_feedback``).
 
     Raises:
         vllm's EngineDeadError: the engine process is gone.

@@ -13,12 +13,12 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
 from controller.fleet.actor import get_controller
-from controller.models.client_clock import ClientClock, Gaps
+from controller.models.client_feedback import ClientFeedback, Gaps
 from controller.records import Mode, ReplicaReport, Role, from_wire
 from controller.roles import as_prefill
 from replicas import channel
 from replicas.autoscaling_stats import autoscaling_stats
-from replicas.leaving import LeavingTokens
+from replicas.egress import LeavingTokens
 from replicas.metrics import ReplicaMetrics
 from replicas.routing_stats import KEY, PREFILL, routing_stats
 
@@ -47,7 +47,7 @@ class ControlLink:
         on_report: Callable[[ReplicaReport], None] = lambda _: None,
     ) -> None:
         self._client, self._leaving = client, leaving
-        self._clock = ClientClock(config.sla.percentile)
+        self._clock = ClientFeedback(config.sla.percentile)
         self._go_by(config)
         self._replica_id, self._group = replica_id, group
         self._metrics, self._on_report = metrics, on_report
@@ -120,7 +120,7 @@ class ControlLink:
         except Exception as error:
             raise ConfigError([str(error)]) from None
         if config.sla != self._config.sla:
-            self._clock = ClientClock(config.sla.percentile)
+            self._clock = ClientFeedback(config.sla.percentile)
         self._go_by(config)
         logger.info("Replica %s goes by another batching block.", self._replica_id)
 
@@ -182,7 +182,7 @@ class ControlLink:
         if report.enforced and self._leaving.limit_s is not None:
             self._clock.learn(Gaps(report.itl.n, report.late_itl), self._leaving.gaps)
         else:  # no step is shorter for it
-            self._clock = ClientClock(self._config.sla.percentile)
+            self._clock = ClientFeedback(self._config.sla.percentile)
         self._metrics.publish(report, self._config)
         self._on_report(report)
 

@@ -62,8 +62,8 @@ class FailOpenGovernor(Governor):
         # What is no number of requests or tokens would end the engine later, in vLLM's own code.
         index(asked.max_running)
         index(asked.token_budget)
-        if asked.left_out and not 0 <= min(asked.left_out) <= max(asked.left_out) < running:
-            raise ValueError(f"left_out: {asked.left_out} are not all places of {running} requests")
+        if asked.skipped and not 0 <= min(asked.skipped) <= max(asked.skipped) < running:
+            raise ValueError(f"skipped: {asked.skipped} are not all places of {running} requests")
         return super()._kept_safe(asked, running)
 
     def _decide_locally(self, state: EngineState, now_s: float, read_batch: ReadBatch) -> None:

@@ -46,7 +46,7 @@ class Governor:
         engine: what the engine was started with.
         leased: whether a controller is expected; without one this replica decides for itself.
         group: whose switches are this replica's (``controller.switch``).
-        by_class: requests bring agreements of their own (``controller.agreements``).
+        by_class: requests bring SLOs of their own (``controller.request_slo``).
 
     Raises:
         ConfigError: the configured bounds do not fit the engine.
@@ -109,7 +109,7 @@ class Governor:
         model = fit(self._fit.stats()) or self._limits.model
         known = replace(self._limits, enforce=on, model=model)
         half.receive(replace(known, outputs=tuple(map(float, self._seen.outputs))))
-        half.hold_to(self._itl_frac)
+        half.set_target_frac(self._itl_frac)
         self._seen.live = config.policy != PAPER
         if config != self.config:
             self._left = {self.config: self.step_half}
@@ -153,7 +153,7 @@ class Governor:
         least = max(running, int(not asked.loading))  # what loads runs soon
         cap = min(max(asked.max_running, least), self.engine.max_num_seqs)
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
-        floor = (running - len(asked.left_out)) * self.engine.tokens_per_decode + prefill
+        floor = (running - len(asked.skipped)) * self.engine.tokens_per_decode + prefill
         budget = min(max(asked.token_budget, floor), self.engine.max_num_batched_tokens)
         same = (cap, budget) == (asked.max_running, asked.token_budget)
         return asked if same else replace(asked, max_running=cap, token_budget=budget)
@@ -232,10 +232,10 @@ class Governor:
         # Should these limits be the last, the local fallback begins with what was measured since.
         self._read[True] = self._sums
 
-    def hold_to(self, itl_frac: float) -> None:
+    def set_target_frac(self, itl_frac: float) -> None:
         """Hold steps to this share of the SLA, above 0 and at most 1."""
         self._itl_frac = itl_frac
-        self.step_half.hold_to(itl_frac)
+        self.step_half.set_target_frac(itl_frac)
 
     def _take(self, limits: BatchLimits) -> None:
         on = limits.enforce and is_on(self._switches, self._group)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from controller.config import BatchingConfig
-from controller.models.pace import Floats, Leads
+from controller.models.pace import DeadlineSlack, Floats
 
 FIRST_ROOM = 256
 # A request that a step left out (by a connector, or a budget of somebody else's) is out of place
@@ -38,7 +38,7 @@ class Pacing:
         self._ended: list[str] = []  # with the step that is counted next
 
     def alike(self, other: "Pacing") -> bool:
-        """Whether both go by the same agreement."""
+        """Whether both go by the same SLO."""
         return (self._itl_s, self._ttft_s) == (other._itl_s, other._ttft_s)
 
     def first_token(self, req_id: str, waited_s: float, now_s: float) -> None:
@@ -113,7 +113,7 @@ class Pacing:
         for req_id, generated in decode.items():
             self.enter(req_id, generated)
 
-    def leads(self, now_s: float, ahead: int, waiting_s: float = 0.0) -> Leads:
+    def leads(self, now_s: float, ahead: int, waiting_s: float = 0.0) -> DeadlineSlack:
         """Of those that decode, when the next step begins.
 
         Args:
@@ -122,8 +122,8 @@ class Pacing:
             waiting_s: how long the first of the queue has waited; 0: nobody waits.
         """
         n, steps = len(self._ids), self._steps + ahead
-        lead_s = self._due_s[:n] + (steps * self._itl_s - now_s)
-        return Leads(lead_s, self._born[:n] + steps, waiting_s)
+        slack_s = self._due_s[:n] + (steps * self._itl_s - now_s)
+        return DeadlineSlack(slack_s, self._born[:n] + steps, waiting_s)
 
 
 def pacing_of(config: BatchingConfig, before: Pacing | None) -> Pacing | None:

@@ -16,7 +16,7 @@ from vllm.exceptions import VLLMValidationError
 
 from controller.metrics import PREFILLS, REMOTE_PREFILL
 from replicas.admission.answers import HEADERS, bad_request
-from replicas.leaving import LeavingTokens
+from replicas.egress import LeavingTokens
 from replicas.pd_requests import KV_PARAMS, NOT_A_CLIENTS, forbidden, is_local, plain
 from replicas.server import BrimfulServer
 from replicas.settings import prefill_problems

@@ -16,7 +16,7 @@ from replicas.admission.answers import HEADERS, Answer, bad_request
 from replicas.admission.asked import PRIORITY, PROMPT, TIER, BadRequestError, check_headers
 from replicas.admission.gate import Gate, Ticket, current
 from replicas.admission.http import ERROR_FRAME, with_class
-from replicas.leaving import LeavingTokens, counted_items
+from replicas.egress import LeavingTokens, counted_items
 from replicas.tracing import CARRIED, Tracing
 
 Call = Callable[[Any, RawRequestInfo | None], AsyncGenerator[Any, None]]

@@ -75,7 +75,7 @@ class PrefixSharing:
         held = bisect_left(range(there), True, key=lambda k: self._cached(hashes[k]) < 2)
         return there * self._block_tokens, held * self._block_tokens
 
-    def under_way(self, running: Sequence[Request]) -> list[NextBlock]:
+    def in_flight(self, running: Sequence[Request]) -> list[NextBlock]:
         """The blocks that half computed prompts are at."""
         return [
             block
@@ -90,12 +90,12 @@ class PrefixSharing:
         hashes = request.block_hashes
         return [(index, hashes[index])] if index < len(hashes) else []
 
-    def follows(self, waiting: Request, under_way: Sequence[NextBlock]) -> bool:
+    def follows(self, waiting: Request, in_flight: Sequence[NextBlock]) -> bool:
         """Whether it begins with all that one of these has so far, and with what that is at."""
         if waiting.skip_reading_prefix_cache:
             return False
         hashes = waiting.block_hashes
-        return any(index < len(hashes) and hashes[index] == one for index, one in under_way)
+        return any(index < len(hashes) and hashes[index] == one for index, one in in_flight)
 
     def _cached(self, block_hash: bytes) -> int:
         """0: not to be found; 1: found, and no request uses it; from 2: in use."""

@@ -28,7 +28,7 @@ class Waiting(Protocol):
     def num_output_tokens(self) -> int: ...
 
 
-class StepAside:
+class Demotions:
     """Judges whether requests can be in time, and counts the starts between two late ones.
 
     Args:
@@ -77,7 +77,7 @@ class Lane:
     what has changed, not what waits.
     """
 
-    def __init__(self, aside: StepAside) -> None:
+    def __init__(self, aside: Demotions) -> None:
         self._aside = aside
         self._in_time: Any = deque()
         self._late: deque[Any] = deque()
@@ -175,7 +175,7 @@ class Lane:
 class SortedLane(Lane):
     """A lane whose requests come in any order and have one of their own (``<``)."""
 
-    def __init__(self, aside: StepAside) -> None:
+    def __init__(self, aside: Demotions) -> None:
         super().__init__(aside)
         self._in_time = []  # a heap
 

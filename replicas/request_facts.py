@@ -24,7 +24,7 @@ def numbers(
     """Numbers of requests, in order. For hundreds, every step: vLLM's properties cost too much.
 
     Args:
-        of: the number of each one's agreement; None: all have the same one.
+        of: the number of each one's SLO; None: all have the same one.
     """
     return requests_of(
         computed,

@@ -1,7 +1,7 @@
 """The numbers of the running requests as columns, of which most are kept from step to step.
 
 What a request came with does not change while it runs: its prompt, the most it may generate, its
-agreement. These are kept, and moved where requests come and go. What steps change (tokens computed
+SLO. These are kept, and moved where requests come and go. What steps change (tokens computed
 and generated) is read off vLLM's objects each time: it goes back where drafts are rejected, blocks
 are lost or their load failed, and whoever counted along would have to know of all that.
 """
@@ -23,7 +23,7 @@ class RunningColumns:
     """Of one engine.
 
     Args:
-        number_of: the number of a request's agreement; None: all have the same one.
+        number_of: the number of a request's SLO; None: all have the same one.
     """
 
     def __init__(self, number_of: Callable[[str], int] | None) -> None:

@@ -12,12 +12,12 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from controller.agreements import differ, of_sla
 from controller.config import BatchingConfig, parse_batching
-from controller.models.pace import Floats, Leads
+from controller.models.pace import DeadlineSlack, Floats
 from controller.models.requests import Requests
 from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
+from controller.request_slo import differ, of_sla
 from replicas import channel, cpu_generators
 from replicas.batch_reader import BatchReader
 from replicas.by_class import ByClass
@@ -25,6 +25,7 @@ from replicas.engine_options import cap_name, check_options, graph_tokens
 from replicas.fail_open import FailOpenGovernor
 from replicas.governor import LOCAL, Governor
 from replicas.grammar_faults import GrammarFaults
+from replicas.in_flight import StepEtas, ends_of, scheduled_at
 from replicas.intervals import Intervals
 from replicas.kv_holders import kv_read_frac, kv_token_bytes, kv_tokens
 from replicas.live_role import LiveRole
@@ -37,7 +38,6 @@ from replicas.request_facts import RAN_TO_ITS_END, came_s, more_tokens_follow, r
 from replicas.settings import parse_settings
 from replicas.start_order import adapters_fit, first_waited_s, may_start, prompt_backlog_tokens
 from replicas.step_sample import step_sample
-from replicas.under_way import Ends, ends_of, scheduled_at
 from replicas.waiting_queues import order_waiting, step_aside
 
 
@@ -196,7 +196,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def exchange(self, limits: Any, replica_id: str, group: str, itl_frac: float = 1.0) -> Any:
         """Apply the controller's limits, if any came; hand back the next report (wire form)."""
         now_s = self.now_s()
-        self.governor.hold_to(itl_frac)
+        self.governor.set_target_frac(itl_frac)
         if limits is not None:
             self.governor.apply(from_wire(BatchLimits, limits), now_s)
             self._role.wanted = limits.get("role")
@@ -240,25 +240,25 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             waiting,
             self._in_tokens(elsewhere),
             self._read_leads(running),
-            self._classes.agreements,
+            self._classes.slos,
             self._read_waited_s if self._classes.on and adapters_fit(self) else None,
             waiting.apart,
             waiting.priorities if self.policy.value == "priority" else None,
-            self._classes.in_vain(may_start(self)),
+            self._classes.yielded_in_vain(may_start(self)),
             loads,
         )
 
     def _read_waited_s(self) -> Floats:
         return self._classes.waited_s(self.running, self._under_way(), self.now_s())
 
-    def _read_leads(self, running: Requests) -> Leads | None:
+    def _read_leads(self, running: Requests) -> DeadlineSlack | None:
         if self._pacing is None:
             return None
         ends = self._under_way()
         next_s = max([self.now_s(), *(end_s for _, end_s in ends)])
         return self._pacing.leads(next_s, len(ends), first_waited_s(self, running, self.wall_s()))
 
-    def _under_way(self) -> Ends:
+    def _under_way(self) -> StepEtas:
         model = self.governor.step_half.model
         return ends_of(self._scheduled, self._last_output_s, self.now_s(), self._last_step_s, model)
 
@@ -271,8 +271,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self.max_num_scheduled_tokens = limits.token_budget
         self._reader.counts_loads = limits.loading is not None
         self._chunks.limit(limits.longest_chunk_tokens, always=limits.longest_always)
-        if limits.left_out:
-            self._classes.leave_out(self.running, limits, may_start(self))
+        if limits.skipped:
+            self._classes.skip(self.running, limits, may_start(self))
         if (batch := self._reader.batch) is None or not limits.decodes_first:
             return None
         return decodes_first(self.running, batch, engine.tokens_per_decode)

@@ -10,10 +10,10 @@ from opentelemetry import trace
 from ray import serve
 from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_stats_enabled
 
-from controller.agreements import differ
 from controller.errors import ConfigError
 from controller.fleet.refusals import LONGEST
 from controller.records import ReplicaReport
+from controller.request_slo import differ
 from replicas import channel
 from replicas.admission.admission import Admission
 from replicas.autoscaling_stats import scaled_by_another
@@ -40,10 +40,10 @@ with gc_paused():  # these import vLLM
     from replicas.control_link import ControlLink
     from replicas.disconnects import DisconnectMiddleware
     from replicas.door.http import DoorMiddleware
+    from replicas.egress import LeavingMiddleware, LeavingTokens
     from replicas.engine import BrimfulEngine
     from replicas.grammar_answers import answer_for_grammars
     from replicas.last_words import LastWords, LastWordsMiddleware, before_shutdown
-    from replicas.leaving import LeavingMiddleware, LeavingTokens
     from replicas.stream_ends import StreamEndMiddleware
     from replicas.timeline_link import TimelineLink, class_names
     from replicas.tracing import Tracing, TracingMiddleware

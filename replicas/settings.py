@@ -6,7 +6,6 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from controller.agreements import differ
 from controller.classes import (
     AdmissionConfig,
     ServiceClass,
@@ -18,6 +17,7 @@ from controller.classes import (
 )
 from controller.config import BatchingConfig, Block, parse_batching, slowed_ms
 from controller.errors import ConfigError
+from controller.request_slo import differ
 from controller.validation import parse, shown
 from replicas.disturbances import Disturbances
 from replicas.door.settings import Security, parse_security

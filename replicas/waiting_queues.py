@@ -15,7 +15,7 @@ from vllm.v1.request import Request
 
 from controller.config import BatchingConfig
 from controller.models.pace import LATE_FRAC
-from replicas.queue_order import Lane, SortedLane, StepAside
+from replicas.queue_order import Demotions, Lane, SortedLane
 from replicas.request_facts import from_elsewhere
 from replicas.start_order import blocked
 
@@ -76,7 +76,7 @@ class _Lanes(RequestQueue):
 class AsideFcfs(_Lanes, FCFSRequestQueue):
     """First come, first served, but for those that are late."""
 
-    def __init__(self, aside: StepAside) -> None:
+    def __init__(self, aside: Demotions) -> None:
         super().__init__()  # the deque that vLLM's own is stays empty
         self._only = Lane(aside)
 
@@ -102,7 +102,7 @@ class AsideFcfs(_Lanes, FCFSRequestQueue):
 class AsidePriority(_Lanes, PriorityRequestQueue):
     """By priority; of one priority the late ones come last."""
 
-    def __init__(self, aside: StepAside) -> None:
+    def __init__(self, aside: Demotions) -> None:
         super().__init__()
         self._aside = aside
         self._lanes: dict[int, SortedLane] = {}
@@ -148,10 +148,10 @@ QUEUES: dict[str, Any] = {"fcfs": AsideFcfs, "priority": AsidePriority}
 
 def step_aside(
     scheduler: Any,
-    aside: StepAside | None,
+    aside: Demotions | None,
     batching: BatchingConfig,
     ttft_of: Callable[[Any], float] | None = None,
-) -> StepAside | None:
+) -> Demotions | None:
     """Have late requests step aside as ``batching`` says; who waits already keeps its place.
 
     Args:
@@ -167,7 +167,7 @@ def step_aside(
         scheduler.waiting.restore()
         aside.ttft_s, aside.ttft_of = ttft_s, ttft_of if wanted else None
     elif wanted:
-        aside = StepAside(ttft_s, ttft_of)
+        aside = Demotions(ttft_s, ttft_of)
         queue = QUEUES[scheduler.policy.value](aside)
         for request in scheduler.waiting:
             queue.add_request(request)
@@ -175,7 +175,7 @@ def step_aside(
     return aside
 
 
-def order_waiting(scheduler: Any, aside: StepAside, *, apart: bool) -> None:
+def order_waiting(scheduler: Any, aside: Demotions, *, apart: bool) -> None:
     """Before a step: late requests step aside, or, not ``apart``, stand as vLLM would have them."""
     if not apart:
         scheduler.waiting.restore()
@@ -186,7 +186,7 @@ def order_waiting(scheduler: Any, aside: StepAside, *, apart: bool) -> None:
     scheduler.waiting.reorder()
 
 
-def pass_over_late(scheduler: Any, aside: StepAside) -> None:
+def pass_over_late(scheduler: Any, aside: Demotions) -> None:
     """Late requests that vLLM would take before all others step aside, too.
 
     Those are the ones that waited for something of their own and have it now. Whose prompt another

@@ -22,7 +22,7 @@ from replicas.pd_server import WHERE, DecodeServer, ours, until_read
 from replicas.plain_calls import admitted
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.prompt import ASKED_BY, PromptLengths, read_prompt
-from serve_app.routing.room import PROMPT_TOKENS, Asked, read_room
+from serve_app.routing.replica_load import PROMPT_TOKENS, Asked, read_room
 from serve_app.routing.ways import WayChooser
 
 

@@ -102,7 +102,7 @@ class RivalScheduler(VirtualScheduler):
     def _promised(self, some: list[Request]) -> tuple[Floats | None, Floats | None]:
         if not self._classes.on:
             return None, None
-        known = self._classes.agreements
+        known = self._classes.slos
         each = [known[self._classes.number(r.request_id)] for r in some]
         return np.array([a.itl_s for a in each]), np.array([a.ttft_s for a in each])
 

@@ -23,8 +23,8 @@ from tqdm import tqdm
 from benchmarks.cost.fleet import Fleet, Wire
 from controller.config import BatchingConfig, Sla
 from controller.fleet.actor import NAME, get_controller
-from controller.fleet.glance import glance_of
 from controller.fleet.loop import ControlLoop
+from controller.fleet.packed_snapshot import packed_snapshot_of
 from controller.records import ReplicaReport, from_wire, to_wire
 from replicas.profile_file import load_profile
 from serve_app.demo.cluster import local_cluster
@@ -72,7 +72,7 @@ def pure(fleet: Fleet, config: BatchingConfig) -> tuple[float, list[float], list
 
 def _look_ms(loop: ControlLoop, now_s: float) -> float:
     start_ns = time.thread_time_ns()
-    cloudpickle.dumps(glance_of(loop.snapshot(now_s)))
+    cloudpickle.dumps(packed_snapshot_of(loop.snapshot(now_s)))
     return (time.thread_time_ns() - start_ns) / 1e6
 
 

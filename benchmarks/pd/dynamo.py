@@ -14,7 +14,7 @@ scale the profile to what was measured: the profile is exact here. All prompts g
 from controller.config import Sla
 from controller.records import ReplicaReport
 from controller.roles import Transfer
-from serve_app.routing.room import Room
+from serve_app.routing.replica_load import ReplicaLoad
 from serve_app.routing.ways import Way
 from simulator.replay.steering import Fixed
 from simulator.workloads.requests import Request
@@ -51,7 +51,9 @@ class Planner(Fixed):
         self._seen = n + 1, tokens_in + request.input_tokens, tokens_out + request.output_tokens
         return super().pick(request, now_s)
 
-    def hear(self, engine: int, report: ReplicaReport, room: Room | None, now_s: float) -> None:
+    def hear(
+        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
+    ) -> None:
         super().hear(engine, report, room, now_s)
         if now_s >= self._next_s and self._seen[0]:
             self._assign(self.prefill_of(*self._seen))

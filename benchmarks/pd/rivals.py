@@ -8,7 +8,7 @@ are open there (Ray 2.60, ``pow_2_router``). Limits are vLLM's defaults: it is n
 import random
 
 from controller.records import ReplicaReport, Role
-from serve_app.routing.room import Room
+from serve_app.routing.replica_load import ReplicaLoad
 from serve_app.routing.ways import Way
 from simulator.workloads.requests import Request
 
@@ -39,5 +39,7 @@ class RandomPairs:
         self._open[way.prefill] -= 1
         self._open[way.decode] += 1
 
-    def hear(self, engine: int, report: ReplicaReport, room: Room | None, now_s: float) -> None:
+    def hear(
+        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
+    ) -> None:
         self._open[engine] = report.running + report.waiting

@@ -22,8 +22,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from controller import metrics
 from controller.config import BatchingConfig, parse_batching
-from controller.fleet.glance import glance_of
 from controller.fleet.loop import ControlLoop
+from controller.fleet.packed_snapshot import packed_snapshot_of
 from controller.fleet.refusals import Refusals
 from controller.records import ReplicaReport, from_wire, to_wire
 from controller.switch import Switch, Switches, merged, newest
@@ -92,9 +92,9 @@ class BatchController:
             "refused": self._refusals.snapshot(now_s),
         }
 
-    def glance(self) -> dict[str, Any]:
+    def packed_snapshot(self) -> dict[str, Any]:
         """``snapshot`` as plain tuples, for who looks all the time (``glance.opened``)."""
-        return glance_of(self.snapshot())
+        return packed_snapshot_of(self.snapshot())
 
     def switch(self, enforce: bool, group: str | None) -> dict[str, Any]:
         """Switch control off or on, for one group or all (None); replicas get it as they report.

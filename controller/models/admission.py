@@ -5,7 +5,7 @@ requests pay for their slots, ``preempted_share`` theta.
 """
 
 from controller.models.batch_memory import KvMemory
-from controller.models.lookahead import Forecast, Outlook, leading
+from controller.models.lookahead import Forecast, SurvivalTable, leading
 from controller.models.output_lengths import REFRESH_STEPS, OutputLengths
 from controller.models.pace import Remaining
 from controller.models.preempted_share import Theta, worth_of
@@ -43,7 +43,7 @@ class MemoryAdmission:
         self.theta = None if epsilon is None else Theta(epsilon)
         self._memory = KvMemory(kv_tokens, block_tokens)
         self._lengths = OutputLengths()
-        self._outlook: Outlook | None = None
+        self._outlook: SurvivalTable | None = None
         self._step = self.most_tokens = 0
         self._remaining: Remaining | None = None
         self._remaining_of: Survival | None = None
@@ -122,14 +122,14 @@ class MemoryAdmission:
             running, candidates, most, kv_used, held_elsewhere
         ):
             return len(candidates), None
-        outlook = self._looked_out(running, candidates)
-        going_on = self._memory.going_on(outlook, running, kv_used, held_elsewhere)
+        survival_table = self._looked_out(running, candidates)
+        running_only = self._memory.running_only(survival_table, running, kv_used, held_elsewhere)
         # The first one often has to wait, and then nothing is asked of the others.
-        alike = outlook.survival.alike
-        batch = self._memory.joined(going_on, candidates.first(1))
+        alike = survival_table.survival.alike
+        batch = self._memory.with_candidates(running_only, candidates.first(1))
         fitting = paying(batch, self._memory.tokens, len(running), model, alike)
         if fitting and len(candidates) > 1:
-            batch = self._memory.joined(going_on, candidates)
+            batch = self._memory.with_candidates(running_only, candidates)
             fitting = paying(batch, self._memory.tokens, len(running), model, alike, first=1)
         if self.theta and fitting:
             peaks = batch.together.upper(self.theta.value).max(axis=1) + held_elsewhere
@@ -140,17 +140,19 @@ class MemoryAdmission:
         self, running: Requests, candidates: Requests, kv_used: int, held_elsewhere: int
     ) -> Forecast:
         """The batch with the first candidate, the first two, and so on."""
-        outlook = self._looked_out(running, candidates)
-        return self._memory.forecast(outlook, running, candidates, kv_used, held_elsewhere).together
+        survival_table = self._looked_out(running, candidates)
+        return self._memory.forecast(
+            survival_table, running, candidates, kv_used, held_elsewhere
+        ).together
 
-    def _looked_out(self, running: Requests, candidates: Requests) -> Outlook:
-        """The outlook, made when it is asked for: with memory to spare it never is."""
+    def _looked_out(self, running: Requests, candidates: Requests) -> SurvivalTable:
+        """The survival_table, made when it is asked for: with memory to spare it never is."""
         # A waiting request may be older than all running ones.
         oldest = int(max(running.outputs.max(initial=0), candidates.outputs.max(initial=0)))
         survival = self._survival(running, candidates)
         last = self._outlook
         if last is None or last.survival is not survival or not last.knows(oldest):
-            self._outlook = last = Outlook(survival, oldest + REFRESH_STEPS)
+            self._outlook = last = SurvivalTable(survival, oldest + REFRESH_STEPS)
         return last
 
     def _survival(self, running: Requests, candidates: Requests) -> Survival:

@@ -8,7 +8,7 @@ from controller.models.lookahead import (
     Floats,
     Forecast,
     Ints,
-    Outlook,
+    SurvivalTable,
     forecast,
     forecast_leading,
     holds,
@@ -21,14 +21,14 @@ class RunningForecast:
     """How the running ones go on by themselves.
 
     Args:
-        outlook: what it was made with.
+        survival_table: what it was made with.
         base: the forecast.
         held: tokens in memory now.
         frac: of a request's tokens, those that are kept.
         elsewhere: tokens held by requests that do not run.
     """
 
-    outlook: Outlook
+    survival_table: SurvivalTable
     base: Forecast
     held: float
     frac: float
@@ -80,33 +80,35 @@ class KvMemory:
 
     def forecast(
         self,
-        outlook: Outlook,
+        survival_table: SurvivalTable,
         running: Requests,
         candidates: Requests,
         used: int,
         elsewhere: int,
     ) -> BatchForecast:
         """How it goes on. Arguments as in ``has_room_for_all``."""
-        return self.joined(self.going_on(outlook, running, used, elsewhere), candidates)
+        return self.with_candidates(
+            self.running_only(survival_table, running, used, elsewhere), candidates
+        )
 
-    def going_on(
-        self, outlook: Outlook, running: Requests, used: int, elsewhere: int
+    def running_only(
+        self, survival_table: SurvivalTable, running: Requests, used: int, elsewhere: int
     ) -> RunningForecast:
         """How the running ones go on. Arguments as in ``has_room_for_all``."""
         frac, common = self.kept(running, used - elsewhere)
         block = self.block_tokens
-        base = forecast(running, outlook, block_tokens=block, frac=frac)
+        base = forecast(running, survival_table, block_tokens=block, frac=frac)
         if common:
             base = base.with_prefixes(common, running.shared_tokens)
         held = float(holds(running, block, frac).sum()) + common + elsewhere
-        return RunningForecast(outlook, base, held, frac, elsewhere)
+        return RunningForecast(survival_table, base, held, frac, elsewhere)
 
-    def joined(self, running: RunningForecast, candidates: Requests) -> BatchForecast:
+    def with_candidates(self, running: RunningForecast, candidates: Requests) -> BatchForecast:
         """The running ones with each prefix of the candidates."""
-        block, frac, outlook = self.block_tokens, running.frac, running.outlook
-        first_ones = forecast_leading(candidates, outlook, block_tokens=block, frac=frac)
+        block, frac, survival_table = self.block_tokens, running.frac, running.survival_table
+        first_ones = forecast_leading(candidates, survival_table, block_tokens=block, frac=frac)
         return BatchForecast(
-            outlook.ahead,
+            survival_table.ahead,
             running.base,
             running.base.plus(first_ones),
             running.held,

@@ -55,7 +55,7 @@ def horizons(longest: int) -> Ints:
     return np.array([*points, longest], dtype=np.int64)
 
 
-class Outlook:
+class SurvivalTable:
     """q and q e for requests of every age at every horizon: one survival curve, ready to be used.
 
     Ages are taken to the middle of their bin (``survival.EDGES``), so that a step only picks rows.
@@ -113,7 +113,7 @@ _MIDDLES: Ints = np.array(
 
 
 def age_row(outputs: Ints) -> Ints:
-    """The row of an ``Outlook`` for requests with so many generated tokens."""
+    """The row of an ``SurvivalTable`` for requests with so many generated tokens."""
     return _LOWER.searchsorted(outputs, side="right")
 
 
@@ -167,7 +167,7 @@ class Forecast:
 
 
 def forecast(
-    requests: Requests, outlook: Outlook, *, block_tokens: int, frac: float = 1.0
+    requests: Requests, survival_table: SurvivalTable, *, block_tokens: int, frac: float = 1.0
 ) -> Forecast:
     """How a batch goes on by itself, but for the prefixes it shares.
 
@@ -175,21 +175,21 @@ def forecast(
         block_tokens: memory is given out in blocks of this many tokens.
         frac: of a request's tokens, those whose KV is kept: with windows of attention not all are.
     """
-    free = requests.allowed > outlook.longest
+    free = requests.allowed > survival_table.longest
     if not free.all():
         # Where ``max_tokens`` may cut them off, requests of one age differ.
-        cut_off = _one_by_one(requests.where(~free), outlook, block_tokens, frac)
+        cut_off = _one_by_one(requests.where(~free), survival_table, block_tokens, frac)
         if not free.any():
             return cut_off
         others = requests.where(free)
-        return cut_off.plus(forecast(others, outlook, block_tokens=block_tokens, frac=frac))
+        return cut_off.plus(forecast(others, survival_table, block_tokens=block_tokens, frac=frac))
     # Requests of one age have q and e in common, so all sums follow from a few per age.
-    ahead = outlook.ahead.astype(float)
+    ahead = survival_table.ahead.astype(float)
     held = holds(requests, block_tokens, frac)
     parts = [np.ones(len(held)), held, held * held]
     if requests.shared is not None and requests.shared.any():
         parts.append(requests.shared.astype(float))
-    alive, chance, error = outlook.sums(age_row(requests.outputs), parts)
+    alive, chance, error = survival_table.sums(age_row(requests.outputs), parts)
     mean = alive[1] + ahead * alive[0]
     return Forecast(
         alive[0],
@@ -201,11 +201,13 @@ def forecast(
     )
 
 
-def _one_by_one(requests: Requests, outlook: Outlook, block_tokens: int, frac: float) -> Forecast:
+def _one_by_one(
+    requests: Requests, survival_table: SurvivalTable, block_tokens: int, frac: float
+) -> Forecast:
     # Past the last of them there is nothing to sum.
-    h = int(np.searchsorted(outlook.ahead, requests.allowed.max()))
-    sums = np.zeros((6, len(outlook.ahead)))
-    held, q, weighted, uncertain = _terms(requests, outlook, block_tokens, frac, h)
+    h = int(np.searchsorted(survival_table.ahead, requests.allowed.max()))
+    sums = np.zeros((6, len(survival_table.ahead)))
+    held, q, weighted, uncertain = _terms(requests, survival_table, block_tokens, frac, h)
     columns = "ij,ij->j"
     sums[0, :h] = q.sum(axis=0)
     sums[1, :h] = weighted.sum(axis=0)
@@ -217,10 +219,12 @@ def _one_by_one(requests: Requests, outlook: Outlook, block_tokens: int, frac: f
 
 
 def forecast_leading(
-    requests: Requests, outlook: Outlook, *, block_tokens: int, frac: float = 1.0
+    requests: Requests, survival_table: SurvivalTable, *, block_tokens: int, frac: float = 1.0
 ) -> Forecast:
     """``forecast`` of the first request, the first two, and so on: shapes (n, horizons)."""
-    held, q, weighted, uncertain = _terms(requests, outlook, block_tokens, frac, len(outlook.ahead))
+    held, q, weighted, uncertain = _terms(
+        requests, survival_table, block_tokens, frac, len(survival_table.ahead)
+    )
     shared = requests.shared
     shared_reads = None if shared is None or not shared.any() else shared[:, None] * q
     chance = held - weighted
@@ -243,17 +247,17 @@ def holds(requests: Requests, block_tokens: int, frac: float) -> Floats:
 
 
 def _terms(
-    requests: Requests, outlook: Outlook, block_tokens: int, frac: float, h: int
+    requests: Requests, survival_table: SurvivalTable, block_tokens: int, frac: float, h: int
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Of each request at the first h horizons: what it holds while it may be there, q, and what it
     holds times q and times q e; each of shape (n, h)."""
-    row, ahead = age_row(requests.outputs), outlook.ahead[:h]
+    row, ahead = age_row(requests.outputs), survival_table.ahead[:h]
     may = requests.allowed[:, None] > ahead
     held = holds(requests, block_tokens, frac)[:, None] + ahead
     held *= may
-    q = outlook.q[row, :h]
+    q = survival_table.q[row, :h]
     q *= may
-    uncertain = outlook.qe[row, :h]
+    uncertain = survival_table.qe[row, :h]
     uncertain *= held
     return held, q, held * q, uncertain
 

@@ -56,16 +56,16 @@ SPREAD_MEMORY = 0.02  # weight of the newest error: the last 50 steps
 
 
 @dataclass(frozen=True, slots=True)
-class Leads:
+class DeadlineSlack:
     """The requests that decode, one element each, in any order.
 
     Args:
-        lead_s: seconds; negative of one that is late.
+        slack_s: seconds; negative of one that is late.
         generated: tokens.
         waiting_s: for so long the first of the queue has waited, seconds; 0: nobody waits.
     """
 
-    lead_s: Floats
+    slack_s: Floats
     generated: Floats
     waiting_s: float = math.inf
 
@@ -137,7 +137,7 @@ class Pace:
         level = self._level + MOVE * (late / decodes - self.account.income)
         self._level = min(max(level, 0.0), MOST_LEVEL)
 
-    def extra_s(self, leads: Leads, remaining: Remaining | None) -> float:
+    def extra_s(self, leads: DeadlineSlack, remaining: Remaining | None) -> float:
         """x, seconds.
 
         Args:
@@ -145,16 +145,16 @@ class Pace:
             remaining: None: nothing is known of output lengths, and nobody is left out.
         """
         lost_s = LEAST * self._itl_s
-        order = np.argsort(leads.lead_s)
-        lead_s = leads.lead_s[order]
+        order = np.argsort(leads.slack_s)
+        slack_s = leads.slack_s[order]
         out = 0
         spent = remaining is not None and leads.waiting_s >= SPENT_FROM * self._ttft_s
         if remaining is not None and spent and self.account.tokens > 0:
             left = remaining.of(leads.generated[order]).cumsum()
             out = int(np.searchsorted(left, self.account.tokens, side="right"))
-        out = max(out, int(np.searchsorted(lead_s, lost_s)))
+        out = max(out, int(np.searchsorted(slack_s, lost_s)))
         # Where all may be late, the one with most of a lead still says how long a step may be.
-        least_s = float(lead_s[min(out, len(lead_s) - 1)]) - self.margin_s
+        least_s = float(slack_s[min(out, len(slack_s) - 1)]) - self.margin_s
         least_s = max(least_s * AT_ONCE if least_s > 0 else least_s, lost_s)
         if remaining is None or not spent:
             return least_s

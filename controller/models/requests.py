@@ -21,7 +21,7 @@ class Requests:
         allowed: how many more tokens it may generate.
         shared: tokens at its beginning whose KV another request holds as well; None: nothing is
             shared.
-        numbers: of the agreement of each (``controller.agreements``); None: all have the same one.
+        numbers: of the SLO of each (``controller.request_slo``); None: all have the same one.
     """
 
     computed: Ints
@@ -35,8 +35,8 @@ class Requests:
         return len(self.tokens)
 
     @property
-    def kinds(self) -> Ints:
-        """The number of each one's agreement."""
+    def slo_ids(self) -> Ints:
+        """The number of each one's SLO."""
         return _or_zeros(self.numbers, self)
 
     @property
@@ -63,7 +63,7 @@ class Requests:
                 [_or_zeros(self.shared, self), _or_zeros(others.shared, others)]
             )
         if self.numbers is not None or others.numbers is not None:
-            numbers = np.concatenate([self.kinds, others.kinds])
+            numbers = np.concatenate([self.slo_ids, others.slo_ids])
         return Requests(
             np.concatenate([self.computed, others.computed]),
             np.concatenate([self.tokens, others.tokens]),
@@ -111,7 +111,7 @@ def requests_of(
     numbers: Ints | None = None,
 ) -> Requests:
     """From a list each of computed tokens, prompt tokens, outputs, the most outputs allowed, and
-    tokens shared with others (None: nothing is), and the number of its agreement."""
+    tokens shared with others (None: nothing is), and the number of its SLO."""
     # One call into numpy for all: of a few requests the calls are what takes the time.
     held, prompt, generated, at_most = np.array([computed, prompts, outputs, most], dtype=np.int64)
     return Requests(

@@ -102,7 +102,7 @@ class StepTarget:
         """l0, 0 to 1."""
         return self._late_tokens / self._tokens
 
-    def hold_to(self, limit_s: float) -> None:
+    def set_target_frac(self, limit_s: float) -> None:
         """Take another D."""
         self.target_s *= limit_s / self.limit_s
         self.limit_s = limit_s

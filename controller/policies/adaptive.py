@@ -25,10 +25,10 @@ from controller.policies.base import Batch, ReadBatch
 from controller.policies.chunk import ChunkSizer
 from controller.policies.paced import PacedChunks
 from controller.policies.prompts import (
-    FEW,
+    FEW_STARTS,
     LONG_CHUNKS,
-    ONCE,
-    Division,
+    MAX_STARTS,
+    PrefillSplit,
     divided,
     long_chunks,
     taken,
@@ -120,9 +120,9 @@ class AdaptiveStep:
         if self._chunks and self._applied:
             self._chunks.resumed(gap_s)
 
-    def hold_to(self, itl_frac: float) -> None:
+    def set_target_frac(self, itl_frac: float) -> None:
         if self._chunks:
-            self._chunks.hold_to(itl_frac)
+            self._chunks.set_target_frac(itl_frac)
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         most = self._engine.max_num_batched_tokens
@@ -153,7 +153,7 @@ class AdaptiveStep:
             admitted, reason = self._b_min - here, "bound"
         of_one = division.most
         if division.shares:
-            newcomers = batch.waiting(min(admitted, FEW) if state.waiting else 0)
+            newcomers = batch.waiting(min(admitted, FEW_STARTS) if state.waiting else 0)
             of_one = division.of_one(newcomers)
         return StepLimits(
             state.running + admitted,
@@ -202,11 +202,11 @@ class AdaptiveStep:
         return 0 if whole and chunk < least else chunk
 
     def _admitted(
-        self, state: EngineState, batch: Batch, division: Division, *, sla_binds: bool
+        self, state: EngineState, batch: Batch, division: PrefillSplit, *, sla_binds: bool
     ) -> tuple[int, Reason]:
         """How many may start beside those in prefill, and what keeps the next one waiting."""
         free = self._b_max - state.running - batch.loading
-        asked = FEW if division.shares else ONCE
+        asked = FEW_STARTS if division.shares else MAX_STARTS
         slots = min(free, asked)
         if not state.waiting:
             return max(slots, 0), "load"

@@ -10,10 +10,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.agreements import Agreement
 from controller.config import BatchingConfig
 from controller.models.lengths import LengthMoments
-from controller.models.pace import Leads
+from controller.models.pace import DeadlineSlack
 from controller.models.requests import Ints, Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.records import (
@@ -25,6 +24,7 @@ from controller.records import (
     StepLimits,
     StepSample,
 )
+from controller.request_slo import RequestSlo
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +87,27 @@ class Batch:
             next input, ended requests that a connector still reads. Of one that may start it is
             ``shared``, too.
         leads: where delivery is paced.
-        agreements: by their numbers, which requests have; empty where nobody goes by them.
+        slos: by their numbers, which requests have; empty where nobody goes by them.
         waited_s: gives the seconds since the last token of each running one, when the step begins,
-            shape (n,), at a price; with agreements. None: nobody can be left out of the step.
+            shape (n,), at a price; with SLOs. None: nobody can be left out of the step.
         apart: of the first n that wait, how many come before one that begins like another whose
             prompt is being computed: it finds that in the prefix cache later.
         priorities: of the running ones and of the first n that wait, shape (n,), where vLLM serves
             the lower one first and preempts the highest; None: it preempts the last to start.
-        in_vain: half-computed prompts gave way in the last step to the first that waits, and it did
-            not start.
+        yielded_in_vain: half-computed prompts yielded in the last step to the first of the queue,
+            and it did not start.
         loads: they are not among those that may start; None: there are none.
     """
 
     running: Requests
     waiting: Callable[[int], Requests]
     held_elsewhere_tokens: int = 0
-    leads: Leads | None = None
-    agreements: tuple[Agreement, ...] = ()
+    leads: DeadlineSlack | None = None
+    slos: tuple[RequestSlo, ...] = ()
     waited_s: Callable[[], NDArray[np.float64]] | None = None
     apart: Callable[[int], int] = int
     priorities: Callable[[int], tuple[Ints, Ints]] | None = None
-    in_vain: bool = False
+    yielded_in_vain: bool = False
     loads: Loads | None = None
 
     @property
@@ -192,11 +192,11 @@ class StepHalf(Protocol):
         """A preempted request has its next token, so long after the one before.
 
         Args:
-            number: of its agreement, where requests have one of their own.
+            number: of its SLO, where requests have one of their own.
         """
         ...
 
-    def hold_to(self, itl_frac: float) -> None:
+    def set_target_frac(self, itl_frac: float) -> None:
         """Steps are to keep this share of the SLA, so that tokens leave the server inside it."""
         ...
 
@@ -235,5 +235,5 @@ class ApplyPushed:
     def resumed(self, gap_s: float, number: int = 0) -> None:
         """Nothing to learn."""
 
-    def hold_to(self, itl_frac: float) -> None:
+    def set_target_frac(self, itl_frac: float) -> None:
         """Nothing here is sized step by step."""

@@ -10,7 +10,7 @@ from controller.capacity import step_limit_s
 from controller.models.demand import Demand
 from controller.models.lookahead import SHARED_DEVIATIONS, Forecast, leading
 from controller.models.online import OnlineStepModel, guess, prefill_room
-from controller.models.pace import Leads, Remaining
+from controller.models.pace import DeadlineSlack, Remaining
 from controller.models.step_target import REFRESH_STEPS, StepTarget
 from controller.models.step_time import StepModel
 from controller.records import StepSample
@@ -84,9 +84,9 @@ class ChunkSizer:
         """The engine reads so much memory for a token of KV, over what it reads without any."""
         self._kv_read_frac = kv_read_frac
 
-    def hold_to(self, itl_frac: float) -> None:
+    def set_target_frac(self, itl_frac: float) -> None:
         """Keep this share of D."""
-        self._target.hold_to(itl_frac * self._sla_s)
+        self._target.set_target_frac(itl_frac * self._sla_s)
         self._full_s = None
 
     def receive(self, model: StepModel | None) -> None:
@@ -181,7 +181,7 @@ class ChunkSizer:
     def _overdue(self) -> bool:
         return self._starved_steps >= STARVED_STEPS
 
-    def look(self, leads: Leads | None, remaining: Remaining | None) -> None:
+    def look(self, leads: DeadlineSlack | None, remaining: Remaining | None) -> None:
         """Before each chunk: what matters where delivery is paced (``controller.models.pace``)."""
 
     def decodes_until_s(self, largest: int = 0, model: StepModel | None = None) -> float:

@@ -1,13 +1,13 @@
 """Prefill chunks where classes differ: a step is sized for those that decode in it.
 
-Each agreement (``controller.agreements``) has a step-time target and a percentile of its own; the
+Each SLO (``controller.request_slo``) has a step-time target and a percentile of its own; the
 step-time model is the engine's. A step ends in time for the strictest of those that decode in it,
 so one of a class without a time between tokens alone has no bound.
 
 Where all decodes together take longer than that (one of 50 ms has come into a batch of 256 without
 any), those with time to spare are left out of single steps and keep their KV memory: a class of
 100 ms decodes in every other step of 50, one without a bound as there is room, and once in
-``LEFT_OUT_S`` at least. This costs nothing: a token takes the same time in every step. It gains
+``LONGEST_SKIP_S`` at least. This costs nothing: a token takes the same time in every step. It gains
 nothing either but the time of the strict: each step has its fixed part, whoever decodes in it.
 """
 
@@ -18,18 +18,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.agreements import Agreement
 from controller.capacity import step_limit_s, typical_itl_s
 from controller.models.requests import Ints, Requests
 from controller.models.step_target import AIM
 from controller.models.step_time import StepModel
 from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
+from controller.request_slo import RequestSlo
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-LEFT_OUT_S = 1.0  # at most, for a class without a time between tokens: it is streamed, too
+LONGEST_SKIP_S = 1.0  # at most, for a class without a time between tokens: it is streamed, too
 # Decodes that take no more than this of what a step's fixed part leaves are all in it: prompts of a
 # stricter class have room enough.
 FEW_FRAC = 0.5
@@ -44,11 +44,11 @@ ROUNDING = 1e-9  # by which two ways to add up hundreds of times cannot differ
 
 @dataclass(frozen=True, slots=True)
 class SampleByClass(StepSample):
-    """A step, by the agreements of its decodes (their numbers).
+    """A step, by the SLOs of its decodes (their numbers).
 
     Args:
-        tokens: of decodes, of each agreement.
-        longer: agreement, and seconds since the token before, of each token of a request that
+        tokens: of decodes, of each SLO.
+        longer: SLO, and seconds since the token before, of each token of a request that
             steps before this one had left out.
     """
 
@@ -57,7 +57,7 @@ class SampleByClass(StepSample):
 
 
 class ClassChunks(ChunkSizer):
-    """As ``ChunkSizer``, for requests with agreements of their own.
+    """As ``ChunkSizer``, for requests with SLOs of their own.
 
     Args:
         guess_s: what a step may take, before any was seen; seconds.
@@ -66,28 +66,28 @@ class ClassChunks(ChunkSizer):
     def __init__(self, guess_s: float) -> None:
         super().__init__(guess_s, 99.0)
         self._sizers: dict[tuple[float, float], ChunkSizer] = {}
-        self._agreements: tuple[Agreement, ...] = ()
-        self._of: list[ChunkSizer | None] = []  # of each agreement; None: no time between tokens
+        self._slos: tuple[RequestSlo, ...] = ()
+        self._of: list[ChunkSizer | None] = []  # of each SLO; None: no time between tokens
         self._kept_frac: list[float] = []  # ... of it is not counted on
         self._itl_s: Floats = np.zeros(0)
         self._binding: ChunkSizer | None = None
         self._unknown_steps = 0
         self._itl_frac = 1.0
 
-    def know(self, agreements: tuple[Agreement, ...]) -> None:
+    def know(self, slos: tuple[RequestSlo, ...]) -> None:
         """These there are, by their numbers; more may come, none goes."""
-        for one in agreements[len(self._of) :]:
+        for one in slos[len(self._of) :]:
             self._of.append(self._sizer(one) if one.bounded else None)
             self._kept_frac.append(0.0)
-        if len(agreements) > len(self._agreements):
-            self._agreements = agreements
-            self._itl_s = np.array([one.itl_s for one in agreements])
+        if len(slos) > len(self._slos):
+            self._slos = slos
+            self._itl_s = np.array([one.itl_s for one in slos])
 
-    def _sizer(self, one: Agreement) -> ChunkSizer:
+    def _sizer(self, one: RequestSlo) -> ChunkSizer:
         key = one.itl_s, one.percentile
         if key not in self._sizers:
             self._sizers[key] = ChunkSizer(*key, self._time, self._demand)
-            self._sizers[key].hold_to(self._itl_frac)
+            self._sizers[key].set_target_frac(self._itl_frac)
         return self._sizers[key]
 
     @property
@@ -105,11 +105,11 @@ class ClassChunks(ChunkSizer):
         nearest = min(self._sizers, key=lambda key: abs(key[0] - self._sla_s), default=None)
         return None if nearest is None else self._sizers[nearest]
 
-    def hold_to(self, itl_frac: float) -> None:
-        super().hold_to(itl_frac)
+    def set_target_frac(self, itl_frac: float) -> None:
+        super().set_target_frac(itl_frac)
         self._itl_frac = itl_frac
         for sizer in self._sizers.values():
-            sizer.hold_to(itl_frac)
+            sizer.set_target_frac(itl_frac)
 
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
         expected = self.expects(sample)
@@ -122,9 +122,7 @@ class ClassChunks(ChunkSizer):
         longer: tuple[tuple[int, float], ...] = ()
         if isinstance(sample, SampleByClass):
             longer = sample.longer
-            for number, (one, count) in enumerate(
-                zip(self._agreements, sample.tokens, strict=False)
-            ):
+            for number, (one, count) in enumerate(zip(self._slos, sample.tokens, strict=False)):
                 if one.bounded:
                     tokens[one.itl_s, one.percentile] += count
                     if applied:
@@ -137,9 +135,9 @@ class ClassChunks(ChunkSizer):
     def _came_back(self, number: int, gap_s: float, step_s: float) -> None:
         # After a live change a step may come back before the first is sized.
         sizer = self._of[number] if number < len(self._of) else None
-        if sizer is None or gap_s <= self._agreements[number].itl_s:
+        if sizer is None or gap_s <= self._slos[number].itl_s:
             return
-        if step_s <= self._agreements[number].itl_s:  # else it is counted with the step
+        if step_s <= self._slos[number].itl_s:  # else it is counted with the step
             sizer.resumed(gap_s)
         self._keep(number, 1.0)
 
@@ -153,9 +151,9 @@ class ClassChunks(ChunkSizer):
         if sizer is not None:
             sizer.resumed(gap_s)
 
-    def decoding(self, kinds: Ints) -> None:
-        """Those that decode in the next step have these agreements."""
-        decodes = np.bincount(kinds, minlength=len(self._of)).tolist()
+    def decoding(self, slo_ids: Ints) -> None:
+        """Those that decode in the next step have these SLOs."""
+        decodes = np.bincount(slo_ids, minlength=len(self._of)).tolist()
         there = {s for s, n in zip(self._of, decodes, strict=True) if n and s is not None}
         self._binding = min(there, key=lambda sizer: sizer.until_s, default=None)
 
@@ -171,9 +169,9 @@ class ClassChunks(ChunkSizer):
         without a time between tokens waits until all decodes fit, those without one included.
         """
         n = len(self._of)
-        counts = np.bincount(running.kinds, minlength=n).tolist()
-        held = np.bincount(running.kinds, running.tokens, minlength=n).tolist()
-        pairs = zip(candidates.kinds.tolist(), candidates.tokens.tolist(), strict=True)
+        counts = np.bincount(running.slo_ids, minlength=n).tolist()
+        held = np.bincount(running.slo_ids, running.tokens, minlength=n).tolist()
+        pairs = zip(candidates.slo_ids.tolist(), candidates.tokens.tolist(), strict=True)
         for place, (kind, tokens) in enumerate(pairs):
             counts[kind] += 1
             held[kind] += tokens
@@ -188,32 +186,34 @@ class ClassChunks(ChunkSizer):
             return True
         step_s = model.c0
         for k in there:
-            share = self._share(k, until_s) if self._agreements[kind].bounded else 1.0
+            share = self._share(k, until_s) if self._slos[kind].bounded else 1.0
             step_s += share * (model.c1 * counts[k] + model.c2 * held[k])
         return step_s <= until_s
 
-    def _decodes_until_s(self, kinds: list[int]) -> float:
+    def _decodes_until_s(self, slo_ids: list[int]) -> float:
         """How long a step of decodes alone may take; infinite where none of them has a bound."""
         # No longer than at full load: a target beyond D is for the few steps with prompts.
         until_s = math.inf
-        for kind in kinds:
+        for kind in slo_ids:
             if (sizer := self._of[kind]) is not None:
-                held_s = self._itl_frac * self._agreements[kind].itl_s
+                held_s = self._itl_frac * self._slos[kind].itl_s
                 own_s = min(sizer.until_s, typical_itl_s(sizer.published, held_s))
                 until_s = min(until_s, step_limit_s(self.model, held_s, own_s))
         return until_s
 
     def _share(self, kind: int, step_s: float) -> float:
         """In what share of steps one of this kind has to decode."""
-        own_s = self._agreements[kind].itl_s
-        return 1 / max(math.floor(own_s / step_s), 1) if own_s < math.inf else step_s / LEFT_OUT_S
+        own_s = self._slos[kind].itl_s
+        return (
+            1 / max(math.floor(own_s / step_s), 1) if own_s < math.inf else step_s / LONGEST_SKIP_S
+        )
 
     def stricter(self, requests: Requests, itl_s: float) -> Bools:
         """Who has less than so many seconds between tokens, shape (n,)."""
-        less: Bools = self._itl_s[requests.kinds] < itl_s
+        less: Bools = self._itl_s[requests.slo_ids] < itl_s
         return less
 
-    def left_out(
+    def skipped(
         self,
         running: Requests,
         decoding: Bools,
@@ -228,12 +228,12 @@ class ClassChunks(ChunkSizer):
                 between tokens.
         """
         nobody = np.zeros(len(running), dtype=bool)
-        kinds, model = running.kinds, self.model
-        there = [k for k, n in enumerate(np.bincount(kinds[decoding]).tolist()) if n]
+        slo_ids, model = running.slo_ids, self.model
+        there = [k for k, n in enumerate(np.bincount(slo_ids[decoding]).tolist()) if n]
         until_s = self._decodes_until_s(there)
         if until_s == math.inf:
             return nobody
-        strictest_s = min(self._agreements[k].itl_s for k in there)
+        strictest_s = min(self._slos[k].itl_s for k in there)
         known = model.feasible(self._itl_frac * strictest_s)
         self._unknown_steps = 0 if known else self._unknown_steps + 1
         if not known and self._unknown_steps % PROBE_STEPS != 1:
@@ -248,12 +248,12 @@ class ClassChunks(ChunkSizer):
         cost_s = np.where(decoding, model.c1 + model.c2 * running.computed, 0.0)
         if known and float(cost_s.sum()) <= few_s:
             return nobody
-        itl_s = self._itl_s[kinds]
+        itl_s = self._itl_s[slo_ids]
         # What a class may go without a token is less by what steps leave of the strictest one's D,
         # and by what its own late tokens have taken off.
         bounded = itl_s < math.inf
-        own_s = np.where(bounded, itl_s, LEFT_OUT_S)
-        spare_s = own_s * (1 - np.array(self._kept_frac)[kinds]) - waited_s()
+        own_s = np.where(bounded, itl_s, LONGEST_SKIP_S)
+        spare_s = own_s * (1 - np.array(self._kept_frac)[slo_ids]) - waited_s()
         spare_s -= np.where(bounded, max(strictest_s - until_s, 0.0), 0.0)
         ahead = np.where(bounded, 2, 3)  # many that come back at once make a step longer
         has_to = decoding & ((itl_s <= strictest_s) | (spare_s < ahead * until_s))
@@ -261,7 +261,7 @@ class ClassChunks(ChunkSizer):
         if not len(others):
             return nobody
         prompts_s = model.c3 * stricter_tokens(float(itl_s[others].max()))
-        now_s = np.bincount(kinds, cost_s * has_to)
+        now_s = np.bincount(slo_ids, cost_s * has_to)
         room_s = max(room_s - float(now_s.sum()), 0.0)
         if not known:
             nobody[others] = True
@@ -269,11 +269,11 @@ class ClassChunks(ChunkSizer):
         # Stricter prompts go before them, but each has its turn in time: all of a class that are
         # left out at once would come back at once.
         shares = [self._share(k, until_s) for k in range(len(now_s))]
-        turns_s = np.array(shares) * np.bincount(kinds, cost_s) - now_s
+        turns_s = np.array(shares) * np.bincount(slo_ids, cost_s) - now_s
         others = others[np.argsort(spare_s[others], kind="stable")]
         turn = np.zeros(len(others), dtype=bool)
-        for k in set(kinds[others].tolist()):
-            own = np.flatnonzero(kinds[others] == k)
+        for k in set(slo_ids[others].tolist()):
+            own = np.flatnonzero(slo_ids[others] == k)
             before_s = cost_s[others[own]].cumsum() - cost_s[others[own]]
             turn[own] = before_s < turns_s[k] - ROUNDING
         others = np.concatenate([others[turn], others[~turn]])

@@ -8,8 +8,8 @@ from controller.config import BatchingConfig
 from controller.models.requests import Requests
 from controller.policies.adaptive import UNKNOWN_STEP_S, AdaptiveStep
 from controller.policies.base import Batch, ReadBatch
-from controller.policies.class_chunks import LEFT_OUT_S, Bools, ClassChunks
-from controller.policies.prompts import ONCE
+from controller.policies.class_chunks import LONGEST_SKIP_S, Bools, ClassChunks
+from controller.policies.prompts import MAX_STARTS
 from controller.records import BatchLimits, EngineLimits, EngineState, Reason, StepLimits
 
 # Where the first of the queue did not get into a step in which others gave way to it.
@@ -17,7 +17,7 @@ HEAD_WAITS_STEPS = 16
 
 
 class ClassedStep(AdaptiveStep):
-    """The step half, of one engine whose requests bring their agreements along.
+    """The step half, of one engine whose requests bring their SLOs along.
 
     What is left out of a step is looked at before all else; the rest is sized as ever, by those
     that run in it. Memory is forecast for all.
@@ -35,14 +35,14 @@ class ClassedStep(AdaptiveStep):
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         batch = read_batch()
         running, self._all = batch.running, batch.holding
-        self._by_class.know(batch.agreements)
+        self._by_class.know(batch.slos)
         decoding = running.tokens - running.computed <= self._engine.tokens_per_decode
-        if batch.in_vain and self._head_starts:  # vLLM alone knows why
+        if batch.yielded_in_vain and self._head_starts:  # vLLM alone knows why
             self._head_waits = HEAD_WAITS_STEPS
         self._head_starts = False
-        out = self._left_out(state, batch, decoding)
-        self._by_class.decoding(running.kinds[decoding & ~out])
-        way = self._giving_way(state, batch, decoding)
+        out = self._skipped(state, batch, decoding)
+        self._by_class.decoding(running.slo_ids[decoding & ~out])
+        way = self._yielding(state, batch, decoding)
         hidden = out if way is None else out | way
         rest = batch if not hidden.any() else replace(batch, running=running.where(~hidden))
         asked = super().limits(state, lambda: rest, pushed)
@@ -50,14 +50,14 @@ class ClassedStep(AdaptiveStep):
         if way is not None and way.any():
             asked, way = self._behind(asked, state, batch, decoding, decodes, way)
             out = out | way
-            asked = replace(asked, giving_way=tuple(np.flatnonzero(way).tolist()))
+            asked = replace(asked, yielding=tuple(np.flatnonzero(way).tolist()))
         alone = self._engine.tokens_per_decode == 1 and batch.waited_s is not None
         if alone and asked.token_budget <= decodes:
             out = out | ~decoding  # a token of each prompt, for its place, would be too much
-            asked = replace(asked, giving_way=())
-        return replace(asked, left_out=tuple(np.flatnonzero(out).tolist())) if out.any() else asked
+            asked = replace(asked, yielding=())
+        return replace(asked, skipped=tuple(np.flatnonzero(out).tolist())) if out.any() else asked
 
-    def _left_out(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools:
+    def _skipped(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools:
         running, engine = batch.running, self._engine
         # Drafts of one that a step leaves out are stale when it is back.
         drafts = engine.tokens_per_decode > 1
@@ -69,11 +69,11 @@ class ClassedStep(AdaptiveStep):
             mine = int(left[~decoding & self._by_class.stricter(running, itl_s)].sum())
             if not state.waiting:
                 return mine
-            waiting = batch.waiting(ONCE)
+            waiting = batch.waiting(MAX_STARTS)
             left = waiting.tokens - waiting.computed
             return mine + int(left[self._by_class.stricter(waiting, itl_s)].sum())
 
-        out = self._by_class.left_out(running, decoding, batch.waited_s, stricter_tokens)
+        out = self._by_class.skipped(running, decoding, batch.waited_s, stricter_tokens)
         if out.any() and not self._with_room(state, batch, decoding & ~out):
             out[:] = False
         return out
@@ -88,12 +88,12 @@ class ClassedStep(AdaptiveStep):
         new = blocks * engine.block_tokens + engine.max_num_batched_tokens
         return state.kv_used_tokens + new <= engine.kv_tokens
 
-    def _giving_way(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools | None:
+    def _yielding(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools | None:
         """Prompts that are half computed, and may let others go before them.
 
         vLLM takes them before all that wait. They are those of which the first token may come
         later, and the next ones may as well, than those of another that is half computed or the
-        first of the queue. Each gets a chunk once in ``LEFT_OUT_S`` all the same.
+        first of the queue. Each gets a chunk once in ``LONGEST_SKIP_S`` all the same.
         """
         running, engine = batch.running, self._engine
         prompts: Bools = ~decoding & (running.outputs == 0)
@@ -101,21 +101,21 @@ class ClassedStep(AdaptiveStep):
         if batch.waited_s is None or not apart or not decoding.any() or not prompts.any():
             return None
         self._head_waits = max(self._head_waits - 1, 0)
-        way: Bools = prompts & self._later(batch, prompts)[running.kinds]
+        way: Bools = prompts & self._later(batch, prompts)[running.slo_ids]
         if not way.any() or not self._with_room(state, batch, decoding):
             return None
-        return way & (batch.waited_s() < LEFT_OUT_S)
+        return way & (batch.waited_s() < LONGEST_SKIP_S)
 
     def _later(self, batch: Batch, prompts: Bools) -> Bools:
-        """Which agreements are looser than that of a half computed prompt, or the queue's first."""
-        firsts = set(batch.running.kinds[prompts].tolist())
+        """Which SLOs are looser than that of a half computed prompt, or the queue's first."""
+        firsts = set(batch.running.slo_ids[prompts].tolist())
         if not self._head_waits:
-            firsts.update(batch.waiting(ONCE).kinds[:1].tolist())
-        sooner = [batch.agreements[k] for k in firsts]
+            firsts.update(batch.waiting(MAX_STARTS).slo_ids[:1].tolist())
+        sooner = [batch.slos[k] for k in firsts]
         return np.array(
             [
                 any(one.ttft_s > other.ttft_s and one.itl_s >= other.itl_s for other in sooner)
-                for one in batch.agreements
+                for one in batch.slos
             ]
         )
 
@@ -133,11 +133,11 @@ class ClassedStep(AdaptiveStep):
         Nobody to those that do not get into the step; and where these leave something of the chunk,
         the soonest of ``way`` takes that. Others of the queue do not start into it.
         """
-        running, waiting = batch.running, batch.waiting(ONCE)
+        running, waiting = batch.running, batch.waiting(MAX_STARTS)
         later = self._later(batch, ~decoding & (running.outputs == 0))
         longest = asked.longest_chunk_tokens or asked.token_budget
         left = (running.tokens - running.computed)[~decoding & ~way].clip(max=longest)
-        behind = np.flatnonzero(later[waiting.kinds])
+        behind = np.flatnonzero(later[waiting.slo_ids])
         ready = batch.loads.ready if batch.loads else 0
         here, decodes = state.running + ready, decodes + ready
         starts = min(
@@ -154,7 +154,7 @@ class ClassedStep(AdaptiveStep):
         if cap < min(asked.max_running, state.running + state.waiting):  # others are kept waiting
             asked = replace(asked, max_running=cap, reason="sla")
         places = np.flatnonzero(way)
-        ttft_s = np.array([one.ttft_s for one in batch.agreements])[running.kinds[places]]
+        ttft_s = np.array([one.ttft_s for one in batch.slos])[running.slo_ids[places]]
         soonest = int(places[np.argmin(ttft_s)])
         model = self._by_class.model
         if model.c3 > 0:  # its attention reads what is computed of it

@@ -5,7 +5,7 @@ import math
 from controller.capacity import step_limit_s
 from controller.models.lookahead import Forecast, leading
 from controller.models.online import prefill_room
-from controller.models.pace import Leads, Pace, Remaining
+from controller.models.pace import DeadlineSlack, Pace, Remaining
 from controller.models.step_time import StepModel
 from controller.policies.chunk import ChunkSizer
 from controller.records import StepSample
@@ -52,11 +52,11 @@ class PacedChunks(ChunkSizer):
         # No more than all of them can bear for as long as they last.
         return min(self.until_s, self._limit_s + self._decodes_extra_s)
 
-    def hold_to(self, itl_frac: float) -> None:
+    def set_target_frac(self, itl_frac: float) -> None:
         """Tokens have leads, which what they wait on their way out is short beside."""
 
-    def look(self, leads: Leads | None, remaining: Remaining | None) -> None:
-        known = leads is not None and len(leads.lead_s) > 0
+    def look(self, leads: DeadlineSlack | None, remaining: Remaining | None) -> None:
+        known = leads is not None and len(leads.slack_s) > 0
         self._extra_s = self._pace.extra_s(leads, remaining) if leads and known else 0.0
         steady_s = self._pace.steady_s(remaining) if remaining else 0.0
         self._decodes_extra_s = DECODES_FRAC * max(steady_s, 0.0)

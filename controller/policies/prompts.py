@@ -16,8 +16,10 @@ Bools = NDArray[np.bool_]
 LONG_CHUNKS = 4
 # With a TTFT it is long where it takes more chunks than the TTFT has time for, or than these.
 MOST_CHUNKS = 40
-ONCE = 64  # as many of the queue are looked at first: more seldom get a chunk of the step
-FEW = 8  # ... beside a long prompt: what shares a prefix with the queue takes time to look up
+MAX_STARTS = 64  # as many of the queue are looked at first: more seldom get a chunk of the step
+FEW_STARTS = (
+    8  # ... beside a long prompt: what shares a prefix with the queue takes time to look up
+)
 
 
 def starting(waiting: Requests, free: int, longest: int) -> Requests:
@@ -45,7 +47,7 @@ def to_boundary(batch: Batch, prefilling: Bools, whole: int) -> int:
 
 
 @dataclass(slots=True)  # not frozen, for the time of a step (``Requests``)
-class Division:
+class PrefillSplit:
     """The prompt tokens of a step among those in prefill, so that short ones get past long ones.
 
     Of no prompt more is computed than of any other that has as much left: vLLM knows one bound for
@@ -111,7 +113,7 @@ def long_chunks(sla: Sla) -> int | None:
     return max(LONG_CHUNKS, in_time)
 
 
-def divided(prompts: Ints, chunk: int, engine: EngineLimits, chunks: int | None) -> Division:
+def divided(prompts: Ints, chunk: int, engine: EngineLimits, chunks: int | None) -> PrefillSplit:
     """How a chunk is divided in an engine.
 
     A threshold of vLLM's says which prompts are long, and which share of a step one of them has.
@@ -129,7 +131,7 @@ def divided(prompts: Ints, chunk: int, engine: EngineLimits, chunks: int | None)
         long, share = (chunks or 0) * chunk, chunk // LONG_CHUNKS
     n = int(np.count_nonzero(prompts > long)) if threshold or chunks else 0
     if not n:
-        return Division(prompts, chunk, most, long, most)
+        return PrefillSplit(prompts, chunk, most, long, most)
     # Several long ones have less each, so that something is left for others.
     share = max(min(share, chunk // (n + 1)), engine.block_tokens)
-    return Division(prompts, chunk, most, long, min(share, most))
+    return PrefillSplit(prompts, chunk, most, long, min(share, most))

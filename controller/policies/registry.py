@@ -34,7 +34,7 @@ def make_step_half(
     """The step half of the same, for one engine.
 
     Args:
-        by_class: requests bring agreements with times between tokens that differ. Where
+        by_class: requests bring SLOs with times between tokens that differ. Where
             delivery is paced, all go by the SLA's.
 
     Raises:

@@ -17,10 +17,10 @@ from typing import Any
 from vllm.exceptions import GenerationError, GracefulHTTPError
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from controller.agreements import Agreement, of_class
 from controller.classes import AdmissionConfig, ServiceClasses
 from controller.config import Sla
 from controller.records import ReplicaReport
+from controller.request_slo import RequestSlo, of_class
 from replicas.admission.admission import Admission
 from replicas.admission.answers import Answer
 from replicas.admission.asked import Asked, read_request
@@ -211,7 +211,7 @@ class Gate:
             entry = ticket.enter(prompt_tokens(prompt))
             if ordered and not ticket.asked.own_priority:
                 options["priority"] = options.get("priority") or ticket.asked.priority
-            params = promised(sampling_params, self._agreement(ticket.asked))
+            params = promised(sampling_params, self._slo(ticket.asked))
             outputs = generate(prompt, params, request_id, *args, **options)
             return self._watch(ticket, entry, outputs)
 
@@ -219,7 +219,7 @@ class Gate:
         client.generate = admit
         self._watch_first_tokens(client.output_processor)
 
-    def _agreement(self, asked: Asked) -> Agreement | None:
+    def _slo(self, asked: Asked) -> RequestSlo | None:
         known = self.admission.classes.by_name.get(asked.name) if self.named_classes else None
         return None if known is None else of_class(known)
 

@@ -4,17 +4,17 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from controller.agreements import KEY, Agreement
+from controller.request_slo import KEY, RequestSlo
 
 
-def promised(sampling_params: Any, agreement: Agreement | None) -> Any:
+def promised(sampling_params: Any, slo: RequestSlo | None) -> Any:
     """The same with what its class is promised, for the engine; nobody else says that."""
     told = dict(sampling_params.extra_args or {})
-    if agreement is None and KEY not in told:
+    if slo is None and KEY not in told:
         return sampling_params
     told.pop(KEY, None)
     own = copy.copy(sampling_params)
-    own.extra_args = told if agreement is None else told | {KEY: agreement.to_wire()}
+    own.extra_args = told if slo is None else told | {KEY: slo.to_wire()}
     return own
 
 

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from controller.errors import BrimfulError
 from controller.fleet.actor import find_controller
-from controller.fleet.glance import opened
+from controller.fleet.packed_snapshot import opened
 from replicas.door.key_source import KeySource
 from serve_app.console.app import console_app
 from serve_app.console.arguments import keys_of
@@ -46,7 +46,7 @@ class Cluster:
         try:
             if self._controller is None:
                 self._controller = await asyncio.to_thread(find_controller)
-            glance = await asyncio.wait_for(self._controller.glance.remote(), ANSWER_S)
+            glance = await asyncio.wait_for(self._controller.packed_snapshot.remote(), ANSWER_S)
         except TimeoutError:
             raise BrimfulError(
                 f"the batch controller did not answer within {ANSWER_S:g} s; replicas go on by"

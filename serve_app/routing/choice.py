@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from serve_app.routing.gather import End
-from serve_app.routing.room import Asked, Forecast, Room, Usual, forecast
+from serve_app.routing.replica_load import Asked, Forecast, LoadDefaults, ReplicaLoad, forecast
 
 K = TypeVar("K", bound=Hashable)
 
@@ -45,7 +45,7 @@ class Sent:
 class _Known:
     """What this router knows of one replica."""
 
-    room: Room | None = None
+    room: ReplicaLoad | None = None
     taken_s: float = float("-inf")
     since: deque[Sent] = field(default_factory=deque)
     requests: int = 0  # over `since`
@@ -117,7 +117,7 @@ class HeadroomChooser(Generic[K]):
         # By the beginning of a prompt, and from which end its class is served.
         self._prefixes: OrderedDict[tuple[int, bool | None], K] = OrderedDict()
         self._own = self._all = 0.0  # requests that were measured: sent from here, and arrived
-        self.usual = Usual()
+        self.usual = LoadDefaults()
 
     @property
     def share(self) -> float:
@@ -131,7 +131,7 @@ class HeadroomChooser(Generic[K]):
         for key in [key for key in self._known if key not in replicas]:
             del self._known[key]
 
-    def update(self, replica: K, room: Room | None, now_s: float) -> None:
+    def update(self, replica: K, room: ReplicaLoad | None, now_s: float) -> None:
         """What a replica's newest statistics say; what is no newer than the last changes nothing.
 
         A date from the future, or from before anything could be trusted, is a clock that is off:

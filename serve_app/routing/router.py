@@ -12,17 +12,17 @@ from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve._private.request_router.request_router import MultiplexMixin, RequestRouter
 from ray.util.metrics import Counter
 
-from serve_app.routing import choice, gather, prompt, room
+from serve_app.routing import choice, gather, prompt, replica_load
 from serve_app.routing.choice import HeadroomChooser, Outcome, Sent
 from serve_app.routing.gather import End, end_of, ends_of
 from serve_app.routing.prompt import PromptLengths, asked_by, read_prompt
-from serve_app.routing.room import PROMPT_TOKENS, Asked, read_room
+from serve_app.routing.replica_load import PROMPT_TOKENS, Asked, read_room
 
 logger = logging.getLogger("ray.serve")
 
 # Ray Serve pickles this module by value, as every process with a handle unpickles the class, the
 # proxies too, which have no runtime_env. What it is made of has to travel along.
-for _module in (choice, gather, prompt, room):
+for _module in (choice, gather, prompt, replica_load):
     cloudpickle.register_pickle_by_value(_module)
 
 

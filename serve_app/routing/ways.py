@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from serve_app.routing.choice import HeadroomChooser
-from serve_app.routing.room import Asked
+from serve_app.routing.replica_load import Asked
 
 K = TypeVar("K", bound=Hashable)
 

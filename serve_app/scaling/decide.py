@@ -6,8 +6,6 @@ provided for (``forecast``: the recent past is in it, since whatever is given up
 come back), or, where no capacity is known, the highest load of several starts.
 """
 
-from serve_app.scaling.allowance import FIRST, Allowance
-from serve_app.scaling.band import hardly_more, with_spare
 from serve_app.scaling.demand import (
     Load,
     idle,
@@ -18,7 +16,9 @@ from serve_app.scaling.demand import (
     replicas_needed,
     whole,
 )
+from serve_app.scaling.error_budget import FIRST, ErrorBudget
 from serve_app.scaling.forecast import Forecast
+from serve_app.scaling.hysteresis import hardly_more, with_spare
 from serve_app.scaling.reading import FleetReading
 from serve_app.scaling.reasons import OUT_OF_REACH, Decision, Reason
 from serve_app.scaling.recent import Recent
@@ -49,7 +49,7 @@ class Scaler:
         self._queue_for_s = queue_for_s
         self._peak_s, self._peak_starts = peak_s, peak_starts
         self._starts = Starts(start_s)
-        self._allowance = Allowance(late_frac)
+        self._allowance = ErrorBudget(late_frac)
         self._forecast = Forecast()  # of what comes, in replicas
         self._arriving = Recent()  # replicas worth what comes
         self._wanted = Recent()  # ... and what waits
@@ -123,7 +123,7 @@ class Scaler:
             return worth, worth, words, "queue"
         next_s, start_s = self._starts.next_s(reading.now_s), self._starts.takes_s
         coming = self._provide(reading, load.demand_per_s / capacity)
-        excess_per_s = load.queueing_per_s - load.carrying * capacity
+        excess_per_s = load.queueing_per_s - load.healthy * capacity
         grows = next_s * self._grows_per_s(excess_per_s, reading)
         behind = self._behind(load, capacity, grows, reading.now_s)
         wanted = behind + replicas_needed(
@@ -163,7 +163,7 @@ class Scaler:
         since_s = now_s - start_s
         known = bool(waiting) and self._waiting.spans(since_s)
         stays = self._waiting.lowest(since_s) / waiting if known else 0.0
-        more = grows / max(load.carrying, 1)
+        more = grows / max(load.healthy, 1)
         left = [max(each + more, each * stays) for each in load.behind]
         return replicas_behind(left, capacity, self._drain_s)
 
@@ -188,7 +188,7 @@ class Scaler:
         # Those that say nothing are taken to have as much to do as the others, and a capacity
         # that is not sure to be as low as it may be.
         said = max(len(reading.replicas), 1)
-        peak *= (said + reading.silent) / said * (1 + load.error_frac)
+        peak *= (said + reading.unreporting) / said * (1 + load.error_frac)
         since_s, use = (past_s, deep) if deep > peak else (max(hold_s, start_s), peak)
         about = f"the last {since_s:.0f} s had use for {use:.1f} replicas"
         if not use:
@@ -205,7 +205,7 @@ class Scaler:
         runs = reading.target - load.out_of_reach
         if load.capacity_per_s is None or load.queued >= 1 or self._allowance.many_late:
             return False
-        if load.demand_per_s > (runs - reading.silent) * load.capacity_per_s:
+        if load.demand_per_s > (runs - reading.unreporting) * load.capacity_per_s:
             return False
         return hardly_more(wanted, runs, self._allowance.share / FIRST)
 
@@ -234,7 +234,7 @@ class Scaler:
 
     def _unreachable(self, load: Load, now_s: float) -> bool:
         """Whether most say so, or did in the last ``REACH_FOR_S``."""
-        if load.out_of_reach > load.carrying:
+        if load.out_of_reach > load.healthy:
             self._out_s = now_s
         if self._out_s is not None and not 0 <= now_s - self._out_s < REACH_FOR_S:
             self._out_s = None

@@ -69,7 +69,7 @@ class Load:
         error_frac: how far off that may be (standard error, share of it).
         caps: sum over the replicas that have one, each at least what runs there.
         mean_cap: of these; 0: there is none.
-        carrying: replicas whose SLA is in reach.
+        healthy: replicas whose SLA is in reach.
         out_of_reach: replicas whose SLA is not.
     """
 
@@ -85,7 +85,7 @@ class Load:
     error_frac: float
     caps: float
     mean_cap: float
-    carrying: int
+    healthy: int
     out_of_reach: int
 
 
@@ -111,7 +111,7 @@ def load_of(reading: FleetReading) -> Load:
         error_frac=_mean([r.capacity_error_frac for r in known]) if known else 0.0,
         caps=sum(caps),
         mean_cap=_mean(caps) if caps else 0.0,
-        carrying=len(good),
+        healthy=len(good),
         out_of_reach=len(replicas) - len(good),
     )
 
@@ -123,7 +123,7 @@ def left_outside(load: Load, grows: float) -> float:
         grows: by how much what waits grows; below 0: what they serve besides what comes. It is of
             use to what waits in an engine first.
     """
-    each = max(-grows, 0.0) / max(load.carrying, 1)
+    each = max(-grows, 0.0) / max(load.healthy, 1)
     return max(load.queued - sum(max(each - waiting, 0.0) for waiting in load.behind), 0.0)
 
 
@@ -137,7 +137,7 @@ def _let_in_per_s(replica: ReplicaLoad) -> float:
 
 def idle(reading: FleetReading) -> bool:
     """Whether every replica says that nothing runs, waits or comes, and none waits outside."""
-    if reading.silent or reading.queued or reading.ongoing:
+    if reading.unreporting or reading.queued or reading.ongoing:
         return False
     return not any(r.running or r.waiting or r.arrivals_per_s for r in reading.replicas)
 

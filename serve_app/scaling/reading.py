@@ -72,7 +72,7 @@ class FleetReading:
     names: frozenset[Any] | None = None
 
     @property
-    def silent(self) -> int:
+    def unreporting(self) -> int:
         """Running replicas of which nothing is known: too new, hung, or with impossible numbers."""
         return max(self.current - len(self.replicas), 0)
 

@@ -162,7 +162,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"the grid's max_num_batched_tokens (default: {_listed(CHUNKS)})",
     )
-    sla = parser.add_argument_group("agreement")
+    sla = parser.add_argument_group("SLA")
     sla.add_argument("--sla-itl-ms", type=float, metavar="MS", help="time between tokens")
     sla.add_argument("--sla-ttft-ms", type=float, metavar="MS", help="time to first token")
     sla.add_argument(
@@ -272,7 +272,7 @@ def _check_together(args: Arguments) -> None:
     if args.find_capacity and args.warm_up:
         found.append("find-capacity: only the later half of a run counts; leave --warm-up out")
     if args.find_capacity and args.sla_itl_ms is None and args.sla_ttft_ms is None:
-        found.append("find-capacity: needs an agreement: --sla-itl-ms, --sla-ttft-ms or both")
+        found.append("find-capacity: needs an SLA: --sla-itl-ms, --sla-ttft-ms or both")
     if found:
         raise ConfigError(found)
 

@@ -17,7 +17,7 @@ import numpy as np
 from replicas.routing_stats import KEY, routing_stats
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.gather import End
-from serve_app.routing.room import Asked, Room, read_room
+from serve_app.routing.replica_load import Asked, ReplicaLoad, read_room
 from simulator.replay.engine import Engine
 from simulator.virtual.ground import Ground
 from simulator.virtual.plan import Plan
@@ -36,7 +36,7 @@ class News:
 
     heard_s: float
     engine: int
-    room: Room | None
+    room: ReplicaLoad | None
 
 
 class Router:
@@ -58,7 +58,7 @@ class Router:
         self._chooser.sent(chosen, asked, now_s)
         return chosen
 
-    def hear(self, engine: int, room: Room | None, now_s: float) -> None:
+    def hear(self, engine: int, room: ReplicaLoad | None, now_s: float) -> None:
         """What an engine says of its room."""
         self._chooser.update(engine, room, now_s)
 
@@ -73,7 +73,7 @@ class ByClass:
         """The engine of the request's class."""
         return self._places[request.service or ""]
 
-    def hear(self, engine: int, room: Room | None, now_s: float) -> None:
+    def hear(self, engine: int, room: ReplicaLoad | None, now_s: float) -> None:
         """Nothing depends on it."""
 
 

@@ -17,7 +17,7 @@ from controller.models.step_time import StepModel, StepStats, fit
 from controller.records import ReplicaReport, Role
 from controller.roles import Fleet, RoleChooser, Split, Transfer
 from serve_app.routing.choice import HeadroomChooser
-from serve_app.routing.room import Asked, Room
+from serve_app.routing.replica_load import Asked, ReplicaLoad
 from serve_app.routing.ways import Way, WayChooser
 from simulator.workloads.requests import Request
 
@@ -37,7 +37,9 @@ class Steering(Protocol):
         """Its prompt is computed, and it goes to the engine that decodes it."""
         ...
 
-    def hear(self, engine: int, report: ReplicaReport, room: Room | None, now_s: float) -> None:
+    def hear(
+        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
+    ) -> None:
         """What an engine reported and published; ``roles`` may change."""
         ...
 
@@ -86,7 +88,9 @@ class Fixed:
     def handed_over(self, request: Request, way: Way[int], now_s: float) -> None:
         self._ways.handed_over(way.decode, asked_of(request), now_s)
 
-    def hear(self, engine: int, report: ReplicaReport, room: Room | None, now_s: float) -> None:
+    def hear(
+        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
+    ) -> None:
         self._ways.chooser.update(engine, room, now_s)
         self._reports[engine] = report
 
@@ -114,7 +118,9 @@ class Auto(Fixed):
         self._chooser.prefill = prefill
         self.changes: list[tuple[float, int]] = []
 
-    def hear(self, engine: int, report: ReplicaReport, room: Room | None, now_s: float) -> None:
+    def hear(
+        self, engine: int, report: ReplicaReport, room: ReplicaLoad | None, now_s: float
+    ) -> None:
         super().hear(engine, report, room, now_s)
         found = self._found()
         if not found:

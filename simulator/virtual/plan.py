@@ -100,7 +100,7 @@ def parse_policy(spec: str, sla: Sla, engine: EngineOptions) -> Plan:
     ``overflow_probability``), or one in the policy's own block (``memory``).
 
     Args:
-        sla: the agreement of all policies of a comparison; a ``sla.`` key changes it for one.
+        sla: the SLO of all policies of a comparison; a ``sla.`` key changes it for one.
         engine: the engine of all policies that set nothing else.
 
     Raises:

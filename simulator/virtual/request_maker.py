@@ -7,8 +7,8 @@ from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.request import Request as EngineRequest
 
-from controller.agreements import KEY, of_class
 from controller.classes import ServiceClasses
+from controller.request_slo import KEY, of_class
 from replicas.prefixes import PREFIX_TOKENS
 from simulator.virtual.plan import Plan
 from simulator.virtual.scheduler import END, TOKEN

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from benchmarks.cost.bare_engine import BareEngine
 from controller.config import parse_batching
 from controller.fleet.actor import BatchController
-from controller.fleet.glance import opened
+from controller.fleet.packed_snapshot import opened
 from controller.records import BatchLimits, from_wire, to_wire
 from replicas.profile import StepNoise
 from replicas.profile_file import load_profile
@@ -55,7 +55,7 @@ class Fleet:
         """A second passes; then as the console asks it of a cluster."""
         self.exchange()
         self.exchange()
-        return opened(self.controller.glance()), self.deployments()
+        return opened(self.controller.packed_snapshot()), self.deployments()
 
     def deployments(self) -> list[Deployment]:
         found = []

@@ -132,11 +132,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     preload()
     killed: dict[str, int] = defaultdict(int)
     total: dict[str, int] = defaultdict(int)
-    left_out = 0
+    skipped = 0
     with (OUT / "survivors.txt").open("w") as survivors:
         for mutant in tqdm(mutants, mininterval=5):
             if mutant.key in known:
-                left_out += 1
+                skipped += 1
                 continue
             total[mutant.file] += 1
             tests = cover.tests(mutant)
@@ -159,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         row(f"killed:{file}", killed[file] / total[file], "share")
     row("killed", sum(killed.values()) / max(sum(total.values()), 1), "share", TARGET)
     row("mutants", sum(total.values()), "mutants")
-    row("equivalent", left_out, "mutants")
+    row("equivalent", skipped, "mutants")
     row("took", time.monotonic() - start_s, "s")
     print(json.dumps({"bench": "mutants", "rows": rows}))
 

@@ -4,13 +4,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.agreements import Agreement
 from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
-from controller.policies.class_chunks import LEFT_OUT_S, ClassChunks, SampleByClass
+from controller.policies.class_chunks import LONGEST_SKIP_S, ClassChunks, SampleByClass
+from controller.request_slo import RequestSlo
 from tests.property.strategies import examples
 
-AGREEMENTS = (Agreement(0.05), Agreement(0.1, 95.0), Agreement(), Agreement(0.3))
+SLOS = (RequestSlo(0.05), RequestSlo(0.1, 95.0), RequestSlo(), RequestSlo(0.3))
 models = st.builds(
     StepModel,
     st.floats(1e-3, 0.06),
@@ -35,7 +35,7 @@ batches = st.lists(
 def sizer(model: StepModel) -> ClassChunks:
     one = ClassChunks(0.05)
     one.receive(model)
-    one.know(AGREEMENTS)
+    one.know(SLOS)
     return one
 
 
@@ -52,15 +52,15 @@ def test_nobody_is_left_out_who_is_strictest_or_has_no_time_to_spare(model, rows
     one, batch = sizer(model), requests(rows)
     decoding = np.array([row[1] for row in rows])
     waited_s = np.array([row[3] for row in rows])
-    out = one.left_out(batch, decoding, lambda: waited_s, lambda itl_s: wanted)
+    out = one.skipped(batch, decoding, lambda: waited_s, lambda itl_s: wanted)
     assert not out[~decoding].any()
     if not out.any():
         return
-    own_s = np.array([AGREEMENTS[row[0]].itl_s for row in rows])
+    own_s = np.array([SLOS[row[0]].itl_s for row in rows])
     strictest_s = own_s[decoding].min()
     assert strictest_s < np.inf
     assert not out[own_s == strictest_s].any()
-    spare_s = np.where(own_s < np.inf, own_s, LEFT_OUT_S) - waited_s
+    spare_s = np.where(own_s < np.inf, own_s, LONGEST_SKIP_S) - waited_s
     assert (spare_s[out] > 0).all()
     # Who is left out has more time than those of its size that run without having to.
     step_s = model.predict_s(*_features(batch, decoding & ~out), 0, 0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.capacity import capacity_per_s
 from controller.models.histogram import PER_DECADE, merge
 from controller.models.lengths import LengthRing
-from controller.models.lookahead import Outlook, forecast
+from controller.models.lookahead import SurvivalTable, forecast
 from controller.models.step_time import StepModel, fit
 from controller.models.survival import BINS, Exposure, Survival, length_bin
 from controller.records import ReplicaReport, StepSample, from_wire, to_wire
@@ -98,10 +98,10 @@ def test_a_fit_is_never_negative_and_never_infinite(seen: list[StepSample]) -> N
 def test_prefixes_held_once_take_no_more_memory_and_as_many_reads(data, said):
     batch = data.draw(batches(data.draw(st.integers(1, 12)))).running
     counts = np.bincount([length_bin(tokens) for tokens in said], minlength=BINS)
-    outlook = Outlook(Survival(Exposure.of_finished(counts)), 4000)
+    survival_table = SurvivalTable(Survival(Exposure.of_finished(counts)), 4000)
     nothing = replace(batch, shared=None)
-    alone = forecast(nothing, outlook, block_tokens=16)
-    once, shared = forecast(batch, outlook, block_tokens=16), batch.shared_tokens
+    alone = forecast(nothing, survival_table, block_tokens=16)
+    once, shared = forecast(batch, survival_table, block_tokens=16), batch.shared_tokens
     if shared:
         once = once.with_prefixes(data.draw(st.floats(1e-3, 0.5)) * shared, shared)
     assert (once.mean <= alone.mean * (1 + 1e-9) + 1e-6).all()

@@ -4,14 +4,18 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.models.pace import LEAST, Leads, Pace, Remaining
+from controller.models.pace import LEAST, DeadlineSlack, Pace, Remaining
 from replicas.pacing import Pacing
 from tests.property.strategies import examples
 
 D = 0.05
 some_leads = st.lists(
     st.tuples(st.floats(-5, 20), st.integers(1, 4000)), min_size=1, max_size=64
-).map(lambda pairs: Leads(np.array([p[0] for p in pairs]), np.array([float(p[1]) for p in pairs])))
+).map(
+    lambda pairs: DeadlineSlack(
+        np.array([p[0] for p in pairs]), np.array([float(p[1]) for p in pairs])
+    )
+)
 left = st.floats(1, 4000).map(
     lambda tokens: Remaining(np.array([0.0, 4000.0]), np.array([tokens, tokens]), lambda _: 100.0)
 )
@@ -24,7 +28,7 @@ def test_without_a_ttft_no_more_are_made_late_than_the_account_covers(leads, rem
     pace.account.tokens = tokens
     extra_s = pace.extra_s(leads, remaining)
     assert extra_s >= LEAST * D
-    newly = (leads.lead_s < extra_s) & (leads.lead_s >= 0)
+    newly = (leads.slack_s < extra_s) & (leads.slack_s >= 0)
     if extra_s > 0 and newly.any():
         assert remaining.of(leads.generated[newly]).sum() <= max(tokens, 0) * (1 + 1e-9)
 
@@ -36,7 +40,7 @@ def test_a_step_is_never_asked_for_that_is_no_number(leads, remaining, seen):
     for decodes, late in seen:
         pace.observe(decodes, int(decodes * late), late - 0.5)
     assert np.isfinite(pace.extra_s(leads, remaining))
-    assert pace.extra_s(leads, None) <= max(float(leads.lead_s.max()), LEAST * D) + 1e-9
+    assert pace.extra_s(leads, None) <= max(float(leads.slack_s.max()), LEAST * D) + 1e-9
 
 
 @examples(0.5)
@@ -61,5 +65,5 @@ def test_the_columns_say_what_counting_one_by_one_says(events: list[tuple[str, f
             (pacing.leave if event == "l" else pacing.gone)(oldest)
         found = pacing.leads(now_s, 0)
         expected = sorted(b + (n - 1) * D - now_s for b, n in known.values())
-        assert np.allclose(np.sort(found.lead_s), expected)
+        assert np.allclose(np.sort(found.slack_s), expected)
         assert sorted(found.generated) == sorted(n for _, n in known.values())

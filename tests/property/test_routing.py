@@ -8,14 +8,21 @@ from hypothesis import strategies as st
 
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.prompt import read_prompt
-from serve_app.routing.room import MOST_WAIT_S, Asked, Room, Usual, forecast, read_room
+from serve_app.routing.replica_load import (
+    MOST_WAIT_S,
+    Asked,
+    LoadDefaults,
+    ReplicaLoad,
+    forecast,
+    read_room,
+)
 from tests.property.strategies import examples
 
 NOW_S = 1e9
 rates = st.none() | st.floats(0, 1e6)
 counts = st.integers(0, 5000)
 rooms = st.builds(
-    Room,
+    ReplicaLoad,
     taken_unix_s=st.floats(NOW_S - 20, NOW_S + 20),
     running=counts,
     waiting=counts,
@@ -59,9 +66,14 @@ def test_only_candidates_are_chosen_and_none_of_them_twice(known, candidates, as
 
 @given(rooms, asks, st.floats(0, 1e4), st.floats(0, 1e7), st.booleans())
 def test_a_forecast_is_finite_and_more_load_never_shortens_it(room, asked, sent, tokens, fresh):
-    def wait_s(one: Room, requests: float = 0, prompt_tokens: float = 0) -> float:
+    def wait_s(one: ReplicaLoad, requests: float = 0, prompt_tokens: float = 0) -> float:
         found = forecast(
-            one, asked, Usual(), sent_requests=requests, sent_tokens=prompt_tokens, fresh=fresh
+            one,
+            asked,
+            LoadDefaults(),
+            sent_requests=requests,
+            sent_tokens=prompt_tokens,
+            fresh=fresh,
         )
         assert 0 <= found.prompt_s <= MOST_WAIT_S
         assert found.filled >= 0
@@ -86,7 +98,7 @@ def test_the_emptier_of_two_is_chosen(room, more, more_tokens, asked, seed):
     made: HeadroomChooser[str] = HeadroomChooser(rng=random.Random(seed))
     made.update("fuller", fuller, NOW_S)
     made.update("emptier", room, NOW_S)
-    made.usual = Usual()
+    made.usual = LoadDefaults()
     assert made.choose(["fuller", "emptier"], asked, NOW_S).replica == "emptier"
 
 
@@ -136,14 +148,14 @@ anything = st.recursive(
 )
 
 
-@given(rooms, st.dictionaries(st.sampled_from(sorted(Room.__dataclass_fields__)), anything))
+@given(rooms, st.dictionaries(st.sampled_from(sorted(ReplicaLoad.__dataclass_fields__)), anything))
 def test_whatever_a_replica_publishes_is_read_or_ignored(known, data):
     made: HeadroomChooser[int] = HeadroomChooser()
     room = read_room({"brimful": asdict(known) | data})
     made.update(0, room, NOW_S)
     made.choose([0], Asked(100), NOW_S)
     if room is not None:
-        assert 0 <= forecast(room, Asked(100), Usual()).wait_s <= MOST_WAIT_S
+        assert 0 <= forecast(room, Asked(100), LoadDefaults()).wait_s <= MOST_WAIT_S
 
 
 @given(anything, anything, anything)

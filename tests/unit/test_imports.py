@@ -98,7 +98,7 @@ def outside(path: Path, folder: str) -> set[str]:
     return {n for n in imports(path) if not n.startswith(f"serve_app.{folder}")}
 
 
-@pytest.mark.parametrize("module", ["choice", "prompt", "room"])
+@pytest.mark.parametrize("module", ["choice", "prompt", "replica_load"])
 def test_what_the_router_decides_by_needs_nothing_but_the_standard_library(module: str) -> None:
     path = REPO / "serve_app" / "routing" / f"{module}.py"
     theirs = {n for n in imports(path) if not n.startswith("serve_app.routing.")}

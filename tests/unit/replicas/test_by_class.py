@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from controller.agreements import KEY, Agreement
 from controller.policies.class_chunks import SampleByClass
 from controller.records import StepLimits
+from controller.request_slo import KEY, RequestSlo
 from replicas.by_class import ByClass
 from tests.builders import sample
 
-GOLD, SILVER, DEFAULT = Agreement(0.05, 99, 2.0), Agreement(0.1), Agreement(ttft_s=9.0)
+GOLD, SILVER, DEFAULT = RequestSlo(0.05, 99, 2.0), RequestSlo(0.1), RequestSlo(ttft_s=9.0)
 
 
 class Asked:
@@ -24,8 +24,8 @@ class Asked:
         self.num_output_tokens, self.priority = 1, 0
 
 
-def request(req_id: str, agreement: Agreement | None = None) -> Any:
-    return Asked(req_id, None if agreement is None else {KEY: agreement.to_wire(), "other": 1})
+def request(req_id: str, slo: RequestSlo | None = None) -> Any:
+    return Asked(req_id, None if slo is None else {KEY: slo.to_wire(), "other": 1})
 
 
 def step(*ids: str, prompts: tuple[str, ...] = ()) -> Any:
@@ -47,7 +47,7 @@ def filled() -> tuple[ByClass, list[Any]]:
 
 def test_requests_of_one_agreement_have_one_number() -> None:
     one, requests = filled()
-    assert one.agreements == (DEFAULT, GOLD, SILVER)
+    assert one.slos == (DEFAULT, GOLD, SILVER)
     assert one.numbers(requests).tolist() == [1, 2, 0, 1]
     assert [one.ttft_of(r) for r in requests] == [2.0, math.inf, 9.0, 2.0]
     assert one.ttft_s("a") == 2.0
@@ -56,7 +56,7 @@ def test_requests_of_one_agreement_have_one_number() -> None:
 def test_nothing_is_kept_where_classes_are_alike() -> None:
     one = ByClass(DEFAULT, on=False)
     one.come(request("a", GOLD))
-    assert one.agreements == ()
+    assert one.slos == ()
     assert one.numbers([request("a")]) is None
     assert one.ttft_of is None
     assert one.ttft_s("a") is None
@@ -74,16 +74,16 @@ def measured(one: ByClass, now_s: float, step_s: float, *ids: str, **more: Any) 
     return found
 
 
-def leave_out(
+def skip(
     one: ByClass,
     running: list[Any],
     out: list[int],
     way: list[int] | None = None,
     first: Any = None,
 ) -> list[Any]:
-    limits = StepLimits(9, 99, left_out=tuple(out), giving_way=tuple(way or ()))
-    one.leave_out(running, limits, iter([] if first is None else [first]))
-    return one._left_out
+    limits = StepLimits(9, 99, skipped=tuple(out), yielding=tuple(way or ()))
+    one.skip(running, limits, iter([] if first is None else [first]))
+    return one._skipped
 
 
 def test_tokens_are_counted_by_agreement_and_late_by_their_own() -> None:
@@ -97,14 +97,14 @@ def test_tokens_are_counted_by_agreement_and_late_by_their_own() -> None:
 def test_a_gap_over_steps_that_left_a_request_out_is_seen_with_its_token() -> None:
     one, (_a, b, c, _d) = filled()
     measured(one, 1.0, 0.04, "a", "b", "c")
-    leave_out(one, [b, c], [0, 1])
+    skip(one, [b, c], [0, 1])
     assert measured(one, 1.05, 0.05, "a").longer == ()
     found = measured(one, 1.11, 0.06, "a", "b", "c")
     assert [number for number, _ in found.longer] == [0, 2]
     assert [gap_s for _, gap_s in found.longer] == pytest.approx([0.11, 0.11])
     assert found.late == 2  # a by the step, b by its gap
     assert measured(one, 1.15, 0.04, "a", "b", "c").longer == ()
-    leave_out(one, [b], [0])
+    skip(one, [b], [0])
     one.lost("b")  # what comes next is measured as a preemption
     assert measured(one, 1.3, 0.04, "b").longer == ()
 
@@ -112,7 +112,7 @@ def test_a_gap_over_steps_that_left_a_request_out_is_seen_with_its_token() -> No
 def test_the_next_input_of_a_session_is_no_late_token() -> None:
     one, (_a, b, _c, _d) = filled()
     measured(one, 1.0, 0.04, "a", "b")
-    leave_out(one, [b], [0])
+    skip(one, [b], [0])
     measured(one, 1.05, 0.05, "a")
     found = measured(one, 31.0, 0.05, "a", "b", prompts=("b",))
     assert (found.longer, found.late) == ((), 0)
@@ -131,19 +131,19 @@ def test_how_long_each_has_waited_when_the_next_step_begins() -> None:
     one, requests = filled()
     measured(one, 1.0, 0.04, "a", "b")
     assert one.waited_s(requests, [], 1.0).tolist() == [0, 0, 0, 0]
-    leave_out(one, requests, [1])
+    skip(one, requests, [1])
     measured(one, 1.05, 0.05, "a")
     assert one.waited_s(requests, [], 1.05).tolist() == pytest.approx([0, 0.05, 0, 0])
-    under_way = [(step("a", "b"), 1.10)]
-    assert one.waited_s(requests, under_way, 1.05).tolist() == pytest.approx([0, 0, 0, 0])
-    under_way = [(step("a"), 1.10)]
-    assert one.waited_s(requests, under_way, 1.05).tolist() == pytest.approx([0, 0.1, 0, 0])
+    in_flight = [(step("a", "b"), 1.10)]
+    assert one.waited_s(requests, in_flight, 1.05).tolist() == pytest.approx([0, 0, 0, 0])
+    in_flight = [(step("a"), 1.10)]
+    assert one.waited_s(requests, in_flight, 1.05).tolist() == pytest.approx([0, 0.1, 0, 0])
 
 
 def test_who_is_left_out_stands_where_it_stood() -> None:
     one, (a, b, c, d) = filled()
     scheduler = SimpleNamespace(running=[a, b, c], cap=3)
-    leave_out(one, [b], [0])
+    skip(one, [b], [0])
     with one.apart(scheduler, "cap"):
         assert (scheduler.running, scheduler.cap) == ([a, c], 2)
         scheduler.running.remove(c)  # preempted
@@ -151,7 +151,7 @@ def test_who_is_left_out_stands_where_it_stood() -> None:
     assert (scheduler.running, scheduler.cap) == ([a, b, d], 3)
     with one.apart(scheduler, "cap"):
         assert scheduler.running == [a, b, d]
-    leave_out(one, [a], [0])
+    skip(one, [a], [0])
     with pytest.raises(ZeroDivisionError), one.apart(scheduler, "cap"):
         raise ZeroDivisionError
     assert (scheduler.running, scheduler.cap) == ([a, b, d], 3)
@@ -167,33 +167,33 @@ def test_no_prompt_gives_way_to_one_of_lower_priority() -> None:
 
     first, second, decode = prompt(0), prompt(2), prompt(0, 3)
     running = [first, second, decode, prompt(1)]
-    assert leave_out(one, running, [0, 1, 2], [0, 1]) == [second, decode]
+    assert skip(one, running, [0, 1, 2], [0, 1]) == [second, decode]
     # Nobody else is here, or only one of lower priority, or one of the same.
-    assert leave_out(one, running[:3], [0, 1, 2], [0, 1]) == [decode]
-    assert leave_out(one, running[:3], [0, 1, 2], [0, 1], prompt(5)) == [decode]
-    assert leave_out(one, running[:3], [0, 1, 2], [0, 1], prompt(0)) == [first, second, decode]
+    assert skip(one, running[:3], [0, 1, 2], [0, 1]) == [decode]
+    assert skip(one, running[:3], [0, 1, 2], [0, 1], prompt(5)) == [decode]
+    assert skip(one, running[:3], [0, 1, 2], [0, 1], prompt(0)) == [first, second, decode]
     # Where a step is full it is not for another one.
-    assert leave_out(one, running[:3], [0, 1], []) == [first, second]
-    assert leave_out(one, running[:3], [0, 1], [], prompt(5)) == [first, second]
+    assert skip(one, running[:3], [0, 1], []) == [first, second]
+    assert skip(one, running[:3], [0, 1], [], prompt(5)) == [first, second]
 
 
 def test_prompts_gave_way_in_vain_where_the_first_that_waits_is_still_that() -> None:
     one, (prompt, first, other, decode) = filled()
     scheduler = SimpleNamespace(running=[decode, prompt], cap=9)
     prompt.num_output_tokens = first.num_output_tokens = 0
-    assert not one.in_vain(iter([first]))
-    leave_out(one, [decode, prompt], [1], [1], first)
-    assert one.in_vain(iter([first, other]))
-    assert not one.in_vain(iter([other, first])) and not one.in_vain(iter([]))
+    assert not one.yielded_in_vain(iter([first]))
+    skip(one, [decode, prompt], [1], [1], first)
+    assert one.yielded_in_vain(iter([first, other]))
+    assert not one.yielded_in_vain(iter([other, first])) and not one.yielded_in_vain(iter([]))
     with one.apart(scheduler, "cap"):
         pass
-    assert one.in_vain(iter([first]))
+    assert one.yielded_in_vain(iter([first]))
     with one.apart(scheduler, "cap"):  # nobody is left out
         pass
-    assert not one.in_vain(iter([first]))
+    assert not one.yielded_in_vain(iter([first]))
     # A prompt that is left out for another reason gives way to nobody.
-    leave_out(one, [decode, prompt], [1], [], first)
-    assert not one.in_vain(iter([first]))
+    skip(one, [decode, prompt], [1], [], first)
+    assert not one.yielded_in_vain(iter([first]))
     first.priority = 5
-    leave_out(one, [decode, prompt], [0, 1], [1], first)
-    assert not one.in_vain(iter([first]))
+    skip(one, [decode, prompt], [0, 1], [1], first)
+    assert not one.yielded_in_vain(iter([first]))

@@ -56,9 +56,9 @@ def test_they_are_kept_safe_for_what_runs(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_places_of_requests_that_were_left_out_do_not_go_on(monkeypatch):
     g = governor()
-    asked = StepLimits(30, 600, left_out=(0, 1), decodes_first=True, longest_chunk_tokens=16)
+    asked = StepLimits(30, 600, skipped=(0, 1), decodes_first=True, longest_chunk_tokens=16)
     monkeypatch.setattr(g.step_half, "limits", lambda *args: asked)
-    assert g.before_step(state(running=5), 10.0).left_out == (0, 1)
+    assert g.before_step(state(running=5), 10.0).skipped == (0, 1)
     monkeypatch.setattr(g.step_half, "limits", raises)
     assert g.before_step(state(running=5), 11.0) == StepLimits(30, 600)
 
@@ -110,8 +110,8 @@ def test_a_local_loop_that_always_fails_gives_way_to_what_is_configured(monkeypa
     [
         StepLimits(math.nan, 600),  # type: ignore[arg-type]
         StepLimits(30, 600.5),  # type: ignore[arg-type]
-        StepLimits(30, 600, left_out=(5,)),
-        StepLimits(30, 600, left_out=(-1, 2)),
+        StepLimits(30, 600, skipped=(5,)),
+        StepLimits(30, 600, skipped=(-1, 2)),
     ],
 )
 def test_limits_that_are_none_are_an_error(wrong, monkeypatch):

@@ -93,7 +93,7 @@ def test_a_cap_that_drains_is_counted_as_overruled_and_one_that_is_what_runs_is_
 
 def test_enforce_false_leaves_nobody_out_and_the_order_as_it_is() -> None:
     g = governor(batching(enforce=False))
-    asked = StepLimits(5, 100, reason="sla", decodes_first=True, left_out=(1,))
+    asked = StepLimits(5, 100, reason="sla", decodes_first=True, skipped=(1,))
     g.step_half = SimpleNamespace(limits=lambda *_: asked)  # type: ignore[assignment]
     assert g.before_step(state(running=200), 0.0) == StepLimits(256, 2048)
 
@@ -116,9 +116,9 @@ def test_a_report_before_the_first_step_has_the_start_values() -> None:
 
 
 def test_who_is_left_out_of_a_step_needs_no_token_in_it() -> None:
-    asked = StepLimits(10, 4, may_pause_prefill=True, left_out=(0, 1, 2, 3, 4, 5))
+    asked = StepLimits(10, 4, may_pause_prefill=True, skipped=(0, 1, 2, 3, 4, 5))
     assert governor()._kept_safe(asked, 10) == asked
-    assert governor()._kept_safe(replace(asked, left_out=()), 10).token_budget == 10
+    assert governor()._kept_safe(replace(asked, skipped=()), 10).token_budget == 10
 
 
 @pytest.mark.parametrize("policy", ["adaptive", "static", "paper"])
@@ -437,7 +437,7 @@ class Told(ApplyPushed):
     def resumed(self, gap_s: float, number: int = 0) -> None:
         self.told.append(("resumed", gap_s))
 
-    def hold_to(self, itl_frac: float) -> None:
+    def set_target_frac(self, itl_frac: float) -> None:
         self.told.append(("held to", itl_frac))
 
 
@@ -533,7 +533,7 @@ def test_where_delivery_is_paced_late_tokens_are_those_past_their_due_time() -> 
 def test_what_steps_are_held_to_is_told_reported_and_outlasts_another_configuration(half):
     g, told = half()
     assert g.report(state(), 1.0, "r", "g").itl_frac == 1
-    g.hold_to(0.9)
+    g.set_target_frac(0.9)
     assert told.told[-1] == ("held to", 0.9)
     assert g.report(state(), 1.0, "r", "g").itl_frac == 0.9
     g.configure(batching(policy="paper", sla={"itl_ms": 80}))

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controller.models.client_clock import Gaps
-from replicas.leaving import LeavingMiddleware, LeavingTokens, counted_items
+from controller.models.client_feedback import Gaps
+from replicas.egress import LeavingMiddleware, LeavingTokens, counted_items
 
 POST = {"type": "http", "method": "POST"}
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from replicas.queue_order import LATE_EVERY, Lane, SortedLane, StepAside
+from replicas.queue_order import LATE_EVERY, Demotions, Lane, SortedLane
 
 
 @dataclass(eq=False)
@@ -20,7 +20,7 @@ class Waiting:
         return self.arrival_time < other.arrival_time
 
 
-def lane_of(aside: StepAside, requests: Iterable[Waiting], kind: type[Lane] = Lane) -> Lane:
+def lane_of(aside: Demotions, requests: Iterable[Waiting], kind: type[Lane] = Lane) -> Lane:
     lane = kind(aside)
     for request in requests:
         lane.add(request)
@@ -32,7 +32,7 @@ def names(lane: Lane) -> str:
     return "".join(one.name for one in lane)
 
 
-def turn(lane: Lane, aside: StepAside, now_s: float) -> str:
+def turn(lane: Lane, aside: Demotions, now_s: float) -> str:
     aside.now_s = now_s
     lane.reorder()
     return names(lane)
@@ -43,7 +43,7 @@ KINDS = pytest.mark.parametrize("kind", [Lane, SortedLane])
 
 @KINDS
 def test_the_late_go_behind_those_that_can_be_in_time_and_keep_their_order(kind):
-    aside = StepAside(5.0)
+    aside = Demotions(5.0)
     waiting = [Waiting("a", 0.0), Waiting("b", 0.5), Waiting("c", 4.0), Waiting("d", 5.0)]
     lane = lane_of(aside, waiting, kind)
     assert turn(lane, aside, 5.0) == "abcd"
@@ -55,21 +55,21 @@ def test_the_late_go_behind_those_that_can_be_in_time_and_keep_their_order(kind)
 
 @KINDS
 def test_where_all_are_late_the_oldest_stays_first(kind: type[Lane]) -> None:
-    aside = StepAside(5.0)
+    aside = Demotions(5.0)
     lane = lane_of(aside, [Waiting("a", 0.0), Waiting("b", 0.5)], kind)
     assert turn(lane, aside, 60.0) == "ab"
     assert lane.peek().name == "a"
 
 
 def test_exactly_in_time_is_in_time() -> None:
-    aside = StepAside(5.0)
+    aside = Demotions(5.0)
     lane = lane_of(aside, [Waiting("a", 1.0), Waiting("b", 2.0)])
     assert turn(lane, aside, 6.0) == "ab"
     assert turn(lane, aside, 6.001) == "ba"
 
 
 def test_a_long_prompt_is_late_before_its_time_is_up() -> None:
-    aside = StepAside(5.0)
+    aside = Demotions(5.0)
     aside.observe(1000, 1.0, 1)  # 1,000 prompt tokens a second
     lane = lane_of(aside, [Waiting("a", 0.0, num_tokens=9000), Waiting("b", 0.1)])
     assert turn(lane, aside, 1.0) == "ba"
@@ -77,7 +77,7 @@ def test_a_long_prompt_is_late_before_its_time_is_up() -> None:
 
 @KINDS
 def test_who_holds_kv_memory_does_not_wait_with_it_for_others(kind: type[Lane]) -> None:
-    aside = StepAside(5.0)
+    aside = Demotions(5.0)
     aside.observe(1000, 1.0, 1)
     session = Waiting("a", 0.0, num_tokens=9000, num_computed_tokens=5000)
     lane = lane_of(aside, [session, Waiting("b", 0.0), Waiting("c", 8.0)], kind)
@@ -87,7 +87,7 @@ def test_who_holds_kv_memory_does_not_wait_with_it_for_others(kind: type[Lane]) 
 
 
 def test_the_prefill_rate_follows_the_last_twenty_steps() -> None:
-    aside = StepAside(5.0)
+    aside = Demotions(5.0)
     aside.observe(1000, 1.0, 0)
     aside.observe(0, 1.0, 0)  # no prompt: says nothing of it
     aside.observe(3000, 1.0, 0)
@@ -96,7 +96,7 @@ def test_the_prefill_rate_follows_the_last_twenty_steps() -> None:
 
 @KINDS
 def test_a_preempted_request_keeps_its_place(kind: type[Lane]) -> None:
-    aside = StepAside(5.0)
+    aside = Demotions(5.0)
     lane = lane_of(aside, [Waiting("b", 9.0)], kind)
     lane.prepend(Waiting("a", 0.0, num_output_tokens=7))
     assert turn(lane, aside, 10.0) == "ab"
@@ -104,7 +104,7 @@ def test_a_preempted_request_keeps_its_place(kind: type[Lane]) -> None:
 
 @KINDS
 def test_one_start_in_twenty_goes_to_the_one_that_waited_longest(kind: type[Lane]) -> None:
-    aside = StepAside(1.0)
+    aside = Demotions(1.0)
     lane, started, now_s = lane_of(aside, [Waiting("old", 0.0)], kind), [], 10.0
     for _ in range(3 * LATE_EVERY):
         now_s += 0.1
@@ -117,7 +117,7 @@ def test_one_start_in_twenty_goes_to_the_one_that_waited_longest(kind: type[Lane
 
 
 def test_a_turn_lasts_until_there_is_room_to_start() -> None:
-    aside = StepAside(1.0)
+    aside = Demotions(1.0)
     lane, started, now_s = lane_of(aside, [Waiting("old", 0.0)]), [], 10.0
     for step in range(3 * 5 * LATE_EVERY):
         now_s += 0.1
@@ -133,7 +133,7 @@ def test_a_turn_lasts_until_there_is_room_to_start() -> None:
 
 @KINDS
 def test_a_turn_is_over_when_its_request_has_left(kind: type[Lane]) -> None:
-    aside = StepAside(1.0)
+    aside = Demotions(1.0)
     first, second = Waiting("a", 0.0), Waiting("b", 0.1)
     lane = lane_of(aside, [first, second, Waiting("c", 9.9)], kind)
     assert turn(lane, aside, 10.0) == "cab"
@@ -145,7 +145,7 @@ def test_a_turn_is_over_when_its_request_has_left(kind: type[Lane]) -> None:
 
 
 def test_one_that_comes_back_does_not_take_a_turn_away() -> None:
-    aside = StepAside(1.0)
+    aside = Demotions(1.0)
     lane = lane_of(aside, [Waiting("a", 0.0), Waiting("c", 9.9)])
     turn(lane, aside, 10.0)
     aside.observe(100, 0.1, starts=LATE_EVERY)
@@ -159,7 +159,7 @@ def test_one_that_comes_back_does_not_take_a_turn_away() -> None:
 @KINDS
 def test_however_many_are_late_those_in_time_go_first(kind: type[Lane]) -> None:
     # 5,000 late ones at the front; before, nothing was done from 2,048 on.
-    aside = StepAside(1.0)
+    aside = Demotions(1.0)
     lane = lane_of(aside, [Waiting("late", 0.0) for _ in range(5000)], kind)
     lane.add(Waiting("new", 9.9))
     turn(lane, aside, 10.0)
@@ -170,7 +170,7 @@ def test_however_many_are_late_those_in_time_go_first(kind: type[Lane]) -> None:
 def test_each_request_is_looked_at_once_after_it_was_found_late() -> None:
     looked = []
 
-    class Counted(StepAside):
+    class Counted(Demotions):
         def late(self, request: Waiting) -> bool:  # type: ignore[override]
             looked.append(request.name)
             return super().late(request)
@@ -185,7 +185,7 @@ def test_each_request_is_looked_at_once_after_it_was_found_late() -> None:
 
 
 def test_a_step_without_a_duration_says_nothing_of_the_rate() -> None:
-    aside = StepAside(5.0)
+    aside = Demotions(5.0)
     aside.observe(1000, 0.0, 0)
     assert aside._tokens_per_s == 0
     aside.observe(1000, 0.5, 0)
@@ -194,7 +194,7 @@ def test_a_step_without_a_duration_says_nothing_of_the_rate() -> None:
 
 @KINDS
 def test_restored_all_stand_where_they_came_and_may_step_aside_again(kind):
-    aside = StepAside(5.0)
+    aside = Demotions(5.0)
     waiting = [Waiting("a", 0.0), Waiting("b", 0.5), Waiting("c", 4.0), Waiting("d", 5.0)]
     lane = lane_of(aside, waiting, kind)
     assert turn(lane, aside, 6.0) == "cdab"
@@ -206,7 +206,7 @@ def test_restored_all_stand_where_they_came_and_may_step_aside_again(kind):
 
 
 def test_restored_a_returned_one_goes_first_and_the_next_late_one_stands_as_all_others() -> None:
-    aside = StepAside(5.0)
+    aside = Demotions(5.0)
     lane = lane_of(aside, [Waiting("a", 0.0), Waiting("b", 0.5), Waiting("c", 6.0)])
     turn(lane, aside, 6.0)
     aside.starts = LATE_EVERY
@@ -223,7 +223,7 @@ def test_restored_a_returned_one_goes_first_and_the_next_late_one_stands_as_all_
 
 
 def test_restored_nothing_is_kept_of_those_that_left() -> None:
-    aside = StepAside(5.0)
+    aside = Demotions(5.0)
     waiting = [Waiting("a", 0.0), Waiting("b", 0.5), Waiting("c", 4.0)]
     lane = lane_of(aside, waiting)
     turn(lane, aside, 6.0)

@@ -100,7 +100,7 @@ def test_what_there_is_no_time_for_is_named() -> None:
     assert part.left_s == 0
     assert not budget.room(1.5, "too late")
     assert budget.part(5.0).left_s == 1.0
-    assert budget.left_out == ["too long for its part", "too late"]
+    assert budget.skipped == ["too long for its part", "too late"]
 
 
 def test_the_8b_model_has_the_shape_it_is_named_for(tmp_path: Path) -> None:
@@ -239,8 +239,8 @@ def test_the_whole_of_it_in_a_minute(tmp_path: Path) -> None:
     for key, (_, served, taken) in kept.items():
         assert len(served.arrival_s) and (len(taken) or "plain" in key), key
     # What there was no time for is named; what there was time for is kept.
-    left_out = next(line for line in done.stdout.splitlines() if "left out:" in line)
-    assert "nothing" in left_out or len(kept) < 40
+    skipped = next(line for line in done.stdout.splitlines() if "left out:" in line)
+    assert "nothing" in skipped or len(kept) < 40
     stack = [
         {"id": f"stack_adaptive-again_45_{figure}", "value": value, "unit": "", "target": None}
         for figure, value in (("late", 1.5), ("itl_p99", 16.25))

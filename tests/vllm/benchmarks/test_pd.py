@@ -12,7 +12,7 @@ from benchmarks.pd.table import AGGREGATED, AUTO, arms_of, figures, without_link
 from benchmarks.pd.taichi import LengthAware
 from controller.config import Sla
 from controller.roles import Transfer
-from serve_app.routing.room import Room
+from serve_app.routing.replica_load import ReplicaLoad
 from simulator.virtual.trace import Outcome, Trace, make_gaps
 from simulator.workloads.requests import Request
 
@@ -35,8 +35,10 @@ def test_the_planner_knows_that_a_batch_has_to_fit_into_memory():
     assert prefill(24, 10**9) == prefill(256, 24 * 4196)
 
 
-def room(taken_s: float, per_s: float) -> Room:
-    return Room(taken_s, 10, 0, 50, 0, 150_000, 100, per_s, 20.0, 257.0, 62.0, most_decodes=100)
+def room(taken_s: float, per_s: float) -> ReplicaLoad:
+    return ReplicaLoad(
+        taken_s, 10, 0, 50, 0, 150_000, 100, per_s, 20.0, 257.0, 62.0, most_decodes=100
+    )
 
 
 def test_a_prompt_that_is_in_time_stays_with_the_decodes_and_a_late_one_does_not():

@@ -146,7 +146,7 @@ def test_plot_and_timeline_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
         (("--policy", "magic"), "error: policy: unknown key 'magic'"),
         (("--sla-itl-ms", "0"), "error: sla.itl_ms: 0.0 is not allowed"),
         (("--percentile", "100"), "error: sla.percentile: 100.0 is not allowed"),
-        (("--find-capacity",), "error: find-capacity: needs an agreement"),
+        (("--find-capacity",), "error: find-capacity: needs an SLA"),
         (("--find-capacity", "--rate", "3", "--sla-itl-ms", "50"), "leave --rate and --phases out"),
         (("--find-capacity", "--warm-up", "3", "--sla-itl-ms", "50"), "leave --warm-up out"),
         (("--phases", "fixed:1,1@3"), "error: phases: 'fixed:1,1@3' is not allowed"),

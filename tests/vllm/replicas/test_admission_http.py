@@ -16,8 +16,8 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.engine.input_processor import InputProcessor
 from vllm.v1.engine.output_processor import OutputProcessor
 
-from controller.agreements import KEY, of_class
 from controller.classes import one_class, parse_admission
+from controller.request_slo import KEY, of_class
 from replicas.admission.drain import EngineView
 from replicas.admission.gate import Gate, WaitedTooLongError, current, prompt_tokens
 from replicas.admission.http import AdmissionMiddleware, HeldMiddleware, with_class

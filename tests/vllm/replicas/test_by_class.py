@@ -10,8 +10,8 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import Request
 
-from controller.agreements import KEY, Agreement
 from controller.errors import ConfigError
+from controller.request_slo import KEY, RequestSlo
 from tests.vllm.harness import Rig, batching, engine_config, limits
 
 CLASSES = {
@@ -19,10 +19,10 @@ CLASSES = {
     "silver": {"itl_ms": 100, "ttft_ms": 6000, "priority": 1},
     "batch": {"ttft_ms": 600_000, "priority": 2},
 }
-AGREEMENTS = {
-    "gold": Agreement(0.05, 99, 2.0),
-    "silver": Agreement(0.1, 99, 6.0),
-    "batch": Agreement(ttft_s=600.0),
+SLOS = {
+    "gold": RequestSlo(0.05, 99, 2.0),
+    "silver": RequestSlo(0.1, 99, 6.0),
+    "batch": RequestSlo(ttft_s=600.0),
 }
 
 
@@ -37,7 +37,7 @@ def rig_of(tiny_llama, *, in_flight=1, policy="adaptive", classes=CLASSES, **arg
 
 def add(rig: Rig, req_id: str, name: str, prompt: int, output: int, adapter: int = 0) -> None:
     params = SamplingParams(
-        max_tokens=output, ignore_eos=True, extra_args={KEY: AGREEMENTS[name].to_wire()}
+        max_tokens=output, ignore_eos=True, extra_args={KEY: SLOS[name].to_wire()}
     )
     more = {"arrival_time": rig.now_s, "priority": CLASSES[name].get("priority", 0)}
     if adapter:
@@ -152,7 +152,7 @@ def test_the_default_is_the_slas(tiny_llama):
     rig = rig_of(tiny_llama)
     rig.add("a", prompt=20, output=5)
     rig.step()
-    assert rig.scheduler._read_batch().agreements == (Agreement(),)
+    assert rig.scheduler._read_batch().slos == (RequestSlo(),)
     rig.scheduler.configure({"policy": "adaptive", "sla": {"itl_ms": 80}})
     rig.exchange(limits(64))
     rig.run()
@@ -224,7 +224,7 @@ def test_who_is_left_out_is_who_was_meant_where_decodes_go_first(tiny_llama):
     def leaving_b_out(state, now_s, read_batch):
         read_batch()
         asked = before_step(state, now_s, read_batch)
-        return replace(asked, left_out=(2,), decodes_first=True)
+        return replace(asked, skipped=(2,), decodes_first=True)
 
     rig.scheduler.governor.before_step = leaving_b_out
     assert rig.step().num_scheduled_tokens.keys() == {"long", "a"}

@@ -26,10 +26,10 @@ from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.paths import OPENED_BY_NAME as OPENED
 from replicas.door.settings import parse_security
+from replicas.egress import LeavingMiddleware, LeavingTokens
 from replicas.emulator import EmulatedExecutor
 from replicas.grammar_answers import answer_for_grammars
 from replicas.last_words import LastWords, LastWordsMiddleware
-from replicas.leaving import LeavingMiddleware, LeavingTokens
 from replicas.stream_ends import StreamEndMiddleware
 from tests.vllm.harness import batching
 from tests.vllm.probes import CLOSED, HI, PROBES, Probe, alike, shape_of_text

@@ -15,11 +15,11 @@ from controller import metrics
 from controller.config import BatchingConfig, parse_batching
 from controller.errors import ConfigError, ReportError
 from controller.fleet.actor import BatchController
-from controller.models.client_clock import AIM, STEP, Gaps
+from controller.models.client_feedback import AIM, STEP, Gaps
 from controller.records import ReplicaReport, to_wire
 from replicas import channel, control_link
 from replicas.control_link import ControlLink
-from replicas.leaving import LeavingTokens
+from replicas.egress import LeavingTokens
 from replicas.metric_values import gauges
 from replicas.pd_server import LOOK_S, until_read
 from replicas.server import BrimfulServer

@@ -7,7 +7,7 @@ import pytest
 
 from controller.models.step_time import StepModel
 from controller.policies.base import Batch
-from replicas.under_way import ends_of, scheduled_at
+from replicas.in_flight import ends_of, scheduled_at
 from tests.vllm.harness import Rig, batching, engine_config
 
 SLA = {"itl_ms": 50, "ttft_ms": 2000, "delivery": "paced"}
@@ -42,12 +42,12 @@ def test_leads_are_those_of_the_requests_that_decode(tiny_llama):
     rig.add("b", prompt=600, output=9)
     rig.step()  # half of a prompt beside a token
     batch: Batch = rig.scheduler._read_batch()
-    assert batch.leads.lead_s.tolist() == pytest.approx([1.99 + 0.05 - 0.01])
+    assert batch.leads.slack_s.tolist() == pytest.approx([1.99 + 0.05 - 0.01])
     assert batch.leads.generated.tolist() == [2]
     rig.step()
-    assert len(rig.scheduler._read_batch().leads.lead_s) == 2
+    assert len(rig.scheduler._read_batch().leads.slack_s) == 2
     rig.run()
-    assert not len(rig.scheduler._read_batch().leads.lead_s)
+    assert not len(rig.scheduler._read_batch().leads.slack_s)
 
 
 def test_with_a_step_under_way_leads_are_of_when_it_ends(tiny_llama):
@@ -89,11 +89,11 @@ def test_a_step_under_way_ends_when_the_model_says(tiny_llama):
     rig.add("a", prompt=20, output=50)
     rig.go_on(6)
     scheduler = rig.scheduler
-    without = scheduler._read_batch().leads.lead_s
+    without = scheduler._read_batch().leads.slack_s
     assert [s for _, s in scheduler._under_way()] == pytest.approx([rig.now_s + rig.step_s])
     model = StepModel(c0=0.2, c1=0.1, c2=0.0, c3=0.0, c4=0.0, sigma_s=0.0)
     scheduler.governor.step_half = SimpleNamespace(model=model)
-    leads = scheduler._read_batch().leads.lead_s
+    leads = scheduler._read_batch().leads.slack_s
     assert leads.tolist() == pytest.approx([float(without[0]) - (0.3 - rig.step_s)])
 
 
@@ -174,7 +174,7 @@ def test_a_preempted_request_comes_back_with_its_pace(tiny_llama):
     while not rig.scheduler._lost:
         rig.step()
     (lost,) = rig.scheduler._lost
-    assert len(rig.scheduler._read_batch().leads.lead_s) == 1
+    assert len(rig.scheduler._read_batch().leads.slack_s) == 1
     begin_s = rig.scheduler._pacing._begin_s[lost]
     while rig.scheduler._lost:
         rig.step()
@@ -183,7 +183,7 @@ def test_a_preempted_request_comes_back_with_its_pace(tiny_llama):
     assert tokens in found.generated.tolist()
     index = found.generated.tolist().index(tokens)
     expected_s = begin_s + (tokens - 1) * 0.05 - rig.now_s
-    assert found.lead_s[index] == pytest.approx(expected_s)
+    assert found.slack_s[index] == pytest.approx(expected_s)
     rig.run()
     assert rig.is_whole("a", 30) and rig.is_whole("b", 30)
 
@@ -198,7 +198,7 @@ def test_after_new_weights_everybody_has_its_pace_again(tiny_llama, in_flight):
     while rig._queue:
         rig.take()
     rig.scheduler.reset_prefix_cache(reset_running_requests=True)
-    assert not len(rig.scheduler._read_batch().leads.lead_s)
+    assert not len(rig.scheduler._read_batch().leads.slack_s)
     rig.go_on(64)
     found = rig.scheduler._read_batch().leads
     ahead = sum(out.total_num_scheduled_tokens > 0 for out, _ in rig.scheduler._scheduled)
@@ -206,7 +206,7 @@ def test_after_new_weights_everybody_has_its_pace_again(tiny_llama, in_flight):
     assert found.generated.tolist() == [n + ahead for n in tokens]
     due_s = [begin_s[name] + (n + ahead - 1) * 0.05 for name, n in zip("abc", tokens, strict=True)]
     now_s = rig.now_s + ahead * rig.scheduler._last_step_s
-    assert found.lead_s.tolist() == pytest.approx([s - now_s for s in due_s])
+    assert found.slack_s.tolist() == pytest.approx([s - now_s for s in due_s])
     rig.run()
     assert all(rig.is_whole(name, 300) for name in "abc")
 

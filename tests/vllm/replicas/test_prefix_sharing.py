@@ -120,20 +120,20 @@ def test_of_several_kinds_of_layers_those_that_attend_to_all_tell(tiny_llama, la
 def test_who_begins_with_what_another_is_computing_follows_it(rig):
     known = prefixes(rig)
     first, other = waiting(rig, "a"), waiting(rig, "b", prompt=3 * BLOCK)
-    assert known.under_way([]) == []
+    assert known.in_flight([]) == []
     first.num_computed_tokens = 4 * BLOCK + 3
-    under_way = known.under_way([first])
-    assert under_way == [(4, first.block_hashes[4])]
-    assert known.follows(waiting(rig, "c", prompt=5 * BLOCK), under_way)
-    assert not known.follows(other, under_way)  # all that it needs is there
-    assert not known.follows(waiting(rig, "d", prompt=5 * BLOCK - 1), under_way)
+    in_flight = known.in_flight([first])
+    assert in_flight == [(4, first.block_hashes[4])]
+    assert known.follows(waiting(rig, "c", prompt=5 * BLOCK), in_flight)
+    assert not known.follows(other, in_flight)  # all that it needs is there
+    assert not known.follows(waiting(rig, "d", prompt=5 * BLOCK - 1), in_flight)
     alone = waiting(rig, "e", prompt=5 * BLOCK)
     alone.skip_reading_prefix_cache = True
-    assert not known.follows(alone, under_way)
+    assert not known.follows(alone, in_flight)
     first.num_computed_tokens = 10 * BLOCK  # its own last token: nobody else's
-    assert known.under_way([first]) == []
+    assert known.in_flight([first]) == []
     first.num_computed_tokens = PROMPT
-    assert known.under_way([first]) == []
+    assert known.in_flight([first]) == []
 
 
 def test_of_several_that_begin_alike_the_first_starts(rig):

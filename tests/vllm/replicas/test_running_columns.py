@@ -15,14 +15,14 @@ from vllm.v1.core.sched import scheduler as vllm_scheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request
 
-from controller.agreements import KEY, Agreement
 from controller.models.requests import Requests
+from controller.request_slo import KEY, RequestSlo
 from replicas.request_facts import numbers
 from replicas.running_columns import FIRST_ROOM, MOST_LEFT, RunningColumns
 from tests.vllm.harness import Rig, batching, engine_config, limits, ngram
 
 CLASSES = {"gold": {"itl_ms": 50, "default": True}, "batch": {"ttft_ms": 600_000}}
-AGREEMENTS = Agreement(0.05), Agreement(ttft_s=600.0)
+SLOS = RequestSlo(0.05), RequestSlo(ttft_s=600.0)
 ENGINES: dict[str, dict[str, Any]] = {
     "in step": {},
     "a step ahead": {"async_scheduling": True},
@@ -83,7 +83,7 @@ class Life:
     def _add(self, prompt: int, output: int, name: str | None = None, **more: Any) -> str:
         self._made += 1
         name = name or f"r{self._made}"
-        told = {KEY: AGREEMENTS[self._made % 2].to_wire()}
+        told = {KEY: SLOS[self._made % 2].to_wire()}
         params = SamplingParams(max_tokens=output, ignore_eos=True, extra_args=told)
         more |= {"arrival_time": self.rig.now_s, "priority": self._made % 3}
         tokens = [1] * min(prompt, 20) + [2 + self._made] * max(prompt - 20, 0)

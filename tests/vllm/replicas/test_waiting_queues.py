@@ -17,7 +17,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request
 
 from controller.config import parse_batching
-from replicas.queue_order import StepAside
+from replicas.queue_order import Demotions
 from replicas.waiting_queues import QUEUES, step_aside
 from tests.vllm.harness import Rig, batching, engine_config
 from tests.vllm.replicas.test_start_order import by_grammar
@@ -53,7 +53,7 @@ def request(number: int, priority: int = 0) -> Request:
 @pytest.mark.parametrize("seed", range(5))
 def test_while_all_are_in_time_they_are_vllms_own(policy, seed):
     rng = random.Random(seed)
-    ours, theirs = QUEUES[policy](StepAside(1e9)), VLLMS[policy]()
+    ours, theirs = QUEUES[policy](Demotions(1e9)), VLLMS[policy]()
     assert isinstance(ours, VLLMS[policy])
     here: list[Request] = []
     for number in range(300):

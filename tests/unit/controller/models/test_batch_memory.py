@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from controller.models.batch_memory import KvMemory
-from controller.models.lookahead import Outlook, forecast, forecast_leading
+from controller.models.lookahead import SurvivalTable, forecast, forecast_leading
 from controller.models.requests import Requests, requests_of
 from controller.models.survival import BINS, Exposure, Survival, length_bin
 
 MEMORY = KvMemory(10_000, 16)
 COUNTS = np.bincount([length_bin(length) for length in range(1, 400, 3)], minlength=BINS)
-OUTLOOK = Outlook(Survival(Exposure.of_finished(COUNTS)), 400)
+OUTLOOK = SurvivalTable(Survival(Exposure.of_finished(COUNTS)), 400)
 
 
 def rows(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from controller.models.lookahead import (
     Forecast,
-    Outlook,
+    SurvivalTable,
     age_row,
     forecast,
     forecast_leading,
@@ -34,7 +34,7 @@ def survival_of(lengths: list[int]) -> Survival:
 
 MIXED = survival_of([*range(1, 400, 3)])
 YOUNG = survival_of([30, 40])  # an error so large that it is cut off
-OUTLOOKS = {seen: Outlook(seen, 250) for seen in (MIXED, YOUNG, survival_of([]))}
+OUTLOOKS = {seen: SurvivalTable(seen, 250) for seen in (MIXED, YOUNG, survival_of([]))}
 REQUESTS: list[Row] = [
     (100, 100, 0, 5000, 0),
     (100, 164, 64, 5000, 48),
@@ -107,14 +107,14 @@ def alike(found: Forecast, expected: dict[str, list[float]], row: int | None = N
 def test_a_forecast_is_the_sum_over_requests_and_of_the_first_ones_that_of_each_beginning(
     survival: Survival, rows: list[Row], block: int, frac: float
 ) -> None:
-    outlook, how = OUTLOOKS[survival], {"block_tokens": block, "frac": frac}
+    survival_table, how = OUTLOOKS[survival], {"block_tokens": block, "frac": frac}
     expected = [
-        one_by_one(rows[:n], survival, outlook.ahead.tolist(), block, frac)
+        one_by_one(rows[:n], survival, survival_table.ahead.tolist(), block, frac)
         for n in range(1, len(rows) + 1)
     ]
-    first_ones = forecast_leading(requests(rows), outlook, **how)
-    whole = forecast(requests(rows), outlook, **how)
-    assert first_ones.mean.shape == (len(rows), len(outlook.ahead))
+    first_ones = forecast_leading(requests(rows), survival_table, **how)
+    whole = forecast(requests(rows), survival_table, **how)
+    assert first_ones.mean.shape == (len(rows), len(survival_table.ahead))
     for n, sums in enumerate(expected):
         alike(first_ones, sums, row=n)
     alike(whole, expected[-1])
@@ -124,22 +124,22 @@ def test_a_forecast_is_the_sum_over_requests_and_of_the_first_ones_that_of_each_
 
 
 def test_a_request_that_may_generate_as_much_as_the_longest_is_gone_at_the_last_horizon() -> None:
-    outlook = OUTLOOKS[MIXED]
-    rows = [(100, 100, 0, outlook.longest, 0)]
-    found = forecast(requests(rows), outlook, block_tokens=16)
+    survival_table = OUTLOOKS[MIXED]
+    rows = [(100, 100, 0, survival_table.longest, 0)]
+    found = forecast(requests(rows), survival_table, block_tokens=16)
     assert found.alive[-1] == 0
-    alike(found, one_by_one(rows, MIXED, outlook.ahead.tolist(), 16, 1.0))
+    alike(found, one_by_one(rows, MIXED, survival_table.ahead.tolist(), 16, 1.0))
 
 
 def test_nothing_is_overwritten_by_what_is_asked_later() -> None:
-    first = Outlook(MIXED, 250)
+    first = SurvivalTable(MIXED, 250)
     asked = [
         forecast_leading(requests(REQUESTS[:2]), first, block_tokens=16),
         forecast(requests(REQUESTS), first, block_tokens=16),
     ]
     kept = [[getattr(found, name).copy() for name in NAMES] for found in asked]
-    Outlook(YOUNG, 200)
-    for seen in (first, Outlook(MIXED, 200)):
+    SurvivalTable(YOUNG, 200)
+    for seen in (first, SurvivalTable(MIXED, 200)):
         forecast_leading(requests(REQUESTS), seen, block_tokens=16)
         forecast(requests(REQUESTS[1:]), seen, block_tokens=16)
     for found, were in zip(asked, kept, strict=True):
@@ -192,17 +192,17 @@ def test_ages_have_a_row_for_each_bin_and_one_for_a_request_without_a_token() ->
     assert age_row(np.array(tokens)).tolist() == [0, 1, 2, 50, 50, 51, 51, 52]
     middles = [middle(edge) for edge in EDGES]
     assert all(a < b for a, b in pairwise(middles))
-    assert Outlook(MIXED, EDGES[-1]).ages.tolist() == [0, *middles]
-    assert Outlook(MIXED, 60).ages.tolist() == [0, *(middle(e) for e in EDGES if e <= 60)]
+    assert SurvivalTable(MIXED, EDGES[-1]).ages.tolist() == [0, *middles]
+    assert SurvivalTable(MIXED, 60).ages.tolist() == [0, *(middle(e) for e in EDGES if e <= 60)]
 
 
 @pytest.mark.parametrize("oldest", [0, 1, 2, 3, 49, 50, 51, 52, 53, 250, 3000])
 def test_an_outlook_knows_the_ages_that_it_has_rows_for(oldest: int) -> None:
-    outlook = Outlook(MIXED, oldest)
+    survival_table = SurvivalTable(MIXED, oldest)
     for tokens in range(max(0, oldest - 3), oldest + 200):
         row = int(age_row(np.array([tokens]))[0])
-        assert outlook.knows(tokens) == (row < len(outlook.ages)), tokens
-    assert outlook.knows(oldest)
+        assert survival_table.knows(tokens) == (row < len(survival_table.ages)), tokens
+    assert survival_table.knows(oldest)
 
 
 def test_requests_hold_what_they_were_asked_and_have_generated() -> None:

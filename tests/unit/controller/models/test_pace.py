@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from controller.models.pace import AT_ONCE, LateAccount, Leads, Pace, Remaining
+from controller.models.pace import AT_ONCE, DeadlineSlack, LateAccount, Pace, Remaining
 from controller.models.survival import EDGES, Exposure, Survival, length_bin
 
 D = 0.05
 
 
-def leads(*pairs: tuple[float, int]) -> Leads:
-    lead_s, generated = zip(*pairs, strict=True)
-    return Leads(np.array(lead_s), np.array(generated, dtype=float))
+def leads(*pairs: tuple[float, int]) -> DeadlineSlack:
+    slack_s, generated = zip(*pairs, strict=True)
+    return DeadlineSlack(np.array(slack_s), np.array(generated, dtype=float))
 
 
 def remaining(tokens: float, first: float = 100.0) -> Remaining:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from controller.models.batch_memory import BatchForecast, KvMemory
-from controller.models.lookahead import Outlook
+from controller.models.lookahead import SurvivalTable
 from controller.models.price import first_passage, paying, pays, recompute_price, weight_of
 from controller.models.requests import requests_of
 from controller.models.step_time import StepModel
@@ -13,7 +13,7 @@ from controller.models.survival import BINS, Exposure, Survival, length_bin
 # 20 ms, 0.2 ms a decode, 0.4 ms a prompt token: its price is well felt.
 MODEL = StepModel(0.02, 2e-4, 1e-7, 4e-4, 1e-7, 0.0)
 COUNTS = np.bincount([length_bin(length) for length in range(1, 400, 3)], minlength=BINS)
-OUTLOOK = Outlook(Survival(Exposure.of_finished(COUNTS)), 400)
+OUTLOOK = SurvivalTable(Survival(Exposure.of_finished(COUNTS)), 400)
 ELSEWHERE = 500
 PROMPTS = [300, 20, 700, 90, 1500, 10, 40, 260, 900, 35, 600, 150]
 ALLOWED = [4000, 3, 900, 4000, 4000, 1, 4000, 60, 4000, 4000, 200, 4000]

@@ -157,7 +157,7 @@ def test_the_target_at_full_load_is_known_whatever_the_load(prefill: float) -> N
 def test_with_less_of_d_steps_are_as_much_shorter_at_once() -> None:
     target = clean(1000.0, 1.1)
     before = target.target_s, target.full_s
-    target.hold_to(0.9 * D)
+    target.set_target_frac(0.9 * D)
     held = target.target_s, target.full_s, target.limit_s
     assert held == pytest.approx((0.9 * before[0], 0.9 * before[1], 0.9 * D))
     target.refresh(MODEL, 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controller.models.pace import Leads
+from controller.models.pace import DeadlineSlack
 from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.policies.adaptive import AdaptiveStep
@@ -500,7 +500,7 @@ def test_under_paced_delivery_nobody_shares_a_step(sla: dict[str, Any]) -> None:
     s = AdaptiveStep(config, engine(kv_tokens=ROOMY))
     s.receive(limits(model=MODEL))
     live = Batch(requests([*decoding(20), *prompts(9000)]), requests(prompts(60)).first)
-    live = replace(live, leads=Leads(np.full(20, 0.01), np.full(20, 10)))
+    live = replace(live, leads=DeadlineSlack(np.full(20, 0.01), np.full(20, 10)))
     step = s.limits(state(21, 1), lambda: live, limits())
     assert step.longest_always == (not sla)
 

@@ -47,7 +47,7 @@ def test_it_is_no_more_than_the_budget_leaves(most: int) -> None:
 
 def test_held_to_a_share_of_the_itl_target_steps_end_so_much_earlier() -> None:
     chunks = settled()
-    chunks.hold_to(0.9)
+    chunks.set_target_frac(0.9)
     for _ in range(64):
         chunks.observe(sample(20, chunks.chunk(20, 6000, 0, least=16, most=MOST)))
     chunk = chunks.chunk(20, 6000, 0, least=16, most=MOST)
@@ -139,7 +139,7 @@ def test_what_lengths_may_be_off_by_counts_as_kv_that_steps_read() -> None:
 def test_decodes_may_take_as_long_as_steps_may() -> None:
     for chunks in (ChunkSizer(D, 99.0), settled()):
         assert chunks.decodes_until_s() == pytest.approx(chunks.until_s)
-        chunks.hold_to(0.9)
+        chunks.set_target_frac(0.9)
         assert chunks.decodes_until_s() == pytest.approx(chunks.until_s)
         assert chunks.until_s <= 0.9 * D
         chunks._target.target_s = 3 * D

@@ -5,24 +5,24 @@ import math
 import numpy as np
 import pytest
 
-from controller.agreements import Agreement
 from controller.models.requests import Requests, requests_of
 from controller.models.step_target import StepTarget
 from controller.models.step_time import StepModel
 from controller.policies.chunk import ChunkSizer
 from controller.policies.class_chunks import ClassChunks, SampleByClass
+from controller.request_slo import RequestSlo
 
 # 20 ms, 0.2 ms a decode, 0.1 ms a prompt token.
 MODEL = StepModel(0.02, 2e-4, 0.0, 1e-4, 0.0, 0.0)
-GOLD, SILVER, BATCH = Agreement(0.05, 99, 2.0), Agreement(0.1, 99, 6.0), Agreement()
+GOLD, SILVER, BATCH = RequestSlo(0.05, 99, 2.0), RequestSlo(0.1, 99, 6.0), RequestSlo()
 GOLD_S = 0.85 * 0.05  # as ``aim`` has it
 
 
-def sizer(*agreements: Agreement) -> ClassChunks:
+def sizer(*slos: RequestSlo) -> ClassChunks:
     """Before its first step: step-time targets of D."""
     one = ClassChunks(0.05)
     one.receive(MODEL)
-    one.know(agreements or (GOLD, SILVER, BATCH))
+    one.know(slos or (GOLD, SILVER, BATCH))
     return one
 
 
@@ -34,7 +34,7 @@ def aim(one: ClassChunks, d_frac: float = 0.85) -> ClassChunks:
 
 
 def running(*kinds: int, computed: int = 100) -> Requests:
-    """One decode of each of these agreements."""
+    """One decode of each of these SLOs."""
     n = len(kinds)
     numbers = np.array(kinds, dtype=np.int64)
     return requests_of([computed] * n, [computed] * n, [1] * n, [500] * n, None, numbers)
@@ -112,12 +112,12 @@ def test_a_token_that_its_class_waited_for_too_long_counts_as_late() -> None:
     assert one._kept_frac[2] == 0
 
 
-def left_out(
+def skipped(
     one: ClassChunks, batch: Requests, waited_s: object = 0.0, wanted: int = 0
 ) -> list[int]:
     waited = np.broadcast_to(np.array(waited_s, dtype=float), (len(batch),)).copy()
     decoding = np.ones(len(batch), dtype=bool)
-    out = one.left_out(batch, decoding, lambda: waited, lambda itl_s: wanted)
+    out = one.skipped(batch, decoding, lambda: waited, lambda itl_s: wanted)
     return np.flatnonzero(out).tolist()
 
 
@@ -145,7 +145,7 @@ def left_out(
 def test_who_has_time_to_spare_is_left_out_of_a_step_that_would_be_late(
     kinds, waited_s, wanted, out
 ):
-    found = left_out(aim(sizer()), running(*kinds), waited_s, wanted)
+    found = skipped(aim(sizer()), running(*kinds), waited_s, wanted)
     assert len(found) == out
     assert not {kinds[place] for place in found} & {0}
 
@@ -153,40 +153,40 @@ def test_who_has_time_to_spare_is_left_out_of_a_step_that_would_be_late(
 def test_those_without_a_bound_are_left_out_before_those_with_one_and_in_turns() -> None:
     one = aim(sizer())
     batch = running(0, *[2] * 100, *[1] * 50)
-    out = left_out(one, batch)
+    out = skipped(one, batch)
     assert len(out) == 151 - 112
     assert max(out) <= 100
     waited_s = np.zeros(151)
     waited_s[out] = 0.0425
-    assert not set(left_out(one, batch, waited_s)) & set(out)
+    assert not set(skipped(one, batch, waited_s)) & set(out)
     waited_s[out[0]] = 0.95  # a second at most
     crowd = running(*[0] * 130, *[2] * 21)
-    assert left_out(one, crowd, np.r_[np.zeros(130), 0.95, np.zeros(20)]) == list(range(131, 151))
+    assert skipped(one, crowd, np.r_[np.zeros(130), 0.95, np.zeros(20)]) == list(range(131, 151))
 
 
 def test_one_without_a_bound_is_back_three_steps_before_its_second_is_over() -> None:
     one = aim(sizer())
     batch = running(*[0] * 130, 2)
     for waited_s, out in ((0.87, [130]), (0.88, [])):  # 3 x 42.5 ms
-        assert left_out(one, batch, np.r_[np.zeros(130), waited_s]) == out
+        assert skipped(one, batch, np.r_[np.zeros(130), waited_s]) == out
 
 
 def test_decodes_alone_get_no_more_than_the_strictest_has_whatever_prompts_may() -> None:
     one = aim(sizer(), 2.0)
-    assert len(left_out(one, running(0, *[2] * 255))) == 256 - 150
+    assert len(skipped(one, running(0, *[2] * 255))) == 256 - 150
     assert one.starting(running(*[0] * 140), running(*[0] * 20)) in (9, 10)
 
 
 def test_those_that_have_to_decode_now_have_had_the_turn_of_their_class() -> None:
     one = aim(sizer())
     batch = running(0, *[1] * 80)  # in every other step of 42.5
-    assert len(left_out(one, batch, wanted=5000)) == 40
+    assert len(skipped(one, batch, wanted=5000)) == 40
     waited_s = np.zeros(81)
     waited_s[:31] = 0.0425
     # 30 have to; of the other 50 ten make it 40.
-    assert len(left_out(one, batch, waited_s, wanted=5000)) == 40
+    assert len(skipped(one, batch, waited_s, wanted=5000)) == 40
     waited_s[:51] = 0.0425
-    assert len(left_out(one, batch, waited_s, wanted=5000)) == 30
+    assert len(skipped(one, batch, waited_s, wanted=5000)) == 30
 
 
 def test_a_stricter_request_starts_beside_decodes_that_can_be_left_out() -> None:
@@ -201,7 +201,7 @@ def test_a_stricter_request_starts_beside_decodes_that_can_be_left_out() -> None
 
 def test_agreements_that_come_later_get_their_own_numbers() -> None:
     one = sizer(GOLD)
-    one.know((GOLD, Agreement(0.2, 90.0)))
+    one.know((GOLD, RequestSlo(0.2, 90.0)))
     assert chunk(one, 1) in (1797, 1798)  # 200 - 20 - 0.2 ms
     one.observe(sample(0.03, (0, 1)))
     one.receive(StepModel(0.01, 2e-4, 0.0, 1e-4, 0.0, 0.0))
@@ -214,13 +214,13 @@ def test_where_the_strictest_seems_out_of_reach_one_step_in_sixteen_finds_out() 
     one = sizer()
     one.receive(StepModel(0.06, 2e-4, 0.0, 1e-4, 0.0, 0.0))
     batch = running(0, *[2] * 99)
-    found = [left_out(one, batch) for _ in range(32)]
+    found = [skipped(one, batch) for _ in range(32)]
     assert [k for k, out in enumerate(found, 1) if out] == [1, 17]
     assert found[0] == list(range(1, 100))
-    assert left_out(one, running(*[2] * 99)) == []
+    assert skipped(one, running(*[2] * 99)) == []
     one.receive(MODEL)
     for _ in range(20):
-        assert left_out(one, batch) == []
+        assert skipped(one, batch) == []
 
 
 @pytest.mark.parametrize(("step_s", "gap_s"), [(0.15, 0.2), (0.04, 0.12)])
@@ -255,7 +255,7 @@ def asked(one: ClassChunks, batch: Requests, waited_s: object) -> list[float]:
     """Of whom the prompts were asked for: of those with less than this between tokens."""
     waited, found = np.array(waited_s, dtype=float), list[float]()
     everybody = np.ones(len(batch), dtype=bool)
-    one.left_out(batch, everybody, lambda: waited, lambda itl_s: found.append(itl_s) or 0)
+    one.skipped(batch, everybody, lambda: waited, lambda itl_s: found.append(itl_s) or 0)
     return found
 
 
@@ -270,14 +270,14 @@ def test_three_classes_by_hand() -> None:
     # 22.5 ms, of which gold takes 0.2. In each step of 42.5 half of silver has its turn, 30, and
     # 2.55 of the others, 3. Prompts of 10 ms are before the rest: 12.3 are 61, 28 more of silver.
     batch = running(0, *[1] * 60, *[2] * 60)
-    assert left_out(aim(sizer()), batch, wanted=100) == [59, 60, *range(64, 121)]
+    assert skipped(aim(sizer()), batch, wanted=100) == [59, 60, *range(64, 121)]
 
 
 def test_a_few_decodes_are_left_out_all_the_same_to_find_out_what_is_out_of_reach() -> None:
     # Two steps of one decode: 52.2 ms are left for 31 decodes of 6.2.
     one = sizer()
     one.receive(StepModel(0.052, 2e-4, 0.0, 1e-4, 0.0, 0.0))
-    found = [left_out(one, running(0, *[2] * 30)) for _ in range(17)]
+    found = [skipped(one, running(0, *[2] * 30)) for _ in range(17)]
     assert found == [[*range(1, 31)], *[[]] * 15, [*range(1, 31)]]
 
 
@@ -288,15 +288,15 @@ def test_nobody_is_left_out_where_all_take_half_of_the_room_but_for_rounding() -
         one.receive(StepModel(0.02, frac * few_s / 32, 0.0, 1e-4, 0.0, 0.0))
         one.know((GOLD, SILVER, BATCH))
         aim(one)
-        assert (left_out(one, running(0, *[2] * 31), wanted=5000) == []) is all_decode
+        assert (skipped(one, running(0, *[2] * 31), wanted=5000) == []) is all_decode
 
 
 def test_every_agreement_is_held_to_what_its_tokens_wait_on_their_way_out() -> None:
 
     whole, known, later = sizer(), sizer(), ClassChunks(0.05)
-    known.hold_to(0.9)
+    known.set_target_frac(0.9)
     later.receive(MODEL)
-    later.hold_to(0.9)
+    later.set_target_frac(0.9)
     later.know((GOLD, SILVER, BATCH))
     for one in (whole, known, later):
         for _ in range(20):
@@ -312,20 +312,20 @@ def test_what_is_out_of_reach_again_is_probed_at_once() -> None:
     slow = StepModel(0.06, 2e-4, 0.0, 1e-4, 0.0, 0.0)
     for _ in range(2):
         one.receive(slow)
-        found = [bool(left_out(one, batch)) for _ in range(5)]
+        found = [bool(skipped(one, batch)) for _ in range(5)]
         assert found == [True, False, False, False, False]
         one.receive(MODEL)
-        left_out(one, batch)
+        skipped(one, batch)
 
 
 def test_late_tokens_of_those_left_out_leave_their_class_less_to_spare() -> None:
 
     one, batch = aim(sizer()), running(0, *[1] * 149)
-    assert len(left_out(one, batch)) == 150 - 112
+    assert len(skipped(one, batch)) == 150 - 112
     for _ in range(5):  # 2% of 100 ms each: 90 - 7.5 ms do not hold two steps of 42.5
         step_s = MODEL.predict_s(2, 0, 10, 0)
         one.observe(sample(step_s, (1, 1, 0), 10, longer=((1, 0.12),)))
-    assert left_out(aim(one), batch) == []
+    assert skipped(aim(one), batch) == []
 
 
 READING = StepModel(0.02, 1e-4, 1e-6, 1e-4, 0.0, 0.0)  # 0.2 ms a decode of 100 tokens as well
@@ -339,9 +339,9 @@ def reading() -> ClassChunks:
 
 def test_what_decodes_read_counts_when_some_are_left_out() -> None:
     one = reading()
-    assert left_out(one, running(0, *[2] * 111)) == []
-    assert len(left_out(one, running(0, *[2] * 255))) == 256 - 112
-    assert len(left_out(one, running(0, *[2] * 255, computed=300))) == 256 - 56
+    assert skipped(one, running(0, *[2] * 111)) == []
+    assert len(skipped(one, running(0, *[2] * 255))) == 256 - 112
+    assert len(skipped(one, running(0, *[2] * 255, computed=300))) == 256 - 56
 
 
 def test_what_decodes_read_counts_when_others_want_to_start() -> None:
@@ -351,7 +351,7 @@ def test_what_decodes_read_counts_when_others_want_to_start() -> None:
 
 
 def test_agreements_with_one_time_between_tokens_share_a_step_time_target() -> None:
-    one = sizer(GOLD, Agreement(0.05, 99, 9.0))
+    one = sizer(GOLD, RequestSlo(0.05, 99, 9.0))
     for _ in range(60):
         one.observe(sample(0.04, (1, 1), 10))
     for number in (0, 1):

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controller.agreements import Agreement
 from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.policies.adaptive import AdaptiveStep
@@ -18,11 +17,12 @@ from controller.policies.base import Batch
 from controller.policies.classed import HEAD_WAITS_STEPS, ClassedStep
 from controller.policies.registry import make_step_half
 from controller.records import EngineLimits, EngineState, StepLimits
+from controller.request_slo import RequestSlo
 from tests.builders import batching, engine, limits
 
 # 20.1 ms, 0.2 ms a decode, 0.1 ms a prompt token.
 MODEL = StepModel(0.0201, 2e-4, 0.0, 1e-4, 0.0, 0.0)
-AGREEMENTS = (Agreement(0.05, 99, 2.0), Agreement(0.1, 99, 6.0), Agreement())
+SLOS = (RequestSlo(0.05, 99, 2.0), RequestSlo(0.1, 99, 6.0), RequestSlo())
 SIZE = engine(kv_tokens=10**6)
 CROWD = [2] * 200 + [0]  # of which 149 have time in a step: 29.9 ms beside the fixed part
 COLUMNS = ("computed", "tokens", "outputs", "allowed", "numbers")
@@ -36,7 +36,7 @@ def half(size: EngineLimits = SIZE, model: StepModel = MODEL, **sla: float) -> C
 
 
 def some(kinds: Sequence[int], computed: int, prompt: int = 100) -> Requests:
-    """One of each of these agreements, with so many tokens computed."""
+    """One of each of these slos, with so many tokens computed."""
     n = len(kinds)
     outputs = [int(computed >= prompt)] * n
     numbers = np.array(kinds, dtype=np.int64)
@@ -50,9 +50,7 @@ def both(*parts: Requests, outputs: list[int] | None = None) -> Requests:
 
 def batch_of(running: Requests, waiting: Requests | None = None, **more: Any) -> Batch:
     queue, nobody = waiting or some([], 0), np.zeros(len(running))
-    return Batch(
-        running, queue.first, **{"agreements": AGREEMENTS, "waited_s": lambda: nobody, **more}
-    )
+    return Batch(running, queue.first, **{"slos": SLOS, "waited_s": lambda: nobody, **more})
 
 
 def step(one: ClassedStep, batch: Batch, kv: int = 1000, running: int | None = None) -> StepLimits:
@@ -62,7 +60,7 @@ def step(one: ClassedStep, batch: Batch, kv: int = 1000, running: int | None = N
 
 
 def asked(one: ClassedStep, kinds: list[int], waiting: list[int], kv: int = 0) -> StepLimits:
-    """With decodes of these agreements, and prompts of 100 tokens that wait."""
+    """With decodes of these slos, and prompts of 100 tokens that wait."""
     return step(one, batch_of(some(kinds, 100), some(waiting, 0)), kv or 112 * len(kinds))
 
 
@@ -78,7 +76,7 @@ def test_only_where_classes_differ_and_every_gap_counts() -> None:
 
 def test_without_a_bound_in_the_batch_a_step_is_as_large_as_the_engine_has_it() -> None:
     found = asked(half(), [2] * 200, [2] * 30)
-    assert (found.token_budget, found.max_running, found.left_out) == (2048, 219, ())
+    assert (found.token_budget, found.max_running, found.skipped) == (2048, 219, ())
 
 
 def test_by_class_nobody_shares_a_step_and_decodes_go_before_prompts() -> None:
@@ -91,23 +89,23 @@ def test_by_class_nobody_shares_a_step_and_decodes_go_before_prompts() -> None:
 
 def test_a_strict_request_that_has_come_shortens_the_next_step() -> None:
     found = asked(half(), CROWD, [2] * 30)
-    assert len(found.left_out) == 201 - 149
-    assert 200 not in found.left_out
+    assert len(found.skipped) == 201 - 149
+    assert 200 not in found.skipped
     assert found.token_budget - 149 in (0, 1)  # less than a block for prompts
     # Nobody is preempted, and nobody of those that wait starts.
     assert (found.max_running, found.reason) == (201, "sla")
     found = asked(half(), CROWD, [])  # without prompts they are left out as well
-    assert (len(found.left_out), found.reason) == (201 - 149, "load")
+    assert (len(found.skipped), found.reason) == (201 - 149, "load")
 
 
 def test_a_strict_request_that_waits_starts_beside_decodes_that_can_wait() -> None:
     # Nobody decodes in time for anything yet: one step more with all of the engine's budget.
     found = asked(half(), [2] * 200, [0])
-    assert (found.max_running, found.left_out, found.token_budget) == (201, (), 2048)
+    assert (found.max_running, found.skipped, found.token_budget) == (201, (), 2048)
     found = asked(half(), CROWD, [0, 2])
     # Its prompt of 100 tokens takes 10 of the 29.7 ms before the others decode.
     assert found.max_running == 202
-    assert found.token_budget - (201 - len(found.left_out)) >= 100
+    assert found.token_budget - (201 - len(found.skipped)) >= 100
 
 
 @pytest.mark.parametrize(
@@ -120,19 +118,19 @@ def test_a_strict_request_that_waits_starts_beside_decodes_that_can_wait() -> No
     ],
 )
 def test_nobody_is_left_out_near_full_memory_or_with_drafts(size, kv, out):
-    assert bool(asked(half(replace(SIZE, **size)), CROWD, [], kv=kv).left_out) is out
+    assert bool(asked(half(replace(SIZE, **size)), CROWD, [], kv=kv).skipped) is out
 
 
 def test_who_runs_with_nobody_else_is_served() -> None:
     found = step(half(), batch_of(some([], 0), some([0], 0)), kv=0)
     assert found.max_running >= 1
-    assert found.left_out == ()
+    assert found.skipped == ()
 
 
 def test_prompts_of_running_requests_count_as_wanted_by_their_class() -> None:
     running = both(some([2] * 99 + [0], 100), some([0], 40, 5000))
     found = step(half(), batch_of(running, some([2], 0)), 20_000)
-    assert len(found.left_out) == 99 - 5  # their turn, once a second; the rest is the prompt's
+    assert len(found.skipped) == 99 - 5  # their turn, once a second; the rest is the prompt's
     assert found.token_budget in (6 + 286, 6 + 287)
 
 
@@ -140,10 +138,10 @@ def test_a_full_step_has_no_token_for_those_left_out() -> None:
     for outputs in (0, 7):  # a half-computed prompt, and one that lost its KV blocks
         running = both(some([0] * 150, 100), some([0], 40, 5000), outputs=[1] * 150 + [outputs])
         found = step(half(), batch_of(running, some([0], 0)), 20_000)
-        assert (found.token_budget, found.left_out, found.giving_way) == (150, (150,), ())
+        assert (found.token_budget, found.skipped, found.yielding) == (150, (150,), ())
     running = both(some([0] * 150 + [2] * 50, 100), some([2], 40, 5000))
     found = step(half(), batch_of(running, some([2], 0)), 20_000)
-    assert (found.token_budget, found.left_out) == (150, tuple(range(150, 201)))
+    assert (found.token_budget, found.skipped) == (150, tuple(range(150, 201)))
 
 
 def tight(
@@ -157,7 +155,7 @@ def tight(
 def test_who_is_left_out_of_a_step_keeps_memory_that_others_cannot_have() -> None:
     found = tight(CROWD, [0] * 20, 26_000, 22_512)
     assert (found.max_running, found.reason) == (201, "memory")
-    assert len(found.left_out) > 150
+    assert len(found.skipped) > 150
     assert tight(CROWD, [0] * 20, 10**6, 22_512).max_running > 201
 
 
@@ -170,8 +168,8 @@ def test_what_others_hold_that_do_not_run_is_counted() -> None:
 def test_a_step_may_take_a_block_for_each_that_fills_one_and_all_of_its_prompts() -> None:
     # 149 of 201 decode. At a multiple of 16 tokens each needs a block; at one more nobody does.
     for computed, new in ((96, 149 * 16 + 2048), (97, 2048), (112, 149 * 16 + 2048)):
-        assert len(tight(CROWD, [], 30_000, 30_000 - new, computed).left_out) == 52
-        assert tight(CROWD, [], 30_000, 30_001 - new, computed).left_out == ()
+        assert len(tight(CROWD, [], 30_000, 30_000 - new, computed).skipped) == 52
+        assert tight(CROWD, [], 30_000, 30_001 - new, computed).skipped == ()
 
 
 @pytest.mark.parametrize("enforce", [True, False])
@@ -186,12 +184,12 @@ def test_a_gap_after_a_preemption_is_its_own_agreements_and_only_where_limits_ap
 
 def test_one_without_a_bound_waits_for_those_left_out_as_well() -> None:
     one = half()
-    assert asked(one, CROWD, [2]).left_out
+    assert asked(one, CROWD, [2]).skipped
     rest = batch_of(some([0], 100), some([2], 0), waited_s=None)
     assert one._fitting(EngineState(201, 1, 22_512), rest, some([2], 0)) == (0, "sla")
 
 
-LOOSE = (2,)  # agreements of prompts that are half computed
+LOOSE = (2,)  # slos of prompts that are half computed
 
 
 def beside_decodes(
@@ -207,7 +205,7 @@ def beside_decodes(
     Beside a decode of 50 ms there is time for some 290 prompt tokens.
 
     Args:
-        sooner: prompt tokens of each that waits, of the strictest agreement.
+        sooner: prompt tokens of each that waits, of the strictest SLO.
         outputs: that the first of the half computed has generated already.
     """
     given = [1] * len(kinds) + [outputs] + [0] * (len(half_computed) - 1)
@@ -225,13 +223,13 @@ def under_way(
     size: EngineLimits = SIZE,
     kv: int = 1000,
 ) -> StepLimits:
-    """A prompt of this agreement is half computed when others of ``prompt`` tokens come."""
+    """A prompt of this SLO is half computed when others of ``prompt`` tokens come."""
     here = beside_decodes([], half_computed=(kind,), outputs=outputs)
     waited = np.array([0.0, 0.0, 0.0, waited_s])
     batch = batch_of(here.running, some(waiting, 0, prompt), waited_s=lambda: waited)
     found = step(half(size), batch, kv)
-    assert not set(found.left_out) & {0, 1, 2}
-    assert found.left_out == found.giving_way
+    assert not set(found.skipped) & {0, 1, 2}
+    assert found.skipped == found.yielding
     return found
 
 
@@ -257,27 +255,27 @@ def under_way(
     ],
 )
 def test_a_half_computed_prompt_gives_way(kind, waiting, how, gives_way):
-    assert (under_way(kind, waiting, **how).left_out == (3,)) is gives_way
+    assert (under_way(kind, waiting, **how).skipped == (3,)) is gives_way
 
 
 def test_who_has_less_time_between_tokens_gives_way_to_nobody_with_more() -> None:
     running = both(some([0], 100), some([1], 40, 5000))
-    for first, out in ((Agreement(0.1, 99, 6.0), ()), (AGREEMENTS[0], (1,))):
-        batch = batch_of(running, some([0], 0, 3000), agreements=(first, Agreement(0.05, 99, 9.0)))
-        assert step(half(), batch).left_out == out
+    for first, out in ((RequestSlo(0.1, 99, 6.0), ()), (SLOS[0], (1,))):
+        batch = batch_of(running, some([0], 0, 3000), slos=(first, RequestSlo(0.05, 99, 9.0)))
+        assert step(half(), batch).skipped == out
 
 
 def test_what_sooner_ones_leave_of_a_chunk_is_for_the_prompt_that_was_there() -> None:
     found = under_way(2, [0, 2, 2], prompt=20)
     chunk = found.token_budget - 3
-    assert found.left_out == ()
+    assert found.skipped == ()
     assert (found.longest_chunk_tokens, found.longest_always) == (chunk - 20, True)
     # The others do not start into it.
     assert (found.max_running, found.reason) == (5, "sla")
     assert under_way(2, [0], prompt=20).reason == "load"
     # As much as may be theirs is kept free for them.
-    assert under_way(2, [0], prompt=chunk // 2).left_out == ()
-    assert under_way(2, [0], prompt=chunk // 2 + 1).left_out == (3,)
+    assert under_way(2, [0], prompt=chunk // 2).skipped == ()
+    assert under_way(2, [0], prompt=chunk // 2 + 1).skipped == (3,)
     assert under_way(2, [0, 2], prompt=chunk // 2 + 1).max_running == 5
 
 
@@ -287,17 +285,17 @@ def test_as_much_is_left_as_the_largest_of_the_sooner_ones_may_take_and_a_block(
 
     chunk = beside(20).token_budget - 3
     assert chunk in (292, 293)  # 50 - 20.7 ms
-    assert beside(20, 137).left_out == (3,)  # 136 are less than 137
-    assert beside(60, 60).left_out == ()
+    assert beside(20, 137).skipped == (3,)  # 136 are less than 137
+    assert beside(60, 60).skipped == ()
     assert beside(60, 60).longest_chunk_tokens == chunk - 120
-    assert beside(*[14] * 20).left_out == (3,)  # 13 are less than a block
-    assert beside(*[14] * 19).left_out == ()
+    assert beside(*[14] * 20).skipped == (3,)  # 13 are less than a block
+    assert beside(*[14] * 19).skipped == ()
 
 
 def test_where_prompts_take_no_time_all_that_is_left_goes_to_the_one_that_was_there() -> None:
     one = half(model=StepModel(0.02, 2e-4, 0.0, 0.0, 0.0, 0.0))
     found = step(one, beside_decodes([20]))
-    assert (found.left_out, found.longest_chunk_tokens) == ((), 2045 - 20)
+    assert (found.skipped, found.longest_chunk_tokens) == ((), 2045 - 20)
 
 
 def test_what_is_left_goes_to_the_soonest_and_counts_what_its_attention_reads() -> None:
@@ -306,22 +304,22 @@ def test_what_is_left_goes_to_the_soonest_and_counts_what_its_attention_reads() 
         [40, 100_000], [5000, 200_000], [0, 0], [500, 500], None, np.array([2, 1])
     )
     found = step(one, batch_of(both(some([0, 1, 2], 100), prompts), some([0], 0, 20)))
-    assert found.left_out == (3,)
+    assert found.skipped == (3,)
     chunk = found.token_budget - 3
     assert found.longest_chunk_tokens == pytest.approx((chunk - 20) / 2, rel=0.02)
 
 
 def test_with_a_limit_for_long_prompts_sooner_ones_take_no_more_than_that() -> None:
     batch = beside_decodes([150])
-    assert step(half(), batch).giving_way == (3,)  # of some 210 tokens 60 are left
+    assert step(half(), batch).yielding == (3,)  # of some 210 tokens 60 are left
     found = step(half(replace(SIZE, long_prompt_tokens=64)), batch)
-    assert (found.giving_way, found.longest_chunk_tokens) == ((), 64)
+    assert (found.yielding, found.longest_chunk_tokens) == ((), 64)
 
 
 def test_where_the_first_of_the_queue_cannot_start_prompts_still_give_way_to_each_other() -> None:
     one = half(replace(SIZE, max_num_seqs=4))
     batch = beside_decodes([3000], kinds=(0, 0), half_computed=(2, 1))
-    assert [step(one, batch).left_out for _ in "123"] == [(), (2,), (2,)]
+    assert [step(one, batch).skipped for _ in "123"] == [(), (2,), (2,)]
 
 
 def test_a_prompt_gives_way_to_one_that_is_half_computed_and_the_cap_is_as_ever() -> None:
@@ -329,7 +327,7 @@ def test_a_prompt_gives_way_to_one_that_is_half_computed_and_the_cap_is_as_ever(
     batch = beside_decodes([20], kinds=(0, 1), half_computed=(2, 0))
     step(one, batch)
     found = step(one, replace(batch, waiting=lambda n: some([], 0)))
-    assert (found.left_out, found.max_running, found.reason) == ((2,), 4 + 64, "load")
+    assert (found.skipped, found.max_running, found.reason) == ((2,), 4 + 64, "load")
 
 
 def test_the_cap_stays_at_the_least_that_is_asked_for() -> None:
@@ -346,20 +344,20 @@ def test_in_a_full_step_prompts_are_left_out_whoever_they_would_let_go_first() -
     found = step(one, beside_decodes([], kinds=(0,) * 150, half_computed=(2, 0)))
     assert found.token_budget == 150
     # Not as prompts that give way, which are seen where the others have a lower priority.
-    assert (found.left_out, found.giving_way) == ((150, 151), ())
+    assert (found.skipped, found.yielding) == ((150, 151), ())
 
 
 def test_one_that_cannot_start_is_asked_again_in_the_sixteenth_step_after() -> None:
     one, batch = half(replace(SIZE, max_num_seqs=5)), beside_decodes([3000])
-    found = [step(one, batch, running=n).left_out for n in [5] + [4] * 17]
+    found = [step(one, batch, running=n).skipped for n in [5] + [4] * 17]
     assert found == [()] * 16 + [(3,)] * 2
 
 
 def test_nobody_gives_way_for_sixteen_steps_to_one_that_did_not_start() -> None:
     one, batch = half(), beside_decodes([3000])
-    assert step(one, batch).giving_way == (3,)
-    found = [step(one, replace(batch, in_vain=True)).giving_way]
-    found += [step(one, batch).giving_way for _ in range(HEAD_WAITS_STEPS)]
+    assert step(one, batch).yielding == (3,)
+    found = [step(one, replace(batch, yielded_in_vain=True)).yielding]
+    found += [step(one, batch).yielding for _ in range(HEAD_WAITS_STEPS)]
     assert found == [()] * (HEAD_WAITS_STEPS - 1) + [(3,)] * 2
 
 
@@ -370,9 +368,9 @@ def test_one_that_others_left_no_token_for_is_given_way_to_again() -> None:
         return batch_of(here, some([0], 0, 3000))
 
     one, batch = half(), with_sooner(3000)
-    assert step(one, batch).giving_way == (3,)
+    assert step(one, batch).yielding == (3,)
     assert not one._head_starts
-    step(one, replace(batch, in_vain=True))
+    step(one, replace(batch, yielded_in_vain=True))
     assert one._head_waits == 0
     # All of the chunk but a token.
     left = step(one, batch).token_budget - 3
@@ -386,5 +384,5 @@ def test_what_did_not_start_counts_for_the_next_step_alone() -> None:
     one, batch = half(), beside_decodes([3000])
     step(one, batch)
     step(one, replace(batch, waited_s=lambda: np.ones(4)))  # a chunk, once a second
-    step(one, replace(batch, in_vain=True))
+    step(one, replace(batch, yielded_in_vain=True))
     assert one._head_waits == 0

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from controller.config import Sla
 from controller.models.requests import Ints, Requests, requests_of
-from controller.policies.prompts import Division, divided, long_chunks, taken
+from controller.policies.prompts import PrefillSplit, divided, long_chunks, taken
 from tests.builders import engine
 
 
@@ -17,7 +17,9 @@ def queue_of(*left: int, cached: int = 0) -> Requests:
     return requests_of([cached] * n, [cached + tokens for tokens in left], [0] * n, [100] * n)
 
 
-def division(*prompts: int, chunk: int = 100, chunks: int | None = 4, **of_engine: int) -> Division:
+def division(
+    *prompts: int, chunk: int = 100, chunks: int | None = 4, **of_engine: int
+) -> PrefillSplit:
     own = engine(**{"block_tokens": 1, **of_engine})
     return divided(np.array(prompts, dtype=np.int64), chunk, own, chunks)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from controller.models.pace import Leads, Remaining
+from controller.models.pace import DeadlineSlack, Remaining
 from controller.models.step_time import StepModel
 from controller.policies.chunk import ChunkSizer
 from controller.policies.paced import PacedChunks
@@ -23,8 +23,8 @@ def learned(ttft_s: float = 0.0) -> PacedChunks:
     return sizer
 
 
-def leads_of(*lead_s: float) -> Leads:
-    return Leads(np.array(lead_s), np.full(len(lead_s), 10.0))
+def leads_of(*slack_s: float) -> DeadlineSlack:
+    return DeadlineSlack(np.array(slack_s), np.full(len(slack_s), 10.0))
 
 
 def chunk(sizer: ChunkSizer, most: int = 8192) -> int:
@@ -177,7 +177,7 @@ def test_tokens_that_wait_on_their_way_out_take_nothing_off_a_paced_step() -> No
     sizer = learned()
     sizer.look(leads_of(0.0, 0.8), None)
     before = sizer.until_s
-    sizer.hold_to(0.9)
+    sizer.set_target_frac(0.9)
     assert sizer.until_s == before
     assert sizer.in_time(140, 0)
 

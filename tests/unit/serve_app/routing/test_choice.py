@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from serve_app.routing.choice import FLIGHT_S, HeadroomChooser
-from serve_app.routing.room import Asked, Room
+from serve_app.routing.replica_load import Asked, ReplicaLoad
 
 ASKED = Asked(500)
 NOW_S = 1000.0
 
 
-def room(taken_s: float = NOW_S, **fields: Any) -> Room:
+def room(taken_s: float = NOW_S, **fields: Any) -> ReplicaLoad:
     plain: dict[str, Any] = {
         "taken_unix_s": taken_s,
         "running": 10,
@@ -25,10 +25,10 @@ def room(taken_s: float = NOW_S, **fields: Any) -> Room:
         "prefill_tokens_per_s": 1000.0,
         "drain_per_s": 2.0,
     }
-    return Room(**plain | fields)
+    return ReplicaLoad(**plain | fields)
 
 
-def chooser(rooms: dict[str, Room | None], **settings: Any) -> HeadroomChooser[str]:
+def chooser(rooms: dict[str, ReplicaLoad | None], **settings: Any) -> HeadroomChooser[str]:
     made: HeadroomChooser[str] = HeadroomChooser(rng=random.Random(0), **settings)
     for name, one in rooms.items():
         made.update(name, one, NOW_S)
@@ -144,7 +144,7 @@ def test_a_prefix_stays_where_it_was_as_long_as_that_costs_no_more_than_it_saves
 
 
 def test_a_prefix_counts_for_nothing_where_it_is_not_asked_for_or_its_replica_is_gone() -> None:
-    rooms: dict[str, Room | None] = {"a": room(), "b": room(running=12)}
+    rooms: dict[str, ReplicaLoad | None] = {"a": room(), "b": room(running=12)}
     for made, among in ((chooser(rooms), "ab"), (chooser(rooms, prefix_affinity=True), "b")):
         made.choose("ab", ASKED, NOW_S, prefix=7, among="ab")
         made.update("a", room(NOW_S + 1, prompt_backlog_tokens=400), NOW_S + 1)

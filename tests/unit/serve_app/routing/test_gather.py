@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.classes import parse_classes
 from serve_app.routing.choice import MOST_GATHERED, HeadroomChooser
 from serve_app.routing.gather import End, end_of, ends_of
-from serve_app.routing.room import Asked, Forecast
+from serve_app.routing.replica_load import Asked, Forecast
 from serve_app.routing.settings import promised
 from tests.unit.serve_app.routing.test_choice import ASKED, NOW_S, chooser, room
 

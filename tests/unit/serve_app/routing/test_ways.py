@@ -6,18 +6,18 @@ from itertools import pairwise
 import pytest
 
 from serve_app.routing.choice import HeadroomChooser
-from serve_app.routing.room import Asked, Room
+from serve_app.routing.replica_load import Asked, ReplicaLoad
 from serve_app.routing.ways import WayChooser
 
 
-def room(**said: float) -> Room:
+def room(**said: float) -> ReplicaLoad:
     usual: dict[str, float] = {
         "taken_unix_s": 100.0, "running": 50, "waiting": 0, "max_running": 47,
         "prompt_backlog_tokens": 0, "kv_free_tokens": 150_000, "arrivals": 1000,
         "prefill_tokens_per_s": 1900.0, "drain_per_s": 20.0, "mean_prompt_tokens": 257.0,
         "mean_output_tokens": 62.0, "most_running": 256, "most_decodes": 100,
     }  # fmt: skip
-    return Room(**{**usual, **said})  # type: ignore[arg-type]
+    return ReplicaLoad(**{**usual, **said})  # type: ignore[arg-type]
 
 
 def ways(
@@ -27,7 +27,7 @@ def ways(
     return WayChooser(chooser, lambda tokens: transfer_s, handover_s, direct=direct)
 
 
-def told(one: WayChooser[str], **rooms: Room) -> WayChooser[str]:
+def told(one: WayChooser[str], **rooms: ReplicaLoad) -> WayChooser[str]:
     for name, its in rooms.items():
         one.chooser.update(name, its, 100.1)
     return one

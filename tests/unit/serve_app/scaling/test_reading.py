@@ -65,7 +65,7 @@ LAST = {"demand_per_s": {0: [SimpleNamespace(timestamp=1.0, value=-1.0)]}}
     ],
 )
 def test_a_replica_that_cannot_be_believed_is_silent(replicas, context, silent):
-    assert read(*replicas, **context).silent == silent
+    assert read(*replicas, **context).unreporting == silent
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_the_context_does_not_have_is_left_as_it_is() -> None:
 
     seen = read_fleet(Broken(), Ages())
     assert (seen.current, seen.target, seen.minimum, seen.replicas) == (3, 3, 1, ())
-    assert (seen.queued, seen.ongoing, seen.silent) == (0.0, None, 3)
+    assert (seen.queued, seen.ongoing, seen.unreporting) == (0.0, None, 3)
 
 
 def test_bounds_that_contradict_are_the_lower_one() -> None:
@@ -138,7 +138,7 @@ def test_statistics_that_are_pushed_often_may_be_as_old_as_the_usual_ones() -> N
     )
     ages, silent = Ages(), []
     for context.current_time in (0.0, 26.0, 27.0):  # two pushes of 10 s, and a fifth of 30 s
-        silent.append(read_fleet(context, ages).silent)
+        silent.append(read_fleet(context, ages).unreporting)
     assert silent == [0, 0, 1]
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from serve_app.scaling.band import hardly_more, with_spare
 from serve_app.scaling.decide import Scaler
+from serve_app.scaling.hysteresis import hardly_more, with_spare
 from serve_app.scaling.reading import ReplicaLoad
 from serve_app.scaling.reasons import Decision
 from tests.unit.serve_app.scaling.loads import OUT, one, reading, scaler

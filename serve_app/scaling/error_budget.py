@@ -16,7 +16,7 @@ LATELY_S, MANY, HANDFUL = 60.0, 0.1, 5
 LEAST_SERVED = 0.01  # of those that came: below, how many were refused is not known from the served
 
 
-class Allowance:
+class ErrorBudget:
     """The share of the load that may be above what is provided for.
 
     What it does to requests is not in the figures: a queue of two seconds swallows a peak of one,

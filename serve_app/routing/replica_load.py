@@ -18,7 +18,7 @@ PROMPT_TOKENS, OUTPUT_TOKENS = 500.0, 200.0
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ReplicaLoad:
     """What one replica holds and may hold, under the limits that it keeps to now.
 
     Args:
@@ -55,18 +55,18 @@ class Room:
     prefill: int | None = None
 
 
-_ALLOWED = frozenset(field.name for field in fields(Room))
-_NEEDED = tuple(field.name for field in fields(Room) if field.default is MISSING)
+_ALLOWED = frozenset(field.name for field in fields(ReplicaLoad))
+_NEEDED = tuple(field.name for field in fields(ReplicaLoad) if field.default is MISSING)
 
 
-def read_room(stats: Mapping[str, Any]) -> Room | None:
+def read_room(stats: Mapping[str, Any]) -> ReplicaLoad | None:
     """The room in a replica's routing stats; None where none is there, or none that can be true."""
     data = stats.get(KEY)
     if not isinstance(data, Mapping) or any(data.get(name) is None for name in _NEEDED):
         return None
     known = {name: value for name, value in data.items() if name in _ALLOWED}
     if all(_possible(value) for value in known.values()):
-        return Room(**known)
+        return ReplicaLoad(**known)
     return None
 
 
@@ -75,7 +75,7 @@ def _possible(value: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Usual:
+class LoadDefaults:
     """What replicas of this deployment usually say: for one that does not know it of itself."""
 
     prefill_tokens_per_s: float | None = None
@@ -83,9 +83,9 @@ class Usual:
     mean_prompt_tokens: float | None = None
     mean_output_tokens: float | None = None
 
-    def moved(self, room: Room) -> "Usual":
+    def moved(self, room: ReplicaLoad) -> "LoadDefaults":
         """A tenth of the way to what ``room`` says."""
-        return Usual(
+        return LoadDefaults(
             _towards(self.prefill_tokens_per_s, room.prefill_tokens_per_s),
             _towards(self.drain_per_s, room.drain_per_s),
             _towards(self.mean_prompt_tokens, room.mean_prompt_tokens),
@@ -135,9 +135,9 @@ class Forecast:
 
 
 def forecast(
-    room: Room | None,
+    room: ReplicaLoad | None,
     asked: Asked,
-    usual: Usual,
+    usual: LoadDefaults,
     *,
     sent_requests: float = 0.0,
     sent_tokens: float = 0.0,
@@ -191,7 +191,9 @@ def forecast(
     return Forecast(min(wait_s, MOST_WAIT_S), min(prompt_s, MOST_WAIT_S), filled)
 
 
-def _of_prompt(room: Room, asked: Asked, backlog: float, per_s: float, age_s: float) -> Forecast:
+def _of_prompt(
+    room: ReplicaLoad, asked: Asked, backlog: float, per_s: float, age_s: float
+) -> Forecast:
     """In an engine that computes prompts alone, at this rate."""
     left = max(backlog - age_s * per_s, 0.0)
     prompt_s = asked.prompt_tokens / per_s

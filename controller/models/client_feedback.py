@@ -42,7 +42,7 @@ class Gaps:
         return self.late / self.n if self.n else 0.0
 
 
-class ClientClock:
+class ClientFeedback:
     """Turns late tokens at the server's end into the share of the SLA that steps are held to.
 
     Only what is late there and was not in the engine counts: pauses that hit both are the engine's

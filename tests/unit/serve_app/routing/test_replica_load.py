@@ -7,11 +7,11 @@ import pytest
 
 from controller.config import BatchingConfig
 from replicas.routing_stats import KEY, routing_stats
-from serve_app.routing.room import KEY as READ_KEY
-from serve_app.routing.room import Asked, Room, Usual, forecast, read_room
+from serve_app.routing.replica_load import KEY as READ_KEY
+from serve_app.routing.replica_load import Asked, LoadDefaults, ReplicaLoad, forecast, read_room
 from tests.builders import engine, linear_steps, moments_of, report, sample, stats_of
 
-ROOM = Room(
+ROOM = ReplicaLoad(
     taken_unix_s=100.0,
     running=10,
     waiting=0,
@@ -49,18 +49,18 @@ ASKED = Asked(500)
 )
 def test_how_long_a_prompt_waits(fields, asked, sent, waits_s):
     found = forecast(
-        replace(ROOM, **fields), asked, Usual(), sent_requests=sent[0], sent_tokens=sent[1]
+        replace(ROOM, **fields), asked, LoadDefaults(), sent_requests=sent[0], sent_tokens=sent[1]
     )
     assert found.wait_s == pytest.approx(waits_s)
 
 
 def test_by_old_figures_it_waits_longer() -> None:
-    stale = forecast(ROOM, ASKED, Usual(), fresh=False)
+    stale = forecast(ROOM, ASKED, LoadDefaults(), fresh=False)
     assert (stale.wait_s, stale.filled) == pytest.approx((1.5 * 0.5, 1.5 * 0.5))
 
 
 def test_one_that_said_nothing_yet_is_taken_to_be_empty_and_usual() -> None:
-    usual = Usual().moved(ROOM)
+    usual = LoadDefaults().moved(ROOM)
     assert forecast(None, ASKED, usual).wait_s == pytest.approx(0.5)
     assert forecast(None, ASKED, usual, sent_tokens=1000).wait_s == pytest.approx(1.5)
     unknown = replace(ROOM, prefill_tokens_per_s=None, drain_per_s=None, running=20)
@@ -68,8 +68,8 @@ def test_one_that_said_nothing_yet_is_taken_to_be_empty_and_usual() -> None:
 
 
 def test_what_is_usual_moves_with_what_is_said() -> None:
-    usual = Usual().moved(ROOM)
-    assert usual == Usual(1000.0, 2.0, 100.0, 100.0)
+    usual = LoadDefaults().moved(ROOM)
+    assert usual == LoadDefaults(1000.0, 2.0, 100.0, 100.0)
     faster = usual.moved(replace(ROOM, prefill_tokens_per_s=2000.0, drain_per_s=None))
     assert (faster.prefill_tokens_per_s, faster.drain_per_s) == (pytest.approx(1100), 2.0)
 
@@ -80,9 +80,9 @@ def test_what_is_usual_moves_with_what_is_said() -> None:
         {},
         {READ_KEY: None},
         {READ_KEY: {"running": 1}},
-        {READ_KEY: {**dict.fromkeys(Room.__dataclass_fields__, 1), "waiting": -1}},
-        {READ_KEY: {**dict.fromkeys(Room.__dataclass_fields__, 1), "running": float("nan")}},
-        {READ_KEY: {**dict.fromkeys(Room.__dataclass_fields__, 1), "max_running": "many"}},
+        {READ_KEY: {**dict.fromkeys(ReplicaLoad.__dataclass_fields__, 1), "waiting": -1}},
+        {READ_KEY: {**dict.fromkeys(ReplicaLoad.__dataclass_fields__, 1), "running": float("nan")}},
+        {READ_KEY: {**dict.fromkeys(ReplicaLoad.__dataclass_fields__, 1), "max_running": "many"}},
     ],
 )
 def test_figures_that_cannot_be_true_are_no_figures(stats: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ STEPS = [
 ]
 
 
-def published(adaptive: bool = True, **fields: Any) -> Room:
+def published(adaptive: bool = True, **fields: Any) -> ReplicaLoad:
     config = BatchingConfig.model_validate(
         {"policy": "adaptive" if adaptive else "static", "sla": {"itl_ms": 50}}
     )

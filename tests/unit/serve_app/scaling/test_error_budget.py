@@ -2,7 +2,7 @@
 
 import pytest
 
-from serve_app.scaling.allowance import DOUBLES_S, FIRST, LEAST, LONGEST_GAP_S, MOST, Allowance
+from serve_app.scaling.error_budget import DOUBLES_S, FIRST, LEAST, LONGEST_GAP_S, MOST, ErrorBudget
 from serve_app.scaling.reading import ReplicaLoad
 from tests.unit.serve_app.scaling.loads import one
 
@@ -21,7 +21,7 @@ def served(first_tokens: float, late: float, name: str = "a", **more: float) -> 
 
 
 def after(late_frac: float, seconds: float, **more: float) -> float:
-    allowance, share = Allowance(AIM), FIRST
+    allowance, share = ErrorBudget(AIM), FIRST
     for k in range(int(seconds / 10) + 1):
         share = allowance.look(10.0 * k, [served(1000.0 * k, 1000.0 * k * late_frac, **more)])
     return share
@@ -45,7 +45,7 @@ def test_it_doubles_while_none_is_late_stands_still_at_the_aim_and_keeps_within_
 
 
 def test_of_a_replica_only_what_was_served_since_the_last_look_counts():
-    allowance = Allowance(AIM)
+    allowance = ErrorBudget(AIM)
     allowance.look(0.0, [served(1000.0, 900.0)])
     grown = allowance.look(10.0, [served(1010.0, 900.0), served(500.0, 500.0, "new")])
     assert grown > FIRST
@@ -54,20 +54,20 @@ def test_of_a_replica_only_what_was_served_since_the_last_look_counts():
 
 
 def test_where_nobody_says_who_is_late_it_stays():
-    allowance = Allowance(AIM)
+    allowance = ErrorBudget(AIM)
     for now_s in (0.0, 10.0, 20.0):
         assert allowance.look(now_s, [one(10.0)]) == pytest.approx(FIRST)
 
 
 def test_after_looks_that_are_missing_it_is_as_it_was():
-    allowance = Allowance(AIM)
+    allowance = ErrorBudget(AIM)
     allowance.look(0.0, [served(0.0, 0.0)])
     assert allowance.look(1000.0, [served(9000.0, 0.0)]) == pytest.approx(FIRST)
     assert allowance.look(900.0, [served(9900.0, 0.0)]) == pytest.approx(FIRST)
 
 
 def share_of(aim: float, *looks: tuple[float, ReplicaLoad]) -> float:
-    allowance = Allowance(aim)
+    allowance = ErrorBudget(aim)
     return [allowance.look(now_s, [load]) for now_s, load in looks][-1]
 
 
@@ -95,9 +95,9 @@ def test_looks_up_to_a_minute_apart_belong_together():
     assert after(60.0) > FIRST == pytest.approx(after(61.0))
 
 
-def lately(late: float, of: float = 100.0, seconds: float = 60.0, **more: float) -> Allowance:
+def lately(late: float, of: float = 100.0, seconds: float = 60.0, **more: float) -> ErrorBudget:
     """So many of so many requests every ten seconds were late."""
-    allowance = Allowance(AIM)
+    allowance = ErrorBudget(AIM)
     for k in range(int(seconds / 10) + 1):
         allowance.look(10.0 * k, [served(of * k, late * k, **more)])
     return allowance
@@ -126,7 +126,7 @@ def test_many_are_late_where_more_than_a_tenth_and_a_handful_is(
 
 
 def test_who_is_refused_weighs_as_much_as_who_is_served():
-    allowance = Allowance(AIM)
+    allowance = ErrorBudget(AIM)
     for k, count in enumerate([0.0, 100.0, 200.0, 300.0, 400.0, 500.0, 505.0]):
         refused_per_s = 9.5 if k == 6 else 0.0  # 95 of 600 in all
         allowance.look(10.0 * k, [served(count, 0.0, refused_per_s=refused_per_s)])
@@ -159,7 +159,7 @@ def test_after_looks_that_are_missing_nobody_is_known_to_be_late(now_s, late):
 
 @pytest.mark.parametrize("pushed_s", [1, 2, 5, 30])
 def test_how_fast_it_learns_is_a_matter_of_time_and_not_of_how_often_it_is_told(pushed_s):
-    allowance, share = Allowance(AIM), FIRST
+    allowance, share = ErrorBudget(AIM), FIRST
     for now_s in range(int(DOUBLES_S) + 1):
         share = allowance.look(float(now_s), [served(float(now_s // pushed_s * pushed_s), 0.0)])
     assert share == pytest.approx(2 * FIRST)
@@ -167,7 +167,7 @@ def test_how_fast_it_learns_is_a_matter_of_time_and_not_of_how_often_it_is_told(
 
 @pytest.mark.parametrize(("arrivals", "counted_s"), [(0.0, 1.0), (10.0, LONGEST_GAP_S)])
 def test_a_time_in_which_nobody_came_teaches_nothing_and_without_answers_a_gap(arrivals, counted_s):
-    allowance = Allowance(AIM)
+    allowance = ErrorBudget(AIM)
     for now_s in range(10_000):
         allowance.look(float(now_s), [served(0.0, 0.0, arrivals=arrivals)])
     share = allowance.look(10_000.0, [served(5.0, 0.0)])
@@ -176,7 +176,7 @@ def test_a_time_in_which_nobody_came_teaches_nothing_and_without_answers_a_gap(a
 
 def test_each_request_of_bursts_weighs_alike():
     # 20 s of requests in every 90, the first of them in time, as a queue has yet to build.
-    allowance, share = Allowance(AIM), FIRST
+    allowance, share = ErrorBudget(AIM), FIRST
     come = late = 0.0
     for now_s in range(3600):
         second = now_s % 90

@@ -29,15 +29,15 @@ def _paths(kind: Any, above: str = "") -> Iterator[str]:
 
 
 def _kept(kind: Any) -> list[tuple[str, Any]]:
-    hints, left_out = get_type_hints(kind), LEFT_OUT.get(kind, {})
-    return [(f.name, hints[f.name]) for f in fields(kind) if f.name not in left_out]
+    hints, skipped = get_type_hints(kind), LEFT_OUT.get(kind, {})
+    return [(f.name, hints[f.name]) for f in fields(kind) if f.name not in skipped]
 
 
 _KEPT = {kind: _kept(kind) for kind in LEFT_OUT}
 _REPORT, _LIMITS = (attrgetter(*_paths(kind)) for kind in (ReplicaReport, BatchLimits))
 
 
-def glance_of(snapshot: dict[str, Any]) -> dict[str, Any]:
+def packed_snapshot_of(snapshot: dict[str, Any]) -> dict[str, Any]:
     """A ``BatchController.snapshot`` as plain tuples; ``opened`` makes records of it again."""
     configs: list[Any] = []
     number: dict[int, int] = {}
@@ -69,7 +69,7 @@ def glance_of(snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def opened(glance: dict[str, Any]) -> dict[str, Any]:
-    """The snapshot that ``glance_of`` made it from, with records.
+    """The snapshot that ``packed_snapshot_of`` made it from, with records.
 
     Without a group's ``pool``, ``joined_at_exchange``, and the fields named in ``LEFT_OUT``.
     """

@@ -8,7 +8,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from controller.models.step_time import StepModel
 from replicas.step_sample import step_sample
 
-Ends = Sequence[tuple[SchedulerOutput, float]]
+StepEtas = Sequence[tuple[SchedulerOutput, float]]
 
 
 def scheduled_at(
@@ -32,7 +32,7 @@ def ends_of(
     now_s: float,
     last_s: float,
     model: StepModel | None,
-) -> Ends:
+) -> StepEtas:
     """Each step that computes something, with the time at which it probably ends.
 
     A step lasts as long as the model predicts of its batch: one that follows a long prompt is not

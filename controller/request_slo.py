@@ -14,7 +14,7 @@ KEY = "brimful"
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class RequestSlo:
     """Of one request.
 
     Args:
@@ -33,7 +33,7 @@ class Agreement:
         return self.itl_s < math.inf
 
     def to_wire(self) -> dict[str, float | None]:
-        """As plain data, of which ``agreement_of`` makes the same."""
+        """As plain data, of which ``slo_of`` makes the same."""
         return {
             "itl_s": self.itl_s if self.bounded else None,
             "percentile": self.percentile,
@@ -41,28 +41,28 @@ class Agreement:
         }
 
 
-def agreement_of(wire: Mapping[str, Any]) -> Agreement:
-    """What ``Agreement.to_wire`` made this of."""
+def slo_of(wire: Mapping[str, Any]) -> RequestSlo:
+    """What ``RequestSlo.to_wire`` made this of."""
     itl_s, ttft_s = wire["itl_s"], wire["ttft_s"]
-    return Agreement(
+    return RequestSlo(
         math.inf if itl_s is None else itl_s,
         wire["percentile"],
         math.inf if ttft_s is None else ttft_s,
     )
 
 
-def of_class(one: ServiceClass) -> Agreement:
+def of_class(one: ServiceClass) -> RequestSlo:
     """What a class is promised."""
-    return Agreement(
+    return RequestSlo(
         math.inf if one.itl_ms is None else one.itl_ms / 1000,
         one.percentile,
         math.inf if one.ttft_ms is None else one.ttft_ms / 1000,
     )
 
 
-def of_sla(sla: Sla) -> Agreement:
+def of_sla(sla: Sla) -> RequestSlo:
     """What a request is promised whose class is not known."""
-    return Agreement(
+    return RequestSlo(
         math.inf if sla.itl_s is None else sla.itl_s,
         sla.percentile,
         math.inf if sla.ttft_ms is None else sla.ttft_ms / 1000,

@@ -5,24 +5,25 @@ import math
 import msgspec
 import pytest
 
-from controller.agreements import Agreement, agreement_of, differ, of_class, of_sla
 from controller.classes import ServiceClass, parse_classes
 from controller.config import Sla
+from controller.request_slo import RequestSlo, differ, of_class, of_sla, slo_of
 
 
 @pytest.mark.parametrize(
-    "one", [Agreement(), Agreement(0.05, 95.0, 2.0), Agreement(ttft_s=6.0), Agreement(itl_s=0.1)]
+    "one",
+    [RequestSlo(), RequestSlo(0.05, 95.0, 2.0), RequestSlo(ttft_s=6.0), RequestSlo(itl_s=0.1)],
 )
-def test_it_gets_through_the_engines_message_as_it_was(one: Agreement) -> None:
+def test_it_gets_through_the_engines_message_as_it_was(one: RequestSlo) -> None:
     told = msgspec.msgpack.decode(msgspec.msgpack.encode(one.to_wire()))
-    assert agreement_of(told) == one
+    assert slo_of(told) == one
 
 
 def test_of_a_class_and_of_an_sla() -> None:
-    assert of_class(ServiceClass(itl_ms=50, ttft_ms=2000, percentile=95)) == Agreement(0.05, 95, 2)
-    assert of_class(ServiceClass()) == Agreement(math.inf, 99, math.inf)
-    assert of_sla(Sla(itl_ms=50)) == Agreement(0.05, 99, math.inf)
-    assert of_sla(Sla(ttft_ms=500)) == Agreement(math.inf, 99, 0.5)
+    assert of_class(ServiceClass(itl_ms=50, ttft_ms=2000, percentile=95)) == RequestSlo(0.05, 95, 2)
+    assert of_class(ServiceClass()) == RequestSlo(math.inf, 99, math.inf)
+    assert of_sla(Sla(itl_ms=50)) == RequestSlo(0.05, 99, math.inf)
+    assert of_sla(Sla(ttft_ms=500)) == RequestSlo(math.inf, 99, 0.5)
 
 
 @pytest.mark.parametrize(

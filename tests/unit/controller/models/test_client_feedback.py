@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.models.client_clock import AIM, LEAST, MOST_EXCESS, NEW, STEP, ClientClock, Gaps
+from controller.models.client_feedback import (
+    AIM,
+    LEAST,
+    MOST_EXCESS,
+    NEW,
+    STEP,
+    ClientFeedback,
+    Gaps,
+)
 
 
 def test_what_came_since_is_a_difference_and_all_of_it_after_a_restart() -> None:
@@ -13,8 +21,8 @@ def test_what_came_since_is_a_difference_and_all_of_it_after_a_restart() -> None
     assert Gaps(9, 1).since(Gaps(9, 2)) == Gaps(9, 1)
 
 
-def clock_of(percentile: float = 99) -> ClientClock:
-    clock = ClientClock(percentile)
+def clock_of(percentile: float = 99) -> ClientFeedback:
+    clock = ClientFeedback(percentile)
     assert clock.learn(Gaps(), Gaps()) == 1
     return clock
 
@@ -31,7 +39,7 @@ def test_tokens_late_on_their_way_out_take_their_excess_off_the_share() -> None:
 
 
 def test_what_was_counted_before_it_ran_says_nothing() -> None:
-    clock = ClientClock(99)
+    clock = ClientFeedback(99)
     assert clock.learn(Gaps(10**6, 0), Gaps(10**6, 10**5)) == 1
     assert clock.learn(Gaps(10**6, 0), Gaps(10**6, 10**5)) == 1
 
@@ -62,7 +70,7 @@ def test_one_pause_counts_as_a_quarter_late() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.floats(0, 1), st.floats(0, 1)), max_size=200))
 def test_the_share_stays_between_its_bounds(exchanges: list[tuple[int, float, float]]) -> None:
-    clock, engine, left = ClientClock(99), Gaps(), Gaps()
+    clock, engine, left = ClientFeedback(99), Gaps(), Gaps()
     for n, in_engine, leaving in exchanges:
         engine = Gaps(engine.n + n, engine.late + int(in_engine * n))
         left = Gaps(left.n + n, left.late + int(leaving * n))
@@ -72,7 +80,7 @@ def test_the_share_stays_between_its_bounds(exchanges: list[tuple[int, float, fl
 @pytest.mark.parametrize(("jitter_ms", "frac"), [(0.0, 1.0), (4.0, 0.93), (50.0, LEAST)])
 def test_it_settles_where_as_many_leave_late_as_may(jitter_ms: float, frac: float) -> None:
     """Steps of just the share of 50 ms; 5% of the tokens wait ``jitter_ms`` longer than others."""
-    clock = ClientClock(99)
+    clock = ClientFeedback(99)
     engine = left = Gaps()
     for _ in range(400):
         step_ms = 50 * clock.itl_frac - 0.5

@@ -3,14 +3,14 @@
 import pickle
 from dataclasses import replace
 
-from controller.fleet.glance import glance_of, opened
+from controller.fleet.packed_snapshot import opened, packed_snapshot_of
 from controller.models.step_time import StepStats
 from tests.unit.serve_app.snapshots import fleet
 
 
 def test_what_comes_out_is_the_snapshot_less_what_nobody_looks_at() -> None:
     snapshot = fleet()
-    seen = opened(pickle.loads(pickle.dumps(glance_of(snapshot))))
+    seen = opened(pickle.loads(pickle.dumps(packed_snapshot_of(snapshot))))
 
     assert seen["version"] == snapshot["version"]
     assert seen["refused"] == snapshot["refused"]
@@ -32,7 +32,7 @@ def test_what_comes_out_is_the_snapshot_less_what_nobody_looks_at() -> None:
 
 
 def test_it_is_made_of_plain_tuples_and_each_configuration_once() -> None:
-    glance = glance_of(fleet())
+    glance = packed_snapshot_of(fleet())
     policies = [config.policy for config in glance["configs"]]
     assert policies == ["adaptive", "adaptive", "paper", "static", "adaptive"]
     for group in glance["groups"].values():
