@@ -16,7 +16,7 @@ KEY = "brimful"  # among Ray Serve's routing stats, which Ray Serve LLM uses too
 def routing_stats(
     report: ReplicaReport, config: BatchingConfig, taken_unix_s: float
 ) -> dict[str, Any]:
-    """``serve_app.routing.replica_load.ReplicaLoad``, field by field; what is not known is left out.
+    """``serve_app.routing.replica_load.ReplicaLoad`` by field; what is not known is left out.
 
     Rates are this replica's own, by the model of its own steps: one that is slow says so.
 

@@ -249,16 +249,16 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         )
 
     def _read_waited_s(self) -> Floats:
-        return self._classes.waited_s(self.running, self._under_way(), self.now_s())
+        return self._classes.waited_s(self.running, self._in_flight(), self.now_s())
 
     def _read_leads(self, running: Requests) -> DeadlineSlack | None:
         if self._pacing is None:
             return None
-        ends = self._under_way()
+        ends = self._in_flight()
         next_s = max([self.now_s(), *(end_s for _, end_s in ends)])
         return self._pacing.leads(next_s, len(ends), first_waited_s(self, running, self.wall_s()))
 
-    def _under_way(self) -> StepEtas:
+    def _in_flight(self) -> StepEtas:
         model = self.governor.step_half.model
         return ends_of(self._scheduled, self._last_output_s, self.now_s(), self._last_step_s, model)
 

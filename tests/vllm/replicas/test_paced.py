@@ -90,7 +90,7 @@ def test_a_step_under_way_ends_when_the_model_says(tiny_llama):
     rig.go_on(6)
     scheduler = rig.scheduler
     without = scheduler._read_batch().leads.slack_s
-    assert [s for _, s in scheduler._under_way()] == pytest.approx([rig.now_s + rig.step_s])
+    assert [s for _, s in scheduler._in_flight()] == pytest.approx([rig.now_s + rig.step_s])
     model = StepModel(c0=0.2, c1=0.1, c2=0.0, c3=0.0, c4=0.0, sigma_s=0.0)
     scheduler.governor.step_half = SimpleNamespace(model=model)
     leads = scheduler._read_batch().leads.slack_s
