@@ -39,7 +39,7 @@ class StepSample:
         started: the prompt tokens to compute of each request that had its first chunk: the prefix
             cache has the others.
         seen_s: what passed between the outputs, where it is counted for another step
-            (``replicas.intervals``); None: ``duration_s``.
+            (``replicas.engine.intervals``); None: ``duration_s``.
     """
 
     decodes: int

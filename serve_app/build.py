@@ -11,7 +11,7 @@ from ray.serve.config import RequestRouterConfig
 from controller.errors import ConfigError
 from controller.validation import join, parse, shown, unknown_key
 from replicas.door.settings import Security, parse_security
-from replicas.startup import gc_paused
+from replicas.server.startup import gc_paused
 from serve_app.auto_model import AUTO, NO_INGRESS, AutoModel, problems
 from serve_app.config import SECURITY, ray_llm_config
 from serve_app.pd import is_pd

@@ -9,10 +9,10 @@ from controller.config import BatchingConfig, Block, parse_batching
 from controller.errors import ConfigError
 from controller.validation import parse, shown
 from replicas.door.settings import Security
-from replicas.engine_options import option_problems
-from replicas.executor import backend_problems, executor_of
-from replicas.profile_file import load_profile
-from replicas.settings import EmulateSettings, slowed, wait_problems
+from replicas.engine.engine_options import option_problems
+from replicas.engine.executor import backend_problems, executor_of
+from replicas.engine.settings import EmulateSettings, slowed, wait_problems
+from replicas.profiles.profile_file import load_profile
 from serve_app.autoscaling_block import names_function, with_policy
 from serve_app.elsewhere import ELSEWHERE
 from serve_app.groups import group_name, model_id
@@ -30,13 +30,13 @@ from serve_app.runtime_env import variable_problems
 from serve_app.tracing import tracing_problems
 
 SCHEDULER = "replicas.scheduler.DynamicBatchScheduler"
-SERVER = "replicas.server:BrimfulServer"
-MODEL_FILES = "replicas.model_files:FetchedByReplica"
+SERVER = "replicas.server.server:BrimfulServer"
+MODEL_FILES = "replicas.server.model_files:FetchedByReplica"
 EMULATED_BLOCK_TOKENS = 32  # vLLM on CPU wants a multiple of 32
 # A replica being removed ends its streams, however long they take: as long as HAProxy keeps them
 # over a change of replicas (``haproxy.ENVIRONMENT``). One that is idle ends at once.
 DRAIN_TIMEOUT_S = 1800.0
-EMULATED_SERVER = "replicas.emulated_server:EmulatedServer"
+EMULATED_SERVER = "replicas.emulator.emulated_server:EmulatedServer"
 SECURITY = "security"  # beside llm_configs: it is the whole application's
 BLOCKS = ("batching", "scaling", "router", "classes", "admission", "emulate", "engine")
 # The replica's two event loops become one: each token would be handed from one to the other.

@@ -11,7 +11,7 @@ from ray import serve
 
 from controller.errors import ConfigError
 from controller.validation import problems, shown
-from replicas.startup import gc_paused
+from replicas.server.startup import gc_paused
 from serve_app.replaced import unknown_line
 from serve_app.source import read_documents
 

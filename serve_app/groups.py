@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from controller.config import BatchingConfig
-from replicas.executor import Executor
+from replicas.engine.executor import Executor
 
 
 def model_id(entry: dict[str, Any]) -> str:

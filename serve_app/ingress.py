@@ -25,10 +25,10 @@ from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.paths import HEALTH, PING
 from replicas.door.settings import parse_security
-from replicas.door_metrics import DoorMetrics
-from replicas.last_words import LastWords, LastWordsMiddleware, before_shutdown, error_frame
-from replicas.plain_errors import SERVER_ERROR, RefusalError, answer_errors
-from replicas.settings import live_security
+from replicas.engine.settings import live_security
+from replicas.server.door_metrics import DoorMetrics
+from replicas.server.last_words import LastWords, LastWordsMiddleware, before_shutdown, error_frame
+from replicas.workarounds.plain_errors import SERVER_ERROR, RefusalError, answer_errors
 from serve_app.auto_model import AutoModel, RequestFacts, choose
 from serve_app.config import DRAIN_TIMEOUT_S
 
@@ -38,7 +38,7 @@ MODEL_HEADER = "x-brimful-model"
 
 
 class AdmissionIngress(OpenAiIngress):
-    """Answers errors as ``replicas.plain_errors`` has them.
+    """Answers errors as ``replicas.workarounds.plain_errors`` has them.
 
     Args:
         security, auto_model: the application's blocks, as plain data.

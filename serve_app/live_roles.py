@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.config import BatchingConfig
 from controller.validation import shown
-from replicas.settings import replica_bounds, role_problems
+from replicas.engine.settings import replica_bounds, role_problems
 from serve_app.routing.settings import RouterConfig, by_haproxy
 
 SERVER = "serve_app.mixed_server:MixedServer"

@@ -11,7 +11,7 @@ from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import shown
 from replicas.door.settings import Security
-from replicas.settings import Role, prefill_problems
+from replicas.engine.settings import Role, prefill_problems
 from serve_app.config import classes_of, ray_llm_config
 from serve_app.groups import model_id
 from serve_app.live_roles import with_roles
@@ -19,8 +19,8 @@ from serve_app.live_roles import with_roles
 PREFILL, DECODE, MODELS = "prefill_config", "decode_config", "llm_configs"
 ROLES: dict[str, Role] = {PREFILL: "prefill", DECODE: "decode"}
 SERVERS: dict[Role, str] = {
-    "prefill": "replicas.pd_server:PrefillServer",
-    "decode": "replicas.pd_server:DecodeServer",
+    "prefill": "replicas.server.pd_server:PrefillServer",
+    "decode": "replicas.server.pd_server:DecodeServer",
 }
 NAME_PREFIX: dict[Role, str] = {"prefill": "Prefill:", "decode": "Decode:"}  # as Ray names them
 KV = "kv_transfer_config"

@@ -11,7 +11,7 @@ from ray.serve import Application
 from controller.errors import ConfigError
 from controller.validation import join, unknown_key
 from replicas.door.settings import Security
-from replicas.startup import gc_paused
+from replicas.server.startup import gc_paused
 from serve_app.config import SECURITY
 from serve_app.pd import (
     DECODE,

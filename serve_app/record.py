@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from controller.errors import BrimfulError, ConfigError
 from controller.records import EngineLimits
-from replicas.profile_file import ProfileFile
-from replicas.recorded import LEAST_STEPS, MOST_STEPS, RecordedEntry, RecordedSteps
+from replicas.profiles.profile_file import ProfileFile
+from replicas.profiles.recorded import LEAST_STEPS, MOST_STEPS, RecordedEntry, RecordedSteps
 from serve_app.snapshot import ANSWER_S, add_address, connect, read_snapshot
 
 PERIOD_S = 1.0

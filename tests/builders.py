@@ -18,7 +18,7 @@ from controller.records import (
     ReplicaReport,
     StepSample,
 )
-from replicas.governor import Governor
+from replicas.engine.governor import Governor
 
 ENGINE = EngineLimits(
     max_num_seqs=256, max_num_batched_tokens=2048, kv_tokens=20_000, block_tokens=16

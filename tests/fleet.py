@@ -6,7 +6,7 @@ from typing import Any
 from controller.config import BatchingConfig
 from controller.fleet.actor import BatchController
 from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
-from replicas.governor import Governor
+from replicas.engine.governor import Governor
 from serve_app.enforce import UnansweredError
 from tests.builders import batching, governor, state
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
 from controller.records import BatchLimits, EngineLimits, EngineState, StepLimits, StepSample
-from replicas.governor import Governor
+from replicas.engine.governor import Governor
 from tests.builders import engine
 
 REQUEST_TOKENS = 100  # of input, and as many of output

@@ -15,8 +15,8 @@ from pydantic.fields import FieldInfo
 from controller.classes import AdmissionConfig, ServiceClass
 from controller.config import BatchingConfig, Block
 from replicas.door.settings import Security
-from replicas.executor import EngineBlock
-from replicas.settings import EmulateSettings
+from replicas.engine.executor import EngineBlock
+from replicas.engine.settings import EmulateSettings
 from serve_app.auto_model import AutoModel
 from serve_app.config import ScalingConfig
 from serve_app.routing.settings import RouterConfig

@@ -8,7 +8,7 @@ cannot do this, so no scheduler runs here: arithmetic on the same profile, witho
 from collections.abc import Sequence
 from itertools import pairwise
 
-from replicas.profile import StepProfile
+from replicas.profiles.profile import StepProfile
 from simulator.virtual.plan import Plan
 from simulator.virtual.trace import Outcome, Stay, Step, Trace, make_gaps
 from simulator.workloads.requests import Request

@@ -12,9 +12,9 @@ from vllm.v1.request import Request
 from benchmarks.baselines.options import RivalOptions
 from benchmarks.baselines.registry import make_rival
 from benchmarks.baselines.rival import Columns, Floats, Known, Moves, Seen, kept
-from replicas.profile import StepProfile
-from replicas.request_facts import ran_to_its_end
-from replicas.step_sample import step_sample
+from replicas.engine.request_facts import ran_to_its_end
+from replicas.engine.step_sample import step_sample
+from replicas.profiles.profile import StepProfile
 from simulator.virtual.scheduler import VirtualScheduler
 
 

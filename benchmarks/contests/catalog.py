@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from controller.config import Sla
-from replicas.profile import StepProfile
+from replicas.profiles.profile import StepProfile
 
 SLA_MS = 50.0  # of paper-fig3, whose step of one request takes 27 ms
 SLA_STEPS = 1.85  # of the measured tables: the SLA in steps of one request

@@ -9,7 +9,7 @@ from benchmarks.contests.by_class import Attained, attained, holds, keeps_up, sp
 from benchmarks.contests.race import highest
 from controller.classes import ServiceClasses, parse_classes
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.capacity import Course, make_course
 from simulator.replay.engine import Ground, replay
 from simulator.replay.verdict import Target

@@ -12,7 +12,7 @@ from benchmarks.contests.catalog import Contest, sla_of
 from benchmarks.contests.race import Race
 from benchmarks.contests.tuning import FINE, STEPS, Setting, climb, starts
 from benchmarks.report.seeds import PILOT_SEED
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.capacity import LOWEST, Course, make_course
 from simulator.replay.engine import Ground
 from simulator.replay.verdict import Target

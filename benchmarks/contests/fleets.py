@@ -8,7 +8,7 @@ from benchmarks.contests.by_class import holds, spread_over
 from benchmarks.contests.classes import CLASSES, GROUNDS, MOST, OURS, PRECISION, QOSERVE, RUN_S
 from benchmarks.contests.race import highest
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from serve_app.routing.gather import ends_of
 from serve_app.routing.settings import promised
 from simulator.replay.capacity import Course, make_course

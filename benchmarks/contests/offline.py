@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
 from simulator.replay.measure import Summary, summarise
 from simulator.virtual.plan import engine_of, parse_policy

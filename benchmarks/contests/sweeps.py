@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from benchmarks.contests.tuning import Setting
-from replicas.profile import StepProfile
+from replicas.profiles.profile import StepProfile
 
 Value = int | float | str
 CAP, CHUNK = "max_num_seqs", "max_num_batched_tokens"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TypeVar
 
-from replicas.profile import StepProfile
+from replicas.profiles.profile import StepProfile
 from simulator.workloads.requests import LengthStats
 
 CAPS = (1.25, 1.0, 1.7, 2.5)  # times the decodes of the fluid limit's step: where to begin

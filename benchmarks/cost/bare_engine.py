@@ -12,8 +12,8 @@ from controller.models.lookahead import Ints
 from controller.models.requests import Requests
 from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, ReplicaReport, StepSample
-from replicas.governor import Governor
-from replicas.profile import StepNoise, StepProfile
+from replicas.engine.governor import Governor
+from replicas.profiles.profile import StepNoise, StepProfile
 
 WAITING = 1000  # the queue's length, always
 LONGEST = 16_384  # tokens that any of them may generate

@@ -26,7 +26,7 @@ from controller.fleet.actor import NAME, get_controller
 from controller.fleet.loop import ControlLoop
 from controller.fleet.packed_snapshot import packed_snapshot_of
 from controller.records import ReplicaReport, from_wire, to_wire
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from serve_app.demo.cluster import local_cluster
 from simulator.virtual.plan import EngineOptions, parse_policy
 

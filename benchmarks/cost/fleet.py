@@ -14,7 +14,7 @@ from benchmarks.cost.bare_engine import BareEngine
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
 from controller.records import to_wire
-from replicas.profile import StepNoise, StepProfile
+from replicas.profiles.profile import StepNoise, StepProfile
 
 Wire = dict[str, Any]
 

@@ -11,8 +11,8 @@ from itertools import count
 from controller.classes import parse_classes
 from controller.config import Sla
 from controller.records import BatchLimits, to_wire
-from replicas.profile import LinearCost
-from replicas.step_sample import step_sample
+from replicas.engine.step_sample import step_sample
+from replicas.profiles.profile import LinearCost
 from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.virtual.request_maker import RequestMaker
 from simulator.virtual.scheduler import VirtualClock, make_scheduler, watched_scheduler

@@ -22,7 +22,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from benchmarks.cost.full_batch import SETTINGS, own_code_full_us
 from controller.config import Sla
 from controller.records import BatchLimits, to_wire
-from replicas.scheduler import DynamicBatchScheduler
+from replicas.engine.scheduler import DynamicBatchScheduler
 from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.virtual.request_maker import RequestMaker
 from simulator.virtual.scheduler import TOKEN, make_scheduler

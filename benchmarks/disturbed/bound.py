@@ -32,8 +32,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.disturbed.prompt_queue import Prompt, least_mean_s
-from replicas.disturbances import Disturbances
-from replicas.profile import StepProfile
+from replicas.profiles.disturbances import Disturbances
+from replicas.profiles.profile import StepProfile
 from simulator.workloads.requests import LengthStats, Request
 
 LONGEST_STEP_S, MOST_ROOM = 10.0, 1e6

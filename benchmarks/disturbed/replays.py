@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from benchmarks.disturbed.rows import SAMPLED, SAMPLED_SEED, Row, workload_of
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import replay
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.replay.measure import late_share, summarise

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from replicas.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
-from replicas.profile_file import load_profile, named_profiles
+from replicas.profiles.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
+from replicas.profiles.profile_file import load_profile, named_profiles
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.lengths import Exponential, SomeLong
 from simulator.workloads.requests import length_stats

@@ -20,8 +20,8 @@ from benchmarks.engine_lab.tasks import (
 )
 from benchmarks.live.served import Served
 from controller.config import Sla
-from replicas.profile import StepProfile
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import StepProfile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import replay
 from simulator.virtual.ground import Ground as Machine
 from simulator.virtual.plan import engine_of, parse_policy

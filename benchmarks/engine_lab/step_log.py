@@ -3,12 +3,12 @@
 import time
 from typing import Any
 
-from replicas.step_recorder import COLUMNS
-from replicas.step_sample import step_sample
+from replicas.engine.step_recorder import COLUMNS
+from replicas.engine.step_sample import step_sample
 
 
 class StepLog:
-    """Keeps every step from now on, as ``replicas.step_recorder.StepRecorder`` does.
+    """Keeps every step from now on, as ``replicas.engine.step_recorder.StepRecorder`` does.
 
     Args:
         scheduler: plain or ours, which schedules no step ahead.

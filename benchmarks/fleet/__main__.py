@@ -25,7 +25,7 @@ from benchmarks.report.rows import rows_table
 from benchmarks.report.seeds import FIRST_SEED
 from controller.config import Sla
 from controller.errors import BrimfulError, ConfigError
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.fleet.command import ITL_MS, PROFILE, TTFT_MS, quiet
 from simulator.fleet.days import CONVERSATION, Day, find_days
 from simulator.fleet.plots import plot

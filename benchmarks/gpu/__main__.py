@@ -67,7 +67,7 @@ def _run(args: argparse.Namespace, budget: Budget, card: dict[str, object], tune
     from benchmarks.gpu.model import make_model
     from controller.config import parse_batching
     from controller.records import StepSample
-    from replicas.profile_file import load_profile
+    from replicas.profiles.profile_file import load_profile
     from simulator.workloads.requests import Request
 
     began_s = time.monotonic()

@@ -15,8 +15,8 @@ from benchmarks.gpu.engine import Engine, Run
 from benchmarks.gpu.kept import Kept
 from benchmarks.gpu.tuning import Limits, Row, Tuner, label_of
 from controller.config import parse_batching
-from replicas.governor import Governor
-from replicas.profile import StepProfile
+from replicas.engine.governor import Governor
+from replicas.profiles.profile import StepProfile
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.requests import Request, length_stats

@@ -19,9 +19,9 @@ from benchmarks.live.served import Served
 from controller.config import BatchingConfig
 from controller.policies.base import ReadBatch
 from controller.records import EngineLimits, EngineState, StepLimits, StepSample
-from replicas.engine_options import graph_tokens
-from replicas.governor import Governor
-from replicas.scheduler import DynamicBatchScheduler
+from replicas.engine.engine_options import graph_tokens
+from replicas.engine.governor import Governor
+from replicas.engine.scheduler import DynamicBatchScheduler
 from simulator.workloads.requests import Request
 
 OURS = "benchmarks.gpu.engine.RecordingScheduler"

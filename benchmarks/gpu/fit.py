@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.gpu.model import shape_of
 from controller.models.step_time import nonnegative
 from controller.records import StepSample
-from replicas.profile import Launch, TableCost
-from replicas.profile_file import HBM_EFFICIENCY, PREFILL_EFFICIENCY
+from replicas.profiles.profile import Launch, TableCost
+from replicas.profiles.profile_file import HBM_EFFICIENCY, PREFILL_EFFICIENCY
 
 
 def held_out(samples: Sequence[StepSample]) -> tuple[list[StepSample], list[StepSample]]:

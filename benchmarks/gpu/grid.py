@@ -1,7 +1,7 @@
 """What a step takes: decodes and their KV tokens, prompts beside decodes, one chunk by itself.
 
 The last is what a launch takes: with a step ahead, the step before waits for it
-(``replicas.intervals``).
+(``replicas.engine.intervals``).
 """
 
 from collections.abc import Callable, Sequence

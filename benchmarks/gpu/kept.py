@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from benchmarks.gpu.engine import Run
 from benchmarks.live.served import Served
-from replicas.step_recorder import COLUMNS
+from replicas.engine.step_recorder import COLUMNS
 
 
 class Kept:

@@ -26,8 +26,8 @@ from benchmarks.live.served import Served
 from benchmarks.report.document import PAGES, markdown_table, write_page
 from benchmarks.report.rows import shown
 from controller.config import Sla
-from replicas.profile import StepProfile
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import StepProfile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
 from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.workloads.catalog import load_workload

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from multiprocessing import active_children, get_context
 
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.measure import summarise
 from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.workloads.catalog import load_workload

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.classes import ServiceClasses, parse_classes
-from replicas.profile import StepProfile
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import StepProfile
+from replicas.profiles.profile_file import load_profile
 
 PROFILE = "paper-fig3"
 REPLICAS, SLOTS, STEP_TOKENS = 2, 12, 512

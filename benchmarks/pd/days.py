@@ -16,7 +16,7 @@ from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, exactly, shown
 from controller.config import Sla
 from controller.roles import Transfer
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.fleet.command import quiet
 from simulator.fleet.course import BOUNDS, FIRST_SHARE
 from simulator.fleet.days import PEAK_REPLICAS, Day, find_days

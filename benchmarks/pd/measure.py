@@ -18,8 +18,8 @@ from controller.config import Sla
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 from controller.roles import Fleet, Split, Transfer, splits
-from replicas.profile import LinearCost
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import LinearCost
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.capacity import Course, make_course
 from simulator.replay.role_fleet import RoleFleet, RoleTrace
 from simulator.replay.steering import Auto, Fixed, Steering

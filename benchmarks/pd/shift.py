@@ -25,7 +25,7 @@ from benchmarks.pd.measure import (
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, exactly, shown
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.lateness import TOLERANCE
 from simulator.replay.role_fleet import RoleFleet
 from simulator.virtual.ground import Ground

@@ -17,9 +17,9 @@ from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, exactly
 from benchmarks.report.workers import Bench
 from controller.config import Sla
-from replicas.disturbances import Disturbances
-from replicas.profile import StepProfile
-from replicas.profile_file import load_profile
+from replicas.profiles.disturbances import Disturbances
+from replicas.profiles.profile import StepProfile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import replay
 from simulator.replay.measure import late_share, summarise
 from simulator.virtual.ground import Ground

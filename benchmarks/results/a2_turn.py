@@ -16,7 +16,7 @@ from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, exactly
 from benchmarks.report.workers import Bench
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import replay
 from simulator.replay.measure import summarise
 from simulator.virtual.ground import Ground

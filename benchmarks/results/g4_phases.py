@@ -11,8 +11,8 @@ from benchmarks.report.seeds import PILOT_SEED
 from benchmarks.report.workers import Bench
 from benchmarks.results.shares import share_inside
 from controller.config import Sla
-from replicas.profile import StepProfile
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import StepProfile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.replay.measure import summarise

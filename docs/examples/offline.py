@@ -12,7 +12,7 @@ import time
 from vllm import LLM, SamplingParams
 
 from controller.records import ReplicaReport
-from replicas.channel import read_report
+from replicas.engine.channel import read_report
 
 PROMPTS = (
     "Write a short poem about a river that fills a jar to the brim.",

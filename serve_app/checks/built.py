@@ -15,8 +15,8 @@ from ray.serve import Deployment
 from controller.errors import ConfigError
 from controller.validation import join, nearest, shown
 from replicas.door.settings import Security
-from replicas.executor import accelerator_kind
-from replicas.settings import live_security
+from replicas.engine.executor import accelerator_kind
+from replicas.engine.settings import live_security
 from serve_app.build import ingress_class, needs_llm_router
 from serve_app.checks.live import live_problems
 from serve_app.checks.nested import REPLICA, replica_problems

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.errors import ConfigError
-from replicas.startup import gc_paused
+from replicas.server.startup import gc_paused
 from serve_app.checks.findings import Findings, Target
 from serve_app.checks.quick import quick_check
 from serve_app.source import read_documents

@@ -6,8 +6,8 @@ from typing import Any
 from controller.errors import ConfigError
 from controller.validation import shown
 from replicas.door.settings import Security
-from replicas.engine_options import option_problems
-from replicas.settings import parse_live, parse_settings
+from replicas.engine.engine_options import option_problems
+from replicas.engine.settings import parse_live, parse_settings
 from serve_app.config import ray_llm_config
 
 

@@ -10,7 +10,7 @@ from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import join, shown
 from replicas.door.settings import Security
-from replicas.engine_options import option_problems
+from replicas.engine.engine_options import option_problems
 from serve_app.checks.built import Model, build_model, card_problems
 from serve_app.checks.deployment import deployment_problems
 from serve_app.checks.engine import engine_problems

@@ -28,7 +28,7 @@ class Timelines:
         self._known: dict[str, tuple[float, asyncio.Future[dict[str, Any]]]] = {}
 
     async def of(self, deployment: Deployment, replica_id: str) -> dict[str, Any]:
-        """The last minute of this replica, as ``replicas.timeline_link.Minute`` has it.
+        """The last minute of this replica, as ``replicas.server.timeline_link.Minute`` has it.
 
         Raises:
             BrimfulError: it does not answer.

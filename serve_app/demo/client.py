@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-LENGTH, END = "emulated_tokens", 2  # how replicas.emulator is told where an answer ends
+LENGTH, END = "emulated_tokens", 2  # how replicas.emulator.executor is told where an answer ends
 WORDS = ("the", "a", "river", "jar", "brim", "queue", "batch", "token", "memory", "request", "step")
 
 

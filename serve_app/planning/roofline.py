@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from replicas.profile import StepProfile, TableCost
-from replicas.profile_file import HBM_EFFICIENCY, PREFILL_EFFICIENCY, named_profiles
+from replicas.profiles.profile import StepProfile, TableCost
+from replicas.profiles.profile_file import HBM_EFFICIENCY, PREFILL_EFFICIENCY, named_profiles
 from serve_app.planning.cards import Card, load_card
 from serve_app.planning.kv import read_bytes
 from serve_app.planning.model_config import load_model

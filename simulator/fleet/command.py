@@ -14,7 +14,7 @@ from tqdm import tqdm
 from controller.config import Sla
 from controller.errors import ConfigError
 from controller.validation import parse
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from serve_app.tables import console_for, new_table
 from simulator.fleet.days import CONVERSATION, MOST_REPLICAS, PEAK_REPLICAS, Day, find_days
 from simulator.fleet.outcome import SHARE

@@ -1,7 +1,7 @@
 """What a replica of the fluid fleet publishes: the one place that turns arrays into names.
 
-``brimful``'s own numbers come from ``replicas.autoscaling_stats`` on a ``ReplicaReport`` that is
-filled from the fluid, so a name that is new there is published here as well, once the report has
+``brimful``'s own numbers come from ``replicas.server.autoscaling_stats`` on a ``ReplicaReport``
+that is filled from the fluid, so a name that is new there is published here as well, once the report has
 what it is made of. Beside them stand the numbers that vLLM exports itself, for policies that go by
 those.
 """
@@ -18,9 +18,9 @@ from controller.models.histogram import BINS, LogHistogram
 from controller.models.lengths import REQUESTS_KEPT, LengthMoments
 from controller.models.step_time import StepModel, StepStats
 from controller.records import EngineLimits, RecentSteps, ReplicaReport
-from replicas.autoscaling_stats import autoscaling_stats
-from replicas.profile import StepProfile
-from replicas.seen_lengths import PROMPTS_KEPT
+from replicas.engine.seen_lengths import PROMPTS_KEPT
+from replicas.profiles.profile import StepProfile
+from replicas.server.autoscaling_stats import autoscaling_stats
 from simulator.fleet.ray_stages import ONGOING
 from simulator.fleet.state import NOBODY, READY, Engine, Fleet
 

@@ -11,7 +11,7 @@ from simulator.fleet.compiled import compiled
 from simulator.fleet.state import IN_TIME, LATE, NOBODY, PREFILL, Engine, Fleet
 from simulator.fleet.steps import dense_s, prompt_rate
 
-LATE_EVERY = 20  # one start in so many goes to a late one (replicas.queue_order)
+LATE_EVERY = 20  # one start in so many goes to a late one (replicas.engine.queue_order)
 PROMPT_ROOM = 0.05  # of the decodes of a step: what loads leave to prompts that are computed here
 NO_STEP = math.inf  # of prompts alone is under way
 
@@ -88,7 +88,7 @@ def _lane(fleet: Fleet, slot: int, engine: Engine) -> int:
     """Whose turn it is, of those that wait.
 
     Who is too late for the SLA steps aside for those in time, but for one start in
-    ``LATE_EVERY`` (``replicas.queue_order``).
+    ``LATE_EVERY`` (``replicas.engine.queue_order``).
     """
     while fleet.head[slot, IN_TIME] != NOBODY:
         first = fleet.head[slot, IN_TIME]

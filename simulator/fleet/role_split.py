@@ -14,7 +14,7 @@ from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 from controller.roles import LEAST_ENDED, RoleChooser, Split, Transfer, best_of, splits
 from controller.roles import Fleet as Engines
-from replicas.seen_lengths import LATEST_KEPT
+from replicas.engine.seen_lengths import LATEST_KEPT
 from simulator.fleet.published import moments
 from simulator.fleet.state import MIXED, NOBODY, PREFILL, READY, Engine, Fleet
 

@@ -10,7 +10,7 @@ import numpy as np
 from controller.config import Sla
 from controller.models.step_time import StepModel
 from controller.roles import Transfer
-from replicas.profile import StepProfile
+from replicas.profiles.profile import StepProfile
 from simulator.fleet.crew import Crew, Overflow
 from simulator.fleet.outcome import Outcome
 from simulator.fleet.published import Publisher, learnt

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from controller.config import Sla
 from controller.roles import Transfer
-from replicas.profile import LinearCost, StepProfile, TableCost
+from replicas.profiles.profile import LinearCost, StepProfile, TableCost
 from simulator.fleet.traffic import Requests
 
 Floats = NDArray[np.float64]

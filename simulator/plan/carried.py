@@ -5,7 +5,7 @@ All of it is ``fluid_limit_per_s`` with another engine in it.
 
 from dataclasses import dataclass, replace
 
-from replicas.profile import StepCost, StepProfile
+from replicas.profiles.profile import StepCost, StepProfile
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.workloads.requests import LengthStats
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from replicas.profile_file import HBM_EFFICIENCY
+from replicas.profiles.profile_file import HBM_EFFICIENCY
 from serve_app.planning.cards import GIB
 from serve_app.planning.roofline import FLOPS_EFFICIENCY, WEIGHT_EFFICIENCY, deviations
 from serve_app.planning.shape import Attention

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from controller.config import Sla
 from controller.errors import ConfigError
 from controller.validation import parse
-from replicas.profile import StepProfile
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import StepProfile
+from replicas.profiles.profile_file import load_profile
 from serve_app.planning.cards import Card, load_card
 from serve_app.planning.kv import KvLayout, kv_layout
 from serve_app.planning.memory import (

@@ -10,8 +10,8 @@ from controller.config import Delivery, Sla
 from controller.errors import ConfigError
 from controller.policies.registry import POLICIES
 from controller.validation import parse
-from replicas.profile import MOST_KV_TOKENS, StepProfile
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import MOST_KV_TOKENS, StepProfile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.disturbance_arguments import add_disturbances
 from simulator.replay.role_arguments import Roles, add_roles, read_roles
 from simulator.replay.sweep import CAPS, CHUNKS, sweep_plans

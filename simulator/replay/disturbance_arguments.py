@@ -4,7 +4,7 @@ import argparse
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 
-from replicas.disturbances import (
+from replicas.profiles.disturbances import (
     LEAST_PHASE_S,
     MOST_FACTOR,
     MOST_GRAPH_TOKENS,

@@ -10,8 +10,8 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request as EngineRequest
 
 from controller.records import EngineState
-from replicas.disturbances import DisturbedSteps
-from replicas.step_sample import step_sample
+from replicas.engine.step_sample import step_sample
+from replicas.profiles.disturbances import DisturbedSteps
 from simulator.replay.schedulers import scheduler_of
 from simulator.virtual.ground import Ground
 from simulator.virtual.ledger import Ledger, ReplayError

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from replicas.routing_stats import KEY, routing_stats
+from replicas.server.routing_stats import KEY, routing_stats
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.gather import End
 from serve_app.routing.replica_load import Asked, ReplicaLoad, read_room

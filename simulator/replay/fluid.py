@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from replicas.profile import StepProfile
+from replicas.profiles.profile import StepProfile
 from simulator.workloads.requests import LengthStats
 
 STEP_LENGTHS = 200  # tried between the shortest step and the longest; the best is taken

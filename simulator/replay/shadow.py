@@ -9,8 +9,8 @@ from controller.config import BatchingConfig
 from controller.errors import BrimfulError
 from controller.models.step_time import StepModel
 from controller.records import EngineLimits, ReplicaReport
-from replicas.profile import LinearCost, StepProfile
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import LinearCost, StepProfile
+from replicas.profiles.profile_file import load_profile
 from serve_app.record import choose
 from serve_app.snapshot import add_address, connect, read_snapshot
 from simulator.replay.command import load_vllm, progress

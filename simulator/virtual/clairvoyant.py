@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replicas.profile import StepProfile
+from replicas.profiles.profile import StepProfile
 from simulator.virtual.scheduler import VirtualScheduler
 from simulator.workloads.requests import Request
 

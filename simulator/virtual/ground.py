@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from controller.classes import ServiceClasses
-from replicas.disturbances import Disturbances
-from replicas.profile import StepProfile
+from replicas.profiles.disturbances import Disturbances
+from replicas.profiles.profile import StepProfile
 from simulator.workloads.requests import Request
 
 

@@ -11,7 +11,7 @@ from controller.errors import ConfigError
 from controller.policies.registry import POLICIES
 from controller.validation import parse, unknown_key
 from controller.yaml_text import Loader, problem_of
-from replicas.profile import StepProfile
+from replicas.profiles.profile import StepProfile
 from simulator.virtual.rivals import NAMED, options_of
 
 Kind = Literal["scheduler", "clairvoyant", "reserved", "request-level", "rival"]

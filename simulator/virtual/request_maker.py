@@ -9,7 +9,7 @@ from vllm.v1.request import Request as EngineRequest
 
 from controller.classes import ServiceClasses
 from controller.request_slo import KEY, of_class
-from replicas.prefixes import PREFIX_TOKENS
+from replicas.engine.prefixes import PREFIX_TOKENS
 from simulator.virtual.plan import Plan
 from simulator.virtual.scheduler import END, TOKEN
 from simulator.workloads.requests import Request

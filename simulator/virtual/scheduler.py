@@ -25,8 +25,8 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from controller.classes import ServiceClasses
 from controller.records import EngineState
-from replicas.governor import Governor
-from replicas.scheduler import DynamicBatchScheduler
+from replicas.engine.governor import Governor
+from replicas.engine.scheduler import DynamicBatchScheduler
 from simulator.virtual.plan import Plan, Speculation
 from simulator.virtual.state_layers import state_group
 from simulator.virtual.watch import TIMED, Watch, timed

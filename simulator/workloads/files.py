@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 from controller.config import Block
 from controller.data_file import parse_json_line, read_json, read_text
 from controller.errors import ConfigError
-from replicas.prefixes import PREFIX_TOKENS
+from replicas.engine.prefixes import PREFIX_TOKENS
 from simulator.workloads.lengths import MOST_TOKENS
 from simulator.workloads.requests import Request
 

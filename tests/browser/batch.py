@@ -4,8 +4,8 @@ import random
 from typing import Any
 
 from controller.classes import parse_classes
-from replicas.timeline import Timeline
-from replicas.timeline_link import Minute, class_names
+from replicas.engine.timeline import Timeline
+from replicas.server.timeline_link import Minute, class_names
 from serve_app.console.deployments import Deployment
 
 CLASSES = parse_classes(

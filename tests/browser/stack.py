@@ -14,8 +14,8 @@ from controller.config import parse_batching
 from controller.fleet.actor import BatchController
 from controller.fleet.packed_snapshot import opened
 from controller.records import BatchLimits, from_wire, to_wire
-from replicas.profile import StepNoise
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import StepNoise
+from replicas.profiles.profile_file import load_profile
 from serve_app.console.deployments import Deployment
 
 # What a user may call a model; nothing of it may become markup.

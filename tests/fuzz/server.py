@@ -26,9 +26,9 @@ from replicas.admission.http import AdmissionMiddleware
 from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.settings import parse_security
-from replicas.emulator import EmulatedExecutor
-from replicas.grammar_answers import answer_for_grammars
-from replicas.stream_ends import StreamEndMiddleware
+from replicas.emulator.executor import EmulatedExecutor
+from replicas.workarounds.grammar_answers import answer_for_grammars
+from replicas.workarounds.stream_ends import StreamEndMiddleware
 from serve_app.demo.tiny_model import make_tiny_model
 from tests.fuzz.processes import ended_by_sigterm
 from tests.vllm.harness import batching

@@ -34,8 +34,8 @@ FILES = [
         for path in (ROOT / "controller").rglob("*.py")
         if path.name not in LEFT_OUT
     ),
-    "replicas/governor.py",
-    "replicas/queue_order.py",
+    "replicas/engine/governor.py",
+    "replicas/engine/queue_order.py",
 ]
 Key = tuple[str, str, str]
 

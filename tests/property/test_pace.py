@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.models.pace import LEAST, DeadlineSlack, Pace, Remaining
-from replicas.pacing import Pacing
+from replicas.engine.pacing import Pacing
 from tests.property.strategies import examples
 
 D = 0.05

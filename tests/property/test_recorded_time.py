@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicas.recorded_time import BLOCK_S, SPREAD, RecordedTime, Recording
+from replicas.profiles.recorded_time import BLOCK_S, SPREAD, RecordedTime, Recording
 
 steps = st.lists(
     st.tuples(st.floats(1e-3, 0.1), st.floats(0.2, 30.0)), min_size=1, max_size=40

@@ -54,9 +54,9 @@ from ray.serve.llm import LLMConfig
 from ray.serve.schema import DeploymentDetails, ReplicaDetails, ReplicaState, ServeInstanceDetails
 
 from benchmarks.path.stacks import AS_SHIPPED, FEW_CORES
-from replicas.engine import SLICE_OF_GPU
-from replicas.executor import RAY_SERVE_LLM, accelerator_kind
-from replicas.server import BrimfulServer
+from replicas.engine.executor import RAY_SERVE_LLM, accelerator_kind
+from replicas.server.server import BrimfulServer
+from replicas.server.vllm_engine import SLICE_OF_GPU
 from serve_app.autoscaling_block import AUTOSCALING_POLICY
 from serve_app.config import EMULATED_SERVER, SERVER, ScalingConfig, ray_llm_config
 from serve_app.console.deployments import EMULATED, PLAIN

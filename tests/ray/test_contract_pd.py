@@ -31,9 +31,9 @@ from vllm.config import KVTransferConfig
 from vllm.entrypoints.generate.base.serving import GenerateBaseServing
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from replicas.pd_requests import KV_PARAMS, PLAIN
-from replicas.pd_server import DecodeServer, PrefillServer
-from replicas.server import BrimfulServer
+from replicas.server.pd_requests import KV_PARAMS, PLAIN
+from replicas.server.pd_server import DecodeServer, PrefillServer
+from replicas.server.server import BrimfulServer
 from serve_app import build, pd_build
 from serve_app.build import build_app
 from tests.pd_configs import pd_args, pd_entry

@@ -24,7 +24,7 @@ from ray.serve._private.router import AsyncioRouter
 from ray.serve.config import RequestRouterConfig
 
 from controller.classes import parse_classes
-from replicas.emulated_server import of_replica
+from replicas.emulator.emulated_server import of_replica
 from serve_app.routing.gather import end_of, ends_of
 from serve_app.routing.prompt import ASKED_BY
 from serve_app.routing.router import HeadroomRouter

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from controller.config import Sla
 from controller.records import ReplicaReport
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from serve_app.demo.client import Answer, Ask, prompts, send
 from serve_app.record import caller
 from simulator.replay.engine import Ground, replay

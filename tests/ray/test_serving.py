@@ -12,7 +12,7 @@ import ray
 import requests
 
 from controller.metrics import MAX_RUNNING, OWN_ERRORS, TOKENS
-from replicas.engine import gpus_of
+from replicas.server.vllm_engine import gpus_of
 from serve_app.demo.client import Ask, prompts, send
 from tests.monitoring.test_dashboard import plain, queries
 from tests.ray.conftest import base_url

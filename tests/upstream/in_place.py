@@ -25,8 +25,8 @@ def pytest_configure(config: Any) -> None:
     import vllm.v1.core.sched.async_scheduler as overlapped
     import vllm.v1.core.sched.scheduler as plain
 
-    from replicas.governor import Governor
-    from replicas.scheduler import DynamicBatchScheduler
+    from replicas.engine.governor import Governor
+    from replicas.engine.scheduler import DynamicBatchScheduler
 
     class InPlace(DynamicBatchScheduler):
         governor_cls = Governor  # an error of our own fails a test

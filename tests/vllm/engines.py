@@ -14,9 +14,9 @@ from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from controller.records import ReplicaReport, to_wire
-from replicas import channel
-from replicas.governor import Governor
-from replicas.scheduler import DynamicBatchScheduler
+from replicas.engine import channel
+from replicas.engine.governor import Governor
+from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.harness import batching, limits
 
 # Down to one and back up, with chunks that grow and shrink; moved every few steps.

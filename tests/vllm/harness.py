@@ -26,8 +26,8 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
-from replicas.governor import Governor
-from replicas.scheduler import DynamicBatchScheduler
+from replicas.engine.governor import Governor
+from replicas.engine.scheduler import DynamicBatchScheduler
 
 BLOCK = 16
 OWN = {"step_s", "accepted", "fails_open", "window", "only_window", "states"}  # of a rig

@@ -9,7 +9,7 @@ from controller.capacity import capacity_per_s
 from controller.fleet.loop import ControlLoop
 from controller.models.histogram import BINS, LogHistogram
 from controller.models.step_time import StepModel
-from replicas.autoscaling_stats import autoscaling_stats, scaled_by_another
+from replicas.server.autoscaling_stats import autoscaling_stats, scaled_by_another
 from serve_app.autoscaling import CapacityPolicy
 from serve_app.autoscaling_block import AUTOSCALING_POLICY
 from tests.builders import batching, governor, moments_of, report, state, stats_of

@@ -9,7 +9,7 @@ import pytest
 from controller.policies.class_chunks import SampleByClass
 from controller.records import StepLimits
 from controller.request_slo import KEY, RequestSlo
-from replicas.by_class import ByClass
+from replicas.engine.by_class import ByClass
 from tests.builders import sample
 
 GOLD, SILVER, DEFAULT = RequestSlo(0.05, 99, 2.0), RequestSlo(0.1), RequestSlo(ttft_s=9.0)

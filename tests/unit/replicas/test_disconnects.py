@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from replicas.disconnects import DisconnectMiddleware
+from replicas.workarounds.disconnects import DisconnectMiddleware
 
 POST = {"type": "http", "method": "POST"}
 BODY = {"type": "http.request", "body": b"{}"}
@@ -64,7 +64,7 @@ async def test_what_computes_nothing_is_left_alone(scope: Any) -> None:
 
 
 async def test_an_app_that_does_not_listen_is_cancelled_a_little_later(monkeypatch):
-    monkeypatch.setattr("replicas.disconnects.ENDS_BY_ITSELF_S", 0.01)
+    monkeypatch.setattr("replicas.workarounds.disconnects.ENDS_BY_ITSELF_S", 0.01)
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -5,8 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from replicas.disturbances import Disturbances, DisturbedSteps, EncoderWork, Pauses, SlowPhases
-from replicas.profile import LinearCost, StepProfile
+from replicas.profiles.disturbances import (
+    Disturbances,
+    DisturbedSteps,
+    EncoderWork,
+    Pauses,
+    SlowPhases,
+)
+from replicas.profiles.profile import LinearCost, StepProfile
 
 PROFILE = StepProfile("p", "", 10_000, 256, 2048, LinearCost(0.010, 0.001, 1e-6, 1e-4, 1e-8))
 EVERYTHING = Disturbances(

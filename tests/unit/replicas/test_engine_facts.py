@@ -5,7 +5,7 @@ import platform
 
 import pytest
 
-from replicas.engine_facts import cpu
+from replicas.server.engine_facts import cpu
 
 X86 = """processor\t: 0
 model name\t: AMD EPYC 9R14

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from replicas.engine_options import option_problems
+from replicas.engine.engine_options import option_problems
 from tests.builders import batching
 
 ADAPTIVE: dict[str, Any] = {"policy": "adaptive", "sla": {"itl_ms": 50}}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.errors import ConfigError
-from replicas.executor import accelerator_kind, executor_of
+from replicas.engine.executor import accelerator_kind, executor_of
 from serve_app.config import ray_llm_config
 
 MODEL = {"model_id": "llama", "model_source": "org/llama"}

@@ -10,8 +10,8 @@ from controller.config import BatchingConfig
 from controller.errors import ConfigError
 from controller.policies.base import ReadBatch
 from controller.records import StepLimits
-from replicas.fail_open import SAY_AGAIN_S, FailOpenGovernor
-from replicas.governor import Governor
+from replicas.engine.fail_open import SAY_AGAIN_S, FailOpenGovernor
+from replicas.engine.governor import Governor
 from tests.builders import ENGINE, batching, limits, sample, state
 
 OWN = StepLimits(ENGINE.max_num_seqs, ENGINE.max_num_batched_tokens)

@@ -25,7 +25,7 @@ from controller.records import (
     StepSample,
 )
 from controller.switch import Switch
-from replicas.governor import Governor
+from replicas.engine.governor import Governor
 from tests.builders import (
     batching,
     engine,
@@ -173,8 +173,8 @@ def test_a_replica_that_never_reached_its_controller_waits_one_lease_for_it() ->
 def modes(lease_s: float, period_s: float, lost: int | None) -> list[str]:
     """By exchange: who decides when it begins, of 20 of which one answer is lost.
 
-    As ``replicas.control_link`` does it: an answer is applied with the next exchange; one that does
-    not come is given up after half a lease.
+    As ``replicas.server.control_link`` does it: an answer is applied with the next exchange; one
+    that does not come is given up after half a lease.
     """
     g, now_s, answered, seen = governor(EXACT), 0.0, True, []
     for exchange in range(20):

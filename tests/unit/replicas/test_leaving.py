@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.models.client_feedback import Gaps
-from replicas.egress import LeavingMiddleware, LeavingTokens, counted_items
+from replicas.server.egress import LeavingMiddleware, LeavingTokens, counted_items
 
 POST = {"type": "http", "method": "POST"}
 

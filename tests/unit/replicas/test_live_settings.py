@@ -8,7 +8,7 @@ from controller.classes import parse_admission, parse_classes
 from controller.config import parse_batching
 from controller.errors import ConfigError
 from replicas.door.settings import parse_security
-from replicas.settings import Live, parse_live, parse_settings, slowed
+from replicas.engine.settings import Live, parse_live, parse_settings, slowed
 from tests.builders import batching, governor, limits, sample, state
 
 ENTRYS = Live(batching(policy="adaptive", sla={"itl_ms": 50}))

@@ -8,7 +8,7 @@ from controller import metrics
 from controller.models.histogram import lower_edge_s
 from controller.models.step_time import StepModel
 from controller.records import BoundSteps, RecentSteps
-from replicas.metric_values import EDGES, StallCounter, admission_totals, gauges, totals
+from replicas.server.metric_values import EDGES, StallCounter, admission_totals, gauges, totals
 from tests.builders import batching, histogram_of, moments_of, report
 from tests.unit.replicas.admission.builders import admission, asked
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.config import BatchingConfig, Sla
-from replicas.pacing import FIRST_ROOM, Pacing, pacing_of
+from replicas.engine.pacing import FIRST_ROOM, Pacing, pacing_of
 
 D = 0.05
 

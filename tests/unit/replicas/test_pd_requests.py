@@ -10,7 +10,7 @@ from ray.llm._internal.serve.core.configs.openai_api_models import (
 )
 from ray.llm._internal.serve.engines.vllm.kv_transfer.base import clamp_request_to_single_token
 
-from replicas.pd_requests import forbidden, is_local, plain
+from replicas.server.pd_requests import forbidden, is_local, plain
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 

@@ -4,8 +4,8 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from replicas.prefixes import MOST_HASHES, PREFIX_TOKENS, prefix_hashes
-from replicas.request_recorder import RequestRecorder
+from replicas.engine.prefixes import MOST_HASHES, PREFIX_TOKENS, prefix_hashes
+from replicas.engine.request_recorder import RequestRecorder
 from simulator.workloads.files import RequestLine
 
 KEY = b"k" * 32

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from controller.errors import ConfigError
-from replicas.profile import StepNoise
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import StepNoise
+from replicas.profiles.profile_file import load_profile
 
 TABLE = {
     "gpu": "h100",

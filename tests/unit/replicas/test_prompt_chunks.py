@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.models.requests import requests_of
-from replicas.prompt_chunks import PromptChunks, as_they_stood, decodes_first
+from replicas.engine.prompt_chunks import PromptChunks, as_they_stood, decodes_first
 
 
 class PlainScheduler:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from replicas.queue_order import LATE_EVERY, Demotions, Lane, SortedLane
+from replicas.engine.queue_order import LATE_EVERY, Demotions, Lane, SortedLane
 
 
 @dataclass(eq=False)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from controller.errors import ConfigError
-from replicas.disturbances import Disturbances, DisturbedSteps, Pauses, SlowPhases
-from replicas.profile import LinearCost, StepProfile
-from replicas.profile_file import load_profile
-from replicas.recorded import LEAST_STEPS
+from replicas.profiles.disturbances import Disturbances, DisturbedSteps, Pauses, SlowPhases
+from replicas.profiles.profile import LinearCost, StepProfile
+from replicas.profiles.profile_file import load_profile
+from replicas.profiles.recorded import LEAST_STEPS
 
 COST = LinearCost(0.033, 0.0015, 2e-6, 0.0012, 2e-7, 0.004)
 NOTHING = Disturbances()

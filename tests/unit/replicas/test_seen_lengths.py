@@ -5,7 +5,7 @@ import pytest
 
 from controller.models.lengths import REQUESTS_KEPT
 from controller.records import EngineState
-from replicas.seen_lengths import SeenLengths
+from replicas.engine.seen_lengths import SeenLengths
 from tests.builders import batching, governor, moments_of
 
 RUNNING = np.array([900] * 20)

@@ -6,8 +6,8 @@ import pytest
 
 from controller.errors import ConfigError
 from controller.validation import parse
-from replicas.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
-from replicas.settings import EmulateSettings
+from replicas.engine.settings import EmulateSettings
+from replicas.profiles.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
 
 
 def emulate(**keys: Any) -> EmulateSettings:

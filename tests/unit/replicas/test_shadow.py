@@ -1,7 +1,7 @@
 """What control would have moved, where it only advises."""
 
 from controller.records import Advised, StepLimits
-from replicas.shadow import Shadow
+from replicas.engine.shadow import Shadow
 from tests.builders import batching, governor, sample, state
 
 

@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from replicas.core_process import RunEngineCore
-from replicas.startup import StartUp, gc_paused, read_phases
+from replicas.server.startup import StartUp, gc_paused, read_phases
+from replicas.workarounds.core_process import RunEngineCore
 
 
 def started(*phases: tuple[str, float]) -> StartUp:

@@ -3,8 +3,8 @@
 import json
 
 from controller.classes import parse_classes
-from replicas.timeline import MOST_BARS, MOST_WAITING, Timeline
-from replicas.timeline_link import KEPT_S, NO_CLASS, OWN, STATES, Minute, class_names
+from replicas.engine.timeline import MOST_BARS, MOST_WAITING, Timeline
+from replicas.server.timeline_link import KEPT_S, NO_CLASS, OWN, STATES, Minute, class_names
 
 
 def rows(timeline: Timeline, now_s: float) -> dict[str, tuple[str, int]]:

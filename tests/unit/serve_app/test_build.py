@@ -14,7 +14,7 @@ from ray.serve.llm import LLMConfig, LLMServingArgs
 from controller.errors import ConfigError
 from controller.validation import join
 from replicas.door.settings import parse_security
-from replicas.settings import parse_settings
+from replicas.engine.settings import parse_settings
 from serve_app.build import _guard, serving_args
 from serve_app.ingress import AdmissionIngress
 from tests.serve_configs import entry, put

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.errors import BrimfulError, ConfigError
-from replicas.channel import UNDRAINED_S
+from replicas.engine.channel import UNDRAINED_S
 from serve_app import capture
 from serve_app.record import Call
 from simulator.workloads.files import read_requests

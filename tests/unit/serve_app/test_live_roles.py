@@ -9,7 +9,7 @@ from ray.serve.config import AutoscalingConfig
 from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.records import BatchLimits, ReplicaReport, Role
-from replicas.settings import Live, parse_live
+from replicas.engine.settings import Live, parse_live
 from serve_app.config import ray_llm_config
 from serve_app.explain import explanations
 from serve_app.pd import role_entries
@@ -44,7 +44,7 @@ def test_an_entry_with_roles_has_its_own_server_and_recomputes_what_it_cannot_lo
     kv = made["engine_kwargs"]["kv_transfer_config"]
     assert kv["kv_load_failure_policy"] == "recompute"
     without = ray_llm_config(entry(batching={"sla": {"itl_ms": 50}}))
-    assert without["server_cls"] == "replicas.server:BrimfulServer"
+    assert without["server_cls"] == "replicas.server.server:BrimfulServer"
     assert "kv_load_failure_policy" not in without["engine_kwargs"]["kv_transfer_config"]
 
 

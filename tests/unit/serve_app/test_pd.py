@@ -7,7 +7,7 @@ from ray.llm._internal.serve.serving_patterns.prefill_decode.builder import PDSe
 
 from controller.errors import ConfigError
 from replicas.door.settings import Security
-from replicas.pd_server import DecodeServer, PrefillServer
+from replicas.server.pd_server import DecodeServer, PrefillServer
 from serve_app.build import build_app
 from serve_app.checks.built import no_cluster
 from serve_app.pd_build import pd_serving_args

@@ -8,9 +8,9 @@ import pytest
 
 from controller.data_file import read_json
 from controller.errors import BrimfulError, ConfigError
-from replicas.profile_file import ProfileFile, load_profile
-from replicas.recorded import LEAST_STEPS
-from replicas.step_recorder import COLUMNS
+from replicas.engine.step_recorder import COLUMNS
+from replicas.profiles.profile_file import ProfileFile, load_profile
+from replicas.profiles.recorded import LEAST_STEPS
 from serve_app import record
 from serve_app.record import choose
 from tests.builders import batching, engine, report

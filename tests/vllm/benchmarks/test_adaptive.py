@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from controller.config import Sla
-from replicas.disturbances import Disturbances
-from replicas.profile_file import load_profile
+from replicas.profiles.disturbances import Disturbances
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
 from simulator.virtual.plan import EngineOptions, Speculation, parse_policy
 from simulator.virtual.trace import Trace

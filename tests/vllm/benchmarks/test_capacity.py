@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from controller.config import Sla
-from replicas.profile import LinearCost, StepProfile
+from replicas.profiles.profile import LinearCost, StepProfile
 from simulator.replay.capacity import (
     PRECISION,
     Capacity,

@@ -9,7 +9,7 @@ from benchmarks.contests.classes import CLASSES, ONE_SLA, OURS, QOSERVE, Found, 
 from benchmarks.report.workers import Bench
 from benchmarks.rivals.r3_classes import Result, rows_of
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
 from simulator.virtual.plan import engine_of, parse_policy
 from simulator.workloads.catalog import load_workload

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground
 from simulator.virtual.plan import EngineOptions, Plan, parse_policy
 from simulator.workloads.requests import Request

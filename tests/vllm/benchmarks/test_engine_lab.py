@@ -19,8 +19,8 @@ from benchmarks.engine_lab.results import Results
 from benchmarks.engine_lab.step_log import StepLog
 from benchmarks.engine_lab.tasks import BesideTask, EngineTask, Ground, Limits, RankTask
 from controller.config import Sla
-from replicas.profile_file import load_profile
-from replicas.step_recorder import StepRecorder
+from replicas.engine.step_recorder import StepRecorder
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground as Machine
 from simulator.replay.engine import replay
 from simulator.virtual.plan import engine_of, parse_policy

@@ -13,7 +13,7 @@ from benchmarks.contests.fleets import EVEN, GATHERED, SEPARATE, FleetTask, meas
 from benchmarks.rivals import r3_fleet
 from benchmarks.rivals.settings import Setting, Settings
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
 from simulator.replay.fleet import STATS_DELAY_S, ByClass, Router, replay_fleet, together
 from simulator.virtual.plan import engine_of, parse_policy

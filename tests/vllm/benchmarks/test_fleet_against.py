@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.fleet.against import both
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.fleet.simulate import Ground
 from simulator.workloads.catalog import load_workload
 

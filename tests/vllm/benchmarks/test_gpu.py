@@ -33,9 +33,9 @@ from benchmarks.gpu.tuning import Row, Tuner, cost_of
 from benchmarks.report.document import ROOT
 from controller.config import parse_batching
 from controller.records import EngineState, StepSample
-from replicas.governor import Governor
-from replicas.profile import Launch
-from replicas.profile_file import load_profile
+from replicas.engine.governor import Governor
+from replicas.profiles.profile import Launch
+from replicas.profiles.profile_file import load_profile
 from serve_app.demo.client import Answer
 from simulator.workloads.requests import Request
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import replay
 from simulator.virtual.ground import Ground
 from simulator.virtual.plan import engine_of, parse_policy

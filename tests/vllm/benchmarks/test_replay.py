@@ -10,9 +10,9 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
 from controller.config import Sla
 from controller.errors import ConfigError
-from replicas.disturbances import Disturbances
-from replicas.profile import StepProfile
-from replicas.profile_file import load_profile
+from replicas.profiles.disturbances import Disturbances
+from replicas.profiles.profile import StepProfile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
 from simulator.replay.measure import summarise
 from simulator.virtual import scheduler as virtual

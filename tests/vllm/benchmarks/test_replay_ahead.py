@@ -14,7 +14,7 @@ from vllm.v1.engine.core import EngineCore
 from vllm.v1.outputs import ModelRunnerOutput
 
 from controller.config import Sla
-from replicas.profile import Launch, LinearCost, StepProfile
+from replicas.profiles.profile import Launch, LinearCost, StepProfile
 from simulator.replay.engine import Ground, replay
 from simulator.virtual.plan import EngineOptions, Speculation, parse_policy
 from simulator.virtual.request_maker import RequestMaker

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from controller.config import Sla
 from controller.policies.registry import POLICIES
-from replicas.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
-from replicas.profile import LinearCost, StepProfile
+from replicas.profiles.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
+from replicas.profiles.profile import LinearCost, StepProfile
 from simulator.replay.engine import Ground, replay
 from simulator.virtual.plan import BENCH_ONLY, EngineOptions, parse_policy
 from simulator.workloads.requests import Request

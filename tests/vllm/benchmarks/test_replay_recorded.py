@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from controller.config import Sla
-from replicas.disturbances import Disturbances, Pauses, SlowPhases
-from replicas.profile_file import load_profile
+from replicas.profiles.disturbances import Disturbances, Pauses, SlowPhases
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
 from simulator.replay.measure import summarise
 from simulator.virtual.plan import engine_of, parse_policy

@@ -10,8 +10,8 @@ from benchmarks.cost.bare_engine import BareEngine
 from benchmarks.report.workers import Bench
 from benchmarks.results import g1_g2_memory as results_memory
 from controller.config import parse_batching
-from replicas.profile import StepNoise
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import StepNoise
+from replicas.profiles.profile_file import load_profile
 
 
 def test_memory_part_runs_and_holds_adaptive_against_the_best_of_five() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.baselines.options import RIVALS
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import Ground, replay
 from simulator.virtual.plan import engine_of, parse_policy
 from simulator.virtual.trace import Trace

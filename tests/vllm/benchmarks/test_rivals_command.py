@@ -27,7 +27,7 @@ from benchmarks.rivals.__main__ import asked
 from benchmarks.rivals.r1_capacity import GROUNDS
 from benchmarks.rivals.r1_raced import Raced, rows_of
 from benchmarks.rivals.settings import Settings
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 
 
 def two_contests() -> Raced:

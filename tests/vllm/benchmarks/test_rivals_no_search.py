@@ -16,7 +16,7 @@ from benchmarks.rivals import page, r1_capacity, r2_paced, r3_classes, r4_offlin
 from benchmarks.rivals.r1_raced import ALL
 from benchmarks.rivals.settings import Setting, Settings
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.virtual.plan import engine_of, parse_policy
 
 FIG3 = load_profile("paper-fig3")

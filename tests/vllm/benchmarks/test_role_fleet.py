@@ -5,7 +5,7 @@ import pytest
 
 from controller.config import Sla
 from controller.roles import Transfer
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.fleet import Router, replay_fleet, together
 from simulator.replay.role_fleet import RoleFleet, RoleTrace
 from simulator.replay.steering import Auto, Fixed, Steering

@@ -21,10 +21,10 @@ from controller.classes import parse_admission, parse_classes
 from replicas.admission.admission import Admission
 from replicas.admission.gate import Gate
 from replicas.admission.http import AdmissionMiddleware
-from replicas.disconnects import DisconnectMiddleware
-from replicas.emulator import EmulatedExecutor
-from replicas.grammar_answers import answer_for_grammars
-from replicas.stream_ends import StreamEndMiddleware
+from replicas.emulator.executor import EmulatedExecutor
+from replicas.workarounds.disconnects import DisconnectMiddleware
+from replicas.workarounds.grammar_answers import answer_for_grammars
+from replicas.workarounds.stream_ends import StreamEndMiddleware
 from tests.vllm.harness import batching
 
 CLASSES = {

@@ -4,7 +4,7 @@ import pytest
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from replicas.scheduler import DynamicBatchScheduler
+from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.harness import BLOCK, Rig, batching, engine_config, ngram
 
 SLA = {"itl_ms": 50, "ttft_ms": 1000}

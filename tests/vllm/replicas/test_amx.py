@@ -6,12 +6,12 @@ from importlib.metadata import entry_points
 
 from vllm.plugins import DEFAULT_PLUGINS_GROUP
 
-from replicas import amx
+from replicas.workarounds import amx
 
 # ARCH_GET_XCOMP_SUPP, ARCH_GET_XCOMP_PERM: what is there, what is permitted; bit 18 is tile data.
 ASK = """
 import ctypes
-from replicas.amx import permit
+from replicas.workarounds.amx import permit
 
 def tiles(what):
     found = ctypes.c_ulong(0)

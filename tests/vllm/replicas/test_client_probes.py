@@ -21,16 +21,16 @@ from vllm.entrypoints.launchers.cli_args import FrontendArgs
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from replicas.admission.http import HeldMiddleware
-from replicas.disconnects import DisconnectMiddleware
 from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.paths import OPENED_BY_NAME as OPENED
 from replicas.door.settings import parse_security
-from replicas.egress import LeavingMiddleware, LeavingTokens
-from replicas.emulator import EmulatedExecutor
-from replicas.grammar_answers import answer_for_grammars
-from replicas.last_words import LastWords, LastWordsMiddleware
-from replicas.stream_ends import StreamEndMiddleware
+from replicas.emulator.executor import EmulatedExecutor
+from replicas.server.egress import LeavingMiddleware, LeavingTokens
+from replicas.server.last_words import LastWords, LastWordsMiddleware
+from replicas.workarounds.disconnects import DisconnectMiddleware
+from replicas.workarounds.grammar_answers import answer_for_grammars
+from replicas.workarounds.stream_ends import StreamEndMiddleware
 from tests.vllm.harness import batching
 from tests.vllm.probes import CLOSED, HI, PROBES, Probe, alike, shape_of_text
 

@@ -18,9 +18,9 @@ from vllm.v1.engine.output_processor import OutputProcessorOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
-from replicas import channel
-from replicas.engine_options import cap_name
-from replicas.scheduler import RAN_TO_ITS_END, DynamicBatchScheduler
+from replicas.engine import channel
+from replicas.engine.engine_options import cap_name
+from replicas.engine.scheduler import RAN_TO_ITS_END, DynamicBatchScheduler
 from tests.vllm.harness import BLOCK, Rig, engine_config, ngram
 
 

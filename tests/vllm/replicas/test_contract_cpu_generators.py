@@ -13,7 +13,7 @@ from vllm.v1.worker.gpu_input_batch import InputBatch
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm.v1.worker.worker_base import WorkerWrapperBase
 
-from replicas import cpu_generators
+from replicas.workarounds import cpu_generators
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 

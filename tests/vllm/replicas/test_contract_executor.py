@@ -1,4 +1,4 @@
-"""What of vLLM's executors ``replicas.engine`` leans on, and what it makes of it."""
+"""What of vLLM's executors ``replicas.server.vllm_engine`` leans on, and what it makes of it."""
 
 import inspect
 import os
@@ -13,7 +13,7 @@ from vllm.v1.executor.abstract import Executor
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-from replicas.engine import worker_environment
+from replicas.server.vllm_engine import worker_environment
 from tests.vllm.harness import engine_config
 
 BIND = "VLLM_CPU_OMP_THREADS_BIND"
@@ -75,7 +75,7 @@ def test_on_a_gpu_enginecore_is_given_the_card_of_the_placement_group(
 ):
     config = engine_config(tiny_llama)
     monkeypatch.setattr(config.device_config, "device_type", "cuda")
-    monkeypatch.setattr("replicas.engine.gpus_of", lambda group: f"the card of {group}")
+    monkeypatch.setattr("replicas.server.vllm_engine.gpus_of", lambda group: f"the card of {group}")
     variable = current_platform.device_control_env_var
     if before is None:
         monkeypatch.delenv(variable, raising=False)

@@ -18,8 +18,8 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
-from replicas.grammar_answers import GrammarError
-from replicas.grammar_faults import OWN_MASKS
+from replicas.workarounds.grammar_answers import GrammarError
+from replicas.workarounds.grammar_faults import OWN_MASKS
 
 
 def test_a_reason_that_is_set_as_a_request_is_freed_gets_into_its_last_output() -> None:

@@ -10,8 +10,8 @@ from vllm.config import CompilationConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.metrics import perf
 
-from replicas.engine_options import graph_tokens
-from replicas.kv_holders import kv_read_frac, kv_token_bytes
+from replicas.engine.engine_options import graph_tokens
+from replicas.engine.kv_holders import kv_read_frac, kv_token_bytes
 from serve_app.demo.tiny_model import make_tiny_model
 
 
@@ -65,7 +65,7 @@ def test_an_error_of_that_count_does_not_stop_an_engine(tmp_path, monkeypatch):
     def fails(config: Any) -> None:
         raise AttributeError("num_experts")
 
-    monkeypatch.setattr("replicas.kv_holders.ModelMetrics", fails)
+    monkeypatch.setattr("replicas.engine.kv_holders.ModelMetrics", fails)
     assert kv_read_frac(model_config(tmp_path), 131_072) == 0.0
 
 

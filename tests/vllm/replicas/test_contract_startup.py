@@ -12,7 +12,7 @@ from vllm.utils.gc_utils import freeze_gc_heap
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import CoreEngineProcManager
 
-from replicas.core_process import PANDAS, RunEngineCore, quick_imports
+from replicas.workarounds.core_process import PANDAS, RunEngineCore, quick_imports
 
 
 def test_enginecore_is_still_spawned_with_this_function_as_its_target() -> None:

@@ -14,8 +14,8 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.output_processor import OutputProcessor, RequestState
 from vllm.v1.metrics.stats import RequestStateStats
 
-from replicas.otlp import exporter
-from replicas.tracing import CARRIED
+from replicas.server.otlp import exporter
+from replicas.server.tracing import CARRIED
 
 
 def test_vllm_takes_its_parent_from_the_requests_headers() -> None:

@@ -17,12 +17,13 @@ from controller.errors import ConfigError, ReportError
 from controller.fleet.actor import BatchController
 from controller.models.client_feedback import AIM, STEP, Gaps
 from controller.records import ReplicaReport, to_wire
-from replicas import channel, control_link
-from replicas.control_link import ControlLink
-from replicas.egress import LeavingTokens
-from replicas.metric_values import gauges
-from replicas.pd_server import LOOK_S, until_read
-from replicas.server import BrimfulServer
+from replicas.engine import channel
+from replicas.server import control_link
+from replicas.server.control_link import ControlLink
+from replicas.server.egress import LeavingTokens
+from replicas.server.metric_values import gauges
+from replicas.server.pd_server import LOOK_S, until_read
+from replicas.server.server import BrimfulServer
 from tests.builders import limits, report, sample, stats_of
 from tests.vllm.harness import Rig, batching, engine_config
 

@@ -7,7 +7,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from controller.switch import Switch
-from replicas.scheduler import DynamicBatchScheduler
+from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.harness import batching, limits
 from tests.vllm.lives import Life, Lived, lived
 

@@ -8,7 +8,7 @@ import pytest
 from vllm import SamplingParams
 from vllm.sampling_params import StructuredOutputsParams
 
-from replicas.emulator import EmulatedExecutor, Pace
+from replicas.emulator.executor import EmulatedExecutor, Pace
 from serve_app.demo.client import END, LENGTH
 from tests.vllm.engines import engine, scheduler
 from tests.vllm.harness import batching

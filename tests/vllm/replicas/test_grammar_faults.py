@@ -9,8 +9,8 @@ from vllm import LLM, SamplingParams
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import StructuredOutputsParams
 
-from replicas.emulator import EmulatedExecutor
-from replicas.grammar_faults import FAULT, GrammarFaults
+from replicas.emulator.executor import EmulatedExecutor
+from replicas.workarounds.grammar_faults import FAULT, GrammarFaults
 from tests.vllm.engines import engine, scheduler
 from tests.vllm.harness import Rig, batching, engine_config
 

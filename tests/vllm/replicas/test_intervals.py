@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.records import StepSample
-from replicas import intervals
-from replicas.intervals import Intervals
+from replicas.engine import intervals
+from replicas.engine.intervals import Intervals
 
 LAUNCHED_S, REST_S, ALONE_S = 0.010, 0.004, 0.007
 

@@ -11,8 +11,8 @@ import pytest
 from ray.serve._private import replica as rays
 from ray.serve._private.constants import RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S
 
-from replicas import last_words
-from replicas.last_words import LastWords, LastWordsMiddleware, before_shutdown
+from replicas.server import last_words
+from replicas.server.last_words import LastWords, LastWordsMiddleware, before_shutdown
 
 START = {"type": "http.response.start", "status": 200}
 STREAM = START | {"headers": [(b"content-type", b"text/event-stream; charset=utf-8")]}

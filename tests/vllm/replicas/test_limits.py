@@ -4,7 +4,7 @@ import pytest
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from controller.errors import ConfigError
-from replicas.scheduler import DynamicBatchScheduler
+from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.harness import Rig, batching, engine_config, limits, ngram
 
 

@@ -8,7 +8,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request
 
 from controller.records import Role
-from replicas.request_facts import CAME
+from replicas.engine.request_facts import CAME
 from tests.vllm.connector import IdleConnector
 from tests.vllm.harness import Rig, batching, engine_config, limits
 

@@ -9,7 +9,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import RequestStatus
 
-from replicas.scheduler import DynamicBatchScheduler
+from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.connector import IdleConnector
 from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits
 

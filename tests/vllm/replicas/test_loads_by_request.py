@@ -6,8 +6,8 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.request import Request, RequestStatus
 
 from controller.records import StepLimits
-from replicas.scheduler import DynamicBatchScheduler
-from replicas.step_sample import step_sample
+from replicas.engine.scheduler import DynamicBatchScheduler
+from replicas.engine.step_sample import step_sample
 from tests.vllm.connector import IdleConnector
 from tests.vllm.harness import Rig, batching, engine_config
 

@@ -6,7 +6,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from replicas.scheduler import DynamicBatchScheduler
+from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.harness import BLOCK, batching, engine_config
 
 

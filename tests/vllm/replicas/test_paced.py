@@ -7,7 +7,7 @@ import pytest
 
 from controller.models.step_time import StepModel
 from controller.policies.base import Batch
-from replicas.in_flight import ends_of, scheduled_at
+from replicas.engine.in_flight import ends_of, scheduled_at
 from tests.vllm.harness import Rig, batching, engine_config
 
 SLA = {"itl_ms": 50, "ttft_ms": 2000, "delivery": "paced"}

@@ -5,7 +5,7 @@ import pytest
 from controller.classes import parse_admission
 from replicas.admission.admission import Admission
 from replicas.admission.gate import Gate, current
-from replicas.pd_server import LONGEST_PREFILL_S, longest_prefill_s
+from replicas.server.pd_server import LONGEST_PREFILL_S, longest_prefill_s
 from tests.unit.replicas.admission.builders import CLASSES
 
 

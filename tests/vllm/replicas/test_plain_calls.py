@@ -20,8 +20,8 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from replicas.admission.answers import HEADERS
 from replicas.admission.drain import EngineView
 from replicas.admission.gate import current
-from replicas.plain_calls import AdmittingEngine
-from replicas.plain_errors import RefusalError, answer_to
+from replicas.server.plain_calls import AdmittingEngine
+from replicas.workarounds.plain_errors import RefusalError, answer_to
 from serve_app.ingress import AdmissionIngress
 from tests.vllm.replicas.stand_in import PROMPT, Engine, dead, gate_of, never
 

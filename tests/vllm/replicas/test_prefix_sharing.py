@@ -5,8 +5,8 @@ from vllm.config import KVTransferConfig
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import Request
 
-from replicas.prefix_sharing import PrefixSharing
-from replicas.scheduler import DynamicBatchScheduler
+from replicas.engine.prefix_sharing import PrefixSharing
+from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.connector import IdleConnector
 from tests.vllm.harness import BLOCK, Rig, batching, engine_config
 

@@ -10,7 +10,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
-from replicas import channel
+from replicas.engine import channel
 from tests.vllm.harness import batching, limits
 
 pytestmark = pytest.mark.engine

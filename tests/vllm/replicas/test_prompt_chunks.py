@@ -8,7 +8,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
-from replicas.scheduler import DynamicBatchScheduler
+from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.harness import BLOCK, Rig, batching, block_hasher, engine_config
 
 SLA = batching(policy="adaptive", sla={"itl_ms": 50})

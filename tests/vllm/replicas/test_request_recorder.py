@@ -10,8 +10,8 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.request import Request
 
-from replicas.channel import UNDRAINED_S, _requests, _timeline, requests
-from replicas.request_recorder import RequestRecorder
+from replicas.engine.channel import UNDRAINED_S, _requests, _timeline, requests
+from replicas.engine.request_recorder import RequestRecorder
 from tests.vllm.harness import Core, Rig, batching, engine_config
 
 
@@ -180,7 +180,7 @@ def test_it_is_asked_for_from_outside_and_ends_without_a_trace(tiny_llama: Any) 
 
 def test_more_than_are_kept_are_lost_and_counted(tiny_llama: Any, monkeypatch: Any) -> None:
     made = rig(tiny_llama)
-    monkeypatch.setattr("replicas.request_recorder.MOST_REQUESTS", 3)
+    monkeypatch.setattr("replicas.engine.request_recorder.MOST_REQUESTS", 3)
     recorder = RequestRecorder(made.scheduler, "me")
     made.add_all(5, prompt=5, output=1)
     made.run()

@@ -17,8 +17,8 @@ from vllm.v1.request import Request
 
 from controller.models.requests import Requests
 from controller.request_slo import KEY, RequestSlo
-from replicas.request_facts import numbers
-from replicas.running_columns import FIRST_ROOM, MOST_LEFT, RunningColumns
+from replicas.engine.request_facts import numbers
+from replicas.engine.running_columns import FIRST_ROOM, MOST_LEFT, RunningColumns
 from tests.vllm.harness import Rig, batching, engine_config, limits, ngram
 
 CLASSES = {"gold": {"itl_ms": 50, "default": True}, "batch": {"ttft_ms": 600_000}}

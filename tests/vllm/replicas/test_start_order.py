@@ -8,7 +8,7 @@ from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
-from replicas.start_order import may_start
+from replicas.engine.start_order import may_start
 from tests.vllm.harness import BLOCK, Rig, batching, engine_config
 
 

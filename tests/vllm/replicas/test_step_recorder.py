@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from replicas.channel import STEPS, UNDRAINED_S, _steps
-from replicas.request_recorder import RequestRecorder
-from replicas.step_recorder import StepRecorder
-from replicas.timeline import Recorder
+from replicas.engine.channel import STEPS, UNDRAINED_S, _steps
+from replicas.engine.request_recorder import RequestRecorder
+from replicas.engine.step_recorder import StepRecorder
+from replicas.engine.timeline import Recorder
 from tests.vllm.harness import Core, Rig, batching, engine_config
 
 

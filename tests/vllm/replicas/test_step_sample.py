@@ -6,7 +6,7 @@ import pytest
 from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
 
 from controller.records import StepSample
-from replicas.step_sample import step_sample
+from replicas.engine.step_sample import step_sample
 from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits, ngram
 
 

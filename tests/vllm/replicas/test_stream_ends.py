@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from replicas.grammar_answers import GrammarError
-from replicas.stream_ends import StreamEndMiddleware, give_reason
+from replicas.workarounds.grammar_answers import GrammarError
+from replicas.workarounds.stream_ends import StreamEndMiddleware, give_reason
 
 STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 

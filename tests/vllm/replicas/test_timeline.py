@@ -10,9 +10,9 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.engine.input_processor import InputProcessor
 
-from replicas.channel import TIMELINE, _timeline
-from replicas.hooks import CHAINS
-from replicas.timeline import HOOKED, Recorder
+from replicas.engine.channel import TIMELINE, _timeline
+from replicas.engine.hooks import CHAINS
+from replicas.engine.timeline import HOOKED, Recorder
 from tests.vllm.harness import BLOCK, Core, Rig, batching, engine_config
 
 

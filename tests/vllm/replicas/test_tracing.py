@@ -18,8 +18,8 @@ from vllm.sampling_params import SamplingParams
 
 from replicas.admission.drain import EngineView
 from replicas.admission.http import AdmissionMiddleware
-from replicas.plain_calls import AdmittingEngine
-from replicas.tracing import Tracing, TracingMiddleware
+from replicas.server.plain_calls import AdmittingEngine
+from replicas.server.tracing import Tracing, TracingMiddleware
 from tests.vllm.replicas.stand_in import Engine, app_of, client_of, gate_of, never
 
 TRACE, CLIENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -17,8 +17,8 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request
 
 from controller.config import parse_batching
-from replicas.queue_order import Demotions
-from replicas.waiting_queues import QUEUES, step_aside
+from replicas.engine.queue_order import Demotions
+from replicas.engine.waiting_queues import QUEUES, step_aside
 from tests.vllm.harness import Rig, batching, engine_config
 from tests.vllm.replicas.test_start_order import by_grammar
 

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.baselines.request_level import replay_request_level
 from controller.config import Sla
-from replicas.profile import LinearCost, StepProfile
+from replicas.profiles.profile import LinearCost, StepProfile
 from simulator.replay.timeline import idle_frac, place
 from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.virtual.trace import Stay, Trace

@@ -16,7 +16,7 @@ from benchmarks.contests.sweeps import (
 )
 from benchmarks.contests.tuning import Setting, climb_by
 from controller.config import Sla
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 from simulator.virtual.plan import engine_of, parse_policy
 
 FIG3 = load_profile("paper-fig3")

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.contests.tuning import Setting, climb, on_line, starts
 from controller.config import Sla
-from replicas.profile import LinearCost, StepProfile
+from replicas.profiles.profile import LinearCost, StepProfile
 from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.workloads.requests import LengthStats
 

@@ -10,7 +10,7 @@ from benchmarks.cost.fleet import TRAFFIC, Fleet
 from controller.config import BatchingConfig, Sla
 from controller.fleet.loop import ControlLoop
 from controller.records import ReplicaReport, from_wire
-from replicas.profile_file import load_profile
+from replicas.profiles.profile_file import load_profile
 
 CONFIG = BatchingConfig(sla=Sla(itl_ms=50))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from benchmarks.disturbed.bound import MeanSteps, long_steps, ttft_bound
 from benchmarks.disturbed.replays import Draw
 from benchmarks.disturbed.rows import DISTURBED, LOADS, NOTHING, Row
-from replicas.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
+from replicas.profiles.disturbances import Disturbances, EncoderWork, Pauses, SlowPhases
 
 PAPER_4 = Draw(Row(LOADS[0], NOTHING))
 D_S = 0.050

@@ -2,7 +2,7 @@
 
 from benchmarks.contests.catalog import CONTESTS, SLA_MS, sla_of
 from benchmarks.disturbed.rows import DISTURBED, H100, H100_MS, LOADS, PAPER_MS, all_rows
-from replicas.profile_file import load_profile, named_profiles
+from replicas.profiles.profile_file import load_profile, named_profiles
 
 
 def test_rows_are_loads_times_disturbances_and_two_loads_of_each_recording() -> None:

@@ -48,7 +48,7 @@ def test_a_run_stands_on_the_fleet_what_it_imports_and_the_policy_it_names() -> 
         "simulator/fleet/ray_stages.py",
         "benchmarks/fleet/rivals/wva.py",
         "controller/capacity.py",
-        "replicas/autoscaling_stats.py",
+        "replicas/server/autoscaling_stats.py",
     }
     assert both <= ours and both <= rivals
     assert "serve_app/scaling/decide.py" in ours - rivals

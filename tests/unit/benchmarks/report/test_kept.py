@@ -163,7 +163,7 @@ def test_a_rivals_replay_does_not_stand_on_our_policy():
         "simulator/replay/capacity.py",
         "simulator/virtual/scheduler.py",
         "controller/policies/static.py",
-        "replicas/governor.py",
+        "replicas/engine/governor.py",
     }
     assert both <= ours and both <= rivals
     assert "controller/policies/adaptive.py" in ours - rivals

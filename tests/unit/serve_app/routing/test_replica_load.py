@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.config import BatchingConfig
-from replicas.routing_stats import KEY, routing_stats
+from replicas.server.routing_stats import KEY, routing_stats
 from serve_app.routing.replica_load import KEY as READ_KEY
 from serve_app.routing.replica_load import Asked, LoadDefaults, ReplicaLoad, forecast, read_room
 from tests.builders import engine, linear_steps, moments_of, report, sample, stats_of

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from controller.config import Sla
-from replicas.profile import LinearCost, StepProfile
+from replicas.profiles.profile import LinearCost, StepProfile
 from simulator.fleet.simulate import Ground
 from simulator.fleet.state import Engine, Fleet, make_fleet, occupy
 from simulator.fleet.traffic import Requests

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from controller.config import Sla
-from replicas.profile import LinearCost
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import LinearCost
+from replicas.profiles.profile_file import load_profile
 from simulator.fleet import fluid, steps
 from simulator.fleet.state import ABSENT, DRAINING, Engine, engine_of, occupy
 from tests.unit.simulator.fleet.fleets import PROFILE, SLA, requests, standing, steadily

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from ray.serve.config import AutoscalingContext
 
-from replicas.autoscaling_stats import autoscaling_stats
+from replicas.server.autoscaling_stats import autoscaling_stats
 from simulator.fleet.outcome import Outcome
 from simulator.fleet.published import Publisher
 from simulator.fleet.ray_stages import ONGOING

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from replicas.profile import LinearCost, StepProfile
+from replicas.profiles.profile import LinearCost, StepProfile
 from serve_app.cli import main
 from simulator.plan.carried import divided, drafted, largest_batch
 from simulator.workloads.requests import LengthStats

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from replicas.disturbances import (
+from replicas.profiles.disturbances import (
     VLLM_GRAPH_SIZES,
     Disturbances,
     EncoderWork,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from replicas.profile import LinearCost, StepProfile
-from replicas.profile_file import load_profile
+from replicas.profiles.profile import LinearCost, StepProfile
+from replicas.profiles.profile_file import load_profile
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.workloads.requests import LengthStats
 

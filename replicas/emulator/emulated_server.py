@@ -1,0 +1,57 @@
+"""The server class over an emulated accelerator, and what says so to its clients."""
+
+from typing import Any
+
+from ray import serve
+
+from replicas.emulator.executor import EmulatedExecutor
+from replicas.engine.settings import parse_settings
+from replicas.server.plain_calls import AdmittingEngine
+from replicas.server.server import BrimfulServer
+from replicas.server.startup import REPLICA
+from replicas.workarounds.core_process import quick_imports
+
+
+class EmulatedEngine(AdmittingEngine):
+    """Ray Serve LLM's vLLM engine on ``EmulatedExecutor``.
+
+    The executor cannot be named in ``engine_kwargs``: Ray Serve LLM sets it there itself.
+    """
+
+    def _start_async_llm_engine(
+        self, vllm_engine_args: Any, vllm_engine_config: Any, placement_group: Any
+    ) -> Any:
+        REPLICA.ends("configuration")
+        vllm_engine_config.parallel_config.distributed_executor_backend = EmulatedExecutor
+        additional = vllm_engine_config.additional_config
+        rank = serve.get_replica_context().rank.rank
+        vllm_engine_config.additional_config = {
+            **additional,
+            "brimful": of_replica(additional["brimful"], rank),
+        }
+        with quick_imports():
+            return super()._start_async_llm_engine(
+                vllm_engine_args, vllm_engine_config, placement_group
+            )
+
+
+def of_replica(settings: dict[str, Any], rank: int) -> dict[str, Any]:
+    """The settings with the speed of the replica of this rank: the first ``slow_replicas`` lag."""
+    emulate = settings["emulate"]
+    if rank >= emulate["slow_replicas"]:
+        return settings
+    slow = {**emulate, "time_scale": emulate["time_scale"] * emulate["slow_factor"]}
+    return {**settings, "emulate": slow}
+
+
+class EmulatedServer(BrimfulServer):
+    """Real in all but the accelerator; ``/v1/models`` gives ``emulated:PROFILE`` as the root."""
+
+    _default_engine_cls = EmulatedEngine
+
+    async def start(self) -> None:
+        await super().start()
+        settings = parse_settings(self._llm_config.engine_kwargs["additional_config"]).emulate
+        assert settings is not None  # the app builder names this class only with the block
+        for path in self.engine._oai_models.base_model_paths:
+            path.model_path = f"emulated:{settings.profile}"

@@ -1,0 +1,220 @@
+"""The SLO of each request of an engine, and which requests a step skips for it.
+
+A request brings its SLO along (``controller.request_slo.KEY``, written by the replica's gate).
+One that is skipped keeps its place among the running ones, its KV memory and its slot; only
+vLLM's ``schedule`` does not see it.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.models.requests import Ints
+from controller.policies.class_chunks import SampleByClass
+from controller.records import StepLimits, StepSample
+from controller.request_slo import KEY, RequestSlo, slo_of
+from replicas.engine.in_flight import StepEtas
+
+Floats = NDArray[np.float64]
+NOBODY = nullcontext()
+NEARLY = 1e-6  # seconds by which two sums of the same times may differ
+
+
+class ByClass:
+    """Of one engine.
+
+    Args:
+        on: whether classes differ in their time between tokens; else nothing is kept.
+        default: what a request is promised that brings nothing along.
+    """
+
+    def __init__(self, default: RequestSlo, *, on: bool) -> None:
+        self.on = on
+        self._numbers = {default: 0}
+        self._of: dict[str, int] = {}  # number of the SLO of each request here, by id
+        # Since the last step was measured, and before: steps under way may have them.
+        self._gone: list[str] = []
+        self._long_gone: list[str] = []
+        self._last_s: dict[str, float] = {}  # when each had its last token
+        self._skipped: list[Any] = []  # of the step that is scheduled next
+        self._ever_left_out: set[str] = set()
+        self._yielded_to: Any = None  # the first of the queue, where prompts gave way
+
+    @property
+    def slos(self) -> tuple[RequestSlo, ...]:
+        """All there have been, by their numbers; empty where nothing is kept."""
+        return tuple(self._numbers) if self.on else ()
+
+    def come(self, request: Any) -> None:
+        """A request has come."""
+        if self.on:
+            params = request.sampling_params
+            told = ((params and params.extra_args) or {}).get(KEY)
+            number = 0
+            if isinstance(told, Mapping):
+                number = self._numbers.setdefault(slo_of(told), len(self._numbers))
+            self._of[request.request_id] = number
+
+    def lost(self, req_id: str) -> None:
+        """A request lost its KV blocks: its next gap is measured by itself."""
+        self._last_s.pop(req_id, None)
+        self._ever_left_out.discard(req_id)
+
+    def gone(self, req_id: str) -> None:
+        """A request is done; its last token is yet to be counted."""
+        if self.on:
+            self._gone.append(req_id)
+
+    def number(self, req_id: str) -> int:
+        """Of a request's SLO."""
+        return self._of.get(req_id, 0)
+
+    def numbers(self, requests: Iterable[Any]) -> Ints | None:
+        """Of each one's SLO; None where nothing is kept."""
+        if not self.on:
+            return None
+        return np.array([self._of.get(r.request_id, 0) for r in requests], dtype=np.int64)
+
+    @property
+    def ttft_of(self) -> Callable[[Any], float] | None:
+        """The time to first token that a request is promised, seconds; None: nothing is kept."""
+        return self._ttft_of if self.on else None
+
+    def _ttft_of(self, request: Any) -> float:
+        return tuple(self._numbers)[self.number(request.request_id)].ttft_s
+
+    def ttft_s(self, req_id: str) -> float | None:
+        """... infinite where none is; None: nothing is kept."""
+        return tuple(self._numbers)[self.number(req_id)].ttft_s if self.on else None
+
+    def waited_s(
+        self,
+        running: Iterable[Any],
+        in_flight: StepEtas,
+        now_s: float,
+    ) -> Floats:
+        """Since the last token of each, when the next step begins, seconds; 0 before the first.
+
+        A look at each of them: asked only where it matters.
+
+        Args:
+            in_flight: steps whose output is not back, and when they end.
+            now_s: the engine's clock.
+        """
+        coming: dict[str, float] = {}
+        for output, end_s in in_flight:
+            now_s = max(now_s, end_s)
+            coming.update(dict.fromkeys(output.num_scheduled_tokens, end_s))
+        last = self._last_s
+        ids = (r.request_id for r in running)
+        waited = [now_s - (coming.get(one) or last.get(one, now_s)) for one in ids]
+        return np.maximum(np.array(waited, dtype=np.float64), 0.0)
+
+    def skip(self, running: Sequence[Any], limits: StepLimits, waiting: Iterator[Any]) -> None:
+        """Those that the limits name are left out of the step that is scheduled next.
+
+        But for a prompt that would give way only to such as have a lower priority.
+
+        Args:
+            waiting: those that may start; looked at only where prompts give way.
+        """
+        out, first = set(limits.skipped), None
+        if limits.yielding:
+            others = [r for k, r in enumerate(running) if not r.num_output_tokens and k not in out]
+            first = next(waiting, None)
+            others += [] if first is None else [first]
+            best = min((r.priority for r in others), default=math.inf)
+            out -= {k for k in limits.yielding if running[k].priority < best}
+        self._skipped = [running[k] for k in sorted(out)]
+        self._yielded_to = None if out.isdisjoint(limits.yielding) else first
+        self._ever_left_out.update(r.request_id for r in self._skipped)
+
+    def yielded_in_vain(self, waiting: Iterator[Any]) -> bool:
+        """Whether prompts gave way in the last step, and the first of the queue is still that.
+
+        Args:
+            waiting: those that may start; looked at only where prompts gave way.
+        """
+        return self._yielded_to is not None and next(waiting, None) is self._yielded_to
+
+    def apart(self, scheduler: Any, cap_name: str) -> AbstractContextManager[None]:
+        """While this lasts, vLLM does not see who is left out; then all stand as they did."""
+        if self._skipped:
+            return self._apart(scheduler, cap_name)
+        self._yielded_to = None
+        return NOBODY
+
+    @contextmanager
+    def _apart(self, scheduler: Any, cap_name: str) -> Iterator[None]:
+        out, self._skipped = set(self._skipped), []
+        before, cap = list(scheduler.running), getattr(scheduler, cap_name)
+        scheduler.running[:] = [r for r in before if r not in out]
+        setattr(scheduler, cap_name, max(cap - len(out), 1))
+        try:
+            yield
+        finally:
+            here, known = out.union(scheduler.running), set(before)
+            started = [r for r in scheduler.running if r not in known]
+            scheduler.running[:] = [r for r in before if r in here] + started
+            setattr(scheduler, cap_name, cap)
+
+    def measured(
+        self, sample: StepSample, done: Any, prefilled: list[str], now_s: float
+    ) -> StepSample:
+        """The same step by the SLOs of its decodes.
+
+        Args:
+            done: what was scheduled.
+            prefilled: ids of those that did not decode in it.
+            now_s: when it ended.
+        """
+        if not self.on:
+            return sample
+        given = done.num_scheduled_tokens
+        # None: they are gone, and were scheduled once too often.
+        counted = Counter(map(self._of.get, given))
+        unknown = counted[None]
+        counted.subtract(map(self._of.get, prefilled))
+        tokens = [counted[number] for number in range(len(self._numbers))]
+        longer: list[tuple[int, float]] = []
+        if self._ever_left_out:
+            for req_id in (self._ever_left_out & given.keys()).difference(prefilled):
+                gap_s = now_s - self._last_s.get(req_id, now_s)
+                if gap_s > sample.duration_s + NEARLY:  # else it was in the step before, too
+                    longer.append((self._of.get(req_id, 0), gap_s))
+        self._last_s.update(dict.fromkeys(given, now_s))
+        if unknown:
+            for req_id in given.keys() - self._of.keys():
+                del self._last_s[req_id]
+        late = sample.late
+        if late is None:
+            late = self._late(sample.duration_s, tokens, longer)
+        self._forget()
+        return SampleByClass(
+            sample.decodes,
+            sample.kv_tokens,
+            sample.prefill_tokens,
+            sample.prefill_context,
+            sample.duration_s,
+            late,
+            tuple(tokens),
+            tuple(sorted(longer)),
+            started=sample.started,
+        )
+
+    def _late(self, step_s: float, tokens: list[int], longer: list[tuple[int, float]]) -> int:
+        itl_s = [one.itl_s for one in self._numbers]
+        late = sum(n for n, limit_s in zip(tokens, itl_s, strict=True) if step_s > limit_s)
+        return late + sum(step_s <= itl_s[k] < gap_s for k, gap_s in longer)
+
+    def _forget(self) -> None:
+        for req_id in self._long_gone:
+            self._of.pop(req_id, None)
+            self._last_s.pop(req_id, None)
+            self._ever_left_out.discard(req_id)
+        self._gone, self._long_gone = [], self._gone

@@ -1,0 +1,189 @@
+"""The way into EngineCore: one utility call that applies limits and returns the next report.
+
+vLLM runs a utility method in the core loop between two steps, so nothing races with a step. The
+module that holds the scheduler class is imported in every EngineCore process and puts the method
+there; no plugin entry point is needed, and shipping the source is enough.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from controller.records import ReplicaReport, from_wire
+from replicas.engine.governor import LOCAL
+from replicas.engine.step_recorder import StepRecorder
+from replicas.engine.timeline import Recorder
+
+METHOD, CONFIGURE = "brimful_exchange", "brimful_configure"
+TIMELINE, STEPS, REQUESTS = "brimful_timeline", "brimful_steps", "brimful_requests"
+UNDRAINED_S = 30.0  # after which nothing is recorded any more: three answers that time out
+
+
+class EngineClient(Protocol):
+    """The part of vLLM's ``AsyncLLM`` used here."""
+
+    engine_core: Any
+
+
+def install() -> None:
+    """Add the methods to ``EngineCore``; harmless when done twice."""
+    from vllm.v1.engine.core import EngineCore
+
+    setattr(EngineCore, METHOD, _exchange)
+    setattr(EngineCore, CONFIGURE, _configure)
+    setattr(EngineCore, TIMELINE, _timeline)
+    setattr(EngineCore, STEPS, _steps)
+    setattr(EngineCore, REQUESTS, _requests)
+
+
+def _exchange(
+    core: Any, limits: dict[str, Any] | None, replica_id: str, group: str, itl_frac: float = 1.0
+) -> dict[str, Any]:
+    return core.scheduler.exchange(limits, replica_id, group, itl_frac)
+
+
+def _configure(core: Any, batching: dict[str, Any]) -> None:
+    core.scheduler.configure(batching)
+
+
+def _timeline(core: Any, on: bool) -> dict[str, Any] | None:
+    recorder: Recorder | None = getattr(core.scheduler, TIMELINE, None)
+    if on and recorder is None:
+        recorder = Recorder(core.scheduler)
+        setattr(core.scheduler, TIMELINE, recorder)
+    if recorder is None:
+        return None
+    if not on:
+        recorder.stop()
+        delattr(core.scheduler, TIMELINE)
+    return recorder.timeline.drain(core.scheduler.now_s())
+
+
+def _steps(core: Any, owner: str, on: bool) -> dict[str, list[int]] | None:
+    return _recorded(core.scheduler, STEPS, StepRecorder, owner, on)
+
+
+def _requests(core: Any, owner: str, on: bool) -> dict[str, Any] | None:
+    from replicas.engine.request_recorder import RequestRecorder
+
+    return _recorded(core.scheduler, REQUESTS, RequestRecorder, owner, on)
+
+
+def _recorded(
+    scheduler: Any, name: str, make: Callable[[Any, str, float], Any], owner: str, on: bool
+) -> dict[str, Any] | None:
+    """What the owner's recorder has; one at a time records, and its scheduler keeps it."""
+    recorder = getattr(scheduler, name, None)
+    if on and (recorder is None or not recorder.recording):
+        recorder = make(scheduler, owner, UNDRAINED_S)
+        setattr(scheduler, name, recorder)
+    if recorder is None or recorder.owner != owner:
+        return None
+    if not on:
+        recorder.stop()
+        delattr(scheduler, name)
+    drained: dict[str, Any] = recorder.drain()
+    return drained
+
+
+async def exchange(
+    client: EngineClient,
+    limits: dict[str, Any] | None,
+    replica_id: str,
+    group: str,
+    itl_frac: float = 1.0,
+) -> dict[str, Any]:
+    """Apply ``limits`` (None: keep what holds) in the engine and get its report, wire form.
+
+    Takes about one engine step. With vLLM's own data parallelism the limits reach every engine of
+    the client, and the report is the first one's.
+
+    Args:
+        itl_frac: the share of the SLA that steps may take (``controller.models.client_feedback``).
+
+    Raises:
+        vllm's EngineDeadError: the engine process is gone.
+    """
+    return await client.engine_core.call_utility_async(METHOD, limits, replica_id, group, itl_frac)
+
+
+async def configure(client: EngineClient, batching: dict[str, Any]) -> None:
+    """Have the engine go by another batching block, while it serves.
+
+    Raises:
+        Exception: vLLM's own, with the message of a ``ConfigError``: it does not fit the engine,
+            which goes on as before.
+        vllm's EngineDeadError: the engine process is gone.
+    """
+    await client.engine_core.call_utility_async(CONFIGURE, batching)
+
+
+async def timeline(client: EngineClient, *, on: bool) -> dict[str, Any]:
+    """What the batch did since the last call; record it from now on, or no longer.
+
+    Returns:
+        As ``Timeline.drain`` has it.
+
+    Raises:
+        vllm's EngineDeadError: the engine process is gone.
+    """
+    drained: dict[str, Any] = await client.engine_core.call_utility_async(TIMELINE, on)
+    return drained
+
+
+async def steps(client: EngineClient, owner: str, *, on: bool) -> dict[str, list[int]] | None:
+    """Steps since the owner's last call; record them from now on, or no longer.
+
+    Args:
+        owner: a name that no other recorder has.
+
+    Returns:
+        As ``StepRecorder.drain`` has them; None where another records, or nothing was recorded.
+
+    Raises:
+        vllm's EngineDeadError: the engine process is gone.
+    """
+    drained: dict[str, list[int]] | None
+    drained = await client.engine_core.call_utility_async(STEPS, owner, on)
+    return drained
+
+
+async def requests(client: EngineClient, owner: str, *, on: bool) -> dict[str, Any] | None:
+    """Requests that ended since the owner's last call; record them from now on, or no longer.
+
+    Args:
+        owner: a name that no other recorder has; the same for all replicas, so that equal prefixes
+            have equal hashes.
+
+    Returns:
+        As ``RequestRecorder.drain`` has them; None where another records, or nothing was recorded.
+
+    Raises:
+        vllm's EngineDeadError: the engine process is gone.
+    """
+    core = client.engine_core
+    # A call reaches all engines of vLLM's own data parallelism and has the first one's answer.
+    found = await asyncio.gather(
+        *(core._call_utility_async(REQUESTS, owner, on, engine=one) for one in core.core_engines)
+    )
+    if None in found:
+        return None
+    return {
+        "requests": [row for drained in found for row in drained["requests"]],
+        "lost": sum(drained["lost"] for drained in found),
+        "fresh": any(drained["fresh"] for drained in found),
+    }
+
+
+def read_report(llm: Any) -> ReplicaReport:
+    """The report of the engine behind a ``vllm.LLM``, which decides for itself.
+
+    Args:
+        llm: between two calls of its methods, or two steps of its ``llm_engine``.
+    """
+    core = llm.llm_engine.engine_core
+    if hasattr(core, "call_utility"):
+        wire = core.call_utility(METHOD, None, LOCAL, LOCAL)
+    else:  # VLLM_ENABLE_V1_MULTIPROCESSING=0: the engine lives in this process
+        wire = getattr(core.engine_core, METHOD)(None, LOCAL, LOCAL)
+    return from_wire(ReplicaReport, wire)

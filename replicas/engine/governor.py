@@ -1,0 +1,323 @@
+"""The fast loop: what one replica may run in the next step, and what it measured. Pure.
+
+The scheduler asks before every step and tells after it; the channel brings limits and takes
+reports. Without limits for a lease, the same control loop runs here on this replica's own reports.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ParamSpec
+
+from controller.config import BatchingConfig
+from controller.fleet.loop import ControlLoop
+from controller.models.step_time import StepFit, fit
+from controller.models.survival import Ints
+from controller.policies.base import EMPTY_BATCH, ReadBatch, StepHalf
+from controller.policies.class_chunks import SampleByClass
+from controller.policies.registry import make_step_half
+from controller.records import (
+    BatchLimits,
+    BoundSteps,
+    EngineLimits,
+    EngineState,
+    Mode,
+    ReplicaReport,
+    StepLimits,
+    StepSample,
+)
+from controller.switch import Switches, is_on, merged
+from replicas.engine.latencies import Latencies
+from replicas.engine.rate import Rate
+from replicas.engine.seen_lengths import SeenLengths
+from replicas.engine.shadow import Shadow
+from replicas.engine.step_sums import StepSums
+
+PAPER = "paper"  # goes by the lengths of finished requests
+P = ParamSpec("P")
+LOCAL = "local"  # the group and replica of an engine that has no controller
+
+
+class Governor:
+    """Runs a policy's step half (``step_half``) and keeps the replica's statistics.
+
+    Args:
+        config: the group's batching block.
+        engine: what the engine was started with.
+        leased: whether a controller is expected; without one this replica decides for itself.
+        group: whose switches are this replica's (``controller.switch``).
+        by_class: requests bring SLOs of their own (``controller.request_slo``).
+
+    Raises:
+        ConfigError: the configured bounds do not fit the engine.
+    """
+
+    def __init__(
+        self,
+        config: BatchingConfig,
+        engine: EngineLimits,
+        *,
+        leased: bool,
+        now_s: float,
+        group: str = LOCAL,
+        by_class: bool = False,
+    ) -> None:
+        self.config, self.engine = config, engine
+        self._group, self._by_class = group, by_class
+        self._switches: Switches = ()
+        self.step_half = make_step_half(config, engine, by_class=by_class)
+        self._left: dict[BatchingConfig, StepHalf] = {}  # of the configuration before
+        self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
+        self._fallback = ControlLoop()
+        self._fallback_due_s = now_s
+        self._ever_leased = leased
+        self._lease_until_s = now_s + config.lease_s if leased else now_s
+        self._limits = BatchLimits(
+            lease_s=config.lease_s,
+            max_running=config.upper_bound(engine.max_num_seqs),
+            token_budget=None,
+            reason="start",
+            enforce=config.enforce,
+        )
+        self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
+        self._decoding = self._in_prefill = self._seq = self._arrivals = self._for_others = 0
+        self._busy_s, self._shadow = 0.0, Shadow()
+        self._arrival_rate, self._busy_rate = Rate(now_s), Rate(now_s)
+        self._finished = self._preemptions = self._overruled = 0
+        self._sums = StepSums()
+        # Two readers, the controller and the local fallback, each with its own window.
+        self._read = {True: StepSums(), False: StepSums()}
+        self._seen = SeenLengths(live=config.policy != PAPER)
+        self._fit = StepFit()
+        self._latencies = Latencies()
+        self._itl_frac = 1.0
+
+    def configure(self, config: BatchingConfig) -> None:
+        """Go by another configuration from the next step on; what was measured stays.
+
+        The limits that hold go on until the next ones come, which are by the new configuration.
+        Where it is the last one again, as when a role is taken and left, its step half goes on with
+        what it has learnt of the errors of its own steps.
+
+        Raises:
+            ConfigError: the bounds do not fit the engine; nothing was changed.
+        """
+        half = self._left.get(config)
+        if half is None:
+            half = make_step_half(config, self.engine, by_class=self._by_class)
+        on = config.enforce and is_on(self._switches, self._group)
+        model = fit(self._fit.stats()) or self._limits.model
+        known = replace(self._limits, enforce=on, model=model)
+        half.receive(replace(known, outputs=tuple(map(float, self._seen.outputs))))
+        half.set_target_frac(self._itl_frac)
+        self._seen.live = config.policy != PAPER
+        if config != self.config:
+            self._left = {self.config: self.step_half}
+        self.config, self.step_half, self._limits = config, half, known
+
+    def before_step(
+        self, state: EngineState, now_s: float, read_batch: ReadBatch = lambda: EMPTY_BATCH
+    ) -> StepLimits:
+        """The limits of the step about to be scheduled.
+
+        Args:
+            read_batch: gives the requests that run and wait, for a policy that asks.
+        """
+        if now_s >= self._lease_until_s and now_s >= self._fallback_due_s:
+            self._decide_locally(state, now_s, read_batch)
+        asked = self.step_half.limits(state, read_batch, self._limits)
+        self._bound[asked.reason or "pushed"] += 1
+        if not self._limits.enforce:
+            self._shadow.computed(self._kept_safe(asked, state.running), state.running)
+            asked = StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
+        self._overruled += asked.max_running < state.running
+        self._last_step = self._kept_safe(asked, state.running)
+        return self._last_step
+
+    @property
+    def enforced(self) -> bool:
+        """Whether what is decided is done; else it is only reported.
+
+        As it is configured, unless control was switched off; a switch outlasts every lease.
+        """
+        return self._limits.enforce
+
+    def _kept_safe(self, asked: StepLimits, running: int) -> StepLimits:
+        """The one place that makes limits fit for the engine.
+
+        Never below what runs (a lower cap drains the batch, it never preempts), never above what
+        the engine was started with, and always tokens for every decode and one block of prefill,
+        so that neither decodes nor prefill starve, unless the policy itself sees to prefill.
+        (Lines 6 and 15 of the paper's algorithms.)
+        """
+        least = max(running, int(not asked.loading))  # what loads runs soon
+        cap = min(max(asked.max_running, least), self.engine.max_num_seqs)
+        prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
+        floor = (running - len(asked.skipped)) * self.engine.tokens_per_decode + prefill
+        budget = min(max(asked.token_budget, floor), self.engine.max_num_batched_tokens)
+        same = (cap, budget) == (asked.max_running, asked.token_budget)
+        return asked if same else replace(asked, max_running=cap, token_budget=budget)
+
+    def scheduled(self, sample: StepSample) -> None:
+        """Count what control would have moved of the step that was just scheduled."""
+        self._shadow.scheduled(sample, self.engine.tokens_per_decode)
+
+    def after_step(self, sample: StepSample, prefills: int) -> None:
+        """Count a step with ``prefills`` requests in prefill, unless the clock jumped in it."""
+        if not 0 <= sample.duration_s < math.inf:
+            return
+        self._decoding, self._in_prefill = sample.decodes, prefills
+        self._busy_s += sample.duration_s
+        self._fit.add(*sample.features, sample.duration_s)
+        if sample.decodes:
+            seen = sample if sample.seen_s is None else replace(sample, duration_s=sample.seen_s)
+            self._sums = self._sums.plus(seen, self.engine.tokens_per_decode)
+            longer = sample.longer if isinstance(sample, SampleByClass) else ()
+            sla, step_s = self.config.sla, seen.duration_s
+            self._latencies.gap(sla, step_s, sample.decodes - len(longer), sample.late)
+            for _, gap_s in longer:  # late or not, they are counted with the step
+                self._latencies.gap(sla, gap_s, 1, 0)
+        self.step_half.observe(sample)
+
+    def attempt(self, what: str, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Do what is to be done for a step; an error is the caller's (``FailOpenGovernor``: not).
+
+        Args:
+            what: it is, for a log.
+        """
+        act(*args, **kwargs)
+
+    def arrived(self, prompt_tokens: int | None = None, *, for_another: bool = False) -> None:
+        """Count a request that came in, with its prompt where that is known.
+
+        Args:
+            for_another: another engine answers it, and counts it as its own.
+        """
+        self._arrivals += 1
+        self._for_others += for_another
+        self._seen.arrived(prompt_tokens)
+
+    def preempted(self) -> None:
+        """Count a request that lost its KV blocks."""
+        self._preemptions += 1
+        self.step_half.preempted()
+
+    def resumed(self, gap_s: float, number: int = 0) -> None:
+        """Count the time between two tokens of a request that was preempted between them."""
+        self._latencies.gap(self.config.sla, max(gap_s, 0.0), 1)
+        self.step_half.resumed(gap_s, number)
+
+    def first_token(self, ttft_s: float, agreed_s: float | None = None) -> None:
+        """Count a request's time to first token, seconds; ``agreed_s``: its own, else the SLA's."""
+        sla_s = (self.config.sla.ttft_ms or math.inf) / 1000
+        self._latencies.first_token(ttft_s, sla_s if agreed_s is None else agreed_s)
+
+    def finished(self, input_tokens: int, output_tokens: int) -> None:
+        """Count a request that ran to its end, with its lengths in tokens."""
+        self._finished += 1
+        self._seen.finished(input_tokens, output_tokens)
+        self.step_half.finished(output_tokens)
+
+    def aborted(self, output_tokens: int) -> None:
+        """Count a request that was aborted after so many tokens."""
+        self._seen.aborted(output_tokens)
+        self.step_half.aborted(output_tokens)
+
+    def apply(self, limits: BatchLimits, now_s: float) -> None:
+        """Apply the controller's limits; they hold for their lease, counted from now."""
+        self._ever_leased = True
+        self._switches = merged(self._switches, limits.switches)
+        self._take(limits)
+        self._lease_until_s = now_s + limits.lease_s
+        # Should these limits be the last, the local fallback begins with what was measured since.
+        self._read[True] = self._sums
+
+    def set_target_frac(self, itl_frac: float) -> None:
+        """Hold steps to this share of the SLA, above 0 and at most 1."""
+        self._itl_frac = itl_frac
+        self.step_half.set_target_frac(itl_frac)
+
+    def _take(self, limits: BatchLimits) -> None:
+        on = limits.enforce and is_on(self._switches, self._group)
+        self._limits = replace(limits, enforce=on)
+        self.step_half.receive(self._limits)
+
+    def _decide_locally(self, state: EngineState, now_s: float, read_batch: ReadBatch) -> None:
+        # One period, like the controller's: the policies' constants are per exchange.
+        self._fallback_due_s = now_s + self.config.period_s
+        running = read_batch().running if self._seen.live else EMPTY_BATCH.running
+        generated = running.outputs if len(running) == state.running else None
+        report = self.report(state, now_s, LOCAL, self._group, generated, local=True)
+        self._take(self._fallback.exchange(report, self.config, now_s))
+
+    def mode(self, now_s: float) -> Mode:
+        """Who decides now."""
+        if now_s < self._lease_until_s:
+            return "leased"
+        return "fallback" if self._ever_leased else "local"
+
+    def report(
+        self,
+        state: EngineState,
+        now_s: float,
+        replica_id: str,
+        group: str,
+        generated: Ints | None = None,
+        *,
+        local: bool = False,
+    ) -> ReplicaReport:
+        """All that this replica knows; starts a new window of recent steps.
+
+        Args:
+            state: what the engine holds now; it may have been idle since its last step.
+            generated: output tokens so far of those that run, shape (n,); None: not known.
+            local: it is for the local fallback, which has a window of its own.
+        """
+        if state.running == 0:  # an idle engine takes no step that would show it
+            self._decoding = self._in_prefill = 0
+        self._seq += 1
+        recent = self._sums.since(self._read[local])
+        self._read[local] = self._sums
+        return ReplicaReport(
+            replica_id=replica_id,
+            group=group,
+            seq=self._seq,
+            engine=self.engine,
+            mode=self.mode(now_s),
+            reason=self._limits.reason,
+            max_running=self._limits.max_running,
+            token_budget=self._last_step.token_budget,
+            running=state.running,
+            waiting=state.waiting,
+            decoding=min(self._decoding, state.running),
+            prefilling=self._in_prefill + state.waiting,
+            kv_used_tokens=state.kv_used_tokens,
+            arrivals=self._arrivals,
+            for_others=self._for_others,
+            finished=self._finished,
+            preemptions=self._preemptions,
+            arrival_rate_per_s=self._arrival_rate.per_s(self._arrivals - self._for_others, now_s),
+            recent=recent,
+            lengths=self._seen.moments(generated),
+            latest=self._seen.latest,
+            steps=self._fit.stats(),
+            itl=self._latencies.itl.snapshot(),
+            ttft=self._latencies.ttft.snapshot(),
+            overruled=self._overruled,
+            outputs=self._seen.outputs,
+            model=self.step_half.model,
+            bound_steps=BoundSteps(**self._bound),
+            capacity_per_s=self._limits.capacity_per_s,
+            capacity_error_frac=self._limits.capacity_error_frac,
+            prompts=self._seen.prompts,
+            sla_out_of_reach=self._limits.sla_out_of_reach,
+            enforced=self.enforced,
+            switches=self._switches,
+            late_itl=self._latencies.late_itl,
+            late_ttft=self._latencies.late_ttft,
+            itl_frac=self._itl_frac,
+            late_anyway=self.step_half.late_anyway,
+            busy_s=self._busy_s,
+            advised=self._shadow.advised,
+            busy_frac=min(self._busy_rate.per_s(self._busy_s, now_s), 1.0),
+        )

@@ -1,0 +1,53 @@
+"""The role of an engine that can do both: it takes one, and leaves one, while it serves.
+
+A role is a batching block (``controller.roles``), so a change restarts, moves and recomputes
+nothing. One that is to compute prompts for others keeps its time between tokens until its last
+decode has ended; one that is to decode again does so at once.
+"""
+
+from collections.abc import Iterable
+
+from vllm.v1.request import Request
+
+from controller.config import BatchingConfig
+from controller.records import Role
+from controller.roles import as_prefill
+from replicas.engine.request_facts import more_tokens_follow, to_elsewhere
+
+
+class LiveRole:
+    """One engine's.
+
+    Args:
+        batching: the block that is configured, for an engine in no role.
+
+    Attributes:
+        wanted: what the controller said last; None: it says nothing of roles.
+        held: that the engine is in.
+    """
+
+    def __init__(self, batching: BatchingConfig) -> None:
+        self.batching = batching
+        self.wanted: Role | None = None
+        self.held: Role | None = None
+
+    def for_another(self, request: Request) -> bool:
+        """Whether another engine of the group answers it, which counts it as its own."""
+        return self.batching.roles is not None and to_elsewhere(request)
+
+    def settle(self, requests: Iterable[Request]) -> BatchingConfig:
+        """The block to go by now.
+
+        Args:
+            requests: those that the engine knows; with some that have ended, while a connector
+                reads their blocks.
+        """
+        self.held = self.wanted
+        if self.wanted == "prefill" and any(map(_is_answered_here, requests)):
+            self.held = "mixed"
+        return as_prefill(self.batching) if self.held == "prefill" else self.batching
+
+
+def _is_answered_here(request: Request) -> bool:
+    """Now: a session that waits for its client's next input may do so for hours."""
+    return more_tokens_follow(request) and not to_elsewhere(request)

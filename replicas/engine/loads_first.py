@@ -1,0 +1,25 @@
+"""Requests whose prompts another engine has computed come before those that compute theirs here.
+
+They need no chunk of a step, and their KV is held elsewhere until it is read. In vLLM's queue they
+would stand behind prompts that take many steps; the one it keeps for those that it passed over goes
+first (first come, first served; by priority, that decides).
+"""
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.request import Request, RequestStatus
+
+from replicas.engine.request_facts import from_elsewhere
+
+
+class LoadsFirst(AsyncScheduler):
+    """Part of the scheduler."""
+
+    def add_request(self, request: Request) -> None:
+        super().add_request(request)
+        # Not ``request in self.waiting``: a queue in which late ones step aside is an empty deque.
+        # More input of a session stands in no queue.
+        here = self.requests.get(request.request_id) is request
+        waits = here and request.status == RequestStatus.WAITING
+        if waits and from_elsewhere(request) and self.policy.value == "fcfs":
+            self.waiting.remove_request(request)
+            self.skipped_waiting.add_request(request)

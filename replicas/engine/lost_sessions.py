@@ -1,0 +1,33 @@
+"""Streaming sessions that vLLM has lost count neither as waiting nor against those that wait.
+
+vLLM counts a session twice as one that waits for its client, or counts one that stands in no queue
+any more, where it is stopped or preempted with a token under way
+(docs/upstream/vllm-session-stopped-twice.md).
+"""
+
+from typing import Any
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.request import RequestStatus
+
+from replicas.engine.start_order import paused
+
+
+class LostSessions(AsyncScheduler):
+    """vLLM's scheduler, which does not take a lost session for one request less to run."""
+
+    def get_num_unfinished_requests(self) -> int:
+        if paused(self):
+            return super().get_num_unfinished_requests()
+        return len(self.running) + waiting_requests(self)
+
+
+def waiting_requests(scheduler: Any) -> int:
+    """How many wait for us. A session that waits for its next input waits for its client."""
+    waiting = len(scheduler.waiting) + len(getattr(scheduler, "skipped_waiting", ()))
+    if not scheduler.num_waiting_for_streaming_input:
+        return waiting
+    queue = getattr(scheduler, "skipped_waiting", scheduler.waiting)  # where those stand
+    idle = RequestStatus.WAITING_FOR_STREAMING_REQ
+    # A priority queue would copy and sort itself for who goes through it.
+    return waiting - sum(r.status == idle for r in getattr(queue, "_heap", queue))

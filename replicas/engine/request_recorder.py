@@ -1,0 +1,116 @@
+"""Each request as it came and ended, recorded while somebody asks, and not before.
+
+A recorder stands around two methods of a scheduler for as long as it records. Numbers alone: of a
+prompt's contents a hash is kept, under a key that lasts as long as the recording and is written
+nowhere.
+"""
+
+import hashlib
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from replicas.engine.hooks import hook
+from replicas.engine.prefixes import prefix_hashes
+from replicas.engine.request_facts import ran_to_its_end, to_elsewhere
+
+MOST_REQUESTS = 20_000  # kept until they are drained
+Row = dict[str, Any]
+
+
+class RequestRecorder:
+    """Records requests that come, once each has ended, from now until ``stop``.
+
+    Args:
+        scheduler: a ``DynamicBatchScheduler``; call every method between two steps.
+        owner: a name that nobody else has, for whom it records; hashes are made under it.
+        undrained_s: the recording ends by itself once it was not drained for so long.
+
+    Attributes:
+        recording: it has not ended.
+    """
+
+    def __init__(self, scheduler: Any, owner: str, undrained_s: float = math.inf) -> None:
+        self.owner, self.recording = owner, True
+        self._key = hashlib.blake2b(owner.encode(), digest_size=32).digest()
+        self._scheduler, self._undrained_s = scheduler, undrained_s
+        self._rows: deque[Row] = deque(maxlen=MOST_REQUESTS)
+        self._lost, self._fresh = 0, True
+        self._open: dict[str, list[str]] = {}  # hashes by id, of those that came since it began
+        self._drained_s = scheduler.now_s()
+        told = {"add_request": self._added, "_free_request": self._freed}
+        self._unhook = hook(scheduler, told)
+
+    def drain(self) -> dict[str, Any]:
+        """Those that ended since the last call.
+
+        Returns:
+            ``requests``: ``arrival_s`` (Unix time), ``input_tokens``, ``output_tokens``,
+            ``max_tokens``, ``priority``, ``cancelled`` and ``prefix`` of each; ``lost``: how many
+            ended before them and are not told of, because too many did; ``fresh``: the recording
+            has begun since the last call.
+        """
+        self._drained_s = self._scheduler.now_s()
+        rows, self._rows = list(self._rows), deque(maxlen=MOST_REQUESTS)
+        lost, self._lost = self._lost, 0
+        fresh, self._fresh = self._fresh, False
+        return {"requests": rows, "lost": lost, "fresh": fresh}
+
+    def stop(self) -> None:
+        """Record no more; the scheduler is as it was. What was not drained stays."""
+        if self.recording:
+            self.recording = False
+            self._unhook()
+
+    def _added(self, inner: Any) -> Any:
+        def add_request(request: Any) -> None:
+            self._attempt(self._came, request)
+            inner(request)
+
+        return add_request
+
+    def _freed(self, inner: Any) -> Any:
+        def free_request(request: Any, *args: Any, **kwargs: Any) -> Any:
+            self._attempt(self._ended, request)
+            return inner(request, *args, **kwargs)
+
+        return free_request
+
+    def _attempt(self, act: Callable[[Any], None], request: Any) -> None:
+        # In the middle of vLLM's own work, where an exception ends the engine.
+        self._scheduler.governor.attempt("a request that is captured", act, request)
+
+    def _came(self, request: Any) -> None:
+        if self._scheduler.now_s() - self._drained_s > self._undrained_s:
+            self.stop()
+            self._rows.clear()
+        # More input of a session is no request; the engine that decodes has the whole of one whose
+        # prompt alone is computed here.
+        elif request.request_id not in self._scheduler.requests and not to_elsewhere(request):
+            self._open[request.request_id] = prefix_hashes(
+                request.prompt_token_ids, self._key, *_beside(request)
+            )
+
+    def _ended(self, request: Any) -> None:
+        if (prefix := self._open.pop(request.request_id, None)) is None:
+            return
+        self._lost += len(self._rows) == MOST_REQUESTS
+        self._rows.append(
+            {
+                "arrival_s": round(request.arrival_time, 4),
+                "input_tokens": request.num_prompt_tokens,
+                "output_tokens": request.num_output_tokens,
+                "max_tokens": request.max_tokens,
+                "priority": request.priority,
+                "cancelled": not ran_to_its_end(request),
+                "prefix": prefix,
+            }
+        )
+
+
+def _beside(request: Any) -> tuple[str, list[tuple[int, str]]]:
+    """What else vLLM's prefix cache tells prompts apart by: adapter and salt, images by place."""
+    adapter = "" if request.lora_request is None else request.lora_request.lora_name
+    images = [(one.mm_position.offset, one.identifier) for one in request.mm_features]
+    return repr((adapter, request.cache_salt or "")), images

@@ -1,0 +1,339 @@
+"""vLLM's scheduler with a cap and a token budget that move (docs/standalone.md)."""
+
+import time
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.engine import EngineCoreOutputs
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+
+from controller.config import BatchingConfig, parse_batching
+from controller.models.pace import DeadlineSlack, Floats
+from controller.models.requests import Requests
+from controller.policies.base import Batch
+from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
+from controller.request_slo import differ, of_sla
+from replicas.engine import channel
+from replicas.engine.batch_reader import BatchReader
+from replicas.engine.by_class import ByClass
+from replicas.engine.engine_options import cap_name, check_options, graph_tokens
+from replicas.engine.fail_open import FailOpenGovernor
+from replicas.engine.governor import LOCAL, Governor
+from replicas.engine.in_flight import StepEtas, ends_of, scheduled_at
+from replicas.engine.intervals import Intervals
+from replicas.engine.kv_holders import kv_read_frac, kv_token_bytes, kv_tokens
+from replicas.engine.live_role import LiveRole
+from replicas.engine.loads_first import LoadsFirst
+from replicas.engine.lost_sessions import LostSessions, waiting_requests
+from replicas.engine.pacing import pacing_of
+from replicas.engine.prompt_chunks import PromptChunks, as_they_stood, decodes_first
+from replicas.engine.request_facts import RAN_TO_ITS_END, came_s, more_tokens_follow, ran_to_its_end
+from replicas.engine.settings import parse_settings
+from replicas.engine.start_order import (
+    adapters_fit,
+    first_waited_s,
+    may_start,
+    prompt_backlog_tokens,
+)
+from replicas.engine.step_sample import step_sample
+from replicas.engine.waiting_queues import order_waiting, step_aside
+from replicas.profiles.profile_file import load_profile
+from replicas.workarounds import cpu_generators
+from replicas.workarounds.grammar_faults import GrammarFaults
+
+
+class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
+    """Asks a Governor before every step, tells it after every output.
+
+    Raises:
+        ConfigError: ``additional_config.brimful`` is wrong, or does not fit the engine.
+    """
+
+    max_num_scheduled_tokens: int  # vLLM's, read by it at each step
+    governor_cls: type[Governor] = FailOpenGovernor  # a replay's ends with its first error
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not self.scheduler_config.async_scheduling:
+            # One class has to serve both modes. AsyncScheduler lets a request run ahead of its own
+            # tokens, which a synchronous pipeline of several stages cannot bear.
+            plain: Any = super(AsyncScheduler, self)
+            self._update_after_schedule = plain._update_after_schedule
+            self._update_request_with_output = plain._update_request_with_output
+        settings = parse_settings(self.vllm_config.additional_config)
+        check_options(settings.checked, self, leased=settings.leased)
+        self._cap_name, self.says_why = cap_name(self), settings.leased
+        self._block_pool = self.kv_cache_manager.block_pool
+        self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
+        self._chunks = PromptChunks(self)
+        self._classes = ByClass(of_sla(settings.batching.sla), on=differ(settings.live.classes))
+        self._reader = BatchReader(self, self._classes)
+        self.governor = self.governor_cls(
+            settings.batching,
+            EngineLimits(
+                max_num_seqs=getattr(self, self._cap_name),
+                max_num_batched_tokens=self.max_num_scheduled_tokens,
+                kv_tokens=kv_tokens(self),
+                block_tokens=self.block_size,
+                tokens_per_decode=1 + self.num_spec_tokens,
+                long_prompt_tokens=self._chunks.threshold,
+                whole_chunk_tokens=self._chunks.whole,
+                max_model_len=self.max_model_len,
+                graph_tokens=graph_tokens(self.vllm_config),
+                kv_token_bytes=kv_token_bytes(self),
+                kv_read_frac=self.kv_read_frac(),
+            ),
+            leased=settings.leased,
+            now_s=self.now_s(),
+            group=settings.group or LOCAL,
+            by_class=self._classes.on,
+        )
+        self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
+        self._intervals = Intervals(graph_tokens(self.vllm_config))
+        self._last_output_s = self._last_step_s = 0.0
+        self._was_busy = self._resetting = False
+        self._aside = step_aside(self, None, settings.batching, self._classes.ttft_of)
+        self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
+        self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
+        self._pacing = pacing_of(settings.batching, None)
+        self._role = LiveRole(settings.batching)
+
+    def now_s(self) -> float:
+        """The engine's clock; a replay in virtual time has its own."""
+        return time.monotonic()
+
+    def kv_read_frac(self) -> float:
+        """As in ``EngineLimits``; an emulated accelerator has that of its profile."""
+        emulate = parse_settings(self.vllm_config.additional_config).emulate
+        if emulate:
+            return load_profile(emulate.profile).kv_read_frac
+        return kv_read_frac(self.vllm_config, kv_token_bytes(self))
+
+    def wall_s(self) -> float:
+        """The clock of ``Request.arrival_time``, which the frontend process sets."""
+        return time.time()
+
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        if self._aside:
+            order_waiting(self, self._aside, apart=self.governor.enforced)
+        before = self._set_limits()
+        with self._classes.apart(self, self._cap_name):
+            self._scheduled.append((super().schedule(*args, **kwargs), self.now_s()))
+        as_they_stood(self.running, before)
+        scheduled = self._scheduled[-1][0]
+        if not self.governor.enforced:
+            self.governor.attempt("what control would move", self._advise, scheduled)
+        return scheduled
+
+    def _advise(self, scheduled: SchedulerOutput) -> None:
+        self.governor.scheduled(step_sample(scheduled, 0.0)[0])
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        self.governor.attempt("what a step took", self._measure, scheduler_output)
+        return outputs
+
+    def set_pause_state(self, pause_state: Any) -> None:
+        super().set_pause_state(pause_state)
+        self._was_busy = False  # nothing steps meanwhile
+
+    def add_request(self, request: Request) -> None:
+        if request.request_id not in self.requests:  # else: more input for one that is here
+            for_another = self._role.for_another(request)
+            self.governor.arrived(request.num_prompt_tokens, for_another=for_another)
+            if not for_another:
+                self._awaits_first_token[request.request_id] = came_s(request)
+            self._classes.come(request)
+        super().add_request(request)
+
+    def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        if not self._resetting:
+            self.governor.preempted()
+            if request.num_output_tokens:  # of one that was preempted twice, the token before both
+                before = self._last_output_s, request.num_output_tokens
+                self._lost.setdefault(request.request_id, before)
+        self._classes.lost(request.request_id)
+        self._reader.columns.leave(request)
+        if self._pacing:
+            self._pacing.leave(request.request_id)
+        super()._preempt_request(request, *args, **kwargs)
+
+    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
+        self._resetting = True  # it may preempt all, for new weights: memory was not overcommitted
+        try:
+            return super().reset_prefix_cache(*args, **kwargs)
+        finally:
+            self._resetting = False
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        if ran_to_its_end(request):
+            self.governor.finished(request.num_prompt_tokens, request.num_output_tokens)
+        else:
+            self.governor.aborted(request.num_output_tokens)
+            self._awaits_first_token.pop(request.request_id, None)
+        if not (ended := request.status in RAN_TO_ITS_END):  # else a token is yet to be measured
+            self._lost.pop(request.request_id, None)
+        self._classes.gone(request.request_id)
+        self._reader.columns.leave(request)
+        if self._pacing:
+            self._pacing.gone(request.request_id, ended=ended)
+        return super()._free_request(request, *args, **kwargs)
+
+    def _handle_stopped_request(self, request: Request) -> bool:
+        if not (finished := super()._handle_stopped_request(request)) and self._pacing:
+            self._pacing.gone(request.request_id, ended=True)  # its next input has its own pace
+        return finished
+
+    def _update_request_as_session(self, session: Request, *args: Any, **kwargs: Any) -> None:
+        self._reader.columns.leave(session)  # it comes back with a longer prompt
+        self._note_first_tokens([session.request_id])  # its first token may have been its last
+        idle = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
+        super()._update_request_as_session(session, *args, **kwargs)
+        came_s = session.arrival_time if idle else self.wall_s()  # early: from its turn on
+        self._awaits_first_token[session.request_id] = came_s
+
+    def exchange(self, limits: Any, replica_id: str, group: str, itl_frac: float = 1.0) -> Any:
+        """Apply the controller's limits, if any came; hand back the next report (wire form)."""
+        now_s = self.now_s()
+        self.governor.set_target_frac(itl_frac)
+        if limits is not None:
+            self.governor.apply(from_wire(BatchLimits, limits), now_s)
+            self._role.wanted = limits.get("role")
+        self._settle_role()
+        generated = np.array([r.num_output_tokens for r in self.running], dtype=np.int64)
+        report = self.governor.report(self._state(), now_s, replica_id, group, generated)
+        of_queue = {"prompt_backlog_tokens": prompt_backlog_tokens(self)}
+        return to_wire(report) | of_queue | {"role": self._role.held}
+
+    def configure(self, batching: dict[str, Any]) -> None:
+        """Go by another batching block from the next step on (``Governor.configure``)."""
+        check_options(config := parse_batching(batching), self, leased=True)
+        self._go_by(config)  # which is refused here where the engine cannot hold it
+        self._role.batching = config
+        self._settle_role()
+
+    def _settle_role(self) -> None:
+        if (config := self._role.settle(self.requests.values())) != self.governor.config:
+            self._go_by(config)
+
+    def _go_by(self, config: BatchingConfig) -> None:
+        self.governor.configure(config)
+        self._aside = step_aside(self, self._aside, config, self._classes.ttft_of)
+        self._pacing = pacing_of(config, self._pacing)
+
+    def _state(self) -> EngineState:
+        held = self._in_tokens(self._used_blocks())
+        return EngineState(len(self.running), waiting_requests(self), held)
+
+    def _in_tokens(self, blocks: int) -> int:
+        return blocks * self.governor.engine.kv_tokens // max(self._kv_blocks, 1)
+
+    def _used_blocks(self) -> int:
+        return self._kv_blocks - self._block_pool.get_num_free_blocks()
+
+    def _read_batch(self) -> Batch:
+        running, loads, elsewhere = self._reader.running(self.running, self._used_blocks())
+        waiting = self._reader.waiting(self.running)
+        return Batch(
+            running,
+            waiting,
+            self._in_tokens(elsewhere),
+            self._read_leads(running),
+            self._classes.slos,
+            self._read_waited_s if self._classes.on and adapters_fit(self) else None,
+            waiting.apart,
+            waiting.priorities if self.policy.value == "priority" else None,
+            self._classes.yielded_in_vain(may_start(self)),
+            loads,
+        )
+
+    def _read_waited_s(self) -> Floats:
+        return self._classes.waited_s(self.running, self._in_flight(), self.now_s())
+
+    def _read_leads(self, running: Requests) -> DeadlineSlack | None:
+        if self._pacing is None:
+            return None
+        ends = self._in_flight()
+        next_s = max([self.now_s(), *(end_s for _, end_s in ends)])
+        return self._pacing.leads(next_s, len(ends), first_waited_s(self, running, self.wall_s()))
+
+    def _in_flight(self) -> StepEtas:
+        model = self.governor.step_half.model
+        return ends_of(self._scheduled, self._last_output_s, self.now_s(), self._last_step_s, model)
+
+    def _set_limits(self) -> list[Request] | None:
+        limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)
+        # A streaming session that waits for input does not run, but vLLM counts it as if it did.
+        engine = self.governor.engine
+        cap = min(limits.max_running + self.num_waiting_for_streaming_input, engine.max_num_seqs)
+        setattr(self, self._cap_name, cap)
+        self.max_num_scheduled_tokens = limits.token_budget
+        self._reader.counts_loads = limits.loading is not None
+        self._chunks.limit(limits.longest_chunk_tokens, always=limits.longest_always)
+        if limits.skipped:
+            self._classes.skip(self.running, limits, may_start(self))
+        if (batch := self._reader.batch) is None or not limits.decodes_first:
+            return None
+        return decodes_first(self.running, batch, engine.tokens_per_decode)
+
+    def _measure(self, done: SchedulerOutput) -> None:
+        now_s = self.now_s()
+        begun_s = scheduled_at(self._scheduled, done, now_s)
+        if not done.total_num_scheduled_tokens:
+            self._was_busy = False
+            return
+        # Between outputs while busy: what a client sees as time between tokens.
+        self._last_step_s = now_s - (self._last_output_s if self._was_busy else begun_s)
+        sample, prefilled = self._intervals.sample(done, self._last_step_s)
+        if self._pacing:
+            sample = replace(sample, late=self._pacing.stepped(now_s))
+            self._pacing.check(self.running, always=self.num_spec_tokens > 0)
+        sample = self._classes.measured(sample, done, prefilled, now_s)
+        for known in self._intervals.of(sample, len(prefilled), self._scheduled):
+            self.governor.after_step(*known)
+        if aside := self._aside:
+            aside.observe(sample.prefill_tokens, sample.duration_s, len(done.scheduled_new_reqs))
+        self._last_output_s, self._was_busy = now_s, bool(self.running)
+        if not self._was_busy:
+            self._reader.columns.forget()
+        self._note_first_tokens(prefilled)
+        if self._lost:
+            self._note_resumed(done, now_s)
+
+    def _note_first_tokens(self, prefilled: list[str]) -> None:
+        wall_s = self.wall_s()
+        for req_id in prefilled:
+            request = self.requests.get(req_id)
+            if request is not None and not request.num_output_tokens:
+                continue  # its prompt is not computed yet; None: it ended with its first token
+            if (arrival_s := self._awaits_first_token.pop(req_id, None)) is None:
+                continue
+            self.governor.first_token(wall_s - arrival_s, self._classes.ttft_s(req_id))
+            if self._pacing and more_tokens_follow(request):
+                self._pacing.first_token(req_id, wall_s - arrival_s, self._last_output_s)
+
+    def _note_resumed(self, done: SchedulerOutput, now_s: float) -> None:
+        """Count the gap between the last token before a preemption and the first one after it."""
+        # Not only those in prefill: the prefix cache may have kept all but the last token.
+        for req_id in self._lost.keys() & done.num_scheduled_tokens.keys():
+            request, (since_s, tokens) = self.requests.get(req_id), self._lost[req_id]
+            if request is not None and request.num_output_tokens <= tokens:
+                continue
+            if request is not None and request.status == RequestStatus.PREEMPTED:
+                self._lost[req_id] = now_s, request.num_output_tokens  # of a step in flight
+                continue
+            del self._lost[req_id]
+            self.governor.resumed(now_s - since_s, self._classes.number(req_id))
+            if self._pacing and request is not None:
+                self._pacing.enter(req_id, request.num_output_tokens)
+
+
+channel.install()
+cpu_generators.install()

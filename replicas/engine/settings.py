@@ -1,0 +1,298 @@
+"""What an engine is told about Brimful: ``additional_config["brimful"]`` of its configuration."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from controller.classes import (
+    AdmissionConfig,
+    ServiceClass,
+    ServiceClasses,
+    guarded,
+    let_in_by,
+    parse_admission,
+    parse_classes,
+)
+from controller.config import BatchingConfig, Block, parse_batching, slowed_ms
+from controller.errors import ConfigError
+from controller.request_slo import differ
+from controller.validation import parse, shown
+from replicas.door.settings import Security, parse_security
+from replicas.engine.executor import Executor
+from replicas.profiles.disturbances import Disturbances
+
+PLACE = "additional_config.brimful"
+Role = Literal["prefill", "decode"]
+# Of batching.sla, what a prefill engine cannot keep to: each answer has one token there.
+BETWEEN_TOKENS = ("itl_ms", "delivery")
+
+
+class EmulateSettings(Block):
+    """An accelerator that is only emulated (``replicas.emulator.executor``)."""
+
+    profile: str = Field(description="step-time profile: a name, or FILE[:NAME]")
+    kv_tokens: int | None = Field(None, gt=0, description="KV memory; None: the profile's")
+    time_scale: float = Field(
+        1.0, gt=0, description="steps and SLA take this many times as long: for bigger fleets"
+    )
+    noise_cv: float = Field(0.0, ge=0, description="coefficient of variation of step times")
+    disturbances: Disturbances = Field(Disturbances(), description="what disturbs steps")
+    seed: int = Field(0, ge=0, description="of disturbances and tokens")
+    slow_replicas: int = Field(0, ge=0, description="so many of the replicas are slower")
+    slow_factor: float = Field(2.0, ge=1, description="their steps take this many times as long")
+
+    @model_validator(mode="after")
+    def _noise_once(self) -> Self:
+        if self.noise_cv and self.disturbances.noise_cv:
+            raise ValueError("noise_cv is given twice: here and in disturbances")
+        return self
+
+    @property
+    def all_disturbances(self) -> Disturbances:
+        """``disturbances`` with ``noise_cv``, wherever that is given."""
+        return replace(self.disturbances, noise_cv=self.noise_cv or self.disturbances.noise_cv)
+
+
+class EngineSettings(Block):
+    """The block as a whole; all of it may be left out, which gives the default policy alone."""
+
+    batching: BatchingConfig = BatchingConfig()
+    leased: bool = Field(False, description="a controller is expected, and hands out leases")
+    group: str | None = Field(None, description="whose statistics are pooled; None: nobody's")
+    role: Role | None = Field(None, description="its half of a request; None: it does all of it")
+    classes: dict[str, ServiceClass] | None = Field(
+        None, description="who is served first; None: all alike"
+    )
+    admission: AdmissionConfig | None = None
+    security: Security = Field(Security(), description="what the replica's HTTP door lets in")
+    emulate: EmulateSettings | None = None
+    executor: Executor | None = Field(
+        None, description="where the model runs; None: as the engine was started"
+    )
+
+    @property
+    def checked(self) -> BatchingConfig:
+        """What the engine's options have to suit: prompts are cut for a class's ITL, too."""
+        itl_ms = min((c.itl_ms for c in (self.classes or {}).values() if c.itl_ms), default=None)
+        sla = self.batching.sla
+        if sla.itl_ms is not None or not differ(self.live.classes):
+            return self.batching
+        return self.batching.model_copy(update={"sla": sla.model_copy(update={"itl_ms": itl_ms})})
+
+    @property
+    def live(self) -> "Live":
+        """What of it a ``user_config`` may change."""
+        classes = None if self.classes is None else ServiceClasses(self.classes)
+        return Live(self.batching, classes, self.admission, self.security)
+
+
+def parse_settings(additional_config: Any) -> EngineSettings:
+    """The settings in vLLM's ``additional_config``, which holds other projects' keys too.
+
+    Raises:
+        ConfigError: naming each wrong key of ours, its value and what is allowed.
+    """
+    # vLLM also allows an object with a hash here, which then belongs to somebody else.
+    ours = additional_config.get("brimful") if isinstance(additional_config, dict) else None
+    return parse(EngineSettings, {} if ours is None else ours, PLACE)
+
+
+class LiveSettings(Block):
+    """A deployment's ``user_config``: what reaches running engines without a restart."""
+
+    batching: dict[str, Any] | None = Field(None, description="in place of the entry's own block")
+    classes: dict[str, Any] | None = Field(None, description="in place of the entry's own block")
+    admission: dict[str, Any] | None = Field(None, description="in place of the entry's own block")
+    security: dict[str, Any] | None = Field(
+        None, description="in place of the application's own block"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The blocks that may change while an engine runs, as they hold.
+
+    Args:
+        classes: None where none were configured.
+        admission: None where no such block was given.
+    """
+
+    batching: BatchingConfig
+    classes: ServiceClasses | None = None
+    admission: AdmissionConfig | None = None
+    security: Security = field(default_factory=Security)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether requests may be refused, which is settled when the replica starts."""
+        blocks = self.classes is not None, self.admission is not None
+        return guarded(*blocks, self.batching.sla)
+
+    def let_in_by(self) -> tuple[ServiceClasses, AdmissionConfig]:
+        """The classes and the settings by which requests are let in."""
+        return let_in_by(self.classes, self.admission, self.batching.sla)
+
+
+def parse_live(
+    user_config: Any,
+    entrys: Live,
+    time_scale: float,
+    *,
+    ordered: bool = True,
+    deployment: Mapping[str, Any] | None = None,
+) -> Live:
+    """The blocks that a ``user_config`` asks for; the entry's own where it has none.
+
+    Args:
+        entrys: as the replica was deployed with.
+        time_scale: of an emulated accelerator, by which latencies are stretched; 1: a real one.
+        ordered: whether the engine serves by priority, which is settled when it starts.
+        deployment: the options of the deployment; None: not known.
+
+    Raises:
+        ConfigError: naming each wrong key, its value and what is allowed.
+    """
+    where = "user_config"
+    asked = parse(LiveSettings, {} if user_config is None else user_config, where)
+    batching, classes, admission = entrys.batching, entrys.classes, entrys.admission
+    if asked.batching is not None:
+        batching = slowed(parse_batching(asked.batching, f"{where}.batching"), time_scale)
+    if asked.classes is not None:
+        classes = parse_classes(asked.classes, f"{where}.classes").slowed(time_scale)
+        if not ordered and len({one.priority for one in classes.by_name.values()}) > 1:
+            raise ConfigError(
+                [
+                    f"{where}.classes: several priorities are not allowed: the engine was started"
+                    " with classes of one priority, and serves in the order of arrival"
+                ]
+            )
+    if asked.admission is not None:
+        admission = parse_admission(asked.admission, f"{where}.admission")
+    security = live_security(user_config, entrys.security)
+    found = role_problems(batching, f"{where}.batching", deployment)
+    if batching.roles is not None and entrys.batching.roles is None:
+        found.append(
+            f"{where}.batching.roles: is not allowed where the entry has none: the replica was"
+            " started without them"
+        )
+    if asked.classes is not None and entrys.classes is None and entrys.admission is None:
+        found.append(
+            f"{where}.classes: is not allowed where the entry has neither classes nor admission:"
+            " the replica was started without them"
+        )
+    if asked.admission is not None and not entrys.guarded:
+        found.append(
+            f"{where}.admission: is not allowed where the entry has neither an SLA nor classes nor"
+            " admission: the replica was started without them"
+        )
+    found += wait_problems(classes, admission, where)
+    if found:
+        raise ConfigError(found)
+    return Live(batching, classes, admission, security)
+
+
+def wait_problems(
+    classes: ServiceClasses | None, admission: AdmissionConfig | None, where: str
+) -> list[str]:
+    """What keeps ``admission.longest_wait_s`` from being kept to."""
+    if classes is None or admission is None or admission.longest_wait_s is None:
+        return []
+    said = f"{shown(admission.longest_wait_s)} is not allowed with classes, each of which has its"
+    return [f"{where}.admission.longest_wait_s: {said} own: ttft_ms, or queue_timeout_s"]
+
+
+def live_security(user_config: Any, applications: Security) -> Security:
+    """The ``security`` block that a ``user_config`` asks for; the application's where it has none.
+
+    Keys stay where the block says nothing of them: limits that change must not open the door.
+
+    Raises:
+        ConfigError: see ``parse_live``.
+    """
+    where = "user_config"
+    asked = parse(LiveSettings, {} if user_config is None else user_config, where)
+    if asked.security is None:
+        return applications
+    security = parse_security(asked.security, f"{where}.security")
+    if "keys" not in asked.security:
+        security = security.model_copy(update={"keys": applications.keys})
+    return security
+
+
+def prefill_problems(batching: Any, where: str) -> list[str]:
+    """What a prefill engine's ``batching`` block, as it is written, may not ask for."""
+    sla = batching.get("sla") if isinstance(batching, dict) else None
+    given = sla if isinstance(sla, dict) else {}
+    return [
+        f"{where}.sla.{key}: {shown(given[key])} is not allowed: a prefill engine makes one token"
+        " of each answer, and has no time between tokens; set it in decode_config. Allowed here:"
+        " ttft_ms, percentile"
+        for key in BETWEEN_TOKENS
+        if given.get(key) is not None
+    ]
+
+
+def role_problems(
+    batching: BatchingConfig,
+    where: str,
+    deployment: Mapping[str, Any] | None = None,
+    place: str = "deployment_config",
+) -> list[str]:
+    """What a batching block with ``roles`` has to have beside it.
+
+    Args:
+        deployment: options of its deployment, by which there are so many replicas; None: not known.
+        place: theirs.
+    """
+    if batching.roles is None:
+        return []
+    found = []
+    if batching.policy != "adaptive":
+        found.append(
+            f"{where}.policy: {shown(batching.policy)} is not allowed with roles: adaptive, whose"
+            " chunk of prompts a role sets"
+        )
+    if batching.sla.itl_ms is None:
+        found.append(
+            f"{where}.sla.itl_ms: None is not allowed with roles: a time, by which it is decided"
+            " whether prompts and decodes go apart"
+        )
+    prefill = batching.roles.prefill
+    if deployment is None or prefill == "auto":
+        return found
+    # Of the fewest that there may be, all: one of them decodes nonetheless, and one alone is mixed.
+    (key, fewest), (_, most) = replica_bounds(deployment)
+    if prefill > (allowed := min(fewest, most - 1)):
+        found.append(
+            f"{where}.roles.prefill: {prefill} is not allowed with {place}.{key}: {fewest}: at most"
+            f" {allowed} of so few replicas"
+        )
+    return found
+
+
+def replica_bounds(deployment: Mapping[str, Any]) -> tuple[tuple[str, int], tuple[str, int]]:
+    """The least and the most replicas of a deployment, each with the option that says so."""
+    scaling, count = deployment.get("autoscaling_config"), deployment.get("num_replicas")
+    if not scaling and count != "auto":
+        fixed = "num_replicas", count if isinstance(count, int) else 1
+        return fixed, fixed
+    given = scaling if isinstance(scaling, Mapping) else getattr(scaling, "__dict__", {})
+
+    def bound(key: str, default: int) -> tuple[str, int]:
+        value = given.get(key)
+        return f"autoscaling_config.{key}", value if isinstance(value, int) else default
+
+    # Ray Serve's own defaults.
+    return bound("min_replicas", 1), bound("max_replicas", 100 if count == "auto" else 1)
+
+
+def slowed(batching: BatchingConfig, time_scale: float) -> BatchingConfig:
+    """The same batching where every step takes ``time_scale`` times as long."""
+    sla = batching.sla
+    latencies = {
+        key: slowed_ms(value, time_scale)
+        for key, value in (("itl_ms", sla.itl_ms), ("ttft_ms", sla.ttft_ms))
+    }
+    return batching.model_copy(update={"sla": sla.model_copy(update=latencies)})

@@ -1,0 +1,133 @@
+"""Waiting requests that may start in the next step, in vLLM's order. Nothing is changed.
+
+vLLM keeps two queues: those that wait, and those that it passed over because something of theirs
+was not there yet (a grammar, KV from elsewhere, the next input of a session). First come, first
+served takes all of the second before the first; by priority, the lower head goes first.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+from vllm.v1.request import Request, RequestStatus
+
+from controller.models.requests import Requests
+from replicas.engine.request_facts import from_elsewhere
+
+# By name: vLLM calls the first one WAITING_FOR_FSM before 0.25.
+GRAMMAR = getattr(RequestStatus, "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", None)
+REMOTE = getattr(RequestStatus, "WAITING_FOR_REMOTE_KVS", None)
+# Of those that hold KV memory: it loads, or has been loaded and found no slot yet, the last one
+# after a preemption.
+LOADING = (REMOTE, RequestStatus.WAITING, RequestStatus.PREEMPTED)
+
+
+def may_start(scheduler: Any) -> Iterator[Request]:
+    """The requests of both queues that vLLM can start now; lazily, the first ones first."""
+    if paused(scheduler):
+        return
+    loras = _loras(scheduler)
+    loaded = getattr(scheduler, "finished_recving_kv_req_ids", ())
+    for request in _in_order(scheduler):
+        if blocked(request, loaded):
+            continue
+        if loras is not None and request.lora_request:
+            one = request.lora_request.lora_int_id
+            if one not in loras and len(loras) == scheduler.lora_config.max_loras:
+                continue
+            loras.add(one)
+        yield request
+
+
+def paused(scheduler: Any) -> bool:
+    """Whether vLLM starts nobody, or runs nobody either: for new weights, or to sleep."""
+    state = getattr(scheduler, "pause_state", None)  # None: this version has no such thing
+    return state is not None and state.name != "UNPAUSED"
+
+
+def first_waited_s(scheduler: Any, running: Requests, wall_s: float) -> float:
+    """For how long the one that waits for its first token and is to have it next has waited.
+
+    Of those whose prompt is half computed and the first that may start; 0 where nobody waits, and
+    for one that had its first token and lost its KV blocks.
+
+    Args:
+        running: the numbers of ``scheduler.running``.
+        wall_s: by the clock of ``Request.arrival_time``.
+    """
+    prompts = np.flatnonzero((running.outputs == 0) & (running.computed < running.tokens))
+    waiting = [scheduler.running[k] for k in prompts.tolist()]
+    waiting += [r for r in islice(may_start(scheduler), 1) if not r.num_output_tokens]
+    # Input of a session that came early waits since the session is done with the one before.
+    came_s = scheduler._awaits_first_token
+    since_s = (came_s.get(r.request_id, r.arrival_time) for r in waiting)
+    return max(wall_s - min(since_s, default=wall_s), 0.0)
+
+
+def prompt_backlog_tokens(scheduler: Any) -> int:
+    """What is yet to be computed before all requests here decode, tokens.
+
+    Of one that was preempted, what it had generated is computed again, too. What another engine
+    has computed is no part of it.
+    """
+    skipped = getattr(scheduler, "skipped_waiting", None) or ()
+    waiting = sum(
+        r.num_tokens - r.num_computed_tokens
+        for r in chain(scheduler.waiting, skipped)
+        if not from_elsewhere(r)
+    )
+    running = (r.num_prompt_tokens - r.num_computed_tokens for r in scheduler.running)
+    return max(waiting, 0) + sum(left for left in running if left > 0)
+
+
+def _in_order(scheduler: Any) -> Iterable[Request]:
+    waiting, skipped = scheduler.waiting, getattr(scheduler, "skipped_waiting", None)
+    if not skipped:
+        return waiting
+    if scheduler.policy.value == "priority":
+        return heapq.merge(skipped, waiting)  # of equals, vLLM too takes the skipped one
+    return chain(skipped, waiting)
+
+
+def blocked(request: Request, loaded: Iterable[str]) -> bool:
+    """Whether something of its own keeps a request from starting.
+
+    Args:
+        loaded: ids of those whose KV has come from elsewhere.
+    """
+    status = request.status
+    if status == RequestStatus.WAITING or status == RequestStatus.PREEMPTED:
+        # Output of before its preemption is still on its way.
+        stale = getattr(request, "num_stale_output_tokens", 0)
+        return stale > 0 and not getattr(request, "drop_stale_output", False)
+    if status == GRAMMAR:
+        asked = request.structured_output_request
+        grammar = asked and asked._grammar  # the property waits 100 us for one that is not ready
+        if isinstance(grammar, Future):
+            return not grammar.done() or grammar.exception() is not None
+        return grammar is None or isinstance(grammar, Exception)
+    if status == REMOTE:
+        return request.request_id not in loaded
+    return True
+
+
+def adapters_fit(scheduler: Any) -> bool:
+    """Whether all LoRA adapters of the requests here may run at once.
+
+    vLLM keeps to ``max_loras`` by those that it schedules when others start. One that it does not
+    see then comes back with an adapter too many, and vLLM's assertion ends the engine.
+    """
+    if not scheduler.lora_config:
+        return True
+    asked = (r.lora_request for r in scheduler.requests.values())
+    return len({one.lora_int_id for one in asked if one}) <= scheduler.lora_config.max_loras
+
+
+def _loras(scheduler: Any) -> set[int] | None:
+    """The adapters of those that run; None: no step is limited in them."""
+    if not scheduler.lora_config:
+        return None
+    return {r.lora_request.lora_int_id for r in scheduler.running if r.lora_request}

@@ -1,0 +1,76 @@
+"""Each step's features and duration, recorded while somebody asks, and not before.
+
+A recorder stands around two methods of a scheduler's governor for as long as it records; otherwise
+a step does nothing for it.
+"""
+
+import math
+from collections import deque
+from typing import Any
+
+from controller.records import EngineState, StepLimits, StepSample
+from replicas.engine.hooks import hook
+
+COLUMNS = (
+    "decodes",
+    "kv_tokens",
+    "prefill_tokens",
+    "prefill_context",
+    "duration_us",
+)
+MOST_STEPS = 100_000  # kept until they are drained: 30 s of steps of 0.3 ms
+HOOKED = ("before_step", "after_step")
+
+
+class StepRecorder:
+    """Records every step that is measured, from now until ``stop``.
+
+    Features and ``duration_us`` are those of ``StepSample``, as the policy has them.
+
+    Args:
+        scheduler: a ``DynamicBatchScheduler``; call every method between two steps.
+        owner: a name that nobody else has, for whom it records.
+        undrained_s: the recording ends by itself once it was not drained for so long.
+
+    Attributes:
+        recording: it has not ended.
+    """
+
+    def __init__(self, scheduler: Any, owner: str = "", undrained_s: float = math.inf) -> None:
+        self.owner = owner
+        self._scheduler, self._undrained_s = scheduler, undrained_s
+        self._steps: deque[tuple[int, ...]] = deque(maxlen=MOST_STEPS)
+        self._drained_s = scheduler.now_s()
+        self.recording = True
+        told = self._before, self._after
+        self._unhook = hook(scheduler.governor, dict(zip(HOOKED, told, strict=True)))
+
+    def drain(self) -> dict[str, list[int]]:
+        """The steps since the last call, oldest first: each column of COLUMNS, shape (steps,)."""
+        self._drained_s = self._scheduler.now_s()
+        steps, self._steps = self._steps, deque(maxlen=MOST_STEPS)
+        columns = zip(*steps, strict=True) if steps else [()] * len(COLUMNS)
+        return {name: list(column) for name, column in zip(COLUMNS, columns, strict=True)}
+
+    def stop(self) -> None:
+        """Record no more; the governor is as it was. What was not drained stays."""
+        if self.recording:
+            self.recording = False
+            self._unhook()
+
+    def _before(self, inner: Any) -> Any:
+        def before_step(state: EngineState, now_s: float, *args: Any) -> StepLimits:
+            if now_s - self._drained_s > self._undrained_s:
+                self.stop()
+                self._steps.clear()
+            return inner(state, now_s, *args)
+
+        return before_step
+
+    def _after(self, inner: Any) -> Any:
+        def after_step(sample: StepSample, prefills: int) -> None:
+            inner(sample, prefills)
+            if 0 <= sample.duration_s < math.inf:  # the clock did not jump
+                self._steps.append((*sample.features, round(sample.duration_s * 1e6)))
+
+        return after_step

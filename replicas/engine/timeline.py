@@ -1,0 +1,198 @@
+"""Who holds which slot of the batch: recorded in the engine while somebody looks, and not before.
+
+vLLM has no slots; a request that runs is put on the lowest row that is free, and one that waits or
+was preempted on the lowest row of those that wait. Pure but for ``Recorder``, which stands around
+methods of a scheduler for as long as it records.
+"""
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import Any, Literal
+
+from replicas.engine.hooks import hook
+
+State = Literal["waiting", "prefill", "decode", "preempted"]
+Bar = tuple[str, int, State, int, float, float | None]
+"""One request in one state: the end of vLLM's own id (no part of it is the client's), its priority,
+the state, its row (from 0 a slot; from -1 down one that waits), from and until, engine clock, s."""
+
+MOST_BARS = 4000  # that are kept until they are asked for; older ones are lost
+MOST_WAITING = 64  # rows for those that wait; the others are counted
+ID_CHARACTERS = 8
+HOOKED = ("add_request", "schedule", "update_from_output", "_preempt_request", "_free_request")
+
+
+class Rows:
+    """Rows that are taken and given back, the lowest first.
+
+    Args:
+        most: how many there are; None: any number.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most, self._used, self._free = most, 0, list[int]()
+
+    def take(self) -> int | None:
+        """The lowest free one; None where there is none."""
+        if self._free:
+            return heappop(self._free)
+        if self._used == self._most:
+            return None
+        self._used += 1
+        return self._used - 1
+
+    def give_back(self, row: int) -> None:
+        """It is free again."""
+        heappush(self._free, row)
+
+
+class Timeline:
+    """Bars of requests, open ones and those that ended since they were last asked for."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[int, State, int | None, float]] = {}
+        self._closed: deque[Bar] = deque(maxlen=MOST_BARS)
+        self._slots, self._waiting = Rows(), Rows(MOST_WAITING)
+
+    def enter(self, request_id: str, priority: int, state: State, now_s: float) -> None:
+        """It is in this state from now on; what it was in before ends."""
+        before = self._close(request_id, now_s)
+        if state in ("waiting", "preempted"):
+            row = self._waiting.take()
+            row = None if row is None else -1 - row
+        else:
+            # From prefill to decode it stays where it is.
+            row = self._slots.take() if before is None or before < 0 else before
+        if before is not None and before != row:
+            self._give_back(before)
+        self._open[request_id] = priority, state, row, now_s
+
+    def leave(self, request_id: str, now_s: float) -> None:
+        """It is gone."""
+        row = self._close(request_id, now_s)
+        if row is not None:
+            self._give_back(row)
+
+    def state(self, request_id: str) -> State | None:
+        """The one that it is in; None where it is not known."""
+        known = self._open.get(request_id)
+        return known and known[1]
+
+    def drain(self, now_s: float) -> dict[str, Any]:
+        """The bars that ended since the last time, and those that have not; primitives alone."""
+        closed, unseen = list(self._closed), 0
+        self._closed.clear()
+        bars: list[Bar] = []
+        for request_id, (priority, state, row, from_s) in self._open.items():
+            if row is None:
+                unseen += 1
+            else:
+                bars.append((request_id[-ID_CHARACTERS:], priority, state, row, from_s, None))
+        return {"now_s": now_s, "closed": closed, "open": bars, "unseen": unseen}
+
+    def _close(self, request_id: str, now_s: float) -> int | None:
+        """End the bar of a request; its row."""
+        known = self._open.pop(request_id, None)
+        if known is None:
+            return None
+        priority, state, row, from_s = known
+        if row is not None and now_s > from_s:
+            short = request_id[-ID_CHARACTERS:]
+            self._closed.append((short, priority, state, row, from_s, now_s))
+        return row
+
+    def _give_back(self, row: int) -> None:
+        if row < 0:
+            self._waiting.give_back(-1 - row)
+        else:
+            self._slots.give_back(row)
+
+
+class Recorder:
+    """Tells a timeline what a scheduler does, from now until ``stop``.
+
+    Args:
+        scheduler: a ``DynamicBatchScheduler``; its methods are looked up at each call.
+
+    Attributes:
+        stop: call it once; the scheduler is as it was.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler, self.timeline = scheduler, Timeline()
+        self._before_first: dict[str, int] = {}  # in prefill: tokens generated before
+        now_s = scheduler.now_s()
+        for request in scheduler.running:
+            self._starts(request, now_s)
+        self._note_decodes(now_s, among=dict.fromkeys(self._before_first, 0))
+        for queue in (scheduler.waiting, getattr(scheduler, "skipped_waiting", None) or ()):
+            for request in queue:
+                self._waits(request, now_s)
+        told = (self._added, self._scheduled, self._updated, self._preempted, self._freed)
+        self.stop = hook(scheduler, dict(zip(HOOKED, told, strict=True)))
+
+    def _added(self, inner: Any) -> Any:
+        def add_request(request: Any) -> None:
+            inner(request)
+            if self.timeline.state(request.request_id) is None:
+                self._waits(request, self._scheduler.now_s())
+
+        return add_request
+
+    def _scheduled(self, inner: Any) -> Any:
+        def schedule(*args: Any, **kwargs: Any) -> Any:
+            output = inner(*args, **kwargs)
+            now_s = self._scheduler.now_s()
+            begun = [new.req_id for new in output.scheduled_new_reqs]
+            for req_id in (*begun, *output.scheduled_cached_reqs.resumed_req_ids):
+                if (request := self._scheduler.requests.get(req_id)) is not None:
+                    self._starts(request, now_s)
+            return output
+
+        return schedule
+
+    def _updated(self, inner: Any) -> Any:
+        def update_from_output(*args: Any, **kwargs: Any) -> Any:
+            outputs = inner(*args, **kwargs)
+            if self._before_first:
+                self._note_decodes(self._scheduler.now_s(), among=self._before_first)
+            return outputs
+
+        return update_from_output
+
+    def _preempted(self, inner: Any) -> Any:
+        def preempt_request(request: Any, *args: Any, **kwargs: Any) -> Any:
+            self._before_first.pop(request.request_id, None)
+            now_s = self._scheduler.now_s()
+            self.timeline.enter(request.request_id, request.priority, "preempted", now_s)
+            return inner(request, *args, **kwargs)
+
+        return preempt_request
+
+    def _freed(self, inner: Any) -> Any:
+        def free_request(request: Any, *args: Any, **kwargs: Any) -> Any:
+            self._before_first.pop(request.request_id, None)
+            self.timeline.leave(request.request_id, self._scheduler.now_s())
+            return inner(request, *args, **kwargs)
+
+        return free_request
+
+    def _waits(self, request: Any, now_s: float) -> None:
+        state: State = "preempted" if request.num_output_tokens else "waiting"
+        self.timeline.enter(request.request_id, request.priority, state, now_s)
+
+    def _starts(self, request: Any, now_s: float) -> None:
+        self.timeline.enter(request.request_id, request.priority, "prefill", now_s)
+        self._before_first[request.request_id] = request.num_output_tokens
+
+    def _note_decodes(self, now_s: float, among: dict[str, int]) -> None:
+        """Those that have generated a token since they started are in decode now."""
+        requests = self._scheduler.requests
+        decoding = [
+            request
+            for req_id, before in among.items()
+            if (request := requests.get(req_id)) is not None and request.num_output_tokens > before
+        ]
+        for request in decoding:
+            del self._before_first[request.request_id]
+            self.timeline.enter(request.request_id, request.priority, "decode", now_s)

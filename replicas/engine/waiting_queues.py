@@ -1,0 +1,200 @@
+"""vLLM's two kinds of queue, with late requests demoted (``replicas.engine.queue_order``)."""
+
+import heapq
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from vllm.v1.core.sched.request_queue import (
+    FCFSRequestQueue,
+    PriorityRequestQueue,
+    RequestQueue,
+)
+from vllm.v1.request import Request
+
+from controller.config import BatchingConfig
+from controller.models.pace import LATE_FRAC
+from replicas.engine.queue_order import Demotions, Lane, SortedLane
+from replicas.engine.request_facts import from_elsewhere
+from replicas.engine.start_order import blocked
+
+
+class _Lanes(RequestQueue):
+    """What both have in common: the next request is that of the first lane that has one."""
+
+    @abstractmethod
+    def _lane(self, request: Request) -> Lane:
+        """The lane in which a request stands, or would stand."""
+
+    @abstractmethod
+    def _first(self) -> Lane:
+        """The lane that is served now.
+
+        Raises:
+            IndexError: no request waits.
+        """
+
+    def reorder(self) -> None:
+        """Before a step: late requests at the front step aside."""
+        if self:
+            self._first().reorder()
+
+    @abstractmethod
+    def restore(self) -> None:
+        """Nobody steps aside any more: everybody stands where vLLM would have them."""
+
+    def add_late(self, request: Request) -> None:
+        """One that has been seen to be late elsewhere."""
+        self._lane(request).add_late([request])
+
+    def add_request(self, request: Request) -> None:
+        self._lane(request).add(request)
+
+    def prepend_request(self, request: Request) -> None:
+        self._lane(request).prepend(request)
+
+    def prepend_requests(self, requests: Iterable[Request]) -> None:
+        for request in requests:  # which turns their order around, as vLLM's does
+            self.prepend_request(request)
+
+    def peek_request(self) -> Request:
+        request: Request = self._first().peek()
+        return request
+
+    def pop_request(self) -> Request:
+        request: Request = self._first().pop()
+        return request
+
+    def remove_request(self, request: Request) -> None:
+        self._lane(request).discard([request])
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+
+class AsideFcfs(_Lanes, FCFSRequestQueue):
+    """First come, first served, but for those that are late."""
+
+    def __init__(self, aside: Demotions) -> None:
+        super().__init__()  # the deque that vLLM's own is stays empty
+        self._only = Lane(aside)
+
+    def _lane(self, request: Request) -> Lane:
+        return self._only
+
+    def _first(self) -> Lane:
+        return self._only
+
+    def restore(self) -> None:
+        self._only.restore()
+
+    def remove_requests(self, requests: Iterable[Request]) -> None:
+        self._only.discard(list(requests))
+
+    def __len__(self) -> int:
+        return len(self._only)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._only)
+
+
+class AsidePriority(_Lanes, PriorityRequestQueue):
+    """By priority; of one priority the late ones come last."""
+
+    def __init__(self, aside: Demotions) -> None:
+        super().__init__()
+        self._aside = aside
+        self._lanes: dict[int, SortedLane] = {}
+        self._ranks: list[int] = []  # a heap of their priorities
+
+    def _lane(self, request: Request) -> Lane:
+        lane = self._lanes.get(request.priority)
+        if lane is None:
+            lane = self._lanes[request.priority] = SortedLane(self._aside)
+            heapq.heappush(self._ranks, request.priority)
+        return lane
+
+    def _first(self) -> Lane:
+        while not self._lanes[self._ranks[0]]:
+            del self._lanes[heapq.heappop(self._ranks)]
+        return self._lanes[self._ranks[0]]
+
+    def restore(self) -> None:
+        for lane in self._lanes.values():
+            lane.restore()
+
+    def remove_requests(self, requests: Iterable[Request]) -> None:
+        by_rank: dict[int, list[Request]] = {}
+        for request in requests:
+            by_rank.setdefault(request.priority, []).append(request)
+        for rank, some in by_rank.items():
+            if rank in self._lanes:
+                self._lanes[rank].discard(some)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lanes.values()))
+
+    def __bool__(self) -> bool:
+        return any(map(len, self._lanes.values()))
+
+    def __iter__(self) -> Iterator[Request]:
+        for rank in sorted(self._lanes):
+            yield from self._lanes[rank]
+
+
+QUEUES: dict[str, Any] = {"fcfs": AsideFcfs, "priority": AsidePriority}
+
+
+def step_aside(
+    scheduler: Any,
+    aside: Demotions | None,
+    batching: BatchingConfig,
+    ttft_of: Callable[[Any], float] | None = None,
+) -> Demotions | None:
+    """Have late requests step aside as ``batching`` says; who waits already keeps its place.
+
+    Args:
+        aside: what judged them so far; None: nobody stepped aside.
+        ttft_of: each request's own time to first token, where classes have theirs.
+    """
+    ttft_ms = batching.sla.ttft_ms
+    wanted = batching.steps_aside and batching.enforce and (ttft_ms or ttft_of)
+    ttft_s = ttft_ms / 1000 if wanted and ttft_ms else math.inf
+    if batching.sla.delivery == "paced":
+        ttft_s *= LATE_FRAC  # one that starts any later brings little lead along to lend
+    if aside is not None:
+        scheduler.waiting.restore()
+        aside.ttft_s, aside.ttft_of = ttft_s, ttft_of if wanted else None
+    elif wanted:
+        aside = Demotions(ttft_s, ttft_of)
+        queue = QUEUES[scheduler.policy.value](aside)
+        for request in scheduler.waiting:
+            queue.add_request(request)
+        scheduler.waiting = queue
+    return aside
+
+
+def order_waiting(scheduler: Any, aside: Demotions, *, apart: bool) -> None:
+    """Before a step: late requests step aside, or, not ``apart``, stand as vLLM would have them."""
+    if not apart:
+        scheduler.waiting.restore()
+        return
+    aside.now_s = scheduler.wall_s()
+    if getattr(scheduler, "skipped_waiting", None):
+        pass_over_late(scheduler, aside)
+    scheduler.waiting.reorder()
+
+
+def pass_over_late(scheduler: Any, aside: Demotions) -> None:
+    """Late requests that vLLM would take before all others step aside, too.
+
+    Those are the ones that waited for something of their own and have it now. Whose prompt another
+    engine has computed holds memory there, and is not kept waiting with it.
+    """
+    skipped = scheduler.skipped_waiting
+    late = [r for r in skipped if not (from_elsewhere(r) or blocked(r, ())) and aside.late(r)]
+    if late:
+        skipped.remove_requests(late)
+        for request in late:
+            scheduler.waiting.add_late(request)

@@ -1,0 +1,264 @@
+"""Between one engine and the batch controller: reports go out, limits come back."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ray.exceptions import RayTaskError
+from vllm.v1.engine.exceptions import EngineDeadError
+
+from controller.config import BatchingConfig
+from controller.errors import ConfigError
+from controller.fleet.actor import get_controller
+from controller.models.client_feedback import ClientFeedback, Gaps
+from controller.records import Mode, ReplicaReport, Role, from_wire
+from controller.roles import as_prefill
+from replicas.engine import channel
+from replicas.server.autoscaling_stats import autoscaling_stats
+from replicas.server.egress import LeavingTokens
+from replicas.server.metrics import ReplicaMetrics
+from replicas.server.routing_stats import KEY, PREFILL, routing_stats
+
+logger = logging.getLogger("ray.serve")
+
+SEARCH_S = 2.0  # for the controller, before the engine is asked again; it is looked for meanwhile
+
+
+class ControlLink:
+    """Carries reports to the controller and its limits to the engine.
+
+    A controller that is gone, slow or at odds with the report costs nothing but its limits:
+    the engine goes on by its last lease, then by the local fallback. No error ends the exchange
+    but the engine's death, which Ray Serve LLM's own health check sees.
+    """
+
+    def __init__(
+        self,
+        client: channel.EngineClient,
+        config: BatchingConfig,
+        *,
+        replica_id: str,
+        group: str,
+        metrics: ReplicaMetrics,
+        leaving: LeavingTokens,
+        on_report: Callable[[ReplicaReport], None] = lambda _: None,
+    ) -> None:
+        self._client, self._leaving = client, leaving
+        self._clock = ClientFeedback(config.sla.percentile)
+        self._go_by(config)
+        self._replica_id, self._group = replica_id, group
+        self._metrics, self._on_report = metrics, on_report
+        self._controller: Any = None  # an actor handle; None: to be found
+        self._finding: asyncio.Task[Any] | None = None  # a search for it that still runs
+        self._report: ReplicaReport | None = None
+        self._reported_s = asyncio.get_running_loop().time()  # when it came
+        self._answered_s = self._reported_s  # when the controller last did
+        self._complaint: str | None = None  # the last one that was logged
+        self.role: Role | None = None  # as the controller said last
+        self._leaves = False  # its replica is being removed
+        # Why the last user_config is not what holds, for whoever looks at the replica.
+        self.config_refused: str | None = None
+
+    def _go_by(self, config: BatchingConfig) -> None:
+        self._config, self._batching = config, config.model_dump()
+        # Paced, no gap is late by itself; other policies do not size their steps.
+        sized = config.policy == "adaptive" and config.sla.delivery == "gaps"
+        self._leaving.limit_s = config.sla.itl_s if sized and self._leaving.on else None
+
+    async def run(self) -> None:
+        """Exchange until the engine dies."""
+        clock = asyncio.get_running_loop().time
+        answer: dict[str, Any] | None = None
+        while True:
+            next_s = clock() + self._config.period_s
+            applied, answer = answer, None  # one that cannot be applied is not sent again
+            try:
+                report = await asyncio.wait_for(
+                    channel.exchange(
+                        self._client,
+                        applied,
+                        self._replica_id,
+                        self._group,
+                        self._clock.itl_frac,
+                    ),
+                    timeout=self._config.lease_s,
+                )
+                report |= {"config_refused": self.config_refused, "leaving": self._leaves}
+                self._note(from_wire(ReplicaReport, report), clock())
+                answer = await self._ask(report)
+                self._metrics.publish_controller_age(clock() - self._answered_s)
+                if answer is not None and list(answer["switches"]) != list(report["switches"]):
+                    next_s = clock()  # control was switched: apply that now, not in half a second
+            except EngineDeadError:
+                return
+            except Exception as error:  # whatever it is, the replica serves on
+                answer = None
+                self._metrics.publish_age(clock() - self._reported_s)
+                self._complain("The exchange with the engine failed, and is tried again: %s", error)
+            await asyncio.sleep(max(next_s - clock(), 0))
+
+    @property
+    def config(self) -> BatchingConfig:
+        """The block that is configured."""
+        return self._config
+
+    async def configure(self, config: BatchingConfig) -> None:
+        """Have the engine, and the controller from the next report on, go by ``config``.
+
+        Raises:
+            ConfigError: it does not fit the engine; nothing was changed.
+        """
+        if config == self._config:
+            return
+        try:
+            await channel.configure(self._client, config.model_dump())
+        except EngineDeadError:
+            return  # Ray Serve LLM's health check sees it
+        except Exception as error:
+            raise ConfigError([str(error)]) from None
+        if config.sla != self._config.sla:
+            self._clock = ClientFeedback(config.sla.percentile)
+        self._go_by(config)
+        logger.info("Replica %s goes by another batching block.", self._replica_id)
+
+    async def _ask(self, report: dict[str, Any]) -> dict[str, Any] | None:
+        try:
+            controller = await self._find()
+            if controller is None:
+                return None
+            answer: dict[str, Any] = await asyncio.wait_for(
+                controller.exchange.remote(report, self._batching),
+                timeout=self._config.lease_s / 2,
+            )
+        except RayTaskError as error:
+            self._complain("The batch controller refused the report: %s", error.cause or error)
+        except Exception as error:  # gone, slow, or the cluster's store is away
+            logger.debug("No answer from the batch controller: %r", error)
+            self._controller = None
+        else:
+            self._complaint = None
+            self._answered_s = asyncio.get_running_loop().time()
+            if answer.get("role") != self.role:
+                self.role = answer.get("role")
+                logger.info("Replica %s is to be in role %s.", self._replica_id, self.role)
+            return answer
+        return None
+
+    async def _find(self) -> Any:
+        """The controller's handle; None while it is still looked for."""
+        if self._controller is None:
+            # Finding a name blocks on the cluster's store, for as long as that is away. One thread
+            # waits for it, and the exchange with the engine goes on.
+            if self._finding is None:
+                self._finding = asyncio.create_task(asyncio.to_thread(get_controller))
+            done, _ = await asyncio.wait({self._finding}, timeout=SEARCH_S)
+            if not done:
+                return None
+            finding, self._finding = self._finding, None
+            self._controller = finding.result()
+        return self._controller
+
+    def _complain(self, line: str, error: BaseException) -> None:
+        """Log a problem when it is another than the last one, whatever numbers it names."""
+        said = f"{type(error).__name__}: {error}"
+        complaint = re.sub(r"\d+", "0", said)
+        if complaint != self._complaint:
+            logger.warning(line, said)
+        self._complaint = complaint
+
+    def _note(self, report: ReplicaReport, now_s: float) -> None:
+        before: Mode = self._report.mode if self._report else "leased"
+        if report.mode != before:
+            self._say(report.mode)
+        if report.sla_out_of_reach != (self._report is not None and self._report.sla_out_of_reach):
+            self._say_reach(out=report.sla_out_of_reach)
+        applied = self._report.enforced if self._report else self._config.enforce
+        if report.enforced != applied:
+            self._say_switched(on=report.enforced)
+        self._report, self._reported_s = report, now_s
+        if report.enforced and self._leaving.limit_s is not None:
+            self._clock.learn(Gaps(report.itl.n, report.late_itl), self._leaving.gaps)
+        else:  # no step is shorter for it
+            self._clock = ClientFeedback(self._config.sla.percentile)
+        self._metrics.publish(report, self._config)
+        self._on_report(report)
+
+    def _say(self, mode: Mode) -> None:
+        if mode == "leased":
+            logger.info(
+                "The batch controller answers again; replica %s applies its limits.",
+                self._replica_id,
+            )
+        else:
+            logger.warning(
+                "No limits from the batch controller for %.1f s; replica %s uses its own loop.",
+                self._config.lease_s,
+                self._replica_id,
+            )
+
+    def _say_reach(self, *, out: bool) -> None:
+        if out:
+            logger.warning(
+                "The SLA of %.1f ms between tokens is out of reach: one decode alone takes longer,"
+                " or nearly. Replica %s serves in longer steps; nothing is scaled by it.",
+                self._config.sla.itl_ms,
+                self._replica_id,
+            )
+        else:
+            logger.info("The SLA is in reach again for replica %s.", self._replica_id)
+
+    def _say_switched(self, *, on: bool) -> None:
+        if on:
+            logger.warning("Control is switched on: replica %s keeps to it.", self._replica_id)
+        else:
+            logger.warning(
+                "Control is switched off: replica %s runs at vLLM's own limits, and only reports"
+                " what control would do.",
+                self._replica_id,
+            )
+
+    def autoscaling_stats(
+        self,
+        *,
+        most_ongoing: int | None = None,
+        refused_per_s: float = 0.0,
+        counts_late: bool = False,
+    ) -> dict[str, float]:
+        """Queue depth, cap and capacity of this replica; nothing without a report of this lease."""
+        if (report := self.recent_report()) is None:
+            return {}
+        return autoscaling_stats(
+            report,
+            most_ongoing=most_ongoing,
+            refused_per_s=refused_per_s,
+            counts_late=counts_late,
+        )
+
+    def routing_stats(self) -> dict[str, Any]:
+        """The room that is left here; nothing without a report of this lease."""
+        if (report := self.recent_report()) is None:
+            return {}
+        age_s = asyncio.get_running_loop().time() - self._reported_s
+        config = as_prefill(self._config) if report.role == "prefill" else self._config
+        stats = routing_stats(report, config, time.time() - age_s)
+        return {KEY: stats | ({PREFILL: 1} if self.role == "prefill" else {})}
+
+    def leave(self) -> None:
+        """Tell the controller with each report from now on that the replica is being removed."""
+        self._leaves = True
+
+    def holds_kv(self, since_s: float) -> bool:
+        """Whether the engine holds KV, as far as a report says that came after ``since_s``.
+
+        Without a recent one there is none that anybody could read.
+        """
+        report = self.recent_report()
+        return report is not None and (self._reported_s <= since_s or report.kv_used_tokens > 0)
+
+    def recent_report(self) -> ReplicaReport | None:
+        """The last report; None before the first one, and when it is older than a lease."""
+        age_s = asyncio.get_running_loop().time() - self._reported_s
+        return self._report if age_s <= self._config.lease_s else None

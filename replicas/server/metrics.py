@@ -1,0 +1,88 @@
+"""A replica's batching in Ray's Prometheus export; Ray Serve adds application and replica tags."""
+
+from collections.abc import Iterable
+
+from ray.serve.metrics import Counter, Gauge
+
+from controller import metrics
+from controller.config import BatchingConfig
+from controller.metrics import METRICS, Metric
+from controller.records import ReplicaReport
+from replicas.admission.admission import Admission
+from replicas.server.metric_values import (
+    Labels,
+    StallCounter,
+    Value,
+    admission_totals,
+    gauges,
+    totals,
+)
+
+OF_ADMISSION = (
+    metrics.LET_IN,
+    metrics.STARTED,
+    metrics.LATE,
+    metrics.REFUSED,
+    metrics.WAIT_ERROR,
+    metrics.QUEUED,
+)
+OF_REPORTS = tuple(
+    one for one in METRICS if one.by == "replica" and one not in (*OF_ADMISSION, metrics.DOOR)
+)
+
+
+class _Exported:
+    """These metrics in Ray's export; counters by their difference to the last time."""
+
+    def __init__(self, known: Iterable[Metric]) -> None:
+        known = list(known)
+        self._gauges = {one: Gauge(*one.args) for one in known if one.kind == "gauge"}
+        self._counters = {one: Counter(*one.args) for one in known if one.kind == "counter"}
+        self._last: dict[tuple[Metric, Labels], float] = {}
+
+    def set(self, values: Iterable[Value]) -> None:
+        for metric, labels, value in values:
+            self._gauges[metric].set(float(value), _named(metric, labels))
+
+    def count(self, now: Iterable[Value]) -> None:
+        for metric, labels, total in now:
+            new = total - self._last.get((metric, labels), 0)
+            self._last[metric, labels] = total
+            if new > 0:
+                self._counters[metric].inc(new, _named(metric, labels))
+
+
+def _named(metric: Metric, labels: Labels) -> dict[str, str]:
+    return dict(zip(metric.labels, labels, strict=True))
+
+
+class ReplicaMetrics:
+    """What the replica's own reports say."""
+
+    def __init__(self) -> None:
+        self._exported, self._stalls = _Exported(OF_REPORTS), StallCounter()
+
+    def publish(self, report: ReplicaReport, config: BatchingConfig) -> None:
+        """Export one report, by the configuration that it was made under."""
+        self._exported.set(gauges(report, config))
+        self._exported.count((*totals(report), *self._stalls.totals(report, config.sla)))
+
+    def publish_age(self, age_s: float) -> None:
+        """An exchange with the engine failed: what was published is so old, and stands."""
+        self._exported.set([(metrics.REPORT_AGE, (), age_s)])
+
+    def publish_controller_age(self, age_s: float) -> None:
+        """Since the batch controller last answered."""
+        self._exported.set([(metrics.CONTROLLER_AGE, (), age_s)])
+
+
+class AdmissionMetrics:
+    """What admission did, by class."""
+
+    def __init__(self) -> None:
+        self._exported = _Exported(OF_ADMISSION)
+
+    def publish(self, admission: Admission) -> None:
+        """Export what it counted."""
+        self._exported.set([(metrics.QUEUED, (), admission.waiting.requests)])
+        self._exported.count(admission_totals(admission))

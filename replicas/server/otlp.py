@@ -1,0 +1,22 @@
+"""Ray Serve's spans to a collector: RAY_SERVE_TRACING_EXPORTER_IMPORT_PATH=replicas.otlp:exporter.
+
+Apart from ``tracing``, since every process of Ray Serve imports it, and most have no vLLM.
+"""
+
+import os
+
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as ByGrpc
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as ByHttp
+from opentelemetry.sdk.environment_variables import OTEL_EXPORTER_OTLP_TRACES_PROTOCOL
+from opentelemetry.sdk.trace import SpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+
+def exporter() -> list[SpanProcessor]:
+    """What Ray Serve asks for.
+
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT says where the collector is, and the variable that vLLM too
+    goes by how it is spoken to: ``grpc``, or ``http/protobuf``.
+    """
+    by_http = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_PROTOCOL) == "http/protobuf"
+    return [BatchSpanProcessor(ByHttp() if by_http else ByGrpc())]

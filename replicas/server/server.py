@@ -1,0 +1,236 @@
+"""The Ray Serve LLM server class: one vLLM engine, kept in touch with the batch controller."""
+
+import asyncio
+import logging
+import os
+import time
+from typing import Any
+
+from opentelemetry import trace
+from ray import serve
+from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_stats_enabled
+
+from controller.errors import ConfigError
+from controller.fleet.refusals import LONGEST
+from controller.records import ReplicaReport
+from controller.request_slo import differ
+from replicas.admission.admission import Admission
+from replicas.door.door import Door, Rules
+from replicas.engine import channel
+from replicas.engine.settings import EngineSettings, parse_live, parse_settings
+from replicas.server.autoscaling_stats import scaled_by_another
+from replicas.server.door_metrics import DoorMetrics
+from replicas.server.engine_facts import engine_facts
+from replicas.server.metrics import AdmissionMetrics, ReplicaMetrics
+from replicas.server.startup import REPLICA, gc_paused
+
+with gc_paused():  # these import vLLM
+    from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
+    from ray.llm._internal.serve.core.server.llm_server import (
+        LLMServer,
+        _add_middleware_to_built_app,
+    )
+    from ray.llm._internal.serve.observability.usage_telemetry.usage import (
+        push_telemetry_report_for_all_models,
+    )
+    from vllm.utils.gc_utils import freeze_gc_heap
+
+    from replicas.admission.gate import Gate
+    from replicas.admission.http import AdmissionMiddleware, HeldMiddleware
+    from replicas.door.http import DoorMiddleware
+    from replicas.server.control_link import ControlLink
+    from replicas.server.egress import LeavingMiddleware, LeavingTokens
+    from replicas.server.last_words import LastWords, LastWordsMiddleware, before_shutdown
+    from replicas.server.timeline_link import TimelineLink, class_names
+    from replicas.server.tracing import Tracing, TracingMiddleware
+    from replicas.server.vllm_engine import BrimfulEngine
+    from replicas.workarounds.disconnects import DisconnectMiddleware
+    from replicas.workarounds.grammar_answers import answer_for_grammars
+    from replicas.workarounds.stream_ends import StreamEndMiddleware
+
+logger = logging.getLogger("ray.serve")
+LAST_WORDS_S = 0.5  # for the errors that streams end with, once the engine is dead
+
+
+class BrimfulServer(LLMServer):
+    """Ray Serve LLM's server, with one background task: report, ask, apply, 1 to 4 times a second.
+
+    Its settings come in ``engine_kwargs.additional_config.brimful``, where the app builder puts
+    them and the scheduler reads them too.
+    """
+
+    _default_engine_cls = BrimfulEngine
+
+    async def start(self) -> None:
+        REPLICA.ends("imports")
+        await super().start()
+        REPLICA.ends("engine")
+        freeze_gc_heap()  # as vLLM's own server does
+        logger.info("%s", REPLICA)
+        settings = parse_settings(self._llm_config.engine_kwargs["additional_config"])
+        assert settings.group is not None  # the app builder names it
+        self._sla = settings.batching.sla
+        self._admission_metrics = AdmissionMetrics()
+        answer_for_grammars(self.engine._engine_client)
+        self._tracing = self._trace()  # what is refused is not to get there
+        self._gate = self._admit(settings)
+        self._door = Door(Rules(settings.security), DoorMetrics().count)
+        scheduling = self.engine._engine_client.vllm_config.scheduler_config
+        one_sla = not differ(settings.live.classes)
+        self._leaving = LeavingTokens(on=one_sla and scheduling.stream_interval == 1)
+        self.engine.leaving = self._leaving
+        self._link = ControlLink(
+            self.engine._engine_client,
+            settings.batching,
+            replica_id=serve.get_replica_context().replica_id.unique_id,
+            group=settings.group,
+            metrics=ReplicaMetrics(),
+            leaving=self._leaving,
+            on_report=self._reported,
+        )
+        self._timeline = TimelineLink(self.engine._engine_client)
+        options = serve.get_replica_context()._deployment_config
+        if complaint := scaled_by_another(options.autoscaling_config):
+            logger.warning("%s", complaint)
+        self._link_task = asyncio.create_task(self._until_the_engine_dies())
+
+    async def _until_the_engine_dies(self) -> None:
+        """Keep in touch with the batch controller; end with the engine.
+
+        Ray Serve asks for a replica's health every 10 s and believes the third answer. Until then a
+        replica without an engine would look empty, and be sent what others could serve.
+        """
+        await self._link.run()
+        logger.error("The engine is dead: this replica ends, and Ray Serve starts another.")
+        await asyncio.sleep(LAST_WORDS_S)
+        logging.shutdown()
+        os._exit(1)
+
+    async def _start_engine(self) -> None:
+        """As Ray Serve LLM does, but that nobody waits for its telemetry.
+
+        It makes an actor for it, which takes seconds and 250 MB, also where nothing may be sent.
+        """
+        await self.engine.start()
+        if usage_stats_enabled():
+            self._telemetry = asyncio.create_task(asyncio.to_thread(self._report_usage))
+
+    def _report_usage(self) -> None:
+        push_telemetry_report_for_all_models(all_models=[self._llm_config])
+        if RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING:
+            record_extra_usage_tag(TagKey.LLM_SERVE_DIRECT_STREAMING_ENABLED, "1")
+
+    async def reconfigure(self, user_config: Any, rank: Any = None) -> None:
+        """Go by the blocks of the deployment's ``user_config``; the engine serves on.
+
+        Ray Serve calls it at the start, for a changed ``user_config``, and, as it takes a rank, for
+        one that was removed. It would restart an engine over an error here, so what is wrong with a
+        block is logged and reported, and what held before holds on, all of it.
+        """
+        settings = self._llm_config.engine_kwargs["additional_config"]
+        time_scale = (settings["brimful"]["emulate"] or {}).get("time_scale", 1.0)
+        ordered = self.engine._engine_client.vllm_config.scheduler_config.policy == "priority"
+        try:
+            if found := self._live_problems(user_config):
+                raise ConfigError(found)
+            entrys = parse_settings(settings).live
+            options = vars(serve.get_replica_context()._deployment_config)
+            live = parse_live(user_config, entrys, time_scale, ordered=ordered, deployment=options)
+            rules = Rules(live.security)
+            await self._link.configure(live.batching)
+        except ConfigError as error:
+            logger.error("The user_config is refused; what held before holds on: %s", error)
+            self._link.config_refused = " ".join(str(error).split())[:LONGEST]
+            return
+        self._link.config_refused = None
+        self._sla = live.batching.sla
+        self._door.rules = rules
+        if self._gate is not None:
+            self._gate.configure(*live.let_in_by(), named_classes=live.classes is not None)
+
+    def _live_problems(self, user_config: Any) -> list[str]:
+        """What of a ``user_config`` is not for this server's half of a request; else none is."""
+        return []
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What ``serve_app.autoscaling`` scales by: read by Ray Serve, replica by replica."""
+        options = serve.get_replica_context()._deployment_config
+        return self._link.autoscaling_stats(
+            most_ongoing=options.max_ongoing_requests,
+            refused_per_s=0.0 if self._gate is None else self._gate.refused_per_s(),
+            counts_late=self._sla.ttft_ms is not None,
+        )
+
+    async def __serve_build_asgi_app__(self) -> Any:
+        app = await super().__serve_build_asgi_app__()
+        _add_middleware_to_built_app(app, StreamEndMiddleware)
+        if self._gate is not None:
+            _add_middleware_to_built_app(app, AdmissionMiddleware, gate=self._gate)
+        else:
+            _add_middleware_to_built_app(app, HeldMiddleware, client=self.engine._engine_client)
+        if self._tracing is not None:
+            _add_middleware_to_built_app(app, TracingMiddleware, tracing=self._tracing)
+        _add_middleware_to_built_app(app, DoorMiddleware, door=self._door)
+        words = LastWords()
+        before_shutdown(words.drain)
+        _add_middleware_to_built_app(app, LastWordsMiddleware, words=words)
+        _add_middleware_to_built_app(app, LeavingMiddleware, tokens=self._leaving)
+        _add_middleware_to_built_app(app, DisconnectMiddleware)  # outside of all others
+        return app
+
+    def _trace(self) -> Tracing | None:
+        """Spans of ours beside vLLM's; None where vLLM makes none."""
+        client = self.engine._engine_client
+        if client.observability_config.otlp_traces_endpoint is None:
+            return None
+        replica_id = serve.get_replica_context().replica_id.unique_id
+        tracer = trace.get_tracer("brimful")
+        tracing = Tracing(tracer, replica_id, lambda: self._link.recent_report())
+        tracing.watch(client)
+        self.engine.tracing = tracing
+        return tracing
+
+    def _admit(self, settings: EngineSettings) -> Gate | None:
+        """The gate that every request passes from now on; None where nobody is refused."""
+        live = settings.live
+        if not live.guarded:
+            return None
+        client = self.engine._engine_client
+        slots = client.vllm_config.scheduler_config.max_num_seqs
+        admission = Admission(*live.let_in_by(), slots, time.monotonic())
+        gate = self.engine.gate = Gate(admission, named_classes=live.classes is not None)
+        gate.guard(client)
+        return gate
+
+    def _reported(self, report: ReplicaReport) -> None:
+        if self._gate is not None:
+            self._gate.learn(report, self._sla)
+            self._admission_metrics.publish(self._gate.admission)
+
+    async def timeline(self) -> dict[str, Any]:
+        """Who held which slot of the batch in the last minute: the console asks, by name."""
+        gate = self._gate
+        return await self._timeline.look(None if gate is None else gate.admission.classes)
+
+    async def steps(self, owner: str, on: bool) -> dict[str, list[int]] | None:
+        """Steps since the owner's last call, recorded while ``on``: for `brimful record`."""
+        return await channel.steps(self.engine._engine_client, owner, on=on)
+
+    async def requests(self, owner: str, on: bool) -> dict[str, Any] | None:
+        """Requests that ended since the owner's last call, likewise: for `brimful capture`."""
+        drained = await channel.requests(self.engine._engine_client, owner, on=on)
+        classes = None if self._gate is None else self._gate.admission.classes
+        if drained is not None and classes is not None:
+            names = class_names(classes)
+            for one in drained["requests"]:
+                one["service"] = names(one["priority"])
+        return drained
+
+    async def facts(self) -> dict[str, Any]:
+        """What those steps are of: machine, model, versions."""
+        vllm_config = self.engine._engine_client.vllm_config
+        return engine_facts(vllm_config, self._llm_config.model_id)
+
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """What ``serve_app.routing`` routes by, beside what Ray Serve LLM itself publishes."""
+        return {**await super().record_routing_stats(), **self._link.routing_stats()}

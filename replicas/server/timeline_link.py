@@ -1,0 +1,112 @@
+"""The last minute of a replica's batch, for who asks; its engine records from the first question on
+until nobody has asked for ten seconds."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from controller.classes import ServiceClasses
+from replicas.engine import channel
+from replicas.engine.timeline import MOST_BARS, Bar
+
+KEPT_S = 60.0
+UNSEEN_S = 10.0
+STATES = ("waiting", "prefill", "decode", "preempted")
+NO_CLASS, OWN = "requests", "a priority of their own"
+
+
+class Minute:
+    """The bars of the last minute. Pure."""
+
+    def __init__(self) -> None:
+        self._bars: deque[Bar] = deque(maxlen=MOST_BARS)
+        self._since_s: float | None = None
+        self._classes: dict[str, int] = {}  # a name keeps its place, and the page its colour
+
+    def take(
+        self, drained: Mapping[str, Any], names: Callable[[int], str] = lambda _: NO_CLASS
+    ) -> dict[str, Any]:
+        """Add what an engine's ``Timeline.drain`` has; the minute as of now.
+
+        Args:
+            names: of the class that has a priority.
+
+        Returns:
+            Plain JSON: ``bars`` of [id, place in ``classes``, place in ``states``, row, seconds ago
+            that it began, seconds ago that it ended or null]; ``recorded_s``, how far back they go;
+            ``unseen``, how many wait without a row.
+        """
+        now_s = drained["now_s"]
+        if self._since_s is None:
+            self._since_s = now_s
+        self._bars.extend(tuple(bar) for bar in drained["closed"])
+        while self._bars and (self._bars[0][5] or now_s) < now_s - KEPT_S:
+            self._bars.popleft()
+        full = len(self._bars) == MOST_BARS  # what was before is lost
+        since_s = max(self._since_s, (self._bars[0][5] or now_s) if full else now_s - KEPT_S)
+        shown = (*self._bars, *drained["open"])
+        for priority in sorted({bar[1] for bar in shown}):
+            self._classes.setdefault(names(priority), len(self._classes))
+        bars = [
+            [
+                short,
+                self._classes[names(priority)],
+                STATES.index(state),
+                row,
+                round(min(now_s - from_s, KEPT_S), 3),
+                None if until_s is None else round(now_s - until_s, 3),
+            ]
+            for short, priority, state, row, from_s, until_s in shown
+        ]
+        return {
+            "recorded_s": round(now_s - since_s, 3),
+            "states": STATES,
+            "classes": list(self._classes),
+            "bars": bars,
+            "unseen": drained["unseen"],
+        }
+
+
+def class_names(classes: ServiceClasses | None) -> Callable[[int], str]:
+    """The name of the class of a priority; of several of one priority, all of them."""
+    known: dict[int, str] = {}
+    for name, one in classes.by_name.items() if classes else ():
+        known[one.priority] = f"{known[one.priority]}, {name}" if one.priority in known else name
+    return lambda priority: known.get(priority, OWN if known else NO_CLASS)
+
+
+class TimelineLink:
+    """One replica's timeline.
+
+    Args:
+        client: vLLM's ``AsyncLLM``.
+    """
+
+    def __init__(self, client: channel.EngineClient) -> None:
+        self._client = client
+        self._minute = Minute()
+        self._asked_s = 0.0
+        self._ending: asyncio.Task[None] | None = None
+
+    async def look(self, classes: ServiceClasses | None) -> dict[str, Any]:
+        """The last minute, as far as it was recorded.
+
+        Raises:
+            vllm's EngineDeadError: the engine process is gone.
+        """
+        self._asked_s = asyncio.get_running_loop().time()
+        drained = await channel.timeline(self._client, on=True)
+        answer = self._minute.take(drained, class_names(classes))
+        if self._ending is None or self._ending.done():
+            self._ending = asyncio.create_task(self._end_unseen())
+        return answer
+
+    async def _end_unseen(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while (left_s := self._asked_s + UNSEEN_S - clock()) > 0:  # noqa: ASYNC110 - asked again
+            await asyncio.sleep(left_s)
+        self._minute = Minute()
+        with contextlib.suppress(Exception):  # an engine that is dead records nothing
+            await channel.timeline(self._client, on=False)

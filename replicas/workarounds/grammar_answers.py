@@ -1,0 +1,46 @@
+"""A request that the engine ended for its grammar is the client's to mend: 400, and why."""
+
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+from typing import Any
+
+from vllm.exceptions import GenerationError, VLLMValidationError
+
+from replicas.workarounds.grammar_faults import FAULT
+from replicas.workarounds.stream_ends import give_reason
+
+
+class GrammarError(VLLMValidationError, GenerationError):
+    """What vLLM's handlers answer 400, in streams too, and log no stack of."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"structured output: {message}")
+        self.status_code = HTTPStatus.BAD_REQUEST
+
+
+def answer_for_grammars(client: Any) -> None:
+    """From now on ``generate`` of this ``AsyncLLM`` raises a ``GrammarError`` where vLLM's API
+    would answer 500 for a grammar.
+    """
+    generate = client.generate
+
+    def told(prompt: Any, sampling_params: Any, *args: Any, **options: Any) -> Any:
+        outputs = generate(prompt, sampling_params, *args, **options)
+        structured = getattr(sampling_params, "structured_outputs", None)
+        return outputs if structured is None else _checked(outputs)
+
+    client.generate = told
+
+
+async def _checked(outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    try:
+        async for output in outputs:
+            for one in output.outputs:
+                reason = one.stop_reason
+                if isinstance(reason, str) and one.finish_reason == "error":
+                    error = GrammarError(reason.removeprefix(FAULT))
+                    give_reason(error)
+                    raise error
+            yield output
+    finally:
+        await outputs.aclose()

@@ -1,0 +1,115 @@
+"""Requests that the engine ends for their grammar, told from those that it fails itself.
+
+vLLM ends a request with the finish reason ``error``, and its API answers 500, where a grammar
+cannot be compiled, where it allows no token at all, and where it allows none that the request's
+own ``allowed_token_ids``, ``bad_words`` and ``min_tokens`` leave. All of these are the client's to
+mend (docs/upstream/vllm-grammar-errors.md). The reason goes to the frontend as ``stop_reason``,
+which vLLM leaves empty there; ``replicas.workarounds.grammar_answers`` makes a 400 of it.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from vllm.sampling_params import SamplingParams
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.engine import EngineCoreOutputs
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
+
+logger = logging.getLogger(__name__)
+
+Bools = NDArray[np.bool_]
+
+FAULT = "brimful-grammar: "  # what a reason begins with
+MOST_SHOWN = 120  # characters of what a compiler says: it repeats the grammar
+OWN_MASKS = ("allowed_token_ids", "bad_words", "min_tokens")
+
+
+class GrammarFaults(AsyncScheduler):
+    """vLLM's scheduler, which says of a request that ended by its grammar why.
+
+    Attributes:
+        says_why: ``workarounds.grammar_answers`` takes the reason out of the answer again.
+    """
+
+    says_why = False
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
+    ) -> dict[int, EngineCoreOutputs]:
+        # Not in vLLM 0.25.
+        failed = self.says_why and getattr(self, "grammar_compile_error_reqs", None)
+        why = {i: _not_compiled(self.requests.get(i)) for i in failed} if failed else {}
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        if why:
+            _tell(outputs.values(), why)
+        return outputs
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        # vLLM copies the stop reason into the request's last output after this.
+        failed = self.says_why and request.status == RequestStatus.FINISHED_ERROR
+        if failed and request.use_structured_output:
+            request.stop_reason = self._why(request)
+        return super()._free_request(request, *args, **kwargs)
+
+    def _why(self, request: Request) -> str | None:
+        try:
+            return self._rejected(request)
+        except Exception:  # a reason is no reason to end the engine
+            logger.exception("Why a grammar's request ended is not known")
+            return None
+
+    def _rejected(self, request: Request) -> str | None:
+        """Why no token could be right; None: the grammar had some, so it is not the client's."""
+        backend = self.structured_output_manager.backend
+        structured = request.structured_output_request
+        grammar = None if structured is None else structured.grammar
+        if backend is None or not isinstance(grammar, StructuredOutputGrammar):
+            return None  # it ended before a token was to be drawn
+        if grammar.is_terminated():
+            return None
+        row = backend.allocate_token_bitmask(1)
+        grammar.fill_bitmask(row, 0)
+        bits = np.unpackbits(row.numpy().view(np.uint8), bitorder="little").astype(bool)
+        allowed = bits[: self.vllm_config.model_config.get_vocab_size()]
+        if not allowed.any():
+            return f"{FAULT}the grammar allows no token"
+        params = request.sampling_params
+        if params is None:
+            return None
+        _mask(allowed, params, list(request.output_token_ids)[:-1])  # the last one was rejected
+        if allowed.any():
+            return None
+        own = [name for name in OWN_MASKS if getattr(params, name, None)]
+        return f"{FAULT}the grammar allows none of the tokens that {', '.join(own)} leave"
+
+
+def _mask(allowed: Bools, params: SamplingParams, generated: list[int]) -> None:
+    """Take out what the request itself forbids as its next token, as vLLM's sampler does."""
+    if params.allowed_token_ids:
+        named = np.zeros_like(allowed)
+        named[[token for token in params.allowed_token_ids if token < len(allowed)]] = True
+        allowed &= named
+    if len(generated) < params.min_tokens:
+        allowed[[token for token in params.all_stop_token_ids if token < len(allowed)]] = False
+    for *before, last in params.bad_words_token_ids or ():
+        if not before or generated[-len(before) :] == before:
+            allowed[last] = False
+
+
+def _not_compiled(request: Request | None) -> str:
+    structured = None if request is None else request.structured_output_request
+    said = "" if structured is None else " ".join(str(structured.grammar).split())
+    shown = said if len(said) <= MOST_SHOWN else f"{said[:MOST_SHOWN]}..."
+    return f"{FAULT}the grammar cannot be compiled: {shown}"
+
+
+def _tell(outputs: Iterable[EngineCoreOutputs], why: dict[str, str]) -> None:
+    for of_client in outputs:
+        for output in of_client.outputs:
+            output.stop_reason = why.get(output.request_id, output.stop_reason)
