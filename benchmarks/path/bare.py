@@ -9,7 +9,7 @@ from vllm.utils.ompmultiprocessing import OMPProcessManager
 
 
 def in_process() -> None:
-    """Configure every engine of this process from now on, as ``replicas.server.vllm_engine`` does."""
+    """Configure every engine of this process as ``replicas.server.vllm_engine`` does."""
     create = AsyncEngineArgs.create_engine_config
 
     def with_model_in_process(self: AsyncEngineArgs, *args: Any, **kwargs: Any) -> Any:

@@ -1,9 +1,9 @@
 """What a replica of the fluid fleet publishes: the one place that turns arrays into names.
 
-``brimful``'s own numbers come from ``replicas.server.autoscaling_stats`` on a ``ReplicaReport``
-that is filled from the fluid, so a name that is new there is published here as well, once the report has
-what it is made of. Beside them stand the numbers that vLLM exports itself, for policies that go by
-those.
+``brimful``'s own numbers come from ``replicas.server.autoscaling_stats`` on a
+``ReplicaReport`` that is filled from the fluid, so a name that is new there is published here as
+well, once the report has what it is made of. Beside them stand the numbers that vLLM exports
+itself, for policies that go by those.
 """
 
 from collections.abc import Callable, Mapping
