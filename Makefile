@@ -122,7 +122,7 @@ bench-cpu: install ## A real model on one core, undisturbed and beside a hog: ad
 	$(BIN)/python -m benchmarks cpu $(ARGS)
 
 .PHONY: bench-overload
-bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it)
+bench-overload: install ## Up to ten times what a fleet carries, three classes, beside Ray's and vLLM's own limits (25 minutes; ARGS='--only NAME' makes a part, and keeps it; ARGS=--wait: under an SLA alone, 7 minutes)
 	$(BIN)/python -m benchmarks overload $(ARGS)
 
 .PHONY: bench-faults
@@ -147,8 +147,12 @@ disturbed-search: install ## The best static setting of every row of make distur
 	$(BIN)/python -m benchmarks disturbed --search $(ARGS)
 
 .PHONY: disturbed
-disturbed: install ## The policy adaptive beside the best static setting, where steps are disturbed (30 minutes on 2 idle cores; ARGS='--only LOAD' makes a part, and keeps it)
+disturbed: install ## The policy adaptive beside the best static setting, where steps are disturbed (30 minutes on 2 idle cores; ARGS='--only LOAD' makes a part, and keeps it; ARGS=--recovery: what follows a disturbance; ARGS=--published: published capacity)
 	$(BIN)/python -m benchmarks disturbed $(ARGS)
+
+.PHONY: tables
+tables: install ## Tables and figures of the paper whose method this is, rebuilt, into docs/results (about 10 minutes; ARGS='--only II' prints a part)
+	$(BIN)/python -m benchmarks tables $(ARGS)
 
 .PHONY: results
 results: install ## How good the policy adaptive is, each figure with its target (about two hours on 2 idle cores)

@@ -4,7 +4,9 @@ Prints tables, writes docs/results/disturbed.md, and ends with one line of JSON.
 (``make disturbed-search``) finds the static settings instead, for the rows that best_static.json
 does not have as they are now, and puts each load's into it as it is done. Every result is kept in
 ``.cache/disturbed.sqlite`` for the code it is of, so that what was stopped goes on where it was.
-Of some of the loads nothing is written but settings.
+Of some of the loads nothing is written but settings. ``--published`` compares the published
+capacity of nine rows with what is served, and writes docs/results/d3.md; ``--recovery`` finds how
+soon first tokens come as before once a disturbance is over, and writes docs/results/d2.md.
 """
 
 import json
@@ -12,31 +14,43 @@ import subprocess
 from collections.abc import Sequence
 from itertools import product
 
-from benchmarks.disturbed import best_static, page, replays, search
+from benchmarks.disturbed import best_static, page, published, recovery, replays, search
 from benchmarks.disturbed.best_static import entry_of, settings_of, unsearched
 from benchmarks.disturbed.compared import Compared, Side, bounds_of, overall
 from benchmarks.disturbed.replays import Task
 from benchmarks.disturbed.rows import Row, all_rows
 from benchmarks.disturbed.search import SMALL_RUNGS, STATIC, Search
-from benchmarks.report.command import CACHE, SEEDS, bench_of, parser_of, seeds_of
-from benchmarks.report.document import ROOT
+from benchmarks.report.command import CACHE, SEEDS, bench_of, end, parser_of, seeds_of, show
+from benchmarks.report.document import ROOT, write_page
 from benchmarks.report.workers import Bench
 
 ADAPTIVE = "adaptive"
+SECTIONS = {"published": published, "recovery": recovery}
 
 
 def main() -> None:
     rows = all_rows()
     names = list(dict.fromkeys(row.load.name for row in rows))
     parser = parser_of(__doc__, names, "LOAD")
-    parser.add_argument("--search", action="store_true", help="find the static settings")
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--search", action="store_true", help="find the static settings")
+    for name in SECTIONS:
+        part.add_argument(f"--{name}", dest="section", action="store_const", const=name)
     args = parser.parse_args()
+    if args.section and args.only != names:
+        parser.error(f"--only: not allowed with --{args.section}, which has rows of its own")
     asked = [row for row in rows if row.load.name in args.only]
-    modules = replays.__name__, search.__name__
+    modules = [one.__name__ for one in (replays, search, *SECTIONS.values())]
     with bench_of(
         args, seeds_of(1 if args.small else SEEDS), CACHE / "disturbed.sqlite", modules
     ) as bench:
-        if args.search:
+        if args.section:
+            section = SECTIONS[args.section].run(bench)
+            show(section)
+            if not args.small:
+                write_page(section.name, section.markdown(f"make disturbed ARGS=--{args.section}"))
+            end(args.section, section.rows)
+        elif args.search:
             _search(bench, asked, again=args.again)
         else:
             _compare(bench, asked, whole=len(asked) == len(rows))

@@ -1,16 +1,19 @@
 """One replay of a row: its requests, its ground, its figures."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.disturbed.rows import SAMPLED, SAMPLED_SEED, Row, workload_of
 from controller.config import Sla
+from replicas.profiles.disturbances import Disturbances
 from replicas.profiles.profile_file import load_profile
 from simulator.replay.engine import replay
 from simulator.replay.fluid import fluid_limit_per_s
 from simulator.replay.measure import late_share, summarise
 from simulator.virtual.ground import Ground
 from simulator.virtual.plan import engine_of, parse_policy
+from simulator.virtual.trace import Trace
 from simulator.workloads.requests import LengthStats, Request, length_stats
 from simulator.workloads.traffic import Traffic, draw_traffic
 
@@ -104,12 +107,28 @@ def run(task: Task) -> Figures:
     return replayed(Draw(task.row), task.spec, task.seed, task.share)
 
 
+def trace_of(
+    draw: Draw,
+    spec: str,
+    seed: int,
+    requests: Sequence[Request],
+    disturbances: Disturbances | None = None,
+) -> Trace:
+    """One replay of these requests.
+
+    Args:
+        seed: of the disturbances.
+        disturbances: None: the row's.
+    """
+    if disturbances is None:
+        disturbances = draw.row.disturbed.disturbances
+    ground = Ground(draw.profile, disturbances=disturbances, disturbance_seed=seed)
+    return replay(requests, parse_policy(spec, draw.sla, engine_of(draw.profile)), ground)
+
+
 def replayed(draw: Draw, spec: str, seed: int, share: float = 1.0) -> Figures:
     """The figures of a policy on a draw whose row is known already."""
-    disturbances = draw.row.disturbed.disturbances
-    ground = Ground(draw.profile, disturbances=disturbances, disturbance_seed=seed)
-    plan = parse_policy(spec, draw.sla, engine_of(draw.profile))
-    trace = replay(draw.requests(seed, share), plan, ground)
+    trace = trace_of(draw, spec, seed, draw.requests(seed, share))
     summary = summarise(spec, trace, draw.sla)
     return Figures(
         summary.j or 0.0,

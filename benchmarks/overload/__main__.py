@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from benchmarks.overload import wait
 from benchmarks.overload.measure import GRACE_S, Kept, Measured, Settings, grown, measure
 from benchmarks.overload.shapes import (
     CLASSES,
@@ -177,7 +178,11 @@ def main() -> None:
         "--again", action="store_true", help="forget what was kept of a run with these settings"
     )
     parser.add_argument("--write", action="store_true", help="docs/results/overload.md as well")
+    parser.add_argument("--wait", action="store_true", help="under an ITL alone (7 minutes)")
     asked = parser.parse_args()
+    if asked.wait:
+        _tell("wait", wait.run(), "--wait", write=asked.write)
+        return
     settings = Settings(asked.seconds, asked.time_scale, asked.seed)
     if asked.again:
         KEPT.unlink(missing_ok=True)
@@ -187,11 +192,15 @@ def main() -> None:
     virtual = in_virtual_time(range(100, 100 + asked.draws))
     page = section(kept.per_s or math.nan, found, virtual, settings)
     short = "" if asked.seconds == parser.get_default("seconds") else f"--seconds {asked.seconds:g}"
-    text = page.markdown(f"make bench-overload ARGS='{f'{short} --write'.strip()}'")
+    _tell("overload", page, short, write=asked.write)
+
+
+def _tell(name: str, page: Section, options: str, *, write: bool) -> None:
+    text = page.markdown(f"make bench-overload ARGS='{f'{options} --write'.strip()}'")
     print(text)
-    if asked.write:
-        write_page("overload", text)
-    end("overload", page.rows)
+    if write:
+        write_page(name, text)
+    end(name, page.rows)
 
 
 if __name__ == "__main__":

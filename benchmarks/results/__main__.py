@@ -16,10 +16,11 @@ PARTS = {
     "G1": "g1_g2_memory",
     "G4": "g4_phases",
     "G3": "g3_capacity",
+    "G9": "g8_g9_control",
     "A1": "a1_bursts",
     "A2": "a2_turn",
 }
-INCLUDED = {"G2": "G1", "G3-tables": "G3"}
+INCLUDED = {"G2": "G1", "G3-tables": "G3", "G8": "G9"}
 
 
 def main() -> None:

@@ -46,6 +46,7 @@ LAYERS = (
     "benchmarks/overload",
     "benchmarks/faults",
     "benchmarks/cost",
+    "benchmarks/papers",
     "benchmarks/gpu",
     "benchmarks/results",
     "benchmarks/rivals",

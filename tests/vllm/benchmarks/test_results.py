@@ -9,6 +9,7 @@ from benchmarks.contests.race import highest
 from benchmarks.cost.bare_engine import BareEngine
 from benchmarks.report.workers import Bench
 from benchmarks.results import g1_g2_memory as results_memory
+from benchmarks.results import g8_g9_control as results_control
 from controller.config import parse_batching
 from replicas.profiles.profile import StepNoise
 from replicas.profiles.profile_file import load_profile
@@ -42,6 +43,14 @@ def test_no_case_but_the_one_named_so_tells_the_output_length() -> None:
         drawn = draw(case, 40, 11)
         told = all(r.max_tokens == r.output_tokens for r in drawn)
         assert told == case.name.endswith("exact")
+
+
+def test_a_violation_run_counts_tokens_and_steps() -> None:
+    of_tokens, of_steps = results_control.violations(
+        results_control.Violations(99, 1.3, 0.03, seed=1, steps=200)
+    )
+    assert 0 <= of_tokens < 20
+    assert 0 <= of_steps < 20
 
 
 def test_the_bare_engine_accounts_for_its_tokens() -> None:

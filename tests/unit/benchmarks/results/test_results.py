@@ -1,4 +1,4 @@
-"""The arithmetic of ``make results``: intervals, shares, rows and their targets."""
+"""The arithmetic of ``make results``: intervals, shares, settling, rows and their targets."""
 
 from dataclasses import replace
 
@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.report.bootstrap import Estimate, estimate, geometric_mean, mean
 from benchmarks.report.rows import Row, Section, exactly, interval, rows_table
+from benchmarks.results.g8_g9_control import seconds_until_settled
 from benchmarks.results.shares import inside
 from simulator.virtual.trace import Outcome
 from simulator.workloads.requests import Request
@@ -65,6 +66,13 @@ def test_a_request_is_inside_by_its_mean_and_its_first_token() -> None:
     assert not inside(DONE, tpot_s=0.05, ttft_s=0.99)
     assert not inside(replace(DONE, finished_s=None), tpot_s=1.0, ttft_s=9.0)
     assert inside(replace(DONE, tokens=1, finished_s=2.0), tpot_s=0.0, ttft_s=1.0)
+
+
+def test_a_cap_is_settled_when_it_stays_near() -> None:
+    caps = [(0.5 * k, 200 if k < 10 else 100) for k in range(90)]
+    # The last mean of four that holds a 200 ends with the word after the next two.
+    assert seconds_until_settled(caps) == 6.5
+    assert seconds_until_settled([(t, 100) for t, _ in caps]) == 0.0
 
 
 def row(value: float, **targets: float) -> Row:

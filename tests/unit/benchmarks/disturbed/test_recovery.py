@@ -1,0 +1,18 @@
+"""How soon first tokens come as before, once a disturbance is over."""
+
+from benchmarks.disturbed.recovery import AFTER_S, DISTURBED, LOADS, Task, measure
+from benchmarks.disturbed.rows import all_rows
+
+BY_ID = {row.id: row for row in all_rows()}
+
+
+def test_every_row_is_one_of_the_benchs() -> None:
+    assert {f"{load} {disturbed}" for load in LOADS for disturbed in DISTURBED} <= BY_ID.keys()
+
+
+def test_a_queue_that_grew_has_to_go_first_and_one_that_did_not_is_normal_at_once() -> None:
+    half_speed = BY_ID["257-62@7 half-speed"]
+    never_back = "static:max_num_seqs=18,max_num_batched_tokens=60"  # carries little more than 7/s
+    queued = measure(Task(half_speed, never_back, 30.0, 1))
+    assert measure(Task(half_speed, "static:max_num_batched_tokens=512", 30.0, 1)) < queued
+    assert 0 < queued <= AFTER_S
