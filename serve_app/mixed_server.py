@@ -48,7 +48,7 @@ class MixedServer(DecodeServer):
         before_shutdown(lambda budget_s: self._link.leave())
 
     async def __del__(self) -> None:
-        await until_read(self._link)
+        await until_read(getattr(self, "_link", None))
         await super().__del__()
 
     async def prompt_chat(

@@ -93,7 +93,7 @@ class BatchController:
         }
 
     def packed_snapshot(self) -> dict[str, Any]:
-        """``snapshot`` as plain tuples, for who looks all the time (``glance.opened``)."""
+        """``snapshot`` as plain tuples, for who looks all the time (``packed_snapshot.opened``)."""
         return packed_snapshot_of(self.snapshot())
 
     def switch(self, enforce: bool, group: str | None) -> dict[str, Any]:

@@ -12,7 +12,16 @@ from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepModel
 from controller.policies.base import Pool
 from controller.records import EngineLimits, ReplicaReport, Role
-from controller.roles import LEAST_ENDED, Fleet, RoleChooser, Split, Transfer, best_of, splits
+from controller.roles import (
+    LEAST_ENDED,
+    Fleet,
+    RoleChooser,
+    Split,
+    Transfer,
+    best_of,
+    split_of,
+    splits,
+)
 
 K = TypeVar("K", bound=Hashable)
 
@@ -104,6 +113,11 @@ class RolePool(Generic[K]):
         found = splits(model, lengths, fleet, transfer, config.sla, direct=options.direct)
         held = found[min(self.wanted, len(found) - 1)]
         best = best_of(found) if options.prefill == "auto" else held
+        if not best.per_s:  # no load keeps the TTFT: by the ITL alone, as without roles
+            itl = config.sla.model_copy(update={"ttft_ms": None})
+            best = split_of(
+                model, lengths, fleet, transfer, itl, best.prefill, direct=options.direct
+            )
         self.capacity_per_s = best.per_s / len(reports)
 
     def _count(self) -> int:

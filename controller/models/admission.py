@@ -146,7 +146,7 @@ class MemoryAdmission:
         ).together
 
     def _looked_out(self, running: Requests, candidates: Requests) -> SurvivalTable:
-        """The survival_table, made when it is asked for: with memory to spare it never is."""
+        """The survival table, made when it is asked for: with memory to spare it never is."""
         # A waiting request may be older than all running ones.
         oldest = int(max(running.outputs.max(initial=0), candidates.outputs.max(initial=0)))
         survival = self._survival(running, candidates)

@@ -113,7 +113,7 @@ _MIDDLES: Ints = np.array(
 
 
 def age_row(outputs: Ints) -> Ints:
-    """The row of an ``SurvivalTable`` for requests with so many generated tokens."""
+    """The row of a ``SurvivalTable`` for requests with so many generated tokens."""
     return _LOWER.searchsorted(outputs, side="right")
 
 

@@ -42,7 +42,7 @@ class SeenLengths:
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """StepEtas of the last finished requests by ``survival.EDGES``."""
+        """Ends of the last finished requests by ``survival.EDGES``."""
         return tuple(self._outputs.counts)
 
     @property

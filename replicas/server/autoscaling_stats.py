@@ -54,7 +54,9 @@ def autoscaling_stats(
     held = report.max_running if report.enforced else report.engine.max_num_seqs
     let_in = held if most_ongoing is None else min(held, most_ongoing)
     stats["max_running"] = float(let_in)
-    if report.capacity_per_s is not None:
+    # A prefill engine that decides for itself goes by no ITL: its capacity would be too large.
+    alone = report.role == "prefill" and report.mode == "fallback"
+    if report.capacity_per_s is not None and not alone:
         stats["capacity_per_s"] = _capacity_per_s(report, report.capacity_per_s, held, let_in)
         stats["capacity_error_frac"] = report.capacity_error_frac
     return stats

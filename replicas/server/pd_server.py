@@ -66,7 +66,7 @@ class PrefillServer(BrimfulServer, PDPrefillServer):
     """Computes prompts for decode replicas, which call it; no client does."""
 
     async def __del__(self) -> None:
-        await until_read(self._link)
+        await until_read(getattr(self, "_link", None))  # none before its engine has started
         await super().__del__()
 
     def _live_problems(self, user_config: Any) -> list[str]:
@@ -217,14 +217,14 @@ class DecodeServer(BrimfulServer, PDDecodeServer):
         return 0 if router is None else len(router.curr_replicas)
 
 
-async def until_read(link: ControlLink) -> None:
+async def until_read(link: ControlLink | None) -> None:
     """Keep a replica that has served all its requests until others have read its KV.
 
     Ray Serve knows of requests alone: it would end the engine with the last answer.
     """
     since_s = asyncio.get_running_loop().time()
     for _ in range(int(LONGEST_PREFILL_S / LOOK_S)):
-        if not link.holds_kv(since_s):
+        if link is None or not link.holds_kv(since_s):
             return
         await asyncio.sleep(LOOK_S)
 

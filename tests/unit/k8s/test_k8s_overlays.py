@@ -107,6 +107,8 @@ def test_the_image_without_a_card_has_what_its_installation_reads():
     packages = project["tool"]["setuptools"]["packages"]["find"]["include"]
     assert {name.rstrip("*") for name in packages} <= copied
     assert {"pyproject.toml", "requirements.lock", "README.md", "LICENSE", "tools"} <= copied
+    sent = {name.removeprefix("!") for name in (ROOT / ".dockerignore").read_text().split()}
+    assert copied - {"./"} <= sent
     version = the("RayService", documents("cpu"))["spec"]["rayClusterConfig"]["rayVersion"]
     assert f"ARG RAY_VERSION={version}\n" in steps
     assert f"\nray=={version}\n" in (ROOT / "requirements.lock").read_text()

@@ -60,6 +60,23 @@ def test_what_is_kept_to_is_published(fields: dict[str, Any], published: dict[st
     assert found.get("capacity_error_frac", 0) == published.get("capacity_error_frac", 0)
 
 
+@pytest.mark.parametrize(
+    ("role", "mode", "told"),
+    [
+        ("prefill", "leased", True),
+        ("prefill", "fallback", False),
+        ("mixed", "fallback", True),
+        (None, "fallback", True),
+    ],
+)
+def test_a_prefill_engine_on_its_own_tells_no_capacity_which_it_would_know_without_an_itl(
+    role: Any, mode: Any, told: bool
+) -> None:
+    stats = autoscaling_stats(report(role=role, mode=mode, capacity_per_s=8.0))
+    assert ("capacity_per_s" in stats) is ("capacity_error_frac" in stats) is told
+    assert {"running", "max_running"} <= stats.keys()
+
+
 def test_who_was_refused_is_demand_that_does_not_wait() -> None:
     stats = autoscaling_stats(report(), refused_per_s=3.0)
     assert (stats["arrival_rate_per_s"], stats["demand_per_s"], stats["refused_per_s"]) == (5, 5, 3)

@@ -1,4 +1,4 @@
-"""DeadlineSlack by columns that a step moves as a whole, held against leads counted one by one."""
+"""Leads by columns that a step moves as a whole, held against leads counted one by one."""
 
 from types import SimpleNamespace
 from typing import Any

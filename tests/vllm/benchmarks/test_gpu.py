@@ -100,7 +100,7 @@ def test_what_there_is_no_time_for_is_named() -> None:
     assert part.left_s == 0
     assert not budget.room(1.5, "too late")
     assert budget.part(5.0).left_s == 1.0
-    assert budget.skipped == ["too long for its part", "too late"]
+    assert budget.left_out == ["too long for its part", "too late"]
 
 
 def test_the_8b_model_has_the_shape_it_is_named_for(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ from replicas.server import control_link
 from replicas.server.control_link import ControlLink
 from replicas.server.egress import LeavingTokens
 from replicas.server.metric_values import gauges
-from replicas.server.pd_server import LOOK_S, until_read
+from replicas.server.pd_server import LOOK_S, PrefillServer, until_read
 from replicas.server.server import BrimfulServer
+from serve_app.mixed_server import MixedServer
 from tests.builders import limits, report, sample, stats_of
 from tests.vllm.harness import Rig, batching, engine_config
 
@@ -182,6 +183,24 @@ async def test_a_replica_ends_once_its_kv_is_read_and_not_by_a_report_of_before(
     assert waits.done()
     link._reported_s = clock() - 60  # of an engine that is silent nobody reads
     assert not link.holds_kv(0.0)
+
+
+class Engine:
+    """What of an engine a replica ends."""
+
+    ended = False
+
+    async def shutdown(self) -> None:
+        self.ended = True
+
+
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")  # what Python itself makes of it
+@pytest.mark.parametrize("kind", [PrefillServer, MixedServer])
+async def test_a_replica_that_is_stopped_while_it_starts_ends_its_engine(kind: Any) -> None:
+    server = object.__new__(kind)
+    server.engine = engine = Engine()
+    await server.__del__()
+    assert engine.ended
 
 
 @pytest.mark.parametrize("held", ["mixed", "prefill"])

@@ -175,6 +175,16 @@ def test_capacity_is_that_of_the_fleet_in_its_roles_for_each_alike() -> None:
     assert all(one.capacity_per_s < per_s for one in off.values() if one.capacity_per_s)
 
 
+def test_where_no_load_keeps_the_ttft_capacity_is_that_of_the_itl_alone() -> None:
+    told = []
+    for sla in ({"itl_ms": 50}, {"itl_ms": 50, "ttft_ms": 60}):
+        fleet = Fleet(4)
+        fleet.config = batching(policy="adaptive", sla=sla, roles={"prefill": 2, "direct": False})
+        fleet.roles()
+        told.append({one.capacity_per_s for one in fleet.round().values()})
+    assert told[0] == told[1] and all(told[0])
+
+
 def test_lengths_are_those_of_engines_that_decode_now() -> None:
     fleet = Fleet(4)
     fleet.roles()

@@ -48,6 +48,20 @@ def test_late_tokens_are_no_more_than_the_percentile_allows(per_s: float, cv: fl
     assert one.target.not_caused < 0.001
 
 
+@pytest.mark.parametrize(("per_s", "lets_late"), [(0.25, True), (0.5, False)])
+def test_a_late_token_counts_by_the_root_of_how_much_longer_its_step_is(
+    per_s: float, lets_late: bool
+) -> None:
+    # Prompts of 3 D. By s / D they would be computed in parts at 0.25/s, counted once whole at 0.5.
+    known = Demand()
+    known.observe(int(100 * per_s * 60), int(1500 * per_s * 60), 60.0, [1500])
+    target = StepTarget(D, 99.0, known)
+    for k in range(MIN_STEPS + KEPT_STEPS + SETTLED_STEPS):
+        observe(target, 1, (0.9, 0.95, 1.0, 1.05, 1.1)[k % 5])
+    target.refresh(MODEL, 0.0)
+    assert (target.target_s > D) is lets_late
+
+
 def test_a_lower_percentile_is_made_use_of() -> None:
     strict, loose = engine(5, 0.1), engine(5, 0.1, percentile=95.0)
     strict.run(200)
