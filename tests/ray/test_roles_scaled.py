@@ -14,10 +14,11 @@ from tests.ray.conftest import Deploy, wait_reported
 from tests.ray.control import replicas, until
 from tests.ray.test_live_roles import PROMPTS, holding, prefills, tokens
 
-pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
+# Four engines start, one after another; each takes minutes where others use the machine.
+pytestmark = [pytest.mark.cluster, pytest.mark.nixl, pytest.mark.timeout(2400)]
 
 APP = "rolescale"
-SLA = {"itl_ms": 200}
+SLA = {"itl_ms": 1000}  # in reach of any machine: where it is not, nothing is scaled
 
 
 def fleet(model_path: Path, prefill: int | str) -> dict[str, Any]:
@@ -62,7 +63,7 @@ async def test_one_engine_becomes_three_and_one_again_and_no_request_is_lost(
     many, stop, sent = asyncio.Event(), asyncio.Event(), 0
     many.set()
     async with httpx.AsyncClient(timeout=600) as client:
-        alone = await tokens(client, PROMPTS, APP)
+        alone = [(await tokens(client, one, APP))[0] for one in PROMPTS]
 
         async def steady(worker: int) -> None:
             nonlocal sent
