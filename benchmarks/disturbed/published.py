@@ -20,17 +20,8 @@ from benchmarks.report.workers import Bench
 from simulator.replay.measure import late_share
 from simulator.virtual.trace import Trace
 
-ROWS = (
-    "257-62@7 nothing",
-    "257-62@7 cv20",
-    "257-62@7 pauses-5x30",
-    "257-62@7 pauses-20x15",
-    "257-62@7 half-speed",
-    "257-62@7 mixed-6",
-    "257-62@7 encoder",
-    "azure@0.75 pauses-5x100",
-    "h100@0.75 cv10",
-)
+AT_SEVEN = "nothing", "cv20", "pauses-5x30", "pauses-20x15", "half-speed", "mixed-6", "encoder"
+ROWS = (*(f"257-62@7 {one}" for one in AT_SEVEN), "azure@0.75 pauses-5x100", "h100@0.75 cv10")
 REQUESTS = 2000
 OVERLOAD, OVERLOAD_S = 1.3, 240.0
 SETTLED, LAST = 0.4, 0.95  # of a replay: what is looked at

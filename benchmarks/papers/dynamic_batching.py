@@ -55,7 +55,7 @@ class Searched:
     workload: str
     seed: int
     mean_itl: bool
-    run_s: float
+    small: bool
 
 
 def serve(task: Served) -> Summary:
@@ -69,9 +69,10 @@ def serve(task: Served) -> Summary:
 
 def search(task: Searched) -> Capacity:
     """One search."""
+    run_s, least = (2.0, 20) if task.small else (150.0, None)  # 3,000 steps
     ground, target = Ground(load_profile(LINE)), Target(SLA, mean_itl=task.mean_itl)
     workload = load_workload(task.workload)
-    course = make_course(workload, ground, target, seed=task.seed, least_run_s=task.run_s)
+    course = make_course(workload, ground, target, seed=task.seed, least=least, least_run_s=run_s)
     return find_capacity(
         course, parse_policy(task.spec, SLA, engine_of(ground.profile)), ground, target
     )
@@ -125,7 +126,7 @@ def table_1(bench: Bench) -> Part:
     tasks = {
         (k, spec): Served(spec, row[1], n, seed, profile=profile, kv_tokens=row[6])
         for k, row in enumerate(printed)
-        for n, profile in ((200 if bench.small else row[2], row[5]),)
+        for n, profile in ((60 if bench.small else row[2], row[5]),)
         for spec in (*POLICIES_1, *CAPS)
         if spec in POLICIES_1 or CAPS[spec] < load_profile(profile).max_num_seqs
     }
@@ -175,9 +176,8 @@ TEXT_2 = (
 def table_2(bench: Bench) -> Part:
     """Capacity, by the mean time between tokens and by its percentile."""
     (seed,), printed = bench.seeds, TABLE_2[1:2] if bench.small else TABLE_2
-    run_s = 5.0 if bench.small else 150.0  # 3,000 steps
     tasks = {
-        (k, mean, spec): Searched(spec, row[1], seed, mean, run_s)
+        (k, mean, spec): Searched(spec, row[1], seed, mean, bench.small)
         for k, row in enumerate(printed)
         for mean, more in ((False, ("adaptive", "clairvoyant", *CHUNKS)), (True, ()))
         for spec in ("static", row[4], *more)
@@ -227,9 +227,8 @@ def figure_3(bench: Bench) -> Part:
     right = left.twinx()
     right.plot(SIZES, list(itl_ms.values()), "C3s-", label="decode time, ms")
     right.plot([100, 230], [50, 80], "kx", markersize=10, label="the paper's two points")
-    left.set_xlabel("batch size")
-    left.set_ylabel("tokens/s")
-    right.set_ylabel("ms")
+    left.set(xlabel="batch size", ylabel="tokens/s")
+    right.set(ylabel="ms")
     right.legend(loc="lower right")
     left.legend(loc="upper left")
     if not bench.small:
@@ -267,9 +266,8 @@ def figure_4(bench: Bench) -> Part:
     axis.axhline(50, color="black", linewidth=0.8, linestyle="--")
     for rate in (5.4, 6.6):
         axis.axvline(rate, color="grey", linewidth=0.8)
-    axis.set_yscale("log")
-    axis.set_xlabel("requests/s (grey: the paper's 5.4 and 6.6)")
-    axis.set_ylabel("time between tokens, ms")
+    grey = "requests/s (grey: the paper's 5.4 and 6.6)"
+    axis.set(yscale="log", xlabel=grey, ylabel="time between tokens, ms")
     axis.legend(fontsize="small")
     if not bench.small:
         save(drawn, PAGES / "figure4.png")

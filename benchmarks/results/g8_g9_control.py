@@ -46,13 +46,12 @@ class Violations:
 def violations(task: Violations) -> tuple[float, float]:
     """Share of the time between tokens above the SLA, %: of the tokens, and of the steps."""
     profile = load_profile(PROFILE)
-    engine = _engine(_config(task.percentile), task.noise_cv, task.seed)
+    engine = _engine(task.percentile, task.noise_cv, task.seed)
     cost = profile.cost
     if not isinstance(cost, LinearCost):
         raise TypeError(f"{PROFILE} is not a line")
     parts = cost.fixed_s, cost.per_decode_s, cost.per_kv_s, cost.per_prefill_s, cost.per_context_s
-    c0, c1, c2, c3, c4 = (part * task.wrong for part in parts)
-    model = StepModel(c0, c1, c2, c3, c4, sigma_s=0.001)
+    model = StepModel(*(part * task.wrong for part in parts), sigma_s=0.001)
     # No other limits follow: the group's model stays as wrong as it is.
     engine.apply(BatchLimits(1e9, profile.max_num_seqs, None, "sla", model=model))
     samples = [engine.step() for _ in range(task.steps)]
@@ -61,15 +60,15 @@ def violations(task: Violations) -> tuple[float, float]:
     return float(100 * (late @ decodes) / decodes.sum()), float(100 * late.mean())
 
 
-def _engine(config: BatchingConfig, noise_cv: float, seed: int, now_s: float = 0.0) -> BareEngine:
-    noise = StepNoise(noise_cv, seed)
-    return BareEngine(config, load_profile(PROFILE), noise, MEAN_INPUT, MEAN_OUTPUT, seed, now_s)
-
-
 def _config(percentile: int) -> BatchingConfig:
     return parse_batching(
         {"policy": "adaptive", "sla": {"itl_ms": SLA_MS, "percentile": percentile}}
     )
+
+
+def _engine(percentile: int, noise_cv: float, seed: int, now_s: float = 0.0) -> BareEngine:
+    config, noise = _config(percentile), StepNoise(noise_cv, seed)
+    return BareEngine(config, load_profile(PROFILE), noise, MEAN_INPUT, MEAN_OUTPUT, seed, now_s)
 
 
 def join(task: tuple[int, float]) -> tuple[float, float]:
@@ -79,23 +78,22 @@ def join(task: tuple[int, float]) -> tuple[float, float]:
         task: the seed, and how long each replica lives, seconds.
     """
     seed, life_s = task
-    config, loop = _config(99), ControlLoop()
-    old = _engine(config, NOISE_CV, seed)
-    alone = _caps({"old": old}, loop, config, life_s)["old"]
-    new = _engine(config, NOISE_CV, seed + 1000, old.now_s)
-    both = _caps({"old": old, "new": new}, loop, config, old.now_s + life_s)
+    loop, old = ControlLoop(), _engine(99, NOISE_CV, seed)
+    alone = _caps({"old": old}, loop, life_s)["old"]
+    new = _engine(99, NOISE_CV, seed + 1000, old.now_s)
+    both = _caps({"old": old, "new": new}, loop, old.now_s + life_s)
     return seconds_until_settled(both["new"]), seconds_until_settled(alone)
 
 
 def _caps(
-    engines: dict[str, BareEngine], loop: ControlLoop, config: BatchingConfig, until_s: float
+    engines: dict[str, BareEngine], loop: ControlLoop, until_s: float
 ) -> dict[str, list[tuple[float, int]]]:
     """Run some replicas of one group side by side.
 
     Returns:
         Of each the seconds since its first report, and the cap published then.
     """
-    limits: dict[str, BatchLimits] = {}
+    config, limits = _config(99), dict[str, BatchLimits]()
     caps: dict[str, list[tuple[float, int]]] = {name: [] for name in engines}
     due_s = start_s = engines["old"].now_s
     while due_s < until_s:
