@@ -66,7 +66,7 @@ def test_vllm_by_itself_stands_on_none_of_the_policies_code() -> None:
         "benchmarks/engine_lab",
         "benchmarks/live",
         "simulator/workloads",
-        "replicas",
+        "replicas/engine",
     }
     assert code_behind(STATIC) == code_behind(RecordTask(GROUND)) != code_behind(ADAPTIVE)
 
