@@ -161,9 +161,12 @@ def split_of(
         places = most
         if decode_s > 0:
             places = min(most, (step_s - fixed_s) * mean_out / decode_s)
+        # Beside prompts steps are as long as the ITL lets them; those of decodes alone end sooner.
+        alone_s = fixed_s + (model.c1 + model.c2 * lengths.mean_held) * places
+        token_s = step_s if direct else min(step_s, alone_s)
         way = _Way(
             1 / prefill_tokens_per_s(model, fleet.budget, mean_in), prefill,
-            transfer.wire_s(1), min(prefill, mixed), step_s, max(int(mixed * places), 1),
+            transfer.wire_s(1), min(prefill, mixed), token_s, max(int(mixed * places), 1),
         )  # fmt: skip
         x = way.in_time_per_s(lengths, sla, transfer.handover_s(itl_s))
         x = min(x, *(room / max(each, 1e-12) for room, each in zip(left, through, strict=True)))

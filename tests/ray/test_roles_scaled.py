@@ -68,10 +68,12 @@ async def test_one_engine_becomes_three_and_one_again_and_no_request_is_lost(
         async def steady(worker: int) -> None:
             nonlocal sent
             draw = random.Random(worker)
-            while not stop.is_set() and (many.is_set() or worker < 2):
+            while not stop.is_set() and (many.is_set() or worker == 0):
                 k = draw.randrange(len(PROMPTS))
                 assert await tokens(client, PROMPTS[k], APP) == [alone[k]]
                 sent += 1
+                if not many.is_set():  # less than one engine carries, whatever the machine
+                    await asyncio.sleep(10)
 
         load = [asyncio.create_task(steady(k)) for k in range(40)]
         try:
@@ -88,7 +90,7 @@ async def test_one_engine_becomes_three_and_one_again_and_no_request_is_lost(
             many.clear()
             await until("one engine", lambda: roles() == ["mixed"], tries=4500, seen=roles)
             served = sent
-            await until("answers of the one", lambda: sent > served + 4)
+            await until("answers of the one", lambda: sent > served + 1)
             assert not any(one.done() and one.exception() for one in load)
         finally:
             stop.set()
