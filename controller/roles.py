@@ -176,7 +176,11 @@ def split_of(
         max(room - x * each, 0.0) / max(each + prompt_s, 1e-12)
         for room, each in zip(left, through, strict=True)
     )
-    return Split(prefill, x, y)
+    found = Split(prefill, x, y)
+    if not prefill:
+        return found
+    none_direct = split_of(model, lengths, fleet, transfer, sla, prefill, direct=False)
+    return max(found, none_direct, key=lambda one: one.per_s)
 
 
 @dataclass(frozen=True, slots=True)
