@@ -51,7 +51,7 @@ def violations(task: Violations) -> tuple[float, float]:
     if not isinstance(cost, LinearCost):
         raise TypeError(f"{PROFILE} is not a line")
     parts = cost.fixed_s, cost.per_decode_s, cost.per_kv_s, cost.per_prefill_s, cost.per_context_s
-    model = StepModel(*(part * task.wrong for part in parts), sigma_s=0.001)
+    model = StepModel.of([*(part * task.wrong for part in parts), 0.0], 0.001)
     # No other limits follow: the group's model stays as wrong as it is.
     engine.apply(BatchLimits(1e9, profile.max_num_seqs, None, "sla", model=model))
     samples = [engine.step() for _ in range(task.steps)]
