@@ -15,7 +15,7 @@ KEY = "brimful"
 
 @dataclass(frozen=True, slots=True)
 class RequestSlo:
-    """Of one request.
+    """The SLO of one request.
 
     Args:
         itl_s: time between tokens, seconds; infinite: none is agreed.

@@ -48,7 +48,7 @@ class Attained:
 
 
 def attained(trace: Trace, name: str, promised: ServiceClass) -> Attained:
-    """Of one class."""
+    """What the requests of one class attained."""
     half_s, outcomes, gaps = trace.end_s / 2, trace.outcomes, trace.gaps
     itl_s = np.inf if promised.itl_ms is None else promised.itl_ms / 1000 * TOLERANCE
     ttft_s = np.inf if promised.ttft_ms is None else promised.ttft_ms / 1000 * TOLERANCE

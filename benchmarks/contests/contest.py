@@ -49,7 +49,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Of each policy its capacity, requests/s, and the setting that reached it."""
+    """The capacity of each policy, requests/s, and the setting that reached it."""
 
     fluid_per_s: float
     per_s: dict[str, float] = field(default_factory=dict)

@@ -91,7 +91,7 @@ class Fleet(Deployed):
         return found
 
     def connections(self) -> int:
-        """Of clients, open at HAProxy."""
+        """Client connections that are open at HAProxy."""
         page = requests.get(f"http://127.0.0.1:{stats_port(PORT)}/stats;csv", timeout=10)
         rows = csv.DictReader(io.StringIO(page.text.removeprefix("# ")))
         return sum(

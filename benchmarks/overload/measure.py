@@ -148,7 +148,7 @@ def grown(held_mb: Sequence[float]) -> float:
 
 
 def most_grown(memory: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, ...]]:
-    """Of the processes that lived through all loads, those ``SHOWN`` that grew most.
+    """The ``SHOWN`` processes that grew most, among those that lived through all loads.
 
     Args:
         memory: by process, MB, at each load's end.

@@ -129,7 +129,7 @@ class Seen:
 
     @property
     def late_frac(self) -> float:
-        """Of those let in, who had no token by their deadline."""
+        """The admitted requests that had no token by their deadline."""
         missed = self.late.total() + self.withdrawn.total()
         return missed / max(self.let_in.total(), 1)
 
@@ -153,7 +153,7 @@ class Seen:
         return goodput[max(range(len(loads)), key=loads.__getitem__)] / max(goodput)
 
     def attained(self, phase: int, name: str) -> float:
-        """Of the requests of a class first sent in this phase, who were served in time."""
+        """The requests of a class, first sent in this phase, that were served in time."""
         seconds, deadline_s = self.shape.seconds, self.shape.classes.by_name[name].deadline_s
         sent = [
             a

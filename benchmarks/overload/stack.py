@@ -56,7 +56,7 @@ class Fleet(Deployed):
 
     @property
     def pid(self) -> int:
-        """Of the process that all others of the cluster descend from."""
+        """The process that all others of the cluster descend from."""
         return self.cluster.pid
 
     def memory_mb(self) -> dict[str, float]:

@@ -83,7 +83,7 @@ class Tree:
         return found
 
     def memory_bytes(self) -> int:
-        """Of all of them; pages that several share count in shares (PSS)."""
+        """Memory of all processes; shared pages count in shares (PSS)."""
         total = 0
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):

@@ -102,7 +102,7 @@ def _tune(bench: Bench, found: Raced) -> None:
 
 
 def _choose(bench: Bench, found: Raced) -> None:
-    """Of each rival, the one setting with the best geometric mean on the pilot's draws."""
+    """The setting of each rival with the best geometric mean on the pilot's draws."""
     alike = tuple(found.alike)
     if len(alike) < 2:
         return

@@ -118,7 +118,7 @@ class KvMemory:
         )
 
     def kept(self, running: Requests, used: int) -> tuple[float, float]:
-        """Of what a request holds alone, the part kept in memory; and what prefixes take there.
+        """Resident fraction of unshared KV, and what prefixes take in memory.
 
         What is used beyond what requests hold alone is shared prefixes, by two requests at least.
         Where less is used than that, something is not kept: windows of attention; or their last

@@ -249,8 +249,8 @@ def holds(requests: Requests, block_tokens: int, frac: float) -> Floats:
 def _terms(
     requests: Requests, survival_table: SurvivalTable, block_tokens: int, frac: float, h: int
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Of each request at the first h horizons: what it holds while it may be there, q, and what it
-    holds times q and times q e; each of shape (n, h)."""
+    """KV held by each request at the first h horizons, q, and the KV times q and times q e; each
+    of shape (n, h)."""
     row, ahead = age_row(requests.outputs), survival_table.ahead[:h]
     may = requests.allowed[:, None] > ahead
     held = holds(requests, block_tokens, frac)[:, None] + ahead

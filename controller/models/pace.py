@@ -84,7 +84,7 @@ class Remaining:
     beyond: Callable[[float], float]
 
     def of(self, generated: Floats) -> Floats:
-        """Of each of these."""
+        """The values of each of these requests."""
         found: Floats = np.interp(generated, self.generated, self.tokens)
         return found
 

@@ -19,7 +19,7 @@ from replicas.engine.start_order import LOADING, blocked, may_start
 
 
 class BatchReader:
-    """Of one scheduler.
+    """Reads the batch of one scheduler.
 
     Attributes:
         batch: the numbers of those that ran when somebody asked last.

@@ -26,7 +26,7 @@ NEARLY = 1e-6  # seconds by which two sums of the same times may differ
 
 
 class ByClass:
-    """Of one engine.
+    """The requests of one engine by their SLO.
 
     Args:
         on: whether classes differ in their time between tokens; else nothing is kept.
@@ -71,11 +71,11 @@ class ByClass:
             self._gone.append(req_id)
 
     def number(self, req_id: str) -> int:
-        """Of a request's SLO."""
+        """The number of a request's SLO."""
         return self._of.get(req_id, 0)
 
     def numbers(self, requests: Iterable[Any]) -> Ints | None:
-        """Of each one's SLO; None where nothing is kept."""
+        """The number of each request's SLO; None where nothing is kept."""
         if not self.on:
             return None
         return np.array([self._of.get(r.request_id, 0) for r in requests], dtype=np.int64)

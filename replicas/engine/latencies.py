@@ -5,7 +5,7 @@ from controller.models.histogram import HistogramCounter
 
 
 class Latencies:
-    """Of one engine.
+    """Latencies of one engine.
 
     Attributes:
         itl, ttft: histograms, seconds.

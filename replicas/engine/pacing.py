@@ -20,7 +20,7 @@ CHECK_STEPS = 64
 
 
 class Pacing:
-    """Of one engine.
+    """Paced delivery of one engine.
 
     Args:
         itl_s: D, seconds.
@@ -114,7 +114,7 @@ class Pacing:
             self.enter(req_id, generated)
 
     def leads(self, now_s: float, ahead: int, waiting_s: float = 0.0) -> DeadlineSlack:
-        """Of those that decode, when the next step begins.
+        """Slack of the decoding requests when the next step begins.
 
         Args:
             now_s: when that is.

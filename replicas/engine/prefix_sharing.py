@@ -50,7 +50,7 @@ class PrefixSharing:
         self._ends: dict[str, int] = {}  # by request: how many of its blocks were shared last
 
     def shared(self, running: Sequence[Request]) -> list[int]:
-        """Of each request, the tokens whose blocks others use as well."""
+        """Tokens of each request whose blocks others use as well."""
         last, self._ends = self._ends, {r.request_id: 0 for r in running}
         for request_id in self._ends:
             blocks = self._blocks.get(request_id, ())

@@ -32,7 +32,7 @@ class PromptChunks:
         self.whole = scheduler.cache_config.block_size if aligned and not parts else 0
 
     def limit(self, longest_tokens: int | None, *, always: bool = False) -> None:
-        """Of one prompt, no more than this in the next step; None: as the engine was started.
+        """Longest chunk of one prompt in the next step; None: as the engine was started.
 
         Args:
             always: in an engine that was started without such a limit, too.

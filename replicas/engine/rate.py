@@ -6,7 +6,7 @@ WINDOW_S = 10.0  # Ray Serve's own metrics interval
 
 
 class Rate:
-    """Of a count that only rises, looked at from time to time."""
+    """The rate of a counter that is sampled from time to time."""
 
     def __init__(self, now_s: float) -> None:
         self._marks: deque[tuple[float, float]] = deque([(now_s, 0)])

@@ -20,7 +20,7 @@ PROMPT, MOST, NUMBER = range(3)  # the columns that are kept
 
 
 class RunningColumns:
-    """Of one engine.
+    """The running requests of one engine, as a struct of arrays.
 
     Args:
         number_of: the number of a request's SLO; None: all have the same one.

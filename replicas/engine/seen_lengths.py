@@ -47,7 +47,7 @@ class SeenLengths:
 
     @property
     def prompts(self) -> LengthMoments:
-        """Of the last prompts that came, tokens; outputs are counted as 0."""
+        """Lengths of the last prompts that came, tokens; outputs count as 0."""
         return self._prompts.moments()
 
     @property
@@ -56,7 +56,7 @@ class SeenLengths:
         return self._latest.moments()
 
     def moments(self, generated: Ints | None) -> LengthMoments:
-        """Of the last requests, tokens.
+        """Lengths of the last requests, tokens.
 
         Args:
             generated: output tokens so far of those that run, shape (n,); None where not known.

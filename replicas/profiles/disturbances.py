@@ -189,7 +189,7 @@ class _Slowing:
         return self._mean_s[self._is_slow] * self._rng.standard_exponential()
 
     def factor(self, now_s: float) -> float:
-        """Of a step that begins now."""
+        """The disturbance of a step that begins now."""
         while now_s >= self._until_s:
             self._is_slow = not self._is_slow
             self._until_s += self._length_s()

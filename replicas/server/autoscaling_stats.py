@@ -79,7 +79,7 @@ def scaled_by_another(autoscaling: Any) -> str | None:
 
 
 def _capacity_per_s(report: ReplicaReport, capacity: float, held: int, let_in: int) -> float:
-    """Of a batch that Ray Serve keeps below the cap; half of it carries at least half."""
+    """Capacity of a batch that Ray Serve keeps below the cap: half of it carries half at least."""
     if let_in >= held:
         return capacity
     by_batch = None

@@ -46,7 +46,7 @@ def cpu(cpuinfo: Path = CPUINFO) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, Brimful, and those of Ray, PyTorch and vLLM that this process has loaded."""
+    """Versions of Python, Brimful, and of Ray, PyTorch and vLLM where this process loaded them."""
     known = {"brimful": VERSION, "python": platform.python_version()}
     for name in ("ray", "torch", "vllm"):
         if name in sys.modules:

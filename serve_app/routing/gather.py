@@ -59,7 +59,7 @@ def ends_of(promised: Mapping[str, tuple[float | None, float]]) -> dict[str, End
 
 
 def end_of(payload: Any, ends: Mapping[str, End]) -> End | None:
-    """Of a request's body; None where it names no class there: it goes where most room is.
+    """The class that a request's body names; None: none, so it goes where most room is.
 
     Args:
         payload: with the body's fields as attributes; None: the body is not known here.

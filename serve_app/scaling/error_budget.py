@@ -58,7 +58,7 @@ class ErrorBudget:
 
     @property
     def share(self) -> float:
-        """Of what comes: what may be above what is provided for."""
+        """The part of the arrivals that may exceed the capacity provided for."""
         return math.exp(self._log)
 
     @property

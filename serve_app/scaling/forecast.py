@@ -137,7 +137,7 @@ class Base:
 
 
 class Forecast:
-    """Of one load, in replicas."""
+    """The forecast of one load, in replicas."""
 
     def __init__(self) -> None:
         self._bases: list[Base] = []

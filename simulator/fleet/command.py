@@ -166,7 +166,7 @@ def _outcome(course: "Course", spec: str) -> "Outcome":
 
 
 def _group(course: "Course", outcome: "Outcome") -> dict[str, float]:
-    """Of the second group, where there is one."""
+    """The second group, where there is one."""
     if course.overflow is None:
         return {}
     return {

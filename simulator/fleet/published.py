@@ -188,7 +188,7 @@ class Publisher:
         )
 
     def _prompts(self) -> LengthMoments:
-        """Of the prompts that came last, as many as the replicas remember together."""
+        """The last prompts, as many as the replicas remember together."""
         fleet = self._fleet
         came, ready = int(fleet.counts[1]), max(int((fleet.status == READY).sum()), 1)
         last = fleet.input[max(came - ready * PROMPTS_KEPT, 0) : came]

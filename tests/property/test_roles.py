@@ -127,7 +127,7 @@ def test_roles_change_no_sooner_than_the_dwell_and_only_for_more(seen, every_s):
              max_size=25),
 )  # fmt: skip
 def test_while_a_fleet_scales_one_decodes_and_no_role_is_lost(prefill, events):
-    """Of those that stay as many compute prompts as are asked for, but for one at least."""
+    """As many of the staying engines prefill as are asked for, but one at least decodes."""
     config = batching(policy="adaptive", sla={"itl_ms": 50}, roles=prefill)
     pool, there, now_s = RolePool(), {0: report(running=3)}, 0.0
     for k, (event, at) in enumerate(events, start=1):

@@ -49,7 +49,7 @@ def fleet(model_path: Path, prefill: int | str) -> dict[str, Any]:
 
 
 def roles() -> list[str]:
-    """Of the replicas that stay."""
+    """The roles of the replicas that stay."""
     reports = (one["report"] for one in replicas(APP).values())
     return sorted(str(one.role) for one in reports if not one.leaving)
 
