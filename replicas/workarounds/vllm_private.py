@@ -12,8 +12,11 @@ from typing import NamedTuple
 from replicas.workarounds.vllm_source import VllmSource
 
 ROOT = Path(__file__).parents[2]
-# Folders whose code runs in EngineCore.
-ENGINE = ("replicas/engine", "replicas/emulator/executor.py", "replicas/workarounds")
+ENGINE = (  # control in EngineCore
+    "replicas/engine",
+    "replicas/workarounds/cpu_generators.py",
+    "replicas/workarounds/grammar_faults.py",
+)
 OR, WITHOUT = "|", "?"  # by its other name in another version; there are versions without it
 SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 REQUEST = "vllm.v1.request:Request"
