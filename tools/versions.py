@@ -18,9 +18,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from replicas.workarounds.vllm_moved import PLACES
-from replicas.workarounds.vllm_private import ENGINE, Thing, attributes, imported
+from replicas.workarounds.vllm_private import ENGINE, Thing, attributes, imported, missing
 from replicas.workarounds.vllm_source import VllmSource
-from replicas.workarounds.vllm_versions import NEWEST, OLDEST, TESTED
+from replicas.workarounds.vllm_versions import NEWEST, OLDEST, TESTED, is_old
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "vllm"
@@ -87,7 +87,7 @@ def groups() -> dict[str, list[Thing]]:
     }
 
 
-def state(thing: Thing, source: VllmSource) -> str:
+def state(thing: Thing, release: str, source: VllmSource) -> str:
     """``there``, by another name, where it is now, or ``gone``."""
     if name := thing.there(source):
         if name == thing.names[0]:
@@ -97,14 +97,14 @@ def state(thing: Thing, source: VllmSource) -> str:
         return f"there, as {dotted.rpartition('.')[2] if module == first else module}"
     if now := source.elsewhere(thing.names[0]):
         return f"moved: {now}"
-    return "gone" if thing.needed else "not there, not needed"
+    return "not there yet" if thing.later and is_old(release) else "gone"
 
 
 def table(sources: dict[str, VllmSource], *, changed: bool) -> Iterator[str]:
     """The lines: a heading for each group, then a thing and its state in each version."""
     for group, things in groups().items():
         yield f"\n{group}: {len(things)} things\n"
-        rows = [(str(t), [state(t, source) for source in sources.values()]) for t in things]
+        rows = [(str(t), [state(t, *one) for one in sources.items()]) for t in things]
         for name, states in rows:
             if not changed or set(states) != {"there"}:
                 yield f"  {name}"
@@ -114,11 +114,11 @@ def table(sources: dict[str, VllmSource], *, changed: bool) -> Iterator[str]:
 
 def lacking(sources: dict[str, VllmSource]) -> list[str]:
     """What control needs and a version has not."""
+    things = [*attributes(), *imported(*ENGINE)]
     return [
-        f"vLLM {release} has no {thing}"
-        for thing in [*attributes(), *imported(*ENGINE)]
+        f"vLLM {release} lacks {thing}"
         for release, source in sources.items()
-        if thing.needed and thing.there(source) is None
+        for thing in missing(things, source, oldest=is_old(release))
     ]
 
 
@@ -158,7 +158,7 @@ runs contract tests on their very schedulers, without a model; without a network
 | Requests that were passed over | 0.30: `skipped_waiting`, which goes first | 0.31: they stay in \
 `waiting`; `kv_holding_waiting` goes first | `replicas/engine/vllm_queues.py` |
 | What admits requests | 0.30: `max_num_running_reqs` | 0.31: `max_num_active_reqs` | `cap_name` |
-| `long_prefill_token_threshold` | 0.32: of every prompt | 0.33: not of one that is alone; the \
+| `long_prefill_token_threshold` | 0.30: of every prompt | 0.31: not of one that is alone; the \
 token budget bounds it | nothing: no decode waits for it |
 | `long_prefill_token_threshold_adaptive` | 0.30: not there | 0.31: a floor, off by default | \
 refused where an ITL target cuts prompts |

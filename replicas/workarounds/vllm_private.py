@@ -17,7 +17,7 @@ ENGINE = (  # control in EngineCore
     "replicas/workarounds/cpu_generators.py",
     "replicas/workarounds/grammar_faults.py",
 )
-OR, WITHOUT = "|", "?"  # by its other name in another version; there are versions without it
+OR, LATER = "|", "?"  # by its other name in another version; the oldest ones are without it
 SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 REQUEST = "vllm.v1.request:Request"
 ATTRIBUTES: dict[str, str] = {
@@ -94,15 +94,17 @@ class Thing(NamedTuple):
     """One thing, by all of its names.
 
     Args:
-        needed: control cannot do without it.
+        later: the oldest versions are without it, and control needs it in the others.
     """
 
     names: tuple[str, ...]
-    needed: bool = True
+    later: bool = False
 
     def __str__(self) -> str:
         first, *others = self.names
-        return " or ".join([first, *(one.rpartition(".")[2] for one in others)])
+        module = first.partition(":")[0]
+        short = (one.rpartition(".")[2] if one.startswith(f"{module}:") else one for one in others)
+        return " or ".join([first, *short])
 
     def there(self, source: VllmSource) -> str | None:
         """The name that it goes by; None: it is not there."""
@@ -113,9 +115,9 @@ def attributes() -> Iterator[Thing]:
     """What ``ATTRIBUTES`` lists."""
     for owner, listed in ATTRIBUTES.items():
         for one in listed.split():
-            names = one.removesuffix(WITHOUT).split(OR)
+            names = one.removesuffix(LATER).split(OR)
             found = tuple(f"{owner}.{name}" for name in names)
-            yield Thing(found, needed=not one.endswith(WITHOUT))
+            yield Thing(found, later=one.endswith(LATER))
 
 
 def imported(*places: str, root: Path = ROOT) -> list[Thing]:
@@ -140,11 +142,15 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             yield from (one.name for one in node.names if one.name.startswith("vllm."))
 
 
-def missing(things: Iterable[Thing], source: VllmSource) -> list[str]:
-    """Those needed that a version does not have, and where they may be now."""
+def missing(things: Iterable[Thing], source: VllmSource, *, oldest: bool) -> list[str]:
+    """What a version does not have, and where it may be now.
+
+    Args:
+        oldest: it is one of the oldest, which may be without what came later.
+    """
     found = []
     for thing in things:
-        if thing.needed and thing.there(source) is None:
+        if not (oldest and thing.later) and thing.there(source) is None:
             now = source.elsewhere(thing.names[0])
             found.append(f"{thing} ({f'now in {now}' if now else 'gone'})")
     return found

@@ -39,7 +39,9 @@ TESTED = (
         "contract tests, and those of the queues and limits, on vLLM's scheduler without a model",
         f"{NO_RAY} `entrypoints.launchers.cli_args`, which is not there yet",
     ),
-    Tested("0.29.0", "all tests, with engines", "all tests, with clusters: the pair that is pinned"),
+    Tested(
+        "0.29.0", "all tests, with engines", "all tests, with clusters: the pair that is pinned"
+    ),
     Tested(
         "0.33.0",
         "contract tests, and those of the queues and limits, on vLLM's scheduler without a model",
@@ -87,7 +89,15 @@ def is_tested(release: str) -> bool:
     return number is not None and _known(OLDEST) <= number <= _known(NEWEST)
 
 
-def doubt_of(release: str, source: VllmSource, things: Iterable[Thing] | None = None) -> Doubt | None:
+def is_old(release: str) -> bool:
+    """Whether a version is no newer than the oldest that was tested."""
+    number = _number(release)
+    return number is not None and number <= _known(OLDEST)
+
+
+def doubt_of(
+    release: str, source: VllmSource, things: Iterable[Thing] | None = None
+) -> Doubt | None:
     """What to think of a version; None: it was tested, and nothing is looked for.
 
     Args:
@@ -96,7 +106,8 @@ def doubt_of(release: str, source: VllmSource, things: Iterable[Thing] | None = 
     if is_tested(release):
         return None
     looked_for = [*attributes(), *imported(*ENGINE)] if things is None else list(things)
-    return Doubt(release, len(looked_for), tuple(missing(looked_for, source)))
+    lacking = missing(looked_for, source, oldest=is_old(release))
+    return Doubt(release, len(looked_for), tuple(lacking))
 
 
 @cache
