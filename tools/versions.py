@@ -1,4 +1,4 @@
-"""``make versions``: each private thing of vLLM that we lean on, in each version: there, moved, gone.
+"""``make versions``: each private thing of vLLM, in each version: there, moved or gone.
 
     python -m tools.versions [--changed] [RELEASE ...]    # the oldest, pinned and newest
     python -m tools.versions --write                      # docs/versions.md
@@ -18,9 +18,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 from replicas.workarounds.vllm_moved import PLACES
-from replicas.workarounds.vllm_private import ENGINE, Thing, attributes, imported, missing
+from replicas.workarounds.vllm_private import (
+    ENGINE,
+    Thing,
+    attributes,
+    imported,
+    missing,
+    number_of,
+)
 from replicas.workarounds.vllm_source import VllmSource
-from replicas.workarounds.vllm_versions import NEWEST, OLDEST, TESTED, is_old
+from replicas.workarounds.vllm_versions import NEWEST, OLDEST, TESTED
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "vllm"
@@ -97,7 +104,7 @@ def state(thing: Thing, release: str, source: VllmSource) -> str:
         return f"there, as {dotted.rpartition('.')[2] if module == first else module}"
     if now := source.elsewhere(thing.names[0]):
         return f"moved: {now}"
-    return "not there yet" if thing.later and is_old(release) else "gone"
+    return "not there yet" if number_of(release) < thing.since else "gone"
 
 
 def table(sources: dict[str, VllmSource], *, changed: bool) -> Iterator[str]:
@@ -118,7 +125,7 @@ def lacking(sources: dict[str, VllmSource]) -> list[str]:
     return [
         f"vLLM {release} lacks {thing}"
         for release, source in sources.items()
-        for thing in missing(things, source, oldest=is_old(release))
+        for thing in missing(things, release, source)
     ]
 
 
@@ -148,8 +155,8 @@ found, and where it may be now. Requests are served; the replica reports how man
 `make versions` fetches the wheels of the oldest and the newest (pip, 600 MB once; of each the \
 Python sources alone are kept in `.cache/vllm`) and prints each private thing and its state in \
 each version; `make versions ARGS='--changed 0.31.0'` the changes of another. \
-`tests/vllm/replicas/test_contract_versions.py` fails where the oldest or the newest lacks one, and \
-runs contract tests on their very schedulers, without a model; without a network it is skipped.
+`tests/vllm/replicas/test_contract_versions.py` fails where the oldest or the newest lacks one, \
+and runs contract tests on their very schedulers, without a model; without a network it is skipped.
 
 ## What differs
 
@@ -162,8 +169,8 @@ runs contract tests on their very schedulers, without a model; without a network
 token budget bounds it | nothing: no decode waits for it |
 | `long_prefill_token_threshold_adaptive` | 0.30: not there | 0.31: a floor, off by default | \
 refused where an ITL target cuts prompts |
-| `prefill_schedule_interval` | 0.32: with data parallelism alone | 0.33: everywhere | refused where \
-an ITL target cuts prompts |
+| `prefill_schedule_interval` | 0.32: with data parallelism alone | 0.33: everywhere | refused \
+where an ITL target cuts prompts |
 | `FrontendArgs` | 0.27: `entrypoints.openai.cli_args` | 0.29: `entrypoints.launchers`, 0.33: \
 `entrypoints.common` | `replicas/workarounds/vllm_moved.py` |
 """

@@ -57,8 +57,8 @@ RULES: tuple[
         "prefill_schedule_interval",
         lambda value: isinstance(value, int) and value > 1,
         _cut_by,
-        "vLLM computes prompts in one of so many steps then (from 0.33 on), and each step's chunk is"
-        " sized to be computed",
+        "vLLM computes prompts in one of so many steps then (from 0.33 on), and the chunk of each"
+        " step is sized to be computed",
         "1",
     ),
     (

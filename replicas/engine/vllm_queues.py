@@ -39,14 +39,14 @@ def in_order(scheduler: Any) -> Iterable[Any]:
     """The requests of both queues as vLLM looks at them."""
     waiting, second = scheduler.waiting, second_queue(scheduler)
     if not second:
-        return waiting  # type: ignore[no-any-return]
+        return waiting
     if scheduler.policy.value == "priority" and skipped_queue(scheduler) is not None:
         return heapq.merge(second, waiting)  # of equals, vLLM too takes the skipped one
     return chain(second, waiting)
 
 
 def put_first(scheduler: Any, request: Any, passes: Callable[[Any], bool]) -> None:
-    """Have a waiting request go before all but those that ``passes`` names; first come, first served.
+    """Have a waiting request go before the others; first come, first served.
 
     Args:
         passes: whether one at the front of ``waiting`` stays before it (0.33).
@@ -66,7 +66,7 @@ def put_aside(scheduler: Any, passes: Callable[[Any], bool]) -> Iterable[Any]:
     """The requests that ``put_first`` put first, and others that were passed over."""
     skipped = skipped_queue(scheduler)
     if skipped is not None:
-        return skipped  # type: ignore[no-any-return]
+        return skipped
     if scheduler.policy.value == "priority":
         return ()
     return takewhile(passes, scheduler.waiting)

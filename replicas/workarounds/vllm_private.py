@@ -5,11 +5,15 @@ What is imported is read off our own source; attributes are listed here, and
 """
 
 import ast
+import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from replicas.workarounds.vllm_source import VllmSource
+
+Number = tuple[int, int]
 
 ROOT = Path(__file__).parents[2]
 ENGINE = (  # control in EngineCore
@@ -17,19 +21,19 @@ ENGINE = (  # control in EngineCore
     "replicas/workarounds/cpu_generators.py",
     "replicas/workarounds/grammar_faults.py",
 )
-OR, LATER = "|", "?"  # by its other name in another version; the oldest ones are without it
+OR, SINCE = "|", "@"  # its other name in another version; the first version that has it
 SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 REQUEST = "vllm.v1.request:Request"
 ATTRIBUTES: dict[str, str] = {
     SCHEDULER: (
-        "block_size cache_config connector finished_recving_kv_req_ids grammar_compile_error_reqs?"
-        " hash_block_size? kv_cache_config kv_cache_manager lora_config"
-        " max_num_active_reqs|max_num_running_reqs max_num_encoder_input_tokens max_model_len"
-        " max_num_scheduled_tokens need_mamba_block_aligned_split? num_spec_tokens"
+        "block_size cache_config connector finished_recving_kv_req_ids"
+        " grammar_compile_error_reqs@0.27 hash_block_size@0.27 kv_cache_config kv_cache_manager"
+        " lora_config max_num_active_reqs|max_num_running_reqs max_num_encoder_input_tokens"
+        " max_model_len max_num_scheduled_tokens need_mamba_block_aligned_split num_spec_tokens"
         " num_waiting_for_streaming_input pause_state policy requests running scheduler_config"
         " skipped_waiting|kv_holding_waiting structured_output_manager vllm_config waiting"
         # Methods that are overridden, called or taken back.
-        " __init__ _free_request _handle_stopped_request _mamba_block_aligned_split?"
+        " __init__ _free_request _handle_stopped_request _mamba_block_aligned_split"
         " _preempt_request _update_after_schedule _update_request_as_session"
         " _update_request_with_output add_request get_num_unfinished_requests get_request_counts"
         " reset_prefix_cache schedule set_pause_state update_from_output"
@@ -38,14 +42,14 @@ ATTRIBUTES: dict[str, str] = {
         "_update_after_schedule _update_request_with_output"
     ),
     REQUEST: (
-        "_output_token_ids arrival_time block_hashes drop_stale_output? is_finished"
+        "_output_token_ids arrival_time block_hashes drop_stale_output@0.27 is_finished"
         " kv_transfer_params lora_request max_tokens num_computed_tokens num_output_tokens"
-        " num_prompt_tokens num_stale_output_tokens? num_tokens output_token_ids priority"
+        " num_prompt_tokens num_stale_output_tokens@0.27 num_tokens output_token_ids priority"
         " request_id sampling_params skip_reading_prefix_cache status stop_reason"
         " structured_output_request use_structured_output"
     ),
     "vllm.v1.request:RequestStatus": (
-        "FINISHED_ABORTED FINISHED_ERROR FINISHED_LENGTH_CAPPED FINISHED_REPETITION?"
+        "FINISHED_ABORTED FINISHED_ERROR FINISHED_LENGTH_CAPPED FINISHED_REPETITION"
         " FINISHED_STOPPED PREEMPTED WAITING WAITING_FOR_REMOTE_KVS"
         " WAITING_FOR_STREAMING_REQ WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR"
     ),
@@ -73,8 +77,8 @@ ATTRIBUTES: dict[str, str] = {
     "vllm.v1.kv_cache_interface:KVCacheConfig": "kv_cache_groups kv_cache_tensors",
     "vllm.config.scheduler:SchedulerConfig": (
         "async_scheduling disable_chunked_mm_input enable_chunked_prefill"
-        " long_prefill_token_threshold long_prefill_token_threshold_adaptive?"
-        " max_num_batched_tokens max_num_seqs prefill_schedule_interval?"
+        " long_prefill_token_threshold long_prefill_token_threshold_adaptive@0.31"
+        " max_num_batched_tokens max_num_seqs prefill_schedule_interval"
     ),
     "vllm.config.cache:CacheConfig": "block_size kv_cache_size_tokens",
     "vllm.config.compilation:CompilationConfig": "max_cudagraph_capture_size",
@@ -90,15 +94,21 @@ ATTRIBUTES: dict[str, str] = {
 }
 
 
+def number_of(release: str) -> Number:
+    """The first two numbers of a version; one without any is newer than all others."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return (sys.maxsize, 0) if found is None else (int(found[1]), int(found[2]))
+
+
 class Thing(NamedTuple):
     """One thing, by all of its names.
 
     Args:
-        later: the oldest versions are without it, and control needs it in the others.
+        since: versions before that one are without it, and control needs it in the others.
     """
 
     names: tuple[str, ...]
-    later: bool = False
+    since: Number = (0, 0)
 
     def __str__(self) -> str:
         first, *others = self.names
@@ -115,9 +125,9 @@ def attributes() -> Iterator[Thing]:
     """What ``ATTRIBUTES`` lists."""
     for owner, listed in ATTRIBUTES.items():
         for one in listed.split():
-            names = one.removesuffix(LATER).split(OR)
-            found = tuple(f"{owner}.{name}" for name in names)
-            yield Thing(found, later=one.endswith(LATER))
+            names, _, since = one.partition(SINCE)
+            found = tuple(f"{owner}.{name}" for name in names.split(OR))
+            yield Thing(found, number_of(since or "0.0"))
 
 
 def imported(*places: str, root: Path = ROOT) -> list[Thing]:
@@ -142,15 +152,11 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             yield from (one.name for one in node.names if one.name.startswith("vllm."))
 
 
-def missing(things: Iterable[Thing], source: VllmSource, *, oldest: bool) -> list[str]:
-    """What a version does not have, and where it may be now.
-
-    Args:
-        oldest: it is one of the oldest, which may be without what came later.
-    """
-    found = []
+def missing(things: Iterable[Thing], release: str, source: VllmSource) -> list[str]:
+    """What a version should have and has not, and where it may be now."""
+    found, number = [], number_of(release)
     for thing in things:
-        if not (oldest and thing.later) and thing.there(source) is None:
+        if number >= thing.since and thing.there(source) is None:
             now = source.elsewhere(thing.names[0])
             found.append(f"{thing} ({f'now in {now}' if now else 'gone'})")
     return found

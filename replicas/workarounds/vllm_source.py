@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
 
-SELF = "self"
-
 
 class VllmSource:
     """The source of one version.
@@ -102,9 +100,9 @@ class VllmSource:
     def _attributes_of(self, module: str, node: ast.ClassDef) -> set[str]:
         found = {name for name, _ in _named(node.body)}
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
-                if isinstance(inner.value, ast.Name) and inner.value.id == SELF:
-                    found.add(inner.attr)
+            match inner:
+                case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                    found.add(name)
         for base in node.bases:
             at = self._find(module, base.id) if isinstance(base, ast.Name) else None
             if at is not None and isinstance(at[1], ast.ClassDef):

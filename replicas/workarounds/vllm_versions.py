@@ -4,19 +4,24 @@
 """
 
 import logging
-import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from replicas.workarounds.vllm_private import ENGINE, Thing, attributes, imported, missing
+from replicas.workarounds.vllm_private import (
+    ENGINE,
+    Thing,
+    attributes,
+    imported,
+    missing,
+    number_of,
+)
 from replicas.workarounds.vllm_source import VllmSource
 
 logger = logging.getLogger(__name__)
 
 PAGE = "docs/versions.md"
-NUMBER = re.compile(r"(\d+)\.(\d+)")
 
 
 class Tested(NamedTuple):
@@ -85,14 +90,7 @@ def is_tested(release: str) -> bool:
     Args:
         release: as vLLM calls itself; one without a number is none.
     """
-    number = _number(release)
-    return number is not None and _known(OLDEST) <= number <= _known(NEWEST)
-
-
-def is_old(release: str) -> bool:
-    """Whether a version is no newer than the oldest that was tested."""
-    number = _number(release)
-    return number is not None and number <= _known(OLDEST)
+    return number_of(OLDEST) <= number_of(release) <= number_of(NEWEST)
 
 
 def doubt_of(
@@ -106,8 +104,7 @@ def doubt_of(
     if is_tested(release):
         return None
     looked_for = [*attributes(), *imported(*ENGINE)] if things is None else list(things)
-    lacking = missing(looked_for, source, oldest=is_old(release))
-    return Doubt(release, len(looked_for), tuple(lacking))
+    return Doubt(release, len(looked_for), tuple(missing(looked_for, release, source)))
 
 
 @cache
@@ -120,14 +117,3 @@ def installed_doubt() -> Doubt | None:
     if doubt is not None:
         logger.warning("%s", doubt)
     return doubt
-
-
-def _number(release: str) -> tuple[int, int] | None:
-    found = NUMBER.match(release)
-    return None if found is None else (int(found[1]), int(found[2]))
-
-
-def _known(release: str) -> tuple[int, int]:
-    number = _number(release)
-    assert number is not None
-    return number
