@@ -110,6 +110,15 @@ docs: install ## The pages that are made from the code: docs/modules.md, docs/co
 	$(BIN)/python -m tools.configuration
 	$(BIN)/python -m tools.versions --write
 
+.PHONY: site
+site: install .venv-site/.installed ## The pages of docs as one site in build/site; a broken link is an error (a minute)
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build
+
+.venv-site/.installed: tools/site.lock
+	@$(BIN)/python -m venv .venv-site
+	@.venv-site/bin/python -m pip install --quiet -r tools/site.lock
+	@touch $@
+
 .PHONY: bench-scheduler
 bench-scheduler: install ## Cost of the scheduler's own code per step, in microseconds
 	$(BIN)/python -m benchmarks scheduler

@@ -19,6 +19,7 @@ from benchmarks.pd.days import (
     rows_of_days,
     tasks_of,
 )
+from benchmarks.pd.fluid import measure_fluid
 from benchmarks.pd.measure import Task, measure
 from benchmarks.pd.shift import Shift, arms_of_shift, measure_shift, rows_of_shift, shift_table
 from benchmarks.pd.table import (
@@ -43,7 +44,6 @@ from benchmarks.report.workers import Bench, workers
 from controller.errors import BrimfulError
 
 KEPT = ROOT / ".cache" / "pd.sqlite"
-PICTURE = "pd.png"
 TEXT = (
     "Engines of `paper-fig3`, 327,680 bytes of KV a token (a 70B model with GQA), 5 ms latency"
     " of a transfer. Capacity: the highest rate of an engine at which in the second half of a"
@@ -60,6 +60,12 @@ TEXT = (
     " step at the capacity of twenty aggregated engines; both sides scale by `brimful` with its"
     " defaults, 100 s a start; `mix`: two hours of 257/62, then two of 257/447, at half of that"
     " work."
+)
+
+FLUID_TEXT = (
+    "As in [the replay](../prefill-decode.md#measured), in the fluid fleet of `brimful fleet`:"
+    " a rate holds where 99% of the requests of a run's second half are inside the SLA. Runs of"
+    " 2,400 engine-seconds, 5 minutes at least; roles are decided every 10 s."
 )
 
 
@@ -80,6 +86,9 @@ def main() -> None:
     parser.add_argument(
         "--rivals", nargs="*", choices=list(RIVALS), default=list(RIVALS), help="beside ratios"
     )
+    parser.add_argument(
+        "--fluid", action="store_true", help="capacities in the fluid fleet, without rivals"
+    )
     parser.add_argument("--shift", action="store_true", help="traffic whose mix changes instead")
     parser.add_argument(
         "--days",
@@ -91,10 +100,13 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--small", action="store_true", help="only see that it runs")
     parser.add_argument("--kept", action="store_true", help="run nothing: what is kept, by row")
-    parser.add_argument("--write", action="store_true", help="docs/results/pd.md as well")
+    parser.add_argument("--write", action="store_true", help="a page in docs/results as well")
     args = parser.parse_args()
+    capacity = measure_fluid if args.fluid else measure
+    if args.fluid:
+        args.rivals = []
     rows = rows_of(args.engines, args.workloads, args.itl_ms, args.link_gbit_s)
-    modules = (measure.__module__, measure_shift.__module__, measure_day.__module__)
+    modules = (capacity.__module__, measure_shift.__module__, measure_day.__module__)
     kept = None if args.small else KeptRuns(KEPT, modules)
     tasks = [
         Task(row, arm, FIRST_SEED, args.small)
@@ -113,7 +125,7 @@ def main() -> None:
     runs = list(dict.fromkeys(map(without_link, tasks)))
     try:
         if args.kept and kept:
-            of = {one: got[0] for one in runs if (got := kept.get(measure, one, ours=True))}
+            of = {one: got[0] for one in runs if (got := kept.get(capacity, one, ours=True))}
             shifted = {
                 one: got[0] for one in shifts if (got := kept.get(measure_shift, one, ours=True))
             }
@@ -121,7 +133,7 @@ def main() -> None:
         else:
             with workers(args.workers) as pool:
                 bench = Bench(pool, (FIRST_SEED,), args.small, kept)
-                of = dict(zip(runs, bench.map(measure, runs, "P1"), strict=True))
+                of = dict(zip(runs, bench.map(capacity, runs, "P1"), strict=True))
                 shifts = shifts if args.shift else []
                 found = bench.map(measure_shift, shifts, "shift")
                 shifted = dict(zip(shifts, found, strict=True))
@@ -133,15 +145,16 @@ def main() -> None:
     section = Section(
         "P1",
         "prefill and decode apart",
-        TEXT,
+        FLUID_TEXT if args.fluid else TEXT,
         (*figures(per_s), *rows_of_shift(shifted), *rows_of_days(by_day)),
         tuple(one for one in tables if one),
     )
-    text = section.markdown("make bench-pd")
+    name = "pd-fluid" if args.fluid else "pd"
+    text = section.markdown("make bench-pd" + (" ARGS=--fluid" if args.fluid else ""))
     print(text)
     if args.write:
-        page.draw(per_s, PAGES / PICTURE)
-        write_page("pd", f"{text}\n\n![Capacity of each arm over aggregated engines]({PICTURE})")
+        page.draw(per_s, PAGES / f"{name}.png")
+        write_page(name, f"{text}\n\n![Capacity of each arm over aggregated engines]({name}.png)")
     end("pd", section.rows)
 
 

@@ -149,6 +149,6 @@ def table(found: Mapping[Task, float], seed: int) -> str:
              shown(bounds[0]), f"{shown(bounds[1])} ({best.prefill})",
              f"{shown(bounds[2])} ({apart.prefill})")
         )  # fmt: skip
-    head = ("row", "aggregated", "auto", "fixed, prefill:decode", "fluid aggregated",
-            "fluid hybrid (prefill engines)", "fluid fixed")  # fmt: skip
+    head = ("row", "aggregated", "auto", "fixed, prefill:decode", "closed form: aggregated",
+            "hybrid (prefill engines)", "fixed")  # fmt: skip
     return markdown_table(head, lines)

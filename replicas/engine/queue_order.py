@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
 NEWEST_WEIGHT = 0.05  # of a step in the prefill rate: the last 20 steps
-# One start in so many goes to the request that has waited longest, whatever its chances: late ones
-# are served in the end, at 5% of the rate at least.
+# One prompt token in so many goes to the late request that has waited longest: late ones are served
+# in the end, by 5% of the prefill rate at least. By tokens and not by starts, or a late prompt of
+# 2,048 tokens among 20 starts of 257 takes two fifths more than came.
 LATE_EVERY = 20
 
 
@@ -29,7 +30,7 @@ class Waiting(Protocol):
 
 
 class Demotions:
-    """Judges whether requests can be in time, and counts the starts between two late ones.
+    """Judges whether requests can be in time, and counts prompt tokens between two late ones.
 
     Args:
         ttft_s: the SLA's time to first token.
@@ -40,7 +41,7 @@ class Demotions:
     Attributes:
         ttft_s: as given; infinite: nobody is late.
         now_s: the wall clock of the step that is scheduled.
-        starts: requests that have started since the last late one was put first.
+        tokens: of prompts, computed since the last late one started.
     """
 
     def __init__(
@@ -54,11 +55,11 @@ class Demotions:
         self.stays = stays
         self._tokens_per_s = 0.0
         self.now_s = 0.0
-        self.starts = 0
+        self.tokens = 0
 
-    def observe(self, prefill_tokens: int, duration_s: float, starts: int) -> None:
-        """A step is done, which computed so many prompt tokens and in which so many started."""
-        self.starts += starts
+    def observe(self, prefill_tokens: int, duration_s: float) -> None:
+        """A step is done, which computed so many prompt tokens."""
+        self.tokens += prefill_tokens
         if prefill_tokens and duration_s > 0:
             rate = prefill_tokens / duration_s
             known = self._tokens_per_s
@@ -130,7 +131,7 @@ class Lane:
             self._late.append(self._take())
         for request in reversed(passed):
             self._go_first(request)
-        if self._next_late is None and self._late and self._aside.starts >= LATE_EVERY:
+        if self._next_late is None and self._late and self._turn_of(self._late[0]):
             self._next_late = self._late.popleft()
             self._go_first(self._next_late)
 
@@ -166,6 +167,9 @@ class Lane:
         yield from self._in_time
         yield from self._late
 
+    def _turn_of(self, request: Waiting) -> bool:
+        return self._aside.tokens >= LATE_EVERY * request.num_tokens
+
     def _take(self) -> Any:
         return self._in_time.popleft()
 
@@ -183,7 +187,7 @@ class Lane:
         for request in gone:
             self._places.pop(request, None)
         if self._next_late is not None and self._next_late in gone:
-            self._next_late, self._aside.starts = None, 0
+            self._next_late, self._aside.tokens = None, 0
 
 
 class SortedLane(Lane):

@@ -301,7 +301,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         for known in self._intervals.of(sample, len(prefilled), self._scheduled):
             self.governor.after_step(*known)
         if aside := self._aside:
-            aside.observe(sample.prefill_tokens, sample.duration_s, len(done.scheduled_new_reqs))
+            aside.observe(sample.prefill_tokens, sample.duration_s)
         self._last_output_s, self._was_busy = now_s, bool(self.running)
         if not self._was_busy:
             self._reader.columns.forget()

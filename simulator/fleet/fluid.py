@@ -154,13 +154,21 @@ def _choose_place(
 
 @compiled
 def _route(
-    fleet: Fleet, engine: Engine, ready: np.ndarray, pool: np.ndarray, request: int, now_s: float
+    fleet: Fleet,
+    engine: Engine,
+    ready: np.ndarray,
+    pool: np.ndarray,
+    request: int,
+    now_s: float,
+    direct: bool,
 ) -> bool:
     """Send a request on the way on which it waits least; False where all replicas are full."""
     if len(ready) == 0:
         return False
     tokens = fleet.input[request]
-    here, here_s = _choose(fleet, engine, ready, tokens, now_s, len(pool))
+    here, here_s = NOBODY, math.inf
+    if direct or len(pool) == 0:
+        here, here_s = _choose(fleet, engine, ready, tokens, now_s, len(pool))
     if len(pool) == 0:
         if here == NOBODY:
             return False
@@ -196,14 +204,18 @@ def _send(fleet: Fleet, engine: Engine, slot: int, request: int, now_s: float) -
     append(fleet, slot, IN_TIME, request)
 
 
-def run_until(fleet: Fleet, engine: Engine, until_s: float) -> None:
+def run_until(fleet: Fleet, engine: Engine, until_s: float, *, direct: bool = True) -> None:
     """Let requests come, be routed and be served until then, on the replicas that are ready.
 
-    Who finds none, or only full ones, is held before the fleet, in order.
+    Requests that find none, or only full ones, are held before the fleet, in order.
+
+    Args:
+        direct: replicas that decode compute prompts, too, where that is sooner; without it every
+            prompt goes to one in the role PREFILL where there is one.
     """
     ready = fleet.status == READY
     mixed, pool = (np.flatnonzero(ready & (fleet.role == role)) for role in (MIXED, PREFILL))
-    _run_until(fleet, engine, mixed, pool, until_s)
+    _run_until(fleet, engine, mixed, pool, until_s, direct)
 
 
 @compiled
@@ -216,7 +228,7 @@ def _send_kv(fleet: Fleet, engine: Engine, now_s: float) -> None:
 
 @compiled
 def _run_until(
-    fleet: Fleet, engine: Engine, ready: np.ndarray, pool: np.ndarray, until_s: float
+    fleet: Fleet, engine: Engine, ready: np.ndarray, pool: np.ndarray, until_s: float, direct: bool
 ) -> None:
     start_s = math.inf
     for slot in ready:
@@ -224,7 +236,7 @@ def _run_until(
     while fleet.hold[0] != NOBODY:
         request = fleet.hold[0]
         follows = fleet.behind[request]
-        if not _route(fleet, engine, ready, pool, request, start_s):
+        if not _route(fleet, engine, ready, pool, request, start_s, direct):
             break
         fleet.hold[0] = follows
         fleet.hold[2] -= 1
@@ -237,7 +249,7 @@ def _run_until(
             break
         fleet.counts[1] += 1
         _send_kv(fleet, engine, now_s)
-        if fleet.hold[0] == NOBODY and _route(fleet, engine, ready, pool, request, now_s):
+        if fleet.hold[0] == NOBODY and _route(fleet, engine, ready, pool, request, now_s, direct):
             continue
         fleet.behind[request] = NOBODY
         if fleet.hold[1] == NOBODY:

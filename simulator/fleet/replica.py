@@ -11,7 +11,7 @@ from simulator.fleet.compiled import compiled
 from simulator.fleet.state import IN_TIME, LATE, NOBODY, PREFILL, Engine, Fleet
 from simulator.fleet.steps import dense_s, prompt_rate
 
-LATE_EVERY = 20  # one start in so many goes to a late one (replicas.engine.queue_order)
+LATE_EVERY = 20  # one prompt token in so many goes to a late one (replicas.engine.queue_order)
 PROMPT_ROOM = 0.05  # of the decodes of a step: what loads leave to prompts that are computed here
 NO_STEP = math.inf  # of prompts alone is under way
 
@@ -87,7 +87,7 @@ def _computes_alone(fleet: Fleet, slot: int) -> bool:
 def _lane(fleet: Fleet, slot: int, engine: Engine) -> int:
     """Whose turn it is, of those that wait.
 
-    Who is too late for the SLA steps aside for those in time, but for one start in
+    Requests too late for the SLA step aside for those in time, but for one prompt token in
     ``LATE_EVERY`` (``replicas.engine.queue_order``).
     """
     while fleet.head[slot, IN_TIME] != NOBODY:
@@ -102,10 +102,22 @@ def _lane(fleet: Fleet, slot: int, engine: Engine) -> int:
         if first_token_s <= fleet.arrival_s[first] + engine.ttft_s:
             break
         append(fleet, slot, LATE, _take(fleet, slot, IN_TIME))
-    turn = fleet.starts[slot] % LATE_EVERY == LATE_EVERY - 1
-    if fleet.head[slot, LATE] != NOBODY and (turn or fleet.head[slot, IN_TIME] == NOBODY):
-        return LATE
-    return IN_TIME
+    late = fleet.head[slot, LATE]
+    if late == NOBODY:
+        return IN_TIME
+    turn = fleet.since_late[slot] >= LATE_EVERY * fleet.input[late]
+    return LATE if turn or fleet.head[slot, IN_TIME] == NOBODY else IN_TIME
+
+
+@compiled
+def _begin(fleet: Fleet, slot: int, lane: int) -> int:
+    """The first one of a lane has its prompt computed now."""
+    request = _take(fleet, slot, lane)
+    if lane == LATE:
+        fleet.since_late[slot] = 0.0
+    fleet.since_late[slot] += fleet.input[request]
+    fleet.prompt[slot], fleet.prompt_left[slot] = request, fleet.input[request]
+    return request
 
 
 @compiled
@@ -121,9 +133,7 @@ def _start(fleet: Fleet, slot: int, engine: Engine) -> None:
     wanted = kept + fleet.input[request] + engine.mean_growth * growing
     if decodes > 0 and wanted > engine.kv_tokens:
         return
-    fleet.starts[slot] += 1
-    fleet.prompt[slot] = _take(fleet, slot, lane)
-    fleet.prompt_left[slot] = fleet.input[request]
+    _begin(fleet, slot, lane)
 
 
 @compiled
@@ -227,9 +237,7 @@ def _begin_step(fleet: Fleet, slot: int, engine: Engine) -> None:
         if request == NOBODY:
             if fleet.waiting[slot] == 0:
                 break
-            request = _take(fleet, slot, _lane(fleet, slot, engine))
-            fleet.starts[slot] += 1
-            fleet.prompt[slot], fleet.prompt_left[slot] = request, fleet.input[request]
+            request = _begin(fleet, slot, _lane(fleet, slot, engine))
         taken = min(fleet.prompt_left[slot], left)
         left -= taken
         context_s += engine.per_context_s * fleet.input[request] / 2 * taken

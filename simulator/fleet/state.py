@@ -116,7 +116,8 @@ class Fleet(NamedTuple):
         head, tail, behind: waiting requests, in time and late, as linked lists.
         waiting, backlog: how many wait, and their prompt tokens (in time, late).
         prompt, prompt_left: the request whose prompt is computed, and what is left of it.
-        arrivals, starts: counted since the slot was taken: requests sent there, prompts begun.
+        arrivals: requests sent there since the slot was taken.
+        since_late: prompt tokens begun since the last late request's turn, its own included.
         firsts, lates: likewise first tokens, and those that came too late for the SLA.
         role: MIXED, or PREFILL: it computes prompts for others, without the ITL once its last
             decode has ended.
@@ -148,7 +149,7 @@ class Fleet(NamedTuple):
     prompt: Ints
     prompt_left: Floats
     arrivals: Ints
-    starts: Ints
+    since_late: Floats
     firsts: Ints
     lates: Ints
     role: Ints
@@ -193,7 +194,7 @@ def make_fleet(requests: Requests, slots: int, engine: Engine, seed: int) -> Fle
         prompt=np.full(slots, NOBODY, dtype=np.int64),
         prompt_left=np.zeros(slots),
         arrivals=np.zeros(slots, dtype=np.int64),
-        starts=np.zeros(slots, dtype=np.int64),
+        since_late=np.zeros(slots),
         firsts=np.zeros(slots, dtype=np.int64),
         lates=np.zeros(slots, dtype=np.int64),
         role=np.full(slots, MIXED, dtype=np.int64),
@@ -222,7 +223,7 @@ def make_fleet(requests: Requests, slots: int, engine: Engine, seed: int) -> Fle
 
 def occupy(fleet: Fleet, slot: int, now_s: float) -> None:
     """A new, empty replica stands ready in this slot."""
-    for counts in (fleet.decodes, fleet.waiting, fleet.arrivals, fleet.starts, fleet.firsts):
+    for counts in (fleet.decodes, fleet.waiting, fleet.arrivals, fleet.firsts):
         counts[slot] = 0
     for counts in (fleet.lates, fleet.prompts_for_others, fleet.promised):
         counts[slot] = 0
@@ -231,7 +232,7 @@ def occupy(fleet: Fleet, slot: int, now_s: float) -> None:
         when_s[slot] = 0.0
     fleet.step_end_s[slot] = np.inf
     fleet.in_step[slot] = fleet.loads[slot] = NOBODY
-    for amounts in (fleet.held, fleet.steps, fleet.prompt_left):
+    for amounts in (fleet.held, fleet.steps, fleet.prompt_left, fleet.since_late):
         amounts[slot] = 0.0
     fleet.head[slot] = fleet.tail[slot] = fleet.prompt[slot] = NOBODY
     fleet.backlog[slot] = 0.0

@@ -98,7 +98,7 @@ class Cover:
 
 
 def _fingerprint() -> str:
-    """Of every source and test: which tests run which lines is measured once for each state."""
+    """A digest of every source and test: coverage is measured once for each state."""
     digest = hashlib.sha256()
     for room in ("controller", "replicas", "serve_app", "simulator", "benchmarks", "tests"):
         for path in sorted((ROOT / room).rglob("*.py")):

@@ -50,6 +50,6 @@ def answer(url: str, query: str) -> list[Any]:
 
 
 def rule_health(url: str) -> list[str]:
-    """Of each alert: whether its last evaluation succeeded."""
+    """Whether each alert's last evaluation succeeded."""
     told = requests.get(f"{url}/api/v1/rules", timeout=30).json()
     return [rule["health"] for group in told["data"]["groups"] for rule in group["rules"]]

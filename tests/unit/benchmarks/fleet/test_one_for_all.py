@@ -18,7 +18,7 @@ def made(day: str, spec: str, attainment: float, hours: float) -> Result:
 
 
 def dearer(x: float, y: float) -> float:
-    """Of y=1."""
+    """Costs of y=1."""
     return 100.0 - 5 * x + y
 
 

@@ -65,7 +65,7 @@ EACH = pytest.mark.parametrize("case", SEEN)
 
 @functools.cache
 def by_hand(case: str) -> tuple[list[float], list[float], list[float]]:
-    """Of each bin the believed hazard and the share that ends; and S where each bin begins."""
+    """The believed hazard and the share that ends in each bin, and S where each bin begins."""
     seen = SEEN[case]
 
     def hazard(scale: float, k: int) -> float:
@@ -281,7 +281,7 @@ def test_the_alarm_rings_at_7_and_begins_anew() -> None:
 
 
 def expecting(per_bin: float) -> Survival:
-    """Of those who get into a bin this share ends, in every bin."""
+    """In every bin this share of those that enter it ends."""
     survival = Survival(Exposure.nothing())
     survival.share = np.full(BINS, per_bin)
     return survival

@@ -252,7 +252,7 @@ def test_cap_and_capacity_are_by_the_class_whose_d_is_nearest_to_the_sla(monkeyp
 
 
 def asked(one: ClassChunks, batch: Requests, waited_s: object) -> list[float]:
-    """Of whom the prompts were asked for: of those with less than this between tokens."""
+    """Prompts were asked for of requests with less than this between tokens."""
     waited, found = np.array(waited_s, dtype=float), list[float]()
     everybody = np.ones(len(batch), dtype=bool)
     one.skipped(batch, everybody, lambda: waited, lambda itl_s: found.append(itl_s) or 0)

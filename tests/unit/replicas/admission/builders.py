@@ -16,7 +16,7 @@ CLASSES = parse_classes(
 
 
 def admission(now_s: float = 0.0, slots: int = 10, **config: Any) -> Admission:
-    """Of an engine with so many slots."""
+    """Admission before an engine with so many slots."""
     return Admission(CLASSES, parse_admission(config), slots, now_s)
 
 

@@ -16,7 +16,7 @@ GROUND = Ground(PROFILE, SLA, startup_s=20.0, tick_s=5.0)
 
 
 def requests(*each: tuple[float, int, int]) -> Requests:
-    """Of (arrival in s, prompt tokens, output tokens)."""
+    """Requests from (arrival in s, prompt tokens, output tokens)."""
     return Requests(*(np.array(column) for column in zip(*each, strict=True)))
 
 

@@ -9,7 +9,7 @@ NEVER = float("nan")
 
 
 def inside(sla: Sla, *each: tuple[float, float, int]) -> list[bool]:
-    """Of requests that came at 0 s: (first token at, last one at, tokens)."""
+    """Requests that came at 0 s, from (first token at, last one at, tokens)."""
     first_s, end_s, output = (np.array(column) for column in zip(*each, strict=True))
     return inside_sla(np.zeros(len(each)), first_s, end_s, output, sla).tolist()
 

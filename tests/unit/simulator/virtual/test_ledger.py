@@ -10,7 +10,7 @@ FIRST, SECOND = Request(0.0, 10, 3), Request(0.5, 20, 2)
 
 
 def ledger() -> Ledger:
-    """Of two requests that were both let in, one second after the other."""
+    """A ledger of two admitted requests, one second apart."""
     kept = Ledger([FIRST, SECOND])
     kept.come(0, FIRST)
     kept.come(1, SECOND)
