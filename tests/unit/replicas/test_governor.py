@@ -619,10 +619,10 @@ def test_what_happens_while_it_is_off_leaves_no_late_tokens_and_no_fear_behind()
     g = governor(batching(policy="adaptive", sla={"itl_ms": 50}))
     drive(g, Switch(5, True), 2)
     half: Any = g.step_half
-    theta, late = half._admission.theta.value, half._chunks._target.not_caused
+    theta, late = half._admission.theta.value, half._chunks.target.not_caused
     drive(g, Switch(6, False), 20)
     assert half._admission.theta.value == theta
-    assert half._chunks._target.not_caused < late
+    assert half._chunks.target.not_caused < late
     drive(g, Switch(7, True), 2)
     assert half._admission.theta.value != theta
     # The times of its steps are true all the same.
