@@ -25,7 +25,6 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from controller.classes import ServiceClasses
 from controller.records import EngineState
-from replicas.engine.governor import Governor
 from replicas.engine.scheduler import DynamicBatchScheduler
 from simulator.virtual.plan import Plan, Speculation
 from simulator.virtual.state_layers import state_group
@@ -62,7 +61,7 @@ class VirtualClock:
 class VirtualScheduler(DynamicBatchScheduler):
     """The production scheduler on a virtual clock; it also tells what happened."""
 
-    governor_cls = Governor  # an error ends a replay
+    fails_open = False  # an error ends a replay
 
     def __init__(
         self,

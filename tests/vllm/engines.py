@@ -15,7 +15,6 @@ from vllm.v1.core.sched.output import SchedulerOutput
 
 from controller.records import ReplicaReport, to_wire
 from replicas.engine import channel
-from replicas.engine.governor import Governor
 from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.harness import batching, limits
 
@@ -42,7 +41,7 @@ class Records:
 class Recording(Records, DynamicBatchScheduler):
     """Ours."""
 
-    governor_cls = Governor  # an error fails a test
+    fails_open = False  # an error fails a test
 
 
 @contextmanager

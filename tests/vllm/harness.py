@@ -26,7 +26,6 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
-from replicas.engine.governor import Governor
 from replicas.engine.scheduler import DynamicBatchScheduler
 
 BLOCK = 16
@@ -114,11 +113,14 @@ class Rig:
         self.ends: dict[str, FinishReason] = {}
         self._in_flight = in_flight
         self._queue: deque[tuple[SchedulerOutput, ModelRunnerOutput]] = deque()
-        loud = {} if fails_open else {"governor_cls": Governor}
         clocked = type(
             "Clocked",
             (scheduler_cls,),
-            {"now_s": lambda _: self.now_s, "wall_s": lambda _: self.now_s} | loud,
+            {
+                "now_s": lambda _: self.now_s,
+                "wall_s": lambda _: self.now_s,
+                "fails_open": fails_open,
+            },
         )
         shape = {"block_size": BLOCK, "num_kv_heads": 2, "head_size": 32, "dtype": torch.half}
         groups = [KVCacheGroupSpec(["full"], FullAttentionSpec(**shape))]
