@@ -106,7 +106,7 @@ class AdaptiveStep(StepHalf):
     def receive(self, pushed: BatchLimits) -> None:
         self._applied = pushed.enforce
         self._prefilling = True  # another half may have let one in meanwhile
-        self._admission.receive(pushed.outputs)
+        self._admission.lengths.receive(pushed.outputs)
         self._history.receive(pushed.model)
 
     def observe(self, sample: StepSample) -> None:
@@ -120,7 +120,7 @@ class AdaptiveStep(StepHalf):
         self._admission.finished(output_tokens, applied=self._applied)
 
     def aborted(self, output_tokens: int) -> None:
-        self._admission.aborted(output_tokens)
+        self._admission.lengths.aborted(output_tokens)
 
     def preempted(self) -> None:
         if self._applied:

@@ -19,9 +19,9 @@ from controller.records import (
     BatchLimits,
     BoundSteps,
     EngineLimits,
+    EngineReport,
     EngineState,
     Mode,
-    ReplicaReport,
     StepLimits,
     StepSample,
 )
@@ -278,7 +278,7 @@ class Governor:
         generated: Ints | None = None,
         *,
         local: bool = False,
-    ) -> ReplicaReport:
+    ) -> EngineReport:
         """All that this replica knows; starts a new window of recent steps.
 
         Args:
@@ -291,7 +291,7 @@ class Governor:
         self._seq += 1
         recent = self._sums.since(self._read[local])
         self._read[local] = self._sums
-        return ReplicaReport(
+        return EngineReport(
             replica_id=replica_id,
             group=group,
             seq=self._seq,

@@ -224,7 +224,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._role.wanted = limits.get("role")
         self._settle_role()
         generated = np.array([r.num_output_tokens for r in self.running], dtype=np.int64)
-        report = self.governor.report(self._state(), now_s, replica_id, group, generated)
+        report = self.governor.report(self.state(), now_s, replica_id, group, generated)
         of_queue = {"prompt_backlog_tokens": prompt_backlog_tokens(self)}
         return to_wire(report) | of_queue | {"role": self._role.held}
 
@@ -244,7 +244,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._aside = step_aside(self, self._aside, config, self._classes.ttft_of)
         self._pacing = pacing_of(config, self._pacing)
 
-    def _state(self) -> EngineState:
+    def state(self) -> EngineState:
+        """What the engine holds now."""
         held = self._in_tokens(self._used_blocks())
         return EngineState(len(self.running), waiting_requests(self), held)
 
@@ -285,7 +286,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         return ends_of(self._scheduled, self._last_output_s, self.now_s(), self._last_step_s, model)
 
     def _set_limits(self) -> list[Request] | None:
-        limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)
+        limits = self.governor.before_step(self.state(), self.now_s(), self._read_batch)
         # A streaming session that waits for input does not run, but vLLM counts it as if it did.
         engine = self.governor.engine
         cap = min(limits.max_running + self.num_waiting_for_streaming_input, engine.max_num_seqs)

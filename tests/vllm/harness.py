@@ -25,7 +25,7 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
-from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
+from controller.records import BatchLimits, EngineReport, from_wire, to_wire
 from replicas.engine.scheduler import DynamicBatchScheduler
 
 BLOCK = 16
@@ -217,10 +217,10 @@ class Rig:
             self.take()
         assert not self.scheduler.has_unfinished_requests(), "requests are stuck"
 
-    def exchange(self, pushed: BatchLimits | None = None) -> ReplicaReport:
+    def exchange(self, pushed: BatchLimits | None = None) -> EngineReport:
         """What the channel does between two steps."""
         wire = self.scheduler.exchange(pushed and to_wire(pushed), "replica", "group")
-        return from_wire(ReplicaReport, wire)
+        return from_wire(EngineReport, wire)
 
     def is_whole(self, request_id: str, output: int) -> bool:
         """Whether the request got every token it asked for, once and in order."""

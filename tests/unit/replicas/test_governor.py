@@ -8,7 +8,7 @@ import pytest
 
 from controller.config import LEAST_LEASE_PERIODS, BatchingConfig
 from controller.errors import ConfigError
-from controller.models.step_time import fit
+from controller.models.step_time import StepModel, fit
 from controller.models.survival import BINS
 from controller.policies import registry
 from controller.policies.base import ApplyPushed, ReadBatch
@@ -17,10 +17,10 @@ from controller.records import (
     BatchLimits,
     BoundSteps,
     EngineLimits,
+    EngineReport,
     EngineState,
     Reason,
     RecentSteps,
-    ReplicaReport,
     StepLimits,
     StepSample,
 )
@@ -254,7 +254,7 @@ def test_alone_the_sla_still_binds() -> None:
     assert step.max_running == 20  # they drain
 
 
-def said(g: Governor, now_s: float = 1.0, running: int = 10, waiting: int = 0) -> ReplicaReport:
+def said(g: Governor, now_s: float = 1.0, running: int = 10, waiting: int = 0) -> EngineReport:
     return g.report(state(running, waiting, 3200), now_s, "r", "g")
 
 
@@ -412,12 +412,17 @@ class Told(ApplyPushed):
     def __init__(self, config: BatchingConfig, size: EngineLimits) -> None:
         super().__init__(config, size)
         self.told: list[Any] = []
+        self.known: Any = None
         self.reason: Reason | None = None
         self.may_pause = False
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         step = super().limits(state, read_batch, pushed)
         return StepLimits(step.max_running, step.token_budget, self.may_pause, self.reason)
+
+    @property
+    def model(self) -> StepModel | None:
+        return self.known
 
     def receive(self, pushed: BatchLimits) -> None:
         self.told.append(pushed)
@@ -511,8 +516,8 @@ def test_a_policy_that_sees_to_prompts_itself_may_leave_them_nothing(half: Any) 
 def test_the_model_it_goes_by_is_reported(half: Any) -> None:
     g, told = half()
     assert g.report(state(), 0.0, "r", "g").model is None
-    told.model = object()
-    assert g.report(state(), 0.0, "r", "g").model is told.model
+    told.known = object()
+    assert g.report(state(), 0.0, "r", "g").model is told.known
 
 
 def test_what_the_limits_say_of_the_sla_is_reported() -> None:

@@ -128,7 +128,7 @@ def test_after_a_change_of_speed_the_steps_are_inside_the_sla_within_two_seconds
     now_s, queue, late = 0.0, 0.0, []
     for number in range(changed + 500):
         decodes = 24 + number % 2
-        sizer.see(int(queue / 64))
+        sizer.history.demand.see(int(queue / 64))
         chunk = sizer.chunk(decodes, 300 * decodes, 0, least=16, most=2048)
         prefill = min(chunk, int(queue))
         features = decodes, 300 * decodes, prefill, prefill * prefill // 2
