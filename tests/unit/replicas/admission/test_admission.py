@@ -12,7 +12,7 @@ FULL = EngineView(free_slots=0, requests_per_s=10.0, prompt_tokens_per_s=10_000.
 def full():
     """Nothing is free of an engine that serves ten a second."""
     made = admission(slots=100)
-    made.learn(FULL)
+    made.waiting.learn(FULL)
     return made
 
 
@@ -84,7 +84,7 @@ def test_time_spent_before_counts() -> None:
 
 def test_prompt_tokens_count_not_requests_alone() -> None:
     made = admission(slots=100)
-    made.learn(EngineView(free_slots=50, requests_per_s=10.0, prompt_tokens_per_s=10_000.0))
+    made.waiting.learn(EngineView(free_slots=50, requests_per_s=10.0, prompt_tokens_per_s=10_000.0))
     made.started(*fill(made, 1, "gold"), 0.0)
     assert reason(made, "gold", tokens=9_999) == "let in"
     assert reason(made, "gold", tokens=10_001) == "deadline"
@@ -94,7 +94,7 @@ def test_prompt_tokens_count_not_requests_alone() -> None:
 
 def test_shedding_is_in_bands_the_lowest_first() -> None:
     made = admission(slots=10, shed_at=0.6, max_waiting=90)
-    made.learn(EngineView(free_slots=10, requests_per_s=1e6))
+    made.waiting.learn(EngineView(free_slots=10, requests_per_s=1e6))
     seen = {}
     for waiting in range(100):
         for name in ("gold", "silver", "batch"):
@@ -234,7 +234,7 @@ def test_what_was_late_makes_the_next_prediction_longer() -> None:
         (entry,) = fill(made, 1, "gold", now_s=i * 10.0)
         made.started(entry, i * 10.0 + 5)
         made.waiting.end(entry, i * 10.0 + 5)
-    made.learn(FULL)
+    made.waiting.learn(FULL)
     wait_s = made.waiting.wait_s(0, 100, 50.0, SURGE)
     assert made._predicted_s(0, 100, 50.0) == pytest.approx(wait_s * 1.995)
     assert before == made.waiting.engine.step_s + 0.2  # one turn, and as much as a margin
@@ -264,21 +264,21 @@ def test_what_started_while_the_slots_filled_says_nothing_of_how_fast_they_come_
     made = admission(slots=10)
     for i, entry in enumerate(fill(made, 10)):  # ten in a second
         made.started(entry, 0.1 * (i + 1))
-    made.learn(EngineView(free_slots=0, full=False))
+    made.waiting.learn(EngineView(free_slots=0, full=False))
     assert made.waiting.per_s(1.0) is None
-    made.learn(EngineView(free_slots=0, full=True, requests_per_s=2.0))
+    made.waiting.learn(EngineView(free_slots=0, full=True, requests_per_s=2.0))
     assert made.waiting.per_s(1.0) == 2.0
     running = fill(made, 20, now_s=1.0)
     for i, entry in enumerate(running):  # one a second
         made.started(entry, 1.0 + i)
         made.waiting.end(entry, 1.5 + i)
-    made.learn(EngineView(free_slots=0, full=True))
+    made.waiting.learn(EngineView(free_slots=0, full=True))
     assert made.waiting.per_s(21.0) == pytest.approx(1.0, rel=0.2)
 
 
 def test_a_replica_that_is_empty_refuses_nothing_that_later_would_be_refused_again() -> None:
     made = admission(slots=2, max_waiting=3)
-    made.learn(EngineView(free_slots=2, requests_per_s=0.1, prompt_tokens_per_s=10.0))
+    made.waiting.learn(EngineView(free_slots=2, requests_per_s=0.1, prompt_tokens_per_s=10.0))
     assert reason(made, "gold", tokens=10_000) == "let in"  # it is late, now and at any time
     assert reason(made, "silver", tokens=10_000) == "let in"
     for own in range(20):  # more prompts than there are places
