@@ -183,7 +183,6 @@ class ReplicaReport:
         outputs: ends of the last finished requests by ``survival.EDGES``; empty: none are kept.
         model: the step-time model that the step half goes by; None where it has none yet.
         bound_steps: what bound the steps since the engine started.
-        capacity_per_s, capacity_error_frac, sla_out_of_reach: as the limits that hold have them.
         enforced: whether limits are applied to the engine; else they are only reported.
         switches: all it knows of control being switched.
         version: the code of who reports.
@@ -208,8 +207,6 @@ class ReplicaReport:
     seq: int
     engine: EngineLimits
     mode: Mode
-    reason: Reason
-    max_running: int
     token_budget: int
     running: int
     waiting: int
@@ -229,15 +226,12 @@ class ReplicaReport:
     outputs: tuple[int, ...] = ()
     model: StepModel | None = None
     bound_steps: BoundSteps = BoundSteps()
-    capacity_per_s: float | None = None
-    sla_out_of_reach: bool = False
     enforced: bool = True
     switches: Switches = ()
     version: str = VERSION
     prompt_backlog_tokens: int = 0
     late_itl: int = 0
     late_ttft: int = 0
-    capacity_error_frac: float = 0.0
     prompts: LengthMoments = field(default_factory=LengthMoments)
     itl_frac: float = 1.0
     own_errors: int = 0
@@ -255,6 +249,20 @@ class ReplicaReport:
     def kv_frac(self) -> float:
         """Share of KV memory in use, 0 to 1."""
         return self.kv_used_tokens / self.engine.kv_tokens if self.engine.kv_tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReport(ReplicaReport):
+    """What an engine tells its own replica: its report, and of the limits that hold these.
+
+    The controller, which they mostly come from, is sent the report alone.
+    """
+
+    reason: Reason
+    max_running: int
+    capacity_per_s: float | None = None
+    capacity_error_frac: float = 0.0
+    sla_out_of_reach: bool = False
 
 
 @dataclass(frozen=True, slots=True)

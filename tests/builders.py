@@ -13,9 +13,9 @@ from controller.policies.base import Pool
 from controller.records import (
     BatchLimits,
     EngineLimits,
+    EngineReport,
     EngineState,
     RecentSteps,
-    ReplicaReport,
     StepSample,
 )
 from replicas.engine.governor import Governor
@@ -90,7 +90,7 @@ def recent(itl_s: float, decodes: float, tokens: float = 0.0, steps: int = 10) -
     return RecentSteps(steps=steps, itl_s=itl_s, decodes=decodes, tokens=tokens)
 
 
-REPORT = ReplicaReport(
+REPORT = EngineReport(
     replica_id="r1",
     group="g",
     seq=1,
@@ -116,7 +116,7 @@ REPORT = ReplicaReport(
 )
 
 
-def report(**overrides: Any) -> ReplicaReport:
+def report(**overrides: Any) -> EngineReport:
     """Replica r1 of group g with 10 requests running and 5 waiting, nothing finished."""
     return replace(REPORT, **overrides)
 

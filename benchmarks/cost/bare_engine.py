@@ -11,7 +11,7 @@ from controller.config import BatchingConfig
 from controller.models.lookahead import Ints
 from controller.models.requests import Requests
 from controller.policies.base import Batch
-from controller.records import BatchLimits, EngineLimits, EngineState, ReplicaReport, StepSample
+from controller.records import BatchLimits, EngineLimits, EngineReport, EngineState, StepSample
 from replicas.engine.governor import Governor
 from replicas.profiles.profile import StepNoise, StepProfile
 
@@ -115,7 +115,7 @@ class BareEngine:
     def _read_batch(self) -> Batch:
         return Batch(_numbers(self._running), lambda n: _numbers(self._queue[:, :n]))
 
-    def report(self, replica_id: str) -> ReplicaReport:
+    def report(self, replica_id: str) -> EngineReport:
         """What it tells the controller."""
         generated = self._running[2]
         return self.governor.report(self.state, self.now_s, replica_id, "group", generated)

@@ -98,7 +98,7 @@ class _Engine:
         done = [one for one in decoding if one.left <= 0]
         self.running = [one for one in self.running if one.left > 0]
         for one in done:
-            self.admission.ended(one.entry, now_s)
+            self.admission.waiting.end(one.entry, now_s)
         return done
 
     def view(self) -> EngineView:
@@ -205,7 +205,7 @@ class Simulation:
 
     def _report(self, engine: _Engine) -> Callable[[float], None]:
         def report(now_s: float) -> None:
-            engine.admission.learn(engine.view())
+            engine.admission.waiting.learn(engine.view())
             engine.seen, engine.sent = engine.inside, 0
             self._at(now_s + REPORT_S, report)
 
@@ -255,7 +255,7 @@ class Simulation:
             answer = engine.admission.timed_out(
                 inside.entry, inside.asked, now_s, self.rng.random()
             )
-            engine.admission.ended(inside.entry, now_s)
+            engine.admission.waiting.end(inside.entry, now_s)
             self.seen.withdrawn[inside.asking.name] += 1
             self._again(inside.asking, answer.reason, answer.retry_s or 0.5, now_s)
 

@@ -104,7 +104,7 @@ def _asked(task: DayTask, ground: Ground) -> tuple[Requests, float, float]:
 def _drawn(day: Day, ground: Ground, task: DayTask) -> tuple[Requests, float, float]:
     workload = load_workload(day.workload)
     capacity = capacity_per_s(workload, ground)
-    rates = day.scaled(capacity)
+    rates = day.rates.times(capacity)
     if task.small:
         few = slice(SMALL_STEPS)
         rates = replace(rates, rate_per_s=rates.rate_per_s[few], gap_cv=rates.gap_cv[few])

@@ -42,7 +42,7 @@ class MemoryAdmission:
         self._of_gaps = of_gaps
         self.theta = None if epsilon is None else Theta(epsilon)
         self._memory = KvMemory(kv_tokens, block_tokens)
-        self._lengths = OutputLengths()
+        self.lengths = OutputLengths()
         self._outlook: SurvivalTable | None = None
         self._step = self.most_tokens = 0
         self._remaining: Remaining | None = None
@@ -52,17 +52,13 @@ class MemoryAdmission:
     @property
     def remaining(self) -> Remaining | None:
         """How many tokens requests still generate, by their age; None before it was asked for."""
-        known = self._lengths.known
+        known = self.lengths.known
         if known is not None and known is not self._remaining_of:
             self._remaining, self._remaining_of = (
                 Remaining(*known.remaining(), known.length_beyond),
                 known,
             )
         return self._remaining
-
-    def receive(self, group_counts: tuple[float, ...] | None) -> None:
-        """The group's counts of output lengths, for as long as the own ones are few."""
-        self._lengths.receive(group_counts)
 
     def stepped(self) -> None:
         """A step is done."""
@@ -74,13 +70,9 @@ class MemoryAdmission:
         Args:
             applied: whether admission went by this; else the end teaches theta nothing.
         """
-        self._lengths.finished(output_tokens)
+        self.lengths.finished(output_tokens)
         if applied and self.theta:
             self.theta.finished(worth_of(output_tokens) if self._of_gaps else 1.0)
-
-    def aborted(self, output_tokens: int) -> None:
-        """A request was aborted after so many tokens."""
-        self._lengths.aborted(output_tokens)
 
     def preempted(self) -> None:
         """A request lost its KV blocks: memory was overcommitted."""
@@ -158,4 +150,4 @@ class MemoryAdmission:
     def _survival(self, running: Requests, candidates: Requests) -> Survival:
         # A preempted request waits with the tokens it has generated.
         waiting = candidates.outputs if self._waiting is None else self._waiting
-        return self._lengths.survival(self._step, running.outputs, waiting)
+        return self.lengths.survival(self._step, running.outputs, waiting)

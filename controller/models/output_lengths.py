@@ -3,7 +3,6 @@ are few.
 """
 
 from collections import deque
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,39 +13,16 @@ from controller.models.survival import ENDS_KEPT, Exposure, Ints, LengthHistory,
 REFRESH_STEPS = 8
 
 
-class PooledLengths:
-    """An engine's own history of lengths, filled up with the group's while the engine is new."""
+class OutputLengths:
+    """Collects the ends of requests, and makes of them a survival curve where one is due.
+
+    The group's stand in for the own ones, for as long as these are few.
+    """
 
     def __init__(self) -> None:
         self._own = LengthHistory()
         self._group: Exposure | None = None
         self._shifted = False  # lengths have changed since: the group's are older than that
-
-    def receive(self, group_counts: tuple[float, ...] | None) -> None:
-        """The group's counts per bin; None: as before (the local fallback has none)."""
-        if group_counts is not None and not self._shifted:
-            self._group = Exposure.of_finished(group_counts)
-
-    def update(
-        self, finished: Sequence[int], aborted: Sequence[int], outputs: Ints, known: Survival | None
-    ) -> None:
-        """Take what happened since the last update (``LengthHistory.update``)."""
-        if self._own.update(finished, aborted, outputs, known):
-            self._group, self._shifted = None, True
-
-    def pooled(self) -> Exposure:
-        """All of it."""
-        own, missing = self._own.seen, ENDS_KEPT - self._own.ends
-        if self._group is None or missing <= 0:
-            return own
-        return own.plus(self._group, missing / max(float(self._group.ended.sum()), missing))
-
-
-class OutputLengths:
-    """Collects the ends of requests, and makes of them a survival curve where one is due."""
-
-    def __init__(self) -> None:
-        self._pool = PooledLengths()
         # Output tokens of those that ended since the last update; no step may ask for long.
         self._finished: deque[int] = deque(maxlen=ENDS_KEPT)
         self._aborted: deque[int] = deque(maxlen=ENDS_KEPT)
@@ -54,8 +30,9 @@ class OutputLengths:
         self._updated_at = 0  # step
 
     def receive(self, group_counts: tuple[float, ...] | None) -> None:
-        """The group's counts per bin; None: as before."""
-        self._pool.receive(group_counts)
+        """The group's counts per bin; None: as before (the local fallback has none)."""
+        if group_counts is not None and not self._shifted:
+            self._group = Exposure.of_finished(group_counts)
 
     def finished(self, output_tokens: int) -> None:
         """A request ended by itself after so many tokens."""
@@ -80,8 +57,17 @@ class OutputLengths:
         if self._survival and step < self._updated_at + REFRESH_STEPS:
             return self._survival
         self._updated_at = step
-        self._pool.update(self._finished, self._aborted, np.concatenate(outputs), self._survival)
+        ended, running = (self._finished, self._aborted), np.concatenate(outputs)
+        if self._own.update(*ended, running, self._survival):
+            self._group, self._shifted = None, True
         self._finished.clear()
         self._aborted.clear()
-        self._survival = Survival(self._pool.pooled())
+        self._survival = Survival(self.pooled())
         return self._survival
+
+    def pooled(self) -> Exposure:
+        """The own ends, and as many of the group's as they are short of."""
+        own, missing = self._own.seen, ENDS_KEPT - self._own.ends
+        if self._group is None or missing <= 0:
+            return own
+        return own.plus(self._group, missing / max(float(self._group.ended.sum()), missing))

@@ -80,7 +80,7 @@ class StepTarget:
     """
 
     def __init__(self, limit_s: float, percentile: float, demand: Demand) -> None:
-        self.limit_s = self.target_s = limit_s
+        self.limit_s = self.target_s = self._sla_s = limit_s
         self._allowed = AIM * (1 - percentile / 100)
         self._demand = demand
         normal = NormalDist(1.0, FIRST_SPREAD)
@@ -101,16 +101,19 @@ class StepTarget:
         self._lets_late = False
         self._steps = 0
         self._full: tuple[PromptWork, float] | None = None
+        self._tail_frac: float | None = None  # None: not asked for since the last refresh
 
     @property
     def not_caused(self) -> float:
         """l0, 0 to 1."""
         return self._late_tokens / self._tokens
 
-    def set_target_frac(self, limit_s: float) -> None:
-        """Take another D."""
+    def set_target_frac(self, itl_frac: float) -> None:
+        """Keep this share of D."""
+        limit_s = itl_frac * self._sla_s
         self.target_s *= limit_s / self.limit_s
         self.limit_s = limit_s
+        self._tail_frac = None
 
     def observe(
         self,
@@ -182,9 +185,9 @@ class StepTarget:
         self._newest.clear()
         self._unsettled_steps = max(self._unsettled_steps, SETTLED_STEPS)
 
-    def late_token(self) -> None:
-        """One token was late for another reason than the length of its step."""
-        self._late_tokens += 1
+    def waited(self, gap_s: float) -> None:
+        """Count a gap that no single step explains: late, where it is longer than D."""
+        self._late_tokens += gap_s > self.limit_s
 
     @property
     def due(self) -> bool:
@@ -211,7 +214,7 @@ class StepTarget:
         self._lets_late = known and log_gain > 0
         self.target_s = target_s[self._lets_late]
         self._share = shares[self._lets_late]
-        self._full = work, most_per_s
+        self._full, self._tail_frac = (work, most_per_s), None
         self._overload_decodes_s = math.inf
         if come_per_s > most_per_s:
             self._overload_decodes_s = work.decodes_s(most_per_s)
@@ -221,6 +224,13 @@ class StepTarget:
         """Late tokens that prompts caused over those that were expected of them; at least 1."""
         few = FEW_S / L0_MEMORY_S * self._tokens * self._allowed
         return max((self._caused + few) / (self._expected + few), 1.0)
+
+    @property
+    def tail_frac(self) -> float:
+        """What steps leave of D at ``full_s``, over it; from 0."""
+        if self._tail_frac is None:
+            self._tail_frac = max(self.limit_s / self.full_s - 1, 0.0)
+        return self._tail_frac
 
     @property
     def full_s(self) -> float:

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from controller.config import BatchingConfig
 from controller.models.admission import MemoryAdmission
 from controller.models.lookahead import Forecast, Ints, leading
-from controller.models.online import OnlineStepModel, guess
 from controller.models.requests import Requests
 from controller.models.step_time import MIN_STEPS, StepModel
-from controller.policies.base import Batch, ReadBatch
-from controller.policies.chunk import ChunkSizer
+from controller.policies.base import Batch, ReadBatch, StepHalf
+from controller.policies.chunk import ChunkSizer, GapChunks, StepHistory
+from controller.policies.class_chunks import ClassChunks
+from controller.policies.classed import ClassSteps
 from controller.policies.paced import PacedChunks
 from controller.policies.prompts import (
     FEW_STARTS,
@@ -48,14 +49,20 @@ Bools = NDArray[np.bool_]
 UNKNOWN_STEP_S = 0.05  # a guess that the first steps overrule; only its proportions matter
 
 
-class AdaptiveStep:
+class AdaptiveStep(StepHalf):
     """The step half, of one engine.
+
+    Args:
+        by_class: requests bring SLOs with times between tokens that differ. Where delivery is
+            paced, all go by the SLA's.
 
     Raises:
         ConfigError: the configured bounds do not fit the engine.
     """
 
-    def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
+    def __init__(
+        self, config: BatchingConfig, engine: EngineLimits, *, by_class: bool = False
+    ) -> None:
         self._engine = engine
         self._b_max = config.upper_bound(engine.max_num_seqs)
         self._applied = config.enforce  # what limits that are not applied cause teaches nothing
@@ -65,52 +72,55 @@ class AdaptiveStep:
         self._admission = MemoryAdmission(
             engine.kv_tokens, engine.block_tokens, share, of_gaps=of_gaps
         )
-        self._time = OnlineStepModel(guess(UNKNOWN_STEP_S))  # where no SLA asks for one
-        limit_s = config.sla.itl_s
-        self._long_chunks = None if engine.whole_chunk_tokens else long_chunks(config.sla)
-        self._chunks = None
-        if limit_s is not None:
-            own = limit_s, config.sla.percentile
-            self._chunks = ChunkSizer(*own)
-            if config.sla.delivery == "paced":
-                tiles = engine.tokens_per_decode == 1 and not engine.whole_chunk_tokens
-                self._chunks = PacedChunks(*own, (config.sla.ttft_ms or 0.0) / 1000, tiles=tiles)
-            self._chunks.captured(engine.graph_tokens)
-            self._chunks.reads_kv(engine.kv_read_frac)
+        sla, guess_s = config.sla, config.sla.itl_s or UNKNOWN_STEP_S
+        by_class = by_class and sla.delivery == "gaps"
+        self._history = StepHistory(
+            guess_s,
+            graph_tokens=engine.graph_tokens if by_class or sla.itl_s else 0,
+            kv_read_frac=engine.kv_read_frac,
+        )
+        self._chunks: ChunkSizer | None = None
+        self._paced: PacedChunks | None = None
+        self._class_steps: ClassSteps | None = None
+        if by_class:
+            classes = self._chunks = ClassChunks(guess_s, self._history)
+            self._class_steps = ClassSteps(classes, engine, self._b_min)
+        elif sla.itl_s and sla.delivery == "paced":
+            tiles = engine.tokens_per_decode == 1 and not engine.whole_chunk_tokens
+            own = sla.itl_s, sla.percentile, (sla.ttft_ms or 0.0) / 1000
+            self._chunks = self._paced = PacedChunks(*own, self._history, tiles=tiles)
+        elif sla.itl_s:
+            self._chunks = GapChunks(sla.itl_s, sla.percentile, self._history)
+        whole = by_class or engine.whole_chunk_tokens
+        self._long_chunks = None if whole else long_chunks(sla)
 
     @property
     def model(self) -> StepModel | None:
-        """The online step-time model, once it has seen some steps."""
         chunks = self._chunks
-        return chunks.published if chunks and chunks.steps >= MIN_STEPS else None
+        return chunks.published if chunks and self._history.steps >= MIN_STEPS else None
 
     @property
     def late_anyway(self) -> float | None:
-        """The share of tokens that no chunk makes late."""
         return self._chunks.late_anyway if self._chunks else None
 
     def receive(self, pushed: BatchLimits) -> None:
-        """Take over what the group knows: its step-time model, its output lengths."""
         self._applied = pushed.enforce
         self._prefilling = True  # another half may have let one in meanwhile
-        self._admission.receive(pushed.outputs)
-        if self._chunks:
-            self._chunks.receive(pushed.model)
-        elif pushed.model is not None and pushed.model != self._time.prior:
-            self._time.set_prior(pushed.model)
+        self._admission.lengths.receive(pushed.outputs)
+        self._history.receive(pushed.model)
 
     def observe(self, sample: StepSample) -> None:
         self._admission.stepped()
         if self._chunks:
             self._chunks.observe(sample, applied=self._applied)
-            return
-        self._time.learn(*sample.features, sample.duration_s)
+        else:
+            self._history.observe(sample)
 
     def finished(self, output_tokens: int) -> None:
         self._admission.finished(output_tokens, applied=self._applied)
 
     def aborted(self, output_tokens: int) -> None:
-        self._admission.aborted(output_tokens)
+        self._admission.lengths.aborted(output_tokens)
 
     def preempted(self) -> None:
         if self._applied:
@@ -118,13 +128,18 @@ class AdaptiveStep:
 
     def resumed(self, gap_s: float, number: int = 0) -> None:
         if self._chunks and self._applied:
-            self._chunks.resumed(gap_s)
+            self._chunks.resumed(gap_s, number)
 
     def set_target_frac(self, itl_frac: float) -> None:
         if self._chunks:
             self._chunks.set_target_frac(itl_frac)
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
+        if self._class_steps is not None:
+            return self._class_steps.limits(state, read_batch(), self._sized)
+        return self._sized(state, read_batch)
+
+    def _sized(self, state: EngineState, read_batch: ReadBatch) -> StepLimits:
         most = self._engine.max_num_batched_tokens
         to_compute = bool(state.waiting) or (self._prefilling and self._chunks is not None)
         if not to_compute or not (state.running or state.waiting):
@@ -193,9 +208,9 @@ class AdaptiveStep:
                 first = max(first, sum(few) // len(few))
         whole = self._engine.whole_chunk_tokens
         least = to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
-        self._chunks.see(queued)
-        if (leads := batch.leads) is not None:
-            self._chunks.look(leads, self._admission.remaining)
+        self._history.demand.see(queued)
+        if self._paced and batch.leads is not None:
+            self._paced.look(batch.leads, self._admission.remaining)
         chunk = self._chunks.chunk(decodes, kv, first, least=least, most=most)
         if decodes < self._b_min:  # as B_min asks for more, a prompt gets on in every step
             chunk = max(chunk, min(least, most))
@@ -237,45 +252,23 @@ class AdaptiveStep:
         self, state: EngineState, batch: Batch, candidates: Requests
     ) -> tuple[int, Reason | None]:
         """How many of the candidates fit, and what stopped the next one; None: nothing did."""
-        admission, chunks, running = self._admission, self._chunks, batch.holding
-        n, elsewhere = len(candidates), batch.held_elsewhere_tokens
-        model = (chunks or self._time).model
-        fitting, together = admission.fitting(
-            running, candidates, state.kv_used_tokens, model, elsewhere
+        running, n = batch.holding, len(candidates)
+        used, elsewhere = state.kv_used_tokens, batch.held_elsewhere_tokens
+        fitting, together = self._admission.fitting(
+            running, candidates, used, self._history.model, elsewhere
         )
         if fitting < n:
             fitting = max(fitting, self._outranking(state, batch, running, candidates))
-        if chunks is not None:
-            in_time = self._in_time(chunks, state, batch, candidates, together)
+        if self._chunks is not None:
+
+            def forecast(some: Requests) -> Forecast:
+                return self._admission.forecast(running, some, used, elsewhere)
+
+            most_kv = self._admission.most_tokens
+            in_time = self._chunks.starting(running, candidates, most_kv, together, forecast)
             if in_time < fitting:
                 return in_time, "sla"
         return fitting, "memory" if fitting < n else None
-
-    def _in_time(
-        self,
-        chunks: ChunkSizer,
-        state: EngineState,
-        batch: Batch,
-        candidates: Requests,
-        together: Forecast | None,
-    ) -> int:
-        """How many start so that decodes stay in time; one in an empty engine."""
-        running, n = batch.holding, len(candidates)
-        largest = int(np.maximum.reduce(running.computed, initial=0))
-        largest = max(largest, int(np.maximum.reduce(candidates.tokens)))
-        if together is None:
-            if chunks.in_time(len(running) + n, self._admission.most_tokens, largest):
-                return n
-            # The first one often has to wait, and then nothing is asked of the others.
-            for few in (candidates.first(1), candidates):
-                together = self._admission.forecast(
-                    running, few, state.kv_used_tokens, batch.held_elsewhere_tokens
-                )
-                if not (fitting := chunks.fitting(together, largest)):
-                    break
-        else:
-            fitting = chunks.fitting(together, largest)
-        return max(fitting, 0 if len(running) else 1)
 
     def _outranking(
         self, state: EngineState, batch: Batch, running: Requests, candidates: Requests
@@ -286,7 +279,7 @@ class AdaptiveStep:
         """
         if batch.priorities is None or not len(running):
             return 0
-        used, model = state.kv_used_tokens, (self._chunks or self._time).model
+        used, model = state.kv_used_tokens, self._history.model
         of_running, of_waiting = batch.priorities(len(candidates))
         first = candidates.first(leading(of_waiting == of_waiting[0]))
         less = np.zeros(len(running), dtype=bool)  # nobody is preempted before it has started

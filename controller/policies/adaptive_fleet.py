@@ -6,7 +6,7 @@ from controller.capacity import sla_batch
 from controller.config import BatchingConfig
 from controller.models import memory
 from controller.models.lengths import LengthMoments
-from controller.policies.base import Decision, Pool
+from controller.policies.base import Decision, Policy, Pool
 from controller.records import ReplicaReport
 
 # Weight of the newest decision in the published cap: the last 10, 5 s. An engine's own model
@@ -16,7 +16,7 @@ STEADY = 0.1
 YOUNG, KNOWN_ENDS = 0.5, 50
 
 
-class AdaptivePolicy:
+class AdaptivePolicy(Policy):
     """The fleet half: the cap that memory and the SLA come to for the group's mean request."""
 
     def __init__(self, config: BatchingConfig) -> None:

@@ -5,7 +5,6 @@ A policy decides; the Governor and the scheduler enforce. Bounds, drain and leas
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,16 +50,15 @@ class Decision:
     token_budget: int | None = None
 
 
-class Policy(Protocol):
+class Policy:
     """The fleet half. It may keep state per replica, rebuilt from reports."""
 
     def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:
         """The limits of one replica, decided at each of its reports."""
-        ...
+        raise NotImplementedError
 
     def forget(self, replica_id: str) -> None:
         """Drop what is kept of a replica that is gone."""
-        ...
 
 
 @dataclass(slots=True)
@@ -97,6 +95,7 @@ class Batch:
         yielded_in_vain: half-computed prompts yielded in the last step to the first of the queue,
             and it did not start.
         loads: they are not among those that may start; None: there are none.
+        whole: what is held, where ``running`` leaves some of it out; None: it does not.
     """
 
     running: Requests
@@ -109,6 +108,7 @@ class Batch:
     priorities: Callable[[int], tuple[Ints, Ints]] | None = None
     yielded_in_vain: bool = False
     loads: Loads | None = None
+    whole: Requests | None = None
 
     @property
     def loading(self) -> int:
@@ -123,6 +123,8 @@ class Batch:
     @property
     def holding(self) -> Requests:
         """Those that run or will, whatever else starts: they hold KV memory for it."""
+        if self.whole is not None:
+            return self.whole
         return self.running if self.loads is None else self.running.plus(self.loads.requests)
 
     def with_loads(self, state: EngineState) -> tuple["Batch", EngineState]:
@@ -146,18 +148,18 @@ EMPTY_BATCH = Batch(_NONE, lambda n: _NONE)
 ReadBatch = Callable[[], Batch]
 
 
-class StepHalf(Protocol):
-    """The step half: one per engine, told of all that happens there."""
+class StepHalf:
+    """The step half: one per engine, told of all that happens there; here it learns nothing."""
 
     @property
     def model(self) -> StepModel | None:
         """The step-time model it goes by; None without one, or before it has seen enough."""
-        ...
+        return None
 
     @property
     def late_anyway(self) -> float | None:
         """The share of tokens that no chunk makes late (l0); None where nothing tells."""
-        ...
+        return None
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         """The limits of the next step.
@@ -166,27 +168,22 @@ class StepHalf(Protocol):
             read_batch: gives the requests themselves, at a price; for counts it need not be called.
             pushed: what the fleet half decided last.
         """
-        ...
+        raise NotImplementedError
 
     def receive(self, pushed: BatchLimits) -> None:
         """New limits of the fleet half have come."""
-        ...
 
     def observe(self, sample: StepSample) -> None:
         """A step is done."""
-        ...
 
     def finished(self, output_tokens: int) -> None:
         """A request ended by itself after so many tokens."""
-        ...
 
     def aborted(self, output_tokens: int) -> None:
         """A request was aborted after so many tokens."""
-        ...
 
     def preempted(self) -> None:
         """A request lost its KV blocks."""
-        ...
 
     def resumed(self, gap_s: float, number: int = 0) -> None:
         """A preempted request has its next token, so long after the one before.
@@ -194,46 +191,21 @@ class StepHalf(Protocol):
         Args:
             number: of its SLO, where requests have one of their own.
         """
-        ...
 
     def set_target_frac(self, itl_frac: float) -> None:
         """Steps are to keep this share of the SLA, so that tokens leave the server inside it."""
-        ...
 
 
-class ApplyPushed:
+class ApplyPushed(StepHalf):
     """The step half of policies that decide in the slow loop only: it applies what was pushed."""
 
     def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
         self._budget = engine.max_num_batched_tokens
         # A step budget that somebody set is vLLM's: decodes may use all of it.
         self._as_set = config.policy == "static"
-        self.model: StepModel | None = None
-        self.late_anyway: float | None = None
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         budget = pushed.token_budget
         if budget is None:
             return StepLimits(pushed.max_running, self._budget)
         return StepLimits(pushed.max_running, budget, may_pause_prefill=self._as_set)
-
-    def receive(self, pushed: BatchLimits) -> None:
-        """Nothing to learn."""
-
-    def observe(self, sample: StepSample) -> None:
-        """Nothing to learn."""
-
-    def finished(self, output_tokens: int) -> None:
-        """Nothing to learn."""
-
-    def aborted(self, output_tokens: int) -> None:
-        """Nothing to learn."""
-
-    def preempted(self) -> None:
-        """Nothing to learn."""
-
-    def resumed(self, gap_s: float, number: int = 0) -> None:
-        """Nothing to learn."""
-
-    def set_target_frac(self, itl_frac: float) -> None:
-        """Nothing here is sized step by step."""

@@ -1,6 +1,11 @@
-"""The prefill chunk that the SLA leaves a step beside its decodes."""
+"""The prefill chunk that the SLA leaves a step beside its decodes.
+
+``adaptive`` asks a ``ChunkSizer``, of which there are three kinds: ``GapChunks`` bounds each gap
+between tokens, ``PacedChunks`` goes by deadlines, ``ClassChunks`` by the SLO of each request.
+"""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +15,7 @@ from controller.capacity import step_limit_s
 from controller.models.demand import Demand
 from controller.models.lookahead import SHARED_DEVIATIONS, Forecast, leading
 from controller.models.online import OnlineStepModel, guess, prefill_room
-from controller.models.pace import DeadlineSlack, Remaining
+from controller.models.requests import Requests
 from controller.models.step_target import REFRESH_STEPS, StepTarget
 from controller.models.step_time import StepModel
 from controller.records import StepSample
@@ -20,93 +25,54 @@ Floats = NDArray[np.float64]
 STARVED_STEPS = 100  # one late step in so many is what a percentile of 99 allows
 
 
-class ChunkSizer:
-    """Latency's part of ``adaptive``, for one engine.
+class StepHistory:
+    """What the steps so far tell of one engine: how long they take, and what is asked of it.
 
     Args:
-        limit_s: D, seconds.
-        percentile: of the gaps between tokens, this many % are to be within D.
-        time, demand: where several sizers share them; None: its own.
+        guess_s: what a step may take, before any was seen.
+        graph_tokens, kv_read_frac: as in ``EngineLimits``.
 
     Attributes:
+        online: the step-time model.
         steps: how many it has learned from.
     """
 
-    def __init__(
-        self,
-        limit_s: float,
-        percentile: float,
-        time: OnlineStepModel | None = None,
-        demand: Demand | None = None,
-    ) -> None:
-        self._sla_s = limit_s
-        self._time = OnlineStepModel(guess(limit_s)) if time is None else time
-        self._demand = Demand() if demand is None else demand
-        self._target = StepTarget(limit_s, percentile, self._demand)
-        self._full_s: float | None = None  # of the target; None: not asked since it was found anew
-        self._starved_steps = 0  # for which there was no room for a prompt
-        self._kv_read_frac, self._most_kv = 0.0, 0
+    def __init__(self, guess_s: float, *, graph_tokens: int = 0, kv_read_frac: float = 0.0) -> None:
+        self.online, self.demand = OnlineStepModel(guess(guess_s)), Demand()
+        if graph_tokens:
+            self.online.captured(graph_tokens)
+        self._kv_read_frac, self._most_kv = kv_read_frac, 0
         self._last_s, self._shortest_s = math.inf, math.inf
         self._most_read_s = math.inf  # a token of KV takes no more: none of the steps did
         self.steps = 0
 
     @property
     def model(self) -> StepModel:
-        """The step-time model it goes by now."""
-        return self._time.model
-
-    @property
-    def published(self) -> StepModel:
-        """The same, with what steps leave of D where demand is as large as can be carried."""
-        if self._full_s is None:
-            self._full_s = self._target.full_s
-        return replace(self.model, tail_frac=max(self._limit_s / self._full_s - 1, 0.0))
-
-    @property
-    def late_anyway(self) -> float | None:
-        """The share of tokens that no chunk makes late; None where nothing tells."""
-        return self._target.not_caused
-
-    @property
-    def _limit_s(self) -> float:
-        return self._target.limit_s
-
-    @property
-    def until_s(self) -> float:
-        """The step-time target for the mean batch, seconds."""
-        return self._target.target_s
-
-    def captured(self, graph_tokens: int) -> None:
-        """The engine has CUDA graphs for steps of up to so many tokens; 0: for none."""
-        self._time.captured(graph_tokens)
-
-    def reads_kv(self, kv_read_frac: float) -> None:
-        """The engine reads so much memory for a token of KV, over what it reads without any."""
-        self._kv_read_frac = kv_read_frac
-
-    def set_target_frac(self, itl_frac: float) -> None:
-        """Keep this share of D."""
-        self._target.set_target_frac(itl_frac * self._sla_s)
-        self._full_s = None
+        """The step-time model of now."""
+        return self.online.model
 
     def receive(self, model: StepModel | None) -> None:
         """The group's step-time model; None where there is none yet."""
-        if model is not None and model != self._time.prior:
-            self._time.set_prior(model)
+        if model is not None and model != self.online.prior:
+            self.online.set_prior(model)
 
-    def observe(self, sample: StepSample, *, applied: bool = True) -> None:
+    def observe(self, sample: StepSample) -> tuple[float, float, bool]:
         """Learn from a step.
 
-        Args:
-            applied: whether its chunk was sized here.
+        Returns:
+            What it, and its decodes alone, were predicted to take before it was learned from,
+            seconds; and whether it shows another regime.
         """
-        expected = self.expects(sample)
+        model = self.model
+        alone_s = step_s = model.predict_s(sample.decodes, sample.kv_tokens, 0, 0)
+        if sample.prefill_tokens:
+            step_s = model.predict_s(*sample.features)
+        self.steps += 1
         self._see_kv(sample)
-        self._demand.observe(
+        self.demand.observe(
             sample.decodes, sample.prefill_tokens, sample.duration_s, sample.started
         )
-        changed = self._time.learn(*sample.features, sample.duration_s)
-        self.judge(sample, expected, sample.decodes, changed=changed, applied=applied)
+        return step_s, alone_s, self.online.learn(*sample.features, sample.duration_s)
 
     def _see_kv(self, sample: StepSample) -> None:
         self._most_kv = max(self._most_kv, sample.kv_tokens)
@@ -116,116 +82,14 @@ class ChunkSizer:
         if sample.kv_tokens:
             self._most_read_s = min(self._most_read_s, both_s / sample.kv_tokens)
 
-    def expects(self, sample: StepSample) -> tuple[float, float]:
-        """What a step, and its decodes alone, were predicted to take, before it is learned from."""
-        model = self.model
-        alone_s = model.predict_s(sample.decodes, sample.kv_tokens, 0, 0)
-        if not sample.prefill_tokens:
-            return alone_s, alone_s
-        return model.predict_s(*sample.features), alone_s
-
-    def judge(
-        self,
-        sample: StepSample,
-        expected: tuple[float, float],
-        tokens: int,
-        *,
-        changed: bool,
-        applied: bool,
-    ) -> None:
-        """Learn from a step what the SLA needs beside the model.
-
-        Args:
-            expected: as ``expects`` had it.
-            tokens: of decodes, that came under this SLA.
-            changed: whether the step shows another regime.
-            applied: whether its chunk was sized here.
-        """
-        self.steps += 1
-        prompts = sample.prefill_tokens > 0
-        if prompts:
-            self._starved_steps = 0
-        if changed:
-            self._target.regime_changed()
-        self._target.observe(tokens, *expected, sample.duration_s, prompts=prompts, applied=applied)
-        # Steps without room have no prompt tokens, and another target may be what makes room.
-        starving = self._starved_steps % REFRESH_STEPS == REFRESH_STEPS - 1
-        if sample.decodes and (self._target.due or starving):
-            self._target.refresh(self.model, sample.kv_tokens / sample.decodes)
-            self._full_s = None
-
-    def resumed(self, gap_s: float) -> None:
-        """Learn from the gap between two tokens of a request that was preempted between them."""
-        if gap_s > self._limit_s:
-            self._target.late_token()
-
-    def see(self, waiting: int) -> None:
-        """Before each chunk: so many requests wait."""
-        self._demand.see(waiting)
-
-    def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
-        """Prompt tokens of the next step, from 0 to ``most``.
-
-        Args:
-            decodes, kv: requests that decode, and their KV tokens.
-            context: tokens of the first prompt of the queue that are computed already.
-            least: fewer tokens get no prompt any further; after ``STARVED_STEPS`` steps of less,
-                one has as many.
-        """
-        room = prefill_room(self.model, decodes, kv, context, self.until_s)
-        chunk = math.floor(min(max(room, 0), most))
-        self._starved_steps = 0 if chunk >= least else self._starved_steps + 1
-        return min(least, most) if self._overdue else chunk
-
-    @property
-    def _overdue(self) -> bool:
-        return self._starved_steps >= STARVED_STEPS
-
-    def look(self, leads: DeadlineSlack | None, remaining: Remaining | None) -> None:
-        """Before each chunk: what matters where delivery is paced (``controller.models.pace``)."""
-
-    def decodes_until_s(self, largest: int = 0, model: StepModel | None = None) -> float:
-        """How long steps of decodes alone may take as they go on, seconds.
-
-        Args:
-            largest: KV tokens of the largest request: where it breaks D by itself, it is no reason
-                to serve nobody beside it.
-            model: the one by which they are predicted; None: ``model`` of now.
-        """
-        wanted_s = min(self._target.target_s, self._limit_s)
-        return step_limit_s(model or self.model, self._limit_s, wanted_s, largest)
-
-    @property
-    def _of_starts(self) -> list[StepModel]:
-        """What says whether decodes will be in time, either of them.
-
-        A start is for hundreds of steps: an engine that is slower for seconds goes on as usual.
-        """
-        usual = self._target.usual
-        return [self.model] if usual is None else [self.model, usual]
-
-    def in_time(self, decodes: int, kv: int, largest: int = 0) -> bool:
-        """Whether so many decodes, with so many KV tokens at most, are."""
+    def step_s(self, model: StepModel, decodes: int, kv: int) -> float:
+        """What a step of so many decodes is predicted to take, seconds."""
         beyond = max(kv - self._most_kv, 0)
-        return any(
-            model.predict_s(decodes, kv, 0, 0)
-            + self._unread_s(model) * beyond * beyond / max(kv, 1)
-            <= self.decodes_until_s(largest, model)
-            for model in self._of_starts
-        )
+        unread_s = self._unread_s(model) * beyond * beyond / max(kv, 1)
+        return model.predict_s(decodes, kv, 0, 0) + unread_s
 
-    def fitting(self, together: Forecast, largest: int = 0) -> int:
-        """How many candidates may start so that decodes are in time up to the end of all."""
-        kv = together.reads + SHARED_DEVIATIONS * together.error
-        fitting = 0
-        for model in self._of_starts:
-            step_s = self._decodes_s(model, together.alive, kv)
-            in_time = step_s.max(axis=1) <= self.decodes_until_s(largest, model)
-            fitting = max(fitting, leading(in_time))
-        return fitting
-
-    def _decodes_s(self, model: StepModel, decodes: Floats, kv: Floats) -> Floats:
-        """What steps of so many decodes are predicted to take, seconds; of their shape."""
+    def steps_s(self, model: StepModel, decodes: Floats, kv: Floats) -> Floats:
+        """The same of many, of their shape; without the launch of a step."""
         step_s: Floats = model.c0 + model.c1 * decodes + model.c2 * kv
         if unread_s := self._unread_s(model):
             beyond = np.maximum(kv - self._most_kv, 0.0)
@@ -245,3 +109,180 @@ class ChunkSizer:
             return 0.0
         read_s = min(self._kv_read_frac * self._shortest_s, self._most_read_s)
         return max(read_s - model.c2, 0.0)
+
+
+class ChunkSizer:
+    """Latency's part of ``adaptive``, for one engine; a kind says what it is bound by.
+
+    Attributes:
+        target: by which a gap is late; None: none is by itself.
+        deviations: of forecast KV that steps are taken to read more.
+    """
+
+    target: StepTarget | None = None
+    deviations = 0.0
+
+    def __init__(self, history: StepHistory) -> None:
+        self.history = history
+
+    @property
+    def model(self) -> StepModel:
+        """The step-time model of now."""
+        return self.history.model
+
+    @property
+    def published(self) -> StepModel:
+        """The same, with what steps leave of D where demand is as large as can be carried."""
+        return replace(self.model, tail_frac=self.target.tail_frac if self.target else 0.0)
+
+    @property
+    def late_anyway(self) -> float | None:
+        """The share of tokens that no chunk makes late; None where nothing tells."""
+        return self.target.not_caused if self.target else None
+
+    def set_target_frac(self, itl_frac: float) -> None:
+        """Keep this share of D."""
+        if self.target:
+            self.target.set_target_frac(itl_frac)
+
+    def resumed(self, gap_s: float, number: int = 0) -> None:
+        """Learn from the gap between two tokens of a request that was preempted between them.
+
+        Args:
+            number: of its SLO.
+        """
+        if self.target:
+            self.target.waited(gap_s)
+
+    def observe(self, sample: StepSample, *, applied: bool = True) -> None:
+        """Learn from a step.
+
+        Args:
+            applied: whether its chunk was sized here.
+        """
+        raise NotImplementedError
+
+    def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
+        """Prompt tokens of the next step, from 0 to ``most``.
+
+        Args:
+            decodes, kv: requests that decode, and their KV tokens.
+            context: tokens of the first prompt of the queue that are computed already.
+            least: fewer tokens get no prompt any further; after ``STARVED_STEPS`` steps of less,
+                one has as many.
+        """
+        raise NotImplementedError
+
+    def bounds(self, largest: int = 0) -> list[tuple[StepModel, float]]:
+        """How long steps of decodes alone may take by a model, seconds; one of several is enough.
+
+        Args:
+            largest: KV tokens of the largest request: where it breaks D by itself, it is no reason
+                to serve nobody beside it.
+        """
+        raise NotImplementedError
+
+    def starting(
+        self,
+        running: Requests,
+        candidates: Requests,
+        most_kv: int,
+        together: Forecast | None,
+        forecast: Callable[[Requests], Forecast],
+    ) -> int:
+        """How many candidates start so that decodes stay in time; one in an empty engine.
+
+        Args:
+            most_kv: tokens that all of them hold at most.
+            together: their forecast, where memory had to be forecast.
+            forecast: gives that of the candidates, or of some.
+        """
+        n = len(candidates)
+        largest = int(np.maximum.reduce(running.computed, initial=0))
+        largest = max(largest, int(np.maximum.reduce(candidates.tokens)))
+        if together is not None:
+            fitting = self.fitting(together, largest)
+        elif self.in_time(len(running) + n, most_kv, largest):
+            return n
+        else:
+            # The first one often has to wait, and then nothing is asked of the others.
+            for few in (candidates.first(1), candidates):
+                if not (fitting := self.fitting(forecast(few), largest)):
+                    break
+        return max(fitting, 0 if len(running) else 1)
+
+    def in_time(self, decodes: int, kv: int, largest: int = 0) -> bool:
+        """Whether so many decodes, with so many KV tokens at most, are."""
+        step_s = self.history.step_s
+        return any(step_s(one, decodes, kv) <= until_s for one, until_s in self.bounds(largest))
+
+    def fitting(self, together: Forecast, largest: int = 0) -> int:
+        """How many candidates may start so that decodes are in time up to the end of all."""
+        kv = together.reads + self.deviations * together.error
+        steps_s = self.history.steps_s
+        return max(
+            leading(steps_s(one, together.alive, kv).max(axis=1) <= until_s)
+            for one, until_s in self.bounds(largest)
+        )
+
+
+class GapChunks(ChunkSizer):
+    """Each gap between tokens is to be within D.
+
+    Args:
+        limit_s: D, seconds.
+        percentile: of the gaps between tokens, this many % are to be within D.
+        history: that of the engine; None: a new one.
+    """
+
+    deviations = SHARED_DEVIATIONS
+
+    def __init__(
+        self, limit_s: float, percentile: float, history: StepHistory | None = None
+    ) -> None:
+        super().__init__(history or StepHistory(limit_s))
+        self.target: StepTarget = StepTarget(limit_s, percentile, self.history.demand)
+        self._starved_steps = 0  # for which there was no room for a prompt
+
+    @property
+    def until_s(self) -> float:
+        """The step-time target for the mean batch, seconds."""
+        return self.target.target_s
+
+    def observe(self, sample: StepSample, *, applied: bool = True) -> None:
+        self.judge(sample, self.history.observe(sample), sample.decodes, applied=applied)
+
+    def judge(
+        self, sample: StepSample, told: tuple[float, float, bool], tokens: int, *, applied: bool
+    ) -> None:
+        """Learn from a step what the SLA needs beside the model.
+
+        Args:
+            told: what the history said of it.
+            tokens: of decodes, that came under this SLA.
+            applied: whether its chunk was sized here.
+        """
+        target, (step_s, alone_s, changed) = self.target, told
+        prompts = sample.prefill_tokens > 0
+        if prompts:
+            self._starved_steps = 0
+        if changed:
+            target.regime_changed()
+        took_s = sample.duration_s
+        target.observe(tokens, step_s, alone_s, took_s, prompts=prompts, applied=applied)
+        # Steps without room have no prompt tokens, and another target may be what makes room.
+        starving = self._starved_steps % REFRESH_STEPS == REFRESH_STEPS - 1
+        if sample.decodes and (target.due or starving):
+            target.refresh(self.model, sample.kv_tokens / sample.decodes)
+
+    def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
+        room = prefill_room(self.model, decodes, kv, context, self.until_s)
+        chunk = math.floor(min(max(room, 0), most))
+        self._starved_steps = 0 if chunk >= least else self._starved_steps + 1
+        return min(least, most) if self._starved_steps >= STARVED_STEPS else chunk
+
+    def bounds(self, largest: int = 0) -> list[tuple[StepModel, float]]:
+        # A start is for hundreds of steps: an engine that is slower for seconds goes on as usual.
+        models = [self.model] if self.target.usual is None else [self.model, self.target.usual]
+        limit_s, wanted_s = self.target.limit_s, min(self.until_s, self.target.limit_s)
+        return [(one, step_limit_s(one, limit_s, wanted_s, largest)) for one in models]

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.capacity import step_limit_s, typical_itl_s
+from controller.models.lookahead import Forecast
 from controller.models.requests import Ints, Requests
 from controller.models.step_target import AIM
-from controller.models.step_time import StepModel
-from controller.policies.chunk import ChunkSizer
+from controller.policies.chunk import ChunkSizer, GapChunks, StepHistory
 from controller.records import StepSample
 from controller.request_slo import RequestSlo
 
@@ -57,20 +57,22 @@ class SampleByClass(StepSample):
 
 
 class ClassChunks(ChunkSizer):
-    """As ``ChunkSizer``, for requests with SLOs of their own.
+    """Requests have SLOs of their own: each is held to by ``GapChunks`` of its own.
 
     Args:
-        guess_s: what a step may take, before any was seen; seconds.
+        sla_s: D of the SLA; capacity is published for the SLO that is nearest to it.
+        history: that of the engine; None: a new one.
     """
 
-    def __init__(self, guess_s: float) -> None:
-        super().__init__(guess_s, 99.0)
-        self._sizers: dict[tuple[float, float], ChunkSizer] = {}
+    def __init__(self, sla_s: float, history: StepHistory | None = None) -> None:
+        super().__init__(history or StepHistory(sla_s))
+        self._sla_s = sla_s
+        self._sizers: dict[tuple[float, float], GapChunks] = {}
         self._slos: tuple[RequestSlo, ...] = ()
-        self._of: list[ChunkSizer | None] = []  # of each SLO; None: no time between tokens
+        self._of: list[GapChunks | None] = []  # of each SLO; None: no time between tokens
         self._kept_frac: list[float] = []  # ... of it is not counted on
         self._itl_s: Floats = np.zeros(0)
-        self._binding: ChunkSizer | None = None
+        self._binding: GapChunks | None = None
         self._unknown_steps = 0
         self._itl_frac = 1.0
 
@@ -83,41 +85,22 @@ class ClassChunks(ChunkSizer):
             self._slos = slos
             self._itl_s = np.array([one.itl_s for one in slos])
 
-    def _sizer(self, one: RequestSlo) -> ChunkSizer:
+    def _sizer(self, one: RequestSlo) -> GapChunks:
         key = one.itl_s, one.percentile
         if key not in self._sizers:
-            self._sizers[key] = ChunkSizer(*key, self._time, self._demand)
+            self._sizers[key] = GapChunks(*key, self.history)
             self._sizers[key].set_target_frac(self._itl_frac)
+            nearest = min(self._sizers, key=lambda key: abs(key[0] - self._sla_s))
+            self.target = self._sizers[nearest].target
         return self._sizers[key]
 
-    @property
-    def published(self) -> StepModel:
-        """As its sizer has it whose D is the nearest to that of the SLA."""
-        nearest = self._nearest
-        return super().published if nearest is None else nearest.published
-
-    @property
-    def late_anyway(self) -> float | None:
-        return None if self._nearest is None else self._nearest.late_anyway
-
-    @property
-    def _nearest(self) -> ChunkSizer | None:
-        nearest = min(self._sizers, key=lambda key: abs(key[0] - self._sla_s), default=None)
-        return None if nearest is None else self._sizers[nearest]
-
     def set_target_frac(self, itl_frac: float) -> None:
-        super().set_target_frac(itl_frac)
         self._itl_frac = itl_frac
         for sizer in self._sizers.values():
             sizer.set_target_frac(itl_frac)
 
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
-        expected = self.expects(sample)
-        self._demand.observe(
-            sample.decodes, sample.prefill_tokens, sample.duration_s, sample.started
-        )
-        changed = self._time.learn(*sample.features, sample.duration_s)
-        self.steps += 1
+        told = self.history.observe(sample)
         tokens = dict.fromkeys(self._sizers, 0)
         longer: tuple[tuple[int, float], ...] = ()
         if isinstance(sample, SampleByClass):
@@ -128,7 +111,7 @@ class ClassChunks(ChunkSizer):
                     if applied:
                         self._keep(number, -count * AIM * (1 - one.percentile / 100))
         for key, sizer in self._sizers.items():
-            sizer.judge(sample, expected, tokens[key], changed=changed, applied=applied)
+            sizer.judge(sample, told, tokens[key], applied=applied)
         for number, gap_s in longer if applied else ():
             self._came_back(number, gap_s, sample.duration_s)
 
@@ -162,7 +145,14 @@ class ClassChunks(ChunkSizer):
             return most
         return self._binding.chunk(decodes, kv, context, least=least, most=most)
 
-    def starting(self, running: Requests, candidates: Requests) -> int:
+    def starting(
+        self,
+        running: Requests,
+        candidates: Requests,
+        most_kv: int = 0,
+        together: Forecast | None = None,
+        forecast: Callable[[Requests], Forecast] | None = None,
+    ) -> int:
         """How many candidates may start so that decodes alone are in time for the strictest of all.
 
         Those of stricter classes do not wait for decodes that can be left out of single steps; one

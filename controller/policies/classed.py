@@ -1,51 +1,57 @@
 """``adaptive`` where classes differ in their time between tokens (``policies.class_chunks``)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from controller.config import BatchingConfig
-from controller.models.requests import Requests
-from controller.policies.adaptive import UNKNOWN_STEP_S, AdaptiveStep
 from controller.policies.base import Batch, ReadBatch
 from controller.policies.class_chunks import LONGEST_SKIP_S, Bools, ClassChunks
 from controller.policies.prompts import MAX_STARTS
-from controller.records import BatchLimits, EngineLimits, EngineState, Reason, StepLimits
+from controller.records import EngineLimits, EngineState, StepLimits
 
 # Where the first of the queue did not get into a step in which others gave way to it.
 HEAD_WAITS_STEPS = 16
 
 
-class ClassedStep(AdaptiveStep):
-    """The step half, of one engine whose requests bring their SLOs along.
+Sized = Callable[[EngineState, ReadBatch], StepLimits]
+"""The limits of a step by those of a batch that run in it."""
+
+
+class ClassSteps:
+    """The steps of one engine whose requests bring their SLOs along.
 
     What is left out of a step is looked at before all else; the rest is sized as ever, by those
     that run in it. Memory is forecast for all.
+
+    Args:
+        b_min: requests that may always run.
     """
 
-    def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
-        super().__init__(config, engine)
-        self._by_class = ClassChunks(config.sla.itl_s or UNKNOWN_STEP_S)
-        self._by_class.captured(engine.graph_tokens)
-        self._chunks, self._long_chunks = self._by_class, None
-        self._all: Requests | None = None  # that run or will, whoever is left out
+    def __init__(self, chunks: ClassChunks, engine: EngineLimits, b_min: int) -> None:
+        self._chunks, self._engine, self._b_min = chunks, engine, b_min
         self._head_waits = 0  # steps for which nobody gives way to the first of the queue
         self._head_starts = False  # in the step that was sized last, as far as is known here
 
-    def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
-        batch = read_batch()
-        running, self._all = batch.running, batch.holding
-        self._by_class.know(batch.slos)
+    def limits(self, state: EngineState, batch: Batch, sized: Sized) -> StepLimits:
+        """The limits of the next step.
+
+        Args:
+            sized: gives those of a step without the ones that it leaves out.
+        """
+        running = batch.running
+        self._chunks.know(batch.slos)
         decoding = running.tokens - running.computed <= self._engine.tokens_per_decode
         if batch.yielded_in_vain and self._head_starts:  # vLLM alone knows why
             self._head_waits = HEAD_WAITS_STEPS
         self._head_starts = False
         out = self._skipped(state, batch, decoding)
-        self._by_class.decoding(running.slo_ids[decoding & ~out])
+        self._chunks.decoding(running.slo_ids[decoding & ~out])
         way = self._yielding(state, batch, decoding)
-        hidden = out if way is None else out | way
-        rest = batch if not hidden.any() else replace(batch, running=running.where(~hidden))
-        asked = super().limits(state, lambda: rest, pushed)
+        hidden, rest = out if way is None else out | way, batch
+        if hidden.any():
+            rest = replace(batch, running=running.where(~hidden), whole=batch.holding)
+        asked = sized(state, lambda: rest)
         decodes = int(np.count_nonzero(decoding & ~out))
         if way is not None and way.any():
             asked, way = self._behind(asked, state, batch, decoding, decodes, way)
@@ -66,14 +72,14 @@ class ClassedStep(AdaptiveStep):
 
         def stricter_tokens(itl_s: float) -> int:
             left = running.tokens - running.computed
-            mine = int(left[~decoding & self._by_class.stricter(running, itl_s)].sum())
+            mine = int(left[~decoding & self._chunks.stricter(running, itl_s)].sum())
             if not state.waiting:
                 return mine
             waiting = batch.waiting(MAX_STARTS)
             left = waiting.tokens - waiting.computed
-            return mine + int(left[self._by_class.stricter(waiting, itl_s)].sum())
+            return mine + int(left[self._chunks.stricter(waiting, itl_s)].sum())
 
-        out = self._by_class.skipped(running, decoding, batch.waited_s, stricter_tokens)
+        out = self._chunks.skipped(running, decoding, batch.waited_s, stricter_tokens)
         if out.any() and not self._with_room(state, batch, decoding & ~out):
             out[:] = False
         return out
@@ -156,7 +162,7 @@ class ClassedStep(AdaptiveStep):
         places = np.flatnonzero(way)
         ttft_s = np.array([one.ttft_s for one in batch.slos])[running.slo_ids[places]]
         soonest = int(places[np.argmin(ttft_s)])
-        model = self._by_class.model
+        model = self._chunks.model
         if model.c3 > 0:  # its attention reads what is computed of it
             rest = int(rest * model.c3 / (model.c3 + model.c4 * int(running.computed[soonest])))
         if rest >= max(int(left.max()), self._engine.block_tokens):
@@ -165,25 +171,3 @@ class ClassedStep(AdaptiveStep):
             longest = min(rest, longest)
             asked = replace(asked, longest_chunk_tokens=longest, longest_always=True)
         return asked, way
-
-    def _fitting(
-        self, state: EngineState, batch: Batch, candidates: Requests
-    ) -> tuple[int, Reason | None]:
-        running = batch.running if self._all is None else self._all
-        fitting, _ = self._admission.fitting(
-            running,
-            candidates,
-            state.kv_used_tokens,
-            self._by_class.model,
-            batch.held_elsewhere_tokens,
-        )
-        if fitting < len(candidates):
-            fitting = max(fitting, self._outranking(state, batch, running, candidates))
-        in_time = self._by_class.starting(running, candidates.first(fitting))
-        if in_time < fitting:
-            return in_time, "sla"
-        return fitting, "memory" if fitting < len(candidates) else None
-
-    def resumed(self, gap_s: float, number: int = 0) -> None:
-        if self._applied:
-            self._by_class.resumed(gap_s, number)

@@ -3,11 +3,10 @@
 import math
 
 from controller.capacity import step_limit_s
-from controller.models.lookahead import Forecast, leading
 from controller.models.online import prefill_room
 from controller.models.pace import DeadlineSlack, Pace, Remaining
 from controller.models.step_time import StepModel
-from controller.policies.chunk import ChunkSizer
+from controller.policies.chunk import STARVED_STEPS, ChunkSizer, StepHistory
 from controller.records import StepSample
 
 # Decodes alone may take so much of the steady pace beyond D: the rest is for prompts.
@@ -18,12 +17,13 @@ TILE = 256
 
 
 class PacedChunks(ChunkSizer):
-    """As ``ChunkSizer``, with steps of D + x (``controller.models.pace``) in the place of D.
+    """Steps take D + x (``controller.models.pace``).
 
     What a step takes beyond its prediction is taken from the leads, which the next one sees, and
     the share of late tokens corrects what is planned to be late.
 
     Args:
+        limit_s, percentile, history: as for ``GapChunks``.
         tiles: a decode is one token, and prompts are computed in parts of any size.
     """
 
@@ -32,30 +32,23 @@ class PacedChunks(ChunkSizer):
         limit_s: float,
         percentile: float,
         ttft_s: float = 0.0,
+        history: StepHistory | None = None,
         *,
         tiles: bool = True,
     ) -> None:
-        super().__init__(limit_s, percentile)
-        self._tiles = tiles
+        super().__init__(history or StepHistory(limit_s))
+        self._limit_s, self._tiles = limit_s, tiles
         self._pace = Pace(limit_s, percentile, ttft_s)
         self._extra_s = self._decodes_extra_s = 0.0
+        self._starved_steps = 0  # for which there was no room for a prompt
 
     @property
     def until_s(self) -> float:
+        """How long the next step may take, seconds."""
         return step_limit_s(self.model, self._limit_s, self._limit_s + self._extra_s)
 
-    @property
-    def late_anyway(self) -> float | None:
-        return None  # no gap is late by itself
-
-    def decodes_until_s(self, largest: int = 0, model: StepModel | None = None) -> float:
-        # No more than all of them can bear for as long as they last.
-        return min(self.until_s, self._limit_s + self._decodes_extra_s)
-
-    def set_target_frac(self, itl_frac: float) -> None:
-        """Tokens have leads, which what they wait on their way out is short beside."""
-
     def look(self, leads: DeadlineSlack | None, remaining: Remaining | None) -> None:
+        """Before each chunk: the leads, and how much their requests have yet to generate."""
         known = leads is not None and len(leads.slack_s) > 0
         self._extra_s = self._pace.extra_s(leads, remaining) if leads and known else 0.0
         steady_s = self._pace.steady_s(remaining) if remaining else 0.0
@@ -76,24 +69,18 @@ class PacedChunks(ChunkSizer):
         whole = (decodes + chunk) // TILE * TILE - decodes
         return whole if self._tiles and least <= whole and chunk < most else chunk
 
+    @property
+    def _overdue(self) -> bool:
+        return self._starved_steps >= STARVED_STEPS
+
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
-        error_s = sample.duration_s - self.model.predict_s(*sample.features)
-        self._time.learn(*sample.features, sample.duration_s)
-        self._see_kv(sample)
+        expected_s, _, _ = self.history.observe(sample)
         if sample.prefill_tokens:
             self._starved_steps = 0
-        self.steps += 1
         if applied and sample.late is not None and sample.decodes:
-            self._pace.observe(sample.decodes, sample.late, error_s)
+            self._pace.observe(sample.decodes, sample.late, sample.duration_s - expected_s)
 
-    def in_time(self, decodes: int, kv: int, largest: int = 0) -> bool:
-        return self._overdue or super().in_time(decodes, kv, largest)
-
-    def fitting(self, together: Forecast, largest: int = 0) -> int:
-        if self._overdue:
-            return len(together.alive)
-        step_s = self._decodes_s(self.model, together.alive, together.reads)
-        return leading(step_s.max(axis=1) <= self.decodes_until_s(largest))
-
-    def resumed(self, gap_s: float) -> None:
-        """Its lead, when it is back, says what the gap has cost."""
+    def bounds(self, largest: int = 0) -> list[tuple[StepModel, float]]:
+        # No more than all of them can bear for as long as they last.
+        until_s = min(self.until_s, self._limit_s + self._decodes_extra_s)
+        return [(self.model, math.inf if self._overdue else until_s)]

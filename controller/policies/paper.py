@@ -21,7 +21,7 @@ import math
 from controller.config import BatchingConfig, PaperOptions
 from controller.models import memory
 from controller.models.lengths import LengthMoments
-from controller.policies.base import Decision, Pool
+from controller.policies.base import Decision, Policy, Pool
 from controller.records import EngineLimits, Reason, ReplicaReport
 
 
@@ -122,7 +122,7 @@ class SlaBatching:
         return min(max(b, self._b_min), self._b_max)  # lines 15, but for N^d, and 16
 
 
-class PaperPolicy:
+class PaperPolicy(Policy):
     """b* = min(b_mem, b_SLA), section III-B; with ``size_chunk`` b_SLA is a step's token budget."""
 
     def __init__(self, config: BatchingConfig) -> None:

@@ -6,7 +6,6 @@ from controller.config import BatchingConfig
 from controller.policies.adaptive import AdaptiveStep
 from controller.policies.adaptive_fleet import AdaptivePolicy
 from controller.policies.base import ApplyPushed, Policy, StepHalf
-from controller.policies.classed import ClassedStep
 from controller.policies.paper import PaperPolicy
 from controller.policies.static import StaticPolicy
 from controller.records import EngineLimits
@@ -34,13 +33,12 @@ def make_step_half(
     """The step half of the same, for one engine.
 
     Args:
-        by_class: requests bring SLOs with times between tokens that differ. Where
-            delivery is paced, all go by the SLA's.
+        by_class: requests bring SLOs with times between tokens that differ.
 
     Raises:
         ConfigError: the configured bounds do not fit the engine.
     """
     config.upper_bound(engine.max_num_seqs)  # refuses one that the engine cannot hold
-    if by_class and config.policy == "adaptive" and config.sla.delivery == "gaps":
-        return ClassedStep(config, engine)
+    if config.policy == "adaptive":
+        return AdaptiveStep(config, engine, by_class=by_class)
     return STEP_HALVES[config.policy](config, engine)

@@ -11,7 +11,7 @@ import time
 
 from vllm import LLM, SamplingParams
 
-from controller.records import ReplicaReport
+from controller.records import EngineReport
 from replicas.engine.channel import read_report
 
 PROMPTS = (
@@ -54,7 +54,7 @@ def main() -> None:
     print(f"{last.finished} requests, {tokens} tokens, {tokens / elapsed_s:.0f} tokens/s")
 
 
-def row(elapsed_s: float, report: ReplicaReport) -> str:
+def row(elapsed_s: float, report: EngineReport) -> str:
     """One line of the table."""
     p99_s = report.itl.percentile_s(99)
     itl = "-" if p99_s is None else f"{p99_s * 1000:.0f} ms"

@@ -7,13 +7,13 @@ a cap of one request more per report while requests wait inside the SLA, a fifth
 import math
 
 from controller.config import BatchingConfig
-from controller.policies.base import Decision, Pool
+from controller.policies.base import Decision, Policy, Pool
 from controller.records import Reason, ReplicaReport
 
 DECREASE = 0.8
 
 
-class AimdPolicy:
+class AimdPolicy(Policy):
     """The cluster-side half; ``ApplyPushed`` is its engine-side half.
 
     Args:

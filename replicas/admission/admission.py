@@ -16,7 +16,7 @@ from replicas.admission.answers import (
     refusal,
 )
 from replicas.admission.asked import Asked
-from replicas.admission.drain import ArrivalRate, EngineView
+from replicas.admission.drain import ArrivalRate
 from replicas.admission.waiting import BACK, Entry, Waiting, level_of
 
 QUEUE_PER_SLOT = 2  # requests that may wait for each that may run, where nothing else is said
@@ -55,7 +55,7 @@ class Admission:
         self.counts = Counts()
         self._slots = slots
         self._corrections: dict[str, float] = {}
-        self._refusals = ArrivalRate(now_s)
+        self.refusals = ArrivalRate(now_s)
         self._comeback_s: dict[int, float] = {}  # by priority: until when those refused are to come
         self.configure(classes, config)
 
@@ -72,10 +72,6 @@ class Admission:
             for name, one in classes.by_name.items()
             if one.sheddable
         }
-
-    def learn(self, view: EngineView) -> None:
-        """A report came."""
-        self.waiting.learn(view)
 
     def check(
         self, asked: Asked, prompt_tokens: int, now_s: float, jitter: float, own: int = 0
@@ -144,10 +140,6 @@ class Admission:
             self.counts.error.add(abs(entry.predicted_s - (now_s - entry.let_in_s)))
         self._note_late(entry, late=now_s > entry.due_s)
 
-    def ended(self, entry: Entry, now_s: float) -> None:
-        """It is gone, whyever."""
-        self.waiting.end(entry, now_s)
-
     def timed_out(self, entry: Entry, asked: Asked, now_s: float, jitter: float) -> Answer:
         """It waited past its timeout; the answer to it."""
         self._note_late(entry, late=True)
@@ -158,10 +150,6 @@ class Admission:
     def failed(self, asked: Asked, now_s: float, jitter: float) -> Answer:
         """The engine failed before the first token; another replica may serve it."""
         return self._refuse("engine_failed", asked, "", now_s, 1.0, jitter)
-
-    def refused_per_s(self, now_s: float) -> float:
-        """Requests that are refused a second, of late; those that come again count again."""
-        return self._refusals.per_s(now_s)
 
     def _level(self, asked: Asked) -> int:
         return level_of(asked.priority, self._levels)
@@ -217,7 +205,7 @@ class Admission:
         jitter: float,
     ) -> Answer:
         self.counts.refused[asked.name, reason] += 1
-        self._refusals.arrived(now_s)
+        self.refusals.arrived(now_s)
         level = self._level(asked)
         if reason != "queue_timeout":  # it was counted when it came
             self.waiting.asked(level, now_s)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from controller.config import Sla
 from controller.models.step_time import StepModel, fit
-from controller.records import ReplicaReport
+from controller.records import EngineReport
 
 SPREAD_S = 5.0  # what is older counts for less than 1/e
 LEAST_STARTS = 3.0  # fewer say nothing yet
@@ -93,7 +93,7 @@ class EngineView:
     step_s: float = 0.0
 
 
-def engine_view(report: ReplicaReport, sla: Sla) -> EngineView:
+def engine_view(report: EngineReport, sla: Sla) -> EngineView:
     """A report, as far as waiting depends on it."""
     held = report.max_running if report.enforced else report.engine.max_num_seqs
     # With some waiting, a slot that the cap leaves is none: memory or the budget stands before it.
@@ -102,7 +102,7 @@ def engine_view(report: ReplicaReport, sla: Sla) -> EngineView:
     return EngineView(free, report.running >= held, report.capacity_per_s or None, per_s, step_s)
 
 
-def prompt_rate(report: ReplicaReport, sla: Sla) -> tuple[float | None, float]:
+def prompt_rate(report: EngineReport, sla: Sla) -> tuple[float | None, float]:
     """Prompt tokens per second beside the decodes that run, and such a step's seconds.
 
     A step takes as many prompt tokens as its budget and, under ``sla.itl_ms``, its time leave:

@@ -19,7 +19,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from controller.classes import AdmissionConfig, ServiceClasses
 from controller.config import Sla
-from controller.records import ReplicaReport
+from controller.records import EngineReport
 from controller.request_slo import RequestSlo, of_class
 from replicas.admission.admission import Admission
 from replicas.admission.answers import Answer
@@ -115,7 +115,7 @@ class Ticket:
         """It is over: what was let in and never begun makes room."""
         self._closed = True
         for entry in self._entries:
-            self._gate.admission.ended(entry, self._gate.clock())
+            self._gate.admission.waiting.end(entry, self._gate.clock())
 
 
 current: ContextVar[Ticket | None] = ContextVar("brimful_ticket", default=None)
@@ -185,11 +185,11 @@ class Gate:
 
     def refused_per_s(self) -> float:
         """``Admission.refused_per_s``, now."""
-        return self.admission.refused_per_s(self.clock())
+        return self.admission.refusals.per_s(self.clock())
 
-    def learn(self, report: ReplicaReport, sla: Sla) -> None:
+    def learn(self, report: EngineReport, sla: Sla) -> None:
         """The engine reported."""
-        self.admission.learn(engine_view(report, sla))
+        self.admission.waiting.learn(engine_view(report, sla))
 
     def configure(
         self, classes: ServiceClasses, config: AdmissionConfig, *, named_classes: bool
@@ -251,7 +251,7 @@ class Gate:
                 yield output
         finally:
             self._forget(call)
-            self.admission.ended(entry, self.clock())
+            self.admission.waiting.end(entry, self.clock())
             await outputs.aclose()
 
     def _start(self, call: _Call) -> None:

@@ -12,8 +12,8 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from controller.config import parse_batching
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from replicas.engine import channel
-from replicas.engine.fail_open import FailOpenGovernor
-from replicas.engine.governor import LOCAL
+from replicas.engine.fail_open import Guard
+from replicas.engine.governor import LOCAL, Governor
 from replicas.engine.settings import parse_settings
 
 
@@ -33,13 +33,14 @@ class Bystander(AsyncScheduler):
                 if callable(value) and not name.startswith("__"):
                     setattr(self, name, getattr(plain, name))
         settings = parse_settings(self.vllm_config.additional_config)
-        self.governor = FailOpenGovernor(
+        self.governor = Governor(
             settings.batching,
             EngineLimits(sizes.max_num_seqs, sizes.max_num_batched_tokens, 0, 1),
             leased=settings.leased,
             now_s=self.now_s(),
             group=settings.group or LOCAL,
             untested_since_ms=math.inf,
+            guard=Guard(self.now_s()),
         )
 
     def now_s(self) -> float:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from controller.records import ReplicaReport, from_wire
+from controller.records import EngineReport, from_wire
 from replicas.engine.governor import LOCAL
 from replicas.engine.step_recorder import StepRecorder
 from replicas.engine.timeline import Recorder
@@ -175,7 +175,7 @@ async def requests(client: EngineClient, owner: str, *, on: bool) -> dict[str, A
     }
 
 
-def read_report(llm: Any) -> ReplicaReport:
+def read_report(llm: Any) -> EngineReport:
     """The report of the engine behind a ``vllm.LLM``, which decides for itself.
 
     Args:
@@ -186,4 +186,4 @@ def read_report(llm: Any) -> ReplicaReport:
         wire = core.call_utility(METHOD, None, LOCAL, LOCAL)
     else:  # VLLM_ENABLE_V1_MULTIPROCESSING=0: the engine lives in this process
         wire = getattr(core.engine_core, METHOD)(None, LOCAL, LOCAL)
-    return from_wire(ReplicaReport, wire)
+    return from_wire(EngineReport, wire)

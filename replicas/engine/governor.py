@@ -5,9 +5,8 @@ reports. Without limits for a lease, the same control loop runs here on this rep
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import ParamSpec
+from operator import index
 
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
@@ -20,13 +19,14 @@ from controller.records import (
     BatchLimits,
     BoundSteps,
     EngineLimits,
+    EngineReport,
     EngineState,
     Mode,
-    ReplicaReport,
     StepLimits,
     StepSample,
 )
 from controller.switch import Switches, is_on, merged, newest
+from replicas.engine.fail_open import Guard
 from replicas.engine.latencies import Latencies
 from replicas.engine.rate import Rate
 from replicas.engine.seen_lengths import SeenLengths
@@ -34,7 +34,7 @@ from replicas.engine.shadow import Shadow
 from replicas.engine.step_sums import StepSums
 
 PAPER = "paper"  # goes by the lengths of finished requests
-P = ParamSpec("P")
+STEP, LOOP = "the limits of a step", "the local control loop"  # what fails, for a log
 LOCAL = "local"  # the group and replica of an engine that has no controller
 
 
@@ -49,6 +49,10 @@ class Governor:
         by_class: requests bring SLOs of their own (``controller.request_slo``).
         untested_since_ms: Unix time from which on a switch has to say that limits are applied, as
             this vLLM was not tested; None: it was; infinite: no switch can.
+        guard: runs what decides. Where the limits of a step fail, the cap and the token budget of
+            the last one go on to hold, for a lease; where errors go on, vLLM's own limits hold
+            after it. Where the local loop fails, its last limits hold as long, then none but what
+            is configured. None: an error is the caller's.
 
     Raises:
         ConfigError: the configured bounds do not fit the engine.
@@ -64,9 +68,11 @@ class Governor:
         group: str = LOCAL,
         by_class: bool = False,
         untested_since_ms: float | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.config, self.engine = config, engine
         self._untested_since_ms = untested_since_ms
+        self._guard = Guard(now_s, fatal=True) if guard is None else guard
         self._group, self._by_class = group, by_class
         self._switches: Switches = ()
         self.step_half = make_step_half(config, engine, by_class=by_class)
@@ -76,13 +82,7 @@ class Governor:
         self._fallback_due_s = now_s
         self._ever_leased = leased
         self._lease_until_s = now_s + config.lease_s if leased else now_s
-        self._limits = BatchLimits(
-            lease_s=config.lease_s,
-            max_running=config.upper_bound(engine.max_num_seqs),
-            token_budget=None,
-            reason="start",
-            enforce=config.enforce and self._is_on(),
-        )
+        self._limits = self._as_configured()
         if not self._is_on():
             self.step_half.receive(self._limits)
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
@@ -129,8 +129,19 @@ class Governor:
         Args:
             read_batch: gives the requests that run and wait, for a policy that asks.
         """
+        self._guard.clock_s = now_s
+        if self._guard.attempt(STEP, self._limit_step, state, now_s, read_batch):
+            return self._last_step
+        if not self.enforced or self._guard.fails_for(STEP, self.config.lease_s):
+            return StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
+        held = StepLimits(self._last_step.max_running, self._last_step.token_budget)
+        return self._kept_safe(held, state.running)
+
+    def _limit_step(self, state: EngineState, now_s: float, read_batch: ReadBatch) -> None:
         if now_s >= self._lease_until_s and now_s >= self._fallback_due_s:
-            self._decide_locally(state, now_s, read_batch)
+            decided = self._guard.attempt(LOOP, self._decide_locally, state, now_s, read_batch)
+            if not decided and self._guard.fails_for(LOOP, self.config.lease_s):
+                self._take(self._as_configured())  # the cap of long ago is no better
         asked = self.step_half.limits(state, read_batch, self._limits)
         self._bound[asked.reason or "pushed"] += 1
         if not self._limits.enforce:
@@ -138,7 +149,6 @@ class Governor:
             asked = StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
         self._overruled += asked.max_running < state.running
         self._last_step = self._kept_safe(asked, state.running)
-        return self._last_step
 
     @property
     def enforced(self) -> bool:
@@ -156,6 +166,11 @@ class Governor:
         so that neither decodes nor prefill starve, unless the policy itself sees to prefill.
         (Lines 6 and 15 of the paper's algorithms.)
         """
+        # What is no number of requests or tokens would end the engine later, in vLLM's own code.
+        index(asked.max_running)
+        index(asked.token_budget)
+        if asked.skipped and not 0 <= min(asked.skipped) <= max(asked.skipped) < running:
+            raise ValueError(f"skipped: {asked.skipped} are not all places of {running} requests")
         least = max(running, int(not asked.loading))  # what loads runs soon
         cap = min(max(asked.max_running, least), self.engine.max_num_seqs)
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
@@ -184,14 +199,6 @@ class Governor:
             for _, gap_s in longer:  # late or not, they are counted with the step
                 self._latencies.gap(sla, gap_s, 1, 0)
         self.step_half.observe(sample)
-
-    def attempt(self, what: str, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Do what is to be done for a step; an error is the caller's (``FailOpenGovernor``: not).
-
-        Args:
-            what: it is, for a log.
-        """
-        act(*args, **kwargs)
 
     def arrived(self, prompt_tokens: int | None = None, *, for_another: bool = False) -> None:
         """Count a request that came in, with its prompt where that is known.
@@ -249,6 +256,12 @@ class Governor:
         switch = newest(self._switches, self._group)
         return switch is not None and switch.enforce and switch.epoch_ms >= self._untested_since_ms
 
+    def _as_configured(self) -> BatchLimits:
+        """No more than the configuration says."""
+        cap = self.config.upper_bound(self.engine.max_num_seqs)
+        on, lease_s = self.config.enforce and self._is_on(), self.config.lease_s
+        return BatchLimits(lease_s, cap, None, "start", enforce=on)
+
     def _take(self, limits: BatchLimits) -> None:
         on = limits.enforce and self._is_on()
         self._limits = replace(limits, enforce=on)
@@ -277,7 +290,7 @@ class Governor:
         generated: Ints | None = None,
         *,
         local: bool = False,
-    ) -> ReplicaReport:
+    ) -> EngineReport:
         """All that this replica knows; starts a new window of recent steps.
 
         Args:
@@ -290,7 +303,7 @@ class Governor:
         self._seq += 1
         recent = self._sums.since(self._read[local])
         self._read[local] = self._sums
-        return ReplicaReport(
+        return EngineReport(
             replica_id=replica_id,
             group=group,
             seq=self._seq,
@@ -316,6 +329,7 @@ class Governor:
             itl=self._latencies.itl.snapshot(),
             ttft=self._latencies.ttft.snapshot(),
             overruled=self._overruled,
+            own_errors=self._guard.errors,
             outputs=self._seen.outputs,
             model=self.step_half.model,
             bound_steps=BoundSteps(**self._bound),

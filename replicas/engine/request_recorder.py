@@ -79,7 +79,7 @@ class RequestRecorder:
 
     def _attempt(self, act: Callable[[Any], None], request: Any) -> None:
         # In the middle of vLLM's own work, where an exception ends the engine.
-        self._scheduler.governor.attempt("a request that is captured", act, request)
+        self._scheduler.guard.attempt("a request that is captured", act, request)
 
     def _came(self, request: Any) -> None:
         if self._scheduler.now_s() - self._drained_s > self._undrained_s:

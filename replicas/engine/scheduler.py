@@ -22,7 +22,7 @@ from replicas.engine import channel
 from replicas.engine.batch_reader import BatchReader
 from replicas.engine.by_class import ByClass
 from replicas.engine.engine_options import cap_name, check_options, graph_tokens
-from replicas.engine.fail_open import FailOpenGovernor
+from replicas.engine.fail_open import Guard
 from replicas.engine.governor import LOCAL, Governor
 from replicas.engine.in_flight import StepEtas, ends_of, scheduled_at
 from replicas.engine.intervals import Intervals
@@ -56,7 +56,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     """
 
     max_num_scheduled_tokens: int  # vLLM's, read by it at each step
-    governor_cls: type[Governor] = FailOpenGovernor  # a replay's ends with its first error
+    fails_open = True  # a replay ends with its first error
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -74,7 +74,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._chunks = PromptChunks(self)
         self._classes = ByClass(of_sla(settings.batching.sla), on=differ(settings.live.classes))
         self._reader = BatchReader(self, self._classes)
-        self.governor = self.governor_cls(
+        self.guard = Guard(self.now_s(), fatal=not self.fails_open)
+        self.governor = Governor(
             settings.batching,
             EngineLimits(
                 max_num_seqs=getattr(self, self._cap_name),
@@ -94,6 +95,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             group=settings.group or LOCAL,
             by_class=self._classes.on,
             untested_since_ms=None if installed_doubt() is None else self.wall_s() * 1000,
+            guard=self.guard,
         )
         self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
         self._intervals = Intervals(graph_tokens(self.vllm_config))
@@ -129,7 +131,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         as_they_stood(self.running, before)
         scheduled = self._scheduled[-1][0]
         if not self.governor.enforced:
-            self.governor.attempt("what control would move", self._advise, scheduled)
+            self.guard.attempt("what control would move", self._advise, scheduled)
         return scheduled
 
     def _advise(self, scheduled: SchedulerOutput) -> None:
@@ -139,7 +141,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         outputs = super().update_from_output(scheduler_output, model_runner_output)
-        self.governor.attempt("what a step took", self._measure, scheduler_output)
+        self.guard.attempt("what a step took", self._measure, scheduler_output)
         return outputs
 
     def set_pause_state(self, pause_state: Any) -> None:
@@ -148,24 +150,29 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
     def add_request(self, request: Request) -> None:
         if request.request_id not in self.requests:  # else: more input for one that is here
-            for_another = self._role.for_another(request)
-            self.governor.arrived(request.num_prompt_tokens, for_another=for_another)
-            if not for_another:
-                self._awaits_first_token[request.request_id] = came_s(request)
-            self._classes.come(request)
+            self.guard.attempt("a request that arrived", self._note_arrival, request)
         super().add_request(request)
 
+    def _note_arrival(self, request: Request) -> None:
+        if not (for_another := self._role.for_another(request)):
+            self._awaits_first_token[request.request_id] = came_s(request)
+        self._classes.come(request)
+        self.governor.arrived(request.num_prompt_tokens, for_another=for_another)
+
     def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        self.guard.attempt("a preemption", self._note_preempted, request)
+        super()._preempt_request(request, *args, **kwargs)
+
+    def _note_preempted(self, request: Request) -> None:
+        self._reader.columns.leave(request)
+        self._classes.lost(request.request_id)
+        if self._pacing:
+            self._pacing.leave(request.request_id)
         if not self._resetting:
-            self.governor.preempted()
             if request.num_output_tokens:  # of one that was preempted twice, the token before both
                 before = self._last_output_s, request.num_output_tokens
                 self._lost.setdefault(request.request_id, before)
-        self._classes.lost(request.request_id)
-        self._reader.columns.leave(request)
-        if self._pacing:
-            self._pacing.leave(request.request_id)
-        super()._preempt_request(request, *args, **kwargs)
+            self.governor.preempted()
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
         self._resetting = True  # it may preempt all, for new weights: memory was not overcommitted
@@ -175,31 +182,40 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._resetting = False
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        self.guard.attempt("the end of a request", self._note_end, request)
+        return super()._free_request(request, *args, **kwargs)
+
+    def _note_end(self, request: Request) -> None:
+        req_id = request.request_id
+        self._reader.columns.leave(request)
+        self._classes.gone(req_id)
+        if not (ended := request.status in RAN_TO_ITS_END):  # else a token is yet to be measured
+            self._lost.pop(req_id, None)
+        if self._pacing:
+            self._pacing.gone(req_id, ended=ended)
         if ran_to_its_end(request):
             self.governor.finished(request.num_prompt_tokens, request.num_output_tokens)
         else:
+            self._awaits_first_token.pop(req_id, None)
             self.governor.aborted(request.num_output_tokens)
-            self._awaits_first_token.pop(request.request_id, None)
-        if not (ended := request.status in RAN_TO_ITS_END):  # else a token is yet to be measured
-            self._lost.pop(request.request_id, None)
-        self._classes.gone(request.request_id)
-        self._reader.columns.leave(request)
-        if self._pacing:
-            self._pacing.gone(request.request_id, ended=ended)
-        return super()._free_request(request, *args, **kwargs)
 
     def _handle_stopped_request(self, request: Request) -> bool:
         if not (finished := super()._handle_stopped_request(request)) and self._pacing:
-            self._pacing.gone(request.request_id, ended=True)  # its next input has its own pace
+            # Its next input has its own pace.
+            gone = self._pacing.gone
+            self.guard.attempt("an input of a session", gone, request.request_id, ended=True)
         return finished
 
     def _update_request_as_session(self, session: Request, *args: Any, **kwargs: Any) -> None:
-        self._reader.columns.leave(session)  # it comes back with a longer prompt
-        self._note_first_tokens([session.request_id])  # its first token may have been its last
+        self.guard.attempt("an input of a session", self._note_input, session)
         idle = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
         super()._update_request_as_session(session, *args, **kwargs)
         came_s = session.arrival_time if idle else self.wall_s()  # early: from its turn on
         self._awaits_first_token[session.request_id] = came_s
+
+    def _note_input(self, session: Request) -> None:
+        self._reader.columns.leave(session)  # it comes back with a longer prompt
+        self._note_first_tokens([session.request_id])  # its first token may have been its last
 
     def exchange(self, limits: Any, replica_id: str, group: str, itl_frac: float = 1.0) -> Any:
         """Apply the controller's limits, if any came; hand back the next report (wire form)."""
@@ -210,7 +226,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._role.wanted = limits.get("role")
         self._settle_role()
         generated = np.array([r.num_output_tokens for r in self.running], dtype=np.int64)
-        report = self.governor.report(self._state(), now_s, replica_id, group, generated)
+        report = self.governor.report(self.state(), now_s, replica_id, group, generated)
         of_queue = {"prompt_backlog_tokens": prompt_backlog_tokens(self)}
         return to_wire(report) | of_queue | {"role": self._role.held}
 
@@ -230,7 +246,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._aside = step_aside(self, self._aside, config, self._classes.ttft_of)
         self._pacing = pacing_of(config, self._pacing)
 
-    def _state(self) -> EngineState:
+    def state(self) -> EngineState:
+        """What the engine holds now."""
         held = self._in_tokens(self._used_blocks())
         return EngineState(len(self.running), waiting_requests(self), held)
 
@@ -271,7 +288,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         return ends_of(self._scheduled, self._last_output_s, self.now_s(), self._last_step_s, model)
 
     def _set_limits(self) -> list[Request] | None:
-        limits = self.governor.before_step(self._state(), self.now_s(), self._read_batch)
+        limits = self.governor.before_step(self.state(), self.now_s(), self._read_batch)
         # A streaming session that waits for input does not run, but vLLM counts it as if it did.
         engine = self.governor.engine
         cap = min(limits.max_running + self.num_waiting_for_streaming_input, engine.max_num_seqs)
@@ -299,7 +316,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._pacing.check(self.running, always=self.num_spec_tokens > 0)
         sample = self._classes.measured(sample, done, prefilled, now_s)
         for known in self._intervals.of(sample, len(prefilled), self._scheduled):
-            self.governor.after_step(*known)
+            self.guard.attempt("a step's measures", self.governor.after_step, *known)
         if aside := self._aside:
             aside.observe(sample.prefill_tokens, sample.duration_s)
         self._last_output_s, self._was_busy = now_s, bool(self.running)

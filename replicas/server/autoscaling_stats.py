@@ -5,14 +5,14 @@ from typing import Any
 
 from controller.capacity import capacity_per_s, relative_work
 from controller.models.lengths import LengthMoments
-from controller.records import ReplicaReport
+from controller.records import EngineReport
 
 SURE = 3.0  # standard errors by which arriving prompts differ from those that ended
 LARGEST = 4.0  # times the work of those that ended, or this part of it
 
 
 def autoscaling_stats(
-    report: ReplicaReport,
+    report: EngineReport,
     *,
     most_ongoing: int | None = None,
     refused_per_s: float = 0.0,
@@ -78,7 +78,7 @@ def scaled_by_another(autoscaling: Any) -> str | None:
     )
 
 
-def _capacity_per_s(report: ReplicaReport, capacity: float, held: int, let_in: int) -> float:
+def _capacity_per_s(report: EngineReport, capacity: float, held: int, let_in: int) -> float:
     """Capacity of a batch that Ray Serve keeps below the cap: half of it carries half at least."""
     if let_in >= held:
         return capacity
@@ -88,7 +88,7 @@ def _capacity_per_s(report: ReplicaReport, capacity: float, held: int, let_in: i
     return min(capacity, capacity * let_in / held if by_batch is None else by_batch)
 
 
-def _size(report: ReplicaReport) -> float:
+def _size(report: EngineReport) -> float:
     """Work of a request that arrives now over that of those that ended; 1 where none is sure.
 
     Prompts are known when they arrive, and requests end up to minutes later: when a mix shifts,

@@ -5,6 +5,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from ray.exceptions import RayTaskError
@@ -14,7 +15,7 @@ from controller.config import BatchingConfig
 from controller.errors import ConfigError
 from controller.fleet.actor import get_controller
 from controller.models.client_feedback import ClientFeedback, Gaps
-from controller.records import Mode, ReplicaReport, Role, from_wire
+from controller.records import EngineReport, Mode, ReplicaReport, Role, from_wire
 from controller.roles import as_prefill
 from replicas.engine import channel
 from replicas.server.autoscaling_stats import autoscaling_stats
@@ -24,6 +25,7 @@ from replicas.server.routing_stats import KEY, PREFILL, routing_stats
 
 logger = logging.getLogger("ray.serve")
 
+REPORTED = tuple(field.name for field in fields(ReplicaReport))
 SEARCH_S = 2.0  # for the controller, before the engine is asked again; it is looked for meanwhile
 
 
@@ -44,7 +46,7 @@ class ControlLink:
         group: str,
         metrics: ReplicaMetrics,
         leaving: LeavingTokens,
-        on_report: Callable[[ReplicaReport], None] = lambda _: None,
+        on_report: Callable[[EngineReport], None] = lambda _: None,
     ) -> None:
         self._client, self._leaving = client, leaving
         self._clock = ClientFeedback(config.sla.percentile)
@@ -53,7 +55,7 @@ class ControlLink:
         self._metrics, self._on_report = metrics, on_report
         self._controller: Any = None  # an actor handle; None: to be found
         self._finding: asyncio.Task[Any] | None = None  # a search for it that still runs
-        self._report: ReplicaReport | None = None
+        self._report: EngineReport | None = None
         self._reported_s = asyncio.get_running_loop().time()  # when it came
         self._answered_s = self._reported_s  # when the controller last did
         self._complaint: str | None = None  # the last one that was logged
@@ -87,8 +89,8 @@ class ControlLink:
                     timeout=self._config.lease_s,
                 )
                 report |= {"config_refused": self.config_refused, "leaving": self._leaves}
-                self._note(from_wire(ReplicaReport, report), clock())
-                answer = await self._ask(report)
+                self._note(from_wire(EngineReport, report), clock())
+                answer = await self._ask({name: report[name] for name in REPORTED})
                 self._metrics.publish_controller_age(clock() - self._answered_s)
                 if answer is not None and list(answer["switches"]) != list(report["switches"]):
                     next_s = clock()  # control was switched: apply that now, not in half a second
@@ -169,7 +171,7 @@ class ControlLink:
             logger.warning(line, said)
         self._complaint = complaint
 
-    def _note(self, report: ReplicaReport, now_s: float) -> None:
+    def _note(self, report: EngineReport, now_s: float) -> None:
         before: Mode = self._report.mode if self._report else "leased"
         if report.mode != before:
             self._say(report.mode)
@@ -258,7 +260,7 @@ class ControlLink:
         report = self.recent_report()
         return report is not None and (self._reported_s <= since_s or report.kv_used_tokens > 0)
 
-    def recent_report(self) -> ReplicaReport | None:
+    def recent_report(self) -> EngineReport | None:
         """The last report; None before the first one, and when it is older than a lease."""
         age_s = asyncio.get_running_loop().time() - self._reported_s
         return self._report if age_s <= self._config.lease_s else None

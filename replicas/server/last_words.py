@@ -30,7 +30,7 @@ class LastWords:
     """The answers of one replica that are open."""
 
     def __init__(self) -> None:
-        self._open: set[_Answer] = set()
+        self.open: set[_Answer] = set()
 
     def drain(self, budget_s: float) -> None:
         """The replica was told to stop, and is killed so many seconds from now."""
@@ -38,14 +38,8 @@ class LastWords:
 
     def say(self) -> None:
         """End every open answer now."""
-        for answer in tuple(self._open):
+        for answer in tuple(self.open):
             asyncio.run_coroutine_threadsafe(answer.end(), answer.loop)
-
-    def begin(self, answer: "_Answer") -> None:
-        self._open.add(answer)
-
-    def over(self, answer: "_Answer") -> None:
-        self._open.discard(answer)
 
 
 class LastWordsMiddleware:
@@ -59,11 +53,11 @@ class LastWordsMiddleware:
             await self._app(scope, receive, send)
             return
         answer = _Answer(send, scope["path"].rstrip("/").endswith(PATH))
-        self._words.begin(answer)
+        self._words.open.add(answer)
         try:
             await self._app(scope, receive, answer.send)
         finally:
-            self._words.over(answer)
+            self._words.open.discard(answer)
 
 
 class _Answer:

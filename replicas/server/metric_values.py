@@ -9,7 +9,7 @@ from controller import metrics
 from controller.config import BatchingConfig, Sla
 from controller.metrics import Metric
 from controller.models.histogram import LogHistogram, lower_edge_s
-from controller.records import Mode, Reason, ReplicaReport
+from controller.records import EngineReport, Mode, Reason
 from replicas.admission.admission import Admission
 
 # Every fourth bin of a ``LogHistogram``, so that its counts are exact here too: 1 ms to 63 s.
@@ -19,7 +19,7 @@ Labels = tuple[str, ...]
 Value = tuple[Metric, Labels, float]
 
 
-def gauges(report: ReplicaReport, config: BatchingConfig) -> Iterator[Value]:
+def gauges(report: EngineReport, config: BatchingConfig) -> Iterator[Value]:
     """What is now; nothing for what is not known, or where no step was taken since."""
     yield metrics.MAX_RUNNING, (), report.max_running
     yield metrics.MIN_RUNNING, (), config.max_running.min
@@ -50,7 +50,7 @@ def gauges(report: ReplicaReport, config: BatchingConfig) -> Iterator[Value]:
     yield from _steps(report)
 
 
-def _steps(report: ReplicaReport) -> Iterator[Value]:
+def _steps(report: EngineReport) -> Iterator[Value]:
     recent, model = report.recent, report.model
     if not recent.steps:
         return
@@ -62,7 +62,7 @@ def _steps(report: ReplicaReport) -> Iterator[Value]:
         yield metrics.STEP_ERROR, (), model.sigma_s
 
 
-def totals(report: ReplicaReport) -> Iterator[Value]:
+def totals(report: EngineReport) -> Iterator[Value]:
     """What was counted since the engine started."""
     yield metrics.TOKENS, (), report.itl.n
     yield metrics.LATE_TOKENS, (), report.late_itl
@@ -85,7 +85,7 @@ class StallCounter:
     def __init__(self) -> None:
         self._counted, self._stalls = LogHistogram(), 0
 
-    def totals(self, report: ReplicaReport, sla: Sla) -> Iterator[Value]:
+    def totals(self, report: EngineReport, sla: Sla) -> Iterator[Value]:
         """Stalls since the engine started; nothing without ``itl_ms``."""
         if sla.stall_s is not None:
             self._stalls += report.itl.since(self._counted).above(sla.stall_s)

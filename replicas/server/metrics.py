@@ -7,7 +7,7 @@ from ray.serve.metrics import Counter, Gauge
 from controller import metrics
 from controller.config import BatchingConfig
 from controller.metrics import METRICS, Metric
-from controller.records import ReplicaReport
+from controller.records import EngineReport
 from replicas.admission.admission import Admission
 from replicas.server.metric_values import (
     Labels,
@@ -62,7 +62,7 @@ class ReplicaMetrics:
     def __init__(self) -> None:
         self._exported, self._stalls = _Exported(OF_REPORTS), StallCounter()
 
-    def publish(self, report: ReplicaReport, config: BatchingConfig) -> None:
+    def publish(self, report: EngineReport, config: BatchingConfig) -> None:
         """Export one report, by the configuration that it was made under."""
         self._exported.set(gauges(report, config))
         self._exported.count((*totals(report), *self._stalls.totals(report, config.sla)))

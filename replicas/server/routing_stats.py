@@ -6,7 +6,7 @@ from typing import Any
 from controller.capacity import capacity_per_s, typical_itl_s
 from controller.config import BatchingConfig
 from controller.models.step_time import StepModel, fit
-from controller.records import ReplicaReport
+from controller.records import EngineReport
 
 NO_KV_TOKENS = 2**40  # free where a model keeps no KV memory, which limits nobody there
 PREFILL = "prefill"  # 1: it computes prompts for others; what it has still to decode ends there
@@ -14,7 +14,7 @@ KEY = "brimful"  # among Ray Serve's routing stats, which Ray Serve LLM uses too
 
 
 def routing_stats(
-    report: ReplicaReport, config: BatchingConfig, taken_unix_s: float
+    report: EngineReport, config: BatchingConfig, taken_unix_s: float
 ) -> dict[str, Any]:
     """``serve_app.routing.replica_load.ReplicaLoad`` by field; what is not known is left out.
 
@@ -55,12 +55,12 @@ def routing_stats(
     return stats
 
 
-def _free_tokens(report: ReplicaReport) -> int:
+def _free_tokens(report: EngineReport) -> int:
     kv_tokens = report.engine.kv_tokens
     return max(kv_tokens - report.kv_used_tokens, 0) if kv_tokens else NO_KV_TOKENS
 
 
-def most_decodes(report: ReplicaReport, model: StepModel, itl_s: float) -> int | None:
+def most_decodes(report: EngineReport, model: StepModel, itl_s: float) -> int | None:
     """How many decodes a step of ``itl_s`` has without prompts; None: no request ended yet."""
     engine, lengths = report.engine, report.lengths
     if not lengths.n:
@@ -75,7 +75,7 @@ def most_decodes(report: ReplicaReport, model: StepModel, itl_s: float) -> int |
     return max(int(most), 1)
 
 
-def prefill_tokens_per_s(report: ReplicaReport, model: StepModel, itl_s: float | None) -> float:
+def prefill_tokens_per_s(report: EngineReport, model: StepModel, itl_s: float | None) -> float:
     """How fast prompts are computed beside the requests that decode now, tokens/s.
 
     P prompt tokens in a step that takes c0 + c1 B + c2 K + (c3 + c4 m/2) P, where P is what the

@@ -12,7 +12,7 @@ from ray._common.usage.usage_lib import TagKey, record_extra_usage_tag, usage_st
 
 from controller.errors import ConfigError
 from controller.fleet.refusals import LONGEST
-from controller.records import ReplicaReport
+from controller.records import EngineReport
 from controller.request_slo import differ
 from replicas.admission.admission import Admission
 from replicas.door.door import Door, Rules
@@ -202,7 +202,7 @@ class BrimfulServer(LLMServer):
         gate.guard(client)
         return gate
 
-    def _reported(self, report: ReplicaReport) -> None:
+    def _reported(self, report: EngineReport) -> None:
         if self._gate is not None:
             self._gate.learn(report, self._sla)
             self._admission_metrics.publish(self._gate.admission)

@@ -14,7 +14,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from controller.records import ReplicaReport
+from controller.records import EngineReport
 from replicas.admission.asgi import App, Message, Receive, Send
 from replicas.admission.gate import Ticket, current
 
@@ -105,7 +105,7 @@ class Tracing:
     """
 
     def __init__(
-        self, tracer: Tracer, replica_id: str, report: Callable[[], ReplicaReport | None]
+        self, tracer: Tracer, replica_id: str, report: Callable[[], EngineReport | None]
     ) -> None:
         self._tracer, self._replica_id, self._report = tracer, replica_id, report
 

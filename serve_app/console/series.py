@@ -63,8 +63,8 @@ class Series:
     _marks: deque[Latency] = field(default_factory=deque)
     _seq: int = 0
 
-    def add(self, report: ReplicaReport, unix_s: float) -> None:
-        """Take the replica's last report; one that is known already adds nothing."""
+    def add(self, report: ReplicaReport, cap: int, unix_s: float) -> None:
+        """Take the replica's last report and its cap; one that is known already adds nothing."""
         if report.seq == self._seq:
             return
         if report.seq < self._seq:  # another engine under the same name counts from 1 again
@@ -78,7 +78,7 @@ class Series:
         self.points.append(
             (
                 round(unix_s, 3),
-                report.max_running,
+                cap,
                 chunk_tokens(report),
                 report.running,
                 report.waiting,

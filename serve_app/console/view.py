@@ -40,7 +40,7 @@ class View:
         for group, known in snapshot["groups"].items():
             for replica_id, one in known["replicas"].items():
                 series = self._replicas.setdefault((group, replica_id), Series())
-                series.add(one["report"], unix_s)
+                series.add(one["report"], one["limits"].max_running, unix_s)
         self._replicas = {key: self._replicas[key] for key in statuses}
         self._log.extend(self._decisions.since_last(statuses, deployments, unix_s))
         self._snapshot = snapshot

@@ -39,9 +39,9 @@ def applied(samples: Sequence[Sample]) -> tuple[list[float], list[int], list[int
     times, caps, chunks = [], [], []
     for sample in samples:
         report, engine = sample.report, sample.report.engine
-        budget = report.token_budget if sample.enforced else engine.max_num_batched_tokens
+        budget = report.token_budget if report.enforced else engine.max_num_batched_tokens
         times.append(sample.at_s)
-        caps.append(report.max_running if sample.enforced else engine.max_num_seqs)
+        caps.append(sample.limits.max_running if report.enforced else engine.max_num_seqs)
         chunks.append(max(budget - report.decoding, 0))
     return times, caps, chunks
 

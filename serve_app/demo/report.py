@@ -8,7 +8,7 @@ from rich.table import Table
 
 from controller.config import STALL_ITLS
 from controller.models.histogram import LogHistogram
-from controller.records import ReplicaReport
+from controller.records import BatchLimits, ReplicaReport
 from serve_app.demo.client import Answer, Ask
 from serve_app.demo.machine import Shares
 from serve_app.sparkline import sparkline
@@ -29,7 +29,7 @@ class Sample:
 
     at_s: float
     report: ReplicaReport
-    enforced: bool
+    limits: BatchLimits
 
 
 Samples = Mapping[str, Sequence[Sample]]
@@ -157,8 +157,8 @@ def replica_table(off: Phase, on: Phase) -> Table:
     table.add_column("ITL p99 ms\noff / on", justify="right", no_wrap=True)
     for replica_id, samples in sorted(on.samples.items()):
         seen = [sample.report for sample in samples]
-        caps = [report.max_running for report in seen]
-        reasons = [str(report.reason) for report in seen if report.running] or ["-"]
+        caps = [sample.limits.max_running for sample in samples]
+        reasons = [str(one.limits.reason) for one in samples if one.report.running] or ["-"]
         before = _itl([sample.report for sample in off.samples.get(replica_id, ())])
         table.add_row(
             replica_id[-5:],
@@ -183,7 +183,7 @@ def _p99_ms(histogram: LogHistogram) -> str:
 
 def caps_moved(phase: Phase) -> bool:
     """Whether every replica's cap took more than one value."""
-    caps = [{sample.report.max_running for sample in seen} for seen in phase.samples.values()]
+    caps = [{sample.limits.max_running for sample in seen} for seen in phase.samples.values()]
     return bool(caps) and all(len(values) > 1 for values in caps)
 
 

@@ -63,7 +63,7 @@ class Watch:
             for replica_id, replica in group["replicas"].items():
                 report, seen = replica["report"], self.samples.setdefault(replica_id, [])
                 if not seen or seen[-1].report.seq != report.seq:
-                    seen.append(Sample(at_s, report, report.enforced))
+                    seen.append(Sample(at_s, report, replica["limits"]))
 
 
 def wait_controller() -> Any:

@@ -64,7 +64,7 @@ class Course:
         self.day, self.ground, self.bounds = day, ground, dict(bounds)
         self.overflow = overflow
         self.capacity_per_s = capacity_per_s(workload, ground)
-        rates = day.scaled(self.capacity_per_s)
+        rates = day.rates.times(self.capacity_per_s)
         self.requests: Requests = draw(rates, workload, ground.seed)
         self.rates = rates
         first = rates.rate_per_s[0] / self.capacity_per_s / FIRST_SHARE

@@ -20,9 +20,10 @@ CODE_CV = 13.0
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """Rates in units of one replica's capacity, until ``scaled``.
+    """A day of demand.
 
     Args:
+        rates: in units of one replica's capacity.
         event_s: when something sudden begins; None: nothing does.
     """
 
@@ -34,10 +35,6 @@ class Day:
     @property
     def seconds(self) -> float:
         return self.rates.seconds
-
-    def scaled(self, capacity_per_s: float) -> Rates:
-        """The rates in requests/s."""
-        return self.rates.times(capacity_per_s)
 
 
 def real_days(

@@ -17,7 +17,7 @@ from controller.models import memory
 from controller.models.histogram import BINS, LogHistogram
 from controller.models.lengths import REQUESTS_KEPT, LengthMoments
 from controller.models.step_time import StepModel, StepStats
-from controller.records import EngineLimits, RecentSteps, ReplicaReport
+from controller.records import EngineLimits, EngineReport, RecentSteps
 from replicas.engine.seen_lengths import PROMPTS_KEPT
 from replicas.profiles.profile import StepProfile
 from replicas.server.autoscaling_stats import autoscaling_stats
@@ -157,7 +157,7 @@ class Publisher:
         stats = autoscaling_stats(self._template, most_ongoing=self._engine.max_ongoing)
         self._alike = {name: stats[name] for name in ALIKE if name in stats}
 
-    def _limits(self) -> ReplicaReport:
+    def _limits(self) -> EngineReport:
         """A report with cap, capacity and reach as the controller decides them for `adaptive`."""
         engine, lengths, model = self._engine, self._lengths, self._model
         itl_s = self._sla.itl_s
@@ -220,12 +220,12 @@ def learnt(profile: StepProfile, engine: Engine, decodes: int, held: float) -> S
     return StepModel(fixed, per_decode, per_kv, per_prefill, per_context, 0.0)
 
 
-def _template(engine: Engine) -> ReplicaReport:
+def _template(engine: Engine) -> EngineReport:
     limits = EngineLimits(
         engine.max_num_seqs, engine.max_num_batched_tokens, int(engine.kv_tokens), 16
     )
     nothing = LogHistogram()
-    return ReplicaReport(
+    return EngineReport(
         replica_id="", group="", seq=1, engine=limits, mode="leased", reason="load",
         max_running=engine.max_num_seqs, token_budget=engine.max_num_batched_tokens, running=0,
         waiting=0, decoding=0, prefilling=0, kv_used_tokens=0, arrivals=0, finished=0,

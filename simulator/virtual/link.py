@@ -3,7 +3,7 @@
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
 from controller.models.step_time import StepModel
-from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
+from controller.records import BatchLimits, EngineReport, from_wire, to_wire
 from simulator.virtual.scheduler import VirtualScheduler
 
 REPLICA = "replay"
@@ -29,7 +29,7 @@ class VirtualLink:
         self.due_s = scheduler.now_s()
         self.model: StepModel | None = None
         self.capacity_per_s: float | None = None
-        self.report: ReplicaReport | None = None
+        self.report: EngineReport | None = None
         self.reported_s = self.due_s
 
     def tick(self, now_s: float) -> bool:
@@ -42,7 +42,7 @@ class VirtualLink:
         )
         if answer is not None:
             self.model, self.capacity_per_s = answer.model, answer.capacity_per_s
-        self.report, self.reported_s = from_wire(ReplicaReport, wire), now_s
+        self.report, self.reported_s = from_wire(EngineReport, wire), now_s
         self._answer = self._loop.exchange(self.report, self.config, now_s)
         self.due_s = max(self.due_s + self.config.period_s, now_s)
         return True

@@ -24,8 +24,6 @@ from vllm.v1.request import Request as EngineRequest
 from vllm.v1.structured_output import StructuredOutputManager
 
 from controller.classes import ServiceClasses
-from controller.records import EngineState
-from replicas.engine.governor import Governor
 from replicas.engine.scheduler import DynamicBatchScheduler
 from simulator.virtual.plan import Plan, Speculation
 from simulator.virtual.state_layers import state_group
@@ -62,7 +60,7 @@ class VirtualClock:
 class VirtualScheduler(DynamicBatchScheduler):
     """The production scheduler on a virtual clock; it also tells what happened."""
 
-    governor_cls = Governor  # an error ends a replay
+    fails_open = False  # an error ends a replay
 
     def __init__(
         self,
@@ -88,10 +86,6 @@ class VirtualScheduler(DynamicBatchScheduler):
 
     def kv_read_frac(self) -> float:
         return self._profile_kv_read_frac
-
-    def state(self) -> EngineState:
-        """What the engine holds now."""
-        return self._state()
 
     @property
     def cap(self) -> int:

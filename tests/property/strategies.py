@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.config import BatchingConfig, parse_batching
 from controller.models.requests import Requests, requests_of
 from controller.policies.base import Batch
-from controller.records import ReplicaReport, StepSample
+from controller.records import EngineReport, StepSample
 from tests.builders import ENGINE, moments_of, recent, report
 
 MAX_RUNNING = ENGINE.max_num_seqs
@@ -52,7 +52,7 @@ def configs(draw: st.DrawFn, policy: str) -> BatchingConfig:
 
 
 @st.composite
-def reports(draw: st.DrawFn) -> ReplicaReport:
+def reports(draw: st.DrawFn) -> EngineReport:
     """Any report that can be true."""
     running, waiting = draw(st.integers(0, MAX_RUNNING)), draw(st.integers(0, 5000))
     decoding = draw(st.integers(0, running))

@@ -51,9 +51,9 @@ class Traffic:
         elif kind == "end" and self.waiting + self.running:
             entry = (self.waiting + self.running)[tokens % len(self.waiting + self.running)]
             (self.running if entry.started else self.waiting).remove(entry)
-            self.made.ended(entry, self.now_s)
+            self.made.waiting.end(entry, self.now_s)
         elif kind == "report":
-            self.made.learn(view)
+            self.made.waiting.learn(view)
 
 
 def traffic(happened) -> Traffic:
@@ -133,14 +133,14 @@ def test_at_any_load_it_serves_at_its_rate_and_those_let_in_are_in_time(load: in
             if not ends or ends[0][0] > until_s:
                 return
             at_s, _, entry = heapq.heappop(ends)
-            made.ended(entry, at_s)
+            made.waiting.end(entry, at_s)
 
     while now_s < seconds:
         arrives_s = now_s + rng.expovariate(load * SLOTS / SERVICE_S)
         start_until(arrives_s)
         now_s = arrives_s
         if now_s >= next_report_s:
-            made.learn(EngineView(SLOTS - len(ends) - len(queue), full=len(ends) == SLOTS))
+            made.waiting.learn(EngineView(SLOTS - len(ends) - len(queue), full=len(ends) == SLOTS))
             next_report_s = now_s + 0.5
         request = asked(rng.choices(list(shares), list(shares.values()))[0], now_s)
         if made.check(request, 10, now_s, rng.random()) is None:

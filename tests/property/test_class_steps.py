@@ -34,7 +34,7 @@ batches = st.lists(
 
 def sizer(model: StepModel) -> ClassChunks:
     one = ClassChunks(0.05)
-    one.receive(model)
+    one.history.receive(model)
     one.know(SLOS)
     return one
 

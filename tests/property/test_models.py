@@ -15,7 +15,7 @@ from controller.models.lengths import LengthRing
 from controller.models.lookahead import SurvivalTable, forecast
 from controller.models.step_time import StepModel, fit
 from controller.models.survival import BINS, Exposure, Survival, length_bin
-from controller.records import ReplicaReport, StepSample, from_wire, to_wire
+from controller.records import EngineReport, StepSample, from_wire, to_wire
 from serve_app.scaling.demand import replicas_needed, whole
 from tests.builders import histogram_of, moments_of, stats_of
 from tests.property.strategies import batches, examples, lengths, reports, samples
@@ -171,6 +171,6 @@ def test_the_replicas_needed_carry_the_demand_and_one_fewer_would_not(
 
 
 @given(report=reports())
-def test_any_report_survives_the_wire(report: ReplicaReport) -> None:
+def test_any_report_survives_the_wire(report: EngineReport) -> None:
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(to_wire(report)))
-    assert from_wire(ReplicaReport, sent) == report
+    assert from_wire(EngineReport, sent) == report

@@ -32,7 +32,7 @@ async def test_both_replicas_are_seen_and_their_caps_leave_the_start_value():
     async def watch() -> None:
         while True:
             for replica_id, replica in replicas("paper").items():
-                caps.setdefault(replica_id, set()).add(replica["report"].max_running)
+                caps.setdefault(replica_id, set()).add(replica["limits"].max_running)
             await asyncio.sleep(0.2)
 
     watching = asyncio.create_task(watch())

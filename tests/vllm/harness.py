@@ -26,8 +26,7 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
-from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
-from replicas.engine.governor import Governor
+from controller.records import BatchLimits, EngineReport, from_wire, to_wire
 from replicas.engine.scheduler import DynamicBatchScheduler
 
 BLOCK = 16
@@ -117,11 +116,14 @@ class Rig:
         self.ends: dict[str, FinishReason] = {}
         self._in_flight = in_flight
         self._queue: deque[tuple[SchedulerOutput, ModelRunnerOutput]] = deque()
-        loud = {} if fails_open else {"governor_cls": Governor}
         clocked = type(
             "Clocked",
             (scheduler_cls,),
-            {"now_s": lambda _: self.now_s, "wall_s": lambda _: self.now_s} | loud,
+            {
+                "now_s": lambda _: self.now_s,
+                "wall_s": lambda _: self.now_s,
+                "fails_open": fails_open,
+            },
         )
         shape = {"block_size": BLOCK, "num_kv_heads": 2, "head_size": 32, "dtype": torch.half}
         groups = [KVCacheGroupSpec(["full"], FullAttentionSpec(**shape))]
@@ -218,10 +220,10 @@ class Rig:
             self.take()
         assert not self.scheduler.has_unfinished_requests(), "requests are stuck"
 
-    def exchange(self, pushed: BatchLimits | None = None) -> ReplicaReport:
+    def exchange(self, pushed: BatchLimits | None = None) -> EngineReport:
         """What the channel does between two steps."""
         wire = self.scheduler.exchange(pushed and to_wire(pushed), "replica", "group")
-        return from_wire(ReplicaReport, wire)
+        return from_wire(EngineReport, wire)
 
     def is_whole(self, request_id: str, output: int) -> bool:
         """Whether the request got every token it asked for, once and in order."""

@@ -11,9 +11,9 @@ from controller.records import (
     BatchLimits,
     BoundSteps,
     EngineLimits,
+    EngineReport,
     LogHistogram,
     RecentSteps,
-    ReplicaReport,
     StepLimits,
     from_wire,
     to_wire,
@@ -58,7 +58,7 @@ def test_what_a_governor_measured_survives_msgpack() -> None:
     g.after_step(sample(), prefills=1)  # its statistics are made by numpy
     g.finished(100, 50)
     made = g.report(state(), 1.0, "r", "g")
-    assert from_wire(ReplicaReport, through_msgpack(made)) == made
+    assert from_wire(EngineReport, through_msgpack(made)) == made
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_keys_of_a_later_version_are_left_out() -> None:
     wire = to_wire(FULL)
     wire["mood"] = "good"
     wire["engine"] = {**wire["engine"], "fans": 8}
-    assert from_wire(ReplicaReport, wire) == FULL
+    assert from_wire(EngineReport, wire) == FULL
 
 
 def test_a_refusal_names_the_place_in_the_histogram() -> None:
@@ -87,7 +87,7 @@ def test_a_refusal_names_the_place_in_the_histogram() -> None:
 def test_of_what_nothing_is_known_every_number_is_zero() -> None:
     for nothing in (BoundSteps(), RecentSteps()):
         assert not any(getattr(nothing, name) for name in nothing.__slots__)
-    least = from_wire(ReplicaReport, {k: v for k, v in to_wire(report()).items() if k not in LATER})
+    least = from_wire(EngineReport, {k: v for k, v in to_wire(report()).items() if k not in LATER})
     assert (least.overruled, least.outputs, least.model) == (0, (), None)
     assert (least.capacity_per_s, least.sla_out_of_reach) == (None, False)
     assert (least.enforced, least.switches, least.bound_steps) == (True, (), BoundSteps())

@@ -10,7 +10,7 @@ from controller.config import BatchingConfig
 from controller.errors import ConfigError
 from controller.policies.base import ReadBatch
 from controller.records import StepLimits
-from replicas.engine.fail_open import SAY_AGAIN_S, FailOpenGovernor
+from replicas.engine.fail_open import SAY_AGAIN_S, Guard
 from replicas.engine.governor import Governor
 from tests.builders import ENGINE, batching, limits, sample, state
 
@@ -25,12 +25,12 @@ def raises(*args: Any, **kwargs: Any) -> Any:
     raise BrokenError("of our own")
 
 
-def governor(config: BatchingConfig | None = None, **fields: Any) -> FailOpenGovernor:
-    fields = {"leased": True, "now_s": 0.0, "group": "g"} | fields
-    return FailOpenGovernor(config or batching(), ENGINE, **fields)
+def governor(config: BatchingConfig | None = None) -> Governor:
+    guard = Guard(0.0)
+    return Governor(config or batching(), ENGINE, leased=True, now_s=0.0, group="g", guard=guard)
 
 
-def held(g: FailOpenGovernor, monkeypatch: pytest.MonkeyPatch) -> None:
+def held(g: Governor, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes by a cap of 30 and a budget of 600 tokens; from now on its policy fails."""
     g.apply(limits(max_running=30, token_budget=600, lease_s=1e9), 10.0)
     found = g.before_step(state(running=5), 10.0)
@@ -119,7 +119,7 @@ def test_limits_that_are_none_are_an_error(wrong, monkeypatch):
     held(g, monkeypatch)
     monkeypatch.setattr(g.step_half, "limits", lambda *args: wrong)
     assert g.before_step(state(running=5), 11.0) == StepLimits(30, 600)
-    assert g.own_errors == 1
+    assert g._guard.errors == 1
 
 
 def test_what_reads_the_batch_may_fail_as_well() -> None:
@@ -131,7 +131,7 @@ def test_what_reads_the_batch_may_fail_as_well() -> None:
     g.step_half.limits = asks  # type: ignore[method-assign]
     found = g.before_step(state(running=5), 11.0, raises)
     assert found.max_running == ENGINE.max_num_seqs
-    assert g.own_errors == 1
+    assert g._guard.errors == 1
 
 
 def test_a_report_that_cannot_be_true_leaves_the_limits_as_they_are(caplog):
@@ -148,28 +148,11 @@ def test_a_report_that_cannot_be_true_leaves_the_limits_as_they_are(caplog):
     assert g.before_step(state(waiting=5), 17.0).max_running == 100
 
 
-COUNTS: list[tuple[str, tuple[Any, ...]]] = [
-    ("after_step", (sample(), 1)),
-    ("arrived", (10,)),
-    ("preempted", ()),
-    ("resumed", (0.1, 1)),
-    ("first_token", (0.1, 0.05)),
-    ("finished", (10, 20)),
-    ("aborted", (10,)),
-]
-
-
-@pytest.mark.parametrize(("name", "args"), COUNTS)
-def test_what_can_be_counted_is_as_by_a_governor_and_what_cannot_is_an_error_of_our_own(
-    name: str, args: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours, plain = governor(), Governor(batching(), ENGINE, leased=True, now_s=0.0, group="g")
-    for g in (ours, plain):
-        getattr(g, name)(*args)
-    assert ours.report(state(), 1.0, "r", "g") == plain.report(state(), 1.0, "r", "g")
-    monkeypatch.setattr(Governor, name, raises)
-    getattr(ours, name)(*args)
-    assert ours.own_errors == 1
+def test_without_a_guard_an_error_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = Governor(batching(), ENGINE, leased=False, now_s=0.0)
+    monkeypatch.setattr(g.step_half, "limits", raises)
+    with pytest.raises(BrokenError):
+        g.before_step(state(), 0.0)
 
 
 def test_a_wrong_configuration_is_still_told() -> None:
@@ -183,7 +166,7 @@ def test_the_log_has_each_kind_of_error_once_a_minute(monkeypatch, caplog):
         monkeypatch.setattr(g.step_half, name, raises)
     for second in range(seconds):
         g.before_step(state(), float(second))
-        g.after_step(sample(), 0)
+        assert not g._guard.attempt("a step's measures", g.after_step, sample(), 0)
     said = [r for r in caplog.records if r.levelno == logging.ERROR]
     for kind in ("the limits of a step", "a step's measures"):
         first, last = (r for r in said if kind in r.getMessage())
@@ -196,7 +179,7 @@ def test_where_the_policy_cannot_take_a_step_in_it_is_counted(monkeypatch):
     g = governor()
     monkeypatch.setattr(g.step_half, "observe", raises)
     monkeypatch.setattr(g.step_half, "resumed", raises)
-    g.after_step(sample(decodes=4), 0)
-    g.resumed(0.3)
+    for act in (lambda: g.after_step(sample(decodes=4), 0), lambda: g.resumed(0.3)):
+        assert not g._guard.attempt("a count", act)
     said = g.report(state(), 1.0, "r", "g")
     assert (said.itl.n, said.recent.steps, said.own_errors) == (5, 1, 2)

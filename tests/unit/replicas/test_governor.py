@@ -9,7 +9,7 @@ import pytest
 
 from controller.config import LEAST_LEASE_PERIODS, BatchingConfig
 from controller.errors import ConfigError
-from controller.models.step_time import fit
+from controller.models.step_time import StepModel, fit
 from controller.models.survival import BINS
 from controller.policies import registry
 from controller.policies.base import ApplyPushed, ReadBatch
@@ -18,10 +18,10 @@ from controller.records import (
     BatchLimits,
     BoundSteps,
     EngineLimits,
+    EngineReport,
     EngineState,
     Reason,
     RecentSteps,
-    ReplicaReport,
     StepLimits,
     StepSample,
 )
@@ -255,7 +255,7 @@ def test_alone_the_sla_still_binds() -> None:
     assert step.max_running == 20  # they drain
 
 
-def said(g: Governor, now_s: float = 1.0, running: int = 10, waiting: int = 0) -> ReplicaReport:
+def said(g: Governor, now_s: float = 1.0, running: int = 10, waiting: int = 0) -> EngineReport:
     return g.report(state(running, waiting, 3200), now_s, "r", "g")
 
 
@@ -413,12 +413,17 @@ class Told(ApplyPushed):
     def __init__(self, config: BatchingConfig, size: EngineLimits) -> None:
         super().__init__(config, size)
         self.told: list[Any] = []
+        self.known: Any = None
         self.reason: Reason | None = None
         self.may_pause = False
 
     def limits(self, state: EngineState, read_batch: ReadBatch, pushed: BatchLimits) -> StepLimits:
         step = super().limits(state, read_batch, pushed)
         return StepLimits(step.max_running, step.token_budget, self.may_pause, self.reason)
+
+    @property
+    def model(self) -> StepModel | None:
+        return self.known
 
     def receive(self, pushed: BatchLimits) -> None:
         self.told.append(pushed)
@@ -512,8 +517,8 @@ def test_a_policy_that_sees_to_prompts_itself_may_leave_them_nothing(half: Any) 
 def test_the_model_it_goes_by_is_reported(half: Any) -> None:
     g, told = half()
     assert g.report(state(), 0.0, "r", "g").model is None
-    told.model = object()
-    assert g.report(state(), 0.0, "r", "g").model is told.model
+    told.known = object()
+    assert g.report(state(), 0.0, "r", "g").model is told.known
 
 
 def test_what_the_limits_say_of_the_sla_is_reported() -> None:
@@ -647,10 +652,10 @@ def test_what_happens_while_it_is_off_leaves_no_late_tokens_and_no_fear_behind()
     g = governor(batching(policy="adaptive", sla={"itl_ms": 50}))
     drive(g, Switch(5, True), 2)
     half: Any = g.step_half
-    theta, late = half._admission.theta.value, half._chunks._target.not_caused
+    theta, late = half._admission.theta.value, half._chunks.target.not_caused
     drive(g, Switch(6, False), 20)
     assert half._admission.theta.value == theta
-    assert half._chunks._target.not_caused < late
+    assert half._chunks.target.not_caused < late
     drive(g, Switch(7, True), 2)
     assert half._admission.theta.value != theta
     # The times of its steps are true all the same.

@@ -163,7 +163,7 @@ def test_a_governor_under_another_block_keeps_what_it_measured() -> None:
     assert g.config.sla.itl_ms == 80
     assert not after.enforced
     # What it measured is where the new step half starts from.
-    assert g.step_half._chunks._time.model.c1 == pytest.approx(2e-4, rel=0.05)  # type: ignore[attr-defined]
+    assert g.step_half._chunks.history.model.c1 == pytest.approx(2e-4, rel=0.05)  # type: ignore[attr-defined]
 
 
 def test_a_switch_outlasts_another_block() -> None:

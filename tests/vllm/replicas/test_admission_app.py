@@ -77,7 +77,7 @@ async def test_a_full_queue_is_a_429_with_a_time_to_come_again(served, stream):
 @pytest.mark.parametrize("stream", [False, True])
 async def test_who_would_be_late_is_told_before_the_first_byte(served, stream):
     tasks = await served.busy(SLOTS + 1)
-    served.gate.admission.learn(EngineView(free_slots=-1, full=True, requests_per_s=1.0))
+    served.gate.admission.waiting.learn(EngineView(free_slots=-1, full=True, requests_per_s=1.0))
     late = {"x-request-timeout-seconds": "0.5"}
     error = await refused(served.complete(stream=stream, extra_headers=late))
     assert error.status_code == 429

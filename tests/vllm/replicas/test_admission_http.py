@@ -77,7 +77,7 @@ async def test_an_engine_that_serves_in_order_gets_no_priorities(gate, engine, c
 
 async def test_a_client_can_hold_its_wait_against_the_predicted_one(client, gate):
     assert "x-brimful-predicted-wait-ms" not in (await ask(client)).headers
-    gate.admission.learn(EngineView(free_slots=1, prompt_tokens_per_s=10.0))
+    gate.admission.waiting.learn(EngineView(free_slots=1, prompt_tokens_per_s=10.0))
     assert (await ask(client)).headers["x-brimful-predicted-wait-ms"] == "300"
 
 

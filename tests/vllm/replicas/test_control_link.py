@@ -16,7 +16,7 @@ from controller.config import BatchingConfig, parse_batching
 from controller.errors import ConfigError, ReportError
 from controller.fleet.actor import BatchController
 from controller.models.client_feedback import AIM, STEP, Gaps
-from controller.records import ReplicaReport, to_wire
+from controller.records import EngineReport, to_wire
 from replicas.engine import channel
 from replicas.server import control_link
 from replicas.server.control_link import ControlLink
@@ -35,11 +35,11 @@ class Published:
     """What goes to Prometheus, report by report."""
 
     def __init__(self) -> None:
-        self.reports: list[ReplicaReport] = []
+        self.reports: list[EngineReport] = []
         self.ages_s: list[float] = []
         self.controller_ages_s: list[float] = []
 
-    def publish(self, report: ReplicaReport, config: BatchingConfig) -> None:
+    def publish(self, report: EngineReport, config: BatchingConfig) -> None:
         self.reports.append(report)
 
     def publish_age(self, age_s: float) -> None:
@@ -77,7 +77,7 @@ def linked(tiny_llama, monkeypatch):
 
     async def run(
         acts: dict[int, Any], exchanges: int, refused: str | None = None, leaves: bool = False
-    ) -> tuple[list[ReplicaReport], list[float]]:
+    ) -> tuple[list[EngineReport], list[float]]:
         published, slept = Published(), []
         client = SimpleNamespace(engine_core=SimpleNamespace(call_utility_async=call_utility_async))
         link = link_of(client, parse_batching(BLOCK), metrics=published)
@@ -274,12 +274,14 @@ class Link:
 
     Attributes:
         applied: what each exchange brought to the engine.
+        sent: the reports that the controller got.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.engine: list[Turn] = [GOOD]
         self.controller: list[Turn] = [ANSWER]
         self.applied: list[Any] = []
+        self.sent: list[dict[str, Any]] = []
         self.held_to: list[float] = []
         self.block: dict[str, Any] = {"policy": "static", "lease_s": 2}
         self.leaving = LeavingTokens()
@@ -318,7 +320,8 @@ class Link:
         self.held_to.append(rest[-1] if rest else 1.0)
         return _next(self.engine)
 
-    async def _exchange(self, *_: Any) -> Any:
+    async def _exchange(self, report: dict[str, Any], _: Any) -> Any:
+        self.sent.append(report)
         return _next(self.controller)
 
 
@@ -404,6 +407,14 @@ async def test_limits_that_the_engine_cannot_apply_are_not_sent_again(link: Link
     link.engine = [GOOD, Exception("KeyError: 'lease_s'"), GOOD]
     await link.run(4)
     assert link.applied == [None, ANSWER, None, ANSWER]
+
+
+async def test_the_controller_is_not_sent_the_limits_that_it_gave(link: Link) -> None:
+    await link.run(2)
+    for said in link.sent:
+        assert not said.keys() & {"max_running", "reason", "capacity_per_s", "sla_out_of_reach"}
+        assert said.items() >= {"running": 10, "enforced": True, "leaving": False}.items()
+    assert link.published.reports[0].max_running == GOOD["max_running"]
 
 
 async def test_the_engines_death_alone_ends_the_exchange(link: Link) -> None:

@@ -1,6 +1,7 @@
 """vLLM's scheduler goes on where our own code fails in the middle of it."""
 
 import pytest
+from vllm.v1.core.sched.scheduler import Scheduler
 
 from tests.vllm.harness import Rig, engine_config
 
@@ -30,8 +31,12 @@ def test_every_request_is_whole_though_the_policy_fails(tiny_llama, monkeypatch,
     assert rig.exchange().own_errors > 30
 
 
-@pytest.mark.parametrize("what", ["_pacing.stepped", "_aside.observe", "_classes.measured"])
-def test_and_though_what_a_step_took_cannot_be_counted(tiny_llama, monkeypatch, what):
+OWN = ("_pacing.stepped", "_aside.observe", "_classes.measured", "_classes.come")
+TOLD = ("arrived", "after_step", "first_token", "finished")
+
+
+@pytest.mark.parametrize("what", [*OWN, *(f"governor.{name}" for name in TOLD)])
+def test_and_though_what_happens_cannot_be_counted(tiny_llama, monkeypatch, what):
     sla = {"itl_ms": 50, "ttft_ms": 2000, "delivery": "paced"}
     extra = {"brimful": {"batching": {"policy": "adaptive", "sla": sla}}}
     rig = Rig(engine_config(tiny_llama, additional_config=extra), fails_open=True)
@@ -45,3 +50,18 @@ def test_and_though_what_a_step_took_cannot_be_counted(tiny_llama, monkeypatch, 
     rig.run()
     assert rig.all_whole(10, 5)
     assert rig.exchange().own_errors
+
+
+def test_errors_of_vllm_stay_its_own(tiny_llama, monkeypatch):
+    rig, calls = rig_of(tiny_llama, fails_open=True), []
+
+    def fails(self, *args, **kwargs):
+        calls.append(args)
+        raise KeyError("of vLLM")
+
+    rig.add("r", prompt=20, output=5)
+    monkeypatch.setattr(Scheduler, "schedule", fails)
+    with pytest.raises(KeyError, match="of vLLM"):
+        rig.step()
+    assert len(calls) == 1
+    assert rig.exchange().own_errors == 0

@@ -43,7 +43,7 @@ async def answered(*begun: Any, path: str = "/v1/completions", ended: bool = Fal
         await asyncio.sleep(0)
     go_on.set()
     await task
-    assert not words._open
+    assert not words.open
     return sent[len(begun) :]
 
 

@@ -80,7 +80,7 @@ async def test_the_class_that_served_is_in_the_answer(admitting, behind) -> None
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_refusal_is_an_error_with_its_headers(admitting, stream: bool) -> None:
-    admitting.gate.admission.learn(EngineView(free_slots=0, requests_per_s=0.001))
+    admitting.gate.admission.waiting.learn(EngineView(free_slots=0, requests_per_s=0.001))
     (error,) = await call(admitting, stream=stream)
     assert isinstance(error, ErrorResponse)
     assert error.error.code == 429
@@ -121,7 +121,7 @@ def test_a_chat_request_keeps_its_tier_on_the_way() -> None:
 
 @pytest.mark.parametrize("batched", [False, True])
 async def test_the_ingress_sends_the_headers_on(admitting, monkeypatch, batched):
-    admitting.gate.admission.learn(EngineView(free_slots=0, requests_per_s=0.001))
+    admitting.gate.admission.waiting.learn(EngineView(free_slots=0, requests_per_s=0.001))
 
     async def from_replica(_: Any, **__: Any) -> AsyncIterator[Any]:
         for item in await call(admitting):

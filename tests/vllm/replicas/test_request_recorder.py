@@ -102,7 +102,7 @@ def test_an_error_of_its_own_costs_a_row_and_not_the_engine(tiny_llama: Any) -> 
     recorder = RequestRecorder(made.scheduler, "me")
     made.add("a", prompt=20, output=2).arrival_time = "yesterday"  # type: ignore[assignment]
     made.run()
-    assert made.scheduler.governor.own_errors >= 1
+    assert made.scheduler.guard.errors >= 1
     assert (made.scheduler.requests, recorder.drain()["requests"]) == ({}, [])
 
 

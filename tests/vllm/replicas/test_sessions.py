@@ -136,7 +136,7 @@ def test_one_that_waits_is_not_overlooked_for_a_session_that_vllm_lost(tiny_llam
     stopped_twice(rig)
     rig.add("b", prompt=20, output=20)
     rig.step()
-    assert rig.scheduler._state().waiting == 1
+    assert rig.scheduler.state().waiting == 1
 
 
 def test_a_request_beside_a_lost_session_is_run(tiny_llama):
@@ -162,4 +162,4 @@ def test_those_that_wait_are_counted_with_sessions_beside_them(tiny_llama, polic
     passed_over = scheduler.requests["r4"]
     scheduler.waiting.remove_request(passed_over)
     second_queue(scheduler).add_request(passed_over)
-    assert scheduler._state().waiting == scheduler.get_num_unfinished_requests() == 5
+    assert scheduler.state().waiting == scheduler.get_num_unfinished_requests() == 5

@@ -135,7 +135,7 @@ def test_memory_of_loads_is_held_elsewhere_and_their_own_when_they_start(tiny_ll
     assert live.held_elsewhere_tokens == 8 * BLOCK
     assert len(live.running) == 1
     assert len(live.waiting(9)) == 0
-    used = rig.scheduler._state().kv_used_tokens
+    used = rig.scheduler.state().kv_used_tokens
     assert used - live.held_elsewhere_tokens == 5 * BLOCK
     rig.scheduler.finished_recving_kv_req_ids.add("loading")
     ready = rig.scheduler._read_batch().waiting(9)
@@ -150,7 +150,7 @@ def test_what_running_requests_use_too_is_not_held_elsewhere(tiny_llama):
     rig.add("b", prompt=4 * BLOCK + 1, output=50)
     rig.step()
     assert rig.scheduler._read_batch().held_elsewhere_tokens == BLOCK
-    assert rig.scheduler._state().kv_used_tokens == 6 * BLOCK
+    assert rig.scheduler.state().kv_used_tokens == 6 * BLOCK
 
 
 @pytest.mark.parametrize("cached", [False, True])

@@ -117,7 +117,7 @@ async def test_it_says_what_was_decided(stack: Stack) -> None:
 
 
 async def test_who_is_refused_has_the_reason_and_no_engine(stack: Stack) -> None:
-    stack.gate.admission.learn(EngineView(free_slots=0, requests_per_s=0.001))
+    stack.gate.admission.waiting.learn(EngineView(free_slots=0, requests_per_s=0.001))
     assert (await stack.ask()).status_code == 429
     said = stack.said
     assert (said["brimful.admitted"], said["brimful.refused"]) == (False, "deadline")
@@ -220,7 +220,7 @@ async def test_through_rays_own_ingress_it_stands_there_too(stack, monkeypatch, 
 async def test_a_refusal_through_rays_own_ingress_has_its_reason(stack: Stack) -> None:
     engine = object.__new__(AdmittingEngine)
     engine.gate, engine.tracing = stack.gate, stack.tracing
-    stack.gate.admission.learn(EngineView(free_slots=0, requests_per_s=0.001))
+    stack.gate.admission.waiting.learn(EngineView(free_slots=0, requests_per_s=0.001))
     request = CompletionRequest(model="m", prompt=SECRET)
 
     async def call() -> list[Any]:

@@ -10,7 +10,7 @@ import vllm
 
 import replicas.engine.scheduler as ours
 import replicas.scheduler
-from controller.records import ReplicaReport, from_wire, to_wire
+from controller.records import EngineReport, from_wire, to_wire
 from controller.switch import Switch
 from replicas.engine.bystander import Bystander
 from replicas.engine.engine_options import cap_name
@@ -90,7 +90,7 @@ def test_a_bystander_serves_and_reports_what_runs_and_waits(tiny_llama, in_fligh
     rig.add_all(9, prompt=20, output=9)
     rig.step()
     pushed = to_wire(limits(2, switches=(Switch(int(LATER), enforce=True),)))
-    report = from_wire(ReplicaReport, rig.scheduler.exchange(pushed, "replica", "group"))
+    report = from_wire(EngineReport, rig.scheduler.exchange(pushed, "replica", "group"))
     assert (report.running, report.waiting, report.enforced) == (4, 5, False)
     assert report.engine.max_num_seqs == 4
     rig.scheduler.configure({"policy": "adaptive"})

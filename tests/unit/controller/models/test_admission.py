@@ -203,7 +203,7 @@ def test_a_preempted_request_that_is_not_asked_for_counts_once(told: bool, doubl
         admission.fitting(requests(2, outputs=5), asked, 300, MODEL)
         for _ in range(8):
             admission.stepped()
-    at_risk = admission._lengths._pool.pooled().at_risk
+    at_risk = admission.lengths.pooled().at_risk
     assert (at_risk[length_bin(400)] > 20 + 1) == double
 
 

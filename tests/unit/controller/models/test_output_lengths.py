@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from controller.models.output_lengths import REFRESH_STEPS, OutputLengths, PooledLengths
+from controller.models.output_lengths import REFRESH_STEPS, OutputLengths
 from controller.models.survival import ENDS_KEPT, OutputCounts, length_bin
 from tests.builders import outlasting
 
@@ -69,7 +69,7 @@ def test_lengths_are_kept_for_the_next_update_but_no_more_than_are_remembered() 
     assert (len(one._finished), len(one._aborted)) == (ENDS_KEPT, ENDS_KEPT)
     one.finished(300)
     one.survival(0, ONE)
-    assert one._pool.pooled().ended.sum() == ENDS_KEPT  # the newest of them
+    assert one.pooled().ended.sum() == ENDS_KEPT  # the newest of them
     assert (len(one._finished), len(one._aborted)) == (0, 0)
 
 
@@ -113,9 +113,11 @@ def test_the_running_and_the_waiting_count_alike() -> None:
     ],
 )
 def test_the_groups_lengths_fill_up_what_a_newcomer_lacks(group, own, pooled, of_group):
-    pool = PooledLengths()
+    pool = OutputLengths()
     pool.receive(None if group is None else counts(16, group))
-    pool.update([50] * own, [], np.array([], dtype=np.int64), None)
+    for _ in range(own):
+        pool.finished(50)
+    pool.survival(0, np.array([], dtype=np.int64))
     found = pool.pooled().ended
     assert pool._own.ends == own
     assert found.sum() == pytest.approx(pooled)
@@ -125,13 +127,13 @@ def test_the_groups_lengths_fill_up_what_a_newcomer_lacks(group, own, pooled, of
 def test_the_groups_lengths_of_before_a_change_do_not_come_back() -> None:
     one = OutputLengths()
     one.receive(counts(16))
-    assert one._pool._group is not None
+    assert one._group is not None
     step = 0
     for length in (16, 400):
         for _ in range(30):
             ended(one, length, 8)
             step += 8
             one.survival(step, np.array([], dtype=np.int64))
-    assert one._pool._group is None
+    assert one._group is None
     one.receive(counts(16))
-    assert one._pool._group is None
+    assert one._group is None

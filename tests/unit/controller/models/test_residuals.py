@@ -9,7 +9,7 @@ import pytest
 from controller.models.online import OnlineStepModel
 from controller.models.residuals import CLIP, FIRST_RMSE, LEAST_RMSE, Residuals
 from controller.models.step_time import MIN_STEPS, StepFit, StepModel, fit
-from controller.policies.chunk import ChunkSizer
+from controller.policies.chunk import GapChunks
 from controller.records import StepSample
 
 TRUE = StepModel(0.02, 2e-4, 1e-7, 1e-4, 1e-8, 0.0)
@@ -71,7 +71,7 @@ def test_where_no_residual_is_known_a_step_counts_as_it_is(took_s, predicted_s):
 
 
 def test_after_a_pause_the_sla_is_in_reach_as_before() -> None:
-    sizer, until_s = ChunkSizer(0.05, 99), []
+    sizer, until_s = GapChunks(0.05, 99), []
     for number in range(600):
         features = 60 + number % 20, 20_000 + number % 700, 60 + number % 40, 5_000
         took_s = TRUE.predict_s(*features)
@@ -121,14 +121,14 @@ def test_a_change_of_speed_is_learned_as_if_nothing_were_cut(speed: float) -> No
 @pytest.mark.parametrize("changed", [500, 562, 700])
 def test_after_a_change_of_speed_the_steps_are_inside_the_sla_within_two_seconds(speed, changed):
     # Prompts come at 0.6 of what steps of 60 ms carry after the change.
-    sizer = ChunkSizer(0.06, 99)
-    sizer.receive(TRUE)
+    sizer = GapChunks(0.06, 99)
+    sizer.history.receive(TRUE)
     room_s = 0.06 / speed - TRUE.predict_s(25, 7500, 0, 0)
     came_per_s = 0.6 * room_s / TRUE.c3 / 0.06
     now_s, queue, late = 0.0, 0.0, []
     for number in range(changed + 500):
         decodes = 24 + number % 2
-        sizer.see(int(queue / 64))
+        sizer.history.demand.see(int(queue / 64))
         chunk = sizer.chunk(decodes, 300 * decodes, 0, least=16, most=2048)
         prefill = min(chunk, int(queue))
         features = decodes, 300 * decodes, prefill, prefill * prefill // 2

@@ -171,7 +171,7 @@ def test_the_target_at_full_load_is_known_whatever_the_load(prefill: float) -> N
 def test_with_less_of_d_steps_are_as_much_shorter_at_once() -> None:
     target = clean(1000.0, 1.1)
     before = target.target_s, target.full_s
-    target.set_target_frac(0.9 * D)
+    target.set_target_frac(0.9)
     held = target.target_s, target.full_s, target.limit_s
     assert held == pytest.approx((0.9 * before[0], 0.9 * before[1], 0.9 * D))
     target.refresh(MODEL, 0.0)
@@ -209,7 +209,7 @@ def test_it_is_found_anew_after_some_steps_with_prompts() -> None:
 
 def test_a_late_token_of_another_cause_is_none_of_the_chunks() -> None:
     target = clean(1000.0)
-    target.late_token()
+    target.waited(2 * D)
     assert 0 < target.not_caused < 0.01
 
 

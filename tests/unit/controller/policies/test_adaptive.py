@@ -12,7 +12,7 @@ from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.policies.adaptive import AdaptiveStep
 from controller.policies.base import Batch
-from controller.policies.chunk import ChunkSizer
+from controller.policies.chunk import GapChunks
 from controller.policies.paced import PacedChunks
 from controller.records import StepLimits, StepSample
 from tests.builders import batching, engine, limits, linear_steps, sample, state
@@ -135,9 +135,9 @@ def test_who_has_as_many_tokens_to_compute_as_a_decode_takes_decodes() -> None:
     assert not ask(half(tokens_per_decode=4), [(95, 90, 10)], prompts(10)).may_pause_prefill
 
 
-def sized(use: Callable[[ChunkSizer], int], itl_s: float = 0.05) -> int:
-    sizer = ChunkSizer(itl_s, 99)
-    sizer.receive(MODEL)
+def sized(use: Callable[[GapChunks], int], itl_s: float = 0.05) -> int:
+    sizer = GapChunks(itl_s, 99)
+    sizer.history.receive(MODEL)
     return use(sizer)
 
 
@@ -173,7 +173,7 @@ def test_without_decodes_there_is_no_time_between_tokens() -> None:
 
 def test_under_paced_delivery_who_would_make_a_later_step_too_long_does_not_start() -> None:
     paced = PacedChunks(0.05, 99)
-    paced.receive(MODEL)
+    paced.history.receive(MODEL)
     most = sum(paced.in_time(n, 100 * n) for n in range(1, 300))
     assert most in (142, 143)  # of 0.21 ms beside 20
     step = ask(half(50, delivery="paced"), decoding(most - 2), prompts(*[1] * 30))
@@ -301,8 +301,8 @@ def test_without_an_sla_the_model_is_learned_from_steps() -> None:
     s = half()
     for step in linear_steps(200):
         s.observe(step)
-    assert s._time.model.c0 == pytest.approx(0.02, rel=0.02)
-    assert s._time.model.c1 == pytest.approx(2e-4, rel=0.02)
+    assert s._history.model.c0 == pytest.approx(0.02, rel=0.02)
+    assert s._history.model.c1 == pytest.approx(2e-4, rel=0.02)
     assert s.model is None  # without an SLA it is not published
 
 
@@ -311,10 +311,10 @@ def test_the_groups_model_counts_once_until_it_is_another_one() -> None:
     s.receive(pushed)
     for step in linear_steps(200):
         s.observe(step)
-    learned = s._time.model
+    learned = s._history.model
     s.receive(pushed)
     s.receive(limits())
-    assert s._time.model is learned
+    assert s._history.model is learned
 
 
 def test_a_gap_while_control_is_off_teaches_nothing() -> None:
@@ -323,7 +323,7 @@ def test_a_gap_while_control_is_off_teaches_nothing() -> None:
         step.observe(sample(decodes=112, kv_tokens=0, duration_s=MODEL.predict_s(112, 0, 0, 0)))
         step.receive(limits(model=MODEL, enforce=enforce))
         step.resumed(3.0)
-        return step._chunks._target.not_caused
+        return step._chunks.target.not_caused
 
     assert late(enforce=True) == pytest.approx(1 / 113, rel=1e-3)
     assert late(enforce=False) == 0

@@ -8,7 +8,7 @@ import pytest
 
 from controller.models.lookahead import Forecast
 from controller.models.step_time import StepModel
-from controller.policies.chunk import STARVED_STEPS, ChunkSizer
+from controller.policies.chunk import STARVED_STEPS, GapChunks, StepHistory
 from controller.records import StepSample
 
 D = 0.05
@@ -22,9 +22,9 @@ def sample(decodes: int, prefill: int, took_s: float | None = None) -> StepSampl
     return StepSample(*features, took_s, started=(200, 300))
 
 
-def settled(steps: int = 600, percentile: float = 99.0) -> ChunkSizer:
-    chunks, rng = ChunkSizer(D, percentile), np.random.default_rng(1)
-    chunks.receive(MODEL)
+def settled(steps: int = 600, percentile: float = 99.0) -> GapChunks:
+    chunks, rng = GapChunks(D, percentile), np.random.default_rng(1)
+    chunks.history.receive(MODEL)
     for _ in range(steps):
         decodes = int(rng.integers(10, 40))
         chunks.observe(
@@ -81,11 +81,11 @@ def test_a_step_with_room_starts_the_count_anew() -> None:
 
 def test_a_resumed_request_counts_as_late_where_its_gap_is() -> None:
     chunks = settled()
-    before = chunks._target.not_caused
+    before = chunks.target.not_caused
     chunks.resumed(D)
-    assert chunks._target.not_caused == before
+    assert chunks.target.not_caused == before
     chunks.resumed(1.01 * D)
-    assert chunks._target.not_caused > before
+    assert chunks.target.not_caused > before
 
 
 class Known:
@@ -99,7 +99,8 @@ class Known:
 
 def test_where_d_has_become_infeasible_prompts_are_computed_within_seconds() -> None:
     time: Any = Known()
-    chunks, found = ChunkSizer(D, 99.0, time), []
+    chunks, found = GapChunks(D, 99.0), []
+    chunks.history.online = time
     for number in range(600):
         if number == 400:
             time.model = StepModel(0.05, 2e-4, 1e-8, 1e-4, 1e-9, 0.0)
@@ -129,21 +130,26 @@ def test_as_many_start_as_keep_decodes_inside_the_target_at_every_horizon() -> N
 
 def test_what_lengths_may_be_off_by_counts_as_kv_that_steps_read() -> None:
     chunks = settled()
-    chunks.receive(replace(MODEL, c2=1e-7))
-    model = chunks._target.usual = chunks.model
+    chunks.history.receive(replace(MODEL, c2=1e-7))
+    model = chunks.target.usual = chunks.model
     kv = 0.9 * (D - model.c0 - 50 * model.c1) / model.c2
     assert chunks.fitting(together([[50.0]], [[kv]]), 0) == 1
     assert chunks.fitting(together([[50.0]], [[kv]], error=kv), 0) == 0
 
 
+def decodes_until_s(chunks: GapChunks, largest: int = 0) -> float:
+    """How long decodes alone may take by the model of now."""
+    return chunks.bounds(largest)[0][1]
+
+
 def test_decodes_may_take_as_long_as_steps_may() -> None:
-    for chunks in (ChunkSizer(D, 99.0), settled()):
-        assert chunks.decodes_until_s() == pytest.approx(chunks.until_s)
+    for chunks in (GapChunks(D, 99.0), settled()):
+        assert decodes_until_s(chunks) == pytest.approx(chunks.until_s)
         chunks.set_target_frac(0.9)
-        assert chunks.decodes_until_s() == pytest.approx(chunks.until_s)
+        assert decodes_until_s(chunks) == pytest.approx(chunks.until_s)
         assert chunks.until_s <= 0.9 * D
-        chunks._target.target_s = 3 * D
-        assert chunks.decodes_until_s() == pytest.approx(0.9 * D)
+        chunks.target.target_s = 3 * D
+        assert decodes_until_s(chunks) == pytest.approx(0.9 * D)
 
 
 def test_without_prompts_the_target_is_found_anew_all_the_same() -> None:
@@ -151,10 +157,10 @@ def test_without_prompts_the_target_is_found_anew_all_the_same() -> None:
     chunks = settled()
     for number in range(64):
         chunks.observe(sample(20, 100, 0.03 * (1 + 0.6 * (number % 2))))
-    before = chunks._target._unseen
+    before = chunks.target._unseen
     for _ in range(63):
         chunks.observe(sample(20, 0))
-    assert chunks._target._unseen < before + 63 * 0.25
+    assert chunks.target._unseen < before + 63 * 0.25
 
 
 def test_decodes_inside_the_target_at_their_longest_need_no_forecast() -> None:
@@ -182,15 +188,14 @@ def test_a_request_that_breaks_d_by_itself_is_no_reason_to_serve_nobody_beside_i
     chunks = settled()
     largest = int(2 * D / chunks.model.c2)
     alone_s = chunks.model.predict_s(1, largest, 0, 0)
-    assert chunks.decodes_until_s(largest) == pytest.approx(2 * alone_s)
+    assert decodes_until_s(chunks, largest) == pytest.approx(2 * alone_s)
     assert chunks.in_time(20, largest + 20_000, largest)
     assert not chunks.in_time(20, 3 * largest, largest)
 
 
-def reading(kv_read_frac: float, steps: int, kv: int = 3000) -> ChunkSizer:
+def reading(kv_read_frac: float, steps: int, kv: int = 3000) -> GapChunks:
     """A sizer whose engine took 20 ms a step for 10 decodes and ``kv`` tokens of KV."""
-    chunks = ChunkSizer(D, 99.0)
-    chunks.reads_kv(kv_read_frac)
+    chunks = GapChunks(D, 99.0, StepHistory(D, kv_read_frac=kv_read_frac))
     for _ in range(steps):
         chunks.observe(StepSample(10, kv, 0, 0, 0.02))
     return chunks
@@ -232,8 +237,8 @@ def test_starts_go_by_that_guess_as_well() -> None:
 
 
 def test_the_guess_comes_in_place_of_what_the_model_has_for_it() -> None:
-    chunks = ChunkSizer(D, 99.0)
-    chunks.reads_kv(5e-6)  # of 20 ms: 0.1 us a token, as these steps take
+    # Of 20 ms: 0.1 us a token, as these steps take.
+    chunks = GapChunks(D, 99.0, StepHistory(D, kv_read_frac=5e-6))
     for k in range(400):
         kv = 1000 + 400 * (k % 100)
         chunks.observe(StepSample(10, kv, 0, 0, 0.02 + 1e-7 * kv))

@@ -8,7 +8,7 @@ import pytest
 from controller.models.requests import Requests, requests_of
 from controller.models.step_target import StepTarget
 from controller.models.step_time import StepModel
-from controller.policies.chunk import ChunkSizer
+from controller.policies.chunk import GapChunks
 from controller.policies.class_chunks import ClassChunks, SampleByClass
 from controller.request_slo import RequestSlo
 
@@ -21,7 +21,7 @@ GOLD_S = 0.85 * 0.05  # as ``aim`` has it
 def sizer(*slos: RequestSlo) -> ClassChunks:
     """Before its first step: step-time targets of D."""
     one = ClassChunks(0.05)
-    one.receive(MODEL)
+    one.history.receive(MODEL)
     one.know(slos or (GOLD, SILVER, BATCH))
     return one
 
@@ -29,7 +29,7 @@ def sizer(*slos: RequestSlo) -> ClassChunks:
 def aim(one: ClassChunks, d_frac: float = 0.85) -> ClassChunks:
     """With step-time targets of this share of D."""
     for each in one._sizers.values():
-        each._target.target_s = d_frac * each._target.limit_s
+        each.target.target_s = d_frac * each.target.limit_s
     return one
 
 
@@ -60,8 +60,8 @@ def test_the_chunk_is_what_the_strictest_that_decodes_leaves() -> None:
 
 
 def test_alone_a_class_is_sized_as_its_own_sla_would_be() -> None:
-    one, plain = sizer(GOLD), ChunkSizer(0.05, 99)
-    plain.receive(MODEL)
+    one, plain = sizer(GOLD), GapChunks(0.05, 99)
+    plain.history.receive(MODEL)
     for k in range(300):
         prefill = chunk(one, *[0] * 10)
         assert prefill == plain.chunk(10, 0, 0, least=16, most=2048)
@@ -103,8 +103,8 @@ def test_a_token_that_its_class_waited_for_too_long_counts_as_late() -> None:
     for _ in range(60):
         one.observe(sample(0.04, (1, 1, 0), 10))
     one.observe(sample(0.04, (1, 1, 0), 10, longer=((1, 0.12),)))
-    assert one._sizers[0.1, 99.0]._target.not_caused == pytest.approx(1 / 61, rel=0.05)
-    assert one._sizers[0.05, 99.0]._target.not_caused == 0
+    assert one._sizers[0.1, 99.0].target.not_caused == pytest.approx(1 / 61, rel=0.05)
+    assert one._sizers[0.05, 99.0].target.not_caused == 0
     assert one._kept_frac == pytest.approx([0, 0.02, 0])
     one.observe(sample(0.04, (1, 1, 0), 10, longer=((1, 0.08),)))
     assert one._kept_frac[1] == pytest.approx(0.02 * (1 - 0.85 * 0.01))
@@ -204,7 +204,7 @@ def test_agreements_that_come_later_get_their_own_numbers() -> None:
     one.know((GOLD, RequestSlo(0.2, 90.0)))
     assert chunk(one, 1) in (1797, 1798)  # 200 - 20 - 0.2 ms
     one.observe(sample(0.03, (0, 1)))
-    one.receive(StepModel(0.01, 2e-4, 0.0, 1e-4, 0.0, 0.0))
+    one.history.receive(StepModel(0.01, 2e-4, 0.0, 1e-4, 0.0, 0.0))
     assert one._sizers[0.2, 90.0].model.c0 == pytest.approx(one.model.c0)
     one.resumed(9.0, 1)
     one.resumed(9.0, 7)  # nobody's
@@ -212,13 +212,13 @@ def test_agreements_that_come_later_get_their_own_numbers() -> None:
 
 def test_where_the_strictest_seems_out_of_reach_one_step_in_sixteen_finds_out() -> None:
     one = sizer()
-    one.receive(StepModel(0.06, 2e-4, 0.0, 1e-4, 0.0, 0.0))
+    one.history.receive(StepModel(0.06, 2e-4, 0.0, 1e-4, 0.0, 0.0))
     batch = running(0, *[2] * 99)
     found = [skipped(one, batch) for _ in range(32)]
     assert [k for k, out in enumerate(found, 1) if out] == [1, 17]
     assert found[0] == list(range(1, 100))
     assert skipped(one, running(*[2] * 99)) == []
-    one.receive(MODEL)
+    one.history.receive(MODEL)
     for _ in range(20):
         assert skipped(one, batch) == []
 
@@ -229,15 +229,15 @@ def test_a_gap_is_late_once_be_it_by_its_own_step_or_by_those_before(step_s, gap
     for _ in range(60):
         one.observe(sample(0.04, (0, 1, 0), 10))
     one.observe(sample(step_s, (0, 1, 0), 10, longer=((1, gap_s),)))
-    assert one._sizers[0.1, 99.0]._target.not_caused == pytest.approx(1 / 61, rel=0.05)
+    assert one._sizers[0.1, 99.0].target.not_caused == pytest.approx(1 / 61, rel=0.05)
 
 
 def test_some_start_beside_others_however_short_the_target_or_infeasible_d_is() -> None:
     one = aim(sizer(), 0.1)
-    one.receive(StepModel(0.03, 2e-4, 0.0, 1e-4, 0.0, 0.0))
+    one.history.receive(StepModel(0.03, 2e-4, 0.0, 1e-4, 0.0, 0.0))
     # 30.2 ms are one decode, and 1.98 a tenth of what D leaves beside it: ten decodes.
     assert one.starting(running(0), running(*[0] * 30)) == 9
-    one.receive(StepModel(0.06, 2e-4, 0.0, 1e-4, 0.0, 0.0))  # D is infeasible: 120.4 ms
+    one.history.receive(StepModel(0.06, 2e-4, 0.0, 1e-4, 0.0, 0.0))  # D is infeasible: 120.4 ms
     assert one.starting(running(0), running(*[0] * 400)) in (300, 301)
 
 
@@ -276,7 +276,7 @@ def test_three_classes_by_hand() -> None:
 def test_a_few_decodes_are_left_out_all_the_same_to_find_out_what_is_out_of_reach() -> None:
     # Two steps of one decode: 52.2 ms are left for 31 decodes of 6.2.
     one = sizer()
-    one.receive(StepModel(0.052, 2e-4, 0.0, 1e-4, 0.0, 0.0))
+    one.history.receive(StepModel(0.052, 2e-4, 0.0, 1e-4, 0.0, 0.0))
     found = [skipped(one, running(0, *[2] * 30)) for _ in range(17)]
     assert found == [[*range(1, 31)], *[[]] * 15, [*range(1, 31)]]
 
@@ -285,7 +285,7 @@ def test_nobody_is_left_out_where_all_take_half_of_the_room_but_for_rounding() -
     few_s = (GOLD_S - 0.02) / 2
     for frac, all_decode in ((1 - 5e-10, True), (1 + 5e-10, False)):
         one = ClassChunks(0.05)
-        one.receive(StepModel(0.02, frac * few_s / 32, 0.0, 1e-4, 0.0, 0.0))
+        one.history.receive(StepModel(0.02, frac * few_s / 32, 0.0, 1e-4, 0.0, 0.0))
         one.know((GOLD, SILVER, BATCH))
         aim(one)
         assert (skipped(one, running(0, *[2] * 31), wanted=5000) == []) is all_decode
@@ -295,7 +295,7 @@ def test_every_agreement_is_held_to_what_its_tokens_wait_on_their_way_out() -> N
 
     whole, known, later = sizer(), sizer(), ClassChunks(0.05)
     known.set_target_frac(0.9)
-    later.receive(MODEL)
+    later.history.receive(MODEL)
     later.set_target_frac(0.9)
     later.know((GOLD, SILVER, BATCH))
     for one in (whole, known, later):
@@ -311,10 +311,10 @@ def test_what_is_out_of_reach_again_is_probed_at_once() -> None:
     one, batch = sizer(), running(0, *[2] * 99)
     slow = StepModel(0.06, 2e-4, 0.0, 1e-4, 0.0, 0.0)
     for _ in range(2):
-        one.receive(slow)
+        one.history.receive(slow)
         found = [bool(skipped(one, batch)) for _ in range(5)]
         assert found == [True, False, False, False, False]
-        one.receive(MODEL)
+        one.history.receive(MODEL)
         skipped(one, batch)
 
 
@@ -333,7 +333,7 @@ READING = StepModel(0.02, 1e-4, 1e-6, 1e-4, 0.0, 0.0)  # 0.2 ms a decode of 100 
 
 def reading() -> ClassChunks:
     one = aim(sizer())
-    one.receive(READING)
+    one.history.receive(READING)
     return one
 
 
@@ -357,7 +357,7 @@ def test_agreements_with_one_time_between_tokens_share_a_step_time_target() -> N
     for number in (0, 1):
         one.resumed(9.0, number)
     (shared,) = one._sizers.values()
-    assert shared._target.not_caused == pytest.approx(2 / 121, rel=0.05)
+    assert shared.target.not_caused == pytest.approx(2 / 121, rel=0.05)
 
 
 def test_a_class_keeps_back_half_of_its_time_at_most() -> None:

@@ -14,7 +14,10 @@ from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.policies.adaptive import AdaptiveStep
 from controller.policies.base import Batch
-from controller.policies.classed import HEAD_WAITS_STEPS, ClassedStep
+from controller.policies.chunk import GapChunks
+from controller.policies.class_chunks import ClassChunks
+from controller.policies.classed import HEAD_WAITS_STEPS
+from controller.policies.paced import PacedChunks
 from controller.policies.registry import make_step_half
 from controller.records import EngineLimits, EngineState, StepLimits
 from controller.request_slo import RequestSlo
@@ -28,9 +31,8 @@ CROWD = [2] * 200 + [0]  # of which 149 have time in a step: 29.9 ms beside the 
 COLUMNS = ("computed", "tokens", "outputs", "allowed", "numbers")
 
 
-def half(size: EngineLimits = SIZE, model: StepModel = MODEL, **sla: float) -> ClassedStep:
-    one = make_step_half(batching(policy="adaptive", sla=sla), size, by_class=True)
-    assert isinstance(one, ClassedStep)
+def half(size: EngineLimits = SIZE, model: StepModel = MODEL, **sla: float) -> AdaptiveStep:
+    one = AdaptiveStep(batching(policy="adaptive", sla=sla), size, by_class=True)
     one.receive(limits(model=model))
     return one
 
@@ -53,25 +55,26 @@ def batch_of(running: Requests, waiting: Requests | None = None, **more: Any) ->
     return Batch(running, queue.first, **{"slos": SLOS, "waited_s": lambda: nobody, **more})
 
 
-def step(one: ClassedStep, batch: Batch, kv: int = 1000, running: int | None = None) -> StepLimits:
+def step(one: AdaptiveStep, batch: Batch, kv: int = 1000, running: int | None = None) -> StepLimits:
     running = len(batch.running) if running is None else running
     state = EngineState(running, len(batch.waiting(99)), kv)
     return one.limits(state, lambda: batch, limits())
 
 
-def asked(one: ClassedStep, kinds: list[int], waiting: list[int], kv: int = 0) -> StepLimits:
+def asked(one: AdaptiveStep, kinds: list[int], waiting: list[int], kv: int = 0) -> StepLimits:
     """With decodes of these slos, and prompts of 100 tokens that wait."""
     return step(one, batch_of(some(kinds, 100), some(waiting, 0)), kv or 112 * len(kinds))
 
 
 def test_only_where_classes_differ_and_every_gap_counts() -> None:
-    def made(policy: str, by_class: bool, **sla: Any) -> type:
-        return type(make_step_half(batching(policy=policy, sla=sla), SIZE, by_class=by_class))
+    def kind(by_class: bool, **sla: Any) -> type:
+        config = batching(policy="adaptive", sla=sla)
+        return type(AdaptiveStep(config, SIZE, by_class=by_class)._chunks)
 
-    assert made("adaptive", False, itl_ms=50) is AdaptiveStep
-    assert made("adaptive", True, itl_ms=50) is ClassedStep
-    assert made("adaptive", True, itl_ms=50, delivery="paced") is AdaptiveStep
-    assert not issubclass(made("static", True), AdaptiveStep)
+    assert kind(False, itl_ms=50) is GapChunks
+    assert kind(True, itl_ms=50) is kind(True) is ClassChunks
+    assert kind(True, itl_ms=50, delivery="paced") is PacedChunks
+    assert kind(False) is type(None)
 
 
 def test_without_a_bound_in_the_batch_a_step_is_as_large_as_the_engine_has_it() -> None:
@@ -178,14 +181,15 @@ def test_a_gap_after_a_preemption_is_its_own_agreements_and_only_where_limits_ap
     one.receive(limits(model=MODEL, enforce=enforce))
     asked(one, [0, 1], [0])
     one.resumed(9.0, 1)
-    moved = {key for key, each in one._by_class._sizers.items() if each._target.not_caused}
+    moved = {key for key, each in one._chunks._sizers.items() if each.target.not_caused}
     assert moved == ({(0.1, 99)} if enforce else set())
 
 
 def test_one_without_a_bound_waits_for_those_left_out_as_well() -> None:
     one = half()
     assert asked(one, CROWD, [2]).skipped
-    rest = batch_of(some([0], 100), some([2], 0), waited_s=None)
+    whole = some(CROWD, 100)
+    rest = batch_of(some([0], 100), some([2], 0), waited_s=None, whole=whole)
     assert one._fitting(EngineState(201, 1, 22_512), rest, some([2], 0)) == (0, "sla")
 
 
@@ -369,15 +373,15 @@ def test_one_that_others_left_no_token_for_is_given_way_to_again() -> None:
 
     one, batch = half(), with_sooner(3000)
     assert step(one, batch).yielding == (3,)
-    assert not one._head_starts
+    assert not one._class_steps._head_starts
     step(one, replace(batch, yielded_in_vain=True))
-    assert one._head_waits == 0
+    assert one._class_steps._head_waits == 0
     # All of the chunk but a token.
     left = step(one, batch).token_budget - 3
     step(one, with_sooner(left))
-    assert not one._head_starts
+    assert not one._class_steps._head_starts
     step(one, with_sooner(left - 1))
-    assert one._head_starts
+    assert one._class_steps._head_starts
 
 
 def test_what_did_not_start_counts_for_the_next_step_alone() -> None:
@@ -385,4 +389,4 @@ def test_what_did_not_start_counts_for_the_next_step_alone() -> None:
     step(one, batch)
     step(one, replace(batch, waited_s=lambda: np.ones(4)))  # a chunk, once a second
     step(one, replace(batch, yielded_in_vain=True))
-    assert one._head_waits == 0
+    assert one._class_steps._head_waits == 0

@@ -59,18 +59,22 @@ def test_a_long_step_has_whole_tiles_of_tokens() -> None:
     assert chunk(sizer) == 256 - DECODES
 
 
+def decodes_until_s(sizer: PacedChunks) -> float:
+    return sizer.bounds()[0][1]
+
+
 def test_decodes_may_take_half_of_the_steady_pace() -> None:
     sizer = learned(2.0)
     everybody = Remaining(np.array([0.0, 400.0]), np.array([200.0, 10.0]), lambda frac: 100.0)
-    before = sizer.decodes_until_s()
+    before = decodes_until_s(sizer)
     sizer.look(leads_of(5.0), everybody)
     # Half of 2 s lasts for 100 tokens: 10 ms a step, of which decodes take five.
-    assert sizer.decodes_until_s() - before == pytest.approx(0.005, rel=0.01)
+    assert decodes_until_s(sizer) - before == pytest.approx(0.005, rel=0.01)
     sizer._pace.account.tokens = -1.0
     sizer.look(leads_of(5.0), everybody)
-    assert sizer.decodes_until_s() == pytest.approx(before)
+    assert decodes_until_s(sizer) == pytest.approx(before)
     sizer.look(None, None)
-    assert sizer.decodes_until_s() == pytest.approx(before)
+    assert decodes_until_s(sizer) == pytest.approx(before)
 
 
 def test_what_is_late_is_made_good_before_prompts() -> None:
@@ -115,7 +119,7 @@ def test_what_is_late_is_made_good_by_steps_of_decodes_alone_as_well() -> None:
 
 def known() -> PacedChunks:
     sizer = learned()
-    sizer.receive(TRUE)  # of batches that were not seen, too
+    sizer.history.receive(TRUE)  # of batches that were not seen, too
     return sizer
 
 
@@ -154,7 +158,7 @@ def test_late_tokens_of_steps_that_were_not_sized_here_teach_nothing() -> None:
 
 def test_where_a_decode_is_several_tokens_no_tiles_are_cut() -> None:
     sizer = PacedChunks(0.05, 99.0, tiles=False)
-    sizer.receive(TRUE)
+    sizer.history.receive(TRUE)
     for k in range(400):
         features = DECODES + k % 7, 0, (k % 5) * 40, 0
         sizer.observe(StepSample(*features, TRUE.predict_s(*features), late=0))

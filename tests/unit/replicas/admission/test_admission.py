@@ -12,7 +12,7 @@ FULL = EngineView(free_slots=0, requests_per_s=10.0, prompt_tokens_per_s=10_000.
 def full():
     """Nothing is free of an engine that serves ten a second."""
     made = admission(slots=100)
-    made.learn(FULL)
+    made.waiting.learn(FULL)
     return made
 
 
@@ -24,7 +24,7 @@ def golden(made, count: int, per_s: int) -> None:
     """So many that go at once have come, so many a second of the ten that are served."""
     for i in range(count):
         now_s = i / per_s
-        made.ended(made.let_in(asked("gold", now_s), 100, now_s), now_s)
+        made.waiting.end(made.let_in(asked("gold", now_s), 100, now_s), now_s)
 
 
 def reason(made, name: str = "silver", tokens: int = 100, now_s: float = 0.0, **other) -> str:
@@ -41,7 +41,7 @@ def test_where_nothing_is_known_only_the_bound_holds() -> None:
     assert reason(made, "gold") == "queue_full"  # two may run at once, and three wait
     made.started(first, 0.0)
     assert reason(made, "gold") == "queue_full"
-    made.ended(first, 0.0)
+    made.waiting.end(first, 0.0)
     assert reason(made, "gold") == "let in"
 
 
@@ -84,7 +84,7 @@ def test_time_spent_before_counts() -> None:
 
 def test_prompt_tokens_count_not_requests_alone() -> None:
     made = admission(slots=100)
-    made.learn(EngineView(free_slots=50, requests_per_s=10.0, prompt_tokens_per_s=10_000.0))
+    made.waiting.learn(EngineView(free_slots=50, requests_per_s=10.0, prompt_tokens_per_s=10_000.0))
     made.started(*fill(made, 1, "gold"), 0.0)
     assert reason(made, "gold", tokens=9_999) == "let in"
     assert reason(made, "gold", tokens=10_001) == "deadline"
@@ -94,7 +94,7 @@ def test_prompt_tokens_count_not_requests_alone() -> None:
 
 def test_shedding_is_in_bands_the_lowest_first() -> None:
     made = admission(slots=10, shed_at=0.6, max_waiting=90)
-    made.learn(EngineView(free_slots=10, requests_per_s=1e6))
+    made.waiting.learn(EngineView(free_slots=10, requests_per_s=1e6))
     seen = {}
     for waiting in range(100):
         for name in ("gold", "silver", "batch"):
@@ -183,7 +183,7 @@ def test_one_that_waited_too_long_gets_503() -> None:
     made = admission()
     (entry,) = fill(made, 1)
     answer = made.timed_out(entry, asked(), 31.0, 0.0)
-    made.ended(entry, 31.0)
+    made.waiting.end(entry, 31.0)
     assert (answer.status, answer.reason) == (503, "queue_timeout")
     assert made.counts.late["silver"] == 1
     assert made.waiting.requests == 0
@@ -233,8 +233,8 @@ def test_what_was_late_makes_the_next_prediction_longer() -> None:
     for i in range(5):
         (entry,) = fill(made, 1, "gold", now_s=i * 10.0)
         made.started(entry, i * 10.0 + 5)
-        made.ended(entry, i * 10.0 + 5)
-    made.learn(FULL)
+        made.waiting.end(entry, i * 10.0 + 5)
+    made.waiting.learn(FULL)
     wait_s = made.waiting.wait_s(0, 100, 50.0, SURGE)
     assert made._predicted_s(0, 100, 50.0) == pytest.approx(wait_s * 1.995)
     assert before == made.waiting.engine.step_s + 0.2  # one turn, and as much as a margin
@@ -246,7 +246,7 @@ def test_a_change_of_classes_holds_for_those_that_come_after_it() -> None:
     *_, entry = fill(made, 2, "gold")
     made.configure(made.classes, made.config.model_copy(update={"max_waiting": 1}))
     assert reason(made, "gold") == "queue_full"
-    made.ended(entry, 1.0)
+    made.waiting.end(entry, 1.0)
     assert reason(made, "gold", now_s=1.0) == "let in"
 
 
@@ -255,8 +255,8 @@ def test_ending_twice_counts_once() -> None:
     (entry,) = fill(made, 1)
     made.started(entry, 1.0)
     made.started(entry, 2.0)
-    made.ended(entry, 3.0)
-    made.ended(entry, 4.0)
+    made.waiting.end(entry, 3.0)
+    made.waiting.end(entry, 4.0)
     assert (made.waiting.running, made.waiting.requests, made.waiting.tokens) == (0, 0, 0)
 
 
@@ -264,21 +264,21 @@ def test_what_started_while_the_slots_filled_says_nothing_of_how_fast_they_come_
     made = admission(slots=10)
     for i, entry in enumerate(fill(made, 10)):  # ten in a second
         made.started(entry, 0.1 * (i + 1))
-    made.learn(EngineView(free_slots=0, full=False))
+    made.waiting.learn(EngineView(free_slots=0, full=False))
     assert made.waiting.per_s(1.0) is None
-    made.learn(EngineView(free_slots=0, full=True, requests_per_s=2.0))
+    made.waiting.learn(EngineView(free_slots=0, full=True, requests_per_s=2.0))
     assert made.waiting.per_s(1.0) == 2.0
     running = fill(made, 20, now_s=1.0)
     for i, entry in enumerate(running):  # one a second
         made.started(entry, 1.0 + i)
-        made.ended(entry, 1.5 + i)
-    made.learn(EngineView(free_slots=0, full=True))
+        made.waiting.end(entry, 1.5 + i)
+    made.waiting.learn(EngineView(free_slots=0, full=True))
     assert made.waiting.per_s(21.0) == pytest.approx(1.0, rel=0.2)
 
 
 def test_a_replica_that_is_empty_refuses_nothing_that_later_would_be_refused_again() -> None:
     made = admission(slots=2, max_waiting=3)
-    made.learn(EngineView(free_slots=2, requests_per_s=0.1, prompt_tokens_per_s=10.0))
+    made.waiting.learn(EngineView(free_slots=2, requests_per_s=0.1, prompt_tokens_per_s=10.0))
     assert reason(made, "gold", tokens=10_000) == "let in"  # it is late, now and at any time
     assert reason(made, "silver", tokens=10_000) == "let in"
     for own in range(20):  # more prompts than there are places

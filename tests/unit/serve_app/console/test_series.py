@@ -21,9 +21,9 @@ def test_a_point_has_every_column() -> None:
     same = {"token_budget": 300, "decoding": 20, "running": 21, "waiting": 5}
     same |= {"kv_used_tokens": 5000}
     before = {"itl": histogram_of(tokens), "ttft": histogram_of([0.5])}
-    series.add(at(1, max_running=64, **same, **before), 1000.0)
+    series.add(at(1, **same, **before), 64, 1000.0)
     later = histogram_of(tokens + [0.1] * 99 + [1.0] * 2)
-    series.add(at(2, max_running=65, **same, itl=later, ttft=histogram_of([0.5, 2.0])), 1001.0)
+    series.add(at(2, **same, itl=later, ttft=histogram_of([0.5, 2.0])), 65, 1001.0)
     first, second = (dict(zip(COLUMNS, point, strict=True)) for point in series.points)
     assert first == {
         "unix_s": 1000.0,
@@ -47,8 +47,8 @@ def test_a_point_has_every_column() -> None:
 
 def test_a_report_that_is_known_adds_no_point() -> None:
     series = Series()
-    series.add(at(5), 1.0)
-    series.add(at(5), 2.0)
+    series.add(at(5), 64, 1.0)
+    series.add(at(5), 64, 2.0)
     assert [point[0] for point in series.points] == [1.0]
 
 
@@ -56,7 +56,7 @@ def test_percentiles_are_over_the_last_ten_seconds() -> None:
     series = Series()
     for second in range(30):
         slow = [0.5] * (10 if second == 5 else 0) + [0.5] * (10 if second > 5 else 0)
-        series.add(at(second + 1, itl=histogram_of(slow + [0.02] * 10 * second)), float(second))
+        series.add(at(second + 1, itl=histogram_of(slow + [0.02] * 10 * second)), 64, float(second))
     p99 = {point[0]: point[COLUMNS.index("itl_p99_ms")] for point in series.points}
     assert p99[6.0] == pytest.approx(500, rel=0.06)
     assert p99[29.0] == pytest.approx(20, rel=0.06)
@@ -64,16 +64,16 @@ def test_percentiles_are_over_the_last_ten_seconds() -> None:
 
 def test_an_engine_that_started_anew_counts_from_its_own_start() -> None:
     series = Series()
-    series.add(at(900, itl=histogram_of([0.1] * 100)), 1.0)
-    series.add(at(1, itl=histogram_of([0.02] * 3)), 2.0)
-    series.add(at(2, itl=histogram_of([0.02] * 4)), 3.0)
+    series.add(at(900, itl=histogram_of([0.1] * 100)), 64, 1.0)
+    series.add(at(1, itl=histogram_of([0.02] * 3)), 64, 2.0)
+    series.add(at(2, itl=histogram_of([0.02] * 4)), 64, 3.0)
     assert series.points[-1][COLUMNS.index("itl_p50_ms")] == pytest.approx(20, rel=0.06)
 
 
 def test_five_minutes_are_kept_and_handed_out_from_any_time_on() -> None:
     series = Series()
     for second in range(POINTS + 50):
-        series.add(at(second + 1, running=second), float(second))
+        series.add(at(second + 1, running=second), 64, float(second))
     assert len(series.points) == POINTS
     after = series.after(POINTS + 47.0)
     assert list(after) == list(COLUMNS)
@@ -88,12 +88,12 @@ def test_what_is_inside_the_sla_is_counted_over_the_last_minute_and_exactly() ->
         reports.append(
             at(second + 1, itl=histogram_of(tokens), late_itl=9 if second > 10 else 0, late_ttft=0)
         )
-        series.add(reports[-1], float(second))
+        series.add(reports[-1], 64, float(second))
     # Those of the first seconds were late and are over a minute ago.
     assert attained([series.attained(reports[-1], 99.0)], SLA) == {"itl": 1.0, "ttft": None}
     late = {"itl": histogram_of([0.05] * 1091), "late_itl": 9 + 60, "late_ttft": 1}
     late = at(101, **late, ttft=histogram_of([2.0] * 4))
-    series.add(late, 100.0)
+    series.add(late, 64, 100.0)
     seen = series.attained(late, 100.0)
     assert attained([seen], SLA) == {"itl": round(1 - 60 / 690, 5), "ttft": 0.75}
     assert attained([seen, seen], SLA)["ttft"] == 0.75
@@ -101,7 +101,7 @@ def test_what_is_inside_the_sla_is_counted_over_the_last_minute_and_exactly() ->
 
 def test_without_an_sla_nothing_is_attained() -> None:
     series = Series()
-    series.add(at(1), 1.0)
+    series.add(at(1), 64, 1.0)
     seen = [series.attained(at(1), 1.0)]
     assert attained(seen, Sla()) == {"itl": None, "ttft": None}
     assert stalls(seen, Sla()) is None
@@ -109,12 +109,12 @@ def test_without_an_sla_nothing_is_attained() -> None:
 
 def test_stalls_of_the_last_minute_are_counted_over_all_replicas() -> None:
     series, stalled = Series(), histogram_of([0.02] * 900 + [1.2] * 7)
-    series.add(at(1), 0.0)
-    series.add(at(2, itl=stalled), 1.0)
+    series.add(at(1), 64, 0.0)
+    series.add(at(2, itl=stalled), 64, 1.0)
     seen = series.attained(at(2, itl=stalled), 1.0)
     assert stalls([seen, seen], SLA) == 14
     for second in range(2, 70):
-        series.add(at(second + 1, itl=stalled), float(second))
+        series.add(at(second + 1, itl=stalled), 64, float(second))
     assert stalls([series.attained(at(70, itl=stalled), 69.0)], SLA) == 0
 
 

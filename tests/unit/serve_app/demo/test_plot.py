@@ -9,7 +9,7 @@ import pytest
 from controller.errors import ConfigError
 from serve_app.demo.plot import applied, binned, draw
 from serve_app.demo.report import Sample
-from tests.builders import engine, report
+from tests.builders import engine, limits, report
 from tests.unit.serve_app.demo.test_report import answer, phase
 
 
@@ -25,14 +25,10 @@ def test_nothing_has_no_bins() -> None:
 
 
 def test_limits_are_drawn_as_the_engine_kept_to_them() -> None:
-    seen = report(
-        max_running=9,
-        token_budget=100,
-        decoding=8,
-        engine=engine(max_num_seqs=64, max_num_batched_tokens=8192),
-    )
-    off, on = Sample(0.0, seen, enforced=False), Sample(1.0, seen, enforced=True)
-    full = Sample(2.0, replace(seen, decoding=200), enforced=True)
+    size = engine(max_num_seqs=64, max_num_batched_tokens=8192)
+    seen, told = report(token_budget=100, decoding=8, engine=size), limits(max_running=9)
+    off, on = Sample(0.0, replace(seen, enforced=False), told), Sample(1.0, seen, told)
+    full = Sample(2.0, replace(seen, decoding=200), told)
     times, caps, chunks = applied([off, on, full])
     assert times == [0.0, 1.0, 2.0]
     assert caps == [64, 9, 9]

@@ -23,7 +23,7 @@ from serve_app.demo.report import (
     too_busy,
 )
 from serve_app.demo.verdict import claims, price, rows
-from tests.builders import report
+from tests.builders import limits, report
 
 QUIET = Shares(seconds=10.0, others_cores=0.1, cores=2, waited_frac=0.01)
 
@@ -37,8 +37,8 @@ def samples(*caps: int, itl_s: float = 0.02) -> list[Sample]:
     """A replica that had these caps a second apart, and one gap of ``itl_s`` a second."""
     counter, made = HistogramCounter(), []
     for second, cap in enumerate(caps):
-        one = report(max_running=cap, running=3, reason="sla", itl=counter.snapshot())
-        made.append(Sample(float(second), one, enforced=True))
+        one = report(running=3, itl=counter.snapshot())
+        made.append(Sample(float(second), one, limits(max_running=cap, reason="sla")))
         counter.add(itl_s)
     return made
 
