@@ -20,12 +20,13 @@ from configs import shipped
 from controller.config import parse_batching
 from controller.fleet.actor import find_controller
 from serve_app.demo.client import Answer, send
-from serve_app.demo.cluster import ClusterError, LocalCluster, wait_reached
 from serve_app.demo.load import Load
 from serve_app.demo.machine import Machine, suit_processor
 from serve_app.demo.model import DemoModel
 from serve_app.demo.report import Phase, Sample
 from serve_app.demo.tuned import StaticLimits
+from serve_app.launch.local_cluster import LocalCluster
+from serve_app.launch.running import ClusterError, wait_reached
 
 CONFIG = shipped("cpu.yaml")
 SAMPLE_S = 0.25
