@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -68,16 +68,30 @@ def run(args: argparse.Namespace) -> int:
     early = {path: quick_file(path) for path in args.files}
     if args.quick:
         return _report_quick(early)
-    if not args.json:
-        _say_early(early)
-    with gc_paused():  # a fifth of what the imports take
-        checked = [(path, check_file(path, target)) for path in args.files]
     if args.json:
+        checked = _checked(args.files, target)
         ok = not any(findings.problems for _, findings in checked)
         files = [{"file": str(path), **asdict(findings)} for path, findings in checked]
         print(json.dumps({"ok": ok, "files": files}))
         return 0 if ok else FOUND
+    if not sound(args.files, target, early):
+        return FOUND
+    print("ok")
+    return 0
+
+
+def sound(files: Sequence[Path], target: Target, early: Mapping[Path, Findings]) -> bool:
+    """Print what there is to say about these files; whether nothing is wrong.
+
+    Args:
+        early: what ``quick_file`` found in each.
+
+    Raises:
+        ConfigError: with every problem that was not among ``early``.
+    """
+    _say_early(early)
     problems = []
+    checked = _checked(files, target)
     for path, findings in checked:
         told = early[path].problems
         problems += [f"{path}: {one}" for one in findings.problems if one not in told]
@@ -87,10 +101,12 @@ def run(args: argparse.Namespace) -> int:
             print(f"{path}: {line}")
     if problems:
         raise ConfigError(problems)
-    if any(found.problems for found in early.values()):
-        return FOUND
-    print("ok")
-    return 0
+    return not any(found.problems for found in early.values())
+
+
+def _checked(files: Sequence[Path], target: Target) -> list[tuple[Path, Findings]]:
+    with gc_paused():  # a fifth of what the imports take
+        return [(path, check_file(path, target)) for path in files]
 
 
 def _crd(path: Path) -> Mapping[str, Any]:

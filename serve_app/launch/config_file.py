@@ -20,7 +20,6 @@ def document(
     name: str = "llm",
     host: str = LOOPBACK,
     port: int = PORT,
-    proxy_location: str = "EveryNode",
     console: bool = False,
 ) -> Data:
     """The whole file.
@@ -38,7 +37,7 @@ def document(
     }
     shown = {"name": "console", "route_prefix": "/console", "import_path": CONSOLE}
     return {
-        "proxy_location": proxy_location,
+        "proxy_location": "EveryNode",
         "http_options": {"host": host, "port": port},
         "applications": [application, *([shown] if console else [])],
     }

@@ -238,6 +238,25 @@ def local_cluster(
             os.environ[AUTH_MODE] = before
 
 
+def require_free(port: int, key: str) -> None:
+    """Nobody listens on this port of the loopback address.
+
+    Args:
+        key: where another one is named.
+
+    Raises:
+        ClusterError: somebody does.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise ClusterError(
+                f"port {port} is in use: stop what listens there, or change {key}"
+            ) from None
+
+
 def _descendants(pid: int) -> list[psutil.Process]:
     try:
         return psutil.Process(pid).children(recursive=True)
