@@ -17,6 +17,7 @@ from serve_app.checks.quick import quick_check
 from serve_app.source import read_documents
 
 FOUND = 2  # exit status
+LOGGING = "VLLM_LOGGING_LEVEL"
 ABOUT = (
     "Every mistake in a Serve config or a RayService manifest, all at once and before anything"
     " starts: each with its key, its value and what is allowed. Exit status: 0 none, 2 some. To"
@@ -143,7 +144,7 @@ def check_file(path: Path, target: Target) -> Findings:
     with findings.collecting(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FutureWarning)  # Ray says so where it will refuse later
         documents = read_documents(path)
-        _import_models()
+        import_models()
         from serve_app.checks.manifest import check_documents, is_manifest
         from serve_app.checks.serve import check_serve
 
@@ -158,11 +159,13 @@ def check_file(path: Path, target: Target) -> Findings:
     return findings
 
 
-def _import_models() -> Any:
+def import_models() -> None:
     """Ray Serve LLM and vLLM describe what they take; without them nothing can be checked."""
     if "serve_app.checks.shapes" in sys.modules:
         return
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    quiet = LOGGING not in os.environ
+    if quiet:
+        os.environ[LOGGING] = "ERROR"
     print("Reading what Ray Serve LLM and vLLM accept (5 to 20 s) ...", file=sys.stderr, flush=True)
     try:
         import serve_app.checks.shapes  # noqa: F401
@@ -170,3 +173,6 @@ def _import_models() -> Any:
         raise ConfigError(
             [f"cannot check it: {error}; install Brimful with its `gpu` or `cpu` extra"]
         ) from None
+    finally:
+        if quiet:  # what is started from here on says what it does
+            del os.environ[LOGGING]

@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         from ray.llm._internal.serve.engines.vllm.vllm_models import AsyncEngineArgs, FrontendArgs
         from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    class Parser(FlexibleArgumentParser):  # type: ignore[misc]
+    class Parser(FlexibleArgumentParser):
         def error(self, message: str) -> NoReturn:
             raise ConfigError([f"vLLM: {message}"])
 
@@ -102,6 +102,6 @@ def _parser() -> argparse.ArgumentParser:
     AsyncEngineArgs.add_cli_args(parser)
     FrontendArgs.add_cli_args(parser)
     for action in parser._actions:
-        if action.type is not None:
+        if callable(action.type):
             action.type = _AsWritten(action.type)
     return parser

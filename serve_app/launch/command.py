@@ -19,7 +19,7 @@ from controller.errors import BrimfulError
 from serve_app import haproxy
 from serve_app.apply.cluster import Cluster, beside
 from serve_app.apply.command import read_config
-from serve_app.checks.command import quick_file, sound
+from serve_app.checks.command import import_models, quick_file, sound
 from serve_app.checks.console import CONSOLE
 from serve_app.checks.engine_flags import engine_kwargs
 from serve_app.checks.findings import BUILDER, Target, builder_of
@@ -39,6 +39,7 @@ TAKES_MORE = True  # what is not ours is vLLM's
 FOUND = 2
 POLL_S = 1.0
 LOOK_S = 5.0
+SLOW = "to initialize"  # what Serve says of each start above 30 s, and phases say better
 ANYWHERE = ("0.0.0.0", "::", "")
 ENDED = ("SIGTERM", "SIGHUP")
 
@@ -63,7 +64,9 @@ def run(args: argparse.Namespace) -> int:
             stopped.
     """
     given = given_file(args, args.more)
-    engine = {} if given else engine_kwargs(args.more, ("--itl-ms", "--ttft-ms", "--replicas"))
+    if args.more:
+        import_models()
+    engine = engine_kwargs(args.more, ("--itl-ms", "--ttft-ms", "--replicas"))
     joined = None if args.dry_run else find(args.address)
     with contextlib.ExitStack() as exits:
         folder = Path(tempfile.mkdtemp(prefix="brimful-serve-"))
@@ -103,7 +106,7 @@ def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.
             require_free(port, "--port, or http_options.port of the file")
             clock.say("Ray: starting on this machine")
             own = LocalCluster(_of_own(), Path.cwd(), folder, usual_ports=True)
-            exits.callback(_stop, own)
+            exits.callback(_stop, own, clock)
             own.wait_started()
             joined = find(own.gcs_address)
             assert joined is not None
@@ -129,8 +132,6 @@ def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.
         raise
     if began:
         _drain(cluster, config, clock, own)
-    if own is not None:
-        clock.say("Ray: stopping")
     return 0
 
 
@@ -212,7 +213,7 @@ def _messages(applications: Mapping[str, Data]) -> Iterator[str]:
     """What Serve says of deployments that wait for something, as for a place."""
     for name, told in applications.items():
         for deployment, one in told["deployments"].items():
-            if one["message"]:
+            if one["message"] and SLOW not in one["message"]:
                 yield f"{name}, {deployment}: {' '.join(one['message'].split())}"
 
 
@@ -278,8 +279,10 @@ def _drain(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | Non
         clock.say(f"not drained: {error}")
 
 
-def _stop(own: LocalCluster) -> None:
+def _stop(own: LocalCluster, clock: Clock) -> None:
     """End it, whatever is pressed meanwhile."""
+    clock.say("Ray: stopping")
     for name in ("SIGINT", *ENDED):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     own.stop()
+    clock.say("stopped")

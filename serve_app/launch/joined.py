@@ -55,7 +55,8 @@ class Joined:
 
 def _line(name: str, short: Collection[str], nodes: int) -> str:
     where = "" if len(short) == nodes else f" on {', '.join(sorted(short))}"
-    return f"{name} is not set{where}: {EFFECTS.get(name, NO_SECOND_CHANCE)}"
+    wanted = f"={STREAMING[name]}" if name in STREAMING else ""
+    return f"{name}{wanted} is missing{where}: {EFFECTS.get(name, NO_SECOND_CHANCE)}"
 
 
 def find(address: str) -> Joined | None:

@@ -60,7 +60,7 @@ def describe(applications: Applications) -> str:
     for name, app in applications.items():
         states = [r["state"] for d in app["deployments"].values() for r in d.get("replicas", [])]
         counts = ", ".join(f"{states.count(s)} {s.lower()}" for s in sorted(set(states)))
-        parts.append(f"{name} {app['status'].lower()} ({counts or 'no replica yet'})")
+        parts.append(f"{name} {app['status'].lower()} ({counts or 'no replica'})")
     return "; ".join(parts) or "Ray Serve"
 
 
