@@ -15,6 +15,10 @@ ABOUT = "Batches that fill KV memory and keep the latency SLA: show them, explai
 # the module has TAKES_MORE, ``args.more`` is what no argument of its own took.
 COMMANDS = {
     "serve": ("serve_app.launch.command", "a model, from nothing to the first token"),
+    "stop": (
+        "serve_app.launch.stop",
+        "remove applications, and the controller with the last",
+    ),
     "env": ("serve_app.env", "the variables that Ray has to be started with"),
     "status": ("serve_app.status", "how full each replica of a running cluster is, and its limits"),
     "explain": ("serve_app.explain", "what holds each replica's batch back, and what would help"),

@@ -31,13 +31,13 @@ from serve_app.launch.joined import Joined, find
 from serve_app.launch.local_cluster import DRAIN, LocalCluster, require_free
 from serve_app.launch.model_config import config_of
 from serve_app.launch.phases import Phases
+from serve_app.launch.removal import remove, wait_gone
 from serve_app.launch.running import ClusterError, describe, starting, wait_reached
 
 __all__ = ["TAKES_MORE", "add_arguments", "run"]
 
 TAKES_MORE = True  # what is not ours is vLLM's
 FOUND = 2
-POLL_S = 1.0
 LOOK_S = 5.0
 SLOW = "to initialize"  # what Serve says of each start above 30 s, and phases say better
 ANYWHERE = ("0.0.0.0", "::", "")
@@ -117,6 +117,8 @@ def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.
             for line in joined.lacking():
                 print(f"note: {line}", file=sys.stderr)
             cluster = Cluster(joined.dashboard)
+            if cluster.by_kuberay():
+                raise ClusterError("KubeRay's operator owns this cluster: `kubectl apply` deploys")
         config = _deployable(config, cluster.applications())
         phases = Phases(joined.logs)
         _put(cluster, config)
@@ -128,10 +130,10 @@ def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.
         print(flush=True)
     except BrimfulError:
         if began and own is None:
-            _remove(cluster, config)
+            remove(cluster, _names(config))
         raise
     if began:
-        _drain(cluster, config, clock, own)
+        _drain(cluster, _names(config), clock, own)
     return 0
 
 
@@ -180,12 +182,6 @@ def _ours(cluster: Cluster, config: Data) -> dict[str, Data]:
 def _put(cluster: Cluster, config: Data) -> None:
     ours = dict(zip(_names(config), config["applications"], strict=True))
     cluster.put({**config, "applications": beside(cluster.applications(), ours)})
-
-
-def _remove(cluster: Cluster, config: Data) -> None:
-    names = _names(config)
-    others = {name: one for name, one in cluster.applications().items() if name not in names}
-    cluster.put({**config, "applications": beside(others, {})})
 
 
 def _wait(
@@ -260,21 +256,14 @@ def _watch(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | Non
         time.sleep(LOOK_S)
 
 
-def _drain(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None) -> None:
+def _drain(cluster: Cluster, names: list[str], clock: Clock, own: LocalCluster | None) -> None:
     """Remove what was deployed, and wait until streams under way have ended."""
     try:
-        _remove(cluster, config)
+        remove(cluster, names)
         clock.say("draining: streams under way go on to their end (Ctrl-C: at once)")
-        state = ""
-        while told := _ours(cluster, config):
-            _require_alive(own)
-            if (now := describe(told)) != state:
-                clock.say(now)
-                state = now
-            time.sleep(POLL_S)
+        wait_gone(cluster, names, clock.say)
     except KeyboardInterrupt:
-        left = "" if own else ": what is left drains by itself"
-        clock.say(f"not waited for{left}")
+        clock.say("not waited for" if own else "not waited for: what is left drains by itself")
     except (BrimfulError, requests.RequestException) as error:
         clock.say(f"not drained: {error}")
 

@@ -11,7 +11,7 @@ from serve_app.snapshot import connect
 
 ANSWER_S = 30.0
 START_OWN = "local"  # Ray's own word for it
-NO_STREAMING = "replicas do not stream to clients, Ray Serve's plain ingress does, at half the rate"
+NO_STREAMING = "replicas do not stream to clients, Ray Serve's plain ingress does"
 NO_SECOND_CHANCE = "a request whose replica dies is not sent to another"
 EFFECTS = {
     **dict.fromkeys(STREAMING, NO_STREAMING),

@@ -167,3 +167,15 @@ def test_a_cluster_that_is_joined_is_told_what_it_lacks_and_left_alone(
         assert run.end() == 0
     assert set(bare.applications()) == {"console"}
     assert not bare.ended
+    assert re.fullmatch(
+        r"removed: console; .*\nended: batch controller \S+\nRay and Ray Serve run on: .*\n",
+        stop(bare),
+    )
+    assert bare.applications() == {}
+    assert stop(bare).startswith("Ray and Ray Serve run on")  # the controller is gone
+
+
+def stop(cluster: LocalCluster) -> str:
+    """What ``brimful stop`` says."""
+    command = [sys.executable, "-m", "serve_app.cli", "stop", "--address", cluster.gcs_address]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
