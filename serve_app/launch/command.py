@@ -41,7 +41,7 @@ FOUND = 2
 LOOK_S = 5.0
 SLOW = "to initialize"  # what Serve says of each start above 30 s, and phases say better
 ANYWHERE = ("0.0.0.0", "::", "")
-ENDED = ("SIGTERM", "SIGHUP")
+ENDED = (signal.SIGTERM, signal.SIGHUP)
 
 Data = dict[str, Any]
 
@@ -97,8 +97,9 @@ def _environment(joined: Joined | None) -> Mapping[str, str]:
 
 def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.ExitStack) -> int:
     clock, own = Clock(), None
-    for name in ENDED:
-        signal.signal(getattr(signal, name), signal.default_int_handler)
+    for one in ENDED:
+        if signal.getsignal(one) is not signal.SIG_IGN:  # as of `nohup`
+            signal.signal(one, signal.default_int_handler)
     began = False
     try:
         if joined is None:
@@ -271,7 +272,7 @@ def _drain(cluster: Cluster, names: list[str], clock: Clock, own: LocalCluster |
 def _stop(own: LocalCluster, clock: Clock) -> None:
     """End it, whatever is pressed meanwhile."""
     clock.say("Ray: stopping")
-    for name in ("SIGINT", *ENDED):
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for one in (signal.SIGINT, *ENDED):
+        signal.signal(one, signal.SIG_IGN)
     own.stop()
     clock.say("stopped")
