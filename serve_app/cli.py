@@ -12,7 +12,7 @@ from controller.version import RELEASE
 ABOUT = "Batches that fill KV memory and keep the latency SLA: show them, explain, check, try."
 
 # name: (module with add_arguments(parser) and run(args) -> exit status, what the user gets). Where
-# the module has TAKES_MORE, ``args.more`` is what no argument of its own took.
+# the module has TAKES_MORE, ``args.more`` is what no argument of its own took, of ``args.argv``.
 COMMANDS = {
     "serve": ("serve_app.launch.command", "a model, from nothing to the first token"),
     "stop": (
@@ -106,7 +106,7 @@ def _run(argv: Sequence[str]) -> int:
     args, more = parser.parse_known_args(argv)
     if more and not args.takes_more:
         parser.error(f"unrecognized arguments: {' '.join(more)}")
-    args.more = more
+    args.more, args.argv = more, list(argv)
     return int(args.run(args))
 
 

@@ -81,25 +81,30 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def sound(files: Sequence[Path], target: Target, early: Mapping[Path, Findings]) -> bool:
+def sound(
+    files: Sequence[Path], target: Target, early: Mapping[Path, Findings], *, named: bool = True
+) -> bool:
     """Print what there is to say about these files; whether nothing is wrong.
 
     Args:
         early: what ``quick_file`` found in each.
+        named: whether each line begins with the file's name.
 
     Raises:
         ConfigError: with every problem that was not among ``early``.
     """
-    _say_early(early)
+    at = {path: f"{path}: " if named else "" for path in files}
+    for path, found in early.items():
+        for problem in found.problems:
+            print(f"error: {at[path]}{problem}", file=sys.stderr, flush=True)
     problems = []
-    checked = _checked(files, target)
-    for path, findings in checked:
+    for path, findings in _checked(files, target):
         told = early[path].problems
-        problems += [f"{path}: {one}" for one in findings.problems if one not in told]
+        problems += [f"{at[path]}{one}" for one in findings.problems if one not in told]
         for note in findings.notes:
-            print(f"note: {path}: {note}", file=sys.stderr)
+            print(f"note: {at[path]}{note}", file=sys.stderr)
         for line in [] if findings.problems else findings.summary:
-            print(f"{path}: {line}")
+            print(f"{at[path]}{line}")
     if problems:
         raise ConfigError(problems)
     return not any(found.problems for found in early.values())
@@ -122,12 +127,6 @@ def _report_quick(early: Mapping[Path, Findings]) -> int:
         raise ConfigError(problems)
     print("ok so far: what Ray Serve and vLLM take was not checked")
     return 0
-
-
-def _say_early(early: Mapping[Path, Findings]) -> None:
-    for path, found in early.items():
-        for problem in found.problems:
-            print(f"error: {path}: {problem}", file=sys.stderr, flush=True)
 
 
 def quick_file(path: Path) -> Findings:

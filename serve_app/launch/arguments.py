@@ -19,6 +19,7 @@ EPILOG = (
     " to stay: --dry-run --write FILE, and `serve deploy FILE`."
 )
 SUFFIXES = (".yaml", ".yml")
+LOCAL = (".", "/")  # what a name on the hub does not begin with
 # Of a model alone: a file says these itself.
 OF_MODEL = (
     *("itl_ms", "ttft_ms", "replicas", "served_model_name", "host", "port", "device"),
@@ -90,13 +91,15 @@ def given_file(args: argparse.Namespace, more: Sequence[str]) -> Path | None:
     """The Serve config that was named; None: it is a model.
 
     Raises:
-        ConfigError: flags of a model beside a file, vLLM's flags before the model.
+        ConfigError: flags of a model beside a file, vLLM's flags before the model, no such folder.
     """
     first = next(iter(more), None)
-    if first is not None and not first.startswith("-"):
-        raise ConfigError([f"{first!r}: the model comes first, vLLM's flags come after it"])
+    if first is not None and args.argv.index(first) < args.argv.index(args.what):
+        raise ConfigError([f"{first}: MODEL comes first, vLLM's flags come after it"])
     path = Path(args.what)
     if path.suffix not in SUFFIXES or path.is_dir():
+        if args.what.startswith(LOCAL) and not path.is_dir():
+            raise ConfigError([f"{args.what}: no such folder"])
         return None
     beside = [f"--{key.replace('_', '-')}" for key in OF_MODEL if getattr(args, key) is not None]
     beside += [flag.partition("=")[0] for flag in more if flag.startswith("-")]

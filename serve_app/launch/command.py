@@ -25,10 +25,10 @@ from serve_app.checks.engine_flags import engine_kwargs
 from serve_app.checks.findings import BUILDER, Target, builder_of
 from serve_app.environment import is_cpu_build, variables
 from serve_app.launch.arguments import add_arguments, given_file
-from serve_app.launch.config_file import write
+from serve_app.launch.config_file import PORT, write
 from serve_app.launch.first_token import first_token
 from serve_app.launch.joined import Joined, find
-from serve_app.launch.local_cluster import DRAIN, LocalCluster, require_free
+from serve_app.launch.local_cluster import DRAIN, LocalCluster, require_free, use_token
 from serve_app.launch.model_config import config_of
 from serve_app.launch.phases import Phases
 from serve_app.launch.removal import remove, wait_gone
@@ -39,6 +39,9 @@ __all__ = ["TAKES_MORE", "add_arguments", "run"]
 TAKES_MORE = True  # what is not ours is vLLM's
 FOUND = 2
 LOOK_S = 5.0
+# Seconds that a replica which is to end waits for load balancers to see it: 30 by Ray's own, where
+# this machine's HAProxy is the only one.
+DEREGISTERED = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"
 SLOW = "to initialize"  # what Serve says of each start above 30 s, and phases say better
 ANYWHERE = ("0.0.0.0", "::", "")
 ENDED = (signal.SIGTERM, signal.SIGHUP)
@@ -76,9 +79,8 @@ def run(args: argparse.Namespace) -> int:
             on_cpu = bool(args.emulate) or (args.device or _built_for()) == "cpu"
             config = config_of(args, engine, on_cpu=on_cpu)
             write(config, f"# {shlex.join(['brimful', *sys.argv[1:]])}\n", path)
-        if not sound(
-            [path], Target(_environment(joined), local_paths=True), {path: quick_file(path)}
-        ):
+        target, early = Target(_environment(joined), local_paths=True), {path: quick_file(path)}
+        if not sound([path], target, early, named=given is not None):
             return FOUND
         if args.dry_run:
             print(path.read_text(), end="")
@@ -96,32 +98,18 @@ def _environment(joined: Joined | None) -> Mapping[str, str]:
 
 
 def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.ExitStack) -> int:
-    clock, own = Clock(), None
+    clock, own, began = Clock(), None, False
     for one in ENDED:
         if signal.getsignal(one) is not signal.SIG_IGN:  # as of `nohup`
             signal.signal(one, signal.default_int_handler)
-    began = False
     try:
         if joined is None:
-            port = int((config.get("http_options") or {}).get("port", 8000))
-            require_free(port, "--port, or http_options.port of the file")
-            clock.say("Ray: starting on this machine")
-            own = LocalCluster(_of_own(), Path.cwd(), folder, usual_ports=True)
-            exits.callback(_stop, own, clock)
-            own.wait_started()
-            joined = find(own.gcs_address)
-            assert joined is not None
-            cluster = Cluster(own.dashboard_url)
-            clock.say(f"Ray: started, dashboard {own.dashboard_url}")
+            own = _start(config, folder, exits, clock)
+            cluster, logs = Cluster(own.dashboard_url), own.session_logs
         else:
-            clock.say(f"Ray: joins the cluster of {joined.dashboard}")
-            for line in joined.lacking():
-                print(f"note: {line}", file=sys.stderr)
-            cluster = Cluster(joined.dashboard)
-            if cluster.by_kuberay():
-                raise ClusterError("KubeRay's operator owns this cluster: `kubectl apply` deploys")
+            cluster, logs = _join(joined, clock), joined.logs
         config = _deployable(config, cluster.applications())
-        phases = Phases(joined.logs)
+        phases = Phases(logs)
         _put(cluster, config)
         began = True
         _wait(cluster, config, phases, clock, own)
@@ -138,9 +126,33 @@ def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.
     return 0
 
 
+def _start(config: Data, folder: Path, exits: contextlib.ExitStack, clock: Clock) -> LocalCluster:
+    """A cluster of our own."""
+    port = int((config.get("http_options") or {}).get("port", PORT))
+    require_free(port, "--port, or http_options.port of the file")
+    clock.say("Ray: starting on this machine")
+    use_token()
+    own = LocalCluster(_of_own(), Path.cwd(), folder, usual_ports=True)
+    exits.callback(_stop, own, clock)
+    own.wait_started()
+    clock.say(f"Ray: started, dashboard {own.dashboard_url}")
+    return own
+
+
+def _join(joined: Joined, clock: Clock) -> Cluster:
+    """The cluster that there is."""
+    clock.say(f"Ray: joins the cluster of {joined.dashboard}")
+    for line in joined.lacking():
+        print(f"note: {line}", file=sys.stderr)
+    cluster = Cluster(joined.dashboard)
+    if cluster.by_kuberay():
+        raise ClusterError("KubeRay's operator owns this cluster: `kubectl apply` deploys")
+    return cluster
+
+
 def _of_own() -> dict[str, str]:
     """What Ray's processes get beside what the user has set for them."""
-    ours = {**variables(), DRAIN: "0"}
+    ours = {**variables(), DRAIN: "0", DEREGISTERED: "5"}
     del ours[haproxy.OURS]  # the cluster writes one that finds this very code
     return {name: value for name, value in ours.items() if name not in os.environ}
 

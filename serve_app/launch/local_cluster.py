@@ -55,6 +55,7 @@ ENVIRONMENT = {
 POLL_S = 0.2
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
+LOG_DIR = "--log_dir="  # of Ray's GCS
 USUAL_PORTS = (6379, 8265, 10001)  # of the GCS, the dashboard, and Ray's clients
 
 
@@ -156,6 +157,12 @@ class LocalCluster:
             raise ClusterError(f"serve deploy {config} failed:\n{done.stdout}{done.stderr}")
 
     @property
+    def session_logs(self) -> Path:
+        """Where Ray's processes write; only once it was started."""
+        said = (arg for one in _descendants(self.pid) for arg in one.cmdline())
+        return Path(next(arg for arg in said if arg.startswith(LOG_DIR)).removeprefix(LOG_DIR))
+
+    @property
     def ended(self) -> bool:
         """Whether Ray is gone."""
         return self._process.poll() is not None
@@ -236,6 +243,16 @@ def local_cluster(
             os.environ.pop(AUTH_MODE, None)
         else:
             os.environ[AUTH_MODE] = before
+
+
+def use_token() -> None:
+    """Have a cluster that is started from here ask for the user's token, as `ray start` would.
+
+    This process then shows it, too.
+    """
+    from ray._private.authentication import authentication_token_setup as setup
+
+    setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
 
 
 def require_free(port: int, key: str) -> None:

@@ -14,7 +14,9 @@ def parsed(*argv: str) -> tuple[argparse.Namespace, list[str]]:
     """Our arguments, and those that are left to vLLM."""
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    return parser.parse_known_args(argv)
+    args, more = parser.parse_known_args(argv)
+    args.argv = list(argv)
+    return args, more
 
 
 def test_flags_of_vllm_are_left_over() -> None:
@@ -78,8 +80,14 @@ def test_a_file_says_itself_what_a_model_is_given() -> None:
 
 
 def test_the_model_comes_first() -> None:
-    args, more = parsed("4096", "some/model")
-    with pytest.raises(ConfigError, match="the model comes first"):
+    args, more = parsed("--max-model-len", "4096", "some/model")
+    with pytest.raises(ConfigError, match="--max-model-len: MODEL comes first"):
+        given_file(args, more)
+
+
+def test_a_folder_that_is_not_there_is_no_name_on_the_hub() -> None:
+    args, more = parsed("./no/such/model")
+    with pytest.raises(ConfigError, match=r"\./no/such/model: no such folder"):
         given_file(args, more)
 
 
