@@ -42,6 +42,7 @@ LOOK_S = 5.0
 # Seconds that a replica which is to end waits for load balancers to see it: 30 by Ray's own, where
 # this machine's HAProxy is the only one.
 DEREGISTERED = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"
+TRACEBACK = "Traceback (most recent call last)"
 SLOW = "to initialize"  # what Serve says of each start above 30 s, and phases say better
 ANYWHERE = ("0.0.0.0", "::", "")
 ENDED = (signal.SIGTERM, signal.SIGHUP)
@@ -209,13 +210,26 @@ def _wait(
         told = _ours(cluster, config)
         return told if len(told) == len(config["applications"]) else {}
 
-    for state in starting(read):
-        for line in (state, *phases.new(), *_messages(told)):
-            if line not in said:
-                clock.say(line)
-                said.add(line)
+    try:
+        for state in starting(read):
+            for line in (state, *phases.new(), *_messages(told)):
+                if line not in said:
+                    clock.say(line)
+                    said.add(line)
+    except ClusterError as error:
+        list(phases.new())
+        raise ClusterError(reason(str(error), phases)) from None
     for line in phases.new():
         clock.say(line)
+
+
+def reason(failure: str, phases: Phases) -> str:
+    """Why a replica did not start, without the calls of Ray and vLLM that led there."""
+    lines = failure.splitlines()
+    if TRACEBACK not in failure:
+        return failure
+    why = phases.causes or lines[-1:]
+    return "\n".join((f"{lines[0]} a replica failed to start", *why, f"more in {phases.logs}"))
 
 
 def _messages(applications: Mapping[str, Data]) -> Iterator[str]:

@@ -23,15 +23,24 @@ PHASES = (
 )
 
 
+# An exception in one of vLLM's own processes, of which Ray hears only that it ended.
+CAUSE = re.compile(r"^\((?:EngineCore|\w*Worker)\S* pid=\d+\) (?:ERROR .*?\] )?(\w+Error: .*)")
+
+
 class Phases:
     """Reads what was written since it was made; each phase is told once, of the first replica.
 
     Args:
         logs: Ray's folder of the session.
+
+    Attributes:
+        logs: as given.
+        causes: exceptions in vLLM's own processes, the first one first.
     """
 
     def __init__(self, logs: Path) -> None:
-        self._logs = logs
+        self.causes: list[str] = []
+        self.logs = logs
         self._told: set[str] = set()
         self._read = {path: path.stat().st_size for path in self._files()}
 
@@ -40,9 +49,12 @@ class Phases:
         for path in self._files():
             for line in self._lines(path):
                 yield from self._phase(line)
+                found = CAUSE.match(line)
+                if found and found[1] not in self.causes:
+                    self.causes.append(found[1])
 
     def _files(self) -> list[Path]:
-        return sorted(path for pattern in LOGS for path in self._logs.glob(pattern))
+        return sorted(path for pattern in LOGS for path in self.logs.glob(pattern))
 
     def _lines(self, path: Path) -> list[str]:
         """Whole lines that were added."""
