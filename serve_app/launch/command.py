@@ -19,6 +19,7 @@ from controller.errors import BrimfulError
 from serve_app import haproxy
 from serve_app.apply.cluster import Cluster, beside
 from serve_app.apply.command import read_config
+from serve_app.apply.names import is_model
 from serve_app.checks.command import import_models, quick_file, sound
 from serve_app.checks.console import CONSOLE
 from serve_app.checks.engine_flags import engine_kwargs
@@ -256,6 +257,10 @@ def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None
             lines.append(f"console: {base}")
         if builder_of(one) != BUILDER:
             continue
+        name = one.get("name", "default")
+        if not _has_replica(cluster.applications()[name]):
+            clock.say(f"{name}: the first request starts a replica")
+            continue
         wait_reached(f"{base}/v1")
         came = first_token(f"{base}/v1")
         if came is None:
@@ -268,6 +273,12 @@ def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None
         "drains, and stops Ray" if own is not None else "drains, and leaves Ray and others alone"
     )
     print(f"  Ctrl-C {stops}; twice: at once\n", flush=True)
+
+
+def _has_replica(told: Data) -> bool:
+    """Whether a model of this application runs at all: they may scale to nothing."""
+    models = [one for name, one in told["deployments"].items() if is_model(name)]
+    return any(one.get("replicas") for one in models) or not models
 
 
 def _watch(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None) -> None:

@@ -46,6 +46,13 @@ def first_token(base_url: str) -> FirstToken | None:
     Raises:
         BrimfulError: no token came.
     """
+    try:
+        return _asked(base_url)
+    except requests.RequestException as error:
+        raise BrimfulError(f"{base_url} gave no token: {error}") from None
+
+
+def _asked(base_url: str) -> FirstToken | None:
     listed = requests.get(f"{base_url}/models", timeout=TRIES_S)
     if listed.status_code == 401:
         return None

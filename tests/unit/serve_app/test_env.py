@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
 from serve_app import cli, haproxy
-from serve_app.environment import DIRECT_STREAMING, HA_PROXY, variables
+from serve_app.environment import DIRECT_STREAMING, HA_PROXY, STREAMING, variables
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -43,3 +46,11 @@ def test_what_the_user_has_set_stays(
 
 def test_all_that_direct_streaming_and_the_second_chance_need() -> None:
     assert {HA_PROXY, DIRECT_STREAMING, haproxy.OURS, *haproxy.ENVIRONMENT} <= variables().keys()
+
+
+def test_the_manifests_have_the_same() -> None:
+    manifest = next(yaml.safe_load_all((ROOT / "k8s/base/rayservice.yaml").read_text()))
+    head = manifest["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]
+    there = {one["name"]: one.get("value") for one in head["containers"][0]["env"]}
+    assert {**STREAMING, **haproxy.ENVIRONMENT}.items() <= there.items()
+    assert there[haproxy.OURS].endswith(haproxy.COMMAND)
