@@ -75,7 +75,9 @@ def _model(args: argparse.Namespace) -> Data:
 
 def _on_cpu(cores: int, most: int) -> Data:
     """Where an engine runs, and on how many cores."""
-    share = round(min(0.5, cores / (4 * most)), 3)  # of Ray's count; half of all at most
+    # Of what Ray counts, for the engine and for the process before it: half of the cores at most,
+    # so that an ingress has room on two.
+    share = round(min(0.5, cores / (4 * (most + 1))), 3)
     threads = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}  # cores are shared with all of Ray
     threads["OMP_NUM_THREADS"] = str(max((cores - 1) // most, 1))
     own = {name: value for name, value in threads.items() if name not in os.environ}
