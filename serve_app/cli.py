@@ -11,8 +11,15 @@ from controller.version import RELEASE
 
 ABOUT = "Batches that fill KV memory and keep the latency SLA: show them, explain, check, try."
 
-# name: (module with add_arguments(parser) and run(args) -> exit status, what the user gets)
+# name: (module with add_arguments(parser) and run(args) -> exit status, what the user gets). Where
+# the module has TAKES_MORE, ``args.more`` is what no argument of its own took, of ``args.argv``.
 COMMANDS = {
+    "serve": ("serve_app.launch.command", "a model, from nothing to the first token"),
+    "stop": (
+        "serve_app.launch.stop",
+        "remove applications, and the controller with the last",
+    ),
+    "env": ("serve_app.env", "the variables that Ray has to be started with"),
     "status": ("serve_app.status", "how full each replica of a running cluster is, and its limits"),
     "explain": ("serve_app.explain", "what holds each replica's batch back, and what would help"),
     "enforce": ("serve_app.enforce", "control off or on in a running cluster, nothing restarted"),
@@ -95,8 +102,11 @@ def _run(argv: Sequence[str]) -> int:
         if name in argv[:1]:
             loaded = importlib.import_module(module)
             loaded.add_arguments(sub)
-            sub.set_defaults(run=loaded.run)
-    args = parser.parse_args(argv)
+            sub.set_defaults(run=loaded.run, takes_more=getattr(loaded, "TAKES_MORE", False))
+    args, more = parser.parse_known_args(argv)
+    if more and not args.takes_more:
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    args.more, args.argv = more, list(argv)
     return int(args.run(args))
 
 

@@ -4,7 +4,8 @@ import copy
 from typing import Any
 
 from controller.validation import join
-from serve_app.checks.findings import DIRECT_STREAMING, HA_PROXY, Target
+from serve_app.checks.findings import Target
+from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 
 HERE = Target(env={}, local_paths=True)
 DIRECT = Target(env={HA_PROXY: "1", DIRECT_STREAMING: "1"}, local_paths=True)

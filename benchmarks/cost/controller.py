@@ -27,7 +27,7 @@ from controller.fleet.loop import ControlLoop
 from controller.fleet.packed_snapshot import packed_snapshot_of
 from controller.records import ReplicaReport, from_wire, to_wire
 from replicas.profiles.profile_file import load_profile
-from serve_app.demo.cluster import local_cluster
+from serve_app.launch.local_cluster import local_cluster
 from simulator.virtual.plan import EngineOptions, parse_policy
 
 PROFILE, SLA = "paper-fig3", Sla(itl_ms=50)

@@ -15,7 +15,7 @@ from benchmarks.gpu.stack_card import MODEL, STOP_S, URL, Batching, CardStack, k
 from benchmarks.gpu.stack_client import ready, send_from
 from benchmarks.report.document import ROOT
 from serve_app.demo.client import Ask
-from serve_app.demo.cluster import local_cluster
+from serve_app.launch.local_cluster import local_cluster
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.traffic import draw_requests
 

@@ -19,8 +19,9 @@ from benchmarks.gpu.model import make_model
 from benchmarks.gpu.stack_client import Sent
 from benchmarks.report.document import ROOT
 from controller.config import parse_batching
-from serve_app.demo.cluster import ClusterError, LocalCluster, wait_reached
 from serve_app.demo.stack import SAMPLE_S, SWITCH_TIMEOUT_S, wait_controller
+from serve_app.launch.local_cluster import LocalCluster
+from serve_app.launch.running import ClusterError, wait_reached
 
 PORT, MODEL = 8131, "stack"
 URL = f"http://127.0.0.1:{PORT}/v1"

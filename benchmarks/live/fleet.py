@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from benchmarks.report.document import ROOT
-from serve_app.demo.cluster import LocalCluster, local_cluster
+from serve_app.launch.local_cluster import LocalCluster, local_cluster
 
 
 class Deployed:

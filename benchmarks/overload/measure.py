@@ -27,8 +27,8 @@ from benchmarks.overload.shapes import (
     lengths,
 )
 from benchmarks.overload.stack import MODEL, URL, Fleet, application, fleet
-from serve_app.demo.cluster import wait_reached
 from serve_app.demo.machine import Machine
+from serve_app.launch.running import wait_reached
 
 WARM_UP_S, SETTLE_S = 5.0, 20.0
 SHOWN = 4  # processes, of those that grew

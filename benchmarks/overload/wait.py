@@ -17,7 +17,7 @@ from benchmarks.overload.stack import MODEL, URL, fleet
 from benchmarks.report.document import markdown_table
 from benchmarks.report.rows import Row, Section, exactly
 from serve_app.demo.client import Ask, send
-from serve_app.demo.cluster import wait_reached
+from serve_app.launch.running import wait_reached
 from simulator.workloads.catalog import load_workload
 from simulator.workloads.traffic import draw_requests
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from benchmarks.report.document import ROOT
 from controller.models.histogram import lower_edge_s
-from serve_app.demo.cluster import ClusterError
+from serve_app.launch.running import ClusterError
 
 Histogram = tuple[int, ...]  # counts per bin of ``controller.models.histogram``
 EXCHANGES_S = 1.5  # until the last steps are in a report

@@ -16,7 +16,8 @@ import yaml
 
 from benchmarks.path.processes import Tree
 from benchmarks.report.document import ROOT
-from serve_app.demo.cluster import ENVIRONMENT, ClusterError, local_cluster, wait_reached
+from serve_app.launch.local_cluster import ENVIRONMENT, local_cluster
+from serve_app.launch.running import ClusterError, wait_reached
 
 MODEL = "tiny"
 ENGINE: dict[str, Any] = {
@@ -69,7 +70,7 @@ class Stack:
         module: of a bare vLLM server; None: Ray Serve.
         import_path: of the application's builder.
         blocks: what is added to the entry of ``llm_configs``.
-        environment: of every Ray process, beside ``serve_app.demo.cluster.ENVIRONMENT``.
+        environment: of every Ray process, beside ``serve_app.launch.local_cluster.ENVIRONMENT``.
     """
 
     name: str

@@ -39,6 +39,14 @@ class Cluster:
             raise BrimfulError(f"Ray Serve does not answer: {error}") from None
         return told
 
+    def http(self) -> tuple[str, int]:
+        """Host and port at which Serve was told to answer."""
+        try:
+            options: Data = self._client.get_serve_details()["http_options"]
+        except (RuntimeError, requests.RequestException) as error:
+            raise BrimfulError(f"Ray Serve does not answer: {error}") from None
+        return str(options["host"]), int(options["port"])
+
     def by_kuberay(self) -> bool:
         """Whether KubeRay's operator started it, which would write its own configuration again."""
         try:
@@ -85,6 +93,16 @@ class Cluster:
                 (w for name in names if (w := _waits(name, told, twice.get(name, ())))), ""
             )
             settled = 0 if waits else settled + 1
+
+
+def beside(running: Mapping[str, Data], applications: Mapping[str, Data]) -> list[Data]:
+    """These applications, and those that run beside them as they were deployed."""
+    kept = {
+        name: told["deployed_app_config"]
+        for name, told in running.items()
+        if told.get("deployed_app_config") is not None
+    }
+    return list({**kept, **applications}.values())
 
 
 def _waits(name: str, applications: dict[str, Data], twice: Collection[str]) -> str:

@@ -12,7 +12,7 @@ from controller.errors import BrimfulError, ConfigError
 from controller.validation import join
 from replicas.door.settings import parse_security
 from serve_app.apply.changes import Changes, changes
-from serve_app.apply.cluster import Cluster
+from serve_app.apply.cluster import Cluster, beside
 from serve_app.apply.names import is_model
 from serve_app.apply.options import COUNT, SCALING
 from serve_app.checks.findings import Findings
@@ -263,13 +263,7 @@ def _send(
     cluster: Cluster, config: Data, applications: dict[str, Data], running: dict[str, Data]
 ) -> None:
     """Have these applications run, and those beside them go on as they are."""
-    kept = {
-        name: told["deployed_app_config"]
-        for name, told in running.items()
-        if told.get("deployed_app_config") is not None
-    }
-    listed = list({**kept, **applications}.values())
-    cluster.put({**config, "applications": listed})
+    cluster.put({**config, "applications": beside(running, applications)})
 
 
 def block(config: Data, found: dict[str, Changes]) -> str:

@@ -8,7 +8,7 @@ from controller.validation import join, parse
 from replicas.door.settings import Security, parse_security
 from serve_app.auto_model import AUTO, NO_INGRESS, AutoModel, problems
 from serve_app.checks.built import Built, Model, other_deployments
-from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Findings, Target
+from serve_app.checks.findings import FORWARD_BODY, Findings, Target
 from serve_app.checks.keys import unknown_keys, without
 from serve_app.checks.live import live_problems
 from serve_app.checks.llm import check_entry
@@ -17,6 +17,7 @@ from serve_app.checks.security import check_security
 from serve_app.checks.shapes import ARGS, ENTRY, PD_ARGS, REFINEMENTS
 from serve_app.checks.values import call_problems, kind_of, line
 from serve_app.config import SECURITY
+from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 from serve_app.pd import (
     DECODE,
     MODELS,

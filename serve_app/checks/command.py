@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from serve_app.checks.quick import quick_check
 from serve_app.source import read_documents
 
 FOUND = 2  # exit status
+LOGGING = "VLLM_LOGGING_LEVEL"
 ABOUT = (
     "Every mistake in a Serve config or a RayService manifest, all at once and before anything"
     " starts: each with its key, its value and what is allowed. Exit status: 0 none, 2 some. To"
@@ -68,29 +69,50 @@ def run(args: argparse.Namespace) -> int:
     early = {path: quick_file(path) for path in args.files}
     if args.quick:
         return _report_quick(early)
-    if not args.json:
-        _say_early(early)
-    with gc_paused():  # a fifth of what the imports take
-        checked = [(path, check_file(path, target)) for path in args.files]
     if args.json:
+        checked = _checked(args.files, target)
         ok = not any(findings.problems for _, findings in checked)
         files = [{"file": str(path), **asdict(findings)} for path, findings in checked]
         print(json.dumps({"ok": ok, "files": files}))
         return 0 if ok else FOUND
-    problems = []
-    for path, findings in checked:
-        told = early[path].problems
-        problems += [f"{path}: {one}" for one in findings.problems if one not in told]
-        for note in findings.notes:
-            print(f"note: {path}: {note}", file=sys.stderr)
-        for line in [] if findings.problems else findings.summary:
-            print(f"{path}: {line}")
-    if problems:
-        raise ConfigError(problems)
-    if any(found.problems for found in early.values()):
+    if not sound(args.files, target, early):
         return FOUND
     print("ok")
     return 0
+
+
+def sound(
+    files: Sequence[Path], target: Target, early: Mapping[Path, Findings], *, named: bool = True
+) -> bool:
+    """Print what there is to say about these files; whether nothing is wrong.
+
+    Args:
+        early: what ``quick_file`` found in each.
+        named: whether each line begins with the file's name.
+
+    Raises:
+        ConfigError: with every problem that was not among ``early``.
+    """
+    at = {path: f"{path}: " if named else "" for path in files}
+    for path, found in early.items():
+        for problem in found.problems:
+            print(f"error: {at[path]}{problem}", file=sys.stderr, flush=True)
+    problems = []
+    for path, findings in _checked(files, target):
+        told = early[path].problems
+        problems += [f"{at[path]}{one}" for one in findings.problems if one not in told]
+        for note in findings.notes:
+            print(f"note: {at[path]}{note}", file=sys.stderr)
+        for line in [] if findings.problems else findings.summary:
+            print(f"{at[path]}{line}")
+    if problems:
+        raise ConfigError(problems)
+    return not any(found.problems for found in early.values())
+
+
+def _checked(files: Sequence[Path], target: Target) -> list[tuple[Path, Findings]]:
+    with gc_paused():  # a fifth of what the imports take
+        return [(path, check_file(path, target)) for path in files]
 
 
 def _crd(path: Path) -> Mapping[str, Any]:
@@ -107,12 +129,6 @@ def _report_quick(early: Mapping[Path, Findings]) -> int:
     return 0
 
 
-def _say_early(early: Mapping[Path, Findings]) -> None:
-    for path, found in early.items():
-        for problem in found.problems:
-            print(f"error: {path}: {problem}", file=sys.stderr, flush=True)
-
-
 def quick_file(path: Path) -> Findings:
     """What there is to say about one file without Ray and vLLM; never raises for what is in it."""
     findings = Findings()
@@ -127,7 +143,7 @@ def check_file(path: Path, target: Target) -> Findings:
     with findings.collecting(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FutureWarning)  # Ray says so where it will refuse later
         documents = read_documents(path)
-        _import_models()
+        import_models()
         from serve_app.checks.manifest import check_documents, is_manifest
         from serve_app.checks.serve import check_serve
 
@@ -142,11 +158,13 @@ def check_file(path: Path, target: Target) -> Findings:
     return findings
 
 
-def _import_models() -> Any:
+def import_models() -> None:
     """Ray Serve LLM and vLLM describe what they take; without them nothing can be checked."""
     if "serve_app.checks.shapes" in sys.modules:
         return
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    quiet = LOGGING not in os.environ
+    if quiet:
+        os.environ[LOGGING] = "ERROR"
     print("Reading what Ray Serve LLM and vLLM accept (5 to 20 s) ...", file=sys.stderr, flush=True)
     try:
         import serve_app.checks.shapes  # noqa: F401
@@ -154,3 +172,6 @@ def _import_models() -> Any:
         raise ConfigError(
             [f"cannot check it: {error}; install Brimful with its `gpu` or `cpu` extra"]
         ) from None
+    finally:
+        if quiet:  # what is started from here on says what it does
+            del os.environ[LOGGING]

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller.errors import ConfigError
+from serve_app.environment import DIRECT_STREAMING
 
-HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
-DIRECT_STREAMING = "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING"
 BUILDER = "serve_app:build_app"
 # It stands under two names, and Ray takes a dot for the colon.
 OURS = (BUILDER, "serve_app.build:build_app")

@@ -12,8 +12,6 @@ from serve_app.checks.beside import relation_problems
 from serve_app.checks.crd import schema_problems
 from serve_app.checks.findings import (
     BUILDER,
-    DIRECT_STREAMING,
-    HA_PROXY,
     Findings,
     Target,
     builder_of,
@@ -25,6 +23,7 @@ from serve_app.checks.ray_pods import ON_OFF, RayContainer, check_switches, ray_
 from serve_app.checks.room import check_room
 from serve_app.checks.serve import check_serve
 from serve_app.checks.values import kind_of, line
+from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 from serve_app.pd import entries_of
 from serve_app.source import parse_documents
 

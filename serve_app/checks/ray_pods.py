@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.validation import join
-from serve_app.checks.findings import DIRECT_STREAMING, HA_PROXY, Findings
+from serve_app.checks.findings import Findings
 from serve_app.checks.values import line
+from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 
 SWITCHES = (HA_PROXY, DIRECT_STREAMING)
 ON_OFF = ("0", "1")

@@ -16,7 +16,6 @@ from rich.console import Console
 from controller.errors import ConfigError
 from serve_app.demo.calibrate import StepTimes, calibrate
 from serve_app.demo.client import send
-from serve_app.demo.cluster import local_cluster
 from serve_app.demo.load import make_load
 from serve_app.demo.machine import small_model_obstacle
 from serve_app.demo.model import MODELS, SMALL, TINY, DemoModel
@@ -25,6 +24,7 @@ from serve_app.demo.report import OFF, ON, TUNED, Phase, client_table, replica_t
 from serve_app.demo.stack import Stack, one_phase
 from serve_app.demo.tuned import StaticLimits, candidates, keep, search, tuned_for
 from serve_app.demo.verdict import claims, price, rows
+from serve_app.launch.local_cluster import local_cluster
 
 WARM_UP_S = 8.0  # with control on: the policy has seen no step under this SLA yet
 QUESTION = "Why is the sky blue? Answer in one sentence."

@@ -9,8 +9,9 @@ from typing import Any
 
 import psutil
 
+from serve_app.launch.memory import free_memory_bytes
+
 CPUINFO = Path("/proc/cpuinfo")
-MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container: bytes, or "max"
 SCHEDSTAT = Path("/proc/thread-self/schedstat")  # Linux: ns running, ns waiting for a core, slices
 GIB = 2**30
 # Ray, Serve and two replicas of the tiny model take 3.3 GiB; this model's weights and a KV memory
@@ -30,15 +31,6 @@ def small_model_obstacle(free_bytes: int | None = None, cpuinfo: Path = CPUINFO)
     if free_gib < SMALL_MODEL_GIB:
         return f"{free_gib:.1f} GiB of memory free, {SMALL_MODEL_GIB:.1f} needed"
     return None
-
-
-def free_memory_bytes(limit: Path = MEMORY_LIMIT) -> int:
-    """What new processes may take: no more than is free, nor than the container's limit."""
-    available: int = psutil.virtual_memory().available
-    try:
-        return min(available, int(limit.read_text()))
-    except (OSError, ValueError):
-        return available
 
 
 def suit_processor(engine_kwargs: dict[str, Any], cpuinfo: Path = CPUINFO) -> None:

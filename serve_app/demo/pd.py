@@ -25,8 +25,9 @@ from configs import shipped
 from controller.errors import ConfigError
 from controller.metrics import PREFILLS, REMOTE_PREFILL
 from serve_app.demo.client import Answer, Ask, send
-from serve_app.demo.cluster import ClusterError, LocalCluster, local_cluster, wait_reached
 from serve_app.demo.model import TINY
+from serve_app.launch.local_cluster import LocalCluster, local_cluster
+from serve_app.launch.running import ClusterError, wait_reached
 
 CONFIG = shipped("pd-cpu.yaml")
 DEPLOY_TIMEOUT_S = 600

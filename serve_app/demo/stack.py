@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -20,12 +19,13 @@ from configs import shipped
 from controller.config import parse_batching
 from controller.fleet.actor import find_controller
 from serve_app.demo.client import Answer, send
-from serve_app.demo.cluster import ClusterError, LocalCluster, wait_reached
 from serve_app.demo.load import Load
 from serve_app.demo.machine import Machine, suit_processor
 from serve_app.demo.model import DemoModel
 from serve_app.demo.report import Phase, Sample
 from serve_app.demo.tuned import StaticLimits
+from serve_app.launch.local_cluster import LocalCluster, require_free
+from serve_app.launch.running import ClusterError, wait_reached
 
 CONFIG = shipped("cpu.yaml")
 SAMPLE_S = 0.25
@@ -103,19 +103,7 @@ class Stack:
         self.replicas: int = entry["deployment_config"]["num_replicas"]
         options = self._config["http_options"]
         self.base_url = f"http://{options['host']}:{options['port']}/v1"
-        self._require_free(options["port"])
-
-    @staticmethod
-    def _require_free(port: int) -> None:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                raise ClusterError(
-                    f"port {port} is in use: stop what listens there, or change"
-                    f" http_options.port in {CONFIG}"
-                ) from None
+        require_free(options["port"], f"http_options.port in {CONFIG}")
 
     def start(self, cluster: LocalCluster, directory: Path, console: Console) -> None:
         """Deploy it, and wait until it answers."""

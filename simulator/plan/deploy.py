@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from controller.errors import ConfigError
+from serve_app.launch import config_file
+from serve_app.launch.config_file import autoscaled, document
 from serve_app.planning.model_config import repository
 from simulator.plan.answer import Plan
 
@@ -40,12 +39,7 @@ def serve_config(plan: Plan) -> dict[str, Any]:
         "engine_kwargs": engine,
         "deployment_config": {
             "max_ongoing_requests": ONGOING * seqs,
-            "autoscaling_config": {
-                "min_replicas": 1,
-                "max_replicas": most,
-                "metrics_interval_s": 2,
-                "look_back_period_s": 10,
-            },
+            "autoscaling_config": autoscaled(1, most),
         },
         "batching": {
             "policy": "adaptive",
@@ -54,17 +48,7 @@ def serve_config(plan: Plan) -> dict[str, Any]:
         },
         "scaling": {"target_utilization": 1.0, "drain_s": 20},
     }
-    application = {
-        "name": "llm",
-        "route_prefix": "/",
-        "import_path": "serve_app:build_app",
-        "args": {"llm_configs": [entry]},
-    }
-    return {
-        "proxy_location": "EveryNode",
-        "http_options": {"host": "127.0.0.1", "port": 8000},
-        "applications": [application],
-    }
+    return document(entry)
 
 
 def write(plan: Plan, path: Path) -> None:
@@ -79,7 +63,4 @@ def write(plan: Plan, path: Path) -> None:
         f" {plan.capacity_per_s:.2f} requests/s inside {own.sla.itl_ms:g} ms between tokens\n"
         f"# ({own.workload}). brimful check {path} && serve deploy {path}\n"
     )
-    try:
-        path.write_text(head + yaml.safe_dump(serve_config(plan), sort_keys=False))
-    except OSError as error:
-        raise ConfigError([f"--write: {path} cannot be written: {error.strerror}"]) from None
+    config_file.write(serve_config(plan), head, path)

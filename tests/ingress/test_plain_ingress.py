@@ -11,8 +11,8 @@ import yaml
 from openai import APIStatusError, AsyncOpenAI
 
 from serve_app.demo.client import Ask, prompts, send
-from serve_app.demo.cluster import local_cluster
 from serve_app.demo.tiny_model import make_tiny_model
+from serve_app.launch.local_cluster import local_cluster
 from tests.collector import ENV as SPANS_BY_HTTP
 from tests.collector import Collector, collecting
 from tests.ray.applications import application

@@ -12,8 +12,9 @@ import ray
 import yaml
 from ray.exceptions import RayError
 
-from serve_app.demo.cluster import LocalCluster, local_cluster, wait_reached
 from serve_app.demo.tiny_model import make_tiny_model
+from serve_app.launch.local_cluster import LocalCluster, local_cluster
+from serve_app.launch.running import wait_reached
 from tests.collector import Collector, collecting
 from tests.ray.applications import application
 from tests.ray.control import replicas

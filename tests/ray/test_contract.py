@@ -60,7 +60,7 @@ from replicas.server.vllm_engine import SLICE_OF_GPU
 from serve_app.autoscaling_block import AUTOSCALING_POLICY
 from serve_app.config import EMULATED_SERVER, SERVER, ScalingConfig, ray_llm_config
 from serve_app.console.deployments import EMULATED, PLAIN
-from serve_app.demo.cluster import DRAIN, ENVIRONMENT, SELDOM
+from serve_app.launch.local_cluster import DRAIN, ENVIRONMENT, SELDOM
 from serve_app.scaling.reading import Ages, read_fleet
 
 ENTRY = {

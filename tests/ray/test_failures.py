@@ -12,7 +12,7 @@ import ray
 
 from controller.fleet.actor import find_controller
 from serve_app.demo.client import Ask, prompts, send
-from serve_app.demo.cluster import LocalCluster
+from serve_app.launch.local_cluster import LocalCluster
 from tests.ray.conftest import base_url
 from tests.ray.control import replica_actors, replicas, snapshot, until
 

@@ -10,7 +10,7 @@ import yaml
 
 from serve_app.cli import main
 from serve_app.demo.client import Answer, Ask, prompts, send
-from serve_app.demo.cluster import LocalCluster
+from serve_app.launch.local_cluster import LocalCluster
 from serve_app.snapshot import read_snapshot, refused_lines
 from tests.ray.applications import application
 from tests.ray.conftest import base_url

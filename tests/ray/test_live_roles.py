@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.metrics import PREFILLS
-from serve_app.demo.cluster import LocalCluster
+from serve_app.launch.local_cluster import LocalCluster
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url, wait_reported
 from tests.ray.control import metrics_text, replicas, until

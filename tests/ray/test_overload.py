@@ -11,7 +11,7 @@ import requests
 from openai import APIStatusError, AsyncOpenAI, RateLimitError
 
 from controller.records import ReplicaReport
-from serve_app.demo.cluster import LocalCluster
+from serve_app.launch.local_cluster import LocalCluster
 from tests.collector import ENV as SPANS_BY_HTTP
 from tests.collector import Collector
 from tests.ray.applications import application

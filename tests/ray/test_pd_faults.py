@@ -18,7 +18,7 @@ import pytest
 import ray
 
 from controller.fleet.actor import find_controller
-from serve_app.demo.cluster import LocalCluster
+from serve_app.launch.local_cluster import LocalCluster
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url, wait_reported
 from tests.ray.control import replicas, snapshot, stopped, until

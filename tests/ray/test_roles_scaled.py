@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.demo.cluster import LocalCluster
+from serve_app.launch.local_cluster import LocalCluster
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, wait_reported
 from tests.ray.control import replicas, until

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from serve_app.demo.client import Answer, Ask, prompts, send
-from serve_app.demo.cluster import LocalCluster
+from serve_app.launch.local_cluster import LocalCluster
 from serve_app.scaling_export import Told, read_told
 from tests.ray.applications import application
 from tests.ray.conftest import Deploy, base_url

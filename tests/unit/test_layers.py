@@ -27,6 +27,7 @@ LAYERS = (
     "serve_app/console",
     "serve_app/checks",
     "serve_app/apply",
+    "serve_app/launch",
     "simulator/workloads",
     "simulator/virtual",
     "simulator/replay",

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from serve_app.checks.console import CONSOLE, GUARDED, OPEN
-from serve_app.checks.findings import DIRECT_STREAMING, FORWARD_BODY, HA_PROXY, Target
+from serve_app.checks.findings import FORWARD_BODY, Target
+from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 from tests.serve_configs import (
     ARGS,
     DIRECT,

@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from serve_app.checks.compact_crd import compact
-from serve_app.checks.findings import DIRECT_STREAMING, HA_PROXY, Findings
+from serve_app.checks.findings import Findings
 from serve_app.checks.manifest import check_documents
+from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 from tests.manifests import (
     BASE,
     CLUSTER,

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from serve_app.demo import command as demo
-from serve_app.demo.cluster import ClusterError
 from serve_app.demo.stack import CONFIG
+from serve_app.launch.running import ClusterError
 
 
 def test_where_its_port_is_taken_it_says_so_and_leaves_nothing_behind(

@@ -1,4 +1,4 @@
-"""A Ray cluster of this machine's own, started, deployed to, and stopped by the demo and tests."""
+"""A Ray cluster of this machine's own: started, deployed to, and stopped."""
 
 import contextlib
 import json
@@ -16,8 +16,9 @@ from typing import Any
 import psutil
 import requests
 
-from controller.errors import BrimfulError
 from serve_app import haproxy
+from serve_app.environment import ON_CPU, STREAMING
+from serve_app.launch.running import ClusterError, starting
 
 NICENESS = 15  # of replicas and engines, below a client on the same machine; what Ray does, too
 AUTH_MODE = "RAY_AUTH_MODE"
@@ -35,14 +36,13 @@ SELDOM = {
 }
 # What direct streaming needs in every Ray process, and what keeps an engine on CPU at home.
 ENVIRONMENT = {
-    "RAY_SERVE_ENABLE_HA_PROXY": "1",
-    "RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING": "1",
+    **STREAMING,
     # Of Ray's four, on two cores, each wakes for a few chunks at a time.
     "RAY_SERVE_HAPROXY_NBTHREAD": "1",
     **haproxy.ENVIRONMENT,
     "RAY_USAGE_STATS_ENABLED": "0",
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_TARGET_DEVICE": "cpu",
+    **ON_CPU,
     "HF_HUB_OFFLINE": "1",
     "RAY_worker_niceness": str(NICENESS),
     # Ray wants a token on every call as soon as the user has one, which a first ray.init() makes.
@@ -55,15 +55,20 @@ ENVIRONMENT = {
 POLL_S = 0.2
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
-REACHED_IN_A_ROW = 10
-
-
-class ClusterError(BrimfulError):
-    """Ray did not start, or an application did not come up; says what Ray said."""
+LOG_DIR = "--log_dir="  # of Ray's GCS
+USUAL_PORTS = (6379, 8265, 10001)  # of the GCS, the dashboard, and Ray's clients
 
 
 class LocalCluster:
     """A one-node Ray cluster in subprocesses; ``local_cluster`` makes one.
+
+    Args:
+        environment: of every Ray process, beside this one's.
+        directory: where Ray's processes run, so what a relative path starts from.
+        logs: the folder of Ray's own output and of what starts HAProxy.
+        cpus, gpus: what Ray believes the node has; None: those that it finds.
+        resources: likewise, of other kinds.
+        usual_ports: Ray's own, as far as they are free, where other commands look for it.
 
     Attributes:
         gcs_address: for ``ray.init`` and ``RAY_ADDRESS``.
@@ -75,11 +80,13 @@ class LocalCluster:
         environment: dict[str, str],
         directory: Path,
         logs: Path,
-        cpus: int,
+        cpus: int | None = None,
         gpus: int | None = None,
         resources: dict[str, float] | None = None,
+        *,
+        usual_ports: bool = False,
     ) -> None:
-        gcs_port, dashboard_port, client_port = _free_ports(3)
+        gcs_port, dashboard_port, client_port = _ports(USUAL_PORTS) if usual_ports else _ports()
         self.gcs_address = f"127.0.0.1:{gcs_port}"
         self.dashboard_url = f"http://127.0.0.1:{dashboard_port}"
         self.environment = {**os.environ, **environment, "RAY_ADDRESS": self.gcs_address}
@@ -90,11 +97,12 @@ class LocalCluster:
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
         self.log_path = logs / "ray.log"
         command = ["ray", "start", "--head", "--block", "--disable-usage-stats"]
-        command += [f"--port={gcs_port}", f"--num-cpus={cpus}"]
+        command += [f"--port={gcs_port}"]
         command += [f"--ray-client-server-port={client_port}", "--include-dashboard=true"]
         command += ["--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard_port}"]
         # It would read every process's log ten times a second, for drivers that want it printed.
         command += ["--include-log-monitor=false"]
+        command += [] if cpus is None else [f"--num-cpus={cpus}"]
         command += [] if gpus is None else [f"--num-gpus={gpus}"]
         command += [f"--resources={json.dumps(resources or {})}"]
         # Ray refuses to start under another cluster's address.
@@ -127,7 +135,8 @@ class LocalCluster:
             if self._process.poll() is not None:
                 raise ClusterError(f"Ray did not start; it said:\n{self.log_path.read_text()}")
             with contextlib.suppress(requests.RequestException):
-                if requests.get(f"{self.dashboard_url}/api/version", timeout=5).ok:
+                answer = requests.get(f"{self.dashboard_url}/api/version", timeout=5)
+                if answer.ok or answer.status_code == 401:  # it asks for the user's token
                     return
             time.sleep(POLL_S)
         raise ClusterError(f"Ray did not answer within {START_TIMEOUT_S} s; see {self.log_path}")
@@ -147,6 +156,17 @@ class LocalCluster:
         if done.returncode:
             raise ClusterError(f"serve deploy {config} failed:\n{done.stdout}{done.stderr}")
 
+    @property
+    def session_logs(self) -> Path:
+        """Where Ray's processes write; only once it was started."""
+        said = (arg for one in _descendants(self.pid) for arg in one.cmdline())
+        return Path(next(arg for arg in said if arg.startswith(LOG_DIR)).removeprefix(LOG_DIR))
+
+    @property
+    def ended(self) -> bool:
+        """Whether Ray is gone."""
+        return self._process.poll() is not None
+
     def applications(self) -> dict[str, Any]:
         """What Ray's REST interface says of each application, by name."""
         answer = requests.get(f"{self.dashboard_url}/api/serve/applications/", timeout=30)
@@ -162,23 +182,11 @@ class LocalCluster:
         Raises:
             ClusterError: a replica failed to start, or the time ran out.
         """
-        until_s, state = time.monotonic() + timeout_s, ""
-        while time.monotonic() < until_s:
-            applications = self.applications()
-            for name, app in applications.items():
-                for deployment in app["deployments"].values():
-                    if "failed to start" in deployment["message"]:
-                        raise ClusterError(f"application {name}:\n{deployment['message']}")
-                if app["status"] == "DEPLOY_FAILED":
-                    raise ClusterError(f"application {name} failed:\n{app['message']}")
-            if applications and all(map(_settled, applications.values())):
-                return
-            now = _describe(applications)
+        state = ""
+        for now in starting(self.applications, timeout_s):
             if now != state:
                 progress(now)
                 state = now
-            time.sleep(1)
-        raise ClusterError(f"not running within {timeout_s:.0f} s: {state}; see {self.log_path}")
 
     def stop(self) -> None:
         """End what was started, replicas and engines too."""
@@ -237,40 +245,33 @@ def local_cluster(
             os.environ[AUTH_MODE] = before
 
 
-def wait_reached(base_url: str, timeout_s: float = 60.0) -> None:
-    """Return once HAProxy knows an application: Ray calls it running a moment before.
+def use_token() -> None:
+    """Have a cluster that is started from here ask for the user's token, as `ray start` would.
 
-    While HAProxy starts anew with its routes, the process before it may still accept connections.
+    This process then shows it, too.
+    """
+    from ray._private.authentication import authentication_token_setup as setup
+
+    setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+
+
+def require_free(port: int, key: str) -> None:
+    """Nobody listens on this port of the loopback address.
+
+    Args:
+        key: where another one is named.
 
     Raises:
-        ClusterError: it does not within this time.
+        ClusterError: somebody does.
     """
-    until_s, in_a_row = time.monotonic() + timeout_s, 0
-    while time.monotonic() < until_s:
-        reached = False
-        with contextlib.suppress(requests.RequestException):
-            answer = requests.get(f"{base_url}/models", timeout=30)
-            reached = answer.ok or answer.status_code == 401  # its door asks for a key
-        in_a_row = in_a_row + 1 if reached else 0
-        if in_a_row == REACHED_IN_A_ROW:
-            return
-        time.sleep(0.1)
-    raise ClusterError(f"HAProxy did not reach {base_url} within {timeout_s:.0f} s")
-
-
-def _settled(app: dict[str, Any]) -> bool:
-    return app["status"] == "RUNNING" and all(
-        d["status"] == "HEALTHY" for d in app["deployments"].values()
-    )
-
-
-def _describe(applications: dict[str, Any]) -> str:
-    parts = []
-    for name, app in applications.items():
-        states = [r["state"] for d in app["deployments"].values() for r in d.get("replicas", [])]
-        counts = ", ".join(f"{states.count(s)} {s.lower()}" for s in sorted(set(states)))
-        parts.append(f"{name} {app['status'].lower()} ({counts or 'no replica yet'})")
-    return "; ".join(parts) or "Ray Serve"
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise ClusterError(
+                f"port {port} is in use: stop what listens there, or change {key}"
+            ) from None
 
 
 def _descendants(pid: int) -> list[psutil.Process]:
@@ -280,9 +281,14 @@ def _descendants(pid: int) -> list[psutil.Process]:
         return []
 
 
-def _free_ports(n: int) -> list[int]:
+def _ports(wanted: tuple[int, ...] = (0, 0, 0)) -> list[int]:
+    """Free ones: these where they are, else (and for 0) any."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
+        sockets = [stack.enter_context(socket.socket()) for _ in wanted]
+        for one, port in zip(sockets, wanted, strict=True):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Ray's own will
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in sockets]

@@ -1,0 +1,34 @@
+"""``brimful env``: the variables that Ray has to be started with, for a shell or a manifest."""
+
+import argparse
+import os
+import shlex
+
+from serve_app.environment import variables
+
+ABOUT = (
+    'The variables that every Ray process has to see: `eval "$(brimful env)"` before `ray start` on'
+    " each node, and before `serve deploy`. One that is set already keeps its value."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``brimful env``."""
+    parser.description = ABOUT
+    parser.add_argument(
+        "--yaml",
+        action="store_true",
+        help="the `env` of a container instead, with the path of this machine's brimful-haproxy:"
+        " run it in the image",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    for name, default in variables().items():
+        value = os.environ.get(name, default)
+        if args.yaml:
+            quoted = value.replace("'", "''")
+            print(f"- {{name: {name}, value: '{quoted}'}}")
+        else:
+            print(f"export {name}={shlex.quote(value)}")
+    return 0

@@ -1,0 +1,1 @@
+"""``brimful serve``: from a model's name to its first token, in one command."""

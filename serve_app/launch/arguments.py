@@ -1,0 +1,131 @@
+"""The arguments of ``brimful serve``."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.errors import ConfigError
+from serve_app.launch.config_file import LOOPBACK, PORT
+
+ABOUT = (
+    "Serve a model, or a Serve config, from nothing to the first token: write the config, check"
+    " it, start Ray (or join the cluster there is), deploy, and ask for a token. Ctrl-C drains and"
+    " stops what was started."
+)
+EPILOG = (
+    "Every flag of `vllm serve` may follow and becomes an engine_kwarg of its name: brimful serve"
+    " MODEL --itl-ms 50 --max-model-len 4096 --tensor-parallel-size 2. On a cluster that is there"
+    " to stay: --dry-run --write FILE, and `serve deploy FILE`."
+)
+SUFFIXES = (".yaml", ".yml")
+LOCAL = (".", "/")  # what a name on the hub does not begin with
+# Of a model alone: a file says these itself.
+OF_MODEL = (
+    *("itl_ms", "ttft_ms", "replicas", "served_model_name", "host", "port", "device"),
+    *("emulate", "accelerator_type", "write"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """So many, or as many as load asks for between two bounds."""
+
+    least: int
+    most: int
+
+    @property
+    def scaled(self) -> bool:
+        return self.least != self.most
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments; what is not among them is vLLM's."""
+    parser.description, parser.epilog, parser.allow_abbrev = ABOUT, EPILOG, False
+    parser.usage = "brimful serve MODEL|FILE [OPTIONS] [VLLM'S OPTIONS]"
+    parser.add_argument(
+        "what", metavar="MODEL|FILE", help="name on the Hugging Face hub, folder, or Serve config"
+    )
+    parser.add_argument(
+        "--itl-ms", type=_ms, metavar="MS", help="the SLA between two tokens (default: none)"
+    )
+    parser.add_argument(
+        "--ttft-ms", type=_ms, metavar="MS", help="the SLA of the first token (default: none)"
+    )
+    parser.add_argument(
+        "--replicas",
+        type=_replicas,
+        metavar="N|MIN:MAX",
+        help="engines; with two numbers as many as the load asks for (default: 1)",
+    )
+    parser.add_argument(
+        "--served-model-name", metavar="NAME", help="what clients call it (default: MODEL's)"
+    )
+    parser.add_argument("--host", help=f"where HTTP is served (default: {LOOPBACK})")
+    parser.add_argument("--port", type=int, help=f"(default: {PORT})")
+    parser.add_argument(
+        "--device", choices=("gpu", "cpu"), help="default: what the installed vLLM is built for"
+    )
+    parser.add_argument(
+        "--accelerator-type", metavar="NAME", help="as H100, on a cluster with several kinds"
+    )
+    parser.add_argument(
+        "--emulate",
+        metavar="PROFILE",
+        help="no accelerator: steps take the time of this profile, tokens mean nothing",
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="keep the config that is run")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="write and check it (and print it), start nothing"
+    )
+    parser.add_argument(
+        "--address",
+        default="auto",
+        metavar="HOST:PORT",
+        help="of Ray's head node; local: start a cluster in any case (default: RAY_ADDRESS, else"
+        " the cluster on this machine, else one is started)",
+    )
+
+
+def given_file(args: argparse.Namespace, more: Sequence[str]) -> Path | None:
+    """The Serve config that was named; None: it is a model.
+
+    Raises:
+        ConfigError: flags of a model beside a file, vLLM's flags before the model, no such folder.
+    """
+    first = next(iter(more), None)
+    if first is not None and args.argv.index(first) < args.argv.index(args.what):
+        raise ConfigError([f"{first}: MODEL comes first, vLLM's flags come after it"])
+    path = Path(args.what)
+    if path.suffix not in SUFFIXES or path.is_dir():
+        if args.what.startswith(LOCAL) and not path.is_dir():
+            raise ConfigError([f"{args.what}: no such folder"])
+        return None
+    beside = [f"--{key.replace('_', '-')}" for key in OF_MODEL if getattr(args, key) is not None]
+    beside += [flag.partition("=")[0] for flag in more if flag.startswith("-")]
+    if beside:
+        raise ConfigError([f"{flag}: {path} says it itself; change it there" for flag in beside])
+    return path
+
+
+def _ms(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86_400_000:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed: ms above 0, up to a day")
+    return int(value) if value == int(value) else value
+
+
+def _replicas(text: str) -> Replicas:
+    least, colon, most = text.partition(":")
+    try:
+        made = Replicas(int(least), int(most) if colon else int(least))
+    except ValueError:
+        made = Replicas(0, 0)
+    if not 1 <= made.least <= made.most:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not allowed: a number from 1, or two as 1:8, the larger one last"
+        )
+    return made

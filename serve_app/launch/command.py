@@ -1,0 +1,315 @@
+"""``brimful serve``: config, check, Ray, replicas, first token; Ctrl-C drains and stops."""
+
+import argparse
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from controller.errors import BrimfulError
+from serve_app import haproxy
+from serve_app.apply.cluster import Cluster, beside
+from serve_app.apply.command import read_config
+from serve_app.apply.names import is_model
+from serve_app.checks.command import import_models, quick_file, sound
+from serve_app.checks.console import CONSOLE
+from serve_app.checks.engine_flags import engine_kwargs
+from serve_app.checks.findings import BUILDER, Target, builder_of
+from serve_app.environment import is_cpu_build, variables
+from serve_app.launch.arguments import add_arguments, given_file
+from serve_app.launch.config_file import PORT, write
+from serve_app.launch.first_token import first_token
+from serve_app.launch.joined import Joined, find
+from serve_app.launch.local_cluster import DRAIN, LocalCluster, require_free, use_token
+from serve_app.launch.model_config import config_of
+from serve_app.launch.phases import Phases
+from serve_app.launch.removal import remove, wait_gone
+from serve_app.launch.running import ClusterError, describe, starting, wait_reached
+
+__all__ = ["TAKES_MORE", "add_arguments", "run"]
+
+TAKES_MORE = True  # what is not ours is vLLM's
+FOUND = 2
+LOOK_S = 5.0
+# Seconds that a replica which is to end waits for load balancers to see it: 30 by Ray's own, where
+# this machine's HAProxy is the only one.
+DEREGISTERED = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"
+TRACEBACK = "Traceback (most recent call last)"
+SLOW = "to initialize"  # what Serve says of each start above 30 s, and phases say better
+ANYWHERE = ("0.0.0.0", "::", "")
+ENDED = (signal.SIGTERM, signal.SIGHUP)
+
+Data = dict[str, Any]
+
+
+class Clock:
+    """Says things with the seconds that have passed."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+
+    def say(self, text: str) -> None:
+        print(f"{time.monotonic() - self._began_s:5.0f} s  {text}", flush=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until Ctrl-C; 0 where all was stopped after it ran.
+
+    Raises:
+        BrimfulError: the arguments, the config, Ray or a replica are at fault; what was started is
+            stopped.
+    """
+    given = given_file(args, args.more)
+    if args.more:
+        import_models()
+    engine = engine_kwargs(args.more, ("--itl-ms", "--ttft-ms", "--replicas"))
+    joined = None if args.dry_run else find(args.address)
+    with contextlib.ExitStack() as exits:
+        folder = Path(tempfile.mkdtemp(prefix="brimful-serve-"))
+        exits.callback(shutil.rmtree, folder, ignore_errors=True)
+        path = given or args.write or folder / "serve.yaml"
+        if given is None:
+            on_cpu = bool(args.emulate) or (args.device or _built_for()) == "cpu"
+            config = config_of(args, engine, on_cpu=on_cpu)
+            write(config, f"# {shlex.join(['brimful', *sys.argv[1:]])}\n", path)
+        target, early = Target(_environment(joined), local_paths=True), {path: quick_file(path)}
+        if not sound([path], target, early, named=given is not None):
+            return FOUND
+        if args.dry_run:
+            print(path.read_text(), end="")
+            return 0
+        config, _ = read_config(path)
+        return _serve(config, joined, folder, exits)
+
+
+def _built_for() -> str:
+    return "cpu" if is_cpu_build() else "gpu"
+
+
+def _environment(joined: Joined | None) -> Mapping[str, str]:
+    return {**variables(), **os.environ} if joined is None else joined.environment()
+
+
+def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.ExitStack) -> int:
+    clock, own, began = Clock(), None, False
+    for one in ENDED:
+        if signal.getsignal(one) is not signal.SIG_IGN:  # as of `nohup`
+            signal.signal(one, signal.default_int_handler)
+    try:
+        if joined is None:
+            own = _start(config, folder, exits, clock)
+            cluster, logs = Cluster(own.dashboard_url), own.session_logs
+        else:
+            cluster, logs = _join(joined, clock), joined.logs
+        config = _deployable(config, cluster.applications())
+        phases = Phases(logs)
+        _put(cluster, config)
+        began = True
+        _wait(cluster, config, phases, clock, own)
+        _tell(cluster, config, clock, own)
+        _watch(cluster, config, clock, own)
+    except KeyboardInterrupt:
+        print(flush=True)
+    except BrimfulError:
+        if began and own is None:
+            remove(cluster, _names(config))
+        raise
+    if began:
+        _drain(cluster, _names(config), clock, own)
+    return 0
+
+
+def _start(config: Data, folder: Path, exits: contextlib.ExitStack, clock: Clock) -> LocalCluster:
+    """A cluster of our own."""
+    port = int((config.get("http_options") or {}).get("port", PORT))
+    require_free(port, "--port, or http_options.port of the file")
+    clock.say("Ray: starting on this machine")
+    use_token()
+    own = LocalCluster(_of_own(), Path.cwd(), folder, usual_ports=True)
+    exits.callback(_stop, own, clock)
+    own.wait_started()
+    clock.say(f"Ray: started, dashboard {own.dashboard_url}")
+    return own
+
+
+def _join(joined: Joined, clock: Clock) -> Cluster:
+    """The cluster that there is."""
+    clock.say(f"Ray: joins the cluster of {joined.dashboard}")
+    for line in joined.lacking():
+        print(f"note: {line}", file=sys.stderr)
+    cluster = Cluster(joined.dashboard)
+    if cluster.by_kuberay():
+        raise ClusterError("KubeRay's operator owns this cluster: `kubectl apply` deploys")
+    return cluster
+
+
+def _of_own() -> dict[str, str]:
+    """What Ray's processes get beside what the user has set for them."""
+    ours = {**variables(), DRAIN: "0", DEREGISTERED: "5"}
+    del ours[haproxy.OURS]  # the cluster writes one that finds this very code
+    return {name: value for name, value in ours.items() if name not in os.environ}
+
+
+def _deployable(config: Data, running: Mapping[str, Data]) -> Data:
+    """The config without a console where there is one.
+
+    Raises:
+        ClusterError: an application of the same name or route runs already.
+    """
+    routes = {told.get("route_prefix"): name for name, told in running.items()}
+    wanted = [
+        one
+        for one in config["applications"]
+        if not (one["import_path"] == CONSOLE and one.get("route_prefix") in routes)
+    ]
+    for one in wanted:
+        name, route = one.get("name", "default"), one.get("route_prefix", "/")
+        if name in running or route in routes:
+            held = name if name in running else routes[route]
+            raise ClusterError(
+                f"application {held!r} runs in this cluster already, at"
+                f" {running[held].get('route_prefix')}: `brimful apply FILE` changes it; or give"
+                " yours another name and route_prefix in a FILE (`--dry-run --write FILE` makes"
+                " one), or `--address local` for a cluster of its own"
+            )
+    return {**config, "applications": wanted}
+
+
+def _names(config: Data) -> list[str]:
+    return [one.get("name", "default") for one in config["applications"]]
+
+
+def _ours(cluster: Cluster, config: Data) -> dict[str, Data]:
+    """Our applications, as far as they are there."""
+    told = cluster.applications()
+    return {name: told[name] for name in _names(config) if name in told}
+
+
+def _put(cluster: Cluster, config: Data) -> None:
+    ours = dict(zip(_names(config), config["applications"], strict=True))
+    cluster.put({**config, "applications": beside(cluster.applications(), ours)})
+
+
+def _wait(
+    cluster: Cluster, config: Data, phases: Phases, clock: Clock, own: LocalCluster | None
+) -> None:
+    """Say what happens until every replica runs."""
+    said, told = set(), {}
+
+    def read() -> dict[str, Data]:
+        nonlocal told
+        _require_alive(own)
+        told = _ours(cluster, config)
+        return told if len(told) == len(config["applications"]) else {}
+
+    try:
+        for state in starting(read):
+            for line in (state, *phases.new(), *_messages(told)):
+                if line not in said:
+                    clock.say(line)
+                    said.add(line)
+    except ClusterError as error:
+        list(phases.new())
+        raise ClusterError(reason(str(error), phases)) from None
+    for line in phases.new():
+        clock.say(line)
+
+
+def reason(failure: str, phases: Phases) -> str:
+    """Why a replica did not start, without the calls of Ray and vLLM that led there."""
+    lines = failure.splitlines()
+    if TRACEBACK not in failure:
+        return failure
+    why = phases.causes or lines[-1:]
+    return "\n".join((f"{lines[0]} a replica failed to start", *why, f"more in {phases.logs}"))
+
+
+def _messages(applications: Mapping[str, Data]) -> Iterator[str]:
+    """What Serve says of deployments that wait for something, as for a place."""
+    for name, told in applications.items():
+        for deployment, one in told["deployments"].items():
+            if one["message"] and SLOW not in one["message"]:
+                yield f"{name}, {deployment}: {' '.join(one['message'].split())}"
+
+
+def _require_alive(own: LocalCluster | None) -> None:
+    if own is not None and own.ended:
+        raise ClusterError(f"Ray has ended; it said:\n{own.log_path.read_text()[-2000:]}")
+
+
+def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None) -> None:
+    """Ask each model for a token, and say how to go on."""
+    host, port = cluster.http()
+    root = f"http://{'127.0.0.1' if host in ANYWHERE else host}:{port}"
+    lines = []
+    for one in config["applications"]:
+        base = root + one.get("route_prefix", "/").rstrip("/")
+        if one["import_path"] == CONSOLE:
+            lines.append(f"console: {base}")
+        if builder_of(one) != BUILDER:
+            continue
+        name = one.get("name", "default")
+        if not _has_replica(cluster.applications()[name]):
+            clock.say(f"{name}: the first request starts a replica")
+            continue
+        wait_reached(f"{base}/v1")
+        came = first_token(f"{base}/v1")
+        if came is None:
+            clock.say(f"{base}/v1 answers who has a key")
+            continue
+        clock.say(f"first token of {came.model}: {came.seconds * 1000:.0f} ms after its request")
+        lines.append(came.curl(f"{base}/v1"))
+    print("", *lines, "brimful status, brimful explain: what the replicas do", sep="\n  ")
+    stops = (
+        "drains, and stops Ray" if own is not None else "drains, and leaves Ray and others alone"
+    )
+    print(f"  Ctrl-C {stops}; twice: at once\n", flush=True)
+
+
+def _has_replica(told: Data) -> bool:
+    """Whether a model of this application runs at all: they may scale to nothing."""
+    models = [one for name, one in told["deployments"].items() if is_model(name)]
+    return any(one.get("replicas") for one in models) or not models
+
+
+def _watch(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None) -> None:
+    """Until Ctrl-C; says so where the number or the health of replicas changes."""
+    state = ""
+    while True:
+        _require_alive(own)
+        with contextlib.suppress(BrimfulError):  # Serve's controller is away for the moment
+            now = describe(_ours(cluster, config))
+            if state and now != state:
+                clock.say(now)
+            state = now
+        time.sleep(LOOK_S)
+
+
+def _drain(cluster: Cluster, names: list[str], clock: Clock, own: LocalCluster | None) -> None:
+    """Remove what was deployed, and wait until streams under way have ended."""
+    try:
+        remove(cluster, names)
+        clock.say("draining: streams under way go on to their end (Ctrl-C: at once)")
+        wait_gone(cluster, names, clock.say)
+    except KeyboardInterrupt:
+        clock.say("not waited for" if own else "not waited for: what is left drains by itself")
+    except (BrimfulError, requests.RequestException) as error:
+        clock.say(f"not drained: {error}")
+
+
+def _stop(own: LocalCluster, clock: Clock) -> None:
+    """End it, whatever is pressed meanwhile."""
+    clock.say("Ray: stopping")
+    for one in (signal.SIGINT, *ENDED):
+        signal.signal(one, signal.SIG_IGN)
+    own.stop()
+    clock.say("stopped")

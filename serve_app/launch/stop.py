@@ -1,0 +1,107 @@
+"""``brimful stop``: applications and, with the last of them, the batch controller."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from controller.errors import BrimfulError
+from serve_app.apply.cluster import Cluster
+from serve_app.checks.console import CONSOLE
+from serve_app.checks.findings import BUILDER, builder_of
+from serve_app.launch.joined import find
+from serve_app.launch.removal import remove, wait_gone
+from serve_app.snapshot import add_address, connect
+
+ABOUT = (
+    "Remove applications from a running cluster: streams under way go on to their end. With the"
+    " last one the batch controller ends, which `serve shutdown` leaves (a detached actor). Ray,"
+    " Ray Serve and applications that are not of this project stay."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``brimful stop``."""
+    parser.description = ABOUT
+    parser.add_argument(
+        "names", nargs="*", metavar="APPLICATION", help="default: all of this project's"
+    )
+    parser.add_argument(
+        "--no-wait", action="store_true", help="do not wait for streams; ends no controller"
+    )
+    add_address(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Remove them, and the controllers where nobody is left to report to them.
+
+    Raises:
+        BrimfulError: there is no cluster, no such application, or an operator that would deploy it
+            again.
+    """
+    joined = find(args.address)
+    if joined is None:
+        raise BrimfulError("no Ray cluster on this machine")
+    cluster = Cluster(joined.dashboard)
+    if cluster.by_kuberay():
+        raise BrimfulError(
+            "KubeRay's operator would deploy it again: take it out of the RayService, or"
+            " `kubectl delete rayservice NAME`"
+        )
+    running = cluster.applications()
+    names = chosen(args.names, running)
+    if names:
+        remove(cluster, names)
+        print(f"removed: {', '.join(names)}; streams under way go on to their end")
+    if args.no_wait:
+        return 0
+    wait_gone(cluster, names, lambda state: print(f"  {state}", file=sys.stderr, flush=True))
+    left = ours(cluster.applications())
+    if left:
+        print(f"left: {', '.join(left)}, and so the batch controller")
+        return 0
+    for version in end_controllers(args.address):
+        print(f"ended: batch controller {version}")
+    print("Ray and Ray Serve run on: `serve shutdown`, `ray stop`")
+    return 0
+
+
+def ours(running: Mapping[str, Any]) -> list[str]:
+    """The applications of this project, of those that were deployed by a file."""
+    configs = {name: told.get("deployed_app_config") for name, told in running.items()}
+    return [
+        name
+        for name, config in configs.items()
+        if config is not None and builder_of(config) in (BUILDER, CONSOLE)
+    ]
+
+
+def chosen(names: list[str], running: Mapping[str, Any]) -> list[str]:
+    """The applications to remove.
+
+    Raises:
+        BrimfulError: one of these names is not there.
+    """
+    there = ours(running)
+    if unknown := [name for name in names if name not in there]:
+        raise BrimfulError(
+            f"{', '.join(unknown)}: no application of this project runs under this name; running:"
+            f" {', '.join(there) or 'none'}"
+        )
+    return names or there
+
+
+def end_controllers(address: str) -> list[str]:
+    """End all batch controllers of the cluster; their versions."""
+    import ray
+
+    from controller.fleet.actor import running_controllers
+
+    connect(address)
+    try:
+        handles = running_controllers()
+        for handle in handles.values():
+            ray.kill(handle, no_restart=True)
+        return sorted(handles)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,181 @@
+"""``brimful serve`` as a user has it: from one command to a token, and nothing left of it."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import requests
+import yaml
+
+from serve_app.environment import DIRECT_STREAMING, HA_PROXY, variables
+from serve_app.launch.local_cluster import LocalCluster
+from tests.ray.conftest import METRICS_PORT, PORT, STATS_PORT, model_path
+
+__all__ = ["model_path"]
+
+START_S, STOP_S = 420, 180
+MARK = "BRIMFUL_TEST_RUN"  # in the environment of all that a test starts
+PORTS = {
+    "RAY_SERVE_HAPROXY_METRICS_PORT": str(METRICS_PORT),
+    "RAY_SERVE_HAPROXY_STATS_PORT": str(STATS_PORT),
+}
+BASE = f"http://127.0.0.1:{PORT}"
+CONFIG = Path(__file__).parents[2] / "configs" / "emulated.yaml"
+
+
+class Serving:
+    """A command under way, and what it has said."""
+
+    def __init__(self, log: Path, *argv: str, **environment: str) -> None:
+        own = {k: v for k, v in os.environ.items() if k not in variables()}
+        self.mark = uuid.uuid4().hex
+        self.log = log
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "serve_app.cli", "serve", *argv],
+            env={**own, **PORTS, MARK: self.mark, **environment},
+            stdout=log.open("w"),
+            stderr=subprocess.STDOUT,
+        )
+
+    def wait(self, text: str, timeout_s: float = START_S) -> str:
+        """What it has said, once this is part of it."""
+        until_s = time.monotonic() + timeout_s
+        while time.monotonic() < until_s and self.process.poll() is None:
+            if re.search(text, said := self.log.read_text()):
+                return said
+            time.sleep(0.5)
+        raise AssertionError(f"never {text!r}: {self.log.read_text()}")
+
+    def end(self) -> int:
+        """Ctrl-C; its exit status."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(STOP_S)
+
+    def left(self) -> list[str]:
+        """The processes that it has started."""
+        return [" ".join(p.cmdline()) for p in psutil.process_iter() if self._is_ours(p)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            return process.environ().get(MARK) == self.mark and (
+                process.status() != psutil.STATUS_ZOMBIE
+            )
+        return False
+
+
+@contextlib.contextmanager
+def serving(log: Path, *argv: str, **environment: str) -> Iterator[Serving]:
+    made = Serving(log, *argv, **environment)
+    try:
+        yield made
+    finally:
+        if made.process.poll() is None:
+            for _ in range(2):  # at once
+                made.process.send_signal(signal.SIGINT)
+                time.sleep(1)
+            made.process.wait(STOP_S)
+
+
+def stream(model: str, tokens: int, events: list[bytes]) -> None:
+    """Ask for so many tokens, and keep what comes."""
+    body = {"model": model, "prompt": "a river", "max_tokens": tokens, "ignore_eos": True}
+    with requests.post(
+        f"{BASE}/v1/completions", json={**body, "stream": True}, stream=True, timeout=STOP_S
+    ) as answer:
+        events.extend(line for line in answer.iter_lines() if line)
+
+
+def test_one_command_to_the_first_token_and_ctrl_c_leaves_nothing(
+    tmp_path: Path, model_path: Path
+) -> None:
+    kept = tmp_path / "kept.yaml"
+    flags = ("--itl-ms", "500", "--port", str(PORT), "--write", str(kept), "--address", "local")
+    vllms = ("--max-model-len", "2k", "--max-num-seqs", "16")
+    with serving(tmp_path / "log", str(model_path), *flags, *vllms) as run:
+        said = run.wait("twice: at once")
+        assert re.search(r"weights: loading\n", said)
+        assert re.search(r"warm-up: engine ready", said)
+        assert re.search(r"first token of tiny-llama: \d+ ms", said)
+        assert f"console: {BASE}/console" in said
+        curl = re.search(r"curl (\S+) .* -d '(.*)'", said)
+        assert curl is not None
+        asked = requests.post(curl[1], json=json.loads(curl[2]), timeout=STOP_S)
+        assert asked.status_code == 200
+        assert requests.get(f"{BASE}/console", timeout=STOP_S).status_code == 200
+        engine = yaml.safe_load(kept.read_text())["applications"][0]["args"]["llm_configs"][0]
+        assert engine["engine_kwargs"]["max_model_len"] == 2000
+        events: list[bytes] = []
+        client = threading.Thread(target=stream, args=("tiny-llama", 1500, events))
+        client.start()
+        time.sleep(2)
+        assert run.end() == 0
+        client.join(STOP_S)
+        assert events[-1] == b"data: [DONE]"
+        assert run.left() == []
+        assert "stopped" in run.log.read_text()
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Iterator[LocalCluster]:
+    """A cluster that somebody started without our variables."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in variables():
+            patch.delenv(name, raising=False)
+        logs = tmp_path / "ray"
+        logs.mkdir()
+        made = LocalCluster({**PORTS, "VLLM_TARGET_DEVICE": "cpu"}, tmp_path, logs)
+        try:
+            made.wait_started()
+            yield made
+        finally:
+            made.stop()
+
+
+def test_a_cluster_that_is_joined_is_told_what_it_lacks_and_left_alone(
+    bare: LocalCluster, tmp_path: Path, model_path: Path
+) -> None:
+    config: dict[str, Any] = yaml.safe_load(CONFIG.read_text())
+    config["http_options"]["port"] = PORT
+    console = config["applications"].pop()
+    other = tmp_path / "other.yaml"
+    other.write_text(yaml.safe_dump({**config, "applications": [console]}))
+    bare.deploy(other)
+    bare.wait_running(START_S, print)
+    flags = ("--emulate", "paper-fig3", "--port", str(PORT), "--address", bare.gcs_address)
+    with serving(tmp_path / "log", str(model_path), *flags, "--max-model-len", "2048") as run:
+        said = run.wait("twice: at once")
+        assert f"note: {HA_PROXY}=1 is missing: " in said
+        assert f"note: {DIRECT_STREAMING}=1 is missing: " in said
+        assert "first token of tiny-llama" in said
+        assert set(bare.applications()) == {"console", "llm"}
+        second = serving(tmp_path / "second", str(model_path), *flags, "--max-model-len", "2048")
+        with second as refused:
+            assert refused.process.wait(START_S) == 2
+            assert "application 'llm' runs in this cluster already" in refused.log.read_text()
+        assert run.end() == 0
+    assert set(bare.applications()) == {"console"}
+    assert not bare.ended
+    assert re.fullmatch(
+        r"removed: console; .*\nended: batch controller \S+\nRay and Ray Serve run on: .*\n",
+        stop(bare),
+    )
+    assert bare.applications() == {}
+    assert stop(bare).startswith("Ray and Ray Serve run on")  # the controller is gone
+
+
+def stop(cluster: LocalCluster) -> str:
+    """What ``brimful stop`` says."""
+    command = [sys.executable, "-m", "serve_app.cli", "stop", "--address", cluster.gcs_address]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
