@@ -10,7 +10,9 @@ import sys
 import time
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import ray
@@ -45,6 +47,8 @@ from ray.serve._private.common import (
 )
 from ray.serve._private.config import DeploymentConfig
 from ray.serve._private.controller import ServeController
+from ray.serve._private.deployment_state import DeploymentState, ReplicaStateContainer
+from ray.serve._private.deployment_state import ReplicaState as DeployedState
 from ray.serve._private.metrics_utils import InMemoryMetricsStore
 from ray.serve._private.replica import Replica, ReplicaActor
 from ray.serve._private.request_router.replica_wrapper import ActorReplicaWrapper
@@ -334,6 +338,18 @@ def test_ray_serve_still_says_of_each_deployment_what_is_shown():
     assert ReplicaState.RUNNING == "RUNNING"
     source = inspect.getsource(ServeController.get_serve_instance_details)
     assert source.count("_get_user_facing_json_serializable_dict") == 1
+
+
+def test_a_replica_whose_node_is_to_go_is_replaced_without_being_asked_for():
+    """Serve counts it as none of those it should have, and the policy among those that run."""
+    replicas = ReplicaStateContainer()
+    for state in (DeployedState.RUNNING, DeployedState.STARTING, DeployedState.PENDING_MIGRATION):
+        replicas.add(state, MagicMock(actor_details=SimpleNamespace(state=None)))
+    state = SimpleNamespace(
+        _replicas=replicas, _target_state=SimpleNamespace(target_num_replicas=3)
+    )
+    assert DeploymentState._get_target_replica_delta(state) == 1
+    assert len(DeploymentState.get_running_replica_ids(state)) == 2
 
 
 def test_deployments_and_replicas_still_have_these_names():
