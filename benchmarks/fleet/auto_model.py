@@ -1,4 +1,4 @@
-"""What rules of ``auto_model`` cost and bring, where requests are short and simple or long and hard.
+"""What rules of ``auto_model`` cost and bring: short simple requests, and long hard ones.
 
 ``python -m benchmarks.fleet.auto_model`` prints the table of docs/auto-model.md. The rules are the
 ingress' own (``serve_app.auto_model``). Each model is a fleet of its own, in virtual time: what one

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from replicas.profiles.profile_file import load_profile
 from serve_app.cli import main
 from serve_app.demo.client import Answer, Ask, send
 from serve_app.demo.cluster import LocalCluster
@@ -22,12 +23,13 @@ pytestmark = pytest.mark.cluster
 # A step takes 0.4 s and more: HTTP and the cores beside it are to be small against it.
 SCALE = 15
 RATE_PER_S, PROMPT, OUTPUT = 4.0, 257, 62  # in the profile's time
-PROFILE, MAX_SEQS, MAX_TOKENS = "paper-fig3", 128, 2048
+PROFILE = "paper-fig3"
 
 
 @pytest.fixture
 def captured_application(deploy: Deploy, model_path: Path) -> None:
     """One replica on an emulated accelerator, with vLLM's own limits."""
+    profile = load_profile(PROFILE)
     app = application(
         "captured",
         model_path,
@@ -36,8 +38,8 @@ def captured_application(deploy: Deploy, model_path: Path) -> None:
         emulate={"profile": PROFILE, "time_scale": SCALE},
     )
     app["args"]["llm_configs"][0]["engine_kwargs"] = {
-        "max_num_seqs": MAX_SEQS,
-        "max_num_batched_tokens": MAX_TOKENS,
+        "max_num_seqs": profile.max_num_seqs,
+        "max_num_batched_tokens": profile.max_num_batched_tokens,
         "max_model_len": 2048,
         "block_size": 32,
     }
@@ -110,8 +112,7 @@ def replayed(path: Path, n: int, capsys: pytest.CaptureFixture[str]) -> dict[str
     at_pace.write_text(
         "".join(json.dumps(one | {"arrival_s": one["arrival_s"] / SCALE}) + "\n" for one in lines)
     )
-    options = ["--max-num-seqs", str(MAX_SEQS), "--max-num-batched-tokens", str(MAX_TOKENS)]
-    told = ["--profile", PROFILE, "--policy", "static", "--json", *options]
+    told = ["--profile", PROFILE, "--policy", "static", "--json"]
     capsys.readouterr()
     assert main(["replay", "--workload", str(at_pace), *told]) == 0
     summary: dict[str, Any] = json.loads(capsys.readouterr().out)
