@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--lives", type=int, default=50, help="random lives of ours beside vLLM's own scheduler"
     )
     parser.addoption(
-        "--capture-seconds", type=float, default=60, help="of traffic in test_captured.py"
+        "--capture-seconds", type=float, default=0, help="of traffic in test_captured.py; 0: none"
     )
 
 

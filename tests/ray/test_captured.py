@@ -19,6 +19,7 @@ from tests.ray.applications import application
 from tests.ray.conftest import REPO, Deploy, base_url, wait_reported
 
 pytestmark = pytest.mark.cluster
+OPTION = "--capture-seconds"
 
 # A step takes 0.4 s and more: HTTP and the cores beside it are to be small against it.
 SCALE = 15
@@ -27,7 +28,16 @@ PROFILE = "paper-fig3"
 
 
 @pytest.fixture
-def captured_application(deploy: Deploy, model_path: Path) -> None:
+def seconds(pytestconfig: pytest.Config) -> float:
+    """Of traffic."""
+    asked_s = float(pytestconfig.getoption(OPTION))
+    if not asked_s:
+        pytest.skip(f"needs {OPTION}: it measures, which takes minutes and idle cores")
+    return asked_s
+
+
+@pytest.fixture
+def captured_application(seconds: float, deploy: Deploy, model_path: Path) -> None:
     """One replica on an emulated accelerator, with vLLM's own limits."""
     profile = load_profile(PROFILE)
     app = application(
@@ -125,13 +135,13 @@ def replayed(path: Path, n: int, capsys: pytest.CaptureFixture[str]) -> dict[str
 
 async def test_what_was_captured_replays_as_it_was_measured(
     captured_application: None,
+    seconds: float,
     cluster: LocalCluster,
     tmp_path: Path,
     pytestconfig: pytest.Config,
     capsys: pytest.CaptureFixture[str],
     record_testsuite_property: Callable[[str, object], None],
 ) -> None:
-    seconds = float(pytestconfig.getoption("--capture-seconds"))
     asked, path = asks(seconds), tmp_path / "captured.jsonl"
     answers = await captured(path, cluster, asked)
     assert [answer.error or answer.status for answer in answers if not answer.whole] == []
