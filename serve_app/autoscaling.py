@@ -47,6 +47,7 @@ class CapacityPolicy:
         peak_starts: float = 3.0,
         start_s: float = 60.0,
         late_frac: float = 0.007,
+        at_risk: float = 0.0,
     ) -> None:
         self._scaler = Scaler(
             target_utilization,
@@ -57,6 +58,7 @@ class CapacityPolicy:
             peak_starts,
             start_s,
             late_frac,
+            at_risk,
         )
         self._ages = Ages()
         self._export = ScalingExport()

@@ -81,6 +81,13 @@ class ScalingConfig(Block):
     start_s: float = Field(
         60.0, ge=0, le=A_DAY_S, description="a replica's start, until one was seen"
     )
+    at_risk: float = Field(
+        0.0,
+        ge=0,
+        le=0.9,
+        description="share of the replicas above min_replicas without which the others have to"
+        " carry the load: spot machines that may go at once",
+    )
 
 
 def parse_scaling(data: Any, where: str = "scaling") -> ScalingConfig:

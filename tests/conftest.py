@@ -53,6 +53,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--lives", type=int, default=50, help="random lives of ours beside vLLM's own scheduler"
     )
+    parser.addoption(
+        "--capture-seconds", type=float, default=0, help="of traffic in test_captured.py; 0: none"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by the marker

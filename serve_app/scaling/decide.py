@@ -15,6 +15,7 @@ from serve_app.scaling.demand import (
     replicas_for_queue,
     replicas_needed,
     whole,
+    with_some_gone,
 )
 from serve_app.scaling.error_budget import FIRST, ErrorBudget
 from serve_app.scaling.forecast import Forecast
@@ -42,8 +43,9 @@ class Scaler:
         peak_starts: float,
         start_s: float,
         late_frac: float = 0.007,
+        at_risk: float = 0.0,
     ) -> None:
-        self._rho = target_utilization
+        self._rho, self._at_risk = target_utilization, at_risk
         self._drain_s = drain_s
         self._queue_factor = queue_factor
         self._queue_for_s = queue_for_s
@@ -80,6 +82,12 @@ class Scaler:
     def _by_load(self, reading: FleetReading, load: Load) -> Decision:
         now_s = reading.now_s
         arriving, wanted, words, reason = self._worth(reading, load)
+        lasting = reading.minimum
+        arriving, wanted = (
+            with_some_gone(each, lasting, self._at_risk) for each in (arriving, wanted)
+        )
+        if self._at_risk and wanted > lasting:
+            words += f"; {self._at_risk:.0%} of those above {lasting} may be gone"
         keep_s = self._past_s()
         self._arriving.add(now_s, arriving, keep_s)
         self._wanted.add(now_s, wanted, keep_s)

@@ -48,6 +48,15 @@ def replicas_for_queue(in_system: float, max_running: float, target_utilization:
     return in_system / (target_utilization * max_running)
 
 
+def with_some_gone(replicas: float, lasting: int, at_risk: float) -> float:
+    """Replicas of which ``replicas`` are left when a share of those above ``lasting`` is gone.
+
+    Args:
+        at_risk: that share, below 1.
+    """
+    return min(replicas, lasting) + max(replicas - lasting, 0.0) / (1 - at_risk)
+
+
 def whole(replicas: float) -> int:
     """The next whole number of replicas; a hair above one is that one."""
     return math.ceil(min(replicas, 1e9) * (1 - 1e-12))

@@ -77,8 +77,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overflow",
         metavar="SPEC",
-        help="base=N[,price=0.35,losses_per_h=0.5,notice_s=30]: replicas above N are of a cheaper"
-        " group, each of which is taken away at random times after a notice",
+        help="base=N or quantile=SHARE (of the day's time that N replicas carry), then"
+        " [,price=0.35,losses_per_h=0.5,notice_s=120,together=0]: N replicas stand all day; those"
+        " above them are of a cheaper group and are taken away at random times after a notice,"
+        " each by itself or a share of them together",
     )
     parser.add_argument(
         "--roles",
@@ -170,8 +172,10 @@ def _group(course: "Course", outcome: "Outcome") -> dict[str, float]:
     if course.overflow is None:
         return {}
     return {
+        "lasting": course.overflow.base or 0,
         "overflow_hours": outcome.overflow_s / 3600,
         "cost_hours": outcome.cost_hours(course.overflow.price),
+        "late_share": 1 - outcome.attainment,
         "lost": outcome.lost,
         "unserved": int(np.isnan(outcome.end_s).sum()),
     }

@@ -50,7 +50,8 @@ class Course:
     """One day drawn once, for all policies alike.
 
     Args:
-        overflow: a second group of replicas; the oracle plans with one group.
+        overflow: a second group of replicas, beside a first one that stands all day (so it is the
+            least that there are); the oracle plans with one group.
     """
 
     def __init__(
@@ -62,11 +63,14 @@ class Course:
     ) -> None:
         workload = load_workload(day.workload)
         self.day, self.ground, self.bounds = day, ground, dict(bounds)
-        self.overflow = overflow
         self.capacity_per_s = capacity_per_s(workload, ground)
         rates = day.rates.times(self.capacity_per_s)
         self.requests: Requests = draw(rates, workload, ground.seed)
         self.rates = rates
+        self.overflow = overflow and overflow.sized(day.rates.rate_per_s)
+        if self.overflow is not None and self.overflow.base is not None:
+            least = min(max(bounds["min_replicas"], self.overflow.base), bounds["max_replicas"])
+            bounds = self.bounds = dict(bounds) | {"min_replicas": least}
         first = rates.rate_per_s[0] / self.capacity_per_s / FIRST_SHARE
         least, most = bounds["min_replicas"], bounds["max_replicas"]
         self.replicas = min(max(round(first), least, 1), most)

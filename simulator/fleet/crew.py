@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -19,33 +19,49 @@ class Overflow:
     """A second group of replicas, cheaper and not for keeps, that takes what is above the base.
 
     Args:
-        base: replicas of the first group at most; what is wanted above them is of the second.
+        base: replicas of the first group; what is wanted above them is of the second. None:
+            ``quantile`` says it.
         price: of one of the second, as a share of one of the first.
         losses_per_h: how often one of the second is taken away on average, at any time alike.
         notice_s: how long before it is told.
+        together: the share of the second group that goes at once; 0: each by itself.
+        quantile: share of a day's time for which the first group alone carries the demand.
 
     Raises:
         ConfigError: naming the value that is wrong, and what is allowed.
     """
 
-    base: int
+    base: int | None = None
     price: float = 0.35
     losses_per_h: float = 0.5
-    notice_s: float = 30.0
+    notice_s: float = 120.0
+    together: float = 0.0
+    quantile: float | None = None
 
     def __post_init__(self) -> None:
         problems = [
             f"overflow: {name}={value:g} is not allowed: {allowed}"
             for name, value, good, allowed in (
-                ("base", self.base, self.base >= 0, "a whole number from 0"),
+                ("base", self.base, self.base is None or self.base >= 0, "a whole number from 0"),
                 ("price", self.price, 0 < self.price <= 1, "above 0, at most 1"),
                 ("losses_per_h", self.losses_per_h, 0 <= self.losses_per_h < math.inf, "from 0"),
                 ("notice_s", self.notice_s, 0 <= self.notice_s < math.inf, "from 0"),
+                ("together", self.together, 0 <= self.together <= 1, "from 0 to 1"),
+                ("quantile", self.quantile, 0 <= (self.quantile or 0) <= 1, "from 0 to 1"),
             )
             if not good
         ]
+        if (self.base is None) == (self.quantile is None):
+            problems.append("overflow: base=N or quantile=SHARE is needed, and not both")
         if problems:
             raise ConfigError(problems)
+
+    def sized(self, demand: Sequence[float]) -> "Overflow":
+        """The same with its base, for a day that asks for so many replicas at equal distances."""
+        if self.quantile is None:
+            return self
+        base = math.ceil(float(np.quantile(demand, self.quantile)))
+        return replace(self, base=base, quantile=None)
 
 
 class Crew:
@@ -83,6 +99,9 @@ class Crew:
         self._spent_s = [0.0, 0.0]
         self._born = 0
         self._rng = np.random.default_rng(seed)
+        self._loss_s = math.inf  # when the next share of the second group is told to go
+        if overflow is not None and overflow.together and overflow.losses_per_h:
+            self._loss_s = self._until_loss_s(overflow.losses_per_h / overflow.together)
         for _ in range(replicas):
             self._open(0.0, 0.0, self._next_group())
 
@@ -96,10 +115,13 @@ class Crew:
         while True:
             starts_s = self._starting[0][0] + self._startup_s if self._starting else math.inf
             ends_s = min((at_s for at_s, _ in self._ends.values()), default=math.inf)
-            if min(starts_s, ends_s) > until_s:
+            next_s = min(starts_s, ends_s, self._loss_s)
+            if next_s > until_s:
                 break
-            fluid.run_until(self.fleet, self._engine, min(starts_s, ends_s))
-            if starts_s <= ends_s:
+            fluid.run_until(self.fleet, self._engine, next_s)
+            if self._loss_s == next_s:
+                self._lose(next_s)
+            elif starts_s <= ends_s:
                 began_s, group = self._starting.pop(0)
                 self._open(began_s, starts_s, group)
             else:
@@ -149,7 +171,8 @@ class Crew:
             return BASE
         running = (self._group[s] for s in self._since if self.fleet.status[s] == READY)
         groups = [*running, *(group for _, group in self._starting)]
-        return BASE if groups.count(BASE) < self._overflow.base else SPOT
+        base = self._overflow.base
+        return BASE if base is None or groups.count(BASE) < base else SPOT
 
     def _open(self, since_s: float, now_s: float, group: int) -> None:
         free = (s for s in range(len(self.fleet.status)) if s not in self._since)
@@ -163,11 +186,23 @@ class Crew:
             )
         occupy(self.fleet, slot, now_s)
         self._since[slot], self._group[slot] = since_s, group
-        if group == SPOT and self._overflow is not None and self._overflow.losses_per_h:
-            stays_s = float(self._rng.exponential(3600 / self._overflow.losses_per_h))
-            self._ends[slot] = now_s + stays_s, False
+        overflow = self._overflow
+        if group == SPOT and overflow and overflow.losses_per_h and not overflow.together:
+            self._ends[slot] = now_s + self._until_loss_s(overflow.losses_per_h), False
         self._born += 1
         self.names[slot] = f"r{self._born}"
+
+    def _until_loss_s(self, losses_per_h: float) -> float:
+        return float(self._rng.exponential(3600 / losses_per_h))
+
+    def _lose(self, now_s: float) -> None:
+        """A share of the second group is told to go, each by chance."""
+        overflow = self._overflow
+        assert overflow is not None
+        for slot in [s for s, group in self._group.items() if group == SPOT and s in self._since]:
+            if slot not in self._ends and self._rng.random() < overflow.together:
+                self._ends[slot] = now_s, False
+        self._loss_s = now_s + self._until_loss_s(overflow.losses_per_h / overflow.together)
 
     def _end(self, slot: int, now_s: float) -> None:
         """It is told to go, or goes."""
@@ -217,7 +252,7 @@ def hold_first(fleet: Fleet, requests: list[int]) -> None:
 
 
 def parse_overflow(text: str) -> Overflow:
-    """``base=N[,price=...,losses_per_h=...,notice_s=...]``.
+    """``base=N`` or ``quantile=SHARE``, then ``price=``, ``losses_per_h=`` and so on.
 
     Raises:
         ConfigError: naming the key or value that is wrong, and what is allowed.
@@ -234,8 +269,7 @@ def parse_overflow(text: str) -> Overflow:
             found[key] = float(value)
         except ValueError:
             raise ConfigError([f"overflow: {key}={value} is not allowed: a number"]) from None
-    if "base" not in found:
-        raise ConfigError([f"overflow: {text} is not allowed: base=N is missing"])
-    if not found["base"].is_integer():
-        raise ConfigError([f"overflow: base={found['base']:g} is not allowed: a whole number"])
-    return Overflow(base=int(found.pop("base")), **found)
+    base = found.pop("base", None)
+    if base is not None and not base.is_integer():
+        raise ConfigError([f"overflow: base={base:g} is not allowed: a whole number"])
+    return Overflow(base=None if base is None else int(base), **found)

@@ -109,6 +109,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="size of KV memory (default: the profile's)",
     )
+    accelerator.add_argument(
+        "--swap",
+        action="store_true",
+        help="KV of preempted requests comes back from host memory over the link (--link-gbit-s,"
+        " --link-latency-ms, --kv-bytes-per-token) where that is sooner than computing it again",
+    )
     add_disturbances(accelerator)
     accelerator.add_argument("--prefix-caching", action="store_true", help="vLLM's, on")
     accelerator.add_argument(

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from simulator.replay.arguments import Arguments, Order, add_arguments, read_order
 from simulator.replay.disturbance_arguments import disturbances_of
 from simulator.replay.measure import Summary, summarise
+from simulator.replay.role_arguments import transfer_of
 from simulator.replay.sweep import best
 from simulator.replay.table import print_table
 from simulator.virtual.trace import Trace
@@ -49,6 +50,7 @@ def run(args: Arguments) -> int:
         args.shared_prefix,
         _warm_up(args, order),
         args.charge_own_code,
+        swap=transfer_of(args) if args.swap else None,
     )
     if args.timeline:
         _timeline(args, order, ground)

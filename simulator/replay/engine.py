@@ -21,6 +21,7 @@ from simulator.virtual.plan import Plan
 from simulator.virtual.request_maker import RequestMaker
 from simulator.virtual.rivals import of_benches
 from simulator.virtual.scheduler import VirtualClock, make_scheduler
+from simulator.virtual.swap import SwapConnector, sooner
 from simulator.virtual.trace import Step, Trace, make_gaps
 from simulator.virtual.watch import Watch
 from simulator.workloads.requests import Request
@@ -133,9 +134,12 @@ class Engine:
             graph_tokens=self._launch.graph_tokens if plan.engine.async_scheduling else 0,
             clock=self._clock,
             profile_kv_read_frac=ground.profile.kv_read_frac,
-            connector=connector,
+            connector=connector or (SwapConnector if ground.swap else None),
             **own,
         )
+        self._swap = ground.swap
+        if ground.swap is not None:
+            self._scheduler.connector.pays = sooner(ground.swap, ground.profile)
         self._link = VirtualLink(self._scheduler, plan.batching)
         self._most_flights = 1 + (AHEAD if plan.engine.async_scheduling else 0)
         self._flights: deque[_Flight] = deque()
@@ -252,6 +256,7 @@ class Engine:
             [new.req_id for new in scheduled.scheduled_new_reqs],
             sum(map(len, scheduled.scheduled_spec_decode_tokens.values())),
         )
+        duration_s += self._swapped_s()
         self._free_s = begin_s + duration_s
         if self._most_flights > 1:  # else the step's measured time holds it
             launched_s = self._clock.now_s + self._launch.step_s(
@@ -275,6 +280,15 @@ class Engine:
             self._link.capacity_per_s,
         )
         return _Flight(scheduled, scheduler.chunks(scheduled), self._free_s, step)
+
+    def _swapped_s(self) -> float:
+        """What the KV takes that comes back before this step, seconds."""
+        if self._swap is None:
+            return 0.0
+        begun = self._scheduler.connector.begun
+        taken_s = sum(self._swap.time_s(tokens) for _, tokens in begun)
+        begun.clear()
+        return taken_s
 
     def _begun(self, begin_s: float) -> None:
         """A step begins."""

@@ -12,7 +12,7 @@ MOST_ENGINES = 64  # of one process: a step of each takes a millisecond
 KV_BYTES, GBIT_S, LATENCY_MS = 327_680.0, 200.0, 5.0
 ALLOWED = "auto, aggregated, or P:D, prefill and decode engines, each at least 1"
 # The agreement is for one engine after the other, and what is drawn is one engine's.
-ALONE = ("find_capacity", "warm_up", "timeline", "sweep", "speculate", "async_scheduling")
+ALONE = ("find_capacity", "warm_up", "timeline", "sweep", "speculate", "async_scheduling", "swap")
 LINK = ("kv_bytes_per_token", "link_gbit_s", "link_latency_ms")
 KINDS = ("scheduler", "rival", "reserved")
 
@@ -83,8 +83,8 @@ def read_roles(args: argparse.Namespace, plans: tuple[Plan, ...]) -> Roles | Non
     Raises:
         ConfigError: naming what is wrong, or arguments that contradict each other.
     """
-    given = ("roles", *LINK)
     if args.engines is None:
+        given = ("roles",) if args.swap else ("roles", *LINK)
         asked = [_option(name) for name in given if getattr(args, name) is not None]
         if asked:
             raise ConfigError([f"{asked[0]}: needs --engines, the number of engines"])

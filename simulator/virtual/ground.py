@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from controller.classes import ServiceClasses
+from controller.roles import Transfer
 from replicas.profiles.disturbances import Disturbances
 from replicas.profiles.profile import StepProfile
 from simulator.workloads.requests import Request
@@ -23,6 +24,8 @@ class Ground:
             ``static``, which stands for vLLM by itself, is not charged.
         grammar_s: every request waits so long for its grammar; None: none has one.
         classes: what requests are promised that ask for one (``Request.service``).
+        swap: over which link KV of preempted requests comes back, where that is sooner than
+            computing it again; None: it is computed again.
     """
 
     profile: StepProfile
@@ -33,3 +36,4 @@ class Ground:
     charge_own_code: bool = False
     grammar_s: float | None = None
     classes: ServiceClasses | None = None
+    swap: Transfer | None = None

@@ -27,6 +27,7 @@ from controller.classes import ServiceClasses
 from replicas.engine.scheduler import DynamicBatchScheduler
 from simulator.virtual.plan import Plan, Speculation
 from simulator.virtual.state_layers import state_group
+from simulator.virtual.swap import SwapConnector
 from simulator.virtual.watch import TIMED, Watch, timed
 
 TOKEN, END = 0, 1  # what the model that is not there generates, and how it ends
@@ -154,6 +155,8 @@ class VirtualScheduler(DynamicBatchScheduler):
 
     def _preempt_request(self, request: EngineRequest, *args: Any, **kwargs: Any) -> None:
         self._preempted.append(request.request_id)
+        if isinstance(self.connector, SwapConnector):
+            self.connector.kept[request.request_id] = request.num_computed_tokens
         super()._preempt_request(request, *args, **kwargs)
 
 

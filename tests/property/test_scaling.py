@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_app.autoscaling import CapacityPolicy
+from serve_app.scaling.demand import with_some_gone
 from serve_app.scaling.reading import PUBLISHED
 
 garbage = (
@@ -50,6 +51,7 @@ settings = st.fixed_dictionaries(
         "peak_starts": st.floats(0, 10),
         "start_s": st.floats(0, 1e3),
         "late_frac": st.floats(0.001, 0.5),
+        "at_risk": st.floats(0, 0.9),
     }
 )
 
@@ -61,6 +63,18 @@ def test_it_never_raises_and_always_gives_a_number(scaling, looks):
         desired, state = policy(SimpleNamespace(**look))
         assert isinstance(desired, int) and desired >= 0
         assert isinstance(state, dict)
+
+
+@given(
+    wanted=st.floats(0, 1e4), more=st.floats(0, 1e3), lasting=st.integers(0, 50),
+    at_risk=st.floats(0, 0.9),
+)  # fmt: skip
+def test_what_is_left_without_those_at_risk_is_what_was_wanted(wanted, more, lasting, at_risk):
+    there = with_some_gone(wanted, lasting, at_risk)
+    left = min(there, lasting) + max(there - lasting, 0) * (1 - at_risk)
+    assert math.isclose(left, wanted, rel_tol=1e-9, abs_tol=1e-9)
+    assert with_some_gone(wanted + more, lasting, at_risk) >= there * (1 - 1e-12)
+    assert with_some_gone(wanted, lasting, 0.0) == wanted
 
 
 numbers = st.fixed_dictionaries({name: st.floats(0, 1e4) for name in PUBLISHED})

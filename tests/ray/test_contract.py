@@ -8,9 +8,12 @@ import mmap
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import ray
@@ -45,6 +48,9 @@ from ray.serve._private.common import (
 )
 from ray.serve._private.config import DeploymentConfig
 from ray.serve._private.controller import ServeController
+from ray.serve._private.deployment_scheduler import DeploymentScheduler
+from ray.serve._private.deployment_state import DeploymentState, ReplicaStateContainer
+from ray.serve._private.deployment_state import ReplicaState as DeployedState
 from ray.serve._private.metrics_utils import InMemoryMetricsStore
 from ray.serve._private.replica import Replica, ReplicaActor
 from ray.serve._private.request_router.replica_wrapper import ActorReplicaWrapper
@@ -334,6 +340,38 @@ def test_ray_serve_still_says_of_each_deployment_what_is_shown():
     assert ReplicaState.RUNNING == "RUNNING"
     source = inspect.getsource(ServeController.get_serve_instance_details)
     assert source.count("_get_user_facing_json_serializable_dict") == 1
+
+
+def test_a_replica_whose_node_is_to_go_is_replaced_without_being_asked_for():
+    """Serve counts it as none of those it should have, and the policy among those that run."""
+    replicas = ReplicaStateContainer()
+    for state in (DeployedState.RUNNING, DeployedState.STARTING, DeployedState.PENDING_MIGRATION):
+        replicas.add(state, MagicMock(actor_details=SimpleNamespace(state=None)))
+    state = SimpleNamespace(
+        _replicas=replicas, _target_state=SimpleNamespace(target_num_replicas=3)
+    )
+    assert DeploymentState._get_target_replica_delta(state) == 1
+    assert len(DeploymentState.get_running_replica_ids(state)) == 2
+
+
+def test_of_nodes_with_as_many_replicas_those_of_the_oldest_are_given_back_first():
+    """So a lasting worker has an anchor beside its replica (``serve_app.anchor``)."""
+
+    def stopped(anchored: list[str]) -> set[str]:
+        scheduler = object.__new__(DeploymentScheduler)
+        for name in ("_pending_replicas", "_launching_replicas", "_recovering_replicas"):
+            setattr(scheduler, name, defaultdict(dict))
+        told = SimpleNamespace(label_selector=None, bundle_label_selector=None)
+        scheduler._deployments, scheduler._head_node_id = {"llm": told}, "head"
+        scheduler._cluster_node_info_cache = MagicMock()
+        scheduler._running_replicas = {
+            "llm": {f"of-{node}": node for node in ("lasting", "spot", "newer-spot")},
+            "anchor": {f"anchor-{node}": node for node in anchored},
+        }
+        return scheduler._get_replicas_to_stop("llm", 1)
+
+    assert stopped([]) == {"of-lasting"}
+    assert stopped(["lasting"]) == {"of-spot"}
 
 
 def test_deployments_and_replicas_still_have_these_names():

@@ -15,6 +15,7 @@
 {{- $workers = concat $workers (include "brimful.workers" (dict "groups" $groups "model" $model) | fromYamlArray) -}}
 {{- end }}
 {{- range $application := $serve.applications }}
+{{- if and (eq $application.import_path "serve_app.anchor:build") (first $.values.models).replicas }}{{ $_ := set $application.args "workers" (int (first $.values.models).replicas.min) }}{{ end -}}
 {{- if ne $application.import_path $first.import_path }}{{ $applications = append $applications $application }}{{ end -}}
 {{- end }}
 {{- $_ := set $serve "applications" $applications -}}

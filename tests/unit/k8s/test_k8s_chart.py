@@ -93,6 +93,8 @@ def test_spot_workers_take_what_is_above_the_least():
     cluster = service("--set", values)["spec"]["rayClusterConfig"]
     sizes = [(g["minReplicas"], g["maxReplicas"]) for g in cluster["workerGroupSpecs"]]
     assert sizes == [(3, 3), (0, 2)]
+    _, anchor = service("--set", values)["spec"]["serveConfigV2"]["applications"]
+    assert anchor["args"] == {"workers": 3}
 
 
 @pytest.mark.parametrize("values", ["", "models[0].sla.itl_ms=60,models[0].replicas.max=6"])

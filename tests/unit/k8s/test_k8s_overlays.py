@@ -40,7 +40,7 @@ def test_an_overlay_passes_kuberays_schema_and_every_check(name, check_objects):
         assert (
             note.endswith(NOT_CHECKED)
             or "/etc/brimful/keys is not on this machine" in note
-            or name == "spot"  # a notice of 30 s, and its header says what that means
+            or name == "spot"  # a notice of two minutes, and its header says what that means
         ), note
 
 

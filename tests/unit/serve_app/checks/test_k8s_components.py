@@ -40,11 +40,13 @@ def test_spot_workers_take_what_is_above_the_base_and_are_told_when_they_go(chec
     base, spot = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     assert base["minReplicas"] == base["replicas"] == base["maxReplicas"] == 2
     assert (spot["minReplicas"], spot["maxReplicas"]) == (0, 6)  # eight together, as before
+    assert base["rayStartParams"] == {"resources": '"{\\"lasting\\": 1}"'}
+    assert spot["rayStartParams"] == {}
     pod, first = spot["template"]["spec"], base["template"]["spec"]
     (container,) = pod["containers"]
     command = container["lifecycle"]["preStop"]["exec"]["command"][-1]
-    assert "--deadline-remaining-seconds 28" in command and command.endswith("sleep 26")
-    assert pod["terminationGracePeriodSeconds"] == 30
+    assert "--deadline-remaining-seconds 118" in command and command.endswith("sleep 116")
+    assert pod["terminationGracePeriodSeconds"] == 120
     theirs = first["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1]
     assert "--deadline-remaining-seconds 2400" in theirs and len(first["nodeSelector"]) == 1
     assert pod["nodeSelector"]["cloud.google.com/gke-spot"] == "true"

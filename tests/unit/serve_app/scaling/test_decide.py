@@ -333,3 +333,21 @@ def test_one_engine_that_refuses_all_is_not_worth_a_fleet():
     stuck = deep(100.0, arrivals=30.0, running=64.0, refused_per_s=30.0)
     fleet = reading(stuck, *[deep(0.0, arrivals=1.0)] * 4)
     assert "deep_queue" not in [look.reason for look in looks(scaler(), [fleet] * 2, 30.0)]
+
+
+def test_those_above_the_least_are_counted_without_the_share_that_may_go():
+    fleet = replace(reading(*[one(8.0)] * 6), minimum=2)
+    usual, careful = (
+        Scaler(1.0, 20.0, 2.0, 30.0, 300.0, 3.0, 10.0, at_risk=at_risk).decide(fleet)
+        for at_risk in (0.0, 0.5)
+    )
+    assert usual.desired > 2 and usual.reason == careful.reason == "capacity"
+    assert careful.desired - 2 == pytest.approx(2 * (usual.desired - 2), abs=1)
+    assert "; 50% of those above 2 may be gone" in careful.words
+    assert "may be gone" not in usual.words
+
+
+def test_at_no_more_than_the_least_nothing_is_at_risk():
+    fleet = replace(reading(one(2.0)), minimum=2)
+    careful = Scaler(1.0, 20.0, 2.0, 30.0, 300.0, 3.0, 10.0, at_risk=0.9)
+    assert careful.decide(fleet).desired == 2

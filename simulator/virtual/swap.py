@@ -1,0 +1,51 @@
+"""KV of preempted requests in host memory: it comes back where that is sooner than computing it.
+
+As vLLM's offloading connector, whose copies to host memory run beside the steps. What comes back
+stands before the step that goes on with it, so the link is never hidden: less than such a connector
+gains, and never more.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from controller.roles import Transfer
+from replicas.profiles.profile import StepProfile
+from simulator.virtual.transfer import VirtualConnector
+
+
+class SwapConnector(VirtualConnector):
+    """The scheduler's side.
+
+    Attributes:
+        kept: by request id: tokens whose KV host memory has.
+        pays: whether so many tokens come back sooner than they are computed.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.kept: dict[str, int] = {}
+        self.pays: Callable[[int], bool] = lambda tokens: True
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Any:
+        kept = min(self.kept.get(request.request_id, 0), request.num_tokens - 1)
+        there = max(kept - num_computed_tokens, 0)
+        return there if there and self.pays(there) else 0, False
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        if num_external_tokens:
+            self.begun.append((request.request_id, num_external_tokens))
+
+    def request_finished(self, request: Any, block_ids: Any) -> Any:
+        self.kept.pop(request.request_id, None)
+        return False, None
+
+
+def sooner(link: Transfer, profile: StepProfile) -> Callable[[int], bool]:
+    """Whether so many tokens come over the link sooner than a step computes them again."""
+
+    def pays(tokens: int) -> bool:
+        step_s = profile.cost.step_s
+        computed_s = step_s(1, tokens, tokens, tokens**2 / 2) - step_s(1, tokens, 0, 0)
+        return link.time_s(tokens) < computed_s
+
+    return pays
