@@ -61,6 +61,10 @@ fuzz: install .venv-fuzz/.installed ## schemathesis against a replica's API: no 
 upstream: install ## vLLM's own scheduler tests with ours in place of theirs, four settings (10 minutes; ARGS='--only static')
 	$(BIN)/python -m tests.upstream $(ARGS)
 
+.PHONY: versions
+versions: install ## Each private thing of vLLM that is leaned on, in the oldest, pinned and newest vLLM: there, moved, gone (ARGS='--changed 0.31.0')
+	$(BIN)/python -m tools.versions $(ARGS)
+
 .PHONY: lives
 lives: install ## 1,000 random lives of ours beside vLLM's own scheduler (50 in make test)
 	$(BIN)/python -m pytest -n auto --lives 1000 tests/vllm/replicas/test_differential.py
@@ -101,9 +105,10 @@ check-plan: install ## `brimful plan`: KV memory beside vLLM's own allocator, it
 	$(BIN)/python -m pytest tests/unit/serve_app/planning tests/unit/simulator/plan tests/vllm/serve_app tests/vllm/benchmarks/test_plan_capacity.py
 
 .PHONY: docs
-docs: install ## The pages that are made from the code: docs/modules.md, docs/configuration.md
+docs: install ## The pages that are made from the code: docs/modules.md, docs/configuration.md, docs/versions.md
 	$(BIN)/python -m tools.modules
 	$(BIN)/python -m tools.configuration
+	$(BIN)/python -m tools.versions --write
 
 .PHONY: site
 site: install .venv-site/.installed ## The pages of docs as one site in build/site; a broken link is an error (a minute)

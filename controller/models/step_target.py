@@ -14,9 +14,11 @@ tokens
     L(s) = l0 + u(s) (p(s) - p0) max(s / D, 1)^(1/2)
 
 are late: l0 is the measured share that no chunk causes, u the share of tokens in steps with
-prompts. A token of a step longer than D counts by how much longer, as the root: between once, by
-which a gap of six D is as good as one of two, and s / D, by which TTFT is given away for it. The
-step-time target is the s with the least
+prompts. The second part counts as many times as it was off over the last minutes: late tokens that
+prompts caused over those that were expected of them, 1 at least. Of many s the one with the least J
+is taken, so p is more often too low there than too high. A token of a step longer than D counts by
+how much longer, as the root: between once, by which a gap of six D is as good as one of two, and
+s / D, by which TTFT is given away for it. The step-time target is the s with the least
 
     J(s) = max(L(s) / a', 1) W(s),    a' = ``AIM`` a,
 
@@ -50,6 +52,7 @@ FIRST_SPREAD, FIRST_STEPS = 0.05, 40
 SETTLED_STEPS = 16  # with prompt tokens, until the model has followed a change of regime
 REFRESH_STEPS, ALONE = 16, 0.25  # ... of which one of decodes alone counts so much
 L0_MEMORY_S = 60.0
+FEW_S = 15.0  # as many late tokens as may come in so long are taken as expected beforehand
 USUAL_MEMORY_S = 300.0
 MOST_LOAD = 0.75
 LEAST_SERVED = 0.15  # of what steps of ten D carry: where D leaves less, it buys too little
@@ -90,6 +93,8 @@ class StepTarget:
         self._unseen = float(REFRESH_STEPS)
         self._overload_decodes_s = math.inf  # s0 of the mean batch inside D, under overload
         self._tokens, self._late_tokens = 1.0, 0.0
+        self._share = 0.0  # of all tokens, expected to be late at the target because of prompts
+        self._caused, self._expected = 0.0, 0.0
         self._usual = FadingMean(USUAL_MEMORY_S, FEATURES)
         self.usual: StepModel | None = None
         self._since_s = 0.0
@@ -131,6 +136,10 @@ class StepTarget:
         keep = math.exp(-duration_s / L0_MEMORY_S)
         self._tokens = keep * self._tokens + tokens
         self._late_tokens *= keep
+        keep = math.exp(-duration_s / USUAL_MEMORY_S)
+        self._caused, self._expected = keep * self._caused, keep * self._expected
+        counted = applied and not self._placeholders
+        self._expected += tokens * self._share * counted
         limit_s = self.limit_s
         if duration_s > limit_s and predicted_s > 0:
             in_time_s = limit_s * predicted_s / duration_s
@@ -138,7 +147,9 @@ class StepTarget:
                 in_time_s = limit_s - duration_s + predicted_s
             # A batch that an overload made larger is no excuse.
             alone_s = min(decodes_s, self._overload_decodes_s)
-            self._late_tokens += tokens * (alone_s > in_time_s)
+            alone = alone_s > in_time_s
+            self._late_tokens += tokens * alone
+            self._caused += tokens * (counted and not alone)
         if not tokens or predicted_s <= 0 or duration_s <= 0:
             return
         self._unseen += 1.0 if prompts else ALONE
@@ -195,14 +206,21 @@ class StepTarget:
             most_per_s = longest_per_s
         most_per_s *= MOST_LOAD
         come_per_s = demand.prefill_per_s
-        log_gain, target_s = self._best(work, min(come_per_s, most_per_s), come_per_s)
+        log_gain, target_s, shares = self._best(work, min(come_per_s, most_per_s), come_per_s)
         known = not self._placeholders or self._steps >= GUESSED_STEPS
         self._lets_late = known and log_gain > 0
         self.target_s = target_s[self._lets_late]
+        self._share = shares[self._lets_late]
         self._full = work, most_per_s
         self._overload_decodes_s = math.inf
         if come_per_s > most_per_s:
             self._overload_decodes_s = work.decodes_s(most_per_s)
+
+    @property
+    def off(self) -> float:
+        """Late tokens that prompts caused over those that were expected of them; at least 1."""
+        few = FEW_S / L0_MEMORY_S * self._tokens * self._allowed
+        return max((self._caused + few) / (self._expected + few), 1.0)
 
     @property
     def full_s(self) -> float:
@@ -210,12 +228,12 @@ class StepTarget:
         if self._full is None:
             return self.limit_s
         work, most_per_s = self._full
-        log_gain, target_s = self._best(work, most_per_s, most_per_s)
+        log_gain, target_s, _ = self._best(work, most_per_s, most_per_s)
         return target_s[self._lets_late and log_gain > 0]
 
     def _best(
         self, work: PromptWork, served_per_s: float, come_per_s: float
-    ) -> tuple[float, tuple[float, float]]:
+    ) -> tuple[float, tuple[float, float], tuple[float, float]]:
         """The two minima of J: log J of the first less that of the second, and where they are.
 
         Args:
@@ -241,7 +259,8 @@ class StepTarget:
         s = np.sort(np.concatenate([inside_s, limit_s * LONGER, whole_s[whole_s > limit_s]]))
         steps = prompts.steps(s)
         share = steps.late_share(come_per_s / prompts.mean_tokens, caused)
-        over = np.maximum((self.not_caused + share) / self._allowed, 1.0)
+        late = self.not_caused + self.off * share
+        over = np.maximum(late / self._allowed, 1.0)
         j, planned_s = over * steps.wait_s(MEMORY_S), steps.step_s
         keeps = planned_s <= max(float(inside_s[-1]), limit_s)
         first = int(np.where(keeps, j, np.inf).argmin())
@@ -250,9 +269,10 @@ class StepTarget:
         same = (planned_s == planned_s[first]) & (caused(s) <= self._allowed)
         first = max(first, int(same.nonzero()[0].max(initial=0)))
         if keeps.all():
-            return -math.inf, (float(s[first]), float(s[first]))
+            return -math.inf, (float(s[first]),) * 2, (float(share[first]),) * 2
         second = int(np.where(keeps, np.inf, j).argmin())
-        return math.log(j[first] / j[second]), (float(s[first]), float(s[second]))
+        two = [first, second]
+        return math.log(j[first] / j[second]), tuple(s[two].tolist()), tuple(share[two].tolist())
 
 
 def theta_s(predicted_s: Floats, took_s: Floats, limit_s: float) -> Floats:

@@ -15,7 +15,8 @@ from replicas.engine.load_slots import loads_by_request, take_slots
 from replicas.engine.prefix_sharing import PrefixSharing
 from replicas.engine.request_facts import from_elsewhere, numbers
 from replicas.engine.running_columns import RunningColumns
-from replicas.engine.start_order import LOADING, blocked, may_start
+from replicas.engine.start_order import LOADING, blocked, may_start, passed_over
+from replicas.engine.vllm_queues import put_aside
 
 
 class BatchReader:
@@ -84,7 +85,7 @@ class BatchReader:
 
     def _to_begin(self) -> int:
         """How many wait first whose prompts are to be loaded (``loads_first``)."""
-        first = getattr(self._scheduler, "skipped_waiting", None) or ()
+        first = put_aside(self._scheduler, passed_over)
         return sum(r.status == RequestStatus.WAITING and from_elsewhere(r) for r in first)
 
     def _loading(self, ids: Iterable[str]) -> tuple[list[Request], int]:

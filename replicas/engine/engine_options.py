@@ -13,6 +13,7 @@ from controller.errors import ConfigError
 
 ITL = "batching.sla.itl_ms"
 CONTROLLER = "a controller"
+PREFILL_TIMING = ("prefill_schedule_interval", "long_prefill_token_threshold_adaptive")
 
 
 def _cut_by(batching: BatchingConfig) -> str | None:
@@ -50,6 +51,22 @@ RULES: tuple[
         lambda value: value is True,
         _cut_by,
         "an image has to fit into one chunk then, and the chunk may be shorter for good",
+        "false",
+    ),
+    (
+        "prefill_schedule_interval",
+        lambda value: isinstance(value, int) and value > 1,
+        _cut_by,
+        "vLLM computes prompts in one of so many steps then (from 0.33 on), and the chunk of each"
+        " step is sized to be computed",
+        "1",
+    ),
+    (
+        "long_prefill_token_threshold_adaptive",
+        lambda value: value is True,
+        _cut_by,
+        "what one prompt may take of a step is a share of max_num_batched_tokens then, and not of"
+        " the chunk that the step has room for",
         "false",
     ),
     (
@@ -123,6 +140,8 @@ def check_options(batching: BatchingConfig, scheduler: Any, *, leased: bool) -> 
     options = {
         "enable_chunked_prefill": config.scheduler_config.enable_chunked_prefill,
         "disable_chunked_mm_input": images and config.scheduler_config.disable_chunked_mm_input,
+        # Neither is in every vLLM.
+        **{key: getattr(config.scheduler_config, key, None) for key in PREFILL_TIMING},
         "pipeline_parallel_size": config.parallel_config.pipeline_parallel_size,
         "data_parallel_size": config.parallel_config.data_parallel_size,
         "runner": model.runner_type,

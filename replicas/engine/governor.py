@@ -26,7 +26,7 @@ from controller.records import (
     StepLimits,
     StepSample,
 )
-from controller.switch import Switches, is_on, merged
+from controller.switch import Switches, is_on, merged, newest
 from replicas.engine.latencies import Latencies
 from replicas.engine.rate import Rate
 from replicas.engine.seen_lengths import SeenLengths
@@ -47,6 +47,8 @@ class Governor:
         leased: whether a controller is expected; without one this replica decides for itself.
         group: whose switches are this replica's (``controller.switch``).
         by_class: requests bring SLOs of their own (``controller.request_slo``).
+        untested_since_ms: Unix time from which on a switch has to say that limits are applied, as
+            this vLLM was not tested; None: it was; infinite: no switch can.
 
     Raises:
         ConfigError: the configured bounds do not fit the engine.
@@ -61,8 +63,10 @@ class Governor:
         now_s: float,
         group: str = LOCAL,
         by_class: bool = False,
+        untested_since_ms: float | None = None,
     ) -> None:
         self.config, self.engine = config, engine
+        self._untested_since_ms = untested_since_ms
         self._group, self._by_class = group, by_class
         self._switches: Switches = ()
         self.step_half = make_step_half(config, engine, by_class=by_class)
@@ -77,8 +81,10 @@ class Governor:
             max_running=config.upper_bound(engine.max_num_seqs),
             token_budget=None,
             reason="start",
-            enforce=config.enforce,
+            enforce=config.enforce and self._is_on(),
         )
+        if not self._is_on():
+            self.step_half.receive(self._limits)
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
         self._decoding = self._in_prefill = self._seq = self._arrivals = self._for_others = 0
         self._busy_s, self._shadow = 0.0, Shadow()
@@ -105,7 +111,7 @@ class Governor:
         half = self._left.get(config)
         if half is None:
             half = make_step_half(config, self.engine, by_class=self._by_class)
-        on = config.enforce and is_on(self._switches, self._group)
+        on = config.enforce and self._is_on()
         model = fit(self._fit.stats()) or self._limits.model
         known = replace(self._limits, enforce=on, model=model)
         half.receive(replace(known, outputs=tuple(map(float, self._seen.outputs))))
@@ -237,8 +243,14 @@ class Governor:
         self._itl_frac = itl_frac
         self.step_half.set_target_frac(itl_frac)
 
+    def _is_on(self) -> bool:
+        if self._untested_since_ms is None:
+            return is_on(self._switches, self._group)
+        switch = newest(self._switches, self._group)
+        return switch is not None and switch.enforce and switch.epoch_ms >= self._untested_since_ms
+
     def _take(self, limits: BatchLimits) -> None:
-        on = limits.enforce and is_on(self._switches, self._group)
+        on = limits.enforce and self._is_on()
         self._limits = replace(limits, enforce=on)
         self.step_half.receive(self._limits)
 

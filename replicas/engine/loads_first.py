@@ -1,14 +1,16 @@
 """Requests whose prompts another engine has computed come before those that compute theirs here.
 
 They need no chunk of a step, and their KV is held elsewhere until it is read. In vLLM's queue they
-would stand behind prompts that take many steps; the one it keeps for those that it passed over goes
-first (first come, first served; by priority, that decides).
+would stand behind prompts that take many steps. So they go beside those that it passed over, which
+go first (first come, first served; by priority, that decides).
 """
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import Request, RequestStatus
 
 from replicas.engine.request_facts import from_elsewhere
+from replicas.engine.start_order import passed_over
+from replicas.engine.vllm_queues import put_first
 
 
 class LoadsFirst(AsyncScheduler):
@@ -21,5 +23,4 @@ class LoadsFirst(AsyncScheduler):
         here = self.requests.get(request.request_id) is request
         waits = here and request.status == RequestStatus.WAITING
         if waits and from_elsewhere(request) and self.policy.value == "fcfs":
-            self.waiting.remove_request(request)
-            self.skipped_waiting.add_request(request)
+            put_first(self, request, passed_over)

@@ -11,6 +11,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import RequestStatus
 
 from replicas.engine.start_order import paused
+from replicas.engine.vllm_queues import all_waiting, waiting_count
 
 
 class LostSessions(AsyncScheduler):
@@ -24,10 +25,8 @@ class LostSessions(AsyncScheduler):
 
 def waiting_requests(scheduler: Any) -> int:
     """How many wait for us. A session that waits for its next input waits for its client."""
-    waiting = len(scheduler.waiting) + len(getattr(scheduler, "skipped_waiting", ()))
+    waiting = waiting_count(scheduler)
     if not scheduler.num_waiting_for_streaming_input:
         return waiting
-    queue = getattr(scheduler, "skipped_waiting", scheduler.waiting)  # where those stand
     idle = RequestStatus.WAITING_FOR_STREAMING_REQ
-    # A priority queue would copy and sort itself for who goes through it.
-    return waiting - sum(r.status == idle for r in getattr(queue, "_heap", queue))
+    return waiting - sum(r.status == idle for r in all_waiting(scheduler))

@@ -35,6 +35,8 @@ class Demotions:
     Args:
         ttft_s: the SLA's time to first token.
         ttft_of: each request's own, where classes have theirs; None: it is ``ttft_s`` for all.
+        stays: whether one keeps its place and others behind it are looked at, as vLLM passes it
+            over and leaves it in this queue; None: it has another queue for such.
 
     Attributes:
         ttft_s: as given; infinite: nobody is late.
@@ -42,9 +44,15 @@ class Demotions:
         tokens: of prompts, computed since the last late one started.
     """
 
-    def __init__(self, ttft_s: float, ttft_of: Callable[[Any], float] | None = None) -> None:
+    def __init__(
+        self,
+        ttft_s: float,
+        ttft_of: Callable[[Any], float] | None = None,
+        stays: Callable[[Any], bool] | None = None,
+    ) -> None:
         self.ttft_s = ttft_s
         self.ttft_of = ttft_of
+        self.stays = stays
         self._tokens_per_s = 0.0
         self.now_s = 0.0
         self.tokens = 0
@@ -113,10 +121,16 @@ class Lane:
 
     def reorder(self) -> None:
         """Before a step: late ones at the front step aside, and one of them may be put first."""
+        stays, passed = self._aside.stays, []
         while self._in_time and self._in_time[0] is not self._next_late:
+            if stays is not None and stays(self._in_time[0]):
+                passed.append(self._take())
+                continue
             if not self._aside.late(self._in_time[0]):
                 break
             self._late.append(self._take())
+        for request in reversed(passed):
+            self._go_first(request)
         if self._next_late is None and self._late and self._turn_of(self._late[0]):
             self._next_late = self._late.popleft()
             self._go_first(self._next_late)

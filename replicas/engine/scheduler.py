@@ -45,6 +45,7 @@ from replicas.engine.waiting_queues import order_waiting, step_aside
 from replicas.profiles.profile_file import load_profile
 from replicas.workarounds import cpu_generators
 from replicas.workarounds.grammar_faults import GrammarFaults
+from replicas.workarounds.vllm_versions import installed_doubt
 
 
 class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
@@ -92,6 +93,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             now_s=self.now_s(),
             group=settings.group or LOCAL,
             by_class=self._classes.on,
+            untested_since_ms=None if installed_doubt() is None else self.wall_s() * 1000,
         )
         self._scheduled: deque[tuple[SchedulerOutput, float]] = deque()
         self._intervals = Intervals(graph_tokens(self.vllm_config))

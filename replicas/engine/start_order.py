@@ -1,14 +1,11 @@
 """Waiting requests that may start in the next step, in vLLM's order. Nothing is changed.
 
-vLLM keeps two queues: those that wait, and those that it passed over because something of theirs
-was not there yet (a grammar, KV from elsewhere, the next input of a session). First come, first
-served takes all of the second before the first; by priority, the lower head goes first.
+Those of both queues (``vllm_queues``), without any that something of its own keeps from starting.
 """
 
-import heapq
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,6 +13,7 @@ from vllm.v1.request import Request, RequestStatus
 
 from controller.models.requests import Requests
 from replicas.engine.request_facts import from_elsewhere
+from replicas.engine.vllm_queues import all_waiting, in_order
 
 # By name: vLLM calls the first one WAITING_FOR_FSM before 0.25.
 GRAMMAR = getattr(RequestStatus, "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", None)
@@ -31,7 +29,7 @@ def may_start(scheduler: Any) -> Iterator[Request]:
         return
     loras = _loras(scheduler)
     loaded = getattr(scheduler, "finished_recving_kv_req_ids", ())
-    for request in _in_order(scheduler):
+    for request in in_order(scheduler):
         if blocked(request, loaded):
             continue
         if loras is not None and request.lora_request:
@@ -73,23 +71,13 @@ def prompt_backlog_tokens(scheduler: Any) -> int:
     Of one that was preempted, what it had generated is computed again, too. What another engine
     has computed is no part of it.
     """
-    skipped = getattr(scheduler, "skipped_waiting", None) or ()
     waiting = sum(
         r.num_tokens - r.num_computed_tokens
-        for r in chain(scheduler.waiting, skipped)
+        for r in all_waiting(scheduler)
         if not from_elsewhere(r)
     )
     running = (r.num_prompt_tokens - r.num_computed_tokens for r in scheduler.running)
     return max(waiting, 0) + sum(left for left in running if left > 0)
-
-
-def _in_order(scheduler: Any) -> Iterable[Request]:
-    waiting, skipped = scheduler.waiting, getattr(scheduler, "skipped_waiting", None)
-    if not skipped:
-        return waiting
-    if scheduler.policy.value == "priority":
-        return heapq.merge(skipped, waiting)  # of equals, vLLM too takes the skipped one
-    return chain(skipped, waiting)
 
 
 def blocked(request: Request, loaded: Iterable[str]) -> bool:
@@ -112,6 +100,11 @@ def blocked(request: Request, loaded: Iterable[str]) -> bool:
     if status == REMOTE:
         return request.request_id not in loaded
     return True
+
+
+def passed_over(request: Request) -> bool:
+    """Whether vLLM passes a waiting request over, or its prompt is loaded and not computed here."""
+    return from_elsewhere(request) or blocked(request, ())
 
 
 def adapters_fit(scheduler: Any) -> bool:

@@ -7,9 +7,11 @@ methods of a scheduler for as long as it records.
 
 from collections import deque
 from heapq import heappop, heappush
+from itertools import chain
 from typing import Any, Literal
 
 from replicas.engine.hooks import hook
+from replicas.engine.vllm_queues import second_queue
 
 State = Literal["waiting", "prefill", "decode", "preempted"]
 Bar = tuple[str, int, State, int, float, float | None]
@@ -125,9 +127,8 @@ class Recorder:
         for request in scheduler.running:
             self._starts(request, now_s)
         self._note_decodes(now_s, among=dict.fromkeys(self._before_first, 0))
-        for queue in (scheduler.waiting, getattr(scheduler, "skipped_waiting", None) or ()):
-            for request in queue:
-                self._waits(request, now_s)
+        for request in chain(scheduler.waiting, second_queue(scheduler)):
+            self._waits(request, now_s)
         told = (self._added, self._scheduled, self._updated, self._preempted, self._freed)
         self.stop = hook(scheduler, dict(zip(HOOKED, told, strict=True)))
 

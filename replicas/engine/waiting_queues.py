@@ -16,8 +16,8 @@ from vllm.v1.request import Request
 from controller.config import BatchingConfig
 from controller.models.pace import LATE_FRAC
 from replicas.engine.queue_order import Demotions, Lane, SortedLane
-from replicas.engine.request_facts import from_elsewhere
-from replicas.engine.start_order import blocked
+from replicas.engine.start_order import passed_over
+from replicas.engine.vllm_queues import skipped_queue
 
 
 class _Lanes(RequestQueue):
@@ -167,7 +167,8 @@ def step_aside(
         scheduler.waiting.restore()
         aside.ttft_s, aside.ttft_of = ttft_s, ttft_of if wanted else None
     elif wanted:
-        aside = Demotions(ttft_s, ttft_of)
+        stay = passed_over if skipped_queue(scheduler) is None else None
+        aside = Demotions(ttft_s, ttft_of, stay)
         queue = QUEUES[scheduler.policy.value](aside)
         for request in scheduler.waiting:
             queue.add_request(request)
@@ -181,19 +182,18 @@ def order_waiting(scheduler: Any, aside: Demotions, *, apart: bool) -> None:
         scheduler.waiting.restore()
         return
     aside.now_s = scheduler.wall_s()
-    if getattr(scheduler, "skipped_waiting", None):
-        pass_over_late(scheduler, aside)
+    if skipped := skipped_queue(scheduler):
+        pass_over_late(scheduler, skipped, aside)
     scheduler.waiting.reorder()
 
 
-def pass_over_late(scheduler: Any, aside: Demotions) -> None:
+def pass_over_late(scheduler: Any, skipped: Any, aside: Demotions) -> None:
     """Late requests that vLLM would take before all others step aside, too.
 
     Those are the ones that waited for something of their own and have it now. Whose prompt another
     engine has computed holds memory there, and is not kept waiting with it.
     """
-    skipped = scheduler.skipped_waiting
-    late = [r for r in skipped if not (from_elsewhere(r) or blocked(r, ())) and aside.late(r)]
+    late = [r for r in skipped if not passed_over(r) and aside.late(r)]
     if late:
         skipped.remove_requests(late)
         for request in late:

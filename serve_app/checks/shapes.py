@@ -18,8 +18,8 @@ from ray.serve.config import AutoscalingPolicy, ControllerOptions
 from ray.serve.schema import DeploymentSchema, RayActorOptionsSchema, ServeApplicationSchema
 from vllm.config import SpeculativeConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.entrypoints.launchers.cli_args import FrontendArgs
 
+from replicas.workarounds.vllm_moved import moved
 from serve_app.auto_model import AUTO
 from serve_app.checks.keys import Fields, Refinements, fields_of
 from serve_app.config import BLOCKS, SECURITY
@@ -45,7 +45,7 @@ DEPLOYMENT = _deployment_options()
 # Ray Serve LLM sorts engine_kwargs into vLLM's engine and front-end arguments by their names.
 ENGINE = Fields(
     {
-        **(fields_of(FrontendArgs) or {}),
+        **(fields_of(moved("FrontendArgs")) or {}),
         **(fields_of(AsyncEngineArgs) or {}),
         "speculative_config": SpeculativeConfig,
     }

@@ -1,5 +1,6 @@
 """vLLM's real scheduler and KV manager without a model, on a clock that the test moves."""
 
+import inspect
 from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,8 @@ from replicas.engine.governor import Governor
 from replicas.engine.scheduler import DynamicBatchScheduler
 
 BLOCK = 16
+# Else they stay in ``waiting`` (vLLM 0.31; ``replicas.engine.vllm_queues``).
+SKIPS_APART = "self.skipped_waiting = " in inspect.getsource(Scheduler.__init__)
 OWN = {"step_s", "accepted", "fails_open", "window", "only_window", "states"}  # of a rig
 
 

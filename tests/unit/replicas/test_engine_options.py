@@ -16,6 +16,7 @@ def refused(block: dict[str, Any], leased: bool = True, **options: Any) -> list[
 
 
 WHOLE = {"enable_chunked_prefill": False, "disable_chunked_mm_input": True}
+TIMED = {"prefill_schedule_interval": 4, "long_prefill_token_threshold_adaptive": True}
 PAPER = {"policy": "paper", "sla": {"itl_ms": 50}}
 SERVED = {
     "enable_chunked_prefill": True,
@@ -37,6 +38,10 @@ SERVED = {
     [
         # What an SLA by steps cannot be kept with.
         *((ADAPTIVE, {name: value}, [name]) for name, value in WHOLE.items()),
+        *((ADAPTIVE, {name: value}, [name]) for name, value in TIMED.items()),
+        (ADAPTIVE, {"prefill_schedule_interval": 1}, []),
+        ({"policy": "adaptive"}, TIMED, []),
+        (PAPER, TIMED, []),
         (ADAPTIVE, {"pipeline_parallel_size": 2}, ["pipeline_parallel_size"]),
         (ADAPTIVE, {"runner": "pooling"}, ["runner"]),
         (ADAPTIVE, {"diffusion": True}, ["diffusion"]),

@@ -1,5 +1,6 @@
 """The Governor: what it lets a step do, who decides, what it measured, what it passes on."""
 
+import math
 from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
@@ -576,6 +577,33 @@ def test_on_is_as_the_configuration_says() -> None:
     g = governor(batching(enforce=False))
     g.apply(pushed(OFF, ON, enforce=False), 0.0)
     assert step(g) == AS_STARTED
+
+
+@pytest.mark.parametrize(
+    ("since_ms", "switches", "on"),
+    [
+        (None, (), True),
+        (6.0, (), False),
+        (6.0, (OFF, ON), True),
+        (6.0, (Switch(6, False),), False),
+        (6.0, (Switch(6, True, "other"),), False),
+        (6.1, (OFF, ON), False),  # of before the engine's start
+        (math.inf, (ON,), False),
+    ],
+)
+def test_untested_control_is_on_by_a_switch_since_the_start_alone(
+    since_ms: float | None, switches: tuple[Switch, ...], on: bool
+) -> None:
+    config = batching(policy="static", max_running={"max": 20})
+    g = Governor(config, engine(), leased=True, now_s=0.0, group="g", untested_since_ms=since_ms)
+    assert g.enforced is (since_ms is None)
+    assert step(g).max_running == (20 if since_ms is None else 256)
+    g.apply(pushed(*switches), 0.0)
+    assert step(g).max_running == (30 if on else 256)
+    g.configure(batching(policy="static", max_running={"max": 10}))
+    assert g.enforced is on
+    step(g, 3600.0)  # by itself
+    assert g.enforced is on
 
 
 @pytest.mark.parametrize("switch", [OFF, ON, Switch(5, False, "g")])

@@ -4,6 +4,7 @@ import pytest
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from controller.errors import ConfigError
+from replicas.engine.engine_options import cap_name
 from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.harness import Rig, batching, engine_config, limits, ngram
 
@@ -133,7 +134,7 @@ def test_with_sessions_that_wait_the_cap_stays_within_the_engines_slots(tiny_lla
     for cap in (1, 2, 3):
         rig.exchange(limits(cap))
         rig.step()
-        assert rig.scheduler.max_num_running_reqs == min(cap + 2, 4)
+        assert getattr(rig.scheduler, cap_name(rig.scheduler)) == min(cap + 2, 4)
 
 
 def test_a_lease_that_ran_out_leaves_the_replica_to_itself_and_it_says_so(rig):

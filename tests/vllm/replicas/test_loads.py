@@ -194,7 +194,9 @@ def test_a_request_that_vllm_computes_after_all_has_one_slot(tiny_llama, monkeyp
     scheduler = rig.scheduler
     hit = scheduler._get_local_prefix_cache_hit
     monkeypatch.setattr(
-        scheduler, "_get_local_prefix_cache_hit", lambda r: (hit(r)[0], 5, *hit(r)[2:])
+        scheduler,
+        "_get_local_prefix_cache_hit",
+        lambda r, *most: ((found := hit(r, *most))[0], 5, *found[2:]),
     )
     rig.add_all(12, PROMPT, 20)
     scheduler.schedule()

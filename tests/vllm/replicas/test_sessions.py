@@ -1,12 +1,18 @@
 """Streaming sessions: each input has a first token and a pace, and vLLM may lose one of them."""
 
 import pytest
+import vllm
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import Request
 
-from tests.vllm.harness import Rig, engine_config, token
+from replicas.engine.vllm_queues import second_queue, waiting_count
+from replicas.workarounds.vllm_private import number_of
+from tests.vllm.harness import SKIPS_APART, Rig, engine_config, token
 from tests.vllm.replicas.test_paced import late_tokens, rig_of
+
+# A stopped or preempted session with a token under way (not seen in 0.25).
+LOSES_SESSIONS = SKIPS_APART and number_of(vllm.__version__) >= (0, 29)
 
 
 def add_session(rig: Rig, *, prompt: int, ends: list[int] | None = None, came_s: float) -> None:
@@ -84,13 +90,13 @@ def test_the_last_token_of_an_answer_may_be_late(tiny_llama, monkeypatch):
     assert late == [0, 0, 0, 1, 1]
 
 
+@pytest.mark.skipif(not LOSES_SESSIONS, reason="it counts them right in this version")
 def test_vllm_counts_a_session_as_idle_twice_that_is_stopped_twice(tiny_llama):
     # Why its count of them is not taken (docs/upstream/vllm-session-stopped-twice.md).
     rig = Rig(engine_config(tiny_llama, async_scheduling=True), AsyncScheduler, in_flight=2)
     stopped_twice(rig)
     assert rig.scheduler.num_waiting_for_streaming_input == 2
-    assert not rig.scheduler.waiting
-    assert not rig.scheduler.skipped_waiting
+    assert waiting_count(rig.scheduler) == 0
     assert not rig.scheduler.running
 
 
@@ -117,9 +123,9 @@ def test_a_session_preempted_with_its_last_token_under_way_is_not_counted(tiny_l
     rig.add("a", prompt=76, output=40)
     rig.add("s", prompt=33, output=5, resumable=True)
     rig.go_on(12)
-    assert rig.scheduler.num_waiting_for_streaming_input == 1
-    assert not rig.scheduler.skipped_waiting
-    assert not rig.scheduler.waiting
+    if LOSES_SESSIONS:
+        assert rig.scheduler.num_waiting_for_streaming_input == 1
+        assert waiting_count(rig.scheduler) == 0
     rig.now_s += 30.0
     rig.step()
     assert rig.exchange().waiting == 0
@@ -155,5 +161,5 @@ def test_those_that_wait_are_counted_with_sessions_beside_them(tiny_llama, polic
     # One that waits for a grammar, say: passed over by a step, and counted.
     passed_over = scheduler.requests["r4"]
     scheduler.waiting.remove_request(passed_over)
-    scheduler.skipped_waiting.add_request(passed_over)
+    second_queue(scheduler).add_request(passed_over)
     assert scheduler._state().waiting == scheduler.get_num_unfinished_requests() == 5

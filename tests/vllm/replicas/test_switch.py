@@ -12,6 +12,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from controller.records import Advised, BatchLimits
 from controller.switch import Switch
+from replicas.engine.engine_options import cap_name
 from tests.vllm.harness import Rig, batching, engine_config, limits
 
 SLA = {"itl_ms": 50, "ttft_ms": 500}
@@ -98,7 +99,7 @@ def made_plain(rig: Rig, lost: list[str], policy: str) -> None:
         del scheduler._update_after_schedule, scheduler._update_request_with_output
     scheduler.__class__ = AsyncScheduler if overlaps else Scheduler
     scheduler.waiting = queue
-    scheduler.max_num_running_reqs = SIZES["max_num_seqs"]
+    setattr(scheduler, cap_name(scheduler), SIZES["max_num_seqs"])
     scheduler.max_num_scheduled_tokens = SIZES["max_num_batched_tokens"]
 
 

@@ -295,3 +295,24 @@ def test_late_tokens_fade_with_the_time_that_steps_take() -> None:
     for _ in range(2000):  # a minute
         target.observe(20, 0.03, 0.024, 0.03, prompts=False)
     assert target.not_caused < 0.2 * late
+
+
+def test_late_tokens_are_expected_as_they_were_measured() -> None:
+    more, none = (clean(1000.0) for _ in range(2))
+    for one, late_every in ((more, 25), (none, 10_000)):
+        for k in range(REFRESH_STEPS * 100):
+            ratio = 1.0 + 0.05 * np.sin(k)  # what p(s) is made of
+            one.observe(20, 0.04, 0.024, 0.04 * ratio, prompts=True)
+            if k % late_every == late_every - 1:  # 4% of the tokens, by steps that are not in p
+                one.observe(20, 0.04, 0.024, 1.01 * D, prompts=False)
+        one.refresh(MODEL, 0.0)
+    assert none.off == 1.0
+    assert more.off > 2.0
+    assert more.target_s < none.target_s
+
+
+def test_steps_that_were_not_sized_here_do_not_say_what_is_expected() -> None:
+    target = clean(1000.0)
+    for _ in range(1000):
+        target.observe(20, 0.03, 0.024, D * 1.01, prompts=True, applied=False)
+    assert target.off == 1.0

@@ -1,0 +1,63 @@
+"""vLLM's own scheduler, where this version of vLLM lacks what control leans on.
+
+It does nothing but answer the channel: how many requests run and wait, and that nothing is applied.
+"""
+
+import math
+import time
+from typing import Any
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+from controller.config import parse_batching
+from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
+from replicas.engine import channel
+from replicas.engine.fail_open import FailOpenGovernor
+from replicas.engine.governor import LOCAL
+from replicas.engine.settings import parse_settings
+
+
+class Bystander(AsyncScheduler):
+    """Takes no part in a step.
+
+    Raises:
+        ConfigError: ``additional_config.brimful`` is wrong.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        sizes = self.vllm_config.scheduler_config
+        if not sizes.async_scheduling:  # whatever an asynchronous scheduler does otherwise
+            plain = super(AsyncScheduler, self)
+            for name, value in vars(AsyncScheduler).items():
+                if callable(value) and not name.startswith("__"):
+                    setattr(self, name, getattr(plain, name))
+        settings = parse_settings(self.vllm_config.additional_config)
+        self.governor = FailOpenGovernor(
+            settings.batching,
+            EngineLimits(sizes.max_num_seqs, sizes.max_num_batched_tokens, 0, 1),
+            leased=settings.leased,
+            now_s=self.now_s(),
+            group=settings.group or LOCAL,
+            untested_since_ms=math.inf,
+        )
+
+    def now_s(self) -> float:
+        """The engine's clock."""
+        return time.monotonic()
+
+    def exchange(self, limits: Any, replica_id: str, group: str, itl_frac: float = 1.0) -> Any:
+        """Hand back a report (wire form) of what is known; nothing is applied."""
+        now_s = self.now_s()
+        if limits is not None:
+            self.governor.apply(from_wire(BatchLimits, limits), now_s)
+        running, waiting = self.get_request_counts()
+        report = self.governor.report(EngineState(running, waiting, 0), now_s, replica_id, group)
+        return to_wire(report)
+
+    def configure(self, batching: dict[str, Any]) -> None:
+        """Report as for another batching block."""
+        self.governor.configure(parse_batching(batching))
+
+
+channel.install()

@@ -1,0 +1,27 @@
+"""Names that vLLM has moved, from wherever the installed version has them."""
+
+from importlib import import_module
+from typing import Any
+
+# The newest place first.
+PLACES = {
+    "FrontendArgs": (
+        "vllm.entrypoints.common.cli_args",  # 0.33
+        "vllm.entrypoints.launchers.cli_args",  # 0.29 to 0.32
+        "vllm.entrypoints.openai.cli_args",  # 0.25 to 0.27
+    ),
+}
+
+
+def moved(name: str) -> Any:
+    """What vLLM calls ``name``.
+
+    Raises:
+        ImportError: it is in none of the places that are known.
+    """
+    for place in PLACES[name]:
+        try:
+            return getattr(import_module(place), name)
+        except (ModuleNotFoundError, AttributeError):
+            continue
+    raise ImportError(f"vLLM has no {name} in {', '.join(PLACES[name])}")

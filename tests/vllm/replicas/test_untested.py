@@ -1,0 +1,99 @@
+"""On a vLLM that was not tested limits are computed and not applied, or vLLM runs alone."""
+
+import importlib
+import logging
+import math
+import re
+
+import pytest
+import vllm
+
+import replicas.engine.scheduler as ours
+import replicas.scheduler
+from controller.records import ReplicaReport, from_wire, to_wire
+from controller.switch import Switch
+from replicas.engine.bystander import Bystander
+from replicas.engine.engine_options import cap_name
+from replicas.workarounds.vllm_private import ATTRIBUTES, REQUEST
+from replicas.workarounds.vllm_versions import installed_doubt
+from tests.vllm.harness import Rig, batching, engine_config, limits
+
+LATER = 1e15  # ms: after any start
+
+
+@pytest.fixture
+def untested(monkeypatch):
+    """This vLLM calls itself one that nobody has seen, and has all that later ones have."""
+    monkeypatch.setattr(vllm, "__version__", "99.1.0")
+    listed = {owner: re.sub(r"\S+@0.31", "", names) for owner, names in ATTRIBUTES.items()}
+    for owner, names in listed.items():
+        monkeypatch.setitem(ATTRIBUTES, owner, names)
+    installed_doubt.cache_clear()
+    yield
+    monkeypatch.undo()
+    installed_doubt.cache_clear()
+    importlib.reload(replicas.scheduler)
+
+
+def cap_of(rig: Rig) -> int:
+    return getattr(rig.scheduler, cap_name(rig.scheduler))
+
+
+@pytest.mark.usefixtures("untested")
+def test_where_all_is_there_it_advises_and_says_so_once(tiny_llama, caplog):
+    with caplog.at_level(logging.WARNING):
+        rig = Rig(engine_config(tiny_llama, additional_config=batching()))
+        Rig(engine_config(tiny_llama, additional_config=batching()))
+    (said,) = [r.getMessage() for r in caplog.records if "99.1.0" in r.getMessage()]
+    assert "private things of vLLM that control leans on are there" in said
+    rig.add_all(9, prompt=20, output=9)
+    report = rig.exchange(limits(2))
+    rig.step()
+    assert (report.enforced, cap_of(rig), len(rig.scheduler.running)) == (False, 64, 9)
+    rig.run()
+    assert rig.all_whole(9, 9)
+
+
+@pytest.mark.usefixtures("untested")
+def test_a_switch_of_before_its_start_does_not_count_and_a_later_one_does(tiny_llama):
+    rig = Rig(engine_config(tiny_llama, additional_config=batching()))
+    before = Switch(int(rig.now_s * 1000) - 1, enforce=True)
+    assert rig.exchange(limits(2, switches=(before,))).enforced is False
+    assert rig.exchange(limits(2, switches=(Switch(int(LATER), enforce=True),))).enforced is True
+    rig.add_all(9, prompt=20, output=9)
+    rig.step()
+    assert (cap_of(rig), len(rig.scheduler.running)) == (2, 2)
+
+
+@pytest.mark.usefixtures("untested")
+def test_where_something_is_not_there_vllm_runs_alone_and_it_is_named(
+    tiny_llama, monkeypatch, caplog
+):
+    monkeypatch.setitem(ATTRIBUTES, REQUEST, "request_id no_more")
+    with caplog.at_level(logging.WARNING):
+        made = importlib.reload(replicas.scheduler).DynamicBatchScheduler
+    assert made.__name__ == "Bystander"
+    assert "were not found: vllm.v1.request:Request.no_more (gone)" in caplog.text
+
+
+def test_here_it_is_the_scheduler_that_controls():
+    assert installed_doubt() is None
+    assert replicas.scheduler.DynamicBatchScheduler is ours.DynamicBatchScheduler
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_bystander_serves_and_reports_what_runs_and_waits(tiny_llama, in_flight):
+    config = engine_config(
+        tiny_llama, additional_config=batching(), async_scheduling=in_flight > 1, max_num_seqs=4
+    )
+    rig = Rig(config, Bystander, in_flight=in_flight)
+    rig.add_all(9, prompt=20, output=9)
+    rig.step()
+    pushed = to_wire(limits(2, switches=(Switch(int(LATER), enforce=True),)))
+    report = from_wire(ReplicaReport, rig.scheduler.exchange(pushed, "replica", "group"))
+    assert (report.running, report.waiting, report.enforced) == (4, 5, False)
+    assert report.engine.max_num_seqs == 4
+    rig.scheduler.configure({"policy": "adaptive"})
+    rig.run()
+    assert rig.all_whole(9, 9)
+    assert math.isfinite(report.busy_frac)
