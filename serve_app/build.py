@@ -14,6 +14,7 @@ from replicas.door.settings import Security, parse_security
 from replicas.server.startup import gc_paused
 from serve_app.auto_model import AUTO, NO_INGRESS, AutoModel, problems
 from serve_app.config import SECURITY, ray_llm_config
+from serve_app.elsewhere import of_ranks
 from serve_app.pd import is_pd
 
 with gc_paused():  # it imports vLLM
@@ -123,6 +124,8 @@ def serving_args(args: Mapping[str, Any] | LLMServingArgs) -> LLMServingArgs:
         args = dict(args)
     if not isinstance(args, Mapping):
         raise ConfigError([f"args: {shown(args)} is not allowed: a mapping or LLMServingArgs"])
+    if found := of_ranks(args, "args"):
+        raise ConfigError(found)
     unknown = [unknown_key("args", str(key), KEYS) for key in args if key not in KEYS]
     if unknown:
         raise ConfigError(unknown)

@@ -17,6 +17,7 @@ from serve_app.checks.security import check_security
 from serve_app.checks.shapes import ARGS, ENTRY, PD_ARGS, REFINEMENTS
 from serve_app.checks.values import call_problems, kind_of, line
 from serve_app.config import SECURITY
+from serve_app.elsewhere import of_ranks
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 from serve_app.pd import (
     DECODE,
@@ -37,6 +38,9 @@ def check_args(args: Any, where: str, target: Target, findings: Findings) -> Bui
     """What ``args`` come to, once everything in them is checked."""
     if not isinstance(args, dict):
         findings.add([f"{where}.llm_configs: required key is missing"])
+        return Built()
+    if found := of_ranks(args, where):
+        findings.add(found)
         return Built()
     apart = is_pd(args)
     if apart and (wrong_keys := pair_problems(args, where)):

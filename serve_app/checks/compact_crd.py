@@ -53,9 +53,16 @@ def close(part: Schema) -> Schema:
     kept = {name: value for name, value in part.items() if name in KEPT}
     if "properties" in kept and "additionalProperties" not in kept and not part.get(PRESERVE):
         kept["additionalProperties"] = False
+    if "required" in kept:  # what has a default may be left out: the API server puts it in first
+        given = [name for name in kept.pop("required") if not _has_default(part, name)]
+        kept |= {"required": given} if given else {}
     if part.get("nullable"):
         kept["type"] = [kept["type"], "null"]
     return over(kept, close)
+
+
+def _has_default(part: Schema, name: str) -> bool:
+    return "default" in part.get("properties", {}).get(name, {})
 
 
 def over(part: Schema, change: Any) -> Schema:

@@ -92,7 +92,7 @@ def check_service(
     if not isinstance(metadata, dict) or not metadata.get("name"):
         findings.add(["metadata.name: required key is missing"])
     # What the cluster writes into an object that was exported from it.
-    manifest = {key: value for key, value in manifest.items() if key != "status"}
+    manifest = _without_nulls({key: v for key, v in manifest.items() if key != "status"})
     shape = schema_problems(manifest, crd)
     findings.add(shape)
     spec = manifest.get("spec")
@@ -122,11 +122,18 @@ def check_service(
         check_room(placed, cluster, findings)
 
 
+def _without_nulls(value: Any) -> Any:
+    """The value as the API server reads it: a key without a value is not there."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(v) for key, v in value.items() if v is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
 def _check_cluster(cluster: dict[str, Any], findings: Findings) -> None:
     version = cluster.get("rayVersion")
     ours = ".".join(ray.__version__.split(".")[:2])
     if version is None:
-        findings.add([f"{CLUSTER}.rayVersion: required key is missing; the image's Ray version"])
+        findings.notes.append(f"{CLUSTER}.rayVersion: is missing; checked here by Ray {ours}")
     elif not str(version).startswith(f"{ours}."):
         findings.notes.append(f"{CLUSTER}.rayVersion: {version!r}; checked here by Ray {ours}")
     groups = cluster.get("workerGroupSpecs")

@@ -10,6 +10,7 @@ from typing import Any
 
 from controller.validation import join
 from serve_app.checks.findings import Findings
+from serve_app.checks.objects import CLUSTER
 from serve_app.checks.values import line
 from serve_app.environment import DIRECT_STREAMING, HA_PROXY
 
@@ -60,7 +61,16 @@ def _env(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_switches(containers: list[RayContainer], findings: Findings) -> None:
-    """Both switches stand in every Ray container, as "0" or "1", with the head's value."""
+    """Both switches stand in every Ray container, as "0" or "1", with the head's value; or in none,
+    which is Ray's plain ingress.
+    """
+    if not any(one.open_env or one.env.keys() & set(SWITCHES) for one in containers):
+        findings.notes.append(
+            f"{CLUSTER}: Ray's plain ingress answers, whose Python is in the way of every token;"
+            f' for direct streaming, the default way in, set {" and ".join(SWITCHES)} to "1" in the'
+            ' env of every Ray container (to "0", and this is not said)'
+        )
+        return
     for switch in SWITCHES:
         for container in containers:
             place = f"{container.place}.env"

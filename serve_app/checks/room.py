@@ -19,6 +19,7 @@ from serve_app.checks.findings import Findings
 Resources = dict[str, float]
 SUFFIXES = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 QUANTITY = re.compile(r"([0-9.]+)(m|k|M|G|)")
+UNBOUNDED = 2**31 - 1  # KubeRay's own maxReplicas of a group that names none
 UNKNOWN = math.inf  # a pod without limits: as much as its node has
 # What each node has of itself.
 OF_ITSELF = ("node:", "accelerator_type:", "memory", "object_store_memory")
@@ -204,7 +205,7 @@ def _nodes(cluster: Mapping[str, Any]) -> Iterator[Nodes]:
 
 def _size(group: Mapping[str, Any], grows: bool) -> int:
     """How many replicas of a group there can be; where it does not grow, what KubeRay starts."""
-    most = int(group["maxReplicas"])
+    most = int(group.get("maxReplicas", UNBOUNDED))
     if group.get("suspend"):
         return 0
     asked = max(group.get("replicas") or 0, group.get("minReplicas") or 0)

@@ -88,6 +88,7 @@ CASES = [
     Case("one-model", "//spec.podMetricsEndpoints.0.port", "metric",
         "the pods have ports of the names client, dashboard, gcs, metrics, serve",
         kind="PodMonitor"),
+    Case("disaggregated", f"{GROUP}.minReplicas", to="minReplica"),
     # Contradictions.
     Case("upgrade", f"{UPGRADE}.type", "NewClusterWithIncrementalUpgrad",
         f"must be None or NewCluster or {INCREMENTAL}"),
@@ -134,6 +135,12 @@ CASES = [
         says=": lets nothing out: Ray's pods would find neither names nor the head", **POLICY),
     Case("one-model", "//spec.ingress.0.from.0.podSelector.matchLabels", {"app": "brimful"},
         at="//spec.ingress",
+        says=": keeps headGroupSpec from headGroupSpec; a rule without ports has to let Ray's own"
+        " pods in", **POLICY),
+    # A port for NIXL's handshake alone: KV comes by ports that UCX picks.
+    Case("disaggregated", "//spec.ingress.0",
+        {"from": [{"podSelector": {"matchLabels": {"app.kubernetes.io/name": "brimful"}}}],
+         "ports": [{"port": 20000, "endPort": 20007}]}, at="//spec.ingress",
         says=": keeps headGroupSpec from headGroupSpec; a rule without ports has to let Ray's own"
         " pods in", **POLICY),
     Case("ha", "//spec.ports.0.targetPort", "rediss", "the pods have ports of the names redis",

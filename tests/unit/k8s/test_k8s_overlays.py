@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,6 +148,39 @@ def test_serve_configurations_differ_from_the_base_in_what_their_header_says():
     assert spot == base
     many = entry("many-models")
     assert many == base
+    apart = entry("disaggregated")
+    (model,) = apart["llm_configs"]
+    assert model["engine_kwargs"].pop("kv_transfer_config")["kv_role"] == "kv_both"
+    assert model["batching"].pop("roles")["prefill"] == "auto"
+    model["deployment_config"]["autoscaling_config"]["min_replicas"] = 1
+    assert apart == base
+
+
+@pytest.mark.parametrize("set_before", [False, True])
+def test_ray_tells_engines_where_nixl_meets(set_before, monkeypatch):
+    """What the header of k8s/overlays/disaggregated says of ports; variables in a pod win."""
+    from ray.llm._internal.serve.engines.vllm.kv_transfer import base, nixl
+    from ray.serve.llm import LLMConfig
+
+    context = SimpleNamespace(rank=SimpleNamespace(rank=3))
+    monkeypatch.setattr(base.serve, "get_replica_context", lambda: context)
+    monkeypatch.setattr(nixl.ray.util, "get_node_ip_address", lambda: "10.0.0.7")
+    for key, value in (("HOST", "10.0.0.9"), ("PORT", "5600")):
+        name = f"VLLM_NIXL_SIDE_CHANNEL_{key}"
+        monkeypatch.setenv(name, value)  # as it was, once the test is over
+        if not set_before:
+            monkeypatch.delenv(name)
+    service = the("RayService", documents("disaggregated"))
+    (app,) = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    ours = {"batching", "scaling"}
+    (entry,) = app["args"]["llm_configs"]
+    config = LLMConfig(**{key: value for key, value in entry.items() if key not in ours})
+    config.engine_kwargs["tensor_parallel_size"] = 2
+
+    nixl.NixlConnectorBackend(config).setup()
+
+    meets = "10.0.0.9-5600" if set_before else "10.0.0.7-20006"
+    assert config.engine_kwargs["kv_transfer_config"]["engine_id"].endswith(meets)
 
 
 def test_the_shipped_schema_is_that_of_the_definition_in_the_tests(crd_file):

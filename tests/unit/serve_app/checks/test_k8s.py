@@ -135,7 +135,6 @@ def test_an_env_that_is_no_list_is_named(check, service, env):
     [
         ("spec", "rayClusterConfig"),
         (*CLUSTER, "headGroupSpec"),
-        (*CLUSTER, "rayVersion"),
         (*WORKERS, "groupName"),
         (*WORKERS, "template"),
         (*POD, "containers"),
@@ -170,6 +169,21 @@ def test_another_ray_version_is_noted(check, service):
     assert found.notes == ["spec.rayClusterConfig.rayVersion: '2.9.0'; checked here by Ray 2.60"]
 
 
+def test_what_kuberay_does_without_may_be_missing(check, service):
+    """As in KubeRay's own samples: sizes of a group, the version, the switches, a key without a
+    value.
+    """
+    for path in ((*WORKERS, "minReplicas"), (*WORKERS, "maxReplicas"), (*CLUSTER, "rayVersion")):
+        service = without(service, path)
+    off = {HA_PROXY: None, DIRECT_STREAMING: None}
+    service = set_env(set_env(service, HEAD, **off), WORKER, **off)
+    found = check(put(service, (*WORKERS, "template", "metadata"), None))
+    assert found.problems == []
+    version, ingress = found.notes[:2]
+    assert version == "spec.rayClusterConfig.rayVersion: is missing; checked here by Ray 2.60"
+    assert ingress.startswith("spec.rayClusterConfig: Ray's plain ingress answers")
+
+
 def test_only_the_rayservices_among_several_documents_are_checked(check, service):
     other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
     broken = put(service, ("spec", "suspende"), True)
@@ -202,8 +216,9 @@ def test_the_compact_schema_closes_objects_and_names_what_is_repeated():
     pod = {
         "type": "object",
         "description": "prose",
-        "required": ["name"],
+        "required": ["name", "size"],  # the API server puts a default in before it looks
         "properties": {
+            "size": {"type": "integer", "default": 0},
             "name": {"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"},
             "labels": {"type": "object", "additionalProperties": {"type": "string"}},
         },
@@ -216,6 +231,8 @@ def test_the_compact_schema_closes_objects_and_names_what_is_repeated():
     assert schema["properties"] == {"head": shared, "worker": shared}
     assert schema["additionalProperties"] is False
     closed = {key: value for key, value in pod.items() if key != "description"}
+    del closed["properties"]["size"]["default"]
+    closed["required"] = ["name"]
     assert schema["$defs"] == {"p0": {**closed, "additionalProperties": False}}
 
 
