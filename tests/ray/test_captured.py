@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serve_app.demo.cluster import LocalCluster
 
 from replicas.profiles.profile_file import load_profile
 from serve_app.cli import main
 from serve_app.demo.client import Answer, Ask, send
+from serve_app.launch.local_cluster import LocalCluster
 from tests.ray.applications import application
 from tests.ray.conftest import REPO, Deploy, base_url, wait_reported
 
