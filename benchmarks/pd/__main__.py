@@ -150,7 +150,8 @@ def main() -> None:
         tuple(one for one in tables if one),
     )
     name = "pd-fluid" if args.fluid else "pd"
-    text = section.markdown("make bench-pd" + (" ARGS=--fluid" if args.fluid else ""))
+    given = " ".join(word for word in sys.argv[1:] if word not in ("--kept", "--write"))
+    text = section.markdown(f"make bench-pd ARGS='{given}'" if given else "make bench-pd")
     print(text)
     if args.write:
         page.draw(per_s, PAGES / f"{name}.png")
