@@ -20,7 +20,7 @@ from replicas.workarounds.vllm_source import VllmSource
 
 # Ours, on the scheduler.
 OURS = {"now_s", "wall_s", "governor", "exchange", "configure", "_reader", "_cap_name"}
-OURS |= {"_awaits_first_token"}
+OURS |= {"_awaits_first_token", "guard"}
 SCHEDULERS = [
     ROOT / "replicas/engine/scheduler.py",
     ROOT / "replicas/engine/loads_first.py",

@@ -1,6 +1,7 @@
 """Snapshots of real control loops: one replica, or a fleet that is hard to fit into a terminal."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from controller.config import BatchingConfig
@@ -52,7 +53,8 @@ def snapshot_of(
     """
     loop = ControlLoop()
     for report_, config in exchanges:
-        loop.exchange(report_, config, 10.0)
+        sent = {one.name: getattr(report_, one.name) for one in fields(ReplicaReport)}
+        loop.exchange(ReplicaReport(**sent), config, 10.0)
     if switched is not None:
         loop.switch(enforce=False, group=switched, unix_s=1.0)
     known = loop.snapshot(10.0 + later_s)
