@@ -141,7 +141,7 @@ class StepTarget:
         self._late_tokens *= keep
         keep = math.exp(-duration_s / USUAL_MEMORY_S)
         self._caused, self._expected = keep * self._caused, keep * self._expected
-        counted = applied and not self._placeholders
+        counted = applied and not (self._placeholders or self._unsettled_steps)
         self._expected += tokens * self._share * counted
         limit_s = self.limit_s
         if duration_s > limit_s and predicted_s > 0:
@@ -152,7 +152,8 @@ class StepTarget:
             alone_s = min(decodes_s, self._overload_decodes_s)
             alone = alone_s > in_time_s
             self._late_tokens += tokens * alone
-            self._caused += tokens * (counted and not alone)
+            counted = counted and prompts and not alone
+            self._caused += tokens * counted * max(predicted_s / limit_s, 1.0) ** 0.5
         if not tokens or predicted_s <= 0 or duration_s <= 0:
             return
         self._unseen += 1.0 if prompts else ALONE

@@ -30,9 +30,10 @@ class Bystander(AsyncScheduler):
         if not sizes.async_scheduling:  # whatever an asynchronous scheduler does otherwise
             plain = super(AsyncScheduler, self)
             for name, value in vars(AsyncScheduler).items():
-                if callable(value) and not name.startswith("__"):
+                if callable(value) and hasattr(plain, name) and not name.startswith("__"):
                     setattr(self, name, getattr(plain, name))
         settings = parse_settings(self.vllm_config.additional_config)
+        self.guard = Guard(self.now_s())
         self.governor = Governor(
             settings.batching,
             EngineLimits(sizes.max_num_seqs, sizes.max_num_batched_tokens, 0, 1),
@@ -40,7 +41,7 @@ class Bystander(AsyncScheduler):
             now_s=self.now_s(),
             group=settings.group or LOCAL,
             untested_since_ms=math.inf,
-            guard=Guard(self.now_s()),
+            guard=self.guard,
         )
 
     def now_s(self) -> float:

@@ -41,7 +41,7 @@ class Demotions:
     Attributes:
         ttft_s: as given; infinite: nobody is late.
         now_s: the wall clock of the step that is scheduled.
-        tokens: of prompts, computed since the last late one started.
+        tokens: of prompts that have started since the last late one, prefix hits included.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Demotions:
         self.now_s = 0.0
         self.tokens = 0
 
-    def observe(self, prefill_tokens: int, duration_s: float) -> None:
-        """A step is done, which computed so many prompt tokens."""
-        self.tokens += prefill_tokens
+    def observe(self, prefill_tokens: int, duration_s: float, started_tokens: int) -> None:
+        """A step is done, which computed so many prompt tokens, and in which such prompts began."""
+        self.tokens += started_tokens
         if prefill_tokens and duration_s > 0:
             rate = prefill_tokens / duration_s
             known = self._tokens_per_s

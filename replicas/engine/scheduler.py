@@ -318,7 +318,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         for known in self._intervals.of(sample, len(prefilled), self._scheduled):
             self.guard.attempt("a step's measures", self.governor.after_step, *known)
         if aside := self._aside:
-            aside.observe(sample.prefill_tokens, sample.duration_s)
+            started = sum(len(new.prompt_token_ids or ()) for new in done.scheduled_new_reqs)
+            aside.observe(sample.prefill_tokens, sample.duration_s, started)
         self._last_output_s, self._was_busy = now_s, bool(self.running)
         if not self._was_busy:
             self._reader.columns.forget()

@@ -66,7 +66,7 @@ ATTRIBUTES: dict[str, str] = {
     "vllm.v1.core.sched.output:CachedRequestData": (
         "num_computed_tokens num_output_tokens req_ids resumed_req_ids"
     ),
-    "vllm.v1.core.sched.output:NewRequestData": "num_computed_tokens req_id",
+    "vllm.v1.core.sched.output:NewRequestData": "num_computed_tokens prompt_token_ids req_id",
     "vllm.v1.core.kv_cache_manager:KVCacheManager": (
         "block_pool coordinator enable_caching kv_cache_config"
     ),

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -40,12 +41,14 @@ __all__ = ["TAKES_MORE", "add_arguments", "run"]
 TAKES_MORE = True  # what is not ours is vLLM's
 FOUND = 2
 LOOK_S = 5.0
+AWAY_S = 60.0  # so long Ray's interface may not answer while replicas start
 # Seconds that a replica which is to end waits for load balancers to see it: 30 by Ray's own, where
 # this machine's HAProxy is the only one.
 DEREGISTERED = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"
 TRACEBACK = "Traceback (most recent call last)"
 SLOW = "to initialize"  # what Serve says of each start above 30 s, and phases say better
 ANYWHERE = ("0.0.0.0", "::", "")
+SECRET = "--(?:hf[-_]token|api[-_]key)"
 ENDED = (signal.SIGTERM, signal.SIGHUP)
 
 Data = dict[str, Any]
@@ -58,7 +61,10 @@ class Clock:
         self._began_s = time.monotonic()
 
     def say(self, text: str) -> None:
-        print(f"{time.monotonic() - self._began_s:5.0f} s  {text}", flush=True)
+        with contextlib.suppress(
+            OSError
+        ):  # whoever reads it is gone; what runs is stopped all the same
+            print(f"{time.monotonic() - self._began_s:5.0f} s  {text}", flush=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         if given is None:
             on_cpu = bool(args.emulate) or (args.device or _built_for()) == "cpu"
             config = config_of(args, engine, on_cpu=on_cpu)
-            write(config, f"# {shlex.join(['brimful', *sys.argv[1:]])}\n", path)
+            write(config, f"# {shlex.join(['brimful', *_shown(sys.argv[1:])])}\n", path)
         target, early = Target(_environment(joined), local_paths=True), {path: quick_file(path)}
         if not sound([path], target, early, named=given is not None):
             return FOUND
@@ -89,6 +95,14 @@ def run(args: argparse.Namespace) -> int:
             return 0
         config, _ = read_config(path)
         return _serve(config, joined, folder, exits)
+
+
+def _shown(argv: list[str]) -> list[str]:
+    """The arguments without what is a secret."""
+    shown = [re.sub(rf"^({SECRET})=.*", r"\1=...", word) for word in argv]
+    return [
+        "..." if k and re.fullmatch(SECRET, argv[k - 1]) else shown[k] for k in range(len(argv))
+    ]
 
 
 def _built_for() -> str:
@@ -112,16 +126,18 @@ def _serve(config: Data, joined: Joined | None, folder: Path, exits: contextlib.
             cluster, logs = _join(joined, clock), joined.logs
         config = _deployable(config, cluster.applications())
         phases = Phases(logs)
+        began = True  # an interrupted request deploys all the same
         _put(cluster, config)
-        began = True
         _wait(cluster, config, phases, clock, own)
         _tell(cluster, config, clock, own)
         _watch(cluster, config, clock, own)
     except KeyboardInterrupt:
-        print(flush=True)
-    except BrimfulError:
+        with contextlib.suppress(OSError):
+            print(flush=True)
+    except Exception:
         if began and own is None:
-            remove(cluster, _names(config))
+            with contextlib.suppress(BrimfulError, requests.RequestException):
+                remove(cluster, _names(config))
         raise
     if began:
         _drain(cluster, _names(config), clock, own)
@@ -165,7 +181,9 @@ def _deployable(config: Data, running: Mapping[str, Data]) -> Data:
     Raises:
         ClusterError: an application of the same name or route runs already.
     """
-    routes = {told.get("route_prefix"): name for name, told in running.items()}
+    routes = {
+        told["route_prefix"]: name for name, told in running.items() if told.get("route_prefix")
+    }
     wanted = [
         one
         for one in config["applications"]
@@ -203,12 +221,17 @@ def _wait(
     cluster: Cluster, config: Data, phases: Phases, clock: Clock, own: LocalCluster | None
 ) -> None:
     """Say what happens until every replica runs."""
-    said, told = set(), {}
+    said, told, seen_s = set(), {}, time.monotonic()
 
     def read() -> dict[str, Data]:
-        nonlocal told
+        nonlocal told, seen_s
         _require_alive(own)
-        told = _ours(cluster, config)
+        try:
+            told, seen_s = _ours(cluster, config), time.monotonic()
+        except BrimfulError:  # Ray's interface is away for the moment
+            if time.monotonic() - seen_s > AWAY_S:
+                raise
+            return {}
         return told if len(told) == len(config["applications"]) else {}
 
     try:
@@ -252,7 +275,7 @@ def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None
     root = f"http://{'127.0.0.1' if host in ANYWHERE else host}:{port}"
     lines = []
     for one in config["applications"]:
-        base = root + one.get("route_prefix", "/").rstrip("/")
+        base = root + (one.get("route_prefix", "/") or "").rstrip("/")
         if one["import_path"] == CONSOLE:
             lines.append(f"console: {base}")
         if builder_of(one) != BUILDER:
@@ -262,7 +285,11 @@ def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None
             clock.say(f"{name}: the first request starts a replica")
             continue
         wait_reached(f"{base}/v1")
-        came = first_token(f"{base}/v1")
+        try:
+            came = first_token(f"{base}/v1")
+        except BrimfulError as error:  # it serves embeddings, say
+            clock.say(f"{error}; it goes on")
+            continue
         if came is None:
             clock.say(f"{base}/v1 answers who has a key")
             continue
@@ -308,8 +335,8 @@ def _drain(cluster: Cluster, names: list[str], clock: Clock, own: LocalCluster |
 
 def _stop(own: LocalCluster, clock: Clock) -> None:
     """End it, whatever is pressed meanwhile."""
-    clock.say("Ray: stopping")
     for one in (signal.SIGINT, *ENDED):
         signal.signal(one, signal.SIG_IGN)
+    clock.say("Ray: stopping")
     own.stop()
     clock.say("stopped")

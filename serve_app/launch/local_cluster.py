@@ -268,6 +268,8 @@ def require_free(port: int, key: str) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
+        except OverflowError:
+            raise ClusterError(f"{key}: {port} is not allowed: at most 65535") from None
         except OSError:
             raise ClusterError(
                 f"port {port} is in use: stop what listens there, or change {key}"

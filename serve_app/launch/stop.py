@@ -13,6 +13,7 @@ from serve_app.launch.joined import find
 from serve_app.launch.removal import remove, wait_gone
 from serve_app.snapshot import add_address, connect
 
+ANCHOR = "serve_app.anchor:build"  # of lasting workers beside spot ones
 ABOUT = (
     "Remove applications from a running cluster: streams under way go on to their end. With the"
     " last one the batch controller ends, which `serve shutdown` leaves (a detached actor). Ray,"
@@ -72,7 +73,7 @@ def ours(running: Mapping[str, Any]) -> list[str]:
     return [
         name
         for name, config in configs.items()
-        if config is not None and builder_of(config) in (BUILDER, CONSOLE)
+        if config is not None and builder_of(config) in (BUILDER, CONSOLE, ANCHOR)
     ]
 
 

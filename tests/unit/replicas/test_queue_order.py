@@ -70,7 +70,7 @@ def test_exactly_in_time_is_in_time() -> None:
 
 def test_a_long_prompt_is_late_before_its_time_is_up() -> None:
     aside = Demotions(5.0)
-    aside.observe(1000, 1.0)  # 1,000 prompt tokens a second
+    aside.observe(1000, 1.0, 1000)  # 1,000 prompt tokens a second
     lane = lane_of(aside, [Waiting("a", 0.0, num_tokens=9000), Waiting("b", 0.1)])
     assert turn(lane, aside, 1.0) == "ba"
 
@@ -78,7 +78,7 @@ def test_a_long_prompt_is_late_before_its_time_is_up() -> None:
 @KINDS
 def test_who_holds_kv_memory_does_not_wait_with_it_for_others(kind: type[Lane]) -> None:
     aside = Demotions(5.0)
-    aside.observe(1000, 1.0)
+    aside.observe(1000, 1.0, 1000)
     session = Waiting("a", 0.0, num_tokens=9000, num_computed_tokens=5000)
     lane = lane_of(aside, [session, Waiting("b", 0.0), Waiting("c", 8.0)], kind)
     assert turn(lane, aside, 9.0) == "abc"
@@ -88,9 +88,9 @@ def test_who_holds_kv_memory_does_not_wait_with_it_for_others(kind: type[Lane]) 
 
 def test_the_prefill_rate_follows_the_last_twenty_steps() -> None:
     aside = Demotions(5.0)
-    aside.observe(1000, 1.0)
-    aside.observe(0, 1.0)  # no prompt: says nothing of it
-    aside.observe(3000, 1.0)
+    aside.observe(1000, 1.0, 1000)
+    aside.observe(0, 1.0, 0)  # no prompt: says nothing of it
+    aside.observe(3000, 1.0, 3000)
     assert aside._tokens_per_s == pytest.approx(1000 + 0.05 * 2000)
 
 
@@ -111,7 +111,7 @@ def test_one_prompt_token_in_twenty_goes_to_the_one_that_waited_longest(kind: ty
         lane.add(Waiting("new", now_s))
         turn(lane, aside, now_s)
         started.append(lane.pop().name)
-        aside.observe(100, 0.1)
+        aside.observe(100, 0.1, 100)
     assert started.count("old") == 1
     assert started.index("old") == LATE_EVERY
 
@@ -121,9 +121,9 @@ def test_a_late_prompt_waits_for_twenty_times_its_own_tokens(tokens: int) -> Non
     aside = Demotions(1.0)
     lane = lane_of(aside, [Waiting("old", 0.0, tokens), Waiting("new", 9.9)])
     assert turn(lane, aside, 10.0) == "newold"
-    aside.observe(LATE_EVERY * tokens - 1, 0.1)
+    aside.observe(LATE_EVERY * tokens - 1, 0.1, LATE_EVERY * tokens - 1)
     assert turn(lane, aside, 10.0) == "newold"
-    aside.observe(1, 0.1)
+    aside.observe(1, 0.1, 1)
     assert turn(lane, aside, 10.0) == "oldnew"
 
 
@@ -138,7 +138,7 @@ def test_a_turn_lasts_until_there_is_room_to_start() -> None:
         turn(lane, aside, now_s)
         if room:
             started.append(lane.pop().name)
-        aside.observe(100 * room, 0.1)
+        aside.observe(100 * room, 0.1, 100 * room)
     assert started.index("old") == LATE_EVERY
 
 
@@ -148,7 +148,7 @@ def test_a_turn_is_over_when_its_request_has_left(kind: type[Lane]) -> None:
     first, second = Waiting("a", 0.0), Waiting("b", 0.1)
     lane = lane_of(aside, [first, second, Waiting("c", 9.9)], kind)
     assert turn(lane, aside, 10.0) == "cab"
-    aside.observe(100 * LATE_EVERY, 0.1)
+    aside.observe(100 * LATE_EVERY, 0.1, 100 * LATE_EVERY)
     assert turn(lane, aside, 10.0) == "acb"  # the turn of a
     lane.discard([first])  # its client hung up
     assert turn(lane, aside, 10.0) == "cb"
@@ -159,7 +159,7 @@ def test_one_that_comes_back_does_not_take_a_turn_away() -> None:
     aside = Demotions(1.0)
     lane = lane_of(aside, [Waiting("a", 0.0), Waiting("c", 9.9)])
     turn(lane, aside, 10.0)
-    aside.observe(100 * LATE_EVERY, 0.1)
+    aside.observe(100 * LATE_EVERY, 0.1, 100 * LATE_EVERY)
     assert turn(lane, aside, 10.0) == "ac"
     lane.prepend(Waiting("p", 0.0, num_output_tokens=3))
     assert turn(lane, aside, 10.0) == "pac"
@@ -197,9 +197,9 @@ def test_each_request_is_looked_at_once_after_it_was_found_late() -> None:
 
 def test_a_step_without_a_duration_says_nothing_of_the_rate() -> None:
     aside = Demotions(5.0)
-    aside.observe(1000, 0.0)
+    aside.observe(1000, 0.0, 1000)
     assert aside._tokens_per_s == 0
-    aside.observe(1000, 0.5)
+    aside.observe(1000, 0.5, 1000)
     assert aside._tokens_per_s == 2000
 
 

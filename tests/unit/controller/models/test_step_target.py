@@ -304,7 +304,7 @@ def test_late_tokens_are_expected_as_they_were_measured() -> None:
             ratio = 1.0 + 0.05 * np.sin(k)  # what p(s) is made of
             one.observe(20, 0.04, 0.024, 0.04 * ratio, prompts=True)
             if k % late_every == late_every - 1:  # 4% of the tokens, by steps that are not in p
-                one.observe(20, 0.04, 0.024, 1.01 * D, prompts=False)
+                one.observe(20, 0.04, 0.024, 1.01 * D, prompts=True)
         one.refresh(MODEL, 0.0)
     assert none.off == 1.0
     assert more.off > 2.0

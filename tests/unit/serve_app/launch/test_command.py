@@ -1,0 +1,50 @@
+"""``brimful serve``: what is deployed beside what runs, and what nobody is to read or miss."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from serve_app.launch import command
+from serve_app.launch.local_cluster import require_free
+from serve_app.launch.running import ClusterError
+
+RUNNING = {"lasting": {"route_prefix": None}, "llm": {"route_prefix": "/"}}
+
+
+def deploying(name: str, route: str | None) -> dict[str, object]:
+    return {"applications": [{"name": name, "import_path": "a:b", "route_prefix": route}]}
+
+
+def test_applications_without_a_route_are_beside_each_other() -> None:
+    assert command._deployable(deploying("other", None), RUNNING) == deploying("other", None)
+
+
+@pytest.mark.parametrize(("name", "route"), [("llm", "/new"), ("new", "/")])
+def test_a_name_or_a_route_that_is_taken_is_refused(name: str, route: str) -> None:
+    with pytest.raises(ClusterError, match="'llm' runs in this cluster already, at /"):
+        command._deployable(deploying(name, route), RUNNING)
+
+
+def test_ray_is_stopped_though_nobody_reads_what_is_said(monkeypatch) -> None:
+    class Closed:
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+        flush = write
+
+    stopped = []
+    monkeypatch.setattr(sys, "stdout", Closed())
+    monkeypatch.setattr(command.signal, "signal", lambda *args: None)
+    command._stop(SimpleNamespace(stop=lambda: stopped.append(1)), command.Clock())
+    assert stopped == [1]
+
+
+def test_a_file_that_is_kept_has_no_secret_in_its_first_line() -> None:
+    argv = ["serve", "m", "--hf-token", "a", "--api_key=b", "--port", "1"]
+    assert command._shown(argv) == [*argv[:3], "...", "--api_key=...", *argv[5:]]
+
+
+def test_a_port_beyond_the_last_is_an_error_that_names_it() -> None:
+    with pytest.raises(ClusterError, match="--port: 99999 is not allowed: at most 65535"):
+        require_free(99999, "--port")
