@@ -211,11 +211,11 @@ async def test_streams_of_a_decode_engine_that_is_killed_end_with_an_event(
     cluster: LocalCluster,
 ) -> None:
     await ready(cluster)
+    found = engines(cluster, "Decode")  # beforehand: a search takes as long as a short stream
     begun = asyncio.Semaphore(0)
     streams = [asyncio.create_task(stream(prompt, begun)) for prompt in PROMPTS]
     for _ in streams:
         await begun.acquire()
-    found = engines(cluster, "Decode")
     with stopped(found):
         found[0].kill()
         await asyncio.sleep(0.5)
