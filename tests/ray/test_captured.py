@@ -29,7 +29,7 @@ PROFILE = "paper-fig3"
 
 @pytest.fixture
 def seconds(pytestconfig: pytest.Config) -> float:
-    """Of traffic."""
+    """How much traffic was asked for."""
     asked_s = float(pytestconfig.getoption(OPTION))
     if not asked_s:
         pytest.skip(f"needs {OPTION}: it measures, which takes minutes and idle cores")
