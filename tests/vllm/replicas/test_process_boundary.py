@@ -9,7 +9,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from controller.records import BatchLimits, ReplicaReport, from_wire, to_wire
+from controller.records import BatchLimits, EngineReport, from_wire, to_wire
 from replicas.engine import channel
 from tests.vllm.harness import batching, limits
 
@@ -38,9 +38,9 @@ async def llm(tiny_llama) -> AsyncIterator[AsyncLLM]:
     engine.shutdown()
 
 
-async def exchange(llm: AsyncLLM, pushed: BatchLimits | None = None) -> ReplicaReport:
+async def exchange(llm: AsyncLLM, pushed: BatchLimits | None = None) -> EngineReport:
     wire = await channel.exchange(llm, pushed and to_wire(pushed), "replica", "group")
-    return from_wire(ReplicaReport, wire)
+    return from_wire(EngineReport, wire)
 
 
 async def stream(llm: AsyncLLM, number: int, tokens: int = TOKENS) -> list[int]:
@@ -55,7 +55,7 @@ async def stream(llm: AsyncLLM, number: int, tokens: int = TOKENS) -> list[int]:
     return came
 
 
-async def until(llm: AsyncLLM, condition, pushed: BatchLimits | None = None) -> ReplicaReport:
+async def until(llm: AsyncLLM, condition, pushed: BatchLimits | None = None) -> EngineReport:
     """Exchange until the report meets the condition; the test's own time limit ends the wait."""
     while True:
         report = await exchange(llm, pushed)
