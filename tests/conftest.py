@@ -41,6 +41,11 @@ NEEDS = {
         lambda: None not in (shutil.which("prometheus"), shutil.which("promtool")),
         "apt-get install prometheus",
     ),
+    "redis": (
+        "redis-server",
+        lambda: shutil.which("redis-server") is not None,
+        "apt-get install redis-server",
+    ),
 }
 LEFT_OUT = pytest.StashKey[list[str]]()
 # They start engines, clusters, browsers and Prometheus, which other tests beside them would slow.
