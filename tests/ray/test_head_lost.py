@@ -96,7 +96,7 @@ async def test_streams_switches_and_caps_outlast_the_head(tmp_path: Path, model_
         streams = asyncio.create_task(send(base, MODEL, load(12, 600, seed=1)))
         await asyncio.sleep(5)
         lost_s = time.monotonic()
-        say("killed:", await asyncio.to_thread(nodes.head.kill))
+        await asyncio.to_thread(nodes.head.kill)
         answers = await send(base, MODEL, load(12, 40, seed=2))
         say("without a head:", [a.error or a.status for a in answers])
         say(f"{time.monotonic() - lost_s:.0f} s without a head")

@@ -52,24 +52,27 @@ class Node:
         """Raises AssertionError where ``ray start`` has ended."""
         assert self._process.poll() is None, self._log.read_text()
 
-    def kill(self) -> list[str]:
-        """SIGKILL to every process, the one that would start or stop others first; their names."""
+    def kill(self) -> None:
+        """SIGKILL to every process, first to the one that would start or stop others."""
+        # Some leave the tree, as HAProxy; others overwrite their environment with their title.
+        known: list[psutil.Process] = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            known = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()
-        names: list[str] = []
-        while found := list(self._found()):
+        while found := [one for one in {*known, *psutil.process_iter()} if self._has(one, known)]:
             for one in found:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    names.append(one.name())
+                    known += one.children(recursive=True)
                     one.kill()
             time.sleep(0.1)
         self._process.wait()
-        return names
 
-    def _found(self) -> Iterator[psutil.Process]:
-        for one in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if one.status() != psutil.STATUS_ZOMBIE and one.environ().get(MARK) == self._mark:
-                    yield one
+    def _has(self, one: psutil.Process, known: list[psutil.Process]) -> bool:
+        with contextlib.suppress(psutil.Error):
+            if one.status() != psutil.STATUS_ZOMBIE:
+                of_group = os.getpgid(one.pid) == self._process.pid
+                return of_group or one in known or one.environ().get(MARK) == self._mark
+        return False
 
 
 class TwoNodes:
