@@ -108,7 +108,7 @@ async def test_the_first_token_probes_under_load_and_a_drain_that_lets_streams_e
             assert await asyncio.to_thread(is_ready, container, pod)
             probes += 1
             await asyncio.sleep(0.5)
-        assert whole(await loading) == [200] * 32
+        assert probes and whole(await loading) == [200] * 32
         clock.say(f"32 requests at once: both probes passed {probes} times of {probes}")
 
         (short,) = await send(base, MODEL, load(1, 64, seed=2))
@@ -121,6 +121,7 @@ async def test_the_first_token_probes_under_load_and_a_drain_that_lets_streams_e
         began_s = time.monotonic()
         ending = asyncio.create_task(asyncio.to_thread(pre_stop, container, pod, pods.gcs_address))
         answers = await streams
+        assert not ending.done()  # it waits for them
         drained_s = time.monotonic() - began_s
         assert whole(answers) == [200] * 4
         assert {one.tokens for one in answers} == {tokens}
