@@ -7,6 +7,7 @@ names to another. It is for the plain ingress; direct streaming has one model pe
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt, StringConstraints, field_validator
@@ -15,6 +16,7 @@ from controller.classes import AUTO as OWN_CLASS
 from controller.config import Block
 from controller.validation import join, shown
 from replicas.admission.asked import KEYS_CLASSES, OBJECTIVE
+from serve_app.snapshot import ReplicaStatus
 
 AUTO = "auto_model"
 CHARACTERS_A_TOKEN = 4  # of English text by the usual tokenizers; the ingress has none
@@ -22,6 +24,7 @@ NO_INGRESS = (
     "direct streaming takes one model per application, and no ingress reads what is asked; leave"
     " RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING unset, or leave the key out"
 )
+NO_PLACES: Mapping[str, "Places"] = MappingProxyType({})
 MEDIA = ("image_url", "input_image", "image", "input_audio", "audio_url", "video_url")
 
 
@@ -39,6 +42,9 @@ class Rule(Block):
     media: bool | None = Field(None, description="true: images, audio or video are in it")
     service_tier: str | None = Field(None, description="it asks for this class")
     headers: dict[HeaderName, str] = Field({}, description="it has these, with these values")
+    idle_frac: float | None = Field(
+        None, gt=0, le=1, description="at least this share of the model's places is free"
+    )
 
     @field_validator("headers")
     @classmethod
@@ -51,13 +57,17 @@ class Rule(Block):
     @property
     def conditions(self) -> dict[str, Any]:
         """What is set, by key; a header as ``headers.NAME``."""
-        told = self.model_dump(exclude={"model", "headers"}, exclude_none=True)
+        told = self.model_dump(exclude={"headers"}, exclude_none=True)
+        if self.idle_frac is None:  # else whose places are free is part of the condition
+            del told["model"]
         return told | {f"headers.{name}": value for name, value in self.headers.items()}
 
-    def matches(self, asked: "RequestFacts") -> bool:
-        """Whether all of it is true."""
+    def matches(self, asked: "RequestFacts", places: Mapping[str, "Places"] = NO_PLACES) -> bool:
+        """Whether all of it is true. Where a model's places are not known, none are free."""
+        known = places.get(self.model)
         return (
-            (self.prompt_tokens is None or asked.prompt_tokens >= self.prompt_tokens)
+            (self.idle_frac is None or (known is not None and known.idle_frac >= self.idle_frac))
+            and (self.prompt_tokens is None or asked.prompt_tokens >= self.prompt_tokens)
             and (self.tools is None or asked.tools == self.tools)
             and (self.media is None or asked.media == self.media)
             and (self.service_tier is None or asked.service_tier == self.service_tier)
@@ -67,8 +77,9 @@ class Rule(Block):
     def implies(self, other: "Rule") -> bool:
         """Whether the other matches whatever this one does."""
         mine, theirs = self.conditions, other.conditions
-        least = theirs.pop("prompt_tokens", 0)
-        return mine.get("prompt_tokens", 0) >= least and theirs.items() <= mine.items()
+        least = {key: theirs.pop(key, 0) for key in ("prompt_tokens", "idle_frac")}
+        more = all(mine.get(key, 0) >= value for key, value in least.items())
+        return more and theirs.items() <= mine.items()
 
 
 class AutoModel(Block):
@@ -117,9 +128,39 @@ def _class_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None
     return said
 
 
-def choose(auto: AutoModel, asked: RequestFacts) -> str:
+@dataclass(slots=True)
+class Places:
+    """How many requests a model's replicas may run at once, and how many they have.
+
+    Args:
+        total: the sum of their caps.
+        taken: running and waiting requests.
+    """
+
+    total: int = 0
+    taken: int = 0
+
+    @property
+    def idle_frac(self) -> float:
+        """The share that is free."""
+        return 1 - self.taken / self.total if self.total else 0.0
+
+
+def places_of(replicas: Iterable[ReplicaStatus]) -> dict[str, Places]:
+    """The places of each model, by its name. A replica whose report is late has none."""
+    found: dict[str, Places] = {}
+    for replica in replicas:
+        places = found.setdefault(replica.group.rpartition("-")[0], Places())
+        if not replica.late:
+            places.total += replica.max_running
+            places.taken += replica.running + replica.waiting
+    return found
+
+
+def choose(auto: AutoModel, asked: RequestFacts, places: Mapping[str, Places] = NO_PLACES) -> str:
     """The model of a request."""
-    return next((rule.model for rule in auto.rules if rule.matches(asked)), auto.default)
+    rules = (rule.model for rule in auto.rules if rule.matches(asked, places))
+    return next(rules, auto.default)
 
 
 def problems(auto: AutoModel, models: Iterable[str], where: str) -> list[str]:

@@ -18,6 +18,7 @@ from replicas.door.settings import Security
 from replicas.engine.executor import EngineBlock
 from replicas.engine.settings import EmulateSettings
 from serve_app.auto_model import AutoModel
+from serve_app.batches.arguments import BatchSettings
 from serve_app.config import ScalingConfig
 from serve_app.routing.settings import RouterConfig
 
@@ -65,6 +66,10 @@ BLOCKS: dict[str, tuple[type[Block], str]] = {
     ),
     "security": (Security, "Beside `llm_configs`: [security.md](security.md)."),
     "auto_model": (AutoModel, "Beside `llm_configs`: [auto-model.md](auto-model.md)."),
+    "batches": (
+        BatchSettings,
+        "`args` of the application `serve_app.batches:build`: [batches.md](batches.md).",
+    ),
 }
 # What the models do not say of a key, or say in less.
 MORE = {
@@ -80,7 +85,9 @@ MORE = {
     "admission.max_body_mb": "where security.limits.max_body_mb is not lower",
     "batching.roles": "[prefill-decode.md](prefill-decode.md)",
 }
-OTHER = {"security.keys.env": "BRIMFUL_KEYS"}  # it does not go together with keys.file
+OTHER = {  # it does not go together with keys.file
+    f"{place}.keys.env": "BRIMFUL_KEYS" for place in ("security", "batches.security")
+}
 HEAD = """# Configuration
 
 Made from the code by `python -m tools.configuration`. An entry of `llm_configs` takes everything \

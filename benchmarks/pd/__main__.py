@@ -149,7 +149,7 @@ def main() -> None:
         (*figures(per_s), *rows_of_shift(shifted), *rows_of_days(by_day)),
         tuple(one for one in tables if one),
     )
-    name = "pd-fluid" if args.fluid else "pd"
+    name = "-".join(["pd", *["fluid"] * args.fluid, *["16"] * (args.engines == [16])])
     given = " ".join(word for word in sys.argv[1:] if word not in ("--kept", "--write"))
     text = section.markdown(f"make bench-pd ARGS='{given}'" if given else "make bench-pd")
     print(text)

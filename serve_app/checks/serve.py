@@ -10,6 +10,7 @@ from ray.serve.schema import (
 
 from controller.validation import join
 from serve_app.checks.args import check_args
+from serve_app.checks.batches import BATCHES, check_batches
 from serve_app.checks.built import Built, override_problems
 from serve_app.checks.console import CONSOLE, check_console
 from serve_app.checks.deployment import deployment_problems
@@ -116,6 +117,8 @@ def _check_application(
         _check_overrides(application, built, where, findings)
     if builder == CONSOLE:
         about = check_console(application, where, all_of_them, target, findings)
+    if builder == BATCHES:
+        about = check_batches(application, where, all_of_them, target, findings)
     if len(findings.problems) == before:
         halves = (ROLES.get(key) for key in built.places)
         each = zip(halves, built.entries, strict=True)

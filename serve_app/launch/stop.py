@@ -7,6 +7,7 @@ from typing import Any
 
 from controller.errors import BrimfulError
 from serve_app.apply.cluster import Cluster
+from serve_app.checks.batches import BATCHES
 from serve_app.checks.console import CONSOLE
 from serve_app.checks.findings import BUILDER, builder_of
 from serve_app.launch.joined import find
@@ -14,6 +15,7 @@ from serve_app.launch.removal import remove, wait_gone
 from serve_app.snapshot import add_address, connect
 
 ANCHOR = "serve_app.anchor:build"  # of lasting workers beside spot ones
+OURS = (BUILDER, CONSOLE, BATCHES, ANCHOR)
 # The names of this project's model deployments begin with their class.
 SERVERS = ("BrimfulServer:", "EmulatedServer:", "MixedServer:")
 APART = ("Prefill:", "Decode:")  # of prefill and decode apart, Ray's own as well as ours
@@ -93,7 +95,7 @@ def perhaps_ours(running: Mapping[str, Any]) -> list[str]:
 def _is_ours(told: Mapping[str, Any]) -> bool:
     if from_code(told):
         return _has_model(told, SERVERS)
-    return builder_of(told["deployed_app_config"]) in (BUILDER, CONSOLE, ANCHOR)
+    return builder_of(told["deployed_app_config"]) in OURS
 
 
 def _has_model(told: Mapping[str, Any], prefixes: tuple[str, ...]) -> bool:

@@ -49,7 +49,11 @@ async def test_the_plain_ingress_serves_two_models_of_one_application(
     both["args"]["security"] = {"keys": {"file": str(keys)}, "limits": {"max_n": 2}}
     both["args"]["auto_model"] = {
         "default": "tiny-a",
-        "rules": [{"model": "tiny-b", "prompt_tokens": 50}, {"model": "tiny-b", "tools": True}],
+        "rules": [
+            {"model": "tiny-b", "prompt_tokens": 50},
+            {"model": "tiny-b", "tools": True},
+            {"model": "tiny-b", "headers": {"x-try": "idle"}, "idle_frac": 1.0},
+        ],
     }
     config = {"http_options": {"host": "127.0.0.1", "port": PORT}, "applications": [both]}
     path = tmp_path / "serve.yaml"
@@ -88,10 +92,19 @@ async def chosen_by_the_ingress() -> list[str | None]:
             await client.post("/completions", json={**ask, "prompt": "a", "stream": True}),
             await client.post("/completions", json={**ask, "prompt": [5] * 60}),
         ]
+        while (await idle_one(client)) != "tiny-b":  # noqa: ASYNC110 - once both are at rest
+            await asyncio.sleep(0.5)
     assert listed == {"auto", "tiny-a", "tiny-b"}
     assert [answer.status_code for answer in answers] == [200] * 4
     assert answers[1].json()["model"] == "tiny-b"
     return [answer.headers.get("x-brimful-model") for answer in answers]
+
+
+async def idle_one(client: httpx.AsyncClient) -> str:
+    """The model of a request that may go to tiny-b if nothing runs there."""
+    ask = {"model": "auto", "max_tokens": 2, "prompt": "a"}
+    answer = await client.post("/completions", json=ask, headers={"x-try": "idle"})
+    return answer.headers["x-brimful-model"]
 
 
 async def one_trace(collector: Collector) -> None:

@@ -25,6 +25,7 @@ LAYERS = (
     "serve_app",
     "serve_app/planning",
     "serve_app/console",
+    "serve_app/batches",
     "serve_app/checks",
     "serve_app/apply",
     "serve_app/launch",

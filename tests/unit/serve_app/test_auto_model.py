@@ -1,5 +1,6 @@
 """Which model a request goes to that names none."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +9,16 @@ from hypothesis import strategies as st
 
 from controller.errors import ConfigError
 from controller.validation import parse
-from serve_app.auto_model import AUTO, AutoModel, RequestFacts, Rule, choose, problems
+from serve_app.auto_model import (
+    AUTO,
+    AutoModel,
+    Places,
+    RequestFacts,
+    Rule,
+    choose,
+    places_of,
+    problems,
+)
 
 RULES = [
     {"model": "big", "prompt_tokens": 1000},
@@ -86,6 +96,8 @@ def test_the_class_is_the_one_that_admission_takes() -> None:
         ({"headers": {"x quality": "1"}}, "headers"),
         ({"headers": {"x-a": "1", "X-A": "1"}}, "a name stands there twice"),
         ({"headers": ["x-a"]}, "headers"),
+        ({"idle_frac": 0}, "idle_frac"),
+        ({"idle_frac": 1.1}, "idle_frac"),
     ],
 )
 def test_a_condition_that_cannot_be_is_named(rule: dict[str, Any], said: str) -> None:
@@ -101,6 +113,36 @@ def test_all_that_a_rule_sets_has_to_be_true() -> None:
     without = auto({"model": "big", "tools": False})
     assert choose(without, RequestFacts(1, tools=True)) == "small"
     assert choose(without, RequestFacts(1)) == "big"
+
+
+def test_a_model_that_is_idle_enough_takes_what_comes_until_it_is_not() -> None:
+    one = auto({"model": "big", "idle_frac": 0.5})
+    asked = RequestFacts(1)
+    assert choose(one, asked) == choose(one, asked, {"big": Places()}) == "small"
+    assert choose(one, asked, {"small": Places(8, 0)}) == "small"
+    places = {"big": Places(8, 3)}
+    for goes_to in ("big", "big", "small"):
+        assert choose(one, asked, places) == goes_to
+        places["big"].taken += 1
+    assert choose(one, asked, {"big": Places(8, 20)}) == "small"
+
+
+def test_places_are_those_of_all_replicas_that_report() -> None:
+    def status(group: str, cap: int, running: int, waiting: int, late: bool = False) -> Any:
+        return SimpleNamespace(
+            group=group, max_running=cap, running=running, waiting=waiting, late=late
+        )
+
+    found = places_of(
+        [
+            status("a-big-one-0123abcd", 8, 3, 0),
+            status("a-big-one-0123abcd", 4, 4, 5),
+            status("a-big-one-0123abcd", 100, 0, 0, late=True),
+            status("small-89abcdef", 2, 0, 0, late=True),
+        ]
+    )
+    assert found == {"a-big-one": Places(12, 12), "small": Places(0, 0)}
+    assert (found["a-big-one"].idle_frac, found["small"].idle_frac) == (0.0, 0.0)
 
 
 def test_what_is_odd_in_a_body_is_no_error() -> None:
@@ -130,6 +172,10 @@ MODELS = ["small", "big", "sees"]
             ],
             "rules[1]: it never matches",
         ),
+        (
+            [{"model": "big", "idle_frac": 0.2}, {"model": "big", "idle_frac": 0.5}],
+            "rules[1]: it never matches",
+        ),
     ],
 )
 def test_rules_that_name_nothing_never_match_or_always_do(
@@ -137,6 +183,11 @@ def test_rules_that_name_nothing_never_match_or_always_do(
 ) -> None:
     (found,) = problems(auto(*rules), MODELS, AUTO)
     assert said in found
+
+
+def test_each_model_is_idle_by_itself() -> None:
+    some = [{"model": "big", "idle_frac": 0.2}, {"model": "sees", "idle_frac": 0.5}]
+    assert problems(auto(*some), MODELS, AUTO) == []
 
 
 def test_sound_rules_are_no_problem_and_wrong_keys_are_named() -> None:
@@ -157,6 +208,7 @@ rules = st.builds(
     media=st.none() | st.booleans(),
     service_tier=st.none() | st.sampled_from(["a", "b"]),
     headers=st.dictionaries(st.sampled_from(["x", "Y"]), st.sampled_from(["1", "2"])),
+    idle_frac=st.none() | st.sampled_from([0.25, 0.5]),
 )
 asked = st.builds(
     RequestFacts,
@@ -168,9 +220,12 @@ asked = st.builds(
 )
 
 
-@given(st.lists(rules, max_size=5), asked)
+taken = st.dictionaries(st.sampled_from(MODELS), st.builds(Places, st.just(4), st.integers(0, 5)))
+
+
+@given(st.lists(rules, max_size=5), asked, taken)
 def test_a_rule_that_is_said_never_to_match_never_does(
-    some: list[Rule], request: RequestFacts
+    some: list[Rule], request: RequestFacts, places: dict[str, Places]
 ) -> None:
     whole = AutoModel(default="small", rules=tuple(some))
     never = [
@@ -178,5 +233,5 @@ def test_a_rule_that_is_said_never_to_match_never_does(
         for k in range(len(some))
         if f"rules[{k}]: it never matches" in " ".join(problems(whole, MODELS, AUTO))
     ]
-    first = next((k for k, rule in enumerate(some) if rule.matches(request)), None)
+    first = next((k for k, rule in enumerate(some) if rule.matches(request, places)), None)
     assert first not in never

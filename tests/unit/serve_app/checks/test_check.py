@@ -315,3 +315,38 @@ def test_keys_of_the_console_that_cannot_be_read_are_named(check, tmp_path):
     (problem,) = check(having("/args", args, having("/import_path", CONSOLE))).problems
     assert problem.startswith("applications[0].args.security.keys: ")
     assert "line 1: needs either the key or its sha256" in problem
+
+
+BATCHES = {
+    "name": "batches",
+    "route_prefix": "/batches",
+    "import_path": "serve_app.batches:build",
+    "args": {"serves": "http://127.0.0.1:8000/v1", "folder": "/var/lib/brimful"},
+}
+
+
+def test_the_batch_application_is_checked_key_by_key(check):
+    data = having("/args", BATCHES["args"], having("/import_path", BATCHES["import_path"]))
+    found = check(data)
+    assert found.problems == []
+    assert found.summary == [
+        "llm at /: batches of requests for http://127.0.0.1:8000/v1, kept in /var/lib/brimful"
+    ]
+    wrong = {"serves": "localhost", "folder": "here", "most_open": 0, "tier": "late"}
+    found = check(having("/args", wrong, data))
+    assert [problem.partition(":")[0] for problem in found.problems] == [
+        f"{ARGS}.serves",
+        f"{ARGS}.folder",
+        f"{ARGS}.most_open",
+        ARGS,
+    ]
+
+
+def test_batches_beside_classes_name_one_of_them(check):
+    data = having("classes", {"online": {"default": True}, "late": {"aliases": ["flex"]}})
+    data["applications"].append(BATCHES)
+    (problem,) = check(data).problems
+    assert problem.startswith("applications[1].args.service_tier: required key is missing")
+    for tier, good in (("late", True), ("flex", True), ("batch", False)):
+        data["applications"][1] = {**BATCHES, "args": {**BATCHES["args"], "service_tier": tier}}
+        assert (check(data).problems == []) == good

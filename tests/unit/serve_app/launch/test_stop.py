@@ -8,6 +8,7 @@ from serve_app.launch.stop import chosen, ours, perhaps_ours
 RUNNING = {
     "llm": {"deployed_app_config": {"import_path": "serve_app.build.build_app"}},
     "console": {"deployed_app_config": {"import_path": "serve_app.console:build"}},
+    "batches": {"deployed_app_config": {"import_path": "serve_app.batches:build"}},
     "theirs": {"deployed_app_config": {"import_path": "somebody:app"}},
     "by_hand": {"deployed_app_config": None, "deployments": {"Model": {}}},
     "from_code": {"deployed_app_config": None, "deployments": {"BrimfulServer:m": {}}},
@@ -16,12 +17,12 @@ RUNNING = {
 
 
 def test_those_of_this_project_where_none_is_named() -> None:
-    assert ours(RUNNING) == chosen([], RUNNING) == ["llm", "console", "from_code"]
+    assert ours(RUNNING) == chosen([], RUNNING) == ["llm", "console", "batches", "from_code"]
     assert chosen(["llm"], RUNNING) == ["llm"]
 
 
 def test_a_name_that_is_not_there_is_told_with_those_that_are() -> None:
-    with pytest.raises(BrimfulError, match=r"theirs, no: .*running: llm, console, from_code$"):
+    with pytest.raises(BrimfulError, match=r"theirs, no: .*running: llm, console, batches, from_code$"):
         chosen(["theirs", "no"], RUNNING)
 
 

@@ -1,0 +1,232 @@
+"""``/v1/files`` and ``/v1/batches`` over HTTP, as OpenAI's clients know them."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from controller.validation import shown
+from replicas.door.key_source import KeySource
+from serve_app.batches.lines import ENDPOINTS
+from serve_app.batches.store import Store
+
+WINDOW = re.compile(r"([1-9]\d{0,3})([hd])")
+HOUR_S, DAY_S, LONGEST_WINDOW_S = 3600, 86400, 30 * 86400
+CANCELLABLE = ("validating", "in_progress")
+MOST_LISTED = 100
+MOST_METADATA = 16
+CHUNK = 1 << 20
+
+
+def batch_app(
+    store: Store,
+    work: Callable[[], Coroutine[Any, Any, None]],
+    most_file_bytes: int,
+    keys: KeySource | None = None,
+) -> Starlette:
+    """The application.
+
+    Args:
+        work: carries batches out until it is cancelled.
+        keys: of which one has to be shown; None: it asks for none.
+    """
+    api = _Api(store, most_file_bytes)
+
+    @contextlib.asynccontextmanager
+    async def running(_: Starlette) -> AsyncIterator[None]:
+        working = asyncio.create_task(work())
+        yield
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        store.close()
+
+    return Starlette(
+        routes=[
+            Route("/v1/files", api.upload, methods=["POST"]),
+            Route("/v1/files", api.list_files, methods=["GET"]),
+            Route("/v1/files/{id}", api.file, methods=["GET"]),
+            Route("/v1/files/{id}", api.delete_file, methods=["DELETE"]),
+            Route("/v1/files/{id}/content", api.content, methods=["GET"]),
+            Route("/v1/batches", api.create, methods=["POST"]),
+            Route("/v1/batches", api.list_batches, methods=["GET"]),
+            Route("/v1/batches/{id}", api.batch, methods=["GET"]),
+            Route("/v1/batches/{id}/cancel", api.cancel, methods=["POST"]),
+            Route("/health", _healthy, methods=["GET"]),
+        ],
+        exception_handlers={HTTPException: _said},
+        middleware=[] if keys is None else [Middleware(_Keys, keys=keys)],
+        lifespan=running,
+    )
+
+
+class _Api:
+    def __init__(self, store: Store, most_file_bytes: int) -> None:
+        self._store, self._most_file_bytes = store, most_file_bytes
+
+    async def upload(self, request: Request) -> Response:
+        length = request.headers.get("content-length", "")
+        # The form's own lines come on top; a body without its length is bounded by Ray's proxy.
+        if length.isdigit() and int(length) > self._most_file_bytes + CHUNK:
+            raise _wrong("file", f"it is larger than {self._most_file_bytes} bytes", 413)
+        async with request.form() as form:
+            file, purpose = form.get("file"), form.get("purpose")
+            if not isinstance(file, UploadFile):
+                raise _wrong("file", "a file is required, as multipart/form-data")
+            if purpose != "batch":
+                raise _wrong("purpose", f"{shown(purpose)} is not allowed: batch")
+            if (file.size or 0) > self._most_file_bytes:
+                raise _wrong("file", f"it is larger than {self._most_file_bytes} bytes", 413)
+            name = file.filename or "file.jsonl"
+            told = await asyncio.to_thread(self._store.add_file, name, "batch", file.file)
+        return JSONResponse(told)
+
+    async def list_files(self, request: Request) -> Response:
+        after, limit = _page(request)
+        return _listed(self._store.files(after, limit), limit)
+
+    async def file(self, request: Request) -> Response:
+        return JSONResponse(self._found(self._store.file, request))
+
+    async def content(self, request: Request) -> Response:
+        told = self._found(self._store.file, request)
+        opened = await asyncio.to_thread(self._store.open_file, told["id"])
+
+        async def chunks() -> AsyncIterator[bytes]:
+            with opened:
+                while chunk := await asyncio.to_thread(opened.read, CHUNK):
+                    yield chunk
+
+        return StreamingResponse(chunks(), media_type="application/octet-stream")
+
+    async def delete_file(self, request: Request) -> Response:
+        told = self._found(self._store.file, request)
+        if self._store.reads(told["id"]):
+            raise _wrong("file_id", "a batch that has not ended reads it", 409)
+        await asyncio.to_thread(self._store.delete_file, told["id"])
+        return JSONResponse({"id": told["id"], "object": "file", "deleted": True})
+
+    async def create(self, request: Request) -> Response:
+        body = await _json(request)
+        endpoint = body.get("endpoint")
+        if endpoint not in ENDPOINTS:
+            raise _wrong("endpoint", f"{shown(endpoint)} is not allowed: {', '.join(ENDPOINTS)}")
+        file_id = body.get("input_file_id")
+        if not isinstance(file_id, str) or self._store.file(file_id) is None:
+            raise _wrong("input_file_id", f"{shown(file_id)}: no such file")
+        window = body.get("completion_window")
+        window_s = _window_s(window)
+        metadata = body.get("metadata")
+        if metadata is not None and not _are_metadata(metadata):
+            raise _wrong("metadata", f"an object of at most {MOST_METADATA} texts is allowed")
+        told = self._store.add_batch(endpoint, file_id, str(window), window_s, metadata)
+        return JSONResponse(told)
+
+    async def list_batches(self, request: Request) -> Response:
+        after, limit = _page(request)
+        return _listed(self._store.batches(after, limit), limit)
+
+    async def batch(self, request: Request) -> Response:
+        return JSONResponse(self._found(self._store.batch, request))
+
+    async def cancel(self, request: Request) -> Response:
+        told = self._found(self._store.batch, request)
+        cancelled = self._store.move(told["id"], "cancelling", only_from=CANCELLABLE)
+        if cancelled is None:
+            said = f"a batch that is {told['status']} cannot be cancelled"
+            raise _wrong("batch_id", said, 409)
+        return JSONResponse(cancelled)
+
+    def _found(
+        self, find: Callable[[str], dict[str, Any] | None], request: Request
+    ) -> dict[str, Any]:
+        told = find(request.path_params["id"])
+        if told is None:
+            raise _wrong("id", f"{shown(request.path_params['id'])}: there is none", 404)
+        return told
+
+
+class _Keys(BaseHTTPMiddleware):
+    """Whoever shows a key may do everything; others see whether it is healthy."""
+
+    def __init__(self, app: Any, keys: KeySource) -> None:
+        super().__init__(app)
+        self._keys = keys
+
+    async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        known = scheme.lower() == "bearer" and self._keys.ring().find(key.encode()) is not None
+        if known or request.url.path.endswith("/health"):
+            return await call_next(request)
+        told = _error("authorization", "an API key is needed: Authorization: Bearer KEY", 401)
+        return JSONResponse(told, 401, {"WWW-Authenticate": "Bearer"})
+
+
+async def _healthy(_: Request) -> Response:
+    return Response()
+
+
+async def _json(request: Request) -> dict[str, Any]:
+    try:
+        body = await request.json()
+    except (ValueError, UnicodeDecodeError):
+        body = None
+    if not isinstance(body, dict):
+        raise _wrong("body", "a JSON object is required")
+    return body
+
+
+def _window_s(window: Any) -> float:
+    found = WINDOW.fullmatch(window) if isinstance(window, str) else None
+    seconds = found and int(found[1]) * (HOUR_S if found[2] == "h" else DAY_S)
+    if not seconds or seconds > LONGEST_WINDOW_S:
+        raise _wrong("completion_window", f"{shown(window)} is not allowed: 24h, or 1h to 30d")
+    return float(seconds)
+
+
+def _are_metadata(metadata: Any) -> bool:
+    return (
+        isinstance(metadata, dict)
+        and len(metadata) <= MOST_METADATA
+        and all(isinstance(value, str) for value in metadata.values())
+    )
+
+
+def _page(request: Request) -> tuple[str | None, int]:
+    text = request.query_params.get("limit", "20")
+    if not text.isdigit() or not 1 <= int(text) <= MOST_LISTED:
+        raise _wrong("limit", f"{shown(text)} is not allowed: 1 to {MOST_LISTED}")
+    return request.query_params.get("after"), int(text)
+
+
+def _listed(found: list[dict[str, Any]], limit: int) -> Response:
+    data = found[:limit]
+    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {}
+    told = {"object": "list", "data": data, "has_more": len(found) > limit, **ends}
+    return JSONResponse(told)
+
+
+def _wrong(param: str, message: str, status: int = 400) -> HTTPException:
+    return HTTPException(status, _error(param, f"{param}: {message}", status))  # type: ignore[arg-type]
+
+
+def _error(param: str, message: str, status: int) -> dict[str, Any]:
+    kind = "not_found_error" if status == 404 else "invalid_request_error"
+    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+
+
+async def _said(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    told: Any = error.detail
+    if not isinstance(told, dict):
+        told = _error("path", str(told), error.status_code)
+    return JSONResponse(told, error.status_code, error.headers)

@@ -1,0 +1,60 @@
+"""What the batch application may be given. Pure."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import Field, PositiveInt, field_validator
+
+from controller.config import Block
+from controller.validation import parse
+from replicas.door.settings import KeysFrom
+
+
+class BatchSecurity(Block):
+    """Who may send files and batches."""
+
+    keys: KeysFrom | None = Field(None, description="whoever shows one of these; none: everybody")
+
+
+class BatchSettings(Block):
+    """``args`` of ``serve_app.batches:build``."""
+
+    serves: str = Field(description="the OpenAI-compatible address that requests are sent to")
+    folder: str = Field(description="an absolute path: what is known of files and batches")
+    storage: str | None = Field(
+        None, description="where files are, as fsspec names it (s3://bucket/path); none: the folder"
+    )
+    service_tier: str | None = Field(
+        None, min_length=1, description="the class of requests that name none"
+    )
+    api_key_env: str | None = Field(
+        None, min_length=1, description="environment variable with the key they are sent with"
+    )
+    most_open: PositiveInt = Field(256, description="requests that are sent at once, at most")
+    most_file_mb: PositiveInt = Field(512, description="of an uploaded file")
+    security: BatchSecurity = BatchSecurity()
+
+    @field_validator("serves")
+    @classmethod
+    def _is_an_address(cls, serves: str) -> str:
+        parts = urlsplit(serves)
+        if parts.scheme not in ("http", "https") or not parts.netloc or parts.query:
+            raise ValueError("an address such as http://127.0.0.1:8000/v1")
+        return serves.rstrip("/")
+
+    @field_validator("folder")
+    @classmethod
+    def _is_absolute(cls, folder: str) -> str:
+        if not Path(folder).is_absolute():
+            raise ValueError("an absolute path: replicas have folders of their own")
+        return folder
+
+
+def settings_of(args: Any, where: str = "args") -> BatchSettings:
+    """The settings.
+
+    Raises:
+        ConfigError: naming each wrong key, its value and what is allowed.
+    """
+    return parse(BatchSettings, args, where)

@@ -1,0 +1,60 @@
+"""The batch application in Ray Serve: one replica, which keeps what it knows in a folder."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ray import serve
+from starlette.applications import Starlette
+
+from controller.errors import ConfigError
+from replicas.door.key_source import KeySource
+from serve_app.batches.app import batch_app
+from serve_app.batches.arguments import settings_of
+from serve_app.batches.runner import Runner
+from serve_app.batches.sender import Sender
+from serve_app.batches.store import Store
+
+
+def build(args: Mapping[str, Any]) -> serve.Application:
+    """Files and batches, to be mounted wherever a config says, ``/batches`` by custom.
+
+    Clients take ``http://HOST:PORT/batches/v1`` as their base URL.
+
+    Args:
+        args: see ``BatchSettings``.
+
+    Raises:
+        ConfigError: naming each wrong key, its value and what is allowed.
+    """
+    settings = settings_of(args)
+
+    def app() -> Starlette:
+        store = Store(Path(settings.folder), settings.storage)
+        api_key = None
+        if settings.api_key_env is not None:
+            api_key = os.environ.get(settings.api_key_env)
+            if api_key is None:
+                where = f"api_key_env: {settings.api_key_env!r} is not set in this environment"
+                raise ConfigError([where])
+        keys = settings.security.keys
+
+        async def work() -> None:
+            sender = Sender(settings.serves, api_key, settings.most_open)
+            try:
+                await Runner(store, sender.send, settings.service_tier, settings.most_open).run()
+            finally:
+                await sender.close()
+
+        source = None if keys is None else KeySource(keys)
+        return batch_app(store, work, settings.most_file_mb << 20, source)
+
+    deployment = serve.deployment(
+        serve.ingress(app)(),
+        name="Batches",
+        num_replicas=1,  # of which one alone would carry batches out
+        max_ongoing_requests=256,
+        ray_actor_options={"num_cpus": 0},
+    )
+    return deployment.bind()

@@ -1,0 +1,229 @@
+"""Carries batches out: reads their lines, sends each as a request, keeps the answers."""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from secrets import token_hex
+from typing import Any
+
+from serve_app.batches.lines import (
+    CANCELLED,
+    EXPIRED,
+    SAID,
+    Line,
+    LineError,
+    answer_line,
+    error_line,
+    read_line,
+)
+from serve_app.batches.sender import FAILED, REFUSED, Answer
+from serve_app.batches.store import Store, numbered_lines
+from serve_app.batches.window import Window
+
+logger = logging.getLogger("ray.serve")
+
+Send = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
+
+LOOKS_EVERY_S = 0.5  # for new batches, and those that are cancelled
+TRIES = 3  # of a request that the server fails
+
+
+class Runner:
+    """Runs every batch that has not ended, side by side; they share one window.
+
+    Args:
+        service_tier: of requests that name none.
+        most_open: requests at once, at most.
+        clock: Unix time, seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        send: Send,
+        service_tier: str | None = None,
+        most_open: int = 256,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store, self._send, self._clock = store, send, clock
+        self._tier = service_tier
+        self.window = Window(most_open)
+        self._stopped: dict[str, asyncio.Event] = {}
+
+    async def run(self) -> None:
+        """Carry out what the store has, until this is cancelled; the next one goes on with it.
+
+        While another process holds the store's lock, as the one that is being replaced does in an
+        upgrade, that one does the work.
+        """
+        running: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                for batch in self._mine():
+                    name = batch["id"]
+                    if name not in running:
+                        self._stopped[name] = asyncio.Event()
+                        running[name] = asyncio.create_task(self._run(batch))
+                    if batch["status"] == "cancelling":
+                        self._stopped[name].set()
+                for name in [name for name, task in running.items() if task.done()]:
+                    del running[name], self._stopped[name]
+                await asyncio.sleep(LOOKS_EVERY_S)
+        finally:
+            for task in running.values():
+                task.cancel()
+            await asyncio.gather(*running.values(), return_exceptions=True)
+
+    def _mine(self) -> list[dict[str, Any]]:
+        try:
+            return self._store.unfinished() if self._store.lock() else []
+        except sqlite3.Error:  # a full disk, as a rule; it may be mended
+            logger.exception("Batches cannot be read; tried again in %g s.", LOOKS_EVERY_S)
+            return []
+
+    async def _run(self, batch: dict[str, Any]) -> None:
+        name = batch["id"]
+        try:
+            if batch["status"] == "validating" and not await self._validate(batch):
+                return
+            why = None
+            if batch["status"] != "finalizing":
+                why = await self._answer_all(batch)
+            await self._finish(batch, why)
+        except Exception:
+            logger.exception("Batch %s ended by an error of its own.", name)
+            self._store.move(name, "failed", errors=_errors("internal", "see the log"))
+
+    async def _validate(self, batch: dict[str, Any]) -> bool:
+        """Count the lines; whether there is anything to do."""
+
+        def counted() -> int:
+            with self._store.open_file(batch["input_file_id"]) as opened:
+                return sum(1 for _ in numbered_lines(opened))
+
+        try:
+            total = await asyncio.to_thread(counted)
+        except (OSError, LineError) as error:
+            self._store.move(batch["id"], "failed", errors=_errors("invalid_file", str(error)))
+            return False
+        if not total:
+            errors = _errors("empty_file", "the input file has no requests")
+            self._store.move(batch["id"], "failed", errors=errors)
+            return False
+        counts = {"total": total, "completed": 0, "failed": 0}
+        was = ("validating",)
+        if self._store.move(batch["id"], "in_progress", only_from=was, request_counts=counts):
+            return True
+        # It was cancelled meanwhile.
+        self._store.move(batch["id"], "cancelling", request_counts=counts)
+        self._stopped[batch["id"]].set()
+        return True
+
+    async def _answer_all(self, batch: Mapping[str, Any]) -> str | None:
+        """Send what has no answer; why it ended before all had one, None: it did not."""
+        if self._stopped[batch["id"]].is_set():
+            return CANCELLED
+        work = asyncio.create_task(self._send_all(batch))
+        stop = asyncio.create_task(self._stopped[batch["id"]].wait())
+        try:
+            left_s = max(batch["expires_at"] - self._clock(), 0.0)
+            either = {work, stop}
+            await asyncio.wait(either, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+                return None
+            return CANCELLED if stop.done() else EXPIRED
+        finally:
+            for task in (work, stop):
+                task.cancel()
+            await asyncio.gather(work, stop, return_exceptions=True)
+
+    async def _send_all(self, batch: Mapping[str, Any]) -> None:
+        done = self._store.answered(batch["id"])
+        with self._store.open_file(batch["input_file_id"]) as opened:
+            lines = numbered_lines(opened)
+            async with asyncio.TaskGroup() as under_way:
+                while following := await asyncio.to_thread(next, lines, None):
+                    number, text = following
+                    if number in done:
+                        continue
+                    try:
+                        line = read_line(text, batch["endpoint"], self._tier)
+                    except LineError as error:
+                        self._malformed(batch, number, error)
+                        continue
+                    slot = await self.window.take()
+                    under_way.create_task(self._answer(batch, number, line, slot))
+
+    def _malformed(self, batch: Mapping[str, Any], number: int, error: LineError) -> None:
+        said = f"line {number}: {error}"
+        told = error_line(_line_id(), error.custom_id, "invalid_request", said)
+        self._store.add_answer(batch["id"], number, told, good=False)
+
+    async def _answer(self, batch: Mapping[str, Any], number: int, line: Line, slot: int) -> None:
+        """Have one line answered, and keep the answer."""
+        failures = 0
+        while True:
+            answer = None
+            try:
+                answer = await self._send(batch["endpoint"], line.body)
+            finally:
+                if answer is None:
+                    self.window.left()
+                elif answer.status in REFUSED:
+                    self.window.refused(slot, answer.retry_after_s)
+                else:
+                    self.window.answered()
+            failures += answer.status in FAILED
+            if answer.status not in REFUSED | FAILED or failures >= TRIES:
+                break
+            slot = await self.window.take()
+        told = answer_line(
+            _line_id(), line.custom_id, answer.status, answer.request_id, answer.body
+        )
+        self._store.add_answer(batch["id"], number, told, good=answer.status == 200)
+
+    async def _finish(self, batch: Mapping[str, Any], why: str | None) -> None:
+        """Write the files; ``why`` it ended before all had an answer."""
+        name = batch["id"]
+        if why is not None:
+            await asyncio.to_thread(self._give_up, batch, why)
+        counted = self._store.batch(name)
+        assert counted is not None
+        counts = counted["request_counts"]
+        if why is None:  # whoever goes on with it sees by this that all have one
+            self._store.move(name, "finalizing")
+        output = await asyncio.to_thread(self._store.write_answers, name, good=True)
+        errors = await asyncio.to_thread(self._store.write_answers, name, good=False)
+        ends: dict[str | None, str] = {EXPIRED: "expired", CANCELLED: "cancelled"}
+        status = ends.get(why, "completed")
+        self._store.move(
+            name, status, output_file_id=output, error_file_id=errors, request_counts=counts
+        )
+        self._store.drop_answers(name)
+
+    def _give_up(self, batch: Mapping[str, Any], why: str) -> None:
+        """Make an error line of each request that has no answer."""
+        done = self._store.answered(batch["id"])
+        with self._store.open_file(batch["input_file_id"]) as opened:
+            for number, text in numbered_lines(opened):
+                if number in done:
+                    continue
+                custom_id: str | None
+                try:
+                    custom_id = read_line(text, batch["endpoint"]).custom_id
+                except LineError as error:
+                    custom_id = error.custom_id
+                told = error_line(_line_id(), custom_id, why, SAID[why])
+                self._store.add_answer(batch["id"], number, told, good=False)
+
+
+def _line_id() -> str:
+    return f"batch_req_{token_hex(12)}"
+
+
+def _errors(code: str, message: str) -> dict[str, Any]:
+    one = {"code": code, "message": message, "param": None, "line": None}
+    return {"object": "list", "data": [one]}

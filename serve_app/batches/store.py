@@ -1,0 +1,280 @@
+"""What is known of files and batches: SQLite in a folder, contents where fsspec puts them.
+
+An answer is in the database before its line counts as done, so a batch goes on after any end of the
+process with the requests that have none; one that was under way is sent again.
+"""
+
+import fcntl
+import json
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from secrets import token_hex
+from typing import IO, Any
+
+import fsspec
+
+from serve_app.batches.lines import LineError
+
+ACTIVE = ("validating", "in_progress", "finalizing", "cancelling")
+LONGEST_LINE = 16 << 20  # bytes
+TABLES = """
+create table if not exists files (
+    id text primary key, created integer not null, told text not null);
+create table if not exists batches (
+    id text primary key, created integer not null, status text not null, told text not null);
+create table if not exists answers (
+    batch text not null, number integer not null, good integer not null, line text not null,
+    primary key (batch, number)) without rowid;
+"""
+
+
+class Store:
+    """Files and batches as OpenAI's API has them: dicts with its keys.
+
+    Args:
+        folder: of the database, and of contents where ``storage`` is None.
+        storage: an address of fsspec.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, storage: str | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Threads take turns in it: SQLite serialises them.
+        self._db = sqlite3.connect(
+            folder / "batches.sqlite", isolation_level=None, check_same_thread=False
+        )
+        self._lock = (folder / "lock").open("wb")
+        self._db.execute("pragma journal_mode=wal")
+        self._db.executescript(TABLES)
+        self._fs, self._root = fsspec.core.url_to_fs(storage or str(folder / "files"))
+        self._fs.makedirs(self._root, exist_ok=True)
+
+    def close(self) -> None:
+        """Nothing is asked of it after this."""
+        self._lock.close()
+        self._db.close()
+
+    def lock(self) -> bool:
+        """Whether this store alone may carry batches out, of all that have the folder."""
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    # Files
+
+    def add_file(self, name: str, purpose: str, contents: IO[bytes]) -> dict[str, Any]:
+        """Keep what is read from ``contents``; the file object."""
+        told = self._new_file(name, purpose)
+        with self._fs.open(self._path(told["id"]), "wb") as out:
+            shutil.copyfileobj(contents, out, 1 << 20)
+        return self._keep_file(told)
+
+    def file(self, file_id: str) -> dict[str, Any] | None:
+        """The file object."""
+        return self._told("files", file_id)
+
+    def files(self, after: str | None, limit: int) -> list[dict[str, Any]]:
+        """The newest first, one more than ``limit`` where there are more."""
+        return self._newest("files", after, limit)
+
+    def open_file(self, file_id: str) -> IO[bytes]:
+        """Its contents."""
+        opened: IO[bytes] = self._fs.open(self._path(file_id), "rb")
+        return opened
+
+    def delete_file(self, file_id: str) -> bool:
+        """Whether it was there."""
+        if self.file(file_id) is None:
+            return False
+        self._db.execute("delete from files where id = ?", (file_id,))
+        self._fs.rm_file(self._path(file_id))
+        return True
+
+    def reads(self, file_id: str) -> bool:
+        """Whether a batch that has not ended reads this file."""
+        return any(batch["input_file_id"] == file_id for batch in self.unfinished())
+
+    # Batches
+
+    def add_batch(
+        self, endpoint: str, input_file_id: str, window: str, window_s: float, metadata: Any
+    ) -> dict[str, Any]:
+        """A batch that is to be begun."""
+        now = int(time.time())
+        told = {
+            "id": f"batch_{token_hex(12)}",
+            "object": "batch",
+            "endpoint": endpoint,
+            "errors": None,
+            "input_file_id": input_file_id,
+            "completion_window": window,
+            "status": "validating",
+            "output_file_id": None,
+            "error_file_id": None,
+            "created_at": now,
+            "in_progress_at": None,
+            "expires_at": now + int(window_s),
+            "finalizing_at": None,
+            "completed_at": None,
+            "failed_at": None,
+            "expired_at": None,
+            "cancelling_at": None,
+            "cancelled_at": None,
+            "request_counts": {"total": 0, "completed": 0, "failed": 0},
+            "metadata": metadata,
+        }
+        row = (told["id"], time.time_ns(), "validating", json.dumps(told))
+        self._db.execute("insert into batches values (?, ?, ?, ?)", row)
+        return told
+
+    def batch(self, batch_id: str) -> dict[str, Any] | None:
+        """The batch object, with its counts as they are now."""
+        told = self._told("batches", batch_id)
+        return told and self._counted(told)
+
+    def batches(self, after: str | None, limit: int) -> list[dict[str, Any]]:
+        """The newest first, one more than ``limit`` where there are more."""
+        return [self._counted(one) for one in self._newest("batches", after, limit)]
+
+    def unfinished(self) -> list[dict[str, Any]]:
+        """Batches that have not ended, the oldest first."""
+        marks = ", ".join("?" * len(ACTIVE))
+        found = self._db.execute(
+            f"select told from batches where status in ({marks}) order by created", ACTIVE
+        )
+        return [json.loads(told) for (told,) in found]
+
+    def move(
+        self, batch_id: str, status: str, *, only_from: Sequence[str] = ACTIVE, **changes: Any
+    ) -> dict[str, Any] | None:
+        """Set a batch's status, and since when it has it; the batch object.
+
+        Args:
+            only_from: the statuses that it may have now.
+
+        Returns:
+            None: it has another one.
+        """
+        marks = ", ".join("?" * len(only_from))
+        with self._db:
+            self._db.execute("begin immediate")  # another process may move it as well
+            row = self._db.execute(
+                f"select told from batches where id = ? and status in ({marks})",
+                (batch_id, *only_from),
+            ).fetchone()
+            if row is None:
+                return None
+            now = int(time.time())
+            told: dict[str, Any] = json.loads(row[0])
+            told = {**told, "status": status, f"{status}_at": now, **changes}
+            self._db.execute(
+                "update batches set status = ?, told = ? where id = ?",
+                (status, json.dumps(told), batch_id),
+            )
+        return told
+
+    # Answers
+
+    def add_answer(self, batch_id: str, number: int, line: dict[str, Any], *, good: bool) -> None:
+        """Keep the answer to a line of the input file, by the line's number."""
+        row = (batch_id, number, good, json.dumps(line))
+        self._db.execute("insert or ignore into answers values (?, ?, ?, ?)", row)
+
+    def answered(self, batch_id: str) -> set[int]:
+        """The numbers of the lines that have an answer."""
+        found = self._db.execute("select number from answers where batch = ?", (batch_id,))
+        return {number for (number,) in found}
+
+    def write_answers(self, batch_id: str, *, good: bool) -> str | None:
+        """Make a file of a batch's answers, in the order of its lines; its id, None: no line."""
+        lines = self._answers(batch_id, good=good)
+        first = next(lines, None)
+        if first is None:
+            return None
+        kind = "output" if good else "error"
+        told = self._new_file(f"{batch_id}_{kind}.jsonl", "batch_output")
+        with self._fs.open(self._path(told["id"]), "wb") as out:
+            out.write(first)
+            for line in lines:
+                out.write(line)
+        return str(self._keep_file(told)["id"])
+
+    def drop_answers(self, batch_id: str) -> None:
+        """They are in files."""
+        self._db.execute("delete from answers where batch = ?", (batch_id,))
+
+    def _answers(self, batch_id: str, *, good: bool) -> Iterator[bytes]:
+        found = self._db.execute(
+            "select line from answers where batch = ? and good = ? order by number",
+            (batch_id, good),
+        )
+        for (line,) in found:
+            yield line.encode() + b"\n"
+
+    def _counted(self, told: dict[str, Any]) -> dict[str, Any]:
+        if told["status"] not in ACTIVE:
+            return told
+        found = self._db.execute(
+            "select good, count(*) from answers where batch = ? group by good", (told["id"],)
+        )
+        counts = dict(found.fetchall())
+        done = {"completed": counts.get(1, 0), "failed": counts.get(0, 0)}
+        return {**told, "request_counts": {**told["request_counts"], **done}}
+
+    def _new_file(self, name: str, purpose: str) -> dict[str, Any]:
+        return {
+            "id": f"file-{token_hex(12)}",
+            "object": "file",
+            "bytes": 0,
+            "created_at": int(time.time()),
+            "filename": name,
+            "purpose": purpose,
+            "status": "processed",
+        }
+
+    def _keep_file(self, told: dict[str, Any]) -> dict[str, Any]:
+        told = {**told, "bytes": int(self._fs.size(self._path(told["id"])))}
+        row = (told["id"], time.time_ns(), json.dumps(told))
+        self._db.execute("insert into files values (?, ?, ?)", row)
+        return told
+
+    def _path(self, file_id: str) -> str:
+        return f"{self._root}/{file_id}"
+
+    def _told(self, table: str, row_id: str) -> dict[str, Any] | None:
+        row = self._db.execute(f"select told from {table} where id = ?", (row_id,)).fetchone()
+        return json.loads(row[0]) if row else None
+
+    def _newest(self, table: str, after: str | None, limit: int) -> list[dict[str, Any]]:
+        before = ""
+        values: list[Any] = []
+        if after is not None:
+            before = f"where created < (select created from {table} where id = ?)"
+            values.append(after)
+        found = self._db.execute(
+            f"select told from {table} {before} order by created desc limit ?",
+            (*values, limit + 1),
+        )
+        return [json.loads(told) for (told,) in found]
+
+
+def numbered_lines(opened: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Lines that are not empty, by their number from 1.
+
+    Raises:
+        LineError: one is longer than ``LONGEST_LINE``.
+    """
+    number = 0
+    while line := opened.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise LineError(f"line {number} is longer than {LONGEST_LINE >> 20} MiB")
+        if line.strip():
+            yield number, line

@@ -1,0 +1,160 @@
+"""A stock OpenAI client's batches, beside online requests, through the whole stack."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, OpenAIError
+from ray.util.state import list_actors
+
+from serve_app.demo.client import Ask, send
+from tests.ray.applications import application
+from tests.ray.conftest import PORT, Deploy, base_url, wait_reported
+
+pytestmark = pytest.mark.cluster
+
+REQUESTS = 60
+CLASSES = {
+    "online": {"ttft_ms": 20_000, "priority": 0, "default": True},
+    "late": {"priority": 10, "sheddable": True, "queue_timeout_s": 60},
+}
+
+
+@pytest.fixture
+async def client(
+    deploy: Deploy, model_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[AsyncOpenAI]:
+    app = application(
+        "batched",
+        model_path,
+        deployment={"num_replicas": 1},
+        batching={"policy": "adaptive", "sla": {"itl_ms": 1000}},
+        classes=CLASSES,
+        emulate={"profile": "paper-fig3", "time_scale": 2},
+    )
+    batches = {
+        "name": "batches",
+        "route_prefix": "/batches",
+        "import_path": "serve_app.batches:build",
+        "args": {
+            "serves": base_url("batched"),
+            "folder": str(tmp_path_factory.mktemp("batches")),
+            "service_tier": "late",
+        },
+    }
+    deploy(app, batches)
+    wait_reported("batched", 1)
+    async with AsyncOpenAI(base_url=f"http://127.0.0.1:{PORT}/batches/v1", api_key="none") as made:
+        yield made
+
+
+def input_file() -> BytesIO:
+    """Requests, one of them malformed and one refused by the engine."""
+    lines = [
+        json.dumps(
+            {
+                "custom_id": f"r{number}",
+                "method": "POST",
+                "url": "/v1/completions",
+                "body": {
+                    "model": "tiny-batched",
+                    "prompt": [5] * 20,
+                    "max_tokens": 40 if number != 7 else -1,
+                    "ignore_eos": True,
+                },
+            }
+        )
+        for number in range(REQUESTS)
+    ]
+    return BytesIO("\n".join([*lines[:30], "{oh", *lines[30:]]).encode())
+
+
+async def kill_batches_replica() -> None:
+    """End its process, as if the node had lost its power."""
+    pids = [
+        actor.pid
+        for actor in list_actors(filters=[("state", "=", "ALIVE")], limit=1000)
+        if "Batches" in (actor.name or "")
+    ]
+    assert len(pids) == 1
+    os.kill(pids[0], signal.SIGKILL)
+
+
+async def until_ended(client: AsyncOpenAI, batch_id: str) -> Any:
+    """The batch, once it has ended; the application may be away meanwhile."""
+    while True:
+        await asyncio.sleep(0.5)
+        try:
+            told = await client.batches.retrieve(batch_id)
+        except OpenAIError:
+            continue
+        if told.status in ("completed", "failed", "expired", "cancelled"):
+            return told
+
+
+@pytest.mark.timeout(400)
+async def test_a_batch_goes_on_after_its_process_was_killed(client: AsyncOpenAI) -> None:
+    with pytest.raises(OpenAIError, match="endpoint: '/v1/images' is not allowed"):
+        await client.batches.create(
+            input_file_id="x",
+            endpoint="/v1/images",  # type: ignore[arg-type]
+            completion_window="24h",
+        )
+    file = await client.files.create(file=("in.jsonl", input_file()), purpose="batch")
+    batch = await client.batches.create(
+        input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
+    )
+    while True:
+        now = await client.batches.retrieve(batch.id)
+        assert now.request_counts is not None
+        if now.request_counts.completed >= 5:
+            break
+        await asyncio.sleep(0.1)
+    assert now.status == "in_progress"
+    online = asyncio.create_task(send(base_url("batched"), "tiny-batched", [Ask([5] * 9, 8)] * 4))
+    await kill_batches_replica()
+    ended = await until_ended(client, batch.id)
+    assert [answer.whole for answer in await online] == [True] * 4
+    assert ended.status == "completed"
+    counts = ended.request_counts
+    assert (counts.total, counts.completed, counts.failed) == (REQUESTS + 1, REQUESTS - 1, 2)
+    out = await lines_of(client, ended.output_file_id)
+    assert [line["custom_id"] for line in out] == [f"r{n}" for n in range(REQUESTS) if n != 7]
+    assert {line["response"]["body"]["usage"]["completion_tokens"] for line in out} == {40}
+    assert {line["response"]["body"].get("service_tier") for line in out} == {"late"}
+    errors = await lines_of(client, ended.error_file_id)
+    assert [line["custom_id"] for line in errors] == ["r7", None]
+    assert errors[0]["response"]["status_code"] == 400
+    assert errors[1]["error"]["code"] == "invalid_request"
+    assert [one.id async for one in client.batches.list(limit=1)] == [batch.id]
+    names = [one.filename async for one in client.files.list(limit=1)]
+    assert names == [f"{batch.id}_error.jsonl", f"{batch.id}_output.jsonl", "in.jsonl"]
+    assert (await client.files.delete(file.id)).deleted
+
+
+@pytest.mark.timeout(300)
+async def test_a_batch_is_cancelled(client: AsyncOpenAI) -> None:
+    file = await client.files.create(file=("in.jsonl", input_file()), purpose="batch")
+    batch = await client.batches.create(
+        input_file_id=file.id, endpoint="/v1/completions", completion_window="1h"
+    )
+    cancelled = await client.batches.cancel(batch.id)
+    assert cancelled.status == "cancelling"
+    ended = await until_ended(client, batch.id)
+    assert ended.status == "cancelled"
+    errors = await lines_of(client, ended.error_file_id)
+    assert {line["error"]["code"] for line in errors if line["error"]} >= {"batch_cancelled"}
+    with pytest.raises(OpenAIError, match="a batch that is cancelled cannot be cancelled"):
+        await client.batches.cancel(batch.id)
+
+
+async def lines_of(client: AsyncOpenAI, file_id: str | None) -> list[dict[str, Any]]:
+    assert file_id is not None
+    text = (await client.files.content(file_id)).text
+    return [json.loads(line) for line in text.splitlines()]

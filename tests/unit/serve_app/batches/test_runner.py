@@ -1,0 +1,192 @@
+"""Batches are carried out, whatever the server and the process do meanwhile."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_app.batches.runner import Runner
+from serve_app.batches.sender import Answer
+from serve_app.batches.store import Store
+
+URL = "/v1/completions"
+ENDS = ("completed", "failed", "expired", "cancelled")
+Send = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "state")
+
+
+def request(number: int, **body: Any) -> bytes:
+    told = {"custom_id": f"r{number}", "method": "POST", "url": URL, "body": {"n": number, **body}}
+    return json.dumps(told).encode() + b"\n"
+
+
+def batch_of(store: Store, *lines: bytes, window_s: float = 1000) -> str:
+    file = store.add_file("in.jsonl", "batch", BytesIO(b"".join(lines)))
+    return str(store.add_batch(URL, file["id"], "24h", window_s, {"k": "v"})["id"])
+
+
+async def ended(store: Store, batch_id: str, send: Send, **options: Any) -> dict[str, Any]:
+    """The batch after a runner has carried it out."""
+    running = asyncio.create_task(Runner(store, send, **options).run())
+    try:
+        while (told := store.batch(batch_id)) is None or told["status"] not in ENDS:
+            assert not running.done()
+            await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    return told
+
+
+def lines_of(store: Store, file_id: str | None) -> list[dict[str, Any]]:
+    if file_id is None:
+        return []
+    with store.open_file(file_id) as opened:
+        return [json.loads(line) for line in opened]
+
+
+async def echo(endpoint: str, body: Mapping[str, Any]) -> Answer:
+    return Answer(200, {"endpoint": endpoint, **body}, request_id="q")
+
+
+async def test_every_request_is_answered_in_the_order_of_the_file(store: Store) -> None:
+    told = await ended(store, batch_of(store, *map(request, range(40))), echo)
+    assert (told["status"], told["error_file_id"]) == ("completed", None)
+    assert told["request_counts"] == {"total": 40, "completed": 40, "failed": 0}
+    out = lines_of(store, told["output_file_id"])
+    assert [line["custom_id"] for line in out] == [f"r{n}" for n in range(40)]
+    assert out[3]["response"] == {
+        "status_code": 200,
+        "request_id": "q",
+        "body": {"endpoint": URL, "n": 3},
+    }
+    assert told["metadata"] == {"k": "v"}
+    for when in ("in_progress_at", "finalizing_at", "completed_at"):
+        assert told["created_at"] <= told[when] <= told["expires_at"]
+
+
+async def test_a_malformed_line_and_a_refused_request_are_error_lines(store: Store) -> None:
+    async def refuses_one(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        return Answer(400, {"error": {"message": "no"}}) if body["n"] == 1 else Answer(200, {})
+
+    lines = request(0), b"{oh\n", b"\n", request(1), request(2, stream=True), request(3)
+    told = await ended(store, batch_of(store, *lines), refuses_one)
+    assert told["status"] == "completed"
+    assert told["request_counts"] == {"total": 5, "completed": 2, "failed": 3}
+    errors = lines_of(store, told["error_file_id"])
+    assert [line["custom_id"] for line in errors] == [None, "r1", "r2"]
+    assert errors[0]["error"]["message"] == "line 2: the line is no JSON"
+    assert errors[1]["response"]["status_code"] == 400
+
+
+@pytest.mark.parametrize("status", [0, 429, 503, 500, 502])
+async def test_what_is_refused_or_fails_is_sent_again(store: Store, status: int) -> None:
+    tries: dict[int, int] = {}
+
+    async def later(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        tries[body["n"]] = tries.get(body["n"], 0) + 1
+        if tries[body["n"]] < 3:
+            return Answer(status, {"error": {}}, retry_after_s=0.0)
+        return Answer(200, {})
+
+    told = await ended(store, batch_of(store, *map(request, range(5))), later)
+    assert told["request_counts"] == {"total": 5, "completed": 5, "failed": 0}
+    assert set(tries.values()) == {3}
+
+
+async def test_what_fails_three_times_is_an_error_line(store: Store) -> None:
+    async def fails(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        return Answer(500, {"error": {"message": "broken"}})
+
+    told = await ended(store, batch_of(store, request(0)), fails)
+    (line,) = lines_of(store, told["error_file_id"])
+    assert line["response"]["status_code"] == 500
+    assert (told["status"], told["output_file_id"]) == ("completed", None)
+
+
+async def test_another_process_goes_on_where_one_was_killed(tmp_path: Path) -> None:
+    first = Store(tmp_path)
+    sent: list[int] = []
+
+    async def half(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        if body["n"] >= 10:
+            await asyncio.Event().wait()
+        sent.append(body["n"])
+        return Answer(200, {})
+
+    batch_id = batch_of(first, *map(request, range(20)))
+    running = asyncio.create_task(Runner(first, half).run())
+    while len(first.answered(batch_id)) < 10:  # noqa: ASYNC110 - another process's work
+        await asyncio.sleep(0.01)
+    second = Store(tmp_path)
+    assert not second.lock()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    first.close()
+
+    async def rest(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        sent.append(body["n"])
+        return Answer(200, {})
+
+    told = await ended(second, batch_id, rest)
+    assert told["request_counts"] == {"total": 20, "completed": 20, "failed": 0}
+    assert sorted(sent) == list(range(20))
+
+
+async def test_a_cancelled_batch_keeps_its_answers(store: Store) -> None:
+    batch_id = batch_of(store, *map(request, range(12)))
+    cut = asyncio.Event()
+
+    async def slow(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        if body["n"] >= 5:
+            store.move(batch_id, "cancelling", only_from=("in_progress",))
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cut.set()
+                raise
+        return Answer(200, {})
+
+    told = await ended(store, batch_id, slow)
+    assert told["status"] == "cancelled"
+    assert cut.is_set()
+    assert len(lines_of(store, told["output_file_id"])) == 5
+    errors = lines_of(store, told["error_file_id"])
+    assert [line["custom_id"] for line in errors] == [f"r{n}" for n in range(5, 12)]
+    assert {line["error"]["code"] for line in errors} == {"batch_cancelled"}
+
+
+async def test_what_is_not_answered_in_its_window_expires(store: Store) -> None:
+    async def never(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    told = await ended(store, batch_of(store, request(0), b"x\n", window_s=1), never)
+    assert told["status"] == "expired"
+    errors = lines_of(store, told["error_file_id"])
+    assert [line["error"]["code"] for line in errors] == ["batch_expired", "invalid_request"]
+
+
+@pytest.mark.parametrize(("lines", "code"), [((), "empty_file"), ((b"\n \n",), "empty_file")])
+async def test_a_file_without_requests_fails(
+    store: Store, lines: tuple[bytes, ...], code: str
+) -> None:
+    told = await ended(store, batch_of(store, *lines), echo)
+    assert (told["status"], told["errors"]["data"][0]["code"]) == ("failed", code)
+
+
+async def test_a_file_that_is_gone_fails(store: Store) -> None:
+    batch_id = batch_of(store, request(0))
+    batch = store.batch(batch_id)
+    assert batch is not None
+    store.delete_file(batch["input_file_id"])
+    told = await ended(store, batch_id, echo)
+    assert (told["status"], told["errors"]["data"][0]["code"]) == ("failed", "invalid_file")

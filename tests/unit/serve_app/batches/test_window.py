@@ -1,0 +1,102 @@
+"""How many requests of batches are under way at once."""
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve_app.batches.window import FIRST, Window
+
+
+async def test_slots_are_given_in_order_and_no_more_than_there_are() -> None:
+    window = Window(2)
+    assert [await window.take(), await window.take()] == [1, 2]
+    waiting = [asyncio.create_task(window.take()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting)
+    window.answered()
+    assert await waiting[0] == 3
+    assert not waiting[1].done()
+    window.left()
+    assert await waiting[1] == 4
+
+
+async def test_a_full_window_of_answers_makes_room_for_one_more() -> None:
+    window = Window(100)
+    for _ in range(3):
+        before = window.size
+        for _ in range(before):
+            await window.take()
+        for _ in range(before):
+            window.answered()
+            await window.take()
+        for _ in range(before):
+            window.left()
+        assert window.size in (before, before + 1)
+    assert window.size > FIRST
+
+
+async def test_answers_to_few_requests_say_nothing_of_more() -> None:
+    window = Window(100)
+    for _ in range(50):
+        await window.take()
+        window.answered()
+    assert window.size == FIRST
+
+
+async def test_refusals_of_requests_under_way_together_halve_it_once() -> None:
+    window = Window(100)
+    slots = [await window.take() for _ in range(8)]
+    for slot in slots:
+        window.refused(slot, 0.0)
+    assert window.size == FIRST / 2
+    await asyncio.sleep(0.01)
+    window.refused(await window.take(), 0.0)
+    assert window.size == FIRST / 4
+
+
+async def test_nothing_is_sent_for_as_long_as_the_server_asked() -> None:
+    window = Window(8)
+    window.refused(await window.take(), 0.05)
+    loop = asyncio.get_running_loop()
+    at_s = loop.time()
+    await window.take()
+    assert loop.time() - at_s >= 0.04
+
+
+async def test_whoever_no_longer_waits_takes_no_slot() -> None:
+    window = Window(1)
+    await window.take()
+    gone = asyncio.create_task(window.take())
+    stays = asyncio.create_task(window.take())
+    await asyncio.sleep(0)
+    window.left()  # given to `gone`, which is cancelled before it runs
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    assert await asyncio.wait_for(stays, 1) > 0
+
+
+@given(st.integers(1, 20), st.lists(st.sampled_from(["take", "answered", "refused", "left"])))
+def test_it_never_gives_more_than_it_has(most: int, events: list[str]) -> None:
+    async def run() -> None:
+        window, held = Window(most), list[int]()
+        for event in events:
+            if event == "take":
+                asked = asyncio.create_task(window.take())
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                if not asked.done():
+                    asked.cancel()
+                    await asyncio.gather(asked, return_exceptions=True)
+                    continue
+                assert len(held) < window.size
+                held.append(asked.result())
+            elif held:
+                slot = held.pop()
+                if event == "refused":
+                    window.refused(slot, 0.0)
+                else:
+                    getattr(window, event)()
+            assert 1 <= window.size <= most
+
+    asyncio.run(run())
