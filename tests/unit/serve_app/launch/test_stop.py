@@ -22,7 +22,9 @@ def test_those_of_this_project_where_none_is_named() -> None:
 
 
 def test_a_name_that_is_not_there_is_told_with_those_that_are() -> None:
-    with pytest.raises(BrimfulError, match=r"theirs, no: .*running: llm, console, batches, from_code$"):
+    with pytest.raises(
+        BrimfulError, match=r"theirs, no: .*running: llm, console, batches, from_code$"
+    ):
         chosen(["theirs", "no"], RUNNING)
 
 
