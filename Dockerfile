@@ -1,12 +1,12 @@
 # Ray's own image for Ray Serve LLM (Ray, CUDA and the vLLM that Ray pins), plus this project.
-# Build:  docker build -t brimful:0.1.0 .
+# Build:  docker build -t brimful:0.2.0 .
 ARG RAY_VERSION=2.60.0
 # What Ray publishes for this version: {Ray}-{Python}-{CUDA}
 ARG RAY_IMAGE=rayproject/ray-llm:${RAY_VERSION}-py312-cu130
 FROM ${RAY_IMAGE}
 
 WORKDIR /home/ray/brimful
-COPY --chown=1000:100 pyproject.toml README.md LICENSE ./
+COPY --chown=1000:100 pyproject.toml README.md LICENSE NOTICE ./
 COPY --chown=1000:100 controller controller
 COPY --chown=1000:100 replicas replicas
 COPY --chown=1000:100 serve_app serve_app

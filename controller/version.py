@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.errors import ReportError
 
-RELEASE = "0.1.0"  # as in pyproject.toml; a source tree shipped by Ray has no package metadata
+RELEASE = "0.2.0"  # as in pyproject.toml; a source tree shipped by Ray has no package metadata
 
 
 def digest(folder: Path) -> str:

@@ -7,6 +7,7 @@ there all along. Those are looked for by hand: ``make test-thorough``.
 
 import os
 import shutil
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,6 +30,15 @@ for name, max_examples in EXAMPLES.items():
     )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+
+def namespaces() -> bool:
+    """Whether processes can be given a namespace of their own here, as pods have one."""
+    if None in map(shutil.which, ("unshare", "nsenter", "wget")):
+        return False
+    tried = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "true"]
+    return subprocess.run(tried, capture_output=True, check=False).returncode == 0
+
+
 NEEDS = {
     "nixl": (
         "NIXL",
@@ -41,6 +51,16 @@ NEEDS = {
         lambda: None not in (shutil.which("prometheus"), shutil.which("promtool")),
         "apt-get install prometheus",
     ),
+    "redis": (
+        "redis-server",
+        lambda: shutil.which("redis-server") is not None,
+        "apt-get install redis-server",
+    ),
+    "pods": (
+        "process namespaces (unshare, nsenter) and wget",
+        namespaces,
+        "apt-get install util-linux wget, as root",
+    ),
 }
 LEFT_OUT = pytest.StashKey[list[str]]()
 # They start engines, clusters, browsers and Prometheus, which other tests beside them would slow.
@@ -52,6 +72,12 @@ ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "ingress",
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--lives", type=int, default=50, help="random lives of ours beside vLLM's own scheduler"
+    )
+    parser.addoption(
+        "--drain-seconds",
+        type=float,
+        default=20,
+        help="of streams that are under way as a pod ends, in test_cpu_overlay.py",
     )
     parser.addoption(
         "--capture-seconds", type=float, default=0, help="of traffic in test_captured.py; 0: none"

@@ -18,7 +18,6 @@ from ray.actor import ActorHandle
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 from ray.util import list_named_actors
 from ray.util.metrics import Counter, Gauge
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from controller import metrics
 from controller.config import BatchingConfig, parse_batching
@@ -35,6 +34,9 @@ NAMESPACE = "brimful"
 KEPT = "brimful-switches"  # the key in the cluster's store
 OTHERS_S = 5.0  # to answer; a controller starts up in less
 COUNT_S = 5.0  # between two counts of the replicas
+# As Ray Serve's controller: a worker with an actor is not given back. (By a soft affinity to the
+# head an actor without resources is put on the node of the replica that asks.)
+ON_HEAD = {"node:__internal_head__": 0.001}
 UNUSED_S = 600.0  # ten longest leases; a replica that comes later starts a new one
 
 logger = logging.getLogger(__name__)
@@ -242,9 +244,6 @@ def get_controller(ends_after_s: float = UNUSED_S) -> ActorHandle:
     It takes no CPU from the replicas, outlives every application (detached), and Ray starts it
     again wherever it dies.
     """
-    # Said explicitly: without a strategy it would join the placement group of the replica that
-    # asked first, and could not start again once that replica is gone. The head node stays.
-    place = NodeAffinitySchedulingStrategy(_head_node_id(), soft=True)
     remote = ray.remote(BatchController)
     return remote.options(
         name=NAME,
@@ -253,14 +252,11 @@ def get_controller(ends_after_s: float = UNUSED_S) -> ActorHandle:
         lifetime="detached",
         max_restarts=-1,
         num_cpus=0,
-        scheduling_strategy=place,
+        resources=ON_HEAD,
+        # Said explicitly: without a strategy it would join the placement group of the replica that
+        # asked first, and could not start again once that replica is gone.
+        scheduling_strategy="DEFAULT",
     ).remote(ends_after_s)
-
-
-def _head_node_id() -> str:
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    head = next((n for n in nodes if "node:__internal_head__" in n["Resources"]), None)
-    return str(head["NodeID"] if head else ray.get_runtime_context().get_node_id())
 
 
 def find_controller() -> ActorHandle:

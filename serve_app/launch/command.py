@@ -34,14 +34,13 @@ from serve_app.launch.local_cluster import DRAIN, LocalCluster, require_free, us
 from serve_app.launch.model_config import config_of
 from serve_app.launch.phases import Phases
 from serve_app.launch.removal import remove, wait_gone
-from serve_app.launch.running import ClusterError, describe, starting, wait_reached
+from serve_app.launch.running import AWAY_S, ClusterError, describe, starting, wait_reached
 
 __all__ = ["TAKES_MORE", "add_arguments", "run"]
 
 TAKES_MORE = True  # what is not ours is vLLM's
 FOUND = 2
 LOOK_S = 5.0
-AWAY_S = 60.0  # so long Ray's interface may not answer while replicas start
 # Seconds that a replica which is to end waits for load balancers to see it: 30 by Ray's own, where
 # this machine's HAProxy is the only one.
 DEREGISTERED = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"
@@ -266,7 +265,7 @@ def _messages(applications: Mapping[str, Data]) -> Iterator[str]:
 
 def _require_alive(own: LocalCluster | None) -> None:
     if own is not None and own.ended:
-        raise ClusterError(f"Ray has ended; it said:\n{own.log_path.read_text()[-2000:]}")
+        raise ClusterError(f"Ray has ended; it said:\n{own.said}")
 
 
 def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None) -> None:

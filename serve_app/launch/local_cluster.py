@@ -53,6 +53,7 @@ ENVIRONMENT = {
     **SELDOM,
 }
 POLL_S = 0.2
+SAID = 2000  # characters of Ray's output in an error
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
 LOG_DIR = "--log_dir="  # of Ray's GCS
@@ -133,13 +134,18 @@ class LocalCluster:
         until_s = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < until_s:
             if self._process.poll() is not None:
-                raise ClusterError(f"Ray did not start; it said:\n{self.log_path.read_text()}")
+                raise ClusterError(f"Ray did not start; it said:\n{self.said}")
             with contextlib.suppress(requests.RequestException):
                 answer = requests.get(f"{self.dashboard_url}/api/version", timeout=5)
                 if answer.ok or answer.status_code == 401:  # it asks for the user's token
                     return
             time.sleep(POLL_S)
-        raise ClusterError(f"Ray did not answer within {START_TIMEOUT_S} s; see {self.log_path}")
+        raise ClusterError(f"Ray did not answer within {START_TIMEOUT_S} s; it said:\n{self.said}")
+
+    @property
+    def said(self) -> str:
+        """The last that Ray has printed. Its file goes with a cluster that did not start."""
+        return self.log_path.read_text(errors="replace")[-SAID:]
 
     def deploy(self, config: Path) -> None:
         """``serve deploy``; returns when Ray took the file, not when replicas run.

@@ -11,6 +11,7 @@ from controller.errors import BrimfulError
 
 REACHED_IN_A_ROW = 10
 POLL_S = 1.0
+AWAY_S = 60.0  # so long Ray's interface may not answer while applications come and go
 
 Applications = dict[str, Any]
 

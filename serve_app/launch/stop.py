@@ -7,6 +7,7 @@ from typing import Any
 
 from controller.errors import BrimfulError
 from serve_app.apply.cluster import Cluster
+from serve_app.checks.batches import BATCHES
 from serve_app.checks.console import CONSOLE
 from serve_app.checks.findings import BUILDER, builder_of
 from serve_app.launch.joined import find
@@ -14,6 +15,10 @@ from serve_app.launch.removal import remove, wait_gone
 from serve_app.snapshot import add_address, connect
 
 ANCHOR = "serve_app.anchor:build"  # of lasting workers beside spot ones
+OURS = (BUILDER, CONSOLE, BATCHES, ANCHOR)
+# The names of this project's model deployments begin with their class.
+SERVERS = ("BrimfulServer:", "EmulatedServer:", "MixedServer:")
+APART = ("Prefill:", "Decode:")  # of prefill and decode apart, Ray's own as well as ours
 ABOUT = (
     "Remove applications from a running cluster: streams under way go on to their end. With the"
     " last one the batch controller ends, which `serve shutdown` leaves (a detached actor). Ray,"
@@ -53,11 +58,16 @@ def run(args: argparse.Namespace) -> int:
     names = chosen(args.names, running)
     if names:
         remove(cluster, names)
+        if coded := [name for name in names if from_code(running[name])]:
+            remove_from_code(coded, args.address)
         print(f"removed: {', '.join(names)}; streams under way go on to their end")
+    if unclear := [name for name in perhaps_ours(running) if name not in names]:
+        print(f"left, as it may be Ray's own: {', '.join(unclear)} (its name removes it)")
     if args.no_wait:
         return 0
-    wait_gone(cluster, names, lambda state: print(f"  {state}", file=sys.stderr, flush=True))
-    left = ours(cluster.applications())
+    left = ours(
+        wait_gone(cluster, names, lambda state: print(f"  {state}", file=sys.stderr, flush=True))
+    )
     if left:
         print(f"left: {', '.join(left)}, and so the batch controller")
         return 0
@@ -68,13 +78,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def ours(running: Mapping[str, Any]) -> list[str]:
-    """The applications of this project, of those that were deployed by a file."""
-    configs = {name: told.get("deployed_app_config") for name, told in running.items()}
-    return [
-        name
-        for name, config in configs.items()
-        if config is not None and builder_of(config) in (BUILDER, CONSOLE, ANCHOR)
-    ]
+    """The applications of this project."""
+    return [name for name, told in running.items() if _is_ours(told)]
+
+
+def from_code(told: Mapping[str, Any]) -> bool:
+    """Whether an application was deployed by ``serve.run``, so not by a file."""
+    return told.get("deployed_app_config") is None
+
+
+def perhaps_ours(running: Mapping[str, Any]) -> list[str]:
+    """Applications from code with prefill and decode apart: nothing tells ours from Ray's own."""
+    return [name for name, told in running.items() if from_code(told) and _has_model(told, APART)]
+
+
+def _is_ours(told: Mapping[str, Any]) -> bool:
+    if from_code(told):
+        return _has_model(told, SERVERS)
+    return builder_of(told["deployed_app_config"]) in OURS
+
+
+def _has_model(told: Mapping[str, Any], prefixes: tuple[str, ...]) -> bool:
+    return any(name.startswith(prefixes) for name in told.get("deployments") or ())
 
 
 def chosen(names: list[str], running: Mapping[str, Any]) -> list[str]:
@@ -84,12 +109,25 @@ def chosen(names: list[str], running: Mapping[str, Any]) -> list[str]:
         BrimfulError: one of these names is not there.
     """
     there = ours(running)
-    if unknown := [name for name in names if name not in there]:
+    if unknown := [name for name in names if name not in (*there, *perhaps_ours(running))]:
         raise BrimfulError(
             f"{', '.join(unknown)}: no application of this project runs under this name; running:"
             f" {', '.join(there) or 'none'}"
         )
     return names or there
+
+
+def remove_from_code(names: list[str], address: str) -> None:
+    """Have Serve end applications that no file deployed, which its REST interface leaves alone."""
+    import ray
+    from ray import serve
+
+    connect(address)
+    try:
+        for name in names:
+            serve.delete(name, _blocking=False)
+    finally:
+        ray.shutdown()
 
 
 def end_controllers(address: str) -> list[str]:

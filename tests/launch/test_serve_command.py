@@ -169,12 +169,25 @@ def test_a_cluster_that_is_joined_is_told_what_it_lacks_and_left_alone(
         assert run.end() == 0
     assert set(bare.applications()) == {"console"}
     assert not bare.ended
+    deploy_from_code(bare)
     assert re.fullmatch(
-        r"removed: console; .*\nended: batch controller \S+\nRay and Ray Serve run on: .*\n",
+        r"removed: console, by-hand; .*\nended: batch controller \S+\n"
+        r"Ray and Ray Serve run on: .*\n",
         stop(bare),
     )
     assert bare.applications() == {}
     assert stop(bare).startswith("Ray and Ray Serve run on")  # the controller is gone
+
+
+def deploy_from_code(cluster: LocalCluster) -> None:
+    """An application of no file, ``by-hand``, whose deployment has the name of a model of ours."""
+    script = (
+        "from ray import serve\n"
+        "class Nothing: pass\n"
+        "made = serve.deployment(Nothing, name='BrimfulServer:by-hand').bind()\n"
+        "serve.run(made, name='by-hand', route_prefix='/by-hand')\n"
+    )
+    subprocess.run([sys.executable, "-c", script], env=cluster.environment, check=True)
 
 
 def stop(cluster: LocalCluster) -> str:

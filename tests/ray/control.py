@@ -36,7 +36,7 @@ def replica_actors(applications: dict[str, Any], app: str) -> dict[str, Any]:
     return {
         replica["replica_id"]: replica
         for name, deployment in applications[app]["deployments"].items()
-        if name.startswith("BrimfulServer:")
+        if name.startswith(("BrimfulServer:", "EmulatedServer:"))
         for replica in deployment["replicas"]
         if replica["state"] == "RUNNING"
     }

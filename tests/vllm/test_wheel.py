@@ -2,38 +2,69 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
+import zipfile
+from datetime import date
 from pathlib import Path
 
 import pytest
 import yaml
 
+from controller.version import RELEASE
 from serve_app.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("controller", "replicas", "serve_app", "simulator", "configs")
-MADE = ("pyproject.toml", "README.md", "LICENSE")
+FOLDERS = ("docs", "k8s", "tools")  # of the source distribution, beside the packages
+MADE = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "MANIFEST.in")
+SOURCES = ("CHANGELOG.md", "Dockerfile", "Dockerfile.cpu", ".dockerignore", "requirements.lock")
+LICENSES = ("LICENSE", "NOTICE", "serve_app/console/static/uPlot.LICENSE")
+IGNORED = shutil.ignore_patterns("__pycache__")
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of an environment with the wheel in it; what it depends on is borrowed."""
-    tmp = tmp_path_factory.mktemp("wheel")
-    source, environment = tmp / "source", tmp / "environment"
-    for name in PACKAGES:  # setuptools builds in the source tree
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in MADE:
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution."""
+    tmp = tmp_path_factory.mktemp("sdist")
+    source = tmp / "source"
+    for name in (*PACKAGES, *FOLDERS):  # setuptools builds in the source tree
+        shutil.copytree(ROOT / name, source / name, ignore=IGNORED)
+    for name in (*MADE, *SOURCES):
         shutil.copy(ROOT / name, source)
-    build = "from setuptools.build_meta import build_wheel; print(build_wheel('..'))"
-    built = finish([sys.executable, "-c", build], source).splitlines()[-1]
+    return tmp / setuptools_build("sdist", source)
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that the source distribution gives."""
+    tmp = tmp_path_factory.mktemp("wheel")
+    with tarfile.open(sdist) as packed:
+        packed.extractall(tmp, filter="data")
+    (source,) = tmp.iterdir()
+    return tmp / setuptools_build("wheel", source)
+
+
+def setuptools_build(what: str, source: Path) -> str:
+    """The name of what it built, beside ``source``."""
+    build = f"from setuptools.build_meta import build_{what}; print(build_{what}('..'))"
+    return finish([sys.executable, "-c", build], source).splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of an environment with the wheel in it; what it depends on is borrowed."""
+    tmp = tmp_path_factory.mktemp("installed")
+    environment = tmp / "environment"
     finish([sys.executable, "-m", "venv", "--without-pip", str(environment)], tmp)
     python = environment / "bin" / "python"
     pip = [sys.executable, "-m", "pip", f"--python={python}", "install", "--no-index", "--no-deps"]
-    finish([*pip, str(tmp / built)], tmp)
+    finish([*pip, str(wheel)], tmp)
     packages = next((environment / "lib").glob("python*")) / "site-packages"
     # Folders named by a .pth are searched, but .pth files in them are not read: the checkout,
     # which such a file of an editable install names, stays out of reach.
@@ -64,6 +95,42 @@ def call(command: list[str], cwd: Path) -> tuple[int, str, str]:
         command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def files_of(*folders: str) -> set[str]:
+    """The files of the checkout in these folders."""
+    return {
+        path.relative_to(ROOT).as_posix()
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_wheel_has_every_file_of_its_packages_and_the_licences(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        held = set(packed.namelist())
+        told = wheel.name.rpartition("-py3-")[0]
+        metadata = packed.read(f"{told}.dist-info/METADATA").decode()
+    assert files_of(*PACKAGES) - held == set()
+    assert {f"{told}.dist-info/licenses/{name}" for name in LICENSES} <= held
+    assert f"\nVersion: {RELEASE}\n" in metadata
+
+
+def test_the_source_distribution_has_overlays_chart_and_what_images_are_built_of(
+    sdist: Path,
+) -> None:
+    with tarfile.open(sdist) as packed:
+        held = {name.partition("/")[2] for name in packed.getnames()}
+    assert files_of(*PACKAGES, *FOLDERS) - held == set()
+    assert {*MADE, *SOURCES} <= held
+
+
+def test_the_changelog_names_the_release() -> None:
+    headings = re.findall(r"^## \[(.+?)\](?: - (\S+))?$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    released = dict(one for one in headings if one[0] != "Unreleased")
+    assert next(iter(released)) == RELEASE
+    date.fromisoformat(released[RELEASE])
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])

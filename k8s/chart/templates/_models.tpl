@@ -59,6 +59,9 @@
 {{- if gt (int .min) (int .max) }}
 {{- fail (printf "models: replicas.min: %d is not allowed: replicas.max is %d" (int .min) (int .max)) -}}
 {{- end }}
+{{- if and (gt $last 0) (lt (int .min) 1) }}
+{{- fail "models: replicas.min: 0 is not allowed: this overlay has so many lasting workers, at least 1" -}}
+{{- end }}
 {{- $min := ternary (int .min) 0 (eq $index 0) -}}
 {{- $max := int .max -}}
 {{- if gt $last 0 }}{{ $max = ternary (int .min) (sub .max .min | int) (eq $index 0) }}{{ end -}}

@@ -112,6 +112,7 @@ REFUSED = [
     ("models[0].replicas.min=3,models[0].replicas.max=2", "replicas.min: 3 is not allowed"),
     ("overlay=cpu,models[0].cards=2", "cards: 2 is not allowed: workers of this overlay"),
     ("models[0].sla.percentile=990", "/models/0/sla/percentile"),
+    ("overlay=spot,models[0].replicas.min=0,models[0].replicas.max=2", "so many lasting workers"),
     ("overlay=spot,models[0].name=a,models[1].name=b", "take overlay base"),
 ]
 

@@ -107,7 +107,14 @@ def test_the_image_without_a_card_has_what_its_installation_reads():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["setuptools"]["packages"]["find"]["include"]
     assert {name.rstrip("*") for name in packages} <= copied
-    assert {"pyproject.toml", "requirements.lock", "README.md", "LICENSE", "tools"} <= copied
+    assert {
+        "pyproject.toml",
+        "requirements.lock",
+        "README.md",
+        "LICENSE",
+        "NOTICE",
+        "tools",
+    } <= copied
     sent = {name.removeprefix("!") for name in (ROOT / ".dockerignore").read_text().split()}
     assert copied - {"./"} <= sent
     version = the("RayService", documents("cpu"))["spec"]["rayClusterConfig"]["rayVersion"]
