@@ -12,8 +12,8 @@ The mean time to first token is
     W = (rho s + (1 - rho) s0) / 2 + E[service time of the prompt alone] + Q
 
 with half a step to begin with, in which rho is at most 1, and Q the wait for the prompts before it
-(Pollaczek and Khinchine 1930) in a queue that has been served at this rate for H seconds (Kimber and
-Hollis 1979):
+(Pollaczek and Khinchine 1930) in a queue that has been served at this rate for H seconds (Kimber
+and Hollis 1979):
 
     Q = H/4 (rho - 1 + sqrt((rho - 1)^2 + 4 (1 + CV^2) rho S / H)),   S = E[l / P] s,
 

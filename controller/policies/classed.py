@@ -10,8 +10,8 @@ from controller.policies.class_chunks import LONGEST_SKIP_S, Bools, ClassChunks
 from controller.policies.prompts import MAX_STARTS
 from controller.records import EngineLimits, EngineState, StepLimits
 
-# For so many steps no prompt is deferred for the first of the queue, after a step in which some were
-# and it did not start.
+# For so many steps no prompt is deferred for the first of the queue, after a step in which some
+# were and it did not start.
 HEAD_WAITS_STEPS = 16
 
 

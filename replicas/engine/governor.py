@@ -79,8 +79,8 @@ class Governor:
         self._switches: Switches = ()
         self.step_half = make_step_half(config, engine, by_class=by_class)
         self._left: dict[BatchingConfig, StepHalf] = {}  # of the configuration before
-        # Steps by what kept requests waiting (``BoundSteps``); "bound": a configured limit, "pushed":
-        # the cap that the controller set.
+        # Steps by what kept requests waiting (``BoundSteps``); "bound": a configured limit,
+        # "pushed": the cap that the controller set.
         self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
         self._fallback = ControlLoop()
         self._fallback_due_s = now_s
