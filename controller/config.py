@@ -255,7 +255,7 @@ class BatchingConfig(Block):
         return 1 - self.sla.percentile / 100
 
     @property
-    def preempted_of_gaps(self) -> bool:
+    def preempted_per_gap(self) -> bool:
         """Whether that share is of gaps between tokens, of which a preemption makes one late.
 
         Under paced delivery every token after it is late until the request has caught up.

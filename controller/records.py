@@ -15,7 +15,8 @@ from controller.switch import Switches
 from controller.version import VERSION
 
 Reason = Literal["static", "memory", "sla", "bound", "load", "start"]
-"""What set a cap; ``bound``: B_min, B_max, the engine's size; ``load``: nothing had to."""
+"""What set a cap; ``bound``: B_min, B_max, the engine's size; ``load``: nothing, as all that have
+come may run."""
 
 Role = Literal["mixed", "prefill"]
 """What an engine that can do both does: all of its requests, prompts of others' among them; or
@@ -100,10 +101,11 @@ class StepLimits:
 
     Args:
         may_pause_prefill: the budget may leave no block for prompts while others decode.
-        reason: what bound the step, if the step half decided it; None: what bound the pushed cap.
+        reason: what bound the step, where that was decided in the engine; None: the controller's
+            cap.
         longest_chunk_tokens: of one prompt, at most; None: as the engine was started.
-        skipped: places of running requests that the step is not to compute, and of them ...
-        yielding: ... those that would be computed but for others that are due sooner.
+        skipped: places of running requests that the step is not to compute; those deferred, too.
+        deferred: places of half-computed prompts that others go before, as they are due sooner.
         longest_always: ``longest_chunk_tokens`` holds in an engine without such a limit, too.
         decodes_first: a running request that decodes has its token before prompts have theirs.
         loading: requests whose KV a connector loads; ``max_running`` is without them, and for those
@@ -116,7 +118,7 @@ class StepLimits:
     reason: Reason | None = None
     longest_chunk_tokens: int | None = None
     skipped: tuple[int, ...] = ()
-    yielding: tuple[int, ...] = ()
+    deferred: tuple[int, ...] = ()
     longest_always: bool = False
     decodes_first: bool = False
     loading: int | None = None
@@ -141,7 +143,11 @@ class RecentSteps:
 
 @dataclass(frozen=True, slots=True)
 class BoundSteps:
-    """Steps by what kept requests waiting: ``load``: nothing; ``pushed``: the fleet half's cap."""
+    """Steps by what kept requests waiting.
+
+    ``load``: nothing, none had to wait; ``bound``: a configured limit; ``pushed``: the cap that the
+    controller set.
+    """
 
     memory: int = 0
     sla: int = 0
@@ -181,7 +187,7 @@ class ReplicaReport:
         overruled: steps in which the cap could not hold because more were still running.
         own_errors: errors of our own that the engine outlived (decision 32).
         outputs: ends of the last finished requests by ``survival.EDGES``; empty: none are kept.
-        model: the step-time model that the step half goes by; None where it has none yet.
+        model: the step-time model that the policy goes by in the engine; None: none yet.
         bound_steps: what bound the steps since the engine started.
         enforced: whether limits are applied to the engine; else they are only reported.
         switches: all it knows of control being switched.

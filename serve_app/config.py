@@ -292,7 +292,7 @@ def _check(
             batching.upper_bound(size)
         except ConfigError as error:
             found += [f"{where}.{problem}" for problem in error.problems]
-    found += option_problems(batching, engine_kwargs, f"{where}.engine_kwargs", leased=True)
+    found += option_problems(batching, engine_kwargs, f"{where}.engine_kwargs", has_controller=True)
     if found:
         raise ConfigError(found)
 

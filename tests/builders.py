@@ -147,4 +147,4 @@ def governor(
 ) -> Governor:
     """A Governor of group g that expects a controller and has no limits of it yet."""
     config = config or batching()
-    return Governor(config, limits_of_engine, leased=leased, now_s=now_s, group=group)
+    return Governor(config, limits_of_engine, has_controller=leased, now_s=now_s, group=group)

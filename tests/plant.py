@@ -27,7 +27,7 @@ class Plant:
         self.step_s = step_s
         self.size = size or engine(kv_tokens=10**6)
         self.loop = ControlLoop()
-        self.governor = Governor(config, self.size, leased=True, now_s=0.0)
+        self.governor = Governor(config, self.size, has_controller=True, now_s=0.0)
         self.running = 0
         self.now_s = 0.0
         self._config = config

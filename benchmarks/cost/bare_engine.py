@@ -43,7 +43,7 @@ class BareEngine:
         size = EngineLimits(
             profile.max_num_seqs, profile.max_num_batched_tokens, profile.kv_tokens * 100, 16
         )
-        self.governor = Governor(config, size, leased=True, now_s=now_s)
+        self.governor = Governor(config, size, has_controller=True, now_s=now_s)
         # Of each running request: tokens computed, prompt, generated, and what it will generate.
         self._running: Ints = np.zeros((4, 0), dtype=np.int64)
         self._queue = self._draw(WAITING)

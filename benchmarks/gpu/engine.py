@@ -158,7 +158,7 @@ class Engine(CoreEngine):
             block_tokens=self._ours.block_size,
             graph_tokens=self.graph_tokens,
         )
-        return Governor(batching, limits, leased=False, now_s=self._ours.now_s())
+        return Governor(batching, limits, has_controller=False, now_s=self._ours.now_s())
 
     def serve(
         self, requests: Sequence[Request], governor: Governor | None, limit_s: float = np.inf

@@ -1,4 +1,4 @@
-"""The slow loop: pools what the replicas report, decides each one's limits. Pure; time comes in."""
+"""The controller's loop: pools reports, decides each replica's limits. Pure; time comes in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,14 +1,14 @@
 """How many waiting requests start, as far as KV memory goes: now and as the batch goes on.
 
 ``batch_memory`` gives the forecast, ``output_lengths`` what is known of lengths, ``price`` which
-requests pay for their slots, ``preempted_share`` theta.
+requests are worth starting, ``preempted_share`` the margin of the forecast.
 """
 
 from controller.models.batch_memory import KvMemory
 from controller.models.lookahead import Forecast, SurvivalTable, leading
 from controller.models.output_lengths import REFRESH_STEPS, OutputLengths
 from controller.models.pace import Remaining
-from controller.models.preempted_share import Theta, worth_of
+from controller.models.preempted_share import MemoryMargin, worth_of
 from controller.models.price import paying
 from controller.models.requests import Ints, Requests
 from controller.models.step_time import StepModel
@@ -22,13 +22,14 @@ class MemoryAdmission:
         kv_tokens, block_tokens: KV memory and its unit, tokens; 0: the model keeps none (an encoder
             that embeds or ranks), and nobody has to wait for it.
         epsilon: the share of requests that may be preempted, at most (epsilon_M of the paper);
-            None: as many as pay.
-        of_gaps: epsilon is a share of gaps between tokens, of which a long answer has more.
+            None: preempt whenever the expected gain exceeds the cost.
+        epsilon_is_per_gap: epsilon is a share of gaps between tokens, of which a long answer has
+            more; else of requests.
 
     Attributes:
-        theta: None where the share has no bound.
-        most_tokens: what all that ``fitting`` was asked of last read in a step once each has
-            generated all it may, or ``Survival.longest``.
+        margin: None where the share has no bound.
+        most_tokens: KV tokens that one step reads if all requests of the last ``fitting`` call run
+            and each has generated min(allowed, ``Survival.longest``) more.
     """
 
     def __init__(
@@ -37,10 +38,10 @@ class MemoryAdmission:
         block_tokens: int,
         epsilon: float | None,
         *,
-        of_gaps: bool = False,
+        epsilon_is_per_gap: bool = False,
     ) -> None:
-        self._of_gaps = of_gaps
-        self.theta = None if epsilon is None else Theta(epsilon)
+        self._epsilon_is_per_gap = epsilon_is_per_gap
+        self.margin = None if epsilon is None else MemoryMargin(epsilon)
         self._memory = KvMemory(kv_tokens, block_tokens)
         self.lengths = OutputLengths()
         self._outlook: SurvivalTable | None = None
@@ -68,19 +69,19 @@ class MemoryAdmission:
         """A request ended by itself after so many tokens.
 
         Args:
-            applied: whether admission went by this; else the end teaches theta nothing.
+            applied: whether admission went by this; else the end does not move the margin.
         """
         self.lengths.finished(output_tokens)
-        if applied and self.theta:
-            self.theta.finished(worth_of(output_tokens) if self._of_gaps else 1.0)
+        if applied and self.margin:
+            self.margin.finished(worth_of(output_tokens) if self._epsilon_is_per_gap else 1.0)
 
     def preempted(self) -> None:
         """A request lost its KV blocks: memory was overcommitted."""
-        if self.theta:
-            self.theta.preempted(self._step)
+        if self.margin:
+            self.margin.preempted(self._step)
 
     def see(self, waiting: Ints) -> None:
-        """Output tokens of those that wait, shape (n,), whether they are asked for or not.
+        """Output tokens of the waiting requests, shape (n,), whether they are candidates or not.
 
         Preempted ones have some, which would count anew each time that they are in sight again.
         """
@@ -103,9 +104,9 @@ class MemoryAdmission:
             held_elsewhere: of them, those held by requests that do not run.
 
         Returns:
-            The count, and the forecast of the running ones with each prefix of the candidates, as
-            far as they were asked: the first one that does not start is in it. None where memory
-            is so large that nothing had to be forecast.
+            The count, and the forecast of the running ones with the first k candidates, for each k
+            up to the first that does not start, at least. None where memory is so large that
+            nothing had to be forecast.
         """
         longest = self._survival(running, candidates).longest
         most = running.most(longest) + candidates.most(longest)
@@ -123,15 +124,15 @@ class MemoryAdmission:
         if fitting and len(candidates) > 1:
             batch = self._memory.with_candidates(running_only, candidates)
             fitting = paying(batch, self._memory.tokens, len(running), model, alike, first=1)
-        if self.theta and fitting:
-            peaks = batch.together.upper(self.theta.value).max(axis=1) + held_elsewhere
+        if self.margin and fitting:
+            peaks = batch.together.upper(self.margin.value).max(axis=1) + held_elsewhere
             fitting = min(fitting, leading(peaks <= self._memory.tokens))
         return fitting, batch.together
 
     def forecast(
         self, running: Requests, candidates: Requests, kv_used: int, held_elsewhere: int
     ) -> Forecast:
-        """The batch with the first candidate, the first two, and so on."""
+        """The batch with the first k candidates, for each k."""
         survival_table = self._looked_out(running, candidates)
         return self._memory.forecast(
             survival_table, running, candidates, kv_used, held_elsewhere

@@ -1,4 +1,4 @@
-"""KV memory of a batch as it is and as it goes on, with each prefix of the candidates."""
+"""KV memory of a batch, now and forecast, with the first k candidates for each k."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class RunningForecast:
         survival_table: what it was made with.
         base: the forecast.
         held: tokens in memory now.
-        frac: of a request's tokens, those that are kept.
+        frac: resident fraction of a request's KV tokens.
         elsewhere: tokens held by requests that do not run.
     """
 
@@ -41,7 +41,7 @@ class BatchForecast:
 
     Args:
         ahead: its horizons.
-        base, together: of the running ones, and of them with each prefix of the candidates.
+        base, together: of the running ones, and of them with the first k candidates, for each k.
         held: tokens in memory now.
         holds: tokens that each candidate will hold at first.
         recomputed: tokens that are computed again where it is preempted: not fewer with windows of
@@ -104,7 +104,7 @@ class KvMemory:
         return RunningForecast(survival_table, base, held, frac, elsewhere)
 
     def with_candidates(self, running: RunningForecast, candidates: Requests) -> BatchForecast:
-        """The running ones with each prefix of the candidates."""
+        """The running ones with the first k candidates, for each k."""
         block, frac, survival_table = self.block_tokens, running.frac, running.survival_table
         first_ones = forecast_leading(candidates, survival_table, block_tokens=block, frac=frac)
         return BatchForecast(
@@ -118,12 +118,12 @@ class KvMemory:
         )
 
     def kept(self, running: Requests, used: int) -> tuple[float, float]:
-        """Resident fraction of unshared KV, and what prefixes take in memory.
+        """Resident fraction of unshared KV, and memory of shared prefixes, tokens.
 
-        What is used beyond what requests hold alone is shared prefixes, by two requests at least.
-        Where less is used than that, something is not kept: windows of attention; or their last
-        blocks are fuller than half, as where requests of one length run in step, and then the part
-        has the forecast begin with what is held.
+        Unshared KV is estimated with half a block more for each request. What is used beyond it is
+        shared prefixes, at most half of ``shared_tokens``, as two requests at least share each.
+        Where less is used, the fraction is used / estimate: sliding windows dropped a part, or last
+        blocks are more than half full.
         """
         shared = running.shared_tokens
         alone = int(np.add.reduce(running.computed)) - shared

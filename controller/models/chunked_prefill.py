@@ -3,15 +3,17 @@
 Steps with prompt tokens take s: s0 for the decodes, m more because there is a prompt, and
 c3 P for the P prompt tokens that fit. A prompt of l tokens needs l / P steps where the next one
 fills up its last step, and ceil(l / P) where it is alone, of which the last one is shorter. The
-first is so with probability rho, the share of time in which prompts are computed; the second else.
+first is so with probability min(rho, 1), the share of time in which prompts are computed; rho is
+the load, prompts/s times S.
 P ends where CUDA graphs end, until s is as long as the launch of a step beyond them.
 
 The mean time to first token is
 
-    W = (rho s + (1 - rho) s0) / 2 + E[own time of a prompt] + Q
+    W = (rho s + (1 - rho) s0) / 2 + E[service time of the prompt alone] + Q
 
-with half a step to begin with, and Q the wait for the prompts before it (Pollaczek and Khinchine
-1930) in a queue that has been served at this rate for H seconds (Kimber and Hollis 1979):
+with half a step to begin with, in which rho is at most 1, and Q the wait for the prompts before it
+(Pollaczek and Khinchine 1930) in a queue that has been served at this rate for H seconds (Kimber
+and Hollis 1979):
 
     Q = H/4 (rho - 1 + sqrt((rho - 1)^2 + 4 (1 + CV^2) rho S / H)),   S = E[l / P] s,
 
@@ -74,7 +76,7 @@ class Steps:
 
     Attributes:
         step_s: what steps that may take s are predicted to take: less where graphs end before it.
-        fluid, count: l / P and ceil(l / P).
+        fractional, count: l / P, a fractional number of steps, and ceil(l / P).
         last_s: what the last of these takes.
         own_s, served_s: the mean of all of a prompt's steps where it is alone, and S.
     """
@@ -88,17 +90,17 @@ class Steps:
             room_s = np.where(step_s < eager_s, np.minimum(room_s, graph_s), room_s)
         self.step_s: Floats = alone_s + room_s
         work_s = prompts.token_s * prompts.tokens[:, None]
-        self.fluid: Floats = work_s / room_s
-        self.count: Floats = np.ceil(self.fluid - 1e-9)
+        self.fractional: Floats = work_s / room_s
+        self.count: Floats = np.ceil(self.fractional - 1e-9)
         before = self.count - 1
         last_s = work_s - before * room_s
         self.last_s: Floats = alone_s + last_s
         if eager_s:
             self.last_s = np.where(last_s > graph_s, np.maximum(self.last_s, eager_s), self.last_s)
-        self._mean_fluid: Floats = prompts.mean(self.fluid)
+        self._mean_fractional: Floats = prompts.mean(self.fractional)
         self._mean_before: Floats = prompts.mean(before)
         self.own_s: Floats = prompts.mean(before * self.step_s + self.last_s)
-        self.served_s: Floats = self._mean_fluid * self.step_s
+        self.served_s: Floats = self._mean_fractional * self.step_s
 
     def wait_s(self, horizon_s: float) -> Floats:
         """W."""
@@ -112,17 +114,18 @@ class Steps:
         return wait_s
 
     def late_share(self, per_s: float, late: Callable[[Floats], Floats]) -> Floats:
-        """The share of tokens that come late in steps with prompt tokens.
+        """Late tokens in steps with prompt tokens over all tokens, each weighted as by ``late``.
 
         Args:
             per_s: prompts/s that come, be they served or not.
             late: by how long steps are predicted to take, the share of their tokens that is late
-                because of the prompts; of any shape.
+                because of the prompts, times the weight of each (``step_target``: sqrt(s / D)
+                beyond D); of any shape.
         """
         rho, full = np.minimum(per_s * self.served_s, 1.0), late(self.step_s)
         last = self._mean_before * full + self._prompts.mean(late(self.last_s))
-        late_steps = rho * self._mean_fluid * full + (1 - rho) * last
-        steps = rho * self._mean_fluid + (1 - rho) * (self._mean_before + 1)
+        late_steps = rho * self._mean_fractional * full + (1 - rho) * last
+        steps = rho * self._mean_fractional + (1 - rho) * (self._mean_before + 1)
         busy = per_s * (rho * self.served_s + (1 - rho) * self.own_s)
         alone_per_s = np.maximum(1 - busy, 0.0) / self._prompts.decodes_s
         each = per_s / np.maximum(busy, 1.0)

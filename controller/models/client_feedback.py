@@ -11,8 +11,9 @@ from typing import Self
 
 # Of the tokens that may be late, as ``controller.models.step_target`` has it.
 AIM = 0.85
-# What an exchange in which all tokens leave late would take off, share of the SLA. An excess of 5%
-# of late tokens is gone after half a minute, at two exchanges a second.
+# Share of the SLA that an exchange takes off, times the excess late share, which is clipped to
+# ``MOST_EXCESS``. An excess of 5% of late tokens is gone after half a minute, at two exchanges a
+# second.
 STEP = 0.03
 # One pause of the host makes all tokens of an exchange late, and says little of the next.
 MOST_EXCESS = 0.25

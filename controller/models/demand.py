@@ -47,7 +47,7 @@ class Demand:
 
     @property
     def prefill_per_s(self) -> float:
-        """Prompt tokens/s to compute: those that came, and those that wait."""
+        """Prompt tokens/s that steps computed, and waiting requests x mean prompt / 60 s."""
         if not self._seconds:
             return 0.0
         waiting = self._waiting * float(self.prompts.mean()) if self._waiting else 0.0

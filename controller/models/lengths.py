@@ -74,7 +74,10 @@ class LengthMoments:
 
 
 class LengthRing:
-    """Lengths of the last ``REQUESTS_KEPT`` finished requests, with moments kept as they move."""
+    """Lengths of the last ``size`` requests, with moments kept as they move.
+
+    Finished requests, or the prompts of those that came, whose outputs count as 0.
+    """
 
     def __init__(self, size: int = REQUESTS_KEPT) -> None:
         self._lengths: deque[tuple[int, int]] = deque()

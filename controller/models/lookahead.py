@@ -12,7 +12,8 @@ by chance, request by request. The error of S itself is shared by all requests a
     E(h) = sum (c_i + h) q_i e_i,  e_i^2 = Var(log S(g_i + h)) - Var(log S(g_i)).
 
 It is what keeps a cold start from betting everything on a guess, and fades as answers are seen to
-end. M + theta sqrt(V) + 0.6 E has to fit, for every h; it is never taken for more than all
+end. ``price`` decides which requests start. Where preemptions are bounded, M + k sqrt(V) + 0.6 E,
+with k of ``preempted_share``, has to fit as well, for every h; it is never taken for more than all
 requests hold together that may still be there.
 
 Prefixes that several requests share are in memory once, for as long as one of them is there: c_i is
@@ -159,9 +160,9 @@ class Forecast:
         needed = common * (1 - np.clip(gone, 0, 1) ** (shared / common))
         return replace(self, mean=self.mean + needed, worst=self.worst + common)
 
-    def upper(self, theta: float) -> Floats:
-        """M + theta sqrt(V) + 0.6 E, tokens."""
-        by_chance = theta * np.sqrt(self.chance)
+    def upper(self, deviations: float) -> Floats:
+        """M + k sqrt(V) + 0.6 E, tokens; k: ``deviations``."""
+        by_chance = deviations * np.sqrt(self.chance)
         bound: Floats = self.mean + by_chance + SHARED_DEVIATIONS * self.error
         return np.minimum(bound, self.worst)
 

@@ -5,12 +5,12 @@ remembers the last 200 steps, and takes what they do not tell from a prior: the 
 before there is one, a guess from the SLA.
 
 Pauses are clipped (``controller.models.residuals``), but for a chunk that is larger than those that
-are remembered: that says what larger chunks cost. After a regime change everything learned before
-is rescaled at once; the fit alone would take 200 steps.
+are remembered: that says what larger chunks cost. After a change of the engine's speed everything
+learned before is rescaled at once; the fit alone would take 200 steps.
 
-What the launch of a step beyond vLLM's CUDA graphs takes (``StepModel.eager_s``) is what the
-shorter of the last such steps took; it fades while there are none, so that one is tried again. The
-fit learns nothing from a step that waited for its launch.
+What the launch of a step beyond vLLM's CUDA graphs takes (``StepModel.eager_s``) is the lower
+quartile of what the last such steps took; it fades while there are none, so that one is tried
+again. The fit learns nothing from a step that waited for its launch.
 """
 
 import math
@@ -30,7 +30,7 @@ GUESS_STEPS = 0.2  # ... and the guess: the first steps overrule it
 
 LARGER = 1.5  # times the largest chunk that is remembered
 
-EAGER_STEPS = 16  # beyond graphs that are remembered; a quarter of them is taken to be shorter
+EAGER_STEPS = 16  # beyond graphs that are remembered; the lower quartile of them is the launch
 LAUNCHED = 1.15  # times the launch: what took longer was kept by the card
 EAGER_FADE = 2e-5  # of the launch, per other step with a prompt
 FIRST_FADE = 0.01  # ... after the first beyond graphs, which may have been a pause
@@ -52,7 +52,7 @@ def guess(limit_s: float) -> StepModel:
 class OnlineStepModel:
     """Least squares over the last steps, shrunk towards a prior (information form).
 
-    Solves (A + R) theta = b + R theta0 with A and b forgotten at ``ONLINE_FORGET`` per step. R
+    Solves (A + R) beta = b + R beta0 with A and b forgotten at ``ONLINE_FORGET`` per step. R
     weighs the prior as so many steps in each feature's own size, so the result does not depend on
     units, and a direction that the steps do not excite stays where the prior has it. No
     coefficient is negative. Plain Python: for six unknowns numpy's calls cost more than the sums,
@@ -84,7 +84,8 @@ class OnlineStepModel:
     def set_prior(self, prior: StepModel, weight_steps: float = PRIOR_STEPS) -> None:
         """Take another prior; what was seen stays.
 
-        One that is off by ``LEAST_CHANGE`` on average is of another regime: a group forgets slowly.
+        One that is off by ``LEAST_CHANGE`` on average is of another speed of the engine: a group
+        forgets slowly.
         Then all of its costs are taken to be off by as much.
         """
         self._given, self._weight = prior, weight_steps
@@ -110,7 +111,7 @@ class OnlineStepModel:
         return self._given
 
     def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> bool:
-        """Count one step. Whether it shows another regime."""
+        """Count one step. Whether it shows that the engine's speed has changed."""
         changed = False
         if prefill and self._graph_tokens:
             self._learn_eager(decodes, prefill, duration_s)
@@ -190,9 +191,9 @@ class OnlineStepModel:
         low[4][3] += ridge[3]  # c3 is the sum of both
         low[4][4] += ridge[3]
         right[4] += ridge[3] * self._prior[3]
-        theta = _nonnegative(low, right)
-        theta[3] += theta[4]
-        costs = [x / scale for x, scale in zip(theta, _SCALE, strict=True)]
+        beta = _nonnegative(low, right)
+        beta[3] += beta[4]
+        costs = [x / scale for x, scale in zip(beta, _SCALE, strict=True)]
         self.model = replace(
             StepModel.of(costs, self._given.sigma_s),
             graph_tokens=self._graph_tokens,
@@ -247,7 +248,7 @@ def prefill_room(model: StepModel, decodes: int, kv: int, context: int, limit_s:
     """The longest prefill chunk, tokens, with which a step ends by ``limit_s``; may be negative.
 
     Args:
-        context: tokens of the first prompt of the queue that are computed already.
+        context: tokens of the prompt that are computed already (``ChunkSizer.chunk``).
     """
     room_s = limit_s - model.mixed_s - model.predict_s(decodes, kv, 0, 0)
     room = _tokens_in(model, context, room_s)

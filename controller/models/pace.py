@@ -1,29 +1,29 @@
 """Paced delivery: how long a step may be where tokens are due at a steady pace.
 
 Token i of a request, counted from 0, is due at t0 + i D with t0 = max(arrival + TTFT, first token).
-Its lead is the time by which its last token came before it was due. A step of D + x costs every
-request that decodes x of its lead (x below 0 adds to it), and who has none left is late. The step
-takes half of the least lead, less a margin, or, while there are late tokens to give, ``steady``,
-whichever is more.
+Its slack is the time by which its last token came before it was due. A step of D + x costs every
+request that decodes x of its slack (x below 0 adds to it), and a request with none left is late.
+x is the least slack less a margin, halved where that is above 0, and no less than -D / 2; or, while
+tokens may be late, ``steady`` if that is more.
 
-Whose lead counts: the percentile lets some tokens be late, and a request that has fallen behind is
+Whose slack counts: the percentile lets some tokens be late, and a request that has fallen behind is
 late with all that it still has to generate, E[output - a | output > a] tokens at an age of a. So
-late tokens are kept an account of (``LateAccount``), and in the order of their leads as many
-requests as it covers, with all that they still have to generate, are left out. So is one that is
-behind by more than a short step makes good: it is lost already.
+there is an account of late tokens (``LateAccount``), and in the order of their slack as many
+requests as it covers, with all that they still have to generate, are left out. So is a request more
+than D / 2 behind: no short step makes that good.
 
-``steady`` is the pace at which half of the TTFT lasts a request for its first n tokens,
+``steady`` is the time beyond D at which half of the TTFT lasts a request for its first n tokens,
 TTFT / 2 / n, where only so many of all tokens come after the n-th of their request as the account
-takes in. Without it one request without a lead would hold up all that wait, who then bring no lead
-along either. Who it makes late is late some hundred steps after, so there is none while the account
-is in debt, or what is late is late for good; and none above it while there is plenty.
+takes in. Without it one request without slack would hold up all that wait, which then bring no
+slack along either. ``steady`` makes tokens late only hundreds of steps later. So it is off while
+the account is empty or in debt, or it would never recover; and a full account does not raise it.
 
-Late tokens are given only where first tokens would be late otherwise: once the first of the queue
-has waited for half of the TTFT. Before, steps go by the least lead of all, and nobody is late.
-Where no TTFT is agreed they are given at any time.
+Tokens may be late only where first tokens would be late otherwise: once the longest wait for a
+first token is half of the TTFT. Before, steps go by the least slack of all but those more than
+D / 2 behind. Where no TTFT is agreed tokens may be late at any time.
 
-Prompts are computed as soon as that allows: what a prompt costs the leads of others is the same
-now and later, and one that waits loses the lead that it could lend itself.
+Prompts are computed as soon as that allows: what a prompt costs the slack of others is the same
+now and later, and one that waits loses slack of its own.
 """
 
 import math
@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 LEAST = -0.5  # of D: how much shorter than D a step is made, at most, to make good what is late
-# Of the least lead, a step may take so much: it is longer than those that the model of step times
-# was fitted to, and may be mispredicted by a quarter or more.
+# Of the least slack, a step may take so much: it is longer than those that the step-time model was
+# fitted to, and may be mispredicted by a quarter or more.
 AT_ONCE = 0.5
 AIM = 0.7  # of what may be late
 MEMORY_STEPS = 4096  # of the account: several lives of a request
@@ -45,10 +45,10 @@ FIRST_STEPS = 1024  # what it begins with, as if one request had decoded for so 
 # The margin is counted in spreads, the root mean square error of predicted steps, and moved by so
 # much of a spread for a step with nothing but late tokens.
 MOVE, FIRST_LEVEL, MOST_LEVEL = 0.2, 3.0, 12.0
-LENT_FRAC = 0.5  # of the TTFT: the lead that a steady pace may take
-SPENT_FROM = 0.5  # of the TTFT, for which the first of the queue has waited: tokens may be late
-# Who has waited for more of the TTFT lets others go first. At half, a queue that is served in time
-# has some step aside for nothing; at all of it, one that was too long once brings no leads along.
+LENT_FRAC = 0.5  # of the TTFT: the slack that ``steady`` may take
+SPENT_FROM = 0.5  # of the TTFT: from such a wait for a first token on, tokens may be late
+# A request that has waited for more of the TTFT is demoted. At half, a queue that is served in time
+# has some demoted for nothing; at all of it, a queue that was too long once brings no slack along.
 LATE_FRAC = 0.75
 DEBT_STEPS = 1024  # an account owes no more than its income of so many steps
 FIRST_SPREAD_FRAC = 0.02  # of D
@@ -62,7 +62,8 @@ class DeadlineSlack:
     Args:
         slack_s: seconds; negative of one that is late.
         generated: tokens.
-        waiting_s: for so long the first of the queue has waited, seconds; 0: nobody waits.
+        waiting_s: the longest wait for a first token, among half-computed prompts and the first
+            request of the queue, seconds; 0: there is none.
     """
 
     slack_s: Floats
@@ -126,7 +127,7 @@ class Pace:
 
     @property
     def margin_s(self) -> float:
-        """What is held back of every lead, seconds."""
+        """What is held back of every slack, seconds."""
         return self._level * math.sqrt(self._variance)
 
     def observe(self, decodes: int, late: int, error_s: float) -> None:
@@ -137,23 +138,23 @@ class Pace:
         level = self._level + MOVE * (late / decodes - self.account.income)
         self._level = min(max(level, 0.0), MOST_LEVEL)
 
-    def extra_s(self, leads: DeadlineSlack, remaining: Remaining | None) -> float:
+    def extra_s(self, slack: DeadlineSlack, remaining: Remaining | None) -> float:
         """x, seconds.
 
         Args:
-            leads: of one request at least.
+            slack: of one request at least.
             remaining: None: nothing is known of output lengths, and nobody is left out.
         """
         lost_s = LEAST * self._itl_s
-        order = np.argsort(leads.slack_s)
-        slack_s = leads.slack_s[order]
+        order = np.argsort(slack.slack_s)
+        slack_s = slack.slack_s[order]
         out = 0
-        spent = remaining is not None and leads.waiting_s >= SPENT_FROM * self._ttft_s
+        spent = remaining is not None and slack.waiting_s >= SPENT_FROM * self._ttft_s
         if remaining is not None and spent and self.account.tokens > 0:
-            left = remaining.of(leads.generated[order]).cumsum()
+            left = remaining.of(slack.generated[order]).cumsum()
             out = int(np.searchsorted(left, self.account.tokens, side="right"))
         out = max(out, int(np.searchsorted(slack_s, lost_s)))
-        # Where all may be late, the one with most of a lead still says how long a step may be.
+        # Where all may be late, the one with most slack still says how long a step may be.
         least_s = float(slack_s[min(out, len(slack_s) - 1)]) - self.margin_s
         least_s = max(least_s * AT_ONCE if least_s > 0 else least_s, lost_s)
         if remaining is None or not spent:

@@ -1,9 +1,10 @@
-"""theta: how many deviations of memory's forecast are kept free, by the preemptions that happen.
+"""The margin: how many deviations of memory's forecast are kept free, by preemptions that happen.
 
-Where the share of preempted requests has an upper bound epsilon, theta moves up by ``STEP`` for a
-preemption and down by epsilon ``STEP`` for each request that finished, so that in the long run that
-share of them is preempted. Where the bound comes from an SLA on gaps between tokens, a long answer
-counts as several requests (``worth_of``): a preemption makes one gap late, and it has many.
+Where the share of preempted requests has an upper bound epsilon, the margin moves up by ``STEP``
+for the preemptions within ``COOL_STEPS``, which count once, and down by epsilon ``STEP`` for each
+request that finished: in the long run that share of them is preempted. Where the bound comes from
+an SLA on gaps between tokens, a long answer counts as several requests (``worth_of``): a preemption
+makes one gap late, and it has many.
 """
 
 START, STEP, RANGE = 1.0, 0.2, (0.0, 3.0)
@@ -12,14 +13,14 @@ TOKENS_EACH = 10
 COOL_STEPS = 8  # preemptions within as many steps of the engine have one cause, and count once
 
 
-class Theta:
+class MemoryMargin:
     """The deviations kept free.
 
     Args:
         epsilon: the share of requests that may be preempted, at most (epsilon_M of the paper).
 
     Attributes:
-        value: theta.
+        value: how many.
     """
 
     def __init__(self, epsilon: float) -> None:

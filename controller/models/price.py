@@ -39,9 +39,9 @@ from controller.models.lookahead import Floats, Ints, leading
 from controller.models.step_time import StepModel
 
 # The weight of L where many end at one length. Every request counts with a whole block more than
-# it fills, so memory overflows somewhat later than forecast. Chosen on the workloads of G1 in `make
-# results`, other draws and counts of them: from 0.4 to 1.6 it moves throughput by less than 1% on
-# average.
+# it fills, so memory overflows somewhat later than forecast. Chosen on the cases of
+# ``benchmarks.contests.offline``, other draws and counts of them: from 0.4 to 1.6 it moves
+# throughput by less than 1% on average.
 IN_WAVES = 0.8
 # ... and where lengths are spread. There requests end at any time, and one that does not start now
 # starts a little later: G counts steps that it would have had then, too. 8 gives the same.
@@ -158,7 +158,7 @@ def paying(
     Args:
         running: how many run already.
         alike: the chance that two end at one length (``Survival.alike``).
-        first: so many of the first candidates are known to.
+        first: how many of the first candidates are known to gain more.
     """
     base, together, held = batch.base, batch.together, batch.holds
     n = len(held)

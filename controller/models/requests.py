@@ -1,4 +1,4 @@
-"""Requests as numbers: one array element each, as forecasts and prefill sizing need them."""
+"""Requests as token counts: one array element each, as forecasts and prefill sizing need them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,13 +15,14 @@ class Requests:
     """Requests as they are now, one element each, in the order of service.
 
     Args:
-        computed: tokens whose KV is in memory.
+        computed: tokens that need not be computed any more; of a waiting request whose cached
+            prefix is unknown all but the last of ``tokens``.
         tokens: prompt and output tokens so far: what will be in memory once prefill is done.
         outputs: output tokens so far.
         allowed: how many more tokens it may generate.
         shared: tokens at its beginning whose KV another request holds as well; None: nothing is
             shared.
-        numbers: of the SLO of each (``controller.request_slo``); None: all have the same one.
+        numbers: each one's number of its SLO (``controller.request_slo``); None: all have the same.
     """
 
     computed: Ints

@@ -1,10 +1,11 @@
 """What a step's residual, log(duration / prediction), says of the next step.
 
-- A pause of the host says nothing of it: residuals are clipped at ``CLIP`` RMSE. Those of every
-  fifth step and more widen the RMSE until they count. Steps with a prompt have an RMSE of their
-  own: beside a hundred without one, what is wrong of the few with one is no pause.
-- A regime change (another tenant, another clock rate) makes all steps longer alike: all but one of
-  the last ``REGIME_STEPS`` residuals show it.
+- A pause of the host says nothing of it: residuals are clipped at ``CLIP`` RMSE. The RMSE counts
+  them clipped: where a fifth of the steps or more are, it grows until none is. Steps with a prompt
+  have an RMSE of their own: beside a hundred without one, what is wrong of the few with one is no
+  pause.
+- A regime change, which is a change of the engine's speed (another tenant, another clock rate),
+  makes all steps longer alike: all but one of the last ``REGIME_STEPS`` residuals show it.
 """
 
 import math
@@ -19,7 +20,7 @@ REGIME_RMSE, LEAST_CHANGE = 2.0, 0.2  # the least change, in RMSE and in log sec
 
 
 class Residuals:
-    """What a step counts as: its duration, clipped; and whether the regime has changed."""
+    """What a step counts as: its duration, clipped; and whether the engine's speed has changed."""
 
     def __init__(self) -> None:
         self._variance, self._weight = [FIRST_RMSE**2] * 2, [1.0] * 2  # without a prompt, with one
@@ -29,7 +30,7 @@ class Residuals:
         return max(math.sqrt(self._variance[prompts]), LEAST_RMSE)
 
     def regime_change(self, duration_s: float, predicted_s: float, prompts: bool) -> float:
-        """By what factor steps take longer than predicted since a moment ago; 1: no other regime.
+        """By what factor steps take longer than predicted since a moment ago; 1: no change.
 
         Counted from the prediction; asked once for each step.
         """

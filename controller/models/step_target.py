@@ -11,24 +11,24 @@ that is late if all are planned to take s. Their decodes alone, predicted to tak
 been late with probability p0 = p(s0): no chunk causes that, and none is made smaller for it. Of all
 tokens
 
-    L(s) = l0 + u(s) (p(s) - p0) max(s / D, 1)^(1/2)
+    L(s) = l0 + f u(s) (p(s) - p0) max(s / D, 1)^(1/2)
 
 are late: l0 is the measured share that no chunk causes, u the share of tokens in steps with
-prompts. The second part counts as many times as it was off over the last minutes: late tokens that
-prompts caused over those that were expected of them, 1 at least. Of many s the one with the least J
-is taken, so p is more often too low there than too high. A token of a step longer than D counts by
-how much longer, as the root: between once, by which a gap of six D is as good as one of two, and
-s / D, by which TTFT is given away for it. The step-time target is the s with the least
+prompts. The second part is multiplied by f: late tokens that prompts caused over those expected, of
+the last five minutes, at least 1. Taking the least J of many s favours those whose p is estimated
+too low. A late token of a step of s > D counts sqrt(s / D) times: counted once, a gap of six D
+would cost no more than one of two; counted s / D times, too much TTFT would be given up. The
+step-time target is the s with the least
 
     J(s) = max(L(s) / a', 1) W(s),    a' = ``AIM`` a,
 
 W the mean TTFT (``chunked_prefill`` has u and W). J often has two minima: chunks that keep D, and
 whole prompts in steps that do not, of which there are few. What lies between is worse than both.
 
-A queue that grows without end makes any W large. Prompts above ``MOST_LOAD`` of what the engine
-usually carries inside D are therefore not counted on to be served: overload does not buy
-throughput with late tokens. Where no chunk keeps D (``StepModel.feasible``), they are, up to what
-steps of ten D carry.
+A queue that grows without end makes any W large. So prompts are counted on to be served only up to
+``MOST_LOAD`` of what the engine usually carries inside D, or of ``LEAST_SERVED`` of what steps of
+ten D carry if that is more: overload does not buy throughput with late tokens. Where no chunk keeps
+D (``StepModel.feasible``), it is ``MOST_LOAD`` of what steps of ten D carry.
 """
 
 import math
@@ -49,10 +49,10 @@ AIM = 0.85  # of the share of tokens that may be late
 KEPT_STEPS = 400  # with prompt tokens: they tell 1% to a half
 # Before steps have run T / s is taken to spread by 5%; each that runs takes the place of one.
 FIRST_SPREAD, FIRST_STEPS = 0.05, 40
-SETTLED_STEPS = 16  # with prompt tokens, until the model has followed a change of regime
+SETTLED_STEPS = 16  # with prompt tokens, until the model has followed a change of speed
 REFRESH_STEPS, ALONE = 16, 0.25  # ... of which one of decodes alone counts so much
 L0_MEMORY_S = 60.0
-FEW_S = 15.0  # as many late tokens as may come in so long are taken as expected beforehand
+FEW_S = 15.0  # prior: allowed late tokens of so long are added to caused and expected
 USUAL_MEMORY_S = 300.0
 MOST_LOAD = 0.75
 LEAST_SERVED = 0.15  # of what steps of ten D carry: where D leaves less, it buys too little
@@ -88,7 +88,7 @@ class StepTarget:
         self._predicted_s = deque([limit_s / r for r in first], maxlen=KEPT_STEPS)
         self._took_s = deque([limit_s] * FIRST_STEPS, maxlen=KEPT_STEPS)
         self._placeholders = FIRST_STEPS
-        self._newest: deque[tuple[float, float]] = deque()  # which a change of regime discards
+        self._newest: deque[tuple[float, float]] = deque()  # which a change of speed discards
         self._unsettled_steps = MIN_STEPS
         self._unseen = float(REFRESH_STEPS)
         self._overload_decodes_s = math.inf  # s0 of the mean batch inside D, under overload
@@ -131,8 +131,7 @@ class StepTarget:
             tokens: of decodes under this SLA.
             predicted_s, decodes_s: s and s0, before the step was learned from.
             prompts: whether it computed prompt tokens.
-            applied: whether its chunk was sized here. By how much steps of other lengths are off
-                says nothing of these.
+            applied: whether its chunk was sized here. Errors of other steps say nothing of these.
         """
         self._since_s += duration_s
         self._steps += 1
@@ -182,7 +181,7 @@ class StepTarget:
         return np.sort(theta_s(predicted_s, took_s, self.limit_s))
 
     def regime_changed(self) -> None:
-        """The newest steps were predicted for another regime, and so will be some more."""
+        """The engine's speed has changed: the newest steps were predicted for the one before."""
         self._newest.clear()
         self._unsettled_steps = max(self._unsettled_steps, SETTLED_STEPS)
 
@@ -228,7 +227,7 @@ class StepTarget:
 
     @property
     def tail_frac(self) -> float:
-        """What steps leave of D at ``full_s``, over it; from 0."""
+        """D / ``full_s`` - 1, at least 0."""
         if self._tail_frac is None:
             self._tail_frac = max(self.limit_s / self.full_s - 1, 0.0)
         return self._tail_frac

@@ -29,7 +29,7 @@ POOL_FORGET = 0.999  # per step: about a thousand steps, 30 s of a busy engine, 
 # prompts, what they take is no cost of having some.
 RIDGE = np.diag([1e-3, 1e-3, 1e-3, 1e-3, 2e-3, 0.1])
 RIDGE[3, 4] = RIDGE[4, 3] = 1e-3  # c3 is the sum of two coefficients
-MIN_STEPS = 50  # ten per coefficient
+MIN_STEPS = 50  # eight for each of six coefficients
 # An SLA closer than this to the step of one decode leaves less than a tenth of the engine to all
 # other requests and to prompts, and the steps' own spread takes that.
 IN_REACH = 1.1
@@ -62,7 +62,7 @@ class StepModel:
 
     Args:
         sigma_s: root mean square of what the fit leaves unexplained, seconds.
-        tail_frac: what steps take beyond the prediction at the SLA's percentile, share of it; 0
+        tail_frac: D over the target at full demand (``StepTarget.full_s``), less 1, at least 0; 0
             where that was not measured.
         mixed_s: what a step with any prompt token takes more, whatever their number.
         graph_tokens, eager_s: a step of more tokens than CUDA graphs were captured for is launched

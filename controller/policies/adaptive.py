@@ -1,6 +1,6 @@
 """``adaptive``, the default: memory by looking ahead, latency by sizing every step's prefill chunk.
 
-The step half decides in the engine, before every step, from the batch:
+Its part in the engine decides before every step, from the batch:
 
 - *Memory* (``controller.models.admission``). Waiting requests start in queue order as long as the
   steps that each runs before KV memory overflows are worth more than computing it again; under an
@@ -9,7 +9,8 @@ The step half decides in the engine, before every step, from the batch:
   (``models.step_target``) leaves beside the decodes, by an online step-time model. As the batch
   grows the room for prompts shrinks, so admission ends by itself.
 
-The fleet half (``policies.adaptive_fleet``) publishes the cap that this comes to on average.
+Its part in the controller (``policies.adaptive_fleet``) reports the cap that this comes to on
+average.
 """
 
 import numpy as np
@@ -50,7 +51,7 @@ UNKNOWN_STEP_S = 0.05  # a guess that the first steps overrule; only its proport
 
 
 class AdaptiveStep(StepHalf):
-    """The step half, of one engine.
+    """The part in one engine.
 
     Args:
         by_class: requests bring SLOs with times between tokens that differ. Where delivery is
@@ -68,9 +69,9 @@ class AdaptiveStep(StepHalf):
         self._applied = config.enforce  # what limits that are not applied cause teaches nothing
         self._prefilling = True  # whether a prompt may have to be computed that does not wait
         self._b_min = config.max_running.min
-        share, of_gaps = config.preempted_at_most, config.preempted_of_gaps
+        share, epsilon_is_per_gap = config.preempted_at_most, config.preempted_per_gap
         self._admission = MemoryAdmission(
-            engine.kv_tokens, engine.block_tokens, share, of_gaps=of_gaps
+            engine.kv_tokens, engine.block_tokens, share, epsilon_is_per_gap=epsilon_is_per_gap
         )
         sla, guess_s = config.sla, config.sla.itl_s or UNKNOWN_STEP_S
         by_class = by_class and sla.delivery == "gaps"
@@ -97,7 +98,7 @@ class AdaptiveStep(StepHalf):
     @property
     def model(self) -> StepModel | None:
         chunks = self._chunks
-        return chunks.published if chunks and self._history.steps >= MIN_STEPS else None
+        return chunks.reported if chunks and self._history.steps >= MIN_STEPS else None
 
     @property
     def late_anyway(self) -> float | None:
@@ -105,7 +106,7 @@ class AdaptiveStep(StepHalf):
 
     def receive(self, pushed: BatchLimits) -> None:
         self._applied = pushed.enforce
-        self._prefilling = True  # another half may have let one in meanwhile
+        self._prefilling = True  # another policy's part may have started one meanwhile
         self._admission.lengths.receive(pushed.outputs)
         self._history.receive(pushed.model)
 
@@ -184,7 +185,7 @@ class AdaptiveStep(StepHalf):
     def _fits_whatever_comes(self, state: EngineState) -> bool:
         """Whether nothing can bind, were each request as long as any may be.
 
-        Then nobody needs to be looked at one by one, which takes longer than all the rest.
+        Then requests need not be looked at one by one, which takes longer than all the rest.
         """
         engine, here = self._engine, state.running + state.waiting
         if engine.max_model_len is None or engine.long_prompt_tokens:
@@ -209,8 +210,8 @@ class AdaptiveStep(StepHalf):
         whole = self._engine.whole_chunk_tokens
         least = to_boundary(batch, prefilling, whole) if whole else self._engine.block_tokens
         self._history.demand.see(queued)
-        if self._paced and batch.leads is not None:
-            self._paced.look(batch.leads, self._admission.remaining)
+        if self._paced and batch.slack is not None:
+            self._paced.look(batch.slack, self._admission.remaining)
         chunk = self._chunks.chunk(decodes, kv, first, least=least, most=most)
         if decodes < self._b_min:  # as B_min asks for more, a prompt gets on in every step
             chunk = max(chunk, min(least, most))
@@ -240,7 +241,7 @@ class AdaptiveStep(StepHalf):
             candidates = division.starting(queue := batch.waiting(min(asked, free)))
         self._admission.see(queue.outputs)
         if division.shares:  # side by side they would compute one prefix several times
-            candidates = candidates.first(batch.apart(len(candidates)))
+            candidates = candidates.first(batch.before_prefix_wait(len(candidates)))
         if not len(queue):  # vLLM keeps those that wait in places of its own, too
             return slots, "load"
         if not len(candidates):

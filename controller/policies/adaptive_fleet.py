@@ -1,4 +1,4 @@
-"""The fleet half of ``adaptive``: the published cap."""
+"""The part of ``adaptive`` in the controller: the cap that is reported."""
 
 import math
 
@@ -9,15 +9,16 @@ from controller.models.lengths import LengthMoments
 from controller.policies.base import Decision, Policy, Pool
 from controller.records import ReplicaReport
 
-# Weight of the newest decision in the published cap: the last 10, 5 s. An engine's own model
-# remembers half of that, which is right for its next step, and makes a cap that trembles by 5%.
+# Weight of the newest batch that the SLA allows, in that of the reported cap: the last 10, 5 s. It
+# comes from an engine's own model of the last 200 steps, and as it is would tremble by 5%. What
+# memory allows is not smoothed.
 STEADY = 0.1
 # ... and while fewer have ended than tell their lengths to 15%: what was believed before is worse.
 YOUNG, KNOWN_ENDS = 0.5, 50
 
 
 class AdaptivePolicy(Policy):
-    """The fleet half: the cap that memory and the SLA come to for the group's mean request."""
+    """The part in the controller: the cap by memory and the SLA for the group's mean request."""
 
     def __init__(self, config: BatchingConfig) -> None:
         self._config = config

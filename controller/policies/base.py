@@ -1,4 +1,4 @@
-"""What a policy is: two pure halves, the fleet half in the controller, the step half in the engine.
+"""What a policy is: two parts, ``Policy`` in the controller, ``StepHalf`` in the engine. Pure.
 
 A policy decides; the Governor and the scheduler enforce. Bounds, drain and lease are theirs.
 """
@@ -51,7 +51,7 @@ class Decision:
 
 
 class Policy:
-    """The fleet half. It may keep state per replica, rebuilt from reports."""
+    """A policy's part in the controller. It may keep state per replica, rebuilt from reports."""
 
     def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:
         """The limits of one replica, decided at each of its reports."""
@@ -63,12 +63,12 @@ class Policy:
 
 @dataclass(slots=True)
 class Loads:
-    """Requests whose KV comes from another engine, and that hold memory for it, but do not run yet.
+    """KV transfers from other engines: requests that hold memory for one, but do not run yet.
 
     Args:
-        requests: those whose KV is here first.
+        requests: first those whose KV has come.
         ready: how many these are: they start as soon as a step has a slot for them.
-        to_begin: how many more wait, before all others, for memory to load into.
+        to_begin: how many more wait, before all others, for memory to transfer into.
     """
 
     requests: Requests
@@ -82,42 +82,43 @@ class Batch:
 
     Args:
         held_elsewhere_tokens: KV memory of requests that do not run: sessions that wait for their
-            next input, ended requests that a connector still reads. Of one that may start it is
-            ``shared``, too.
-        leads: where delivery is paced.
-        slos: by their numbers, which requests have; empty where nobody goes by them.
-        waited_s: gives the seconds since the last token of each running one, when the step begins,
-            shape (n,), at a price; with SLOs. None: nobody can be left out of the step.
-        apart: of the first n that wait, how many come before one that begins like another whose
-            prompt is being computed: it finds that in the prefix cache later.
+            next input, ended requests that a connector still reads. What a request that may start
+            holds already is in this, and in its ``shared``.
+        slack: where delivery is paced.
+        slos: by their numbers, which requests have; empty where all have the SLA's.
+        waited_s: gives the seconds from the end of the last step that each running request was in,
+            with a token or a chunk of its prompt, to the next; 0: it was in none. Shape (n,), at a
+            price; with SLOs. None: no request can be skipped.
+        before_prefix_wait: of the first n that wait, how many come before one whose prefix another
+            prompt is computing: it finds that in the prefix cache later.
         priorities: of the running ones and of the first n that wait, shape (n,), where vLLM serves
             the lower one first and preempts the highest; None: it preempts the last to start.
-        yielded_in_vain: half-computed prompts yielded in the last step to the first of the queue,
-            and it did not start.
-        loads: they are not among those that may start; None: there are none.
+        deferred_in_vain: half-computed prompts were deferred in the last step for the first of the
+            queue, and it did not start.
+        loads: KV transfers; not among those that may start. None: there are none.
         whole: what is held, where ``running`` leaves some of it out; None: it does not.
     """
 
     running: Requests
     waiting: Callable[[int], Requests]
     held_elsewhere_tokens: int = 0
-    leads: DeadlineSlack | None = None
+    slack: DeadlineSlack | None = None
     slos: tuple[RequestSlo, ...] = ()
     waited_s: Callable[[], NDArray[np.float64]] | None = None
-    apart: Callable[[int], int] = int
+    before_prefix_wait: Callable[[int], int] = int
     priorities: Callable[[int], tuple[Ints, Ints]] | None = None
-    yielded_in_vain: bool = False
+    deferred_in_vain: bool = False
     loads: Loads | None = None
     whole: Requests | None = None
 
     @property
     def loading(self) -> int:
-        """How many of ``loads`` there are: each has a slot for good."""
+        """How many requests of ``loads`` there are: each has a slot for good."""
         return 0 if self.loads is None else len(self.loads.requests)
 
     @property
     def to_load(self) -> int:
-        """How many of the first that wait load their prompts: no chunk holds them up."""
+        """How many of the first that wait have their KV transferred: they need no chunk."""
         return 0 if self.loads is None else self.loads.to_begin
 
     @property
@@ -128,10 +129,10 @@ class Batch:
         return self.running if self.loads is None else self.running.plus(self.loads.requests)
 
     def with_loads(self, state: EngineState) -> tuple["Batch", EngineState]:
-        """The batch and its counts with the loaded ones among those that run.
+        """The batch and its counts, with requests whose KV has come among those that run.
 
-        They hold memory already, and need a token of the step like any decode. Those that are still
-        loading stay in ``loads``.
+        They hold memory already, and need a token of the step like any decode. Transfers that
+        go on stay in ``loads``.
         """
         if (loads := self.loads) is None:
             return self, state
@@ -149,7 +150,7 @@ ReadBatch = Callable[[], Batch]
 
 
 class StepHalf:
-    """The step half: one per engine, told of all that happens there; here it learns nothing."""
+    """A policy's part in one engine, told of all that happens there; here it learns nothing."""
 
     @property
     def model(self) -> StepModel | None:
@@ -166,12 +167,12 @@ class StepHalf:
 
         Args:
             read_batch: gives the requests themselves, at a price; for counts it need not be called.
-            pushed: what the fleet half decided last.
+            pushed: the last limits of the policy's part in the controller.
         """
         raise NotImplementedError
 
     def receive(self, pushed: BatchLimits) -> None:
-        """New limits of the fleet half have come."""
+        """New limits have come from the policy's part in the controller."""
 
     def observe(self, sample: StepSample) -> None:
         """A step is done."""
@@ -197,7 +198,7 @@ class StepHalf:
 
 
 class ApplyPushed(StepHalf):
-    """The step half of policies that decide in the slow loop only: it applies what was pushed."""
+    """Applies the controller's limits: for policies that decide nothing in the engine."""
 
     def __init__(self, config: BatchingConfig, engine: EngineLimits) -> None:
         self._budget = engine.max_num_batched_tokens

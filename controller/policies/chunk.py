@@ -61,7 +61,7 @@ class StepHistory:
 
         Returns:
             What it, and its decodes alone, were predicted to take before it was learned from,
-            seconds; and whether it shows another regime.
+            seconds; and whether it shows that the engine's speed has changed.
         """
         model = self.model
         alone_s = step_s = model.predict_s(sample.decodes, sample.kv_tokens, 0, 0)
@@ -101,7 +101,7 @@ class StepHistory:
 
         No step tells what reading more KV costs than any has read. Decodes are bound by memory, so
         a byte of it is taken to cost what a byte of the weights costs in the shortest step so far,
-        and no more than if the step that read most had done nothing else. It is charged for KV
+        and no more than the least seconds per KV token of any step. It is charged for KV
         beyond the most that was read, times the share of the whole that this is: the less, the more
         was read, since a step has a part that reads nothing, too.
         """
@@ -115,7 +115,7 @@ class ChunkSizer:
     """Latency's part of ``adaptive``, for one engine; a kind says what it is bound by.
 
     Attributes:
-        target: by which a gap is late; None: none is by itself.
+        target: the step-time target that counts late gaps; None: there is none.
         deviations: of forecast KV that steps are taken to read more.
     """
 
@@ -131,8 +131,11 @@ class ChunkSizer:
         return self.history.model
 
     @property
-    def published(self) -> StepModel:
-        """The same, with what steps leave of D where demand is as large as can be carried."""
+    def reported(self) -> StepModel:
+        """The same for reports, with ``tail_frac``: D / ``StepTarget.full_s`` - 1, at least 0.
+
+        That is at the demand counted on, 0.75 of what is carried (``step_target.MOST_LOAD``).
+        """
         return replace(self.model, tail_frac=self.target.tail_frac if self.target else 0.0)
 
     @property
@@ -167,7 +170,8 @@ class ChunkSizer:
 
         Args:
             decodes, kv: requests that decode, and their KV tokens.
-            context: tokens of the first prompt of the queue that are computed already.
+            context: computed tokens of the first half-computed prompt, or the mean of the first
+                four where long ones share the chunk and that is more; 0 where all are queued.
             least: fewer tokens get no prompt any further; after ``STARVED_STEPS`` steps of less,
                 one has as many.
         """
@@ -212,7 +216,7 @@ class ChunkSizer:
         return max(fitting, 0 if len(running) else 1)
 
     def in_time(self, decodes: int, kv: int, largest: int = 0) -> bool:
-        """Whether so many decodes, with so many KV tokens at most, are."""
+        """Whether a step of so many decodes, with at most so many KV tokens, ends in time."""
         step_s = self.history.step_s
         return any(step_s(one, decodes, kv) <= until_s for one, until_s in self.bounds(largest))
 

@@ -5,10 +5,11 @@ step-time model is the engine's. A step ends in time for the strictest of those 
 so one of a class without a time between tokens alone has no bound.
 
 Where all decodes together take longer than that (one of 50 ms has come into a batch of 256 without
-any), those with time to spare are left out of single steps and keep their KV memory: a class of
-100 ms decodes in every other step of 50, one without a bound as there is room, and once in
-``LONGEST_SKIP_S`` at least. This costs nothing: a token takes the same time in every step. It gains
-nothing either but the time of the strict: each step has its fixed part, whoever decodes in it.
+any), or leave the prompts of stricter classes too little room, requests with time to spare are
+skipped in single steps and keep their KV memory: a class of 100 ms decodes in every other step of
+50, one without a bound as there is room, and once in ``LONGEST_SKIP_S`` at least. This costs
+nothing: a token takes the same time in every step. It gains nothing either but the time of the
+strict: each step has its fixed part, whoever decodes in it.
 """
 
 import math
@@ -33,9 +34,10 @@ LONGEST_SKIP_S = 1.0  # at most, for a class without a time between tokens: it i
 # Decodes that take no more than this of what a step's fixed part leaves are all in it: prompts of a
 # stricter class have room enough.
 FEW_FRAC = 0.5
-# Each late token of a skipped request shrinks what its class can spare by this share of its D; each
-# of its tokens, skipped or not, gives back as much as the percentile makes that equal.
-SPARE_STEP_FRAC, MOST_KEPT_FRAC = 0.02, 0.5
+# A late token of a skipped request raises its class's reserve by 2% of D, to at most half. Every
+# token of the class lowers it by 2% x AIM x (1 - percentile / 100), so it holds still where AIM of
+# the allowed share is late.
+RESERVE_STEP_FRAC, MOST_RESERVE_FRAC = 0.02, 0.5
 # Where the strictest is taken to be out of reach, all decode, but in one of so many steps: in a
 # batch that is always as large, what a step takes with a few decodes is not known.
 PROBE_STEPS = 16
@@ -48,8 +50,8 @@ class SampleByClass(StepSample):
 
     Args:
         tokens: of decodes, of each SLO.
-        longer: SLO, and seconds since the token before, of each token of a request that
-            steps before this one had left out.
+        longer: SLO, and seconds since the token before, of each token of a request that steps
+            before this one had skipped.
     """
 
     tokens: tuple[int, ...] = ()
@@ -60,7 +62,7 @@ class ClassChunks(ChunkSizer):
     """Requests have SLOs of their own: each is held to by ``GapChunks`` of its own.
 
     Args:
-        sla_s: D of the SLA; capacity is published for the SLO that is nearest to it.
+        sla_s: D of the SLA; capacity is reported for the SLO that is nearest to it.
         history: that of the engine; None: a new one.
     """
 
@@ -70,17 +72,17 @@ class ClassChunks(ChunkSizer):
         self._sizers: dict[tuple[float, float], GapChunks] = {}
         self._slos: tuple[RequestSlo, ...] = ()
         self._of: list[GapChunks | None] = []  # of each SLO; None: no time between tokens
-        self._kept_frac: list[float] = []  # ... of it is not counted on
+        self._reserve_frac: list[float] = []  # of each SLO: share of D that skipping leaves
         self._itl_s: Floats = np.zeros(0)
         self._binding: GapChunks | None = None
         self._unknown_steps = 0
         self._itl_frac = 1.0
 
     def know(self, slos: tuple[RequestSlo, ...]) -> None:
-        """These there are, by their numbers; more may come, none goes."""
+        """The SLOs of requests so far, by their numbers; more may come, none goes."""
         for one in slos[len(self._of) :]:
             self._of.append(self._sizer(one) if one.bounded else None)
-            self._kept_frac.append(0.0)
+            self._reserve_frac.append(0.0)
         if len(slos) > len(self._slos):
             self._slos = slos
             self._itl_s = np.array([one.itl_s for one in slos])
@@ -125,9 +127,9 @@ class ClassChunks(ChunkSizer):
         self._keep(number, 1.0)
 
     def _keep(self, number: int, late_tokens: float) -> None:
-        """Count on so much less, or more, of what a class can spare."""
-        frac = self._kept_frac[number] + SPARE_STEP_FRAC * late_tokens
-        self._kept_frac[number] = min(max(frac, 0.0), MOST_KEPT_FRAC)
+        """Move a class's reserve for so many late tokens; below 0: back."""
+        frac = self._reserve_frac[number] + RESERVE_STEP_FRAC * late_tokens
+        self._reserve_frac[number] = min(max(frac, 0.0), MOST_RESERVE_FRAC)
 
     def resumed(self, gap_s: float, number: int = 0) -> None:
         sizer = self._of[number] if number < len(self._of) else None
@@ -135,7 +137,7 @@ class ClassChunks(ChunkSizer):
             sizer.resumed(gap_s)
 
     def decoding(self, slo_ids: Ints) -> None:
-        """Those that decode in the next step have these SLOs."""
+        """The requests that decode in the next step have these SLOs."""
         decodes = np.bincount(slo_ids, minlength=len(self._of)).tolist()
         there = {s for s, n in zip(self._of, decodes, strict=True) if n and s is not None}
         self._binding = min(there, key=lambda sizer: sizer.until_s, default=None)
@@ -155,7 +157,7 @@ class ClassChunks(ChunkSizer):
     ) -> int:
         """How many candidates may start so that decodes alone are in time for the strictest of all.
 
-        Those of stricter classes do not wait for decodes that can be left out of single steps; one
+        Those of stricter classes do not wait for decodes that can be skipped in single steps; one
         without a time between tokens waits until all decodes fit, those without one included.
         """
         n = len(self._of)
@@ -187,7 +189,7 @@ class ClassChunks(ChunkSizer):
         for kind in slo_ids:
             if (sizer := self._of[kind]) is not None:
                 held_s = self._itl_frac * self._slos[kind].itl_s
-                own_s = min(sizer.until_s, typical_itl_s(sizer.published, held_s))
+                own_s = min(sizer.until_s, typical_itl_s(sizer.reported, held_s))
                 until_s = min(until_s, step_limit_s(self.model, held_s, own_s))
         return until_s
 
@@ -199,7 +201,7 @@ class ClassChunks(ChunkSizer):
         )
 
     def stricter(self, requests: Requests, itl_s: float) -> Bools:
-        """Who has less than so many seconds between tokens, shape (n,)."""
+        """Which requests have an ITL below this, shape (n,)."""
         less: Bools = self._itl_s[requests.slo_ids] < itl_s
         return less
 
@@ -210,12 +212,11 @@ class ClassChunks(ChunkSizer):
         waited_s: Callable[[], Floats],
         stricter_tokens: Callable[[float], int],
     ) -> Bools:
-        """Who of those that decode is left out of the next step, shape (n,).
+        """Which of the decoding requests are skipped in the next step, shape (n,).
 
         Args:
-            waited_s: gives the seconds since the last token of each as the step begins, shape (n,).
-            stricter_tokens: gives the prompt tokens of requests with less than so many seconds
-                between tokens.
+            waited_s: as in ``Batch``.
+            stricter_tokens: gives the prompt tokens of requests with an ITL below this.
         """
         nobody = np.zeros(len(running), dtype=bool)
         slo_ids, model = running.slo_ids, self.model
@@ -240,10 +241,10 @@ class ClassChunks(ChunkSizer):
             return nobody
         itl_s = self._itl_s[slo_ids]
         # What a class may go without a token is less by what steps leave of the strictest one's D,
-        # and by what its own late tokens have taken off.
+        # and by its reserve.
         bounded = itl_s < math.inf
         own_s = np.where(bounded, itl_s, LONGEST_SKIP_S)
-        spare_s = own_s * (1 - np.array(self._kept_frac)[slo_ids]) - waited_s()
+        spare_s = own_s * (1 - np.array(self._reserve_frac)[slo_ids]) - waited_s()
         spare_s -= np.where(bounded, max(strictest_s - until_s, 0.0), 0.0)
         ahead = np.where(bounded, 2, 3)  # many that come back at once make a step longer
         has_to = decoding & ((itl_s <= strictest_s) | (spare_s < ahead * until_s))
@@ -257,7 +258,7 @@ class ClassChunks(ChunkSizer):
             nobody[others] = True
             return nobody
         # Stricter prompts go before them, but each has its turn in time: all of a class that are
-        # left out at once would come back at once.
+        # skipped at once would come back at once.
         shares = [self._share(k, until_s) for k in range(len(now_s))]
         turns_s = np.array(shares) * np.bincount(slo_ids, cost_s) - now_s
         others = others[np.argsort(spare_s[others], kind="stable")]

@@ -10,7 +10,8 @@ from controller.policies.class_chunks import LONGEST_SKIP_S, Bools, ClassChunks
 from controller.policies.prompts import MAX_STARTS
 from controller.records import EngineLimits, EngineState, StepLimits
 
-# Where the first of the queue did not get into a step in which others gave way to it.
+# For so many steps no prompt is deferred for the first of the queue, after a step in which some
+# were and it did not start.
 HEAD_WAITS_STEPS = 16
 
 
@@ -21,8 +22,8 @@ Sized = Callable[[EngineState, ReadBatch], StepLimits]
 class ClassSteps:
     """The steps of one engine whose requests bring their SLOs along.
 
-    What is left out of a step is looked at before all else; the rest is sized as ever, by those
-    that run in it. Memory is forecast for all.
+    Which requests a step skips is decided first; then it is sized as ever, for those that run in
+    it. Memory is forecast for all.
 
     Args:
         b_min: requests that may always run.
@@ -30,42 +31,42 @@ class ClassSteps:
 
     def __init__(self, chunks: ClassChunks, engine: EngineLimits, b_min: int) -> None:
         self._chunks, self._engine, self._b_min = chunks, engine, b_min
-        self._head_waits = 0  # steps for which nobody gives way to the first of the queue
+        self._head_waits = 0  # steps for which no prompt is deferred for the first of the queue
         self._head_starts = False  # in the step that was sized last, as far as is known here
 
     def limits(self, state: EngineState, batch: Batch, sized: Sized) -> StepLimits:
         """The limits of the next step.
 
         Args:
-            sized: gives those of a step without the ones that it leaves out.
+            sized: gives those of a step without the requests that it skips.
         """
         running = batch.running
         self._chunks.know(batch.slos)
         decoding = running.tokens - running.computed <= self._engine.tokens_per_decode
-        if batch.yielded_in_vain and self._head_starts:  # vLLM alone knows why
+        if batch.deferred_in_vain and self._head_starts:  # vLLM alone knows why
             self._head_waits = HEAD_WAITS_STEPS
         self._head_starts = False
         out = self._skipped(state, batch, decoding)
         self._chunks.decoding(running.slo_ids[decoding & ~out])
-        way = self._yielding(state, batch, decoding)
-        hidden, rest = out if way is None else out | way, batch
+        deferrable = self._deferrable(state, batch, decoding)
+        hidden, rest = out if deferrable is None else out | deferrable, batch
         if hidden.any():
             rest = replace(batch, running=running.where(~hidden), whole=batch.holding)
         asked = sized(state, lambda: rest)
         decodes = int(np.count_nonzero(decoding & ~out))
-        if way is not None and way.any():
-            asked, way = self._behind(asked, state, batch, decoding, decodes, way)
-            out = out | way
-            asked = replace(asked, yielding=tuple(np.flatnonzero(way).tolist()))
+        if deferrable is not None and deferrable.any():
+            asked, deferred = self._deferred(asked, state, batch, decoding, decodes, deferrable)
+            out = out | deferred
+            asked = replace(asked, deferred=tuple(np.flatnonzero(deferred).tolist()))
         alone = self._engine.tokens_per_decode == 1 and batch.waited_s is not None
         if alone and asked.token_budget <= decodes:
             out = out | ~decoding  # a token of each prompt, for its place, would be too much
-            asked = replace(asked, yielding=())
+            asked = replace(asked, deferred=())
         return replace(asked, skipped=tuple(np.flatnonzero(out).tolist())) if out.any() else asked
 
     def _skipped(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools:
         running, engine = batch.running, self._engine
-        # Drafts of one that a step leaves out are stale when it is back.
+        # Speculative tokens of a skipped request are stale when it is back.
         drafts = engine.tokens_per_decode > 1
         if drafts or batch.waited_s is None or not decoding.any():
             return np.zeros(len(running), dtype=bool)
@@ -94,26 +95,26 @@ class ClassSteps:
         new = blocks * engine.block_tokens + engine.max_num_batched_tokens
         return state.kv_used_tokens + new <= engine.kv_tokens
 
-    def _yielding(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools | None:
-        """Prompts that are half computed, and may let others go before them.
+    def _deferrable(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools | None:
+        """Half-computed prompts that may be deferred in this step; None: none.
 
-        vLLM takes them before all that wait. They are those of which the first token may come
-        later, and the next ones may as well, than those of another that is half computed or the
-        first of the queue. Each gets a chunk once in ``LONGEST_SKIP_S`` all the same.
+        vLLM serves them before all that wait. Deferrable is one whose TTFT is longer, and whose ITL
+        is no shorter, than that of another half-computed prompt or of the queue's first, unless its
+        last chunk is ``LONGEST_SKIP_S`` ago.
         """
         running, engine = batch.running, self._engine
         prompts: Bools = ~decoding & (running.outputs == 0)
-        apart = engine.tokens_per_decode == 1 and not engine.whole_chunk_tokens
-        if batch.waited_s is None or not apart or not decoding.any() or not prompts.any():
+        may_skip = engine.tokens_per_decode == 1 and not engine.whole_chunk_tokens
+        if batch.waited_s is None or not may_skip or not decoding.any() or not prompts.any():
             return None
         self._head_waits = max(self._head_waits - 1, 0)
-        way: Bools = prompts & self._later(batch, prompts)[running.slo_ids]
-        if not way.any() or not self._with_room(state, batch, decoding):
+        deferrable: Bools = prompts & self._later(batch, prompts)[running.slo_ids]
+        if not deferrable.any() or not self._with_room(state, batch, decoding):
             return None
-        return way & (batch.waited_s() < LONGEST_SKIP_S)
+        return deferrable & (batch.waited_s() < LONGEST_SKIP_S)
 
     def _later(self, batch: Batch, prompts: Bools) -> Bools:
-        """Which SLOs are looser than that of a half computed prompt, or the queue's first."""
+        """Which SLOs are looser than that of a half-computed prompt, or of the queue's first."""
         firsts = set(batch.running.slo_ids[prompts].tolist())
         if not self._head_waits:
             firsts.update(batch.waiting(MAX_STARTS).slo_ids[:1].tolist())
@@ -125,24 +126,25 @@ class ClassSteps:
             ]
         )
 
-    def _behind(
+    def _deferred(
         self,
         asked: StepLimits,
         state: EngineState,
         batch: Batch,
         decoding: Bools,
         decodes: int,
-        way: Bools,
+        deferrable: Bools,
     ) -> tuple[StepLimits, Bools]:
-        """Who gives way indeed, where ``asked`` is for a step without any of ``way``.
+        """Which of ``deferrable`` are deferred in the end, and the limits for that.
 
-        Nobody to those that do not get into the step; and where these leave something of the chunk,
-        the soonest of ``way`` takes that. Others of the queue do not start into it.
+        ``asked`` is for a step without any of them. Where no other prompt gets into the step, none
+        is deferred. Of the queue, only those before the first with a looser SLO start. Where they
+        leave enough of the budget, the one of ``deferrable`` with the shortest TTFT takes the rest.
         """
         running, waiting = batch.running, batch.waiting(MAX_STARTS)
         later = self._later(batch, ~decoding & (running.outputs == 0))
         longest = asked.longest_chunk_tokens or asked.token_budget
-        left = (running.tokens - running.computed)[~decoding & ~way].clip(max=longest)
+        left = (running.tokens - running.computed)[~decoding & ~deferrable].clip(max=longest)
         behind = np.flatnonzero(later[waiting.slo_ids])
         ready = batch.loads.ready if batch.loads else 0
         here, decodes = state.running + ready, decodes + ready
@@ -155,19 +157,19 @@ class ClassSteps:
         if not len(left):
             # It is asked again later: this step was sized as if the prompts were not there.
             self._head_waits = HEAD_WAITS_STEPS
-            return asked, np.zeros_like(way)
+            return asked, np.zeros_like(deferrable)
         cap = max(here + starts, min(asked.max_running, self._b_min))
         if cap < min(asked.max_running, state.running + state.waiting):  # others are kept waiting
             asked = replace(asked, max_running=cap, reason="sla")
-        places = np.flatnonzero(way)
+        places = np.flatnonzero(deferrable)
         ttft_s = np.array([one.ttft_s for one in batch.slos])[running.slo_ids[places]]
         soonest = int(places[np.argmin(ttft_s)])
         model = self._chunks.model
         if model.c3 > 0:  # its attention reads what is computed of it
             rest = int(rest * model.c3 / (model.c3 + model.c4 * int(running.computed[soonest])))
+        deferred = deferrable.copy()
         if rest >= max(int(left.max()), self._engine.block_tokens):
-            way = way.copy()
-            way[soonest] = False
+            deferred[soonest] = False
             longest = min(rest, longest)
             asked = replace(asked, longest_chunk_tokens=longest, longest_always=True)
-        return asked, way
+        return asked, deferred

@@ -1,4 +1,4 @@
-"""The prefill chunk under paced delivery: steps as long as the leads of those that decode allow."""
+"""The prefill chunk under paced delivery: steps as long as the decodes' slack allows."""
 
 import math
 
@@ -9,7 +9,8 @@ from controller.models.step_time import StepModel
 from controller.policies.chunk import STARVED_STEPS, ChunkSizer, StepHistory
 from controller.records import StepSample
 
-# Decodes alone may take so much of the steady pace beyond D: the rest is for prompts.
+# Decodes alone may take so much of ``Pace.steady_s``, by which steps may exceed D until half of the
+# TTFT is used up: the rest is for prompts.
 DECODES_FRAC = 0.5
 # Matrix products are computed in tiles: what a step takes rises in steps, and a total that is a
 # whole number of tiles stands at the end of one. QoServe's totals (``benchmarks.baselines``).
@@ -19,7 +20,7 @@ TILE = 256
 class PacedChunks(ChunkSizer):
     """Steps take D + x (``controller.models.pace``).
 
-    What a step takes beyond its prediction is taken from the leads, which the next one sees, and
+    What a step takes beyond its prediction is taken from the slack, which the next one sees, and
     the share of late tokens corrects what is planned to be late.
 
     Args:
@@ -47,17 +48,19 @@ class PacedChunks(ChunkSizer):
         """How long the next step may take, seconds."""
         return step_limit_s(self.model, self._limit_s, self._limit_s + self._extra_s)
 
-    def look(self, leads: DeadlineSlack | None, remaining: Remaining | None) -> None:
-        """Before each chunk: the leads, and how much their requests have yet to generate."""
-        known = leads is not None and len(leads.slack_s) > 0
-        self._extra_s = self._pace.extra_s(leads, remaining) if leads and known else 0.0
+    def look(self, slack: DeadlineSlack | None, remaining: Remaining | None) -> None:
+        """Before each chunk: the slack, and how much their requests have yet to generate."""
+        known = slack is not None and len(slack.slack_s) > 0
+        self._extra_s = self._pace.extra_s(slack, remaining) if slack and known else 0.0
         steady_s = self._pace.steady_s(remaining) if remaining else 0.0
         self._decodes_extra_s = DECODES_FRAC * max(steady_s, 0.0)
 
     def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
         """As for gaps, in whole tiles with the decodes where that leaves something.
 
-        By gaps what is left of a step is lost; here it is a lead for the next one.
+        By gaps what is left of a step is lost; here it is slack for the next one. After
+        ``STARVED_STEPS`` prompts get D beyond the decodes, and ``least`` at least; by gaps they get
+        ``least``.
         """
         room = prefill_room(self.model, decodes, kv, context, self.until_s)
         chunk, least = math.floor(min(max(room, 0), most)), min(least, most)

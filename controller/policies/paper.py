@@ -1,10 +1,10 @@
 """``paper``: Algorithms 1 and 2 of arXiv 2503.05248, line by line, and b = min(b_mem, b_SLA).
 
 Both run in the controller, once per report of a replica, with that replica's own state and the
-lengths of the whole group. Lines 6 and 15 also raise b to N^d, so that no running request is
-preempted: the Governor does that, before every step, with the count of that step. Taken from a
-report, N^d would hold for a window of many steps, in which a full batch fills up to it again and
-again: a lowered cap would never drain.
+lengths of the whole group. Lines 6 and 15 also raise b to N^d, the number of requests that decode,
+so that none is preempted: the Governor does that, before every step, with the count of that step.
+Taken from a report, N^d would hold for a window of many steps, in which a full batch fills up to it
+again and again: a lowered cap would never drain.
 
 Known weak points, kept because this policy is the paper's:
 

@@ -1,4 +1,4 @@
-"""The policies by name: one line each."""
+"""The policies by name: their parts in the controller, and in the engine."""
 
 from collections.abc import Callable
 
@@ -18,19 +18,19 @@ POLICIES: dict[str, Callable[[BatchingConfig], Policy]] = {
 STEP_HALVES: dict[str, Callable[[BatchingConfig, EngineLimits], StepHalf]] = {
     "static": ApplyPushed,
     "paper": ApplyPushed,
-    "adaptive": AdaptiveStep,
 }
+"""Those of ``adaptive`` take an argument more (``make_step_half``)."""
 
 
 def make_policy(config: BatchingConfig) -> Policy:
-    """The fleet half of the policy that ``config.policy`` names, with its own fresh state."""
+    """The part in the controller of the policy that ``config.policy`` names; its state is new."""
     return POLICIES[config.policy](config)
 
 
 def make_step_half(
     config: BatchingConfig, engine: EngineLimits, *, by_class: bool = False
 ) -> StepHalf:
-    """The step half of the same, for one engine.
+    """The part of the same in one engine.
 
     Args:
         by_class: requests bring SLOs with times between tokens that differ.

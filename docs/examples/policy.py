@@ -14,7 +14,7 @@ DECREASE = 0.8
 
 
 class AimdPolicy(Policy):
-    """The cluster-side half; ``ApplyPushed`` is its engine-side half.
+    """The part in the controller; ``ApplyPushed`` is the part in the engine.
 
     Args:
         config: ``sla.itl_ms`` is what the cap is moved by; without it the cap only rises.

@@ -1,4 +1,4 @@
-"""The batch as a policy's step half asks for it, read off vLLM's scheduler; nothing is changed."""
+"""The batch as a policy in the engine asks for it, read off vLLM's scheduler, never changed."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -23,11 +23,11 @@ class BatchReader:
     """Reads the batch of one scheduler.
 
     Attributes:
-        batch: the numbers of those that ran when somebody asked last.
-        counts_loads: each load that begins in the step to come takes a slot of it.
-        columns: of the running requests; told of those that leave.
-        holders: whose KV blocks are whose.
-        prefixes: what they share of them.
+        batch: token counts of the requests that ran at the last read.
+        counts_loads: each KV transfer that begins in the step to come takes a slot of it.
+        columns: token counts of the running requests; told of those that leave.
+        holders: which requests hold which KV blocks.
+        prefixes: which KV blocks they share.
     """
 
     def __init__(self, scheduler: Any, classes: ByClass) -> None:
@@ -52,10 +52,10 @@ class BatchReader:
     def running(
         self, requests: Sequence[Request], used_blocks: int
     ) -> tuple[Requests, Loads | None, int]:
-        """The numbers of those that run, those that load, and the blocks that others hold alone.
+        """Token counts of running requests, KV transfers, and the blocks that others hold alone.
 
         Args:
-            used_blocks: KV blocks that somebody holds.
+            used_blocks: KV blocks in use.
         """
         # For hundreds, every step: a list and one call into numpy cost half of an iterator.
         found = [r.num_computed_tokens for r in requests]
@@ -66,8 +66,8 @@ class BatchReader:
         if loads:
             others = [one for one in others if one not in self._loading_ids]
         elsewhere = self.holders.held_by(others) if others else 0
-        # Where blocks are shared, fewer are used than all requests together fill; with other layers
-        # there are more blocks than that.
+        # Where blocks are shared, fewer are used than all requests together fill; with several KV
+        # cache groups each token fills a block of each.
         loaded = [r.num_computed_tokens for r in loads]
         fewer = (used_blocks - elsewhere) * self._block_size < sum(found) + sum(loaded)
         if self.prefixes.enabled and (fewer or self.prefixes.several):
@@ -84,14 +84,15 @@ class BatchReader:
         return running, Loads(they, ready, to_begin), elsewhere
 
     def _to_begin(self) -> int:
-        """How many wait first whose prompts are to be loaded (``loads_first``)."""
+        """How many that wait first have their KV transferred (``loads_first``)."""
         first = put_aside(self._scheduler, passed_over)
         return sum(r.status == RequestStatus.WAITING and from_elsewhere(r) for r in first)
 
     def _loading(self, ids: Iterable[str]) -> tuple[list[Request], int]:
-        """Requests whose KV has been loaded, then those that are loading; how many the former are.
+        """Requests whose KV has come, then those whose transfer goes on; how many the former are.
 
-        A loaded one that found no slot yet has the status of any that waits, but holds memory.
+        One whose KV has come and that found no slot yet has the status of any that waits, but holds
+        memory.
         """
         scheduler, known = self._scheduler, self._scheduler.requests
         loaded = scheduler.finished_recving_kv_req_ids
@@ -106,8 +107,8 @@ class BatchReader:
     def first_waiting(self, n: int) -> Requests:
         """The first n that may start.
 
-        Of a prompt of which it is not known what need not be computed, all but the last token: then
-        it is vLLM, which looks as it starts them, whose budget says how many of them begin.
+        Where a prompt's cached part is unknown, ``computed`` is all but its last token. vLLM finds
+        the cached part when it starts the request, and its token budget then limits how many start.
         """
         first = list(islice(self._may_start(), n))
         computed = [r.num_computed_tokens for r in first]
@@ -126,12 +127,12 @@ class BatchReader:
         return numbers(first, computed, shared, self._classes.numbers(first))
 
     def _may_start(self) -> Iterator[Request]:
-        """But for the loaded ones, which are part of the batch already."""
+        """Those that may start, without KV transfers, which are part of the batch already."""
         first = may_start(self._scheduler)
         known = self._loading_ids
         return (r for r in first if r.request_id not in known) if known else first
 
-    def apart(self, running: Sequence[Request], waiting: Requests) -> int:
+    def before_prefix_wait(self, running: Sequence[Request], waiting: Requests) -> int:
         """How many of the first ones come before one whose next KV block another one computes."""
         if not self.prefixes.enabled or self.prefixes.unknown:
             return len(waiting)
@@ -144,10 +145,10 @@ class BatchReader:
 
 
 class WaitingReader:
-    """Reads as many of those that wait as are asked for, and none twice.
+    """Reads as many waiting requests as are asked for, and none twice.
 
     Args:
-        running: those that run.
+        running: vLLM's running requests.
     """
 
     def __init__(self, reader: BatchReader, running: Sequence[Request]) -> None:
@@ -161,9 +162,9 @@ class WaitingReader:
             self._found, self._asked = self._reader.first_waiting(n), n
         return self._found if len(self._found) <= n else self._found.first(n)
 
-    def apart(self, n: int) -> int:
+    def before_prefix_wait(self, n: int) -> int:
         """How many of the first n come before one whose next KV block another one computes."""
-        return self._reader.apart(self._running, self(n))
+        return self._reader.before_prefix_wait(self._running, self(n))
 
     def priorities(self, n: int) -> tuple[Ints, Ints]:
         """Priorities of the running requests, and of the first n waiting ones."""

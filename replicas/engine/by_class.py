@@ -1,8 +1,8 @@
 """The SLO of each request of an engine, and which requests a step skips for it.
 
-A request brings its SLO along (``controller.request_slo.KEY``, written by the replica's gate).
-One that is skipped keeps its place among the running ones, its KV memory and its slot; only
-vLLM's ``schedule`` does not see it.
+A request brings its SLO along (``controller.request_slo.KEY``, written by the replica's admission
+control). One that is skipped keeps its place among the running ones, its KV memory and its slot;
+only vLLM's ``schedule`` does not see it.
 """
 
 import math
@@ -40,10 +40,10 @@ class ByClass:
         # Since the last step was measured, and before: steps under way may have them.
         self._gone: list[str] = []
         self._long_gone: list[str] = []
-        self._last_s: dict[str, float] = {}  # when each had its last token
+        self._last_s: dict[str, float] = {}  # end of the last step that each was in
         self._skipped: list[Any] = []  # of the step that is scheduled next
-        self._ever_left_out: set[str] = set()
-        self._yielded_to: Any = None  # the first of the queue, where prompts gave way
+        self._ever_skipped: set[str] = set()
+        self._deferred_for: Any = None  # the first of the queue, where prompts were deferred
 
     @property
     def slos(self) -> tuple[RequestSlo, ...]:
@@ -63,7 +63,7 @@ class ByClass:
     def lost(self, req_id: str) -> None:
         """A request lost its KV blocks: its next gap is measured by itself."""
         self._last_s.pop(req_id, None)
-        self._ever_left_out.discard(req_id)
+        self._ever_skipped.discard(req_id)
 
     def gone(self, req_id: str) -> None:
         """A request is done; its last token is yet to be counted."""
@@ -98,9 +98,10 @@ class ByClass:
         in_flight: StepEtas,
         now_s: float,
     ) -> Floats:
-        """Since the last token of each, when the next step begins, seconds; 0 before the first.
+        """Seconds from the end of the last step that each was in to the next; 0: it was in none.
 
-        A look at each of them: asked only where it matters.
+        That step gave it a token, or a chunk of its prompt. Each of them is looked at: asked only
+        where it matters.
 
         Args:
             in_flight: steps whose output is not back, and when they end.
@@ -116,41 +117,41 @@ class ByClass:
         return np.maximum(np.array(waited, dtype=np.float64), 0.0)
 
     def skip(self, running: Sequence[Any], limits: StepLimits, waiting: Iterator[Any]) -> None:
-        """Those that the limits name are left out of the step that is scheduled next.
+        """Skip the requests that the limits name in the step that is scheduled next.
 
-        But for a prompt that would give way only to such as have a lower priority.
+        A prompt that would be deferred only for requests of lower priority is not skipped.
 
         Args:
-            waiting: those that may start; looked at only where prompts give way.
+            waiting: those that may start; looked at only where prompts are deferred.
         """
         out, first = set(limits.skipped), None
-        if limits.yielding:
+        if limits.deferred:
             others = [r for k, r in enumerate(running) if not r.num_output_tokens and k not in out]
             first = next(waiting, None)
             others += [] if first is None else [first]
             best = min((r.priority for r in others), default=math.inf)
-            out -= {k for k in limits.yielding if running[k].priority < best}
+            out -= {k for k in limits.deferred if running[k].priority < best}
         self._skipped = [running[k] for k in sorted(out)]
-        self._yielded_to = None if out.isdisjoint(limits.yielding) else first
-        self._ever_left_out.update(r.request_id for r in self._skipped)
+        self._deferred_for = None if out.isdisjoint(limits.deferred) else first
+        self._ever_skipped.update(r.request_id for r in self._skipped)
 
-    def yielded_in_vain(self, waiting: Iterator[Any]) -> bool:
-        """Whether prompts gave way in the last step, and the first of the queue is still that.
+    def deferred_in_vain(self, waiting: Iterator[Any]) -> bool:
+        """Whether prompts were deferred in the last step, and the first of the queue did not start.
 
         Args:
-            waiting: those that may start; looked at only where prompts gave way.
+            waiting: those that may start; looked at only where prompts were deferred.
         """
-        return self._yielded_to is not None and next(waiting, None) is self._yielded_to
+        return self._deferred_for is not None and next(waiting, None) is self._deferred_for
 
-    def apart(self, scheduler: Any, cap_name: str) -> AbstractContextManager[None]:
-        """While this lasts, vLLM does not see who is left out; then all stand as they did."""
+    def hide_skipped(self, scheduler: Any, cap_name: str) -> AbstractContextManager[None]:
+        """While this lasts, vLLM does not see skipped requests; then all stand as they did."""
         if self._skipped:
-            return self._apart(scheduler, cap_name)
-        self._yielded_to = None
+            return self._hidden(scheduler, cap_name)
+        self._deferred_for = None
         return NOBODY
 
     @contextmanager
-    def _apart(self, scheduler: Any, cap_name: str) -> Iterator[None]:
+    def _hidden(self, scheduler: Any, cap_name: str) -> Iterator[None]:
         out, self._skipped = set(self._skipped), []
         before, cap = list(scheduler.running), getattr(scheduler, cap_name)
         scheduler.running[:] = [r for r in before if r not in out]
@@ -182,8 +183,8 @@ class ByClass:
         counted.subtract(map(self._of.get, prefilled))
         tokens = [counted[number] for number in range(len(self._numbers))]
         longer: list[tuple[int, float]] = []
-        if self._ever_left_out:
-            for req_id in (self._ever_left_out & given.keys()).difference(prefilled):
+        if self._ever_skipped:
+            for req_id in (self._ever_skipped & given.keys()).difference(prefilled):
                 gap_s = now_s - self._last_s.get(req_id, now_s)
                 if gap_s > sample.duration_s + NEARLY:  # else it was in the step before, too
                     longer.append((self._of.get(req_id, 0), gap_s))
@@ -216,5 +217,5 @@ class ByClass:
         for req_id in self._long_gone:
             self._of.pop(req_id, None)
             self._last_s.pop(req_id, None)
-            self._ever_left_out.discard(req_id)
+            self._ever_skipped.discard(req_id)
         self._gone, self._long_gone = [], self._gone

@@ -37,7 +37,7 @@ class Bystander(AsyncScheduler):
         self.governor = Governor(
             settings.batching,
             EngineLimits(sizes.max_num_seqs, sizes.max_num_batched_tokens, 0, 1),
-            leased=settings.leased,
+            has_controller=settings.leased,
             now_s=self.now_s(),
             group=settings.group or LOCAL,
             untested_since_ms=math.inf,

@@ -1,7 +1,7 @@
-"""The way into EngineCore: one utility call that applies limits and returns the next report.
+"""The way into EngineCore: utility calls. ``exchange`` applies limits and returns the next report.
 
 vLLM runs a utility method in the core loop between two steps, so nothing races with a step. The
-module that holds the scheduler class is imported in every EngineCore process and puts the method
+module that holds the scheduler class is imported in every EngineCore process and puts the methods
 there; no plugin entry point is needed, and shipping the source is enough.
 """
 

@@ -1,8 +1,8 @@
 """Engine options that the control cannot serve, each refused with its reason.
 
-Everything else that vLLM lets a user choose is served: drafts, LoRA, prefix caching, priorities,
-async scheduling, KV connectors, limits on long prefills, decode context parallelism, state-space
-models, structured output, sessions, images.
+Everything else that vLLM lets a user choose is served: speculative tokens, LoRA, prefix caching,
+priorities, async scheduling, KV connectors, limits on long prefills, decode context parallelism,
+state-space models, structured output, streaming-input sessions, images.
 """
 
 from collections.abc import Callable, Mapping
@@ -101,17 +101,17 @@ RANKS = (
 
 
 def option_problems(
-    batching: BatchingConfig, options: Mapping[str, Any], where: str, *, leased: bool
+    batching: BatchingConfig, options: Mapping[str, Any], where: str, *, has_controller: bool
 ) -> list[str]:
     """What cannot be served, one line each.
 
     Args:
         options: vLLM's engine options by their names; those that are left out are its defaults.
         where: what stands before an option's name.
-        leased: a controller leads the replica.
+        has_controller: whether the replica has a controller, and not an engine alone.
     """
     found = []
-    for key, refused, beside, why, allowed in (*RULES, RANKS) if leased else RULES:
+    for key, refused, beside, why, allowed in (*RULES, RANKS) if has_controller else RULES:
         value = options.get(key)
         setting = beside(batching)
         if setting is not None and refused(value):
@@ -126,7 +126,7 @@ def _or_without(setting: str) -> str:
     return "" if setting == CONTROLLER else f", or no {setting}"
 
 
-def check_options(batching: BatchingConfig, scheduler: Any, *, leased: bool) -> None:
+def check_options(batching: BatchingConfig, scheduler: Any, *, has_controller: bool) -> None:
     """Refuse what the engine was started with and cannot be served.
 
     Args:
@@ -147,7 +147,7 @@ def check_options(batching: BatchingConfig, scheduler: Any, *, leased: bool) -> 
         "runner": model.runner_type,
         "diffusion": getattr(model, "is_diffusion", False),
     }
-    if found := option_problems(batching, options, "engine", leased=leased):
+    if found := option_problems(batching, options, "engine", has_controller=has_controller):
         raise ConfigError(found)
 
 

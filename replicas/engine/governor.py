@@ -1,4 +1,4 @@
-"""The fast loop: what one replica may run in the next step, and what it measured. Pure.
+"""What one replica may run in the next step, and what it measured. No I/O, no clock of its own.
 
 The scheduler asks before every step and tells after it; the channel brings limits and takes
 reports. Without limits for a lease, the same control loop runs here on this replica's own reports.
@@ -39,20 +39,22 @@ LOCAL = "local"  # the group and replica of an engine that has no controller
 
 
 class Governor:
-    """Runs a policy's step half (``step_half``) and keeps the replica's statistics.
+    """Runs a policy's part in the engine (``step_half``) and keeps the replica's statistics.
 
     Args:
         config: the group's batching block.
         engine: what the engine was started with.
-        leased: whether a controller is expected; without one this replica decides for itself.
-        group: whose switches are this replica's (``controller.switch``).
+        has_controller: whether a controller is expected; without one this replica decides for
+            itself.
+        group: whose switches are this replica's: enforcement is switched off and on by them while
+            engines run (``controller.switch``).
         by_class: requests bring SLOs of their own (``controller.request_slo``).
-        untested_since_ms: Unix time from which on a switch has to say that limits are applied, as
+        untested_since_ms: limits are applied only where a switch after this Unix time says so, as
             this vLLM was not tested; None: it was; infinite: no switch can.
-        guard: runs what decides. Where the limits of a step fail, the cap and the token budget of
-            the last one go on to hold, for a lease; where errors go on, vLLM's own limits hold
-            after it. Where the local loop fails, its last limits hold as long, then none but what
-            is configured. None: an error is the caller's.
+        guard: runs the code that decides. Where it fails to limit a step, the last step's cap and
+            token budget hold for a lease, then vLLM's own limits. Where the local control loop
+            fails, its last limits hold for a lease, then the configured ones. None: errors are
+            raised.
 
     Raises:
         ConfigError: the configured bounds do not fit the engine.
@@ -63,7 +65,7 @@ class Governor:
         config: BatchingConfig,
         engine: EngineLimits,
         *,
-        leased: bool,
+        has_controller: bool,
         now_s: float,
         group: str = LOCAL,
         by_class: bool = False,
@@ -77,11 +79,13 @@ class Governor:
         self._switches: Switches = ()
         self.step_half = make_step_half(config, engine, by_class=by_class)
         self._left: dict[BatchingConfig, StepHalf] = {}  # of the configuration before
+        # Steps by what kept requests waiting (``BoundSteps``); "bound": a configured limit,
+        # "pushed": the cap that the controller set.
         self._bound = dict.fromkeys(("memory", "sla", "bound", "load", "pushed"), 0)
         self._fallback = ControlLoop()
         self._fallback_due_s = now_s
-        self._ever_leased = leased
-        self._lease_until_s = now_s + config.lease_s if leased else now_s
+        self._ever_leased = has_controller
+        self._lease_until_s = now_s + config.lease_s if has_controller else now_s
         self._limits = self._as_configured()
         if not self._is_on():
             self.step_half.receive(self._limits)
@@ -89,7 +93,8 @@ class Governor:
         self._decoding = self._in_prefill = self._seq = self._arrivals = self._for_others = 0
         self._busy_s, self._shadow = 0.0, Shadow()
         self._arrival_rate, self._busy_rate = Rate(now_s), Rate(now_s)
-        self._finished = self._preemptions = self._overruled = 0
+        self._finished = self._preemptions = 0
+        self._overruled = 0  # steps with more requests running than their cap
         self._sums = StepSums()
         # Two readers, the controller and the local fallback, each with its own window.
         self._read = {True: StepSums(), False: StepSums()}
@@ -102,7 +107,7 @@ class Governor:
         """Go by another configuration from the next step on; what was measured stays.
 
         The limits that hold go on until the next ones come, which are by the new configuration.
-        Where it is the last one again, as when a role is taken and left, its step half goes on with
+        Where it is the last one again, as when a role is taken and left, its policy goes on with
         what it has learnt of the errors of its own steps.
 
         Raises:
@@ -154,7 +159,8 @@ class Governor:
     def enforced(self) -> bool:
         """Whether what is decided is done; else it is only reported.
 
-        As it is configured, unless control was switched off; a switch outlasts every lease.
+        As it is configured, unless enforcement was switched off while the engine runs; that
+        outlasts every lease.
         """
         return self._limits.enforce
 

@@ -1,4 +1,4 @@
-"""Methods of an object that stand wrapped for a while, by several at once. Pure."""
+"""Methods of an object that stand wrapped for a while, by several at once. No I/O, no clock."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -16,7 +16,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from controller.records import StepSample
 from replicas.engine.step_sample import step_sample
 
-LONGEST_ROW = 9  # steps that wait to be counted, at most
+LONGEST_ROW = 9  # steps that are counted together, at most: 8 wait for the ninth
 NO_STEP = StepSample(0, 0, 0, 0, 0.0)
 Measured = tuple[StepSample, int]
 """A step, and how many of its requests were in prefill."""

@@ -16,7 +16,7 @@ from replicas.engine.request_facts import more_tokens_follow, to_elsewhere
 
 
 class LiveRole:
-    """One engine's.
+    """The role of one engine.
 
     Args:
         batching: the block that is configured, for an engine in no role.

@@ -1,4 +1,4 @@
-"""A load from another engine takes a slot of the step in which it begins."""
+"""A KV transfer from another engine takes a slot of the step in which it begins."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ BY_REQUEST = ("NixlConnector",)
 
 
 def loads_by_request(transfer: Any, connector: Any) -> bool:
-    """Whether a connector loads nothing but what a request's ``kv_transfer_params`` ask for.
+    """Whether a connector transfers nothing but what a request's ``kv_transfer_params`` ask for.
 
     Others look every prompt up in a store.
 
@@ -19,11 +19,11 @@ def loads_by_request(transfer: Any, connector: Any) -> bool:
 
 
 def take_slots(scheduler: Any) -> None:
-    """Have each load that begins in a step lower the step's cap by one, where loads count.
+    """Have each KV transfer that begins in a step lower its cap by one, where transfers count.
 
-    vLLM starts loads without counting them as running, as many as memory has room for. It asks the
-    connector first whether a request loads, and may compute its prompt all the same; the connector
-    is told of the blocks of each that does load.
+    vLLM starts transfers without counting them as running, as many as memory has room for. It asks
+    the connector first whether a request has one, and may compute its prompt all the same; the
+    connector is told of the blocks of each that does.
     """
     connector, cap, loads = scheduler.connector, scheduler._cap_name, False
     ask, told = connector.get_num_new_matched_tokens, connector.update_state_after_alloc

@@ -1,4 +1,4 @@
-"""How far ahead of its pace each request is that decodes: columns that a step moves as a whole.
+"""The slack of each request that decodes: columns that a step moves as a whole.
 
 Token i of a request is due at t0 + i D (``controller.models.pace``). Every step gives each of them
 one token, so all dues move on by D at once: a column holds t0 + (tokens so far - 1) D less what the
@@ -43,7 +43,7 @@ class Pacing:
 
     def first_token(self, req_id: str, waited_s: float, now_s: float) -> None:
         """A request has its first token, so long after it came; ``now_s`` on the engine's clock."""
-        # A wall clock that was set back would make a lead of any length.
+        # A wall clock that was set back would make slack of any length.
         self._begin_s[req_id] = now_s + min(max(self._ttft_s - waited_s, 0.0), self._ttft_s)
         self.enter(req_id, 1)
 
@@ -113,13 +113,13 @@ class Pacing:
         for req_id, generated in decode.items():
             self.enter(req_id, generated)
 
-    def leads(self, now_s: float, ahead: int, waiting_s: float = 0.0) -> DeadlineSlack:
+    def slack(self, now_s: float, ahead: int, waiting_s: float = 0.0) -> DeadlineSlack:
         """Slack of the decoding requests when the next step begins.
 
         Args:
             now_s: when that is.
             ahead: steps that were scheduled, and whose tokens are not back yet.
-            waiting_s: how long the first of the queue has waited; 0: nobody waits.
+            waiting_s: the longest wait for a first token (``DeadlineSlack``).
         """
         n, steps = len(self._ids), self._steps + ahead
         slack_s = self._due_s[:n] + (steps * self._itl_s - now_s)

@@ -18,7 +18,7 @@ NextBlock = tuple[int, bytes]  # its place in the request, and its hash over all
 class PrefixSharing:
     """The shared prefixes of one engine; none where vLLM does not cache them.
 
-    They are those of the layers that attend to everything. Other layers (sliding windows, state
+    They are those of the KV cache group with full attention. Other groups (sliding windows, state
     spaces) may have kept less of a prefix: then more of a prompt is computed than said here.
 
     Args:
@@ -28,7 +28,7 @@ class PrefixSharing:
     Attributes:
         enabled: it is known what is shared here.
         unknown: a prompt may begin with KV of which nothing is known before vLLM starts it.
-        several: there are other layers.
+        several: there are several KV cache groups.
     """
 
     def __init__(self, manager: KVCacheManager, hash_tokens: int, *, loads: bool = False) -> None:
@@ -76,7 +76,7 @@ class PrefixSharing:
         return there * self._block_tokens, held * self._block_tokens
 
     def in_flight(self, running: Sequence[Request]) -> list[NextBlock]:
-        """The blocks that half computed prompts are at."""
+        """The block that each half-computed prompt is at."""
         return [
             block
             for request in running
@@ -91,7 +91,7 @@ class PrefixSharing:
         return [(index, hashes[index])] if index < len(hashes) else []
 
     def follows(self, waiting: Request, in_flight: Sequence[NextBlock]) -> bool:
-        """Whether it begins with all that one of these has so far, and with what that is at."""
+        """Whether a waiting request begins with one of these blocks, and so with all before it."""
         if waiting.skip_reading_prefix_cache:
             return False
         hashes = waiting.block_hashes

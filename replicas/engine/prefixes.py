@@ -1,4 +1,4 @@
-"""What two prompts have in common at their beginning, without their contents. Pure."""
+"""What two prompts have in common at their beginning, without their contents. No I/O, no clock."""
 
 import hashlib
 from collections.abc import Sequence

@@ -60,7 +60,7 @@ def decodes_first(running: list[Any], batch: Requests, tokens_per_decode: int) -
     and the decodes behind it get none.
 
     Args:
-        running: vLLM's list, of which ``batch`` are the numbers.
+        running: vLLM's list, of which ``batch`` has the token counts.
 
     Returns:
         The list as it was, for ``as_they_stood``; None where nothing was moved.

@@ -1,4 +1,4 @@
-"""What is read off vLLM's requests: their numbers, and how they ended."""
+"""What is read off vLLM's requests: their token counts, and how they ended."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ def numbers(
     shared: Sequence[int] | None,
     of: Ints | None = None,
 ) -> Requests:
-    """Numbers of requests, in order. For hundreds, every step: vLLM's properties cost too much.
+    """Token counts of requests, in order. Of hundreds in every step: vLLM's properties are slow.
 
     Args:
         of: the number of each one's SLO; None: all have the same one.
@@ -39,9 +39,9 @@ def numbers(
 def ran_to_its_end(request: Request) -> bool:
     """Whether a request that is done generated all its tokens.
 
-    Stop strings are looked for outside the engine core, which is then told to abort. A request
-    with some that is aborted while it decodes is taken to have met one. One that another engine
-    decodes has not: where its first token is made says nothing of how long its answer is.
+    vLLM looks for stop strings outside the engine core and has it abort the request. So an aborted
+    request that has stop strings, and output, is taken to have met one. A request that another
+    engine decodes does not count: this engine sees nothing of how long its answer is.
     """
     if to_elsewhere(request):
         return False

@@ -1,9 +1,10 @@
-"""The numbers of the running requests as columns, of which most are kept from step to step.
+"""Token counts of the running requests as columns, of which most are kept from step to step.
 
 What a request came with does not change while it runs: its prompt, the most it may generate, its
 SLO. These are kept, and moved where requests come and go. What steps change (tokens computed
-and generated) is read off vLLM's objects each time: it goes back where drafts are rejected, blocks
-are lost or their load failed, and whoever counted along would have to know of all that.
+and generated) is read off vLLM's objects each time: it goes back where speculative tokens are
+rejected, blocks are lost or their transfer failed, and counting along would have to know of all
+that.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +43,7 @@ class RunningColumns:
             self.forget()
 
     def read(self, running: Sequence[Request], computed: Ints, shared: Ints | None) -> Requests:
-        """The numbers of those that run, in order.
+        """Token counts of the running requests, in order.
 
         Args:
             computed, shared: as in ``Requests``.

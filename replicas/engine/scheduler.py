@@ -67,8 +67,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._update_after_schedule = plain._update_after_schedule
             self._update_request_with_output = plain._update_request_with_output
         settings = parse_settings(self.vllm_config.additional_config)
-        check_options(settings.checked, self, leased=settings.leased)
-        self._cap_name, self.says_why = cap_name(self), settings.leased
+        check_options(settings.checked, self, has_controller=settings.leased)
+        self._cap_name, self.reports_grammar_errors = cap_name(self), settings.leased
         self._block_pool = self.kv_cache_manager.block_pool
         self._kv_blocks = self._block_pool.num_gpu_blocks - 1  # one is vLLM's own null block
         self._chunks = PromptChunks(self)
@@ -90,7 +90,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 kv_token_bytes=kv_token_bytes(self),
                 kv_read_frac=self.kv_read_frac(),
             ),
-            leased=settings.leased,
+            has_controller=settings.leased,
             now_s=self.now_s(),
             group=settings.group or LOCAL,
             by_class=self._classes.on,
@@ -124,9 +124,9 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         if self._aside:
-            order_waiting(self, self._aside, apart=self.governor.enforced)
+            order_waiting(self, self._aside, demote=self.governor.enforced)
         before = self._set_limits()
-        with self._classes.apart(self, self._cap_name):
+        with self._classes.hide_skipped(self, self._cap_name):
             self._scheduled.append((super().schedule(*args, **kwargs), self.now_s()))
         as_they_stood(self.running, before)
         scheduled = self._scheduled[-1][0]
@@ -232,7 +232,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
     def configure(self, batching: dict[str, Any]) -> None:
         """Go by another batching block from the next step on (``Governor.configure``)."""
-        check_options(config := parse_batching(batching), self, leased=True)
+        check_options(config := parse_batching(batching), self, has_controller=True)
         self._go_by(config)  # which is refused here where the engine cannot hold it
         self._role.batching = config
         self._settle_role()
@@ -264,24 +264,24 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             running,
             waiting,
             self._in_tokens(elsewhere),
-            self._read_leads(running),
+            self._read_slack(running),
             self._classes.slos,
             self._read_waited_s if self._classes.on and adapters_fit(self) else None,
-            waiting.apart,
+            waiting.before_prefix_wait,
             waiting.priorities if self.policy.value == "priority" else None,
-            self._classes.yielded_in_vain(may_start(self)),
+            self._classes.deferred_in_vain(may_start(self)),
             loads,
         )
 
     def _read_waited_s(self) -> Floats:
         return self._classes.waited_s(self.running, self._in_flight(), self.now_s())
 
-    def _read_leads(self, running: Requests) -> DeadlineSlack | None:
+    def _read_slack(self, running: Requests) -> DeadlineSlack | None:
         if self._pacing is None:
             return None
         ends = self._in_flight()
         next_s = max([self.now_s(), *(end_s for _, end_s in ends)])
-        return self._pacing.leads(next_s, len(ends), first_waited_s(self, running, self.wall_s()))
+        return self._pacing.slack(next_s, len(ends), first_waited_s(self, running, self.wall_s()))
 
     def _in_flight(self) -> StepEtas:
         model = self.governor.step_half.model

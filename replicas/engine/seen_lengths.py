@@ -5,7 +5,9 @@ from controller.models.live_lengths import LiveLengths
 from controller.models.survival import Ints, OutputCounts
 
 PROMPTS_KEPT = 256  # a mean to 6% where lengths spread as much as they are long
-LATEST_KEPT = 128  # of those that ended: a mean to 9% an engine, and a new mix within its answers
+# Of those that ended: an engine's mean to 9%. Once so many of a new mix of requests have ended, no
+# older ones are among them.
+LATEST_KEPT = 128
 
 
 class SeenLengths:

@@ -66,7 +66,7 @@ class EngineSettings(Block):
         None, description="who is served first; None: all alike"
     )
     admission: AdmissionConfig | None = None
-    security: Security = Field(Security(), description="what the replica's HTTP door lets in")
+    security: Security = Field(Security(), description="what the replica's HTTP ingress lets in")
     emulate: EmulateSettings | None = None
     executor: Executor | None = Field(
         None, description="where the model runs; None: as the engine was started"
@@ -137,7 +137,7 @@ class Live:
 
 def parse_live(
     user_config: Any,
-    entrys: Live,
+    entry_blocks: Live,
     time_scale: float,
     *,
     ordered: bool = True,
@@ -146,7 +146,7 @@ def parse_live(
     """The blocks that a ``user_config`` asks for; the entry's own where it has none.
 
     Args:
-        entrys: as the replica was deployed with.
+        entry_blocks: the entry's own, which the replica was deployed with.
         time_scale: of an emulated accelerator, by which latencies are stretched; 1: a real one.
         ordered: whether the engine serves by priority, which is settled when it starts.
         deployment: the options of the deployment; None: not known.
@@ -156,7 +156,11 @@ def parse_live(
     """
     where = "user_config"
     asked = parse(LiveSettings, {} if user_config is None else user_config, where)
-    batching, classes, admission = entrys.batching, entrys.classes, entrys.admission
+    batching, classes, admission = (
+        entry_blocks.batching,
+        entry_blocks.classes,
+        entry_blocks.admission,
+    )
     if asked.batching is not None:
         batching = slowed(parse_batching(asked.batching, f"{where}.batching"), time_scale)
     if asked.classes is not None:
@@ -170,19 +174,23 @@ def parse_live(
             )
     if asked.admission is not None:
         admission = parse_admission(asked.admission, f"{where}.admission")
-    security = live_security(user_config, entrys.security)
+    security = live_security(user_config, entry_blocks.security)
     found = role_problems(batching, f"{where}.batching", deployment)
-    if batching.roles is not None and entrys.batching.roles is None:
+    if batching.roles is not None and entry_blocks.batching.roles is None:
         found.append(
             f"{where}.batching.roles: is not allowed where the entry has none: the replica was"
             " started without them"
         )
-    if asked.classes is not None and entrys.classes is None and entrys.admission is None:
+    if (
+        asked.classes is not None
+        and entry_blocks.classes is None
+        and entry_blocks.admission is None
+    ):
         found.append(
             f"{where}.classes: is not allowed where the entry has neither classes nor admission:"
             " the replica was started without them"
         )
-    if asked.admission is not None and not entrys.guarded:
+    if asked.admission is not None and not entry_blocks.guarded:
         found.append(
             f"{where}.admission: is not allowed where the entry has neither an SLA nor classes nor"
             " admission: the replica was started without them"
@@ -203,10 +211,10 @@ def wait_problems(
     return [f"{where}.admission.longest_wait_s: {said} own: ttft_ms, or queue_timeout_s"]
 
 
-def live_security(user_config: Any, applications: Security) -> Security:
+def live_security(user_config: Any, app_security: Security) -> Security:
     """The ``security`` block that a ``user_config`` asks for; the application's where it has none.
 
-    Keys stay where the block says nothing of them: limits that change must not open the door.
+    API keys stay where the block says nothing of them: new limits must not let in who has no key.
 
     Raises:
         ConfigError: see ``parse_live``.
@@ -214,10 +222,10 @@ def live_security(user_config: Any, applications: Security) -> Security:
     where = "user_config"
     asked = parse(LiveSettings, {} if user_config is None else user_config, where)
     if asked.security is None:
-        return applications
+        return app_security
     security = parse_security(asked.security, f"{where}.security")
     if "keys" not in asked.security:
-        security = security.model_copy(update={"keys": applications.keys})
+        security = security.model_copy(update={"keys": app_security.keys})
     return security
 
 
@@ -262,7 +270,8 @@ def role_problems(
     prefill = batching.roles.prefill
     if deployment is None or prefill == "auto":
         return found
-    # Of the fewest that there may be, all: one of them decodes nonetheless, and one alone is mixed.
+    # Up to the least number of replicas: the controller always keeps one decoding, and a lone one
+    # is mixed. But fewer than the most, so that one can decode.
     (key, fewest), (_, most) = replica_bounds(deployment)
     if prefill > (allowed := min(fewest, most - 1)):
         found.append(

@@ -1,5 +1,5 @@
 """What control would have done where it only advises: starts and prompt tokens that it would have
-moved to later steps. Pure."""
+moved to later steps. No I/O, no clock of its own."""
 
 from controller.records import Advised, StepLimits, StepSample
 

@@ -47,13 +47,13 @@ def paused(scheduler: Any) -> bool:
 
 
 def first_waited_s(scheduler: Any, running: Requests, wall_s: float) -> float:
-    """For how long the one that waits for its first token and is to have it next has waited.
+    """The longest wait for a first token, seconds.
 
-    Of those whose prompt is half computed and the first that may start; 0 where nobody waits, and
-    for one that had its first token and lost its KV blocks.
+    Among half-computed prompts and the first request that may start; 0 where there is none. A
+    preempted request that had its first token does not count.
 
     Args:
-        running: the numbers of ``scheduler.running``.
+        running: token counts of ``scheduler.running``.
         wall_s: by the clock of ``Request.arrival_time``.
     """
     prompts = np.flatnonzero((running.outputs == 0) & (running.computed < running.tokens))

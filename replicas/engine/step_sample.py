@@ -8,8 +8,8 @@ from controller.records import StepSample
 def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, list[str]]:
     """The step's sample, and the ids of its requests that were in prefill.
 
-    A request decodes when it has output and was given no more than one token and its drafts; one
-    that lost its KV blocks and computes them again is in prefill.
+    A request decodes when it has output and was given no more than one token and its speculative
+    ones; one that lost its KV blocks and computes them again is in prefill.
     """
     cached, given = done.scheduled_cached_reqs, done.num_scheduled_tokens
     decodes, kv = len(cached.req_ids), sum(cached.num_computed_tokens)

@@ -1,7 +1,7 @@
 """Who holds which slot of the batch: recorded in the engine while somebody looks, and not before.
 
 vLLM has no slots; a request that runs is put on the lowest row that is free, and one that waits or
-was preempted on the lowest row of those that wait. Pure but for ``Recorder``, which stands around
+was preempted on the lowest row of those that wait. Only ``Recorder`` has a clock: it stands around
 methods of a scheduler for as long as it records.
 """
 

@@ -162,7 +162,7 @@ def step_aside(
     wanted = batching.steps_aside and batching.enforce and (ttft_ms or ttft_of)
     ttft_s = ttft_ms / 1000 if wanted and ttft_ms else math.inf
     if batching.sla.delivery == "paced":
-        ttft_s *= LATE_FRAC  # one that starts any later brings little lead along to lend
+        ttft_s *= LATE_FRAC  # one that starts any later brings little slack along
     if aside is not None:
         scheduler.waiting.restore()
         aside.ttft_s, aside.ttft_of = ttft_s, ttft_of if wanted else None
@@ -176,9 +176,9 @@ def step_aside(
     return aside
 
 
-def order_waiting(scheduler: Any, aside: Demotions, *, apart: bool) -> None:
-    """Before a step: late requests step aside, or, not ``apart``, stand as vLLM would have them."""
-    if not apart:
+def order_waiting(scheduler: Any, aside: Demotions, *, demote: bool) -> None:
+    """Before a step: demote late requests, or, not ``demote``, have all stand as vLLM would."""
+    if not demote:
         scheduler.waiting.restore()
         return
     aside.now_s = scheduler.wall_s()
@@ -188,10 +188,10 @@ def order_waiting(scheduler: Any, aside: Demotions, *, apart: bool) -> None:
 
 
 def pass_over_late(scheduler: Any, skipped: Any, aside: Demotions) -> None:
-    """Late requests that vLLM would take before all others step aside, too.
+    """Demote late requests that vLLM would take before all others, too.
 
-    Those are the ones that waited for something of their own and have it now. Whose prompt another
-    engine has computed holds memory there, and is not kept waiting with it.
+    They waited for something of their own, as a grammar, and have it now. A request whose prompt
+    another engine has computed is not demoted: it holds memory there.
     """
     late = [r for r in skipped if not passed_over(r) and aside.late(r)]
     if late:

@@ -133,9 +133,11 @@ class BrimfulServer(LLMServer):
         try:
             if found := self._live_problems(user_config):
                 raise ConfigError(found)
-            entrys = parse_settings(settings).live
+            entry_blocks = parse_settings(settings).live
             options = vars(serve.get_replica_context()._deployment_config)
-            live = parse_live(user_config, entrys, time_scale, ordered=ordered, deployment=options)
+            live = parse_live(
+                user_config, entry_blocks, time_scale, ordered=ordered, deployment=options
+            )
             rules = Rules(live.security)
             await self._link.configure(live.batching)
         except ConfigError as error:

@@ -34,16 +34,17 @@ class GrammarFaults(AsyncScheduler):
     """vLLM's scheduler, which says of a request that ended by its grammar why.
 
     Attributes:
-        says_why: ``workarounds.grammar_answers`` takes the reason out of the answer again.
+        reports_grammar_errors: as the stop reason, which ``workarounds.grammar_answers`` takes out
+            of the answer again.
     """
 
-    says_why = False
+    reports_grammar_errors = False
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
     ) -> dict[int, EngineCoreOutputs]:
         # Not in vLLM 0.25.
-        failed = self.says_why and getattr(self, "grammar_compile_error_reqs", None)
+        failed = self.reports_grammar_errors and getattr(self, "grammar_compile_error_reqs", None)
         why = {i: _not_compiled(self.requests.get(i)) for i in failed} if failed else {}
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         if why:
@@ -52,7 +53,7 @@ class GrammarFaults(AsyncScheduler):
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         # vLLM copies the stop reason into the request's last output after this.
-        failed = self.says_why and request.status == RequestStatus.FINISHED_ERROR
+        failed = self.reports_grammar_errors and request.status == RequestStatus.FINISHED_ERROR
         if failed and request.use_structured_output:
             request.stop_reason = self._why(request)
         return super()._free_request(request, *args, **kwargs)

@@ -46,7 +46,7 @@ def live_problems(
     except ConfigError as error:
         return [f"{where}.{_in_user_config(line)}" for line in error.problems]
     place = f"{where}.user_config: with engine_kwargs"
-    return option_problems(live.batching, engine, place, leased=True)
+    return option_problems(live.batching, engine, place, has_controller=True)
 
 
 def _in_user_config(line: str) -> str:

@@ -67,7 +67,9 @@ def check_entry(
     findings.add(serve_problems(serve_part, where, target))
     if len(findings.problems) == before:
         batching, engine = parse_batching(entry.get("batching")), entry.get("engine_kwargs", {})
-        findings.add(option_problems(batching, engine, f"{where}.engine_kwargs", leased=True))
+        findings.add(
+            option_problems(batching, engine, f"{where}.engine_kwargs", has_controller=True)
+        )
     if target.local_paths:
         missing_models(entry, where, findings)
     if not all(isinstance(entry.get(a, {}).get(b) or {}, dict) for a, b in INNER):

@@ -1,4 +1,4 @@
-"""The slow loop in virtual time: reports out, limits in, as in ``replicas.server.control_link``."""
+"""Exchanges in virtual time: reports out, limits in, as in ``replicas.server.control_link``."""
 
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop

@@ -107,4 +107,4 @@ def test_chunks_stay_numbers_inside_the_engines_whatever_steps_took(model, steps
         kv = 100 * decodes
         sample = SampleByClass(decodes, kv, prefill, 0, step_s, 0, tokens, tuple(longer))
         one.observe(sample)
-        assert all(0 <= frac <= 0.5 for frac in one._kept_frac)
+        assert all(0 <= frac <= 0.5 for frac in one._reserve_frac)

@@ -63,7 +63,7 @@ def test_the_columns_say_what_counting_one_by_one_says(events: list[tuple[str, f
             oldest = next(iter(known))
             del known[oldest]
             (pacing.leave if event == "l" else pacing.gone)(oldest)
-        found = pacing.leads(now_s, 0)
+        found = pacing.slack(now_s, 0)
         expected = sorted(b + (n - 1) * D - now_s for b, n in known.values())
         assert np.allclose(np.sort(found.slack_s), expected)
         assert sorted(found.generated) == sorted(n for _, n in known.values())

@@ -81,7 +81,7 @@ def skip(
     way: list[int] | None = None,
     first: Any = None,
 ) -> list[Any]:
-    limits = StepLimits(9, 99, skipped=tuple(out), yielding=tuple(way or ()))
+    limits = StepLimits(9, 99, skipped=tuple(out), deferred=tuple(way or ()))
     one.skip(running, limits, iter([] if first is None else [first]))
     return one._skipped
 
@@ -144,15 +144,15 @@ def test_who_is_left_out_stands_where_it_stood() -> None:
     one, (a, b, c, d) = filled()
     scheduler = SimpleNamespace(running=[a, b, c], cap=3)
     skip(one, [b], [0])
-    with one.apart(scheduler, "cap"):
+    with one.hide_skipped(scheduler, "cap"):
         assert (scheduler.running, scheduler.cap) == ([a, c], 2)
         scheduler.running.remove(c)  # preempted
         scheduler.running.append(d)
     assert (scheduler.running, scheduler.cap) == ([a, b, d], 3)
-    with one.apart(scheduler, "cap"):
+    with one.hide_skipped(scheduler, "cap"):
         assert scheduler.running == [a, b, d]
     skip(one, [a], [0])
-    with pytest.raises(ZeroDivisionError), one.apart(scheduler, "cap"):
+    with pytest.raises(ZeroDivisionError), one.hide_skipped(scheduler, "cap"):
         raise ZeroDivisionError
     assert (scheduler.running, scheduler.cap) == ([a, b, d], 3)
 
@@ -181,19 +181,19 @@ def test_prompts_gave_way_in_vain_where_the_first_that_waits_is_still_that() -> 
     one, (prompt, first, other, decode) = filled()
     scheduler = SimpleNamespace(running=[decode, prompt], cap=9)
     prompt.num_output_tokens = first.num_output_tokens = 0
-    assert not one.yielded_in_vain(iter([first]))
+    assert not one.deferred_in_vain(iter([first]))
     skip(one, [decode, prompt], [1], [1], first)
-    assert one.yielded_in_vain(iter([first, other]))
-    assert not one.yielded_in_vain(iter([other, first])) and not one.yielded_in_vain(iter([]))
-    with one.apart(scheduler, "cap"):
+    assert one.deferred_in_vain(iter([first, other]))
+    assert not one.deferred_in_vain(iter([other, first])) and not one.deferred_in_vain(iter([]))
+    with one.hide_skipped(scheduler, "cap"):
         pass
-    assert one.yielded_in_vain(iter([first]))
-    with one.apart(scheduler, "cap"):  # nobody is left out
+    assert one.deferred_in_vain(iter([first]))
+    with one.hide_skipped(scheduler, "cap"):  # nobody is left out
         pass
-    assert not one.yielded_in_vain(iter([first]))
+    assert not one.deferred_in_vain(iter([first]))
     # A prompt that is left out for another reason gives way to nobody.
     skip(one, [decode, prompt], [1], [], first)
-    assert not one.yielded_in_vain(iter([first]))
+    assert not one.deferred_in_vain(iter([first]))
     first.priority = 5
     skip(one, [decode, prompt], [0, 1], [1], first)
-    assert not one.yielded_in_vain(iter([first]))
+    assert not one.deferred_in_vain(iter([first]))

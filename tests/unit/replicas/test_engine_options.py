@@ -11,7 +11,7 @@ ADAPTIVE: dict[str, Any] = {"policy": "adaptive", "sla": {"itl_ms": 50}}
 
 
 def refused(block: dict[str, Any], leased: bool = True, **options: Any) -> list[str]:
-    lines = option_problems(batching(**block), options, "engine", leased=leased)
+    lines = option_problems(batching(**block), options, "engine", has_controller=leased)
     return [line.split(":")[0].removeprefix("engine.") for line in lines]
 
 
@@ -69,7 +69,10 @@ def test_ranks_without_a_controller_each_go_by_themselves() -> None:
 
 def test_the_line_names_key_value_reason_and_what_is_allowed() -> None:
     (line,) = option_problems(
-        batching(**ADAPTIVE), {"pipeline_parallel_size": 2}, "app.engine_kwargs", leased=True
+        batching(**ADAPTIVE),
+        {"pipeline_parallel_size": 2},
+        "app.engine_kwargs",
+        has_controller=True,
     )
     assert line == (
         "app.engine_kwargs.pipeline_parallel_size: 2 is not allowed with batching.sla.itl_ms:"
@@ -79,7 +82,7 @@ def test_the_line_names_key_value_reason_and_what_is_allowed() -> None:
 
 
 def test_no_replica_can_go_without_a_controller_so_that_is_not_proposed() -> None:
-    (line,) = option_problems(batching(), {"data_parallel_size": 2}, "engine", leased=True)
+    (line,) = option_problems(batching(), {"data_parallel_size": 2}, "engine", has_controller=True)
     assert line == (
         "engine.data_parallel_size: 2 is not allowed with a controller: each rank has an engine of"
         " its own, and limits reach one engine of a replica; allowed: 1, and a replica for each"

@@ -27,7 +27,9 @@ def raises(*args: Any, **kwargs: Any) -> Any:
 
 def governor(config: BatchingConfig | None = None) -> Governor:
     guard = Guard(0.0)
-    return Governor(config or batching(), ENGINE, leased=True, now_s=0.0, group="g", guard=guard)
+    return Governor(
+        config or batching(), ENGINE, has_controller=True, now_s=0.0, group="g", guard=guard
+    )
 
 
 def held(g: Governor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +151,7 @@ def test_a_report_that_cannot_be_true_leaves_the_limits_as_they_are(caplog):
 
 
 def test_without_a_guard_an_error_is_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    g = Governor(batching(), ENGINE, leased=False, now_s=0.0)
+    g = Governor(batching(), ENGINE, has_controller=False, now_s=0.0)
     monkeypatch.setattr(g.step_half, "limits", raises)
     with pytest.raises(BrokenError):
         g.before_step(state(), 0.0)

@@ -600,7 +600,9 @@ def test_untested_control_is_on_by_a_switch_since_the_start_alone(
     since_ms: float | None, switches: tuple[Switch, ...], on: bool
 ) -> None:
     config = batching(policy="static", max_running={"max": 20})
-    g = Governor(config, engine(), leased=True, now_s=0.0, group="g", untested_since_ms=since_ms)
+    g = Governor(
+        config, engine(), has_controller=True, now_s=0.0, group="g", untested_since_ms=since_ms
+    )
     assert g.enforced is (since_ms is None)
     assert step(g).max_running == (20 if since_ms is None else 256)
     g.apply(pushed(*switches), 0.0)
@@ -652,12 +654,12 @@ def test_what_happens_while_it_is_off_leaves_no_late_tokens_and_no_fear_behind()
     g = governor(batching(policy="adaptive", sla={"itl_ms": 50}))
     drive(g, Switch(5, True), 2)
     half: Any = g.step_half
-    theta, late = half._admission.theta.value, half._chunks.target.not_caused
+    margin, late = half._admission.margin.value, half._chunks.target.not_caused
     drive(g, Switch(6, False), 20)
-    assert half._admission.theta.value == theta
+    assert half._admission.margin.value == margin
     assert half._chunks.target.not_caused < late
     drive(g, Switch(7, True), 2)
-    assert half._admission.theta.value != theta
+    assert half._admission.margin.value != margin
     # The times of its steps are true all the same.
     assert g.step_half.model is not None
     assert g.step_half.model.predict_s(40, 2000, 0, 0) == pytest.approx(0.05, rel=0.1)

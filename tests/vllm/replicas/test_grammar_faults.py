@@ -67,7 +67,7 @@ def test_a_grammar_that_cannot_be_kept_to_is_told_from_a_failure_of_the_engine(
 
 @pytest.mark.parametrize("grammar", [{"grammar": "root ::= root"}, {"regex": r"\p{L}"}])
 def test_where_nobody_makes_an_answer_of_the_reason_vllms_own_stays(llm, monkeypatch, grammar):
-    monkeypatch.setattr(scheduler(llm), "says_why", False)
+    monkeypatch.setattr(scheduler(llm), "reports_grammar_errors", False)
     output = ended(llm, grammar)
     assert (output.finish_reason, output.stop_reason) == ("error", None)
 
@@ -76,7 +76,7 @@ def test_where_nobody_makes_an_answer_of_the_reason_vllms_own_stays(llm, monkeyp
 def test_outside_of_ray_nobody_makes_an_answer_of_it(tiny_llama: Path, leased: bool) -> None:
     brimful = {**batching()["brimful"], "leased": leased}
     config = engine_config(tiny_llama, additional_config={"brimful": brimful})
-    assert Rig(config).scheduler.says_why is leased
+    assert Rig(config).scheduler.reports_grammar_errors is leased
 
 
 def test_a_reason_that_cannot_be_found_ends_no_engine(llm, monkeypatch):

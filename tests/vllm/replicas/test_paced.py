@@ -1,4 +1,4 @@
-"""Paced delivery on vLLM's own scheduler: leads as they are, and prompts that borrow them."""
+"""Paced delivery on vLLM's own scheduler: slack as it is, and prompts that use it up."""
 
 from collections import deque
 from types import SimpleNamespace
@@ -42,19 +42,19 @@ def test_leads_are_those_of_the_requests_that_decode(tiny_llama):
     rig.add("b", prompt=600, output=9)
     rig.step()  # half of a prompt beside a token
     batch: Batch = rig.scheduler._read_batch()
-    assert batch.leads.slack_s.tolist() == pytest.approx([1.99 + 0.05 - 0.01])
-    assert batch.leads.generated.tolist() == [2]
+    assert batch.slack.slack_s.tolist() == pytest.approx([1.99 + 0.05 - 0.01])
+    assert batch.slack.generated.tolist() == [2]
     rig.step()
-    assert len(rig.scheduler._read_batch().leads.slack_s) == 2
+    assert len(rig.scheduler._read_batch().slack.slack_s) == 2
     rig.run()
-    assert not len(rig.scheduler._read_batch().leads.slack_s)
+    assert not len(rig.scheduler._read_batch().slack.slack_s)
 
 
 def test_with_a_step_under_way_leads_are_of_when_it_ends(tiny_llama):
     rig = rig_of(tiny_llama, in_flight=2)
     rig.add("a", prompt=20, output=50)
     rig.go_on(6)
-    found = rig.scheduler._read_batch().leads
+    found = rig.scheduler._read_batch().slack
     ahead = sum(out.total_num_scheduled_tokens > 0 for out, _ in rig.scheduler._scheduled)
     assert ahead
     done = len(rig.scheduler.requests["a"]._output_token_ids)
@@ -67,20 +67,20 @@ def test_how_long_the_next_one_has_waited_for_its_first_token(tiny_llama):
     rig = rig_of(tiny_llama, max_num_seqs=3)
     rig.add("a", prompt=20, output=90)
     rig.go_on(3)
-    assert rig.scheduler._read_batch().leads.waiting_s == 0
+    assert rig.scheduler._read_batch().slack.waiting_s == 0
     rig.add("b", prompt=1000, output=9)  # two steps
     came_s = rig.now_s
-    assert rig.scheduler._read_batch().leads.waiting_s == 0
+    assert rig.scheduler._read_batch().slack.waiting_s == 0
     rig.step()
     rig.add("c", prompt=20, output=9)
-    assert rig.scheduler._read_batch().leads.waiting_s == pytest.approx(rig.now_s - came_s)
+    assert rig.scheduler._read_batch().slack.waiting_s == pytest.approx(rig.now_s - came_s)
     while not rig.tokens.get("c"):
         rig.step()
     rig.add("d", prompt=20, output=9)
     came_s = rig.now_s
     rig.step()
     assert [r.request_id for r in rig.scheduler.waiting] == ["d"]  # three run
-    assert rig.scheduler._read_batch().leads.waiting_s == pytest.approx(rig.now_s - came_s)
+    assert rig.scheduler._read_batch().slack.waiting_s == pytest.approx(rig.now_s - came_s)
     rig.run()
 
 
@@ -89,11 +89,11 @@ def test_a_step_under_way_ends_when_the_model_says(tiny_llama):
     rig.add("a", prompt=20, output=50)
     rig.go_on(6)
     scheduler = rig.scheduler
-    without = scheduler._read_batch().leads.slack_s
+    without = scheduler._read_batch().slack.slack_s
     assert [s for _, s in scheduler._in_flight()] == pytest.approx([rig.now_s + rig.step_s])
     model = StepModel(c0=0.2, c1=0.1, c2=0.0, c3=0.0, c4=0.0, sigma_s=0.0)
     scheduler.governor.step_half = SimpleNamespace(model=model)
-    leads = scheduler._read_batch().leads.slack_s
+    leads = scheduler._read_batch().slack.slack_s
     assert leads.tolist() == pytest.approx([float(without[0]) - (0.3 - rig.step_s)])
 
 
@@ -174,12 +174,12 @@ def test_a_preempted_request_comes_back_with_its_pace(tiny_llama):
     while not rig.scheduler._lost:
         rig.step()
     (lost,) = rig.scheduler._lost
-    assert len(rig.scheduler._read_batch().leads.slack_s) == 1
+    assert len(rig.scheduler._read_batch().slack.slack_s) == 1
     begin_s = rig.scheduler._pacing._begin_s[lost]
     while rig.scheduler._lost:
         rig.step()
     tokens = rig.scheduler.requests[lost].num_output_tokens
-    found = rig.scheduler._read_batch().leads
+    found = rig.scheduler._read_batch().slack
     assert tokens in found.generated.tolist()
     index = found.generated.tolist().index(tokens)
     expected_s = begin_s + (tokens - 1) * 0.05 - rig.now_s
@@ -198,9 +198,9 @@ def test_after_new_weights_everybody_has_its_pace_again(tiny_llama, in_flight):
     while rig._queue:
         rig.take()
     rig.scheduler.reset_prefix_cache(reset_running_requests=True)
-    assert not len(rig.scheduler._read_batch().leads.slack_s)
+    assert not len(rig.scheduler._read_batch().slack.slack_s)
     rig.go_on(64)
-    found = rig.scheduler._read_batch().leads
+    found = rig.scheduler._read_batch().slack
     ahead = sum(out.total_num_scheduled_tokens > 0 for out, _ in rig.scheduler._scheduled)
     tokens = [len(rig.scheduler.requests[name]._output_token_ids) for name in "abc"]
     assert found.generated.tolist() == [n + ahead for n in tokens]

@@ -141,15 +141,15 @@ def test_of_several_that_begin_alike_the_first_starts(rig):
     for name in "abc":
         waiting(rig, name)
     queue = reader.waiting([])
-    assert [queue.apart(n) for n in range(4)] == [0, 1, 1, 1]
+    assert [queue.before_prefix_wait(n) for n in range(4)] == [0, 1, 1, 1]
     rig.step()
     rig.step()
     late = waiting(rig, "d")
-    assert reader.waiting(rig.scheduler.running).apart(1) == 1
+    assert reader.waiting(rig.scheduler.running).before_prefix_wait(1) == 1
     rig.scheduler.running[0].num_computed_tokens = 2 * BLOCK
-    assert reader.waiting(rig.scheduler.running).apart(1) == 0
+    assert reader.waiting(rig.scheduler.running).before_prefix_wait(1) == 0
     late.skip_reading_prefix_cache = True
-    assert reader.waiting(rig.scheduler.running).apart(1) == 1
+    assert reader.waiting(rig.scheduler.running).before_prefix_wait(1) == 1
 
 
 class Stored(IdleConnector):

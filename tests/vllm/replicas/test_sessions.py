@@ -68,7 +68,7 @@ def test_early_input_has_not_waited_before_its_turn(tiny_llama):
     rig.add("session", prompt=20, output=300, resumable=True)
     rig.add("session", prompt=20, output=3, resumable=True)
     rig.go_on(300)
-    assert rig.scheduler._read_batch().leads.waiting_s == pytest.approx(0.0)
+    assert rig.scheduler._read_batch().slack.waiting_s == pytest.approx(0.0)
 
 
 def test_input_of_an_idle_session_waits_from_when_it_came(tiny_llama):

@@ -116,14 +116,14 @@ def test_late_ones_behind_one_that_is_passed_over_step_aside_too(policy):
         policy=policy,
     )
     aside = step_aside(scheduler, None, batching(sla={"ttft_ms": 500}, step_aside=True))
-    order_waiting(scheduler, aside, apart=True)
+    order_waiting(scheduler, aside, demote=True)
     assert names(scheduler.waiting) == "Gba"
-    order_waiting(scheduler, aside, apart=False)
+    order_waiting(scheduler, aside, demote=False)
     assert names(scheduler.waiting) == "Gab"
 
 
 def test_a_load_is_never_late_where_it_stands_among_those_that_wait():
     scheduler = scheduler_of("kv_holding_waiting", [load("x"), request("b", came_s=9.9)])
     aside = step_aside(scheduler, None, batching(sla={"ttft_ms": 500}, step_aside=True))
-    order_waiting(scheduler, aside, apart=True)
+    order_waiting(scheduler, aside, demote=True)
     assert names(scheduler.waiting) == "xb"

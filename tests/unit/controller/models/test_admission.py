@@ -137,7 +137,7 @@ def test_an_end_moves_theta_where_admission_went_by_it(applied: dict[str, bool])
     one = MemoryAdmission(11_800, 16, 0.1)
     one.finished(10, **applied)
     moved = 0.2 * 0.1 * applied.get("applied", True)
-    assert one.theta is not None and one.theta.value == pytest.approx(1 - moved)
+    assert one.margin is not None and one.margin.value == pytest.approx(1 - moved)
 
 
 @pytest.mark.parametrize(("kv_tokens", "starts"), [(132, 1), (131, 0)])
@@ -163,7 +163,7 @@ def test_without_a_bound_on_the_share_there_is_no_theta() -> None:
     one = MemoryAdmission(11_800, 16, None)
     one.preempted()
     one.finished(10)
-    assert one.theta is None
+    assert one.margin is None
 
 
 def test_the_larger_theta_is_the_fewer_start() -> None:

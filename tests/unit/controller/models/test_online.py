@@ -32,7 +32,7 @@ def rows(n: int, true: StepModel = TRUE) -> list[Row]:
 
 
 def by_hand(seen: list[Row], prior: StepModel, weight: float) -> list[float]:
-    """(A + R) theta = b + R theta0, each step forgotten by 0.5% at the next."""
+    """(A + R) beta = b + R beta0, each step forgotten by 0.5% at the next."""
     a, b, n = np.zeros((6, 6)), np.zeros(6), 0.0
     for *features, took_s in seen:
         v = np.array([1, *features, features[2] > 0]) / SCALE

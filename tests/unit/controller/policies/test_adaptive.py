@@ -1,4 +1,4 @@
-"""The step half of ``adaptive``: who starts and how many tokens a step gets, number by number."""
+"""``adaptive`` in the engine: who starts and how many tokens a step gets, number by number."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -486,10 +486,12 @@ def test_beside_a_long_prompt_eight_of_the_queue_are_looked_at() -> None:
 
 def test_beside_a_long_prompt_what_begins_like_another_waits() -> None:
     running = requests([*decoding(20), *prompts(9000)])
-    live = Batch(running, requests(prompts(20, 20, 20)).first, apart=lambda n: min(n, 2))
+    live = Batch(
+        running, requests(prompts(20, 20, 20)).first, before_prefix_wait=lambda n: min(n, 2)
+    )
     step = half(50).limits(state(21, 3), lambda: live, limits())
     assert (step.max_running, step.reason) == (21 + 2, "sla")
-    none = replace(live, apart=lambda n: 0)
+    none = replace(live, before_prefix_wait=lambda n: 0)
     step = half(50).limits(state(21, 3), lambda: none, limits())
     assert (step.max_running, step.longest_always) == (21, False)
 
@@ -500,7 +502,7 @@ def test_under_paced_delivery_nobody_shares_a_step(sla: dict[str, Any]) -> None:
     s = AdaptiveStep(config, engine(kv_tokens=ROOMY))
     s.receive(limits(model=MODEL))
     live = Batch(requests([*decoding(20), *prompts(9000)]), requests(prompts(60)).first)
-    live = replace(live, leads=DeadlineSlack(np.full(20, 0.01), np.full(20, 10)))
+    live = replace(live, slack=DeadlineSlack(np.full(20, 0.01), np.full(20, 10)))
     step = s.limits(state(21, 1), lambda: live, limits())
     assert step.longest_always == (not sla)
 

@@ -1,4 +1,4 @@
-"""The fleet half of ``adaptive``: the cap that memory and the SLA come to, number by number."""
+"""``adaptive`` in the controller: the cap that memory and the SLA come to, number by number."""
 
 import math
 

@@ -56,8 +56,8 @@ def test_held_to_a_share_of_the_itl_target_steps_end_so_much_earlier() -> None:
 
 def test_capacity_is_published_by_the_target_of_the_mean_batch() -> None:
     chunks = settled()
-    assert chunks.published.tail_frac == pytest.approx(D / chunks.until_s - 1, abs=1e-12)
-    assert chunks.published.c0 == chunks.model.c0
+    assert chunks.reported.tail_frac == pytest.approx(D / chunks.until_s - 1, abs=1e-12)
+    assert chunks.reported.c0 == chunks.model.c0
 
 
 def test_after_a_hundred_steps_without_room_one_has_the_least() -> None:

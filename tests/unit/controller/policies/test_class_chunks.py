@@ -78,7 +78,7 @@ def test_a_class_that_is_left_out_no_more_is_again_after_tokens_in_time() -> Non
     for tokens, kept in ((60, 1 - 60 * 0.0085), (60, 0.0)):
         one.observe(sample(0.04, (1, tokens, 0), 10), applied=False)  # what is not applied
         one.observe(sample(0.04, (1, tokens, 0), 10))
-        assert one._kept_frac[1] == pytest.approx(0.02 * kept, abs=1e-4)
+        assert one._reserve_frac[1] == pytest.approx(0.02 * kept, abs=1e-4)
 
 
 def test_a_step_that_comes_back_before_the_first_was_sized_is_no_error() -> None:
@@ -105,11 +105,11 @@ def test_a_token_that_its_class_waited_for_too_long_counts_as_late() -> None:
     one.observe(sample(0.04, (1, 1, 0), 10, longer=((1, 0.12),)))
     assert one._sizers[0.1, 99.0].target.not_caused == pytest.approx(1 / 61, rel=0.05)
     assert one._sizers[0.05, 99.0].target.not_caused == 0
-    assert one._kept_frac == pytest.approx([0, 0.02, 0])
+    assert one._reserve_frac == pytest.approx([0, 0.02, 0])
     one.observe(sample(0.04, (1, 1, 0), 10, longer=((1, 0.08),)))
-    assert one._kept_frac[1] == pytest.approx(0.02 * (1 - 0.85 * 0.01))
+    assert one._reserve_frac[1] == pytest.approx(0.02 * (1 - 0.85 * 0.01))
     one.observe(sample(0.04, (1, 1, 1), 10, longer=((2, 5.0),)))  # nobody's promise
-    assert one._kept_frac[2] == 0
+    assert one._reserve_frac[2] == 0
 
 
 def skipped(
@@ -245,10 +245,10 @@ def test_cap_and_capacity_are_by_the_class_whose_d_is_nearest_to_the_sla(monkeyp
     one = sizer()
     full_s = {0.05: 0.04, 0.1: 0.1}
     monkeypatch.setattr(StepTarget, "full_s", property(lambda target: full_s[target.limit_s]))
-    assert one.published.tail_frac == pytest.approx(0.25)
-    assert one.published.costs == one.model.costs
+    assert one.reported.tail_frac == pytest.approx(0.25)
+    assert one.reported.costs == one.model.costs
     monkeypatch.undo()
-    assert ClassChunks(0.05).published.tail_frac == 0
+    assert ClassChunks(0.05).reported.tail_frac == 0
 
 
 def asked(one: ClassChunks, batch: Requests, waited_s: object) -> list[float]:
@@ -366,4 +366,4 @@ def test_a_class_keeps_back_half_of_its_time_at_most() -> None:
     for _ in range(100):
         step_s = MODEL.predict_s(2, 0, 10, 0)
         one.observe(sample(step_s, (1, 1, 0), 10, longer=((1, 0.12),)))
-    assert one._kept_frac[1] == 0.5
+    assert one._reserve_frac[1] == 0.5

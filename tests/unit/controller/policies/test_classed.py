@@ -141,7 +141,7 @@ def test_a_full_step_has_no_token_for_those_left_out() -> None:
     for outputs in (0, 7):  # a half-computed prompt, and one that lost its KV blocks
         running = both(some([0] * 150, 100), some([0], 40, 5000), outputs=[1] * 150 + [outputs])
         found = step(half(), batch_of(running, some([0], 0)), 20_000)
-        assert (found.token_budget, found.skipped, found.yielding) == (150, (150,), ())
+        assert (found.token_budget, found.skipped, found.deferred) == (150, (150,), ())
     running = both(some([0] * 150 + [2] * 50, 100), some([2], 40, 5000))
     found = step(half(), batch_of(running, some([2], 0)), 20_000)
     assert (found.token_budget, found.skipped) == (150, tuple(range(150, 201)))
@@ -233,7 +233,7 @@ def under_way(
     batch = batch_of(here.running, some(waiting, 0, prompt), waited_s=lambda: waited)
     found = step(half(size), batch, kv)
     assert not set(found.skipped) & {0, 1, 2}
-    assert found.skipped == found.yielding
+    assert found.skipped == found.deferred
     return found
 
 
@@ -315,9 +315,9 @@ def test_what_is_left_goes_to_the_soonest_and_counts_what_its_attention_reads() 
 
 def test_with_a_limit_for_long_prompts_sooner_ones_take_no_more_than_that() -> None:
     batch = beside_decodes([150])
-    assert step(half(), batch).yielding == (3,)  # of some 210 tokens 60 are left
+    assert step(half(), batch).deferred == (3,)  # of some 210 tokens 60 are left
     found = step(half(replace(SIZE, long_prompt_tokens=64)), batch)
-    assert (found.yielding, found.longest_chunk_tokens) == ((), 64)
+    assert (found.deferred, found.longest_chunk_tokens) == ((), 64)
 
 
 def test_where_the_first_of_the_queue_cannot_start_prompts_still_give_way_to_each_other() -> None:
@@ -348,7 +348,7 @@ def test_in_a_full_step_prompts_are_left_out_whoever_they_would_let_go_first() -
     found = step(one, beside_decodes([], kinds=(0,) * 150, half_computed=(2, 0)))
     assert found.token_budget == 150
     # Not as prompts that give way, which are seen where the others have a lower priority.
-    assert (found.skipped, found.yielding) == ((150, 151), ())
+    assert (found.skipped, found.deferred) == ((150, 151), ())
 
 
 def test_one_that_cannot_start_is_asked_again_in_the_sixteenth_step_after() -> None:
@@ -359,9 +359,9 @@ def test_one_that_cannot_start_is_asked_again_in_the_sixteenth_step_after() -> N
 
 def test_nobody_gives_way_for_sixteen_steps_to_one_that_did_not_start() -> None:
     one, batch = half(), beside_decodes([3000])
-    assert step(one, batch).yielding == (3,)
-    found = [step(one, replace(batch, yielded_in_vain=True)).yielding]
-    found += [step(one, batch).yielding for _ in range(HEAD_WAITS_STEPS)]
+    assert step(one, batch).deferred == (3,)
+    found = [step(one, replace(batch, deferred_in_vain=True)).deferred]
+    found += [step(one, batch).deferred for _ in range(HEAD_WAITS_STEPS)]
     assert found == [()] * (HEAD_WAITS_STEPS - 1) + [(3,)] * 2
 
 
@@ -372,9 +372,9 @@ def test_one_that_others_left_no_token_for_is_given_way_to_again() -> None:
         return batch_of(here, some([0], 0, 3000))
 
     one, batch = half(), with_sooner(3000)
-    assert step(one, batch).yielding == (3,)
+    assert step(one, batch).deferred == (3,)
     assert not one._class_steps._head_starts
-    step(one, replace(batch, yielded_in_vain=True))
+    step(one, replace(batch, deferred_in_vain=True))
     assert one._class_steps._head_waits == 0
     # All of the chunk but a token.
     left = step(one, batch).token_budget - 3
@@ -388,5 +388,5 @@ def test_what_did_not_start_counts_for_the_next_step_alone() -> None:
     one, batch = half(), beside_decodes([3000])
     step(one, batch)
     step(one, replace(batch, waited_s=lambda: np.ones(4)))  # a chunk, once a second
-    step(one, replace(batch, yielded_in_vain=True))
+    step(one, replace(batch, deferred_in_vain=True))
     assert one._class_steps._head_waits == 0

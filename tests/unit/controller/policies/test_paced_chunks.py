@@ -1,4 +1,4 @@
-"""The chunk under paced delivery: what the leads have time for."""
+"""The chunk under paced delivery: what the slack has time for."""
 
 import numpy as np
 import pytest
