@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from serve_app.cli import main
-from tests.unit.simulator.replay.test_measure import KEYS
+from tests.replay_keys import KEYS
 
 SMALL = ("--workload", "exponential:50,20", "--requests", "20", "--kv-tokens", "4000")
 

@@ -14,7 +14,7 @@ from serve_app.routing.choice import MOST_GATHERED, HeadroomChooser
 from serve_app.routing.gather import End, end_of, ends_of
 from serve_app.routing.replica_load import Asked, Forecast
 from serve_app.routing.settings import promised
-from tests.unit.serve_app.routing.test_choice import ASKED, NOW_S, chooser, room
+from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
 CLASSES = {"gold": (50.0, 2.0), "silver": (100.0, 6.0), "batch": (None, 600.0)}
 FRONT, BACK = End(True, 0.4), End(False, 0.4)
