@@ -7,19 +7,13 @@ from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
-from tests.vllm.harness import Rig, batching, engine_config
+from tests.vllm.harness import Rig
 
 PACED = {"itl_ms": 50, "ttft_ms": 2000, "delivery": "paced"}
 
 
 def paced_rig(tiny_llama, *, policy="static", in_flight=1, **args) -> Rig:
-    config = engine_config(
-        tiny_llama,
-        additional_config=batching(policy=policy, sla=PACED),
-        async_scheduling=in_flight > 1,
-        **args,
-    )
-    return Rig(config, in_flight=in_flight)
+    return Rig.led(tiny_llama, {"policy": policy, "sla": PACED}, in_flight=in_flight, **args)
 
 
 def late_tokens(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int | None]:

@@ -6,12 +6,12 @@ from vllm.v1.request import Request, RequestStatus
 
 from replicas.engine.start_order import may_start
 from replicas.engine.vllm_queues import all_waiting, second_queue
-from tests.vllm.harness import BLOCK, SKIPS_APART, Rig, batching, engine_config
+from tests.vllm.harness import BLOCK, SKIPS_APART, Rig
 from tests.vllm.replicas.rigs import by_grammar
 
 
 def rig_of(tiny_llama, **config) -> Rig:
-    return Rig(engine_config(tiny_llama, additional_config=batching(), **config))
+    return Rig.led(tiny_llama, **config)
 
 
 def order(rig: Rig) -> list[str]:

@@ -45,12 +45,6 @@ def test_a_promise_is_kept_whole_in_time_and_at_its_pace() -> None:
     assert not PROMISE.kept(broken)
 
 
-def test_time_to_the_first_token_is_that_of_the_attempt_that_was_served() -> None:
-    twice = served(10)
-    twice.attempts.insert(0, Attempt(2.0, 429, 2.01))
-    assert twice.ttft_s == 0.5
-
-
 def test_the_figures_of_a_run() -> None:
     phases = phases_of((1, 10, 1), 20.0)
     calm = [served(t) for t in range(10)]
