@@ -95,13 +95,6 @@ def test_an_unknown_class_gets_the_known_ones() -> None:
         read(service_tier="platinum")
 
 
-def test_headers_of_64_kb_are_refused_by_name() -> None:
-    check_headers([("a", "b")])
-    with pytest.raises(BadRequestError) as caught:
-        check_headers([("a", "b"), ("x-big", "y" * 65_536)])
-    assert (caught.value.status, caught.value.param) == (431, "x-big")
-
-
 def test_a_header_that_comes_often_counts_as_often() -> None:
     often = [("x-small", "y" * 93)] * 163
     check_headers(often)

@@ -11,11 +11,6 @@ from serve_app.routing.replica_load import ReplicaLoad
 from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
 
-def choices(made: HeadroomChooser[str], names: str, n: int = 200, **asked: Any) -> Counter[str]:
-    """Who is chosen how often, where nothing is counted as sent."""
-    return Counter(made.choose(names, ASKED, NOW_S, **asked).replica for _ in range(n))
-
-
 def sent_to(made: HeadroomChooser[str], names: str, n: int) -> Counter[str]:
     """Who gets how many of these, where each counts as sent."""
     taken = Counter[str]()
@@ -31,12 +26,6 @@ def test_the_one_with_the_shorter_wait_is_chosen_and_the_other_comes_next() -> N
     chosen = made.choose("ab", ASKED, NOW_S)
     assert (chosen.replica, chosen.others, chosen.outcome) == ("b", ("a",), "room")
     assert chosen.wait_s == pytest.approx(0.5)
-
-
-def test_of_those_that_wait_alike_the_emptier_is_chosen() -> None:
-    assert choices(chooser({"a": room(running=9), "b": room()}), "ab") == {"a": 200}
-    equal = choices(chooser({"a": room(), "b": room()}), "ab")
-    assert min(equal.values()) > 60
 
 
 def test_what_was_sent_counts_until_newer_figures_have_it() -> None:
