@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from benchmarks.overload.client import Attempt, Outcome, Planned, plan
+from benchmarks.live.stock_client import Attempt
+from benchmarks.overload.client import Outcome, Planned, plan
 from benchmarks.overload.figures import Promise, figures, phases_of
 
 PROMISE = Promise({"gold": 1.0, "batch": 5.0}, itl_s=0.1)
