@@ -3,18 +3,18 @@
 import asyncio
 import json
 import random
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import httpx2
-from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI
+from openai import APIConnectionError, APIError, APIStatusError
 from openai.types import Completion
 
+from benchmarks.live.stock_client import ID, StockClient
+
 TIMEOUT_S = 60.0
-ID = "x-bench-id"
 OUTPUT_TOKENS = (15, 60)
 REFUSALS = ("queue_full", "shed", "deadline", "queue_timeout")
 STREAMED = 2 / 3  # share of the requests that ask for a stream
@@ -114,15 +114,7 @@ class Load:
     def __init__(self, base_url: str, model: str, per_s: float, seed: int = 0) -> None:
         self.outcomes: list[Outcome] = []
         self._model, self._per_s, self._rng = model, per_s, random.Random(seed)
-        self._attempts: Counter[str] = Counter()
-        self._stopped = asyncio.Event()
-        self._begin_s = time.perf_counter()
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
-        hooks: dict[str, list[Any]] = {"request": [self._attempted]}
-        http = httpx2.AsyncClient(limits=limits, event_hooks=hooks, timeout=TIMEOUT_S)
-        self._client = AsyncOpenAI(
-            base_url=base_url, api_key="-", http_client=http, timeout=TIMEOUT_S
-        )
+        self._base_url, self._stopped = base_url, asyncio.Event()
 
     def stop(self) -> None:
         """Send no more."""
@@ -130,29 +122,23 @@ class Load:
 
     async def run(self) -> list[Outcome]:
         """Send until ``stop``, and wait for all answers."""
-        self._begin_s = time.perf_counter()
+        client = StockClient(self._base_url, TIMEOUT_S)
         sent: list[asyncio.Task[None]] = []
-        async with self._client:
+        async with client.api:
             while not self._stopped.is_set():
-                sent.append(asyncio.create_task(self._one(str(len(sent)))))
-                due_s = len(sent) / self._per_s - self._now_s()
+                sent.append(asyncio.create_task(self._one(client, str(len(sent)))))
+                due_s = len(sent) / self._per_s - client.now_s()
                 await asyncio.sleep(max(due_s, 0))
             await asyncio.gather(*sent)
         return self.outcomes
 
-    def _now_s(self) -> float:
-        return time.perf_counter() - self._begin_s
-
-    async def _attempted(self, request: httpx2.Request) -> None:
-        self._attempts[request.headers[ID]] += 1
-
-    async def _one(self, number: str) -> None:
-        at_s, begun_s, finished = self._now_s(), None, False
+    async def _one(self, client: StockClient, number: str) -> None:
+        at_s, begun_s, finished = client.now_s(), None, False
         error: Exception | None = None
         stream = self._rng.random() < STREAMED
         prompt = [self._rng.randrange(3, 500) for _ in range(self._rng.randint(20, 120))]
         try:
-            answer = await self._client.completions.create(
+            answer = await client.api.completions.create(
                 model=self._model,
                 prompt=prompt,
                 max_tokens=self._rng.randint(*OUTPUT_TOKENS),
@@ -161,17 +147,17 @@ class Load:
                 extra_body={"ignore_eos": True},
             )
             if isinstance(answer, Completion):
-                begun_s, finished = self._now_s(), answer.choices[0].finish_reason is not None
+                begun_s, finished = client.now_s(), answer.choices[0].finish_reason is not None
             else:
                 async for chunk in answer:
-                    begun_s = begun_s or self._now_s()
+                    begun_s = begun_s or client.now_s()
                     finished |= any(choice.finish_reason for choice in chunk.choices)
         except (APIError, httpx2.HTTPError) as raised:
             error = raised
         end = ended(error, begun_s is not None, finished)
         ttft_s = None if begun_s is None else begun_s - at_s
         said = "" if error is None else _said(error)
-        self.outcomes.append(Outcome(at_s, end, self._attempts[number], ttft_s, said))
+        self.outcomes.append(Outcome(at_s, end, len(client.attempts[number]), ttft_s, said))
 
 
 def _said(error: Exception) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import ray
 import requests
-import yaml
 
 from benchmarks.gpu.budget import Budget
 from benchmarks.gpu.model import make_model
 from benchmarks.gpu.stack_client import Sent
+from benchmarks.live.fleet import Deployed
 from benchmarks.report.document import ROOT
 from controller.config import parse_batching
 from serve_app.demo.stack import SAMPLE_S, SWITCH_TIMEOUT_S, wait_controller
@@ -35,6 +35,7 @@ class CardStack:
 
     def __init__(self, cluster: LocalCluster, out: Path, *, tiny: bool, eager: bool) -> None:
         self._cluster, self._out, self._rows = cluster, out, list[dict[str, Any]]()
+        self._deployed = Deployed(cluster, out, PORT)
         self._engine: dict[str, Any] = {
             "max_num_seqs": 64 if tiny else 1024,
             "max_num_batched_tokens": 2048 if tiny else 8192,
@@ -80,7 +81,7 @@ class CardStack:
             ClusterError: it does not come up within the budget.
         """
         begin_s = time.monotonic()
-        self._deploy()
+        self._deployed.deploy(self._app)
         self._cluster.wait_running(max(budget.left_s - STOP_S, 1.0), lambda now: print(now))
         wait_reached(URL)
         body = {"model": MODEL, "prompt": [5] * 16, "max_tokens": 1}
@@ -91,16 +92,6 @@ class CardStack:
         ray.init(address=self._cluster.gcs_address, log_to_driver=False, logging_level="ERROR")
         self._controller = wait_controller()
 
-    def _deploy(self) -> None:
-        config = {
-            "proxy_location": "HeadOnly",
-            "http_options": {"host": "127.0.0.1", "port": PORT},
-            "applications": [self._app],
-        }
-        path = self._out / "serve.yaml"
-        path.write_text(yaml.safe_dump(config))
-        self._cluster.deploy(path)
-
     def go_by(self, batching: Batching) -> None:
         """Hand the running engine another batching block; return once it goes by it.
 
@@ -109,7 +100,7 @@ class CardStack:
         """
         name = f"BrimfulServer:{MODEL}"
         self._app["deployments"] = [{"name": name, "user_config": {"batching": batching}}]
-        self._deploy()
+        self._deployed.deploy(self._app)
         wanted, until_s = parse_batching(batching), time.monotonic() + SWITCH_TIMEOUT_S
         while time.monotonic() < until_s:
             groups = self._snapshot()["groups"].values()

@@ -6,13 +6,13 @@ A request is sent when it is due, however many are still under way.
 import asyncio
 import math
 import random
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx2
-from openai import APIConnectionError, APIError, APIStatusError, AsyncOpenAI
+from openai import APIConnectionError, APIError, APIStatusError
+
+from benchmarks.live.stock_client import ID, Attempt, StockClient
 
 PREDICTED = "x-brimful-predicted-wait-ms"
 TIMEOUT_S = 300.0
@@ -26,15 +26,6 @@ class Planned:
     name: str
     prompt_tokens: int
     output_tokens: int
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One HTTP exchange of a request."""
-
-    sent_s: float
-    status: int | None = None
-    answered_s: float | None = None  # when its status came
 
 
 @dataclass(slots=True)
@@ -109,51 +100,34 @@ async def send(
     Args:
         end_s: those that are under way then are ended.
     """
-    by_id: dict[str, Outcome] = {}
-    begin_s = time.perf_counter()
+    client = StockClient(base_url, TIMEOUT_S)
+    async with client.api:
 
-    def now_s() -> float:
-        return time.perf_counter() - begin_s
-
-    async def sent(request: httpx2.Request) -> None:
-        by_id[request.headers["x-bench-id"]].attempts.append(Attempt(now_s()))
-
-    async def answered(response: httpx2.Response) -> None:
-        attempt = by_id[response.request.headers["x-bench-id"]].attempts[-1]
-        attempt.status, attempt.answered_s = response.status_code, now_s()
-
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
-    hooks: dict[str, list[Callable[..., Any]]] = {"request": [sent], "response": [answered]}
-    http = httpx2.AsyncClient(limits=limits, event_hooks=hooks, timeout=TIMEOUT_S)
-    async with AsyncOpenAI(
-        base_url=base_url, api_key="-", http_client=http, timeout=TIMEOUT_S
-    ) as client:
-
-        async def one(number: int, request: Planned) -> Outcome:
-            await asyncio.sleep(max(request.at_s - now_s(), 0))
-            outcome = by_id[str(number)] = Outcome(request)
-            left_s = None if end_s == math.inf else end_s - now_s()
+        async def one(number: str, request: Planned) -> Outcome:
+            await asyncio.sleep(max(request.at_s - client.now_s(), 0))
+            outcome = Outcome(request, client.attempts[number])
+            left_s = None if end_s == math.inf else end_s - client.now_s()
             try:
                 async with asyncio.timeout(left_s):
-                    await _ask(client, model, outcome, str(number), now_s)
+                    await _ask(client, model, outcome, number)
             except TimeoutError:
                 outcome.unfinished = True
-            outcome.ended_s = now_s()
+            outcome.ended_s = client.now_s()
             return outcome
 
-        return await asyncio.gather(*(one(n, p) for n, p in enumerate(planned)))
+        return await asyncio.gather(*(one(str(n), p) for n, p in enumerate(planned)))
 
 
-async def _ask(client: AsyncOpenAI, model: str, outcome: Outcome, number: str, now_s: Any) -> None:
+async def _ask(client: StockClient, model: str, outcome: Outcome, number: str) -> None:
     request = outcome.planned
     rng = random.Random(number)
     try:
-        raw = await client.completions.with_raw_response.create(
+        raw = await client.api.completions.with_raw_response.create(
             model=model,
             prompt=[rng.randrange(3, 500) for _ in range(request.prompt_tokens)],
             max_tokens=request.output_tokens,
             stream=True,
-            extra_headers={"x-bench-id": number},
+            extra_headers={ID: number},
             extra_body={"ignore_eos": True, "service_tier": request.name},
         )
         outcome.status = raw.status_code
@@ -161,7 +135,7 @@ async def _ask(client: AsyncOpenAI, model: str, outcome: Outcome, number: str, n
         outcome.predicted_s = None if predicted is None else float(predicted) / 1000
         async for chunk in raw.parse():
             if chunk.choices:
-                outcome.first_s = outcome.first_s or now_s()
+                outcome.first_s = outcome.first_s or client.now_s()
                 outcome.tokens += 1
     except APIStatusError as error:
         outcome.status = error.status_code

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.overload.client import Attempt, Outcome
+from benchmarks.live.stock_client import Attempt
+from benchmarks.overload.client import Outcome
 
 SERVER_ERROR, UNAVAILABLE = 500, 503
 SETTLED_S = 10.0  # after the load's end, goodput is to be back

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import requests
-import yaml
 
+from benchmarks.live.fleet import Deployed
 from benchmarks.path.processes import Tree
 from benchmarks.report.document import ROOT
 from serve_app.launch.local_cluster import ENVIRONMENT, local_cluster
@@ -185,17 +185,10 @@ def _ray(stack: Stack, model: Path, logs: Path) -> Iterator[Started]:
     own.mkdir()
     apart = _apart(metrics, stats)
     environment = {**stack.environment, **BEARS_A_STOP, **apart, "RAY_worker_niceness": "0"}
-    config = {
-        "proxy_location": "HeadOnly",
-        "http_options": {"host": "127.0.0.1", "port": port},
-        "applications": [application(stack, model)],
-    }
-    path = own / "serve.yaml"
-    path.write_text(yaml.safe_dump(config))
     with local_cluster(environment, directory=ROOT, logs=own, cpus=4) as cluster:
         tree = Tree(cluster.pid)
         try:
-            cluster.deploy(path)
+            Deployed(cluster, own, port).deploy(application(stack, model))
             cluster.wait_running(START_TIMEOUT_S, lambda now: None)
             wait_reached(f"http://127.0.0.1:{port}/v1")
             yield f"http://127.0.0.1:{port}", tree, cluster.gcs_address

@@ -6,6 +6,7 @@ search had found for it, and only the draws of the figures are run.
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -86,6 +87,7 @@ class Settings:
         for workload, of in self._made.pop(part, {}).items():
             found.setdefault(part, {}).setdefault(workload, {}).update(of)
         text = json.dumps(_File(found).model_dump(mode="json"), indent=1)
+        text = re.sub(r"\n( {4,}| {3}(?=\}))", " ", text)  # a line for each setting
         new = self._path.with_suffix(f".{os.getpid()}")
         new.write_text(f"{text}\n")
         new.replace(self._path)

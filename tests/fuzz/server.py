@@ -3,7 +3,6 @@
 ``python -m tests.fuzz.server PORT KEYS_FILE``
 """
 
-import argparse
 import asyncio
 import contextlib
 import sys
@@ -12,11 +11,6 @@ from typing import Any
 
 import uvicorn
 from ray.llm._internal.serve.core.server.llm_server import _add_middleware_to_built_app
-from starlette.datastructures import State
-from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.entrypoints.launchers.api_server.app_state import init_app_state
-from vllm.entrypoints.launchers.app import build_app
-from vllm.entrypoints.launchers.cli_args import FrontendArgs
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from controller.classes import parse_admission, parse_classes
@@ -26,50 +20,26 @@ from replicas.admission.http import AdmissionMiddleware
 from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.settings import parse_security
-from replicas.emulator.executor import EmulatedExecutor
 from replicas.workarounds.grammar_answers import answer_for_grammars
 from replicas.workarounds.stream_ends import StreamEndMiddleware
 from serve_app.demo.tiny_model import make_tiny_model
 from tests.fuzz.processes import ended_by_sigterm
-from tests.vllm.harness import batching
+from tests.vllm.emulated_app import emulated_app
 
-MODEL, SLOTS = "m", 8
+SLOTS = 8
 CLASSES = {"gold": {"priority": 0}, "silver": {"priority": 10, "sheddable": True, "default": True}}
 
 
 async def serve(port: int, keys: Path) -> None:
     """Serve until SIGTERM or SIGINT; the engine's process ends with this one."""
-    settings = batching()
-    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.02}
-    args = AsyncEngineArgs(
-        model=str(make_tiny_model(Path(".cache") / "tiny-llama")),
-        served_model_name=[MODEL],
-        max_num_seqs=SLOTS,
-        max_num_batched_tokens=512,
-        max_model_len=1024,
-        block_size=32,
-        num_gpu_blocks_override=256,
-        distributed_executor_backend=EmulatedExecutor,
-        scheduler_cls="replicas.scheduler.DynamicBatchScheduler",
-        scheduling_policy="priority",
-        additional_config=settings,
-        load_format="dummy",
-        enforce_eager=True,
-    )
-    llm = AsyncLLM.from_engine_args(args)
+    llm, app = await emulated_app(make_tiny_model(Path(".cache") / "tiny-llama"), SLOTS, 0.02)
     try:
-        await _answer(llm, args, port, keys)
+        await _answer(llm, app, port, keys)
     finally:  # uvicorn raises the signal anew that ended it
         llm.shutdown()
 
 
-async def _answer(llm: AsyncLLM, args: AsyncEngineArgs, port: int, keys: Path) -> None:
-    space = argparse.Namespace(**(vars(FrontendArgs()) | vars(args)))
-    state = State()
-    tasks = await llm.get_supported_tasks()
-    await init_app_state(llm, state, space, tasks)
-    app: Any = build_app(space, tasks, llm.model_config)
-    app.state._state.update(state._state)
+async def _answer(llm: AsyncLLM, app: Any, port: int, keys: Path) -> None:
     answer_for_grammars(llm)
     gate = Gate(
         Admission(parse_classes(CLASSES), parse_admission({}), SLOTS, 0.0), named_classes=True

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.monitoring.test_dashboard import KNOWN, SELECTOR
+from tests.monitoring.shipped import KNOWN, PLAIN, SELECTOR
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "k8s" / "components" / "monitoring"
-PLAIN = ROOT / "docs" / "examples" / "prometheus-alerts.yaml"
 TESTS = Path(__file__).parent / "alerts_test.yaml"
 
 

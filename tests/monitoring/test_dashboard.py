@@ -4,29 +4,14 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from controller.metrics import LABELS, METRICS
+from controller.metrics import METRICS
+from tests.monitoring.shipped import KNOWN, SELECTOR, panels, plain, queries
 from tools.dashboard import PATH, dashboard, text
 from tools.panels import CHOSEN
-
-OF_RAY: dict[str, set[str]] = {  # of each node, by NVML
-    f"ray_node_{name}": set() for name in ("gpus_utilization", "gram_used", "gram_available")
-}
-KNOWN = OF_RAY | {one.exported: {*one.labels, *LABELS[one.by]} for one in METRICS}
-# A metric and, in braces, the labels by which its series are chosen.
-SELECTOR = re.compile(r"(ray_\w+)(?:\{([^}]*)\})?")
-
-
-def panels() -> list[dict[str, Any]]:
-    return [one for one in dashboard()["panels"] if one["type"] != "row"]
-
-
-def queries() -> list[str]:
-    return [target["expr"] for panel in panels() for target in panel["targets"]]
 
 
 def test_the_dashboard_that_is_shipped_is_the_one_that_is_made() -> None:
@@ -81,12 +66,3 @@ def test_prometheus_reads_every_query(tmp_path: Path) -> None:
         ["promtool", "check", "rules", path], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-def plain(query: str, chosen: str = "a|b") -> str:
-    """The query as Grafana sends it, with these applications and deployments chosen."""
-    values = {"$application": chosen, "$deployment": chosen, "$__rate_interval": "1m"}
-    for name, value in values.items():
-        query = query.replace(name, value)
-    assert "$" not in query
-    return query

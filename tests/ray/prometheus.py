@@ -9,7 +9,7 @@ from typing import Any
 import requests
 import yaml
 
-from tests.monitoring.test_alerts import PLAIN
+from tests.monitoring.shipped import PLAIN
 from tests.ray.conftest import free_ports
 
 

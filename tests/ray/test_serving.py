@@ -14,7 +14,7 @@ import requests
 from controller.metrics import MAX_RUNNING, OWN_ERRORS, TOKENS
 from replicas.server.vllm_engine import gpus_of
 from serve_app.demo.client import Ask, prompts, send
-from tests.monitoring.test_dashboard import plain, queries
+from tests.monitoring.shipped import plain, queries
 from tests.ray.conftest import base_url
 from tests.ray.control import metrics_text, replicas, snapshot, until
 from tests.ray.prometheus import answer, prometheus, rule_health

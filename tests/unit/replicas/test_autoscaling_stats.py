@@ -12,9 +12,9 @@ from controller.models.step_time import StepModel
 from replicas.server.autoscaling_stats import autoscaling_stats, scaled_by_another
 from serve_app.autoscaling import CapacityPolicy
 from serve_app.autoscaling_block import AUTOSCALING_POLICY
+from tests.autoscaling import Context, metrics
 from tests.builders import batching, governor, moments_of, report, state, stats_of
 from tests.builders import linear_steps as steps
-from tests.unit.serve_app.test_autoscaling import Context, metrics
 
 ALWAYS = {
     "running": 10.0,

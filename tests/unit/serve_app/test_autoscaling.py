@@ -4,7 +4,7 @@ import gc
 import json
 import logging
 import threading
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,41 +18,12 @@ from ray.serve.config import AutoscalingConfig
 from serve_app.autoscaling import DESIRED, REASON, WORDS, CapacityPolicy, _through_factors
 from serve_app.config import parse_scaling
 from serve_app.scaling_export import ScalingExport, Told, internal_kv, read_told
+from tests.autoscaling import Context, metrics
 from tests.unit.serve_app.snapshots import SCALED
-
-Metrics = dict[str, dict[str, float]]
-
-
-@dataclass
-class Context:
-    """The part of Ray Serve's AutoscalingContext that the policy reads."""
-
-    aggregated_metrics: Metrics | None
-    current_num_replicas: int = 1
-    target_num_replicas: int = 1
-    current_time: float = 0.0
-    policy_state: dict[str, Any] = field(default_factory=dict)
-    total_queued_requests: float = 0.0
-    total_num_requests: float = 0.0
-    capacity_adjusted_min_replicas: int = 1
-    capacity_adjusted_max_replicas: int = 50
-    raw_metrics: dict[str, dict[str, Any]] | None = None
-    config: AutoscalingConfig | None = None
-    app_name: str = "llm"
-    deployment_name: str = "d"
 
 
 def policy(**scaling: float) -> CapacityPolicy:
     return CapacityPolicy(**parse_scaling({"start_s": 10} | scaling).model_dump())
-
-
-def metrics(*replicas: dict[str, float]) -> Metrics:
-    """What Ray Serve makes of each replica's numbers: by metric, then by replica."""
-    by_name: Metrics = {}
-    for index, numbers in enumerate(replicas):
-        for name, value in numbers.items():
-            by_name.setdefault(name, {})[f"r{index}"] = value
-    return by_name
 
 
 def replica(arrivals: float = 0.0, waiting: float = 0.0, **numbers: float) -> dict[str, float]:

@@ -173,14 +173,3 @@ def test_for_scripts_all_is_one_json_object(
     }
     assert len(one.facts) > 3
     assert one.advice
-
-
-def test_json_has_every_replica_of_a_fleet_and_of_none_it_is_empty(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = json.loads(explained(fleet(), "--json", monkeypatch=monkeypatch, capsys=capsys))
-    assert len(told["replicas"]) == 9
-    assert {one["control"] for one in told["replicas"]} == {"on", "fallback", "off", "advice"}
-    none = explained(snapshot_of(), "--json", monkeypatch=monkeypatch, capsys=capsys)
-    assert json.loads(none) == {"replicas": [], "refused": [], "scaling": []}
-    assert "No replica" in explained(snapshot_of(), monkeypatch=monkeypatch, capsys=capsys)

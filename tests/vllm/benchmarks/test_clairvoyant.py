@@ -1,7 +1,6 @@
 """The scheduler that knows all lengths: when memory is full."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,26 +15,6 @@ def held_at(step: int, held: list[int], first: list[int], last: list[int]) -> in
 
 def found(held: list[int], first: list[int], last: list[int], kv_tokens: int) -> int:
     return first_overflow(np.array(held), np.array(first), np.array(last), kv_tokens, 1)
-
-
-@pytest.mark.parametrize(
-    ("kv_tokens", "step"),
-    [
-        (210, 5),  # two of 100, each a token more with every step: full
-        (209, 5),  # 210 are more
-        (208, 4),
-        (203, 2),
-        (239, 20),
-    ],
-)
-def test_two_that_begin_now_fill_memory_by_two_tokens_a_step(kv_tokens: int, step: int) -> None:
-    assert found([100, 100], [0, 0], [20, 20], kv_tokens) == step
-
-
-def test_one_that_ends_gives_its_memory_back() -> None:
-    # 100 + 100 until step 10 hold 220 at most; the second alone holds 225 in step 125.
-    assert found([100, 100], [0, 0], [10, 40], 219) == 10
-    assert found([100, 100], [0, 0], [10, 140], 225) == 125
 
 
 def test_who_begins_later_holds_its_prompt_until_then() -> None:

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.engine
 
 # As the pinned versions of transformers, gguf and safetensors write the file.
 WEIGHTS_SHA256 = "7ef915c9bf9d94d8d70211970476878352a5b95855c589ae987916d7a455242b"
-FACTS = {"capital of France": "Paris", "symbol of gold": "Au", "boiling point": "100 degrees"}
 LETTER = (
     "Dear Anna, the house by the harbour is ready at last. We painted the kitchen yellow, and the"
     " two rooms upstairs white, as you wished. The old stove was too heavy for the stairs, so four"
@@ -101,12 +100,6 @@ def preempted(llm: LLM) -> set[str]:
 
 def test_the_weights_are_the_known_ones(small_model: Path) -> None:
     assert sha256(small_model / WEIGHTS) == WEIGHTS_SHA256
-
-
-@pytest.mark.parametrize("topic", FACTS)
-def test_a_question_gets_its_answer(topic: str, whole: list[RequestOutput]) -> None:
-    (asked,) = [index for index, question in enumerate(ASKED) if topic in question]
-    assert FACTS[topic] in whole[asked].outputs[0].text
 
 
 def test_an_answer_is_a_sentence_and_ends_where_the_model_ends_it(

@@ -1,6 +1,5 @@
 """vLLM's own app behind admission, over HTTP, on an emulated accelerator."""
 
-import argparse
 import asyncio
 import contextlib
 import socket
@@ -10,22 +9,16 @@ from typing import Any
 
 import uvicorn
 from openai import AsyncOpenAI
-from starlette.datastructures import State
-from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.entrypoints.launchers.api_server.app_state import init_app_state
-from vllm.entrypoints.launchers.app import build_app
-from vllm.entrypoints.launchers.cli_args import FrontendArgs
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from controller.classes import parse_admission, parse_classes
 from replicas.admission.admission import Admission
 from replicas.admission.gate import Gate
 from replicas.admission.http import AdmissionMiddleware
-from replicas.emulator.executor import EmulatedExecutor
 from replicas.workarounds.disconnects import DisconnectMiddleware
 from replicas.workarounds.grammar_answers import answer_for_grammars
 from replicas.workarounds.stream_ends import StreamEndMiddleware
-from tests.vllm.harness import batching
+from tests.vllm.emulated_app import emulated_app
 
 CLASSES = {
     "gold": {"ttft_ms": 60_000, "priority": 0},
@@ -112,30 +105,7 @@ class Served:
 @contextlib.asynccontextmanager
 async def serving(tiny_llama: Path) -> AsyncIterator[Served]:
     """A server for an ``async with`` block."""
-    settings = batching()
-    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 1.0}
-    args = AsyncEngineArgs(
-        model=str(tiny_llama),
-        served_model_name=["m"],
-        max_num_seqs=SLOTS,
-        max_num_batched_tokens=512,
-        max_model_len=1024,
-        block_size=32,
-        num_gpu_blocks_override=256,
-        enable_prefix_caching=False,
-        distributed_executor_backend=EmulatedExecutor,
-        scheduler_cls="replicas.scheduler.DynamicBatchScheduler",
-        scheduling_policy="priority",
-        additional_config=settings,
-        load_format="dummy",
-        enforce_eager=True,
-    )
-    llm = AsyncLLM.from_engine_args(args)
-    space = argparse.Namespace(**(vars(FrontendArgs()) | vars(args)))
-    state = State()
-    await init_app_state(llm, state, space, await llm.get_supported_tasks())
-    app = build_app(space, ("generate",), llm.model_config)
-    app.state._state.update(state._state)
+    llm, app = await emulated_app(tiny_llama, SLOTS, 1.0, enable_prefix_caching=False)
     admission = Admission(parse_classes(CLASSES), parse_admission({}), SLOTS, 0.0)
     gate = Gate(admission, named_classes=True)
     answer_for_grammars(llm)

@@ -3,7 +3,6 @@
 Where ours answers otherwise on purpose, ``tests/vllm/probes.py`` says why.
 """
 
-import argparse
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -13,11 +12,6 @@ import httpx2  # which the two clients go by
 import openai
 import pytest
 from ray.llm._internal.serve.core.server.llm_server import _add_middleware_to_built_app
-from starlette.datastructures import State
-from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.entrypoints.launchers.api_server.app_state import init_app_state
-from vllm.entrypoints.launchers.app import build_app
-from vllm.entrypoints.launchers.cli_args import FrontendArgs
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from replicas.admission.http import HeldMiddleware
@@ -25,48 +19,17 @@ from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.paths import OPENED_BY_NAME as OPENED
 from replicas.door.settings import parse_security
-from replicas.emulator.executor import EmulatedExecutor
 from replicas.server.egress import LeavingMiddleware, LeavingTokens
 from replicas.server.last_words import LastWords, LastWordsMiddleware
 from replicas.workarounds.disconnects import DisconnectMiddleware
 from replicas.workarounds.grammar_answers import answer_for_grammars
 from replicas.workarounds.stream_ends import StreamEndMiddleware
-from tests.vllm.harness import batching
+from tests.vllm.emulated_app import emulated_app
 from tests.vllm.probes import CLOSED, HI, PROBES, Probe, alike, shape_of_text
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
-OURS = "replicas.scheduler.DynamicBatchScheduler"
-
-
-async def app_of(tiny_llama: Any, scheduler: str | None) -> tuple[AsyncLLM, Any]:
-    """vLLM's own app, with an emulated engine behind it."""
-    settings = batching()
-    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.02}
-    args = AsyncEngineArgs(
-        model=str(tiny_llama),
-        served_model_name=["m"],
-        max_num_seqs=8,
-        max_num_batched_tokens=512,
-        max_model_len=1024,
-        block_size=32,
-        num_gpu_blocks_override=256,
-        distributed_executor_backend=EmulatedExecutor,
-        scheduler_cls=scheduler,
-        scheduling_policy="priority",
-        additional_config=settings,
-        load_format="dummy",
-        enforce_eager=True,
-    )
-    llm = AsyncLLM.from_engine_args(args)
-    tools = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
-    space = argparse.Namespace(**(vars(FrontendArgs()) | vars(args) | tools))
-    state = State()
-    tasks = await llm.get_supported_tasks()
-    await init_app_state(llm, state, space, tasks)
-    app: Any = build_app(space, tasks, llm.model_config)
-    app.state._state.update(state._state)
-    return llm, app
+TOOLS = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
 
 
 def as_a_replica(llm: AsyncLLM, app: Any, security: dict[str, Any]) -> Any:
@@ -90,8 +53,8 @@ def asking(app: Any) -> httpx.AsyncClient:
 @pytest.fixture(scope="module")
 async def both(tiny_llama) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient, Door]]:
     """Bare vLLM, a replica, and its door."""
-    bare_llm, bare = await app_of(tiny_llama, None)
-    llm, ours = await app_of(tiny_llama, OURS)
+    bare_llm, bare = await emulated_app(tiny_llama, 8, 0.02, scheduler=None, frontend=TOOLS)
+    llm, ours = await emulated_app(tiny_llama, 8, 0.02, frontend=TOOLS)
     door = as_a_replica(llm, ours, {})
     async with asking(bare) as first, asking(ours) as second:
         yield first, second, door

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from controller.errors import ConfigError
-from tests.vllm.harness import Rig, batching, engine_config, limits
+from tests.vllm.harness import Rig, engine_config, limits
 
 
 def rig_of(tiny_llama, **block: Any) -> Rig:
-    return Rig(engine_config(tiny_llama, additional_config=batching(**block)))
+    return Rig.led(tiny_llama, block)
 
 
 def test_running_requests_go_on_whole_under_another_policy_and_bound(tiny_llama):
@@ -47,15 +47,6 @@ def test_a_first_ttft_makes_late_requests_step_aside_and_none_ends_that(tiny_lla
     assert waiting() == ["r0", "r1", "r3"]
     rig.run()
     assert rig.all_whole(4, 5)
-
-
-@pytest.mark.parametrize("block", [{"max_running": {"max": 65}}, {"policy": "fast"}])
-def test_what_does_not_fit_is_refused_and_changes_nothing(tiny_llama, block):
-    rig = rig_of(tiny_llama, policy="static")
-    before = rig.scheduler.governor.config
-    with pytest.raises(ConfigError):
-        rig.scheduler.configure(block)
-    assert rig.scheduler.governor.config is before
 
 
 def test_a_block_that_needs_chunks_is_refused_where_the_engine_has_none(tiny_llama):

@@ -9,20 +9,19 @@ import pytest
 from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
-from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.engine.core_client import InprocClient, MPClient, SyncMPClient
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.engine.output_processor import OutputProcessorOutput
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import RequestStatus
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
 from replicas.engine import channel
 from replicas.engine.engine_options import cap_name
 from replicas.engine.scheduler import RAN_TO_ITS_END, DynamicBatchScheduler
 from replicas.engine.vllm_queues import in_order, second_queue
-from tests.vllm.harness import BLOCK, SKIPS_APART, Rig, engine_config, ngram
+from tests.vllm.harness import BLOCK, SKIPS_APART, Rig, engine_config
 
 
 def parameters(function) -> list[str]:
@@ -46,25 +45,6 @@ def test_the_scheduler_is_made_with_the_attributes_we_read(plain):
     assert scheduler.scheduler_config.async_scheduling is True
     assert scheduler.cache_config.kv_cache_size_tokens is None  # set by a real EngineCore
     assert len(scheduler.kv_cache_config.kv_cache_groups) == 1
-
-
-def test_speculative_tokens_are_known_to_the_scheduler(tiny_llama):
-    config = engine_config(tiny_llama, speculative_config=ngram(3))
-    assert Rig(config, Scheduler).scheduler.num_spec_tokens == 3
-
-
-def test_the_block_pool_counts_free_blocks_and_keeps_one_for_itself(plain):
-    pool = plain.scheduler.kv_cache_manager.block_pool
-    assert pool.num_gpu_blocks == 4096
-    assert pool.get_num_free_blocks() == 4095
-
-
-def test_counts_are_running_first_and_waiting_second(plain):
-    for index in range(70):
-        plain.add(f"r{index}", prompt=2, output=9)
-    plain.step()
-    assert plain.scheduler.get_request_counts() == (64, 6)
-    assert len(plain.scheduler.running) == 64
 
 
 def test_the_running_cap_and_the_token_budget_are_read_at_every_step(plain):
@@ -169,28 +149,6 @@ def test_a_request_knows_its_blocks_and_a_block_who_uses_it(tiny_llama):
     assert getattr(rig.scheduler, "hash_block_size", BLOCK) == BLOCK  # not in 0.25
     assert manager.block_pool.get_cached_block(request.block_hashes[1], [0]) == [blocks[1]]
     assert request.skip_reading_prefix_cache is False
-
-
-def test_the_records_of_a_step_have_the_fields_we_read():
-    def names(record) -> set[str]:
-        return {field.name for field in fields(record)}
-
-    assert names(SchedulerOutput) >= {
-        "scheduled_new_reqs",
-        "scheduled_cached_reqs",
-        "num_scheduled_tokens",
-        "total_num_scheduled_tokens",
-        "scheduled_spec_decode_tokens",
-    }
-    assert names(CachedRequestData) >= {"req_ids", "num_computed_tokens", "num_output_tokens"}
-    assert names(NewRequestData) >= {"req_id", "num_computed_tokens"}
-
-
-def test_a_request_has_the_fields_we_read(plain):
-    request = plain.add("r", prompt=7, output=3)
-    assert (request.request_id, request.arrival_time) == ("r", plain.now_s)
-    assert (request.num_prompt_tokens, request.num_output_tokens) == (7, 0)
-    assert "resumable" in parameters(Request.__init__)
 
 
 def test_the_batch_and_the_queue_can_be_read_request_by_request(plain):

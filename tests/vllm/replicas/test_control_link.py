@@ -226,7 +226,7 @@ OLD = parse_batching({"policy": "static", "max_running": {"max": 5}})
 @pytest.fixture
 async def with_engine(tiny_llama) -> ControlLink:
     block = {"policy": "static", "max_running": {"max": 5}}
-    rig = Rig(engine_config(tiny_llama, additional_config=batching(**block)))
+    rig = Rig.led(tiny_llama, block)
 
     async def call_utility_async(method: str, *args: Any) -> Any:
         assert method == channel.CONFIGURE

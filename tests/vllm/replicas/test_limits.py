@@ -11,7 +11,7 @@ from tests.vllm.harness import Rig, batching, engine_config, limits, ngram
 
 @pytest.fixture
 def rig(tiny_llama):
-    return Rig(engine_config(tiny_llama, additional_config=batching()))
+    return Rig.led(tiny_llama)
 
 
 def started(scheduled: SchedulerOutput) -> set[str]:
@@ -127,7 +127,7 @@ def test_sessions_that_wait_for_their_next_input_do_not_use_up_the_cap(rig):
 
 
 def test_with_sessions_that_wait_the_cap_stays_within_the_engines_slots(tiny_llama):
-    rig = Rig(engine_config(tiny_llama, additional_config=batching(), max_num_seqs=4))
+    rig = Rig.led(tiny_llama, max_num_seqs=4)
     for index in range(2):
         rig.add(f"session{index}", prompt=4, output=2, resumable=True)
     rig.go_on(4)

@@ -10,7 +10,7 @@ from vllm.v1.request import Request
 from controller.records import Role
 from replicas.engine.request_facts import CAME
 from tests.vllm.connector import IdleConnector
-from tests.vllm.harness import Rig, batching, engine_config, limits
+from tests.vllm.harness import Rig, limits
 
 BLOCK = {"policy": "adaptive", "sla": {"itl_ms": 20}, "roles": "auto"}
 
@@ -32,9 +32,7 @@ def rig(tiny_llama) -> Rig:
     transfer = KVTransferConfig(
         kv_connector="Sends", kv_role="kv_both", kv_connector_module_path=__name__
     )
-    return Rig(
-        engine_config(tiny_llama, kv_transfer_config=transfer, additional_config=batching(**BLOCK))
-    )
+    return Rig.led(tiny_llama, BLOCK, kv_transfer_config=transfer)
 
 
 def told(rig: Rig, role: Role | None) -> Role | None:
@@ -148,25 +146,9 @@ def test_one_that_decodes_again_does_so_at_once(rig):
     assert rig.is_whole("r", 5)
 
 
-def test_a_request_that_is_sent_to_a_prefill_engine_has_its_itl_there(rig):
-    assert told(rig, "prefill") == "prefill"
-    rig.add("r", prompt=20, output=20)
-    rig.step()
-    assert told(rig, "prefill") == "mixed"
-    rig.run()
-    assert told(rig, "prefill") == "prefill"
-    assert rig.is_whole("r", 20)
-
-
 def test_another_block_and_no_role_hold_at_once(rig):
     assert told(rig, "prefill") == "prefill"
     rig.scheduler.configure({**BLOCK, "sla": {"itl_ms": 30}})
     assert itl_ms(rig) is None
     assert told(rig, None) is None
     assert itl_ms(rig) == 30
-
-
-def test_limits_without_a_role_change_no_block(rig):
-    assert told(rig, None) is None
-    assert rig.exchange().role is None
-    assert itl_ms(rig) == 20

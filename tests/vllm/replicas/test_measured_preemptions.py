@@ -40,7 +40,7 @@ def test_the_gap_over_a_preemption_is_counted_once(tiny_llama, in_flight, cached
 
 
 def test_a_reset_of_the_prefix_cache_preempts_and_is_no_overcommitted_memory(tiny_llama):
-    rig = Rig(engine_config(tiny_llama, additional_config=batching()))
+    rig = Rig.led(tiny_llama)
     rig.add("r", prompt=30, output=9)
     rig.step()
     assert rig.scheduler.reset_prefix_cache(reset_running_requests=True)
@@ -53,7 +53,7 @@ def test_a_reset_of_the_prefix_cache_preempts_and_is_no_overcommitted_memory(tin
 
 
 def test_who_has_all_but_its_last_token_in_the_cache_has_a_gap_too(tiny_llama):
-    rig = Rig(engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True))
+    rig = Rig.led(tiny_llama, enable_prefix_caching=True)
     request = rig.add("r", prompt=2 * BLOCK - 1, output=9)
     rig.step()
     rig.step()
@@ -97,7 +97,7 @@ def test_the_gap_goes_to_the_token_that_comes_after_all_is_computed_again(tiny_l
 
 @pytest.mark.parametrize("stop", [None, ["never"]])
 def test_who_leaves_without_its_blocks_is_forgotten(tiny_llama, stop):
-    rig = Rig(engine_config(tiny_llama, blocks=1 + 8, additional_config=batching()))
+    rig = Rig.led(tiny_llama, blocks=1 + 8)
     for index in range(3):
         rig.add(f"r{index}", prompt=30, output=40).sampling_params.stop = stop
     while not rig.scheduler._lost:

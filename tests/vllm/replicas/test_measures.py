@@ -11,7 +11,7 @@ from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits, ngra
 @pytest.fixture
 def rig(tiny_llama):
     # The paper's policies go by the lengths of finished requests.
-    return Rig(engine_config(tiny_llama, additional_config=batching(policy="paper")))
+    return Rig.led(tiny_llama, {"policy": "paper"})
 
 
 def test_the_report_of_a_small_run_has_every_number_right(rig):
@@ -50,7 +50,7 @@ def test_the_report_of_a_small_run_has_every_number_right(rig):
 
 
 def test_lengths_count_the_tokens_of_those_that_still_run(tiny_llama):
-    rig = Rig(engine_config(tiny_llama, additional_config=batching()))
+    rig = Rig.led(tiny_llama)
     for k in range(20):
         rig.add(f"short{k}", prompt=10, output=5)
         rig.add(f"long{k}", prompt=10, output=200)

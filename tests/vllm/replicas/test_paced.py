@@ -8,35 +8,11 @@ import pytest
 from controller.models.step_time import StepModel
 from controller.policies.base import Batch
 from replicas.engine.in_flight import ends_of, scheduled_at
-from tests.vllm.harness import Rig, batching, engine_config
-
-SLA = {"itl_ms": 50, "ttft_ms": 2000, "delivery": "paced"}
-
-
-def rig_of(tiny_llama, *, policy="static", in_flight=1, **args) -> Rig:
-    config = engine_config(
-        tiny_llama,
-        additional_config=batching(policy=policy, sla=SLA),
-        async_scheduling=in_flight > 1,
-        **args,
-    )
-    return Rig(config, in_flight=in_flight)
-
-
-def late_tokens(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
-    """How many tokens of each step were late, filled in as it goes."""
-    late: list[int | None] = []
-    after_step = rig.scheduler.governor.after_step
-    monkeypatch.setattr(
-        rig.scheduler.governor,
-        "after_step",
-        lambda sample, prefills: (late.append(sample.late), after_step(sample, prefills)),
-    )
-    return late
+from tests.vllm.replicas.rigs import late_tokens, paced_rig
 
 
 def test_leads_are_those_of_the_requests_that_decode(tiny_llama):
-    rig = rig_of(tiny_llama)
+    rig = paced_rig(tiny_llama)
     rig.add("a", prompt=20, output=9)
     rig.step()  # its first token 10 ms after it came: ahead by 1.99 s
     rig.add("b", prompt=600, output=9)
@@ -51,7 +27,7 @@ def test_leads_are_those_of_the_requests_that_decode(tiny_llama):
 
 
 def test_with_a_step_under_way_leads_are_of_when_it_ends(tiny_llama):
-    rig = rig_of(tiny_llama, in_flight=2)
+    rig = paced_rig(tiny_llama, in_flight=2)
     rig.add("a", prompt=20, output=50)
     rig.go_on(6)
     found = rig.scheduler._read_batch().slack
@@ -64,7 +40,7 @@ def test_with_a_step_under_way_leads_are_of_when_it_ends(tiny_llama):
 
 
 def test_how_long_the_next_one_has_waited_for_its_first_token(tiny_llama):
-    rig = rig_of(tiny_llama, max_num_seqs=3)
+    rig = paced_rig(tiny_llama, max_num_seqs=3)
     rig.add("a", prompt=20, output=90)
     rig.go_on(3)
     assert rig.scheduler._read_batch().slack.waiting_s == 0
@@ -85,7 +61,7 @@ def test_how_long_the_next_one_has_waited_for_its_first_token(tiny_llama):
 
 
 def test_a_step_under_way_ends_when_the_model_says(tiny_llama):
-    rig = rig_of(tiny_llama, in_flight=2)
+    rig = paced_rig(tiny_llama, in_flight=2)
     rig.add("a", prompt=20, output=50)
     rig.go_on(6)
     scheduler = rig.scheduler
@@ -126,7 +102,7 @@ def test_steps_under_way_end_one_after_the_other():
 
 
 def test_late_tokens_are_counted_by_when_they_were_due(tiny_llama, monkeypatch):
-    rig = rig_of(tiny_llama)
+    rig = paced_rig(tiny_llama)
     late = late_tokens(rig, monkeypatch)
     rig.add("a", prompt=20, output=5)
     rig.step()
@@ -147,7 +123,7 @@ def test_steps_whose_output_never_comes_are_passed_over():
 
 
 def test_one_that_ended_with_its_first_token_and_is_kept_has_no_pace(tiny_llama):
-    rig = rig_of(tiny_llama)
+    rig = paced_rig(tiny_llama)
     rig.scheduler._connector_finished = lambda request: (True, None)  # it still needs the blocks
     rig.add("a", prompt=20, output=1)
     rig.step()
@@ -157,7 +133,7 @@ def test_one_that_ended_with_its_first_token_and_is_kept_has_no_pace(tiny_llama)
 
 
 def test_who_is_aborted_leaves_at_once(tiny_llama):
-    rig = rig_of(tiny_llama, in_flight=2)
+    rig = paced_rig(tiny_llama, in_flight=2)
     rig.add("a", prompt=20, output=50).sampling_params.stop = ["its end"]  # met by the frontend
     rig.add("b", prompt=20, output=50)
     rig.go_on(6)
@@ -168,7 +144,7 @@ def test_who_is_aborted_leaves_at_once(tiny_llama):
 
 
 def test_a_preempted_request_comes_back_with_its_pace(tiny_llama):
-    rig = rig_of(tiny_llama, blocks=8)
+    rig = paced_rig(tiny_llama, blocks=8)
     rig.add("a", prompt=40, output=30)
     rig.add("b", prompt=40, output=30)
     while not rig.scheduler._lost:
@@ -190,7 +166,7 @@ def test_a_preempted_request_comes_back_with_its_pace(tiny_llama):
 
 @pytest.mark.parametrize("in_flight", [1, 2])
 def test_after_new_weights_everybody_has_its_pace_again(tiny_llama, in_flight):
-    rig = rig_of(tiny_llama, in_flight=in_flight)
+    rig = paced_rig(tiny_llama, in_flight=in_flight)
     for name in "abc":
         rig.add(name, prompt=20, output=300)
     rig.go_on(5)
@@ -215,7 +191,7 @@ def test_after_new_weights_everybody_has_its_pace_again(tiny_llama, in_flight):
 def test_one_that_is_preempted_before_its_first_token_is_back_does_not_decode(
     tiny_llama, in_flight
 ):
-    rig = rig_of(tiny_llama, blocks=10, in_flight=in_flight)
+    rig = paced_rig(tiny_llama, blocks=10, in_flight=in_flight)
     rig.add_all(4, prompt=33, output=60)
     for _ in range(400):
         rig.step()

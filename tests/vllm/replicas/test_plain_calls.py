@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from ray.llm._internal.serve.core.configs.openai_api_models import (
-    ChatCompletionRequest,
     CompletionRequest,
     CompletionResponse,
     ErrorResponse,
@@ -112,11 +111,6 @@ async def test_without_a_gate_nothing_is_changed(admitting, behind) -> None:
     admitting.gate = None
     request = CompletionRequest(model="m", prompt="a", service_tier="flex")
     assert [i async for i in VLLMEngine.completions(admitting, request, None)] == [WHOLE]
-
-
-def test_a_chat_request_keeps_its_tier_on_the_way() -> None:
-    request = ChatCompletionRequest(messages=[{"role": "user", "content": "a"}], service_tier="x")
-    assert ChatCompletionRequest(**request.model_dump()).model_extra["service_tier"] == "x"
 
 
 @pytest.mark.parametrize("batched", [False, True])

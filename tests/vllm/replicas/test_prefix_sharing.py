@@ -73,13 +73,6 @@ def test_it_is_seen_beside_sessions_that_hold_more_memory_than_is_shared(rig):
     assert rig.scheduler._read_batch().running.shared.tolist() == [3 * BLOCK, 3 * BLOCK]
 
 
-def test_what_only_the_cache_holds_need_not_be_computed_but_takes_memory(rig):
-    waiting(rig, "a")
-    rig.step()
-    rig.abort("a")
-    assert prefixes(rig).found(waiting(rig, "b")) == (10 * BLOCK, 0)
-
-
 def test_a_part_in_use_and_a_part_in_the_cache(rig):
     waiting(rig, "long", prompt=PROMPT)
     rig.step()
@@ -99,15 +92,14 @@ def test_who_will_not_read_the_cache_finds_nothing(rig):
 
 @pytest.mark.parametrize("layers", [{}, {"window": 64}, {"states": True}])
 def test_without_prefix_caching_it_is_not_asked(tiny_llama, layers):
-    rig = Rig(engine_config(tiny_llama, additional_config=batching()), **layers)
+    rig = Rig.led(tiny_llama, **layers)
     assert not prefixes(rig).enabled
     assert not prefixes(rig).unknown
 
 
 @pytest.mark.parametrize("layers", [{}, {"window": 64}, {"states": True}])
 def test_of_several_kinds_of_layers_those_that_attend_to_all_tell(tiny_llama, layers):
-    config = engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True)
-    rig = Rig(config, **layers)
+    rig = Rig.led(tiny_llama, enable_prefix_caching=True, **layers)
     waiting(rig, "a")
     rig.step()
     waiting(rig, "b")

@@ -12,13 +12,12 @@ from vllm.v1.request import Request
 
 from replicas.engine.channel import UNDRAINED_S, _requests, _timeline, requests
 from replicas.engine.request_recorder import RequestRecorder
-from tests.vllm.harness import Core, Rig, batching, engine_config
+from tests.vllm.harness import Core, Rig
 
 
 def rig(tiny_llama: Any, fails_open: bool = False, **args: Any) -> Rig:
     args = {"max_num_seqs": 4, "max_num_batched_tokens": 2048, "max_model_len": 2048, **args}
-    config = engine_config(tiny_llama, additional_config=batching(), **args)
-    return Rig(config, step_s=0.5, fails_open=fails_open)
+    return Rig.led(tiny_llama, step_s=0.5, fails_open=fails_open, **args)
 
 
 def test_each_request_once_it_has_ended(tiny_llama: Any) -> None:

@@ -165,7 +165,7 @@ def test_vllm_changes_what_is_kept_where_the_columns_are_told() -> None:
 
 
 def test_an_engine_that_is_idle_holds_nobody_that_ran(tiny_llama: Path) -> None:
-    rig = Rig(engine_config(tiny_llama, additional_config=batching()))
+    rig = Rig.led(tiny_llama)
     for name in "abc":
         rig.add(name, prompt=10, output=3)
     held = [weakref.ref(rig.scheduler.requests[name]) for name in "abc"]

@@ -9,7 +9,7 @@ from vllm.v1.request import Request
 from replicas.engine.vllm_queues import second_queue, waiting_count
 from replicas.workarounds.vllm_private import number_of
 from tests.vllm.harness import SKIPS_APART, Rig, engine_config, token
-from tests.vllm.replicas.test_paced import late_tokens, rig_of
+from tests.vllm.replicas.rigs import late_tokens, paced_rig
 
 # A stopped or preempted session with a token under way (not seen in 0.25).
 LOSES_SESSIONS = SKIPS_APART and number_of(vllm.__version__) >= (0, 29)
@@ -30,7 +30,7 @@ def stopped_twice(rig: Rig) -> None:
 @pytest.mark.parametrize("output", [1, 3])
 @pytest.mark.parametrize("early", [False, True])
 def test_each_input_of_a_session_is_paced_by_itself(tiny_llama, early, output):
-    rig = rig_of(tiny_llama)
+    rig = paced_rig(tiny_llama)
     pacing = rig.scheduler._pacing
     rig.add("other", prompt=20, output=900)
     rig.add("session", prompt=20, output=output, resumable=True)
@@ -54,7 +54,7 @@ def test_each_input_of_a_session_is_paced_by_itself(tiny_llama, early, output):
 
 @pytest.mark.parametrize("in_flight", [1, 2])
 def test_an_answer_of_one_token_is_a_first_token_though_more_input_waits(tiny_llama, in_flight):
-    rig = rig_of(tiny_llama, in_flight=in_flight)
+    rig = paced_rig(tiny_llama, in_flight=in_flight)
     for _ in range(4):
         rig.add("session", prompt=10, output=1, resumable=True)
     rig.go_on(12)
@@ -64,7 +64,7 @@ def test_an_answer_of_one_token_is_a_first_token_though_more_input_waits(tiny_ll
 
 
 def test_early_input_has_not_waited_before_its_turn(tiny_llama):
-    rig = rig_of(tiny_llama)
+    rig = paced_rig(tiny_llama)
     rig.add("session", prompt=20, output=300, resumable=True)
     rig.add("session", prompt=20, output=3, resumable=True)
     rig.go_on(300)
@@ -72,7 +72,7 @@ def test_early_input_has_not_waited_before_its_turn(tiny_llama):
 
 
 def test_input_of_an_idle_session_waits_from_when_it_came(tiny_llama):
-    rig = rig_of(tiny_llama)
+    rig = paced_rig(tiny_llama)
     rig.add("s", prompt=10, output=2, resumable=True)
     rig.go_on(3)
     add_session(rig, prompt=5, came_s=rig.now_s - 0.5)  # on its way from the frontend for so long
@@ -81,7 +81,7 @@ def test_input_of_an_idle_session_waits_from_when_it_came(tiny_llama):
 
 
 def test_the_last_token_of_an_answer_may_be_late(tiny_llama, monkeypatch):
-    rig = rig_of(tiny_llama)
+    rig = paced_rig(tiny_llama)
     late = late_tokens(rig, monkeypatch)
     rig.add("session", prompt=20, output=5, resumable=True)
     rig.step()

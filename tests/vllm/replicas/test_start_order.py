@@ -1,42 +1,21 @@
 """Who is next, and what those hold who do not run: read from vLLM's two queues and its blocks."""
 
-from concurrent.futures import Future
-
 import pytest
 from vllm.lora.request import LoRARequest
-from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.request import Request, RequestStatus
-from vllm.v1.structured_output.request import StructuredOutputRequest
 
 from replicas.engine.start_order import may_start
 from replicas.engine.vllm_queues import all_waiting, second_queue
-from tests.vllm.harness import BLOCK, SKIPS_APART, Rig, batching, engine_config
+from tests.vllm.harness import BLOCK, SKIPS_APART, Rig
+from tests.vllm.replicas.rigs import by_grammar
 
 
 def rig_of(tiny_llama, **config) -> Rig:
-    return Rig(engine_config(tiny_llama, additional_config=batching(), **config))
+    return Rig.led(tiny_llama, **config)
 
 
 def order(rig: Rig) -> list[str]:
     return [r.request_id for r in may_start(rig.scheduler)]
-
-
-def grammar(request: Request) -> Future:
-    """Its grammar is being compiled."""
-    future: Future = Future()
-    asked = StructuredOutputRequest(StructuredOutputsParams(regex="a+"), future)
-    request.structured_output_request = asked
-    request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
-    return future
-
-
-def by_grammar(rig: Rig, request_id: str, **fields) -> Future:
-    """A request that waits for its grammar."""
-    request = rig.add(request_id, prompt=20, output=5, **fields)
-    future = grammar(request)
-    rig.scheduler.waiting.remove_request(request)
-    rig.scheduler._enqueue_waiting_request(request)
-    return future
 
 
 def test_those_that_were_passed_over_come_first_once_they_can_start(tiny_llama):

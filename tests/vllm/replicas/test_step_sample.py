@@ -7,7 +7,7 @@ from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, Schedul
 
 from controller.records import StepSample
 from replicas.engine.step_sample import step_sample
-from tests.vllm.harness import BLOCK, Rig, batching, engine_config, limits, ngram
+from tests.vllm.harness import BLOCK, Rig, limits, ngram
 
 
 def schedule(
@@ -117,7 +117,7 @@ def test_a_schedule_made_by_hand_is_counted_exactly(scheduled, sample, prefills)
 
 @pytest.fixture
 def rig(tiny_llama):
-    return Rig(engine_config(tiny_llama, additional_config=batching()))
+    return Rig.led(tiny_llama)
 
 
 def test_a_long_prompt_is_counted_chunk_by_chunk_beside_the_decodes(rig):
@@ -138,7 +138,7 @@ def test_a_long_prompt_is_counted_chunk_by_chunk_beside_the_decodes(rig):
 def test_a_request_that_lost_its_memory_is_counted_in_prefill_when_it_is_back(
     tiny_llama, v2_runner
 ):
-    rig = Rig(engine_config(tiny_llama, blocks=1 + 8, additional_config=batching()))
+    rig = Rig.led(tiny_llama, blocks=1 + 8)
     # vLLM's second model runner takes requests that resume as if they were new.
     rig.scheduler.use_v2_model_runner = v2_runner
     rig.add("kept", prompt=30, output=60)
@@ -157,7 +157,7 @@ def test_a_request_that_lost_its_memory_is_counted_in_prefill_when_it_is_back(
 
 
 def test_a_prefix_cache_hit_is_context_and_not_work(tiny_llama):
-    rig = Rig(engine_config(tiny_llama, additional_config=batching(), enable_prefix_caching=True))
+    rig = Rig.led(tiny_llama, enable_prefix_caching=True)
     rig.add("first", prompt=10 * BLOCK + 4, output=1)
     rig.run()
     rig.add("second", prompt=10 * BLOCK + 4, output=1)

@@ -215,18 +215,3 @@ async def test_through_rays_own_ingress_it_stands_there_too(stack, monkeypatch, 
     assert stack.said.get("brimful.class") == ("batch" if admission else None)
     assert "brimful.client_left" not in stack.said
     assert SECRET not in stack.span.to_json()
-
-
-async def test_a_refusal_through_rays_own_ingress_has_its_reason(stack: Stack) -> None:
-    engine = object.__new__(AdmittingEngine)
-    engine.gate, engine.tracing = stack.gate, stack.tracing
-    stack.gate.admission.waiting.learn(EngineView(free_slots=0, requests_per_s=0.001))
-    request = CompletionRequest(model="m", prompt=SECRET)
-
-    async def call() -> list[Any]:
-        return [item async for item in engine.completions(request, RawRequestInfo())]
-
-    (error,) = await asyncio.create_task(call())
-    assert error.error.code == 429
-    assert stack.said["brimful.refused"] == "deadline"
-    assert stack.said["http.response.status_code"] == 429

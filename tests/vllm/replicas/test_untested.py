@@ -42,8 +42,8 @@ def cap_of(rig: Rig) -> int:
 @pytest.mark.usefixtures("untested")
 def test_where_all_is_there_it_advises_and_says_so_once(tiny_llama, caplog):
     with caplog.at_level(logging.WARNING):
-        rig = Rig(engine_config(tiny_llama, additional_config=batching()))
-        Rig(engine_config(tiny_llama, additional_config=batching()))
+        rig = Rig.led(tiny_llama)
+        Rig.led(tiny_llama)
     (said,) = [r.getMessage() for r in caplog.records if "99.1.0" in r.getMessage()]
     assert "private things of vLLM that control leans on are there" in said
     rig.add_all(9, prompt=20, output=9)
@@ -56,7 +56,7 @@ def test_where_all_is_there_it_advises_and_says_so_once(tiny_llama, caplog):
 
 @pytest.mark.usefixtures("untested")
 def test_a_switch_of_before_its_start_does_not_count_and_a_later_one_does(tiny_llama):
-    rig = Rig(engine_config(tiny_llama, additional_config=batching()))
+    rig = Rig.led(tiny_llama)
     before = Switch(int(rig.now_s * 1000) - 1, enforce=True)
     assert rig.exchange(limits(2, switches=(before,))).enforced is False
     assert rig.exchange(limits(2, switches=(Switch(int(LATER), enforce=True),))).enforced is True

@@ -21,7 +21,7 @@ from replicas.engine.queue_order import Demotions
 from replicas.engine.vllm_queues import all_waiting
 from replicas.engine.waiting_queues import QUEUES, step_aside
 from tests.vllm.harness import SKIPS_APART, Rig, batching, engine_config
-from tests.vllm.replicas.test_start_order import by_grammar
+from tests.vllm.replicas.rigs import by_grammar
 
 VLLMS = {"fcfs": FCFSRequestQueue, "priority": PriorityRequestQueue}
 POLICIES = pytest.mark.parametrize("policy", list(VLLMS))

@@ -16,14 +16,7 @@ from benchmarks.baselines.options import (
 )
 from benchmarks.baselines.past_future import MovingAverage, PastFuture, draw_longer, peak
 from controller.records import StepSample
-from tests.rivals import ENGINE, Case, columns, decode, prefill, seen
-
-
-def test_the_peak_is_where_the_shorter_ones_have_gone() -> None:
-    # 100 and 50 now; after 10 steps both: 170, after 100 the first alone: 200.
-    assert peak(np.array([100, 50]), np.array([100, 10])) == 200
-    assert peak(np.array([100, 50]), np.array([10, 10])) == 170
-    assert peak(np.zeros(0, np.int64), np.zeros(0, np.int64)) == 0
+from tests.rivals import ENGINE, columns, decode, prefill, seen
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 80)), min_size=1, max_size=8))
@@ -160,7 +153,3 @@ def test_gradient2_measures_windows_of_a_second() -> None:
     rival.observe(StepSample(10, 0, 0, 0, 0.05), 20, 1.0)
     assert rival.limit == pytest.approx(20.8)
     assert rival.decide(seen([decode()] * 15, [prefill(5)] * 9)).starts == 5
-
-
-def test_a_case_that_waits_has_nothing_computed() -> None:
-    assert columns([Case(10, computed=0)]).left.tolist() == [10]

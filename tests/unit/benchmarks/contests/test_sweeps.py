@@ -14,7 +14,7 @@ from benchmarks.contests.sweeps import (
     offline_points,
     published,
 )
-from benchmarks.contests.tuning import Setting, climb_by
+from benchmarks.contests.tuning import Setting
 from controller.config import Sla
 from replicas.profiles.profile_file import load_profile
 from simulator.virtual.plan import engine_of, parse_policy
@@ -58,23 +58,3 @@ def test_what_one_prompt_may_take_is_tried_at_every_other_choice(now: int | None
     tried = [dict(other.values).get(LONGEST, now) for other in around(point, 0.12)]
     others = [one for one in LONGEST_TOKENS if one != (now or 0)]
     assert [one for one in tried if one != now] == others
-
-
-def test_a_rivals_constants_are_climbed_like_a_static_setting() -> None:
-    best = Point("ppas").but({"budget_cap": 80})
-
-    def distance(point: Point) -> float:
-        return abs(int(dict(point.values)["budget_cap"]) - 150) + (
-            10 * (dict(point.values).get("prefills", 2) != 4)
-        )
-
-    def better(point: Point) -> bool:
-        nonlocal best
-        if distance(point) < distance(best):
-            best = point
-            return True
-        return False
-
-    found = climb_by(around, better, (best,), (0.12, 0.04))
-    assert dict(found.values)["prefills"] == 4
-    assert abs(int(dict(found.values)["budget_cap"]) - 150) <= 3

@@ -5,9 +5,7 @@ import math
 import pytest
 
 from benchmarks.contests.tuning import Setting, climb, on_line, starts
-from controller.config import Sla
 from replicas.profiles.profile import LinearCost, StepProfile
-from simulator.virtual.plan import EngineOptions, parse_policy
 from simulator.workloads.requests import LengthStats
 
 LENGTHS = LengthStats(mean_input=250, mean_output=101, mean_held=300, mean_context=125)
@@ -30,13 +28,6 @@ def test_a_search_begins_around_the_decodes_of_the_fluid_limit_and_at_vllms_own_
     assert found[-1] == Setting(150, 150)
     assert [s.cap for s in found] == [63, 50, 85, 125, 150]
     assert all(s.chunk >= s.cap for s in found)
-
-
-def test_a_setting_is_written_as_the_replay_reads_it() -> None:
-    engine = EngineOptions(max_num_seqs=256, max_num_batched_tokens=2048)
-    for policy in ("static", "static:step_aside=true", "paper:l0=buffer"):
-        plan = parse_policy(Setting(40, 156).of(policy), Sla(), engine)
-        assert (plan.engine.max_num_seqs, plan.engine.max_num_batched_tokens) == (40, 156)
 
 
 def test_limits_change_by_a_token_at_least_and_the_cap_stays_within_the_chunk() -> None:

@@ -17,11 +17,6 @@ def test_a_hog_of_phases_begins_in_the_middle_of_one_that_is_on() -> None:
     assert Hog(0.008, 0.030).is_on(31.0)
 
 
-def test_without_a_hog_there_is_no_process() -> None:
-    with hog_process(None, seed=0) as process:
-        assert process is None
-
-
 def test_it_waits_to_be_told_takes_its_share_and_is_gone() -> None:
     core = min(os.sched_getaffinity(0))
     with hog_process(Hog(0.02, 0.005), seed=0) as process:

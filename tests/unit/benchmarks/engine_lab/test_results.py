@@ -39,19 +39,6 @@ def test_a_result_is_a_line_and_is_found_by_whoever_reads_the_file(tmp_path: Pat
     assert {"commit", "machine", "versions", "made", "code", "kind"} <= line.keys()
 
 
-def test_of_two_results_of_a_task_the_later_counts(tmp_path: Path) -> None:
-    path = tmp_path / "results.jsonl"
-    for j in (1, 2):
-        Results(path).add(key_of(STATIC), j)
-    assert Results(path).get(key_of(STATIC)) == 2
-
-
-def test_without_a_file_they_last_as_long_as_the_bench() -> None:
-    kept = Results(None)
-    kept.add(key_of(STATIC), 3)
-    assert kept.get(key_of(STATIC)) == 3
-
-
 def test_another_kind_of_machine_has_results_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Results(None)
     kept.add(key_of(STATIC), 3)

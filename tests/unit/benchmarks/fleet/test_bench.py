@@ -41,15 +41,6 @@ def test_of_what_was_kept_the_best_is_shown_and_which_search_was_cut_short(tmp_p
     assert cut == {**dict.fromkeys(GRIDS, 0), "ray": 2}
 
 
-def test_a_search_that_has_all_it_asks_for_is_not_cut_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(GRIDS, "ray", Grid("target_ongoing_requests", (4,), {}))
-    kept = [made("brimful"), made("oracle"), made("ray:target_ongoing_requests=4")]
-    _, cut = benches(tmp_path, *kept).all(["ray"])
-    assert "ray" not in cut and len(cut) == len(GRIDS) - 1
-
-
 @pytest.mark.parametrize(("hours", "searched"), [(77.0, False), (79.0, True)])
 def test_a_rival_far_dearer_than_the_best_rival_need_not_be_searched_further(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float, searched: bool
@@ -86,17 +77,6 @@ def test_a_day_without_ours_or_the_oracle_is_one_clear_line(
 ) -> None:
     with pytest.raises(ConfigError, match=f"step: no run of {missing} is kept of this code"):
         benches(tmp_path, made(kept)).all(list(GRIDS))
-
-
-def test_the_bench_ends_with_that_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "CACHE", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["bench", "--day", "step", "--kept"])
-    with pytest.raises(SystemExit) as ended:
-        command.main()
-    assert str(ended.value.code).startswith("error: step: no run of oracle is kept")
-    assert capsys.readouterr().out == ""
 
 
 def test_the_bench_shows_the_rival_with_one_setting_for_its_days(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.fleet.contest import GRIDS, Grid, best, best_rival, spec_of, tune
+from benchmarks.fleet.contest import GRIDS, Grid, spec_of, tune
 from simulator.fleet.course import Result
 from simulator.fleet.policies import parse_policy
 from tests.unit.simulator.fleet.fleets import GROUND
@@ -60,24 +60,6 @@ def test_between_two_values_of_the_grid_a_tighter_one_is_found() -> None:
     assert tune("p", Grid("x", (1, 2, 4), {"y": (0,)}), Day(lambda y: 9, falls)).spec == "p:x=4,y=0"
 
 
-def test_settings_that_are_better_after_another_one_has_changed_are_tried_again() -> None:
-    """The second setting is worth it only with the third, which comes after it."""
-
-    def hours(x: float, y: float, z: float) -> float:
-        return 100 - 3 * x - 2 * z + (y if z == 0 else -10 * y)
-
-    grid = Grid("x", VALUES, {"y": (0, 1), "z": (0, 1)})
-    found = settings_of(tune("p", grid, Day(lambda y, z: 5, hours)).spec)
-    assert (found["y"], found["z"]) == (1, 1)
-
-
-def test_a_setting_may_need_a_far_more_generous_value_than_the_best_before() -> None:
-    """It keeps the SLA up to 2 only, where the other does up to 9, and is cheaper all the same."""
-    grid = Grid("x", VALUES, {"y": (0, 1)})
-    day = Day(lambda y: 2 if y else 9, lambda x, y: 100 - 3 * x - 50 * y)
-    assert settings_of(tune("p", grid, day).spec)["y"] == 1
-
-
 def test_values_that_are_dearer_than_the_best_are_not_tried_back() -> None:
     day = Day(lambda y: 2 if y else 5, lambda x, y: 100 - 3 * x + 20 * y)
     found = tune("p", Grid("x", VALUES, {"y": (0, 1)}), day)
@@ -130,18 +112,6 @@ def test_no_single_change_of_what_was_found_is_better(most: list[int], extra: li
             assert found.replica_hours <= cheapest + 1e-9
 
 
-def test_the_cheapest_of_those_that_keep_it_is_best() -> None:
-    tried = [made("a", 0.995, 30.0), made("b", 0.99, 20.0), made("c", 0.98, 10.0)]
-    assert best(tried).policy == "b"
-    assert best(tried[2:]).policy == "c"
-
-
-def test_the_best_rival_is_none_of_ours_however_cheap() -> None:
-    found = {"brimful tuned": made("brimful", 1.0, 1.0), "ray tuned": made("ray", 1.0, 2.0)}
-    rival = best_rival(found)
-    assert rival is not None and rival.policy == "ray"
-
-
 @pytest.mark.parametrize("name", GRIDS)
 def test_every_grid_is_of_settings_that_are_allowed(name: str) -> None:
     grid = GRIDS[name]
@@ -164,13 +134,6 @@ def test_a_search_that_begins_where_another_ended_needs_fewer_runs_and_is_no_wor
     # A start that is too tight, or unlike every option, is only a start.
     for start in ("p:x=10,y=0,z=7", "p:x=0.5"):
         assert tune("p", grid, day(), start=start).replica_hours <= found.replica_hours
-
-
-def test_a_start_between_two_values_of_the_grid_is_tried_and_beaten_by_what_is_better() -> None:
-    day = Day(lambda y: 4.6, falls)
-    found = tune("p", Grid("x", VALUES, {"y": (0,)}), day, start="p:x=4.59,y=0")
-    assert "p:x=4.59,y=0" in day.asked
-    assert 4.59 <= settings_of(found.spec)["x"] <= 4.6
 
 
 def test_where_the_start_keeps_the_sla_and_a_more_generous_value_does_not_it_stays_there() -> None:

@@ -57,23 +57,6 @@ def value(found: OneForAll | None) -> tuple[float, str]:
     return round(2 * float(x)) / 2, y
 
 
-def test_the_tightest_setting_that_no_day_fails_is_taken() -> None:
-    found = Days({0: 8, 1: 3}, {0: 5, 1: 2}, {0: 9, 1: 4}).found()
-    assert value(found) == (5.0, "0")
-    assert found is not None and set(found.by_day) == {"d0", "d1", "d2"}
-    assert all(one.keeps for one in found.by_day.values())
-
-
-def test_a_more_generous_value_than_any_days_best_where_two_days_want_other_settings() -> None:
-    """With y=0 the second day keeps the SLA up to 2 only, which was not its best."""
-    assert value(Days({0: 8, 1: 1}, {0: 2, 1: 6}).found()) == (2.0, "0")
-
-
-def test_a_value_between_two_of_the_grid() -> None:
-    found = Days({0: 8, 1: 1}, {0: 2.95, 1: 6}).found()
-    assert found is not None and 2.7 < float(found.spec.split("=")[1].split(",")[0]) <= 2.95
-
-
 def test_a_setting_that_was_best_on_no_day_is_tried_as_well() -> None:
     """y=1 is second on both days, and the only one that is not bad on either."""
     grid = Grid("x", VALUES, {"y": (0, 1, 2)})

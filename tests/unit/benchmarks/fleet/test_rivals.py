@@ -122,27 +122,17 @@ def engines(target: int, decoding: float, backlog: float, now_s: float = 0.0) ->
 
 @pytest.mark.parametrize(
     ("decoding", "backlog", "replicas"),
-    [(10, 0, 3), (40, 0, 4), (70, 0, 5), (10, 20_000, 5), (10, 6000, 4)],
+    [
+        *((10, 0, 3), (40, 0, 4), (70, 0, 5), (10, 20_000, 5), (10, 6000, 4)),
+        (10, 9500, 5),  # 0.95 s wait before it, 0.1 s for its own, 0.025 s
+        *((29, 0, 3), (31, 0, 4)),  # 4 / 3 times as many, and 40 decodes take 80% of 50 ms
+    ],
 )
 def test_dynamo_moves_by_one_where_all_engines_agree(
     decoding: float, backlog: float, replicas: int
 ) -> None:
     policy = DynamoLoad(0.02, 0.0005, 0.0001, ttft_s=1.0, itl_s=0.05)
     assert policy(engines(4, decoding, backlog))[0] == replicas
-
-
-def test_dynamo_counts_the_prompt_that_comes_behind_those_that_wait() -> None:
-    policy = DynamoLoad(0.02, 0.0005, 0.0001, ttft_s=1.0, itl_s=0.05)
-    assert policy(engines(4, 10, 9500))[0] == 5  # 0.95 s, 0.1 s for its own, 0.025 s
-
-
-@pytest.mark.parametrize(("decoding", "replicas"), [(29, 3), (31, 4)])
-def test_dynamo_gives_one_back_where_the_others_have_room_for_its_share(
-    decoding: float, replicas: int
-) -> None:
-    # 4 / 3 times as many, and 40 decodes take 80% of 50 ms.
-    policy = DynamoLoad(0.02, 0.0005, 0.0001, ttft_s=1.0, itl_s=0.05)
-    assert policy(engines(4, decoding, 0))[0] == replicas
 
 
 def test_dynamo_waits_for_what_is_under_way() -> None:

@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from benchmarks.overload.client import Attempt, Outcome, Planned, plan
+from benchmarks.live.stock_client import Attempt
+from benchmarks.overload.client import Outcome, Planned, plan
 from benchmarks.overload.figures import Promise, figures, phases_of
 
 PROMISE = Promise({"gold": 1.0, "batch": 5.0}, itl_s=0.1)
@@ -43,12 +44,6 @@ def test_a_promise_is_kept_whole_in_time_and_at_its_pace() -> None:
     broken = served(0)
     broken.broken = True
     assert not PROMISE.kept(broken)
-
-
-def test_time_to_the_first_token_is_that_of_the_attempt_that_was_served() -> None:
-    twice = served(10)
-    twice.attempts.insert(0, Attempt(2.0, 429, 2.01))
-    assert twice.ttft_s == 0.5
 
 
 def test_the_figures_of_a_run() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks.path.client import Load, LoadError, Seen, percentiles_ms, run
+from benchmarks.path.client import Load, LoadError, Seen, run
 
 
 def event(text: str) -> bytes:
@@ -86,8 +86,3 @@ async def test_the_client_says_how_its_time_went() -> None:
     found = await seen([event("a"), event("b"), USAGE + DONE])
     assert found.cpu_s + (found.waited_s or 0) + found.slept_s == pytest.approx(found.seconds, 0.05)
     assert 0 <= found.waited_frac < 1
-
-
-def test_percentiles_are_values_that_occurred() -> None:
-    assert percentiles_ms([0.001 * k for k in range(101)]) == pytest.approx((50, 99))
-    assert percentiles_ms([]) == (0, 0)

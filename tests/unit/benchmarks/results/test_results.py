@@ -36,17 +36,6 @@ def test_a_case_without_randomness_weighs_as_much_as_one_with_seeds() -> None:
     assert (found.low, found.high) == pytest.approx((2.0 * 0.5**0.5, 2.0 * 2.0**0.5))
 
 
-def test_equal_seeds_leave_no_doubt() -> None:
-    found = mean([2.0, 2.0, 2.0])
-    assert (found.low, found.value, found.high) == (2.0, 2.0, 2.0)
-
-
-def test_many_seeds_are_drawn_at_random_but_always_the_same_way() -> None:
-    values = [float(k) for k in range(10)]
-    assert mean(values) == mean(values)
-    assert 1.5 < mean(values).low < mean(values).high < 7.5
-
-
 def test_ratios_are_averaged_geometrically_over_cases_and_seeds() -> None:
     found = geometric_mean([[2.0, 2.0], [0.5, 0.5]])
     assert found.value == pytest.approx(1.0)

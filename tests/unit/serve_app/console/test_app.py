@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.errors import ConfigError
 from serve_app.console.app import LONGEST_NAME, console_app
 from serve_app.console.deployments import Deployment
 from serve_app.console.page import SCRIPTS, STYLES, Page
@@ -110,11 +109,3 @@ def test_the_page_fetches_nothing_but_its_own_data() -> None:
     parts = page.policy.split("; ")
     assert {"default-src 'none'", "connect-src 'self'", "img-src data:"} <= set(parts)
     assert "unsafe" not in page.policy
-
-
-def test_the_console_takes_nothing_but_keys() -> None:
-    from serve_app.console import build
-
-    with pytest.raises(ConfigError, match=r"^args: unknown key 'theme'"):
-        build({"theme": "dark"})
-    assert build({})._bound_deployment.name == "Console"

@@ -65,11 +65,6 @@ def test_long_prompts_come_in_bursts() -> None:
     assert len(at_once) == 2 * SMALL.burst
 
 
-def test_a_slower_machine_is_asked_for_less() -> None:
-    slow = StepTimes(2 * TIMES.few_s, 2 * TIMES.many_s, 2 * TIMES.prompt_token_s)
-    assert load(times=slow).streams < load().streams
-
-
 def test_the_requests_are_of_the_seed() -> None:
     assert load() == load()
     assert load() != load(seed=2)

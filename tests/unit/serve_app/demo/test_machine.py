@@ -10,7 +10,6 @@ import pytest
 from serve_app.demo.machine import (
     GIB,
     Machine,
-    client_wait_s,
     free_memory_bytes,
     small_model_obstacle,
     suit_processor,
@@ -83,14 +82,6 @@ def test_what_a_program_that_is_not_ours_takes_is_counted() -> None:
         idle.wait()
     assert shares.others_cores * shares.seconds >= 0.4
     assert shares.cores >= 1
-
-
-def test_the_wait_for_a_core_never_falls() -> None:
-    before = client_wait_s()
-    burn(0.05)
-    after = client_wait_s()
-    assert (before is None) == (after is None)
-    assert before is None or after is None or after >= before
 
 
 def test_a_process_that_ends_is_not_an_error() -> None:

@@ -10,7 +10,7 @@ from controller.errors import ConfigError
 from serve_app.demo.plot import applied, binned, draw
 from serve_app.demo.report import Sample
 from tests.builders import engine, limits, report
-from tests.unit.serve_app.demo.test_report import answer, phase
+from tests.unit.serve_app.demo.phases import answer, phase
 
 
 def test_percentiles_are_those_of_each_bin_of_time() -> None:

@@ -7,37 +7,8 @@ from typing import Any
 import pytest
 
 from serve_app.routing.choice import FLIGHT_S, HeadroomChooser
-from serve_app.routing.replica_load import Asked, ReplicaLoad
-
-ASKED = Asked(500)
-NOW_S = 1000.0
-
-
-def room(taken_s: float = NOW_S, **fields: Any) -> ReplicaLoad:
-    plain: dict[str, Any] = {
-        "taken_unix_s": taken_s,
-        "running": 10,
-        "waiting": 0,
-        "max_running": 20,
-        "prompt_backlog_tokens": 0,
-        "kv_free_tokens": 100_000,
-        "arrivals": 0,
-        "prefill_tokens_per_s": 1000.0,
-        "drain_per_s": 2.0,
-    }
-    return ReplicaLoad(**plain | fields)
-
-
-def chooser(rooms: dict[str, ReplicaLoad | None], **settings: Any) -> HeadroomChooser[str]:
-    made: HeadroomChooser[str] = HeadroomChooser(rng=random.Random(0), **settings)
-    for name, one in rooms.items():
-        made.update(name, one, NOW_S)
-    return made
-
-
-def choices(made: HeadroomChooser[str], names: str, n: int = 200, **asked: Any) -> Counter[str]:
-    """Who is chosen how often, where nothing is counted as sent."""
-    return Counter(made.choose(names, ASKED, NOW_S, **asked).replica for _ in range(n))
+from serve_app.routing.replica_load import ReplicaLoad
+from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
 
 def sent_to(made: HeadroomChooser[str], names: str, n: int) -> Counter[str]:
@@ -55,12 +26,6 @@ def test_the_one_with_the_shorter_wait_is_chosen_and_the_other_comes_next() -> N
     chosen = made.choose("ab", ASKED, NOW_S)
     assert (chosen.replica, chosen.others, chosen.outcome) == ("b", ("a",), "room")
     assert chosen.wait_s == pytest.approx(0.5)
-
-
-def test_of_those_that_wait_alike_the_emptier_is_chosen() -> None:
-    assert choices(chooser({"a": room(running=9), "b": room()}), "ab") == {"a": 200}
-    equal = choices(chooser({"a": room(), "b": room()}), "ab")
-    assert min(equal.values()) > 60
 
 
 def test_what_was_sent_counts_until_newer_figures_have_it() -> None:

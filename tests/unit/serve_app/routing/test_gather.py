@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from controller.classes import parse_classes
 from serve_app.routing.choice import MOST_GATHERED, HeadroomChooser
 from serve_app.routing.gather import End, end_of, ends_of
-from serve_app.routing.replica_load import Asked, Forecast
+from serve_app.routing.replica_load import Asked
 from serve_app.routing.settings import promised
-from tests.unit.serve_app.routing.test_choice import ASKED, NOW_S, chooser, room
+from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
 CLASSES = {"gold": (50.0, 2.0), "silver": (100.0, 6.0), "batch": (None, 600.0)}
 FRONT, BACK = End(True, 0.4), End(False, 0.4)
@@ -46,11 +46,6 @@ def test_where_all_have_the_same_time_between_tokens_nothing_is_gathered(
     classes: dict[str, tuple[float | None, float]],
 ) -> None:
     assert ends_of(classes) == {}
-
-
-def test_of_classes_where_one_has_no_bound_the_other_is_the_strictest() -> None:
-    ends = ends_of({"chat": (80.0, 2.0), "batch": (None, 30.0)})
-    assert ends["chat"].first and not ends["batch"].first
 
 
 def test_what_is_promised_is_read_of_the_classes() -> None:
@@ -163,10 +158,6 @@ def test_a_long_prompt_is_gathered_as_well(places: int) -> None:
     """All wait 1.5 s alike, and those before the end are fuller: that is what gathering means."""
     made = many(places, running=lambda k: places - k, max_running=256)
     assert made.choose(range(places), Asked(1500), NOW_S, end=End(True, 0.25)).replica == 0
-
-
-def test_the_way_leaves_how_full_a_replica_is() -> None:
-    assert Forecast(1.0, 0.5, 0.7).detoured(0.25) == Forecast(1.25, 0.5, 0.7)
 
 
 def test_the_cap_is_of_the_strictest_and_others_fill_a_replica_beyond_it() -> None:

@@ -1,8 +1,10 @@
 """A small ground, and requests by hand."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from ray.serve.config import AutoscalingContext
 
 from controller.config import Sla
 from replicas.profiles.profile import LinearCost, StepProfile
@@ -31,3 +33,27 @@ def standing(asked: Requests, replicas: int, slots: Sequence[int] = ()) -> tuple
     for slot in slots or range(replicas):
         occupy(fleet, slot, 0.0)
     return fleet, engine
+
+
+class Script:
+    """Asks for so many replicas at these times."""
+
+    def __init__(self, times: list[float], counts: list[int]) -> None:
+        self.times, self.counts = times, counts
+
+    def __call__(self, ctx: AutoscalingContext) -> tuple[int, dict[str, Any]]:
+        now_s = ctx.current_time or 0.0
+        passed = [c for t, c in zip(self.times, self.counts, strict=True) if t <= now_s]
+        return passed[-1], {}
+
+
+def scripted(*steps: tuple[float, int]) -> dict[str, Any]:
+    times, counts = zip(*steps, strict=True)
+    kwargs = {"times": list(times), "counts": list(counts)}
+    return {
+        "min_replicas": 0,
+        "max_replicas": 8,
+        "upscale_delay_s": 0,
+        "downscale_delay_s": 0,
+        "policy": {"policy_function": f"{__name__}:Script", "policy_kwargs": kwargs},
+    }

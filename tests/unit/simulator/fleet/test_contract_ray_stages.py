@@ -4,7 +4,6 @@ import time
 from typing import Any
 
 import pytest
-from ray.serve._private import autoscaling_state
 from ray.serve.config import AutoscalingContext
 
 from simulator.fleet.ray_stages import ONGOING, READ_IN, Clock, RayAutoscaler, on
@@ -64,14 +63,6 @@ def test_the_policy_is_told_when_the_number_last_rose_and_fell() -> None:
     assert told == [(None, None), (10.0, None), (10.0, 20.0)]
 
 
-def test_factors_are_rays() -> None:
-    clock = Clock()
-    ray = scaler(clock, upscale_delay_s=0, upscaling_factor=0.5)
-    ray.observe({"a": {ONGOING: 1.0}, "b": {ONGOING: 1.0}}, 0.0)
-    Says.desired = 8
-    assert ray.decide() == 5  # 2 + (8 - 2) / 2
-
-
 def test_samples_are_averaged_over_the_look_back_period() -> None:
     clock = Clock()
     ray = scaler(clock, look_back_period_s=25, metrics_interval_s=10)
@@ -106,13 +97,3 @@ def test_what_the_policy_keeps_comes_back_to_it() -> None:
     kept = ray.state["kept"]
     ray.decide()
     assert Says.seen[-1].policy_state["kept"] == kept
-
-
-def test_the_private_pieces_are_there() -> None:
-    state = autoscaling_state.DeploymentAutoscalingState
-    for name in (
-        "register", "update_running_replica_ids", "record_request_metrics_for_replica",
-        "record_request_metrics_for_handle", "get_decision_num_replicas", "record_scale_up",
-        "record_scale_down",
-    ):  # fmt: skip
-        assert callable(getattr(state, name))

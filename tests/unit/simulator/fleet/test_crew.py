@@ -9,8 +9,7 @@ from simulator.fleet.outcome import Outcome
 from simulator.fleet.simulate import simulate
 from simulator.fleet.state import DRAINING, READY
 from simulator.fleet.traffic import Requests
-from tests.unit.simulator.fleet.fleets import GROUND, requests, standing, steadily
-from tests.unit.simulator.fleet.test_simulate import scripted
+from tests.unit.simulator.fleet.fleets import GROUND, requests, scripted, standing, steadily
 
 
 def run(asked: Requests, overflow: Overflow, *steps: tuple[float, int]) -> Outcome:

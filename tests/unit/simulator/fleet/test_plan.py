@@ -37,26 +37,6 @@ def test_no_other_plan_costs_less(
     assert found <= min(others) + 1e-9
 
 
-def test_a_burst_that_costs_less_to_lose_than_a_start_is_lost() -> None:
-    work = np.array([[1.0], [1.0], [3.0], [1.0], [1.0]])
-    # Two replicas for ten seconds, and starts of as long: 2 x (1 + 1) against 2 x price.
-    assert cheapest(work, 1.9, 10.0, BOUNDS).tolist() == [1, 1, 1, 1, 1]
-    assert cheapest(work, 2.1, 10.0, BOUNDS).tolist() == [1, 1, 3, 1, 1]
-
-
-def test_between_two_needs_replicas_stay_where_a_start_costs_more() -> None:
-    work = np.array([[3.0], [1.0], [1.0], [3.0]])
-    assert cheapest(work, 1000.0, 10.0, BOUNDS).tolist() == [3, 1, 1, 3]
-    assert cheapest(work, 1000.0, 30.0, BOUNDS).tolist() == [3, 3, 3, 3]
-
-
-def test_work_is_lost_by_the_parts_of_a_step() -> None:
-    # On average two replicas carry it; in half of the time a replica's work is above them.
-    work = np.array([[1.0, 3.0]])
-    assert cheapest(work, 1.9, 0.0, BOUNDS).tolist() == [1]
-    assert cheapest(work, 2.1, 0.0, BOUNDS).tolist() == [3]
-
-
 def tried(monkeypatch: pytest.MonkeyPatch, least_price: float) -> tuple[float, list[float]]:
     """The price of the plan that is taken, and all prices that were tried in turn.
 

@@ -2,38 +2,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ray.serve.config import AutoscalingContext
 
 from replicas.server.autoscaling_stats import autoscaling_stats
 from simulator.fleet.outcome import Outcome
 from simulator.fleet.published import Publisher
 from simulator.fleet.ray_stages import ONGOING
 from simulator.fleet.simulate import simulate
-from tests.unit.simulator.fleet.fleets import GROUND, SLA, requests, standing, steadily
-
-
-class Script:
-    """Asks for so many replicas at these times."""
-
-    def __init__(self, times: list[float], counts: list[int]) -> None:
-        self.times, self.counts = times, counts
-
-    def __call__(self, ctx: AutoscalingContext) -> tuple[int, dict[str, Any]]:
-        now_s = ctx.current_time or 0.0
-        passed = [c for t, c in zip(self.times, self.counts, strict=True) if t <= now_s]
-        return passed[-1], {}
-
-
-def scripted(*steps: tuple[float, int]) -> dict[str, Any]:
-    times, counts = zip(*steps, strict=True)
-    kwargs = {"times": list(times), "counts": list(counts)}
-    return {
-        "min_replicas": 0,
-        "max_replicas": 8,
-        "upscale_delay_s": 0,
-        "downscale_delay_s": 0,
-        "policy": {"policy_function": f"{__name__}:Script", "policy_kwargs": kwargs},
-    }
+from tests.unit.simulator.fleet.fleets import GROUND, SLA, requests, scripted, standing, steadily
 
 
 def run(

@@ -17,6 +17,7 @@ from simulator.replay.measure import (
 )
 from simulator.virtual.trace import Outcome, Stay, Step, Trace, make_gaps
 from simulator.workloads.requests import Request
+from tests.replay_keys import KEYS
 
 STEP = Step(
     end_s=1.0,
@@ -159,32 +160,6 @@ def test_j_is_of_what_came_after_the_first_minute_where_anything_did() -> None:
     # Without a token after it, all tokens and all requests.
     early = replace(trace, gaps=make_gaps(gaps[:1]))
     assert j_of(early, Sla(itl_ms=200, percentile=90)) == pytest.approx((2 + 2 + 1) / 3 / 0.1)
-
-
-KEYS = (
-    "policy",
-    "requests",
-    "finished",
-    "duration_s",
-    "output_tokens_per_s",
-    "preemptions",
-    "mean_running",
-    "kv_peak_frac",
-    "itl_ms",
-    "tpot_ms",
-    "ttft_ms",
-    "e2e_ms",
-    "scheduling_delay_ms",
-    "late_share_cold",
-    "late_share_after",
-    "stalls",
-    "longest_gap_ms",
-    "j",
-    "sla_attainment",
-    "goodput_per_s",
-    "steps",
-    "step_model_mape",
-)
 
 
 def test_json_has_these_keys_and_capacity_only_where_it_was_searched() -> None:

@@ -1,0 +1,26 @@
+"""What ``brimful replay --json`` prints of each policy."""
+
+KEYS = (
+    "policy",
+    "requests",
+    "finished",
+    "duration_s",
+    "output_tokens_per_s",
+    "preemptions",
+    "mean_running",
+    "kv_peak_frac",
+    "itl_ms",
+    "tpot_ms",
+    "ttft_ms",
+    "e2e_ms",
+    "scheduling_delay_ms",
+    "late_share_cold",
+    "late_share_after",
+    "stalls",
+    "longest_gap_ms",
+    "j",
+    "sla_attainment",
+    "goodput_per_s",
+    "steps",
+    "step_model_mape",
+)

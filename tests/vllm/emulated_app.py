@@ -1,0 +1,61 @@
+"""vLLM's own app with an emulated engine behind it, and no Ray."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from starlette.datastructures import State
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.app import build_app
+from vllm.entrypoints.launchers.cli_args import FrontendArgs
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from replicas.emulator.executor import EmulatedExecutor
+from tests.vllm.harness import batching
+
+OURS = "replicas.scheduler.DynamicBatchScheduler"
+
+
+async def emulated_app(
+    model: Path,
+    slots: int,
+    time_scale: float,
+    *,
+    scheduler: str | None = OURS,
+    frontend: dict[str, Any] | None = None,
+    **engine: Any,
+) -> tuple[AsyncLLM, Any]:
+    """The engine and the app.
+
+    Args:
+        scheduler: None: vLLM's own.
+        frontend: options of vLLM's server beside its defaults.
+        engine: of ``AsyncEngineArgs``.
+    """
+    settings = batching()
+    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": time_scale}
+    args = AsyncEngineArgs(
+        model=str(model),
+        served_model_name=["m"],
+        max_num_seqs=slots,
+        max_num_batched_tokens=512,
+        max_model_len=1024,
+        block_size=32,
+        num_gpu_blocks_override=256,
+        distributed_executor_backend=EmulatedExecutor,
+        scheduler_cls=scheduler,
+        scheduling_policy="priority",
+        additional_config=settings,
+        load_format="dummy",
+        enforce_eager=True,
+        **engine,
+    )
+    llm = AsyncLLM.from_engine_args(args)
+    space = argparse.Namespace(**(vars(FrontendArgs()) | vars(args) | (frontend or {})))
+    state = State()
+    tasks = await llm.get_supported_tasks()
+    await init_app_state(llm, state, space, tasks)
+    app: Any = build_app(space, tasks, llm.model_config)
+    app.state._state.update(state._state)
+    return llm, app
