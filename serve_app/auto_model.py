@@ -147,11 +147,12 @@ class Places:
 
 
 def places_of(replicas: Iterable[ReplicaStatus]) -> dict[str, Places]:
-    """The places of each model, by its name. A replica whose report is late has none."""
+    """The places of each model, by its name. A replica that is leaving, or whose
+    report is late, has none."""
     found: dict[str, Places] = {}
     for replica in replicas:
         places = found.setdefault(replica.group.rpartition("-")[0], Places())
-        if not replica.late:
+        if not replica.late and replica.role != "leaving":
             places.total += replica.max_running
             places.taken += replica.running + replica.waiting
     return found

@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from ray.exceptions import RayError
 from ray.llm._internal.serve.core.configs.openai_api_models import (
     ErrorResponse,
     ModelCard,
@@ -37,7 +38,7 @@ from serve_app.snapshot import read_snapshot, replicas_of
 logger = logging.getLogger("ray.serve")
 
 MODEL_HEADER = "x-brimful-model"
-PLACES_EVERY_S = 1.0
+PLACES_EVERY_S, PLACES_ANSWER_S = 1.0, 3.0
 
 
 class AdmissionIngress(OpenAiIngress):
@@ -92,8 +93,10 @@ class AdmissionIngress(OpenAiIngress):
         """Ask the controller how many places are free; without an answer none are."""
         while True:
             try:
-                self._places = places_of(replicas_of(await asyncio.to_thread(read_snapshot)))
-            except BrimfulError:
+                asked = asyncio.to_thread(read_snapshot)
+                snapshot = await asyncio.wait_for(asked, PLACES_ANSWER_S)
+                self._places = places_of(replicas_of(snapshot))
+            except (BrimfulError, RayError, TimeoutError):
                 self._places = {}
             await asyncio.sleep(PLACES_EVERY_S)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from starlette._utils import get_route_path
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -14,6 +15,7 @@ from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoin
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Message
 
 from controller.validation import shown
 from replicas.door.key_source import KeySource
@@ -23,7 +25,7 @@ from serve_app.batches.store import Store
 WINDOW = re.compile(r"([1-9]\d{0,3})([hd])")
 HOUR_S, DAY_S, LONGEST_WINDOW_S = 3600, 86400, 30 * 86400
 CANCELLABLE = ("validating", "in_progress")
-MOST_LISTED = 100
+MOST_LISTED = 10_000
 MOST_METADATA = 16
 CHUNK = 1 << 20
 
@@ -74,21 +76,30 @@ class _Api:
         self._store, self._most_file_bytes = store, most_file_bytes
 
     async def upload(self, request: Request) -> Response:
-        length = request.headers.get("content-length", "")
-        # The form's own lines come on top; a body without its length is bounded by Ray's proxy.
-        if length.isdigit() and int(length) > self._most_file_bytes + CHUNK:
-            raise _wrong("file", f"it is larger than {self._most_file_bytes} bytes", 413)
-        async with request.form() as form:
+        async with self._bounded(request).form() as form:
             file, purpose = form.get("file"), form.get("purpose")
             if not isinstance(file, UploadFile):
                 raise _wrong("file", "a file is required, as multipart/form-data")
             if purpose != "batch":
                 raise _wrong("purpose", f"{shown(purpose)} is not allowed: batch")
-            if (file.size or 0) > self._most_file_bytes:
-                raise _wrong("file", f"it is larger than {self._most_file_bytes} bytes", 413)
             name = file.filename or "file.jsonl"
             told = await asyncio.to_thread(self._store.add_file, name, "batch", file.file)
         return JSONResponse(told)
+
+    def _bounded(self, request: Request) -> Request:
+        """The request, which fails where more comes than a file, and a form's lines, may have."""
+        left = self._most_file_bytes + CHUNK
+
+        async def receive() -> Message:
+            nonlocal left
+            message = await request.receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                said = f"it is larger than {self._most_file_bytes >> 20} MiB"
+                raise _wrong("file", said, 413)
+            return message
+
+        return Request(request.scope, receive)
 
     async def list_files(self, request: Request) -> Response:
         after, limit = _page(request)
@@ -99,7 +110,10 @@ class _Api:
 
     async def content(self, request: Request) -> Response:
         told = self._found(self._store.file, request)
-        opened = await asyncio.to_thread(self._store.open_file, told["id"])
+        try:
+            opened = await asyncio.to_thread(self._store.open_file, told["id"])
+        except FileNotFoundError:
+            raise _wrong("file_id", "its contents are gone", 404) from None
 
         async def chunks() -> AsyncIterator[bytes]:
             with opened:
@@ -121,7 +135,7 @@ class _Api:
         if endpoint not in ENDPOINTS:
             raise _wrong("endpoint", f"{shown(endpoint)} is not allowed: {', '.join(ENDPOINTS)}")
         file_id = body.get("input_file_id")
-        if not isinstance(file_id, str) or self._store.file(file_id) is None:
+        if not isinstance(file_id, str) or not self._knows(file_id):
             raise _wrong("input_file_id", f"{shown(file_id)}: no such file")
         window = body.get("completion_window")
         window_s = _window_s(window)
@@ -146,6 +160,9 @@ class _Api:
             raise _wrong("batch_id", said, 409)
         return JSONResponse(cancelled)
 
+    def _knows(self, file_id: str) -> bool:
+        return file_id.isascii() and self._store.file(file_id) is not None
+
     def _found(
         self, find: Callable[[str], dict[str, Any] | None], request: Request
     ) -> dict[str, Any]:
@@ -165,7 +182,7 @@ class _Keys(BaseHTTPMiddleware):
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         known = scheme.lower() == "bearer" and self._keys.ring().find(key.encode()) is not None
-        if known or request.url.path.endswith("/health"):
+        if known or get_route_path(request.scope) == "/health":
             return await call_next(request)
         told = _error("authorization", "an API key is needed: Authorization: Bearer KEY", 401)
         return JSONResponse(told, 401, {"WWW-Authenticate": "Bearer"})
@@ -203,7 +220,7 @@ def _are_metadata(metadata: Any) -> bool:
 
 def _page(request: Request) -> tuple[str | None, int]:
     text = request.query_params.get("limit", "20")
-    if not text.isdigit() or not 1 <= int(text) <= MOST_LISTED:
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= MOST_LISTED:
         raise _wrong("limit", f"{shown(text)} is not allowed: 1 to {MOST_LISTED}")
     return request.query_params.get("after"), int(text)
 

@@ -55,6 +55,7 @@ def build(args: Mapping[str, Any]) -> serve.Application:
         name="Batches",
         num_replicas=1,  # of which one alone would carry batches out
         max_ongoing_requests=256,
-        ray_actor_options={"num_cpus": 0},
+        # On the head node, as its folder is of one node; a proxy is there in any case.
+        ray_actor_options={"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}},
     )
     return deployment.bind()

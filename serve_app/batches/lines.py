@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.errors import BrimfulError
+from controller.validation import shown
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 LONGEST_ID = 512  # characters of a custom_id
+NO_CLASS = (None, "auto", "default")  # as OpenAI's API has it
 EXPIRED, CANCELLED = "batch_expired", "batch_cancelled"
 SAID = {
     EXPIRED: "the batch's completion window ended before this request did",
@@ -41,7 +43,7 @@ def read_line(text: bytes, endpoint: str, service_tier: str | None = None) -> Li
 
     Args:
         endpoint: the batch's.
-        service_tier: what it is given where it names none.
+        service_tier: the class of every request; None: what the line says.
 
     Raises:
         LineError: naming the key, its value and what is allowed.
@@ -56,16 +58,23 @@ def read_line(text: bytes, endpoint: str, service_tier: str | None = None) -> Li
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_ID:
         raise LineError(f"custom_id: must be a text of 1 to {LONGEST_ID} characters")
     if told.get("method", "POST") != "POST":
-        raise LineError(f"method: {told['method']!r} is not allowed: POST", name)
+        raise LineError(f"method: {shown(told['method'])} is not allowed: POST", name)
     if told.get("url") != endpoint:
-        raise LineError(f"url: {told.get('url')!r} is not allowed: {endpoint}", name)
+        raise LineError(f"url: {shown(told.get('url'))} is not allowed: {endpoint}", name)
     body = told.get("body")
     if not isinstance(body, dict):
         raise LineError("body: must be a JSON object", name)
     if body.get("stream"):
         raise LineError("body.stream: true is not allowed: a batch's answers come whole", name)
-    given = {} if service_tier is None else {"service_tier": service_tier}
-    return Line(name, {**given, **body})
+    if "priority" in body:
+        raise LineError("body.priority is not allowed: the class of batches has one", name)
+    if service_tier is not None:
+        # Who may send batches may not have them served as online requests.
+        if body.get("service_tier") not in (*NO_CLASS, service_tier):
+            said = f"{shown(body['service_tier'])} is not allowed: {service_tier}"
+            raise LineError(f"body.service_tier: {said}", name)
+        body = {**body, "service_tier": service_tier}
+    return Line(name, body)
 
 
 def answer_line(

@@ -26,6 +26,7 @@ logger = logging.getLogger("ray.serve")
 
 Send = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
 
+LONGEST_REST_S = 60.0  # of a batch that storage or database broke off
 LOOKS_EVERY_S = 0.5  # for new batches, and those that are cancelled
 TRIES = 3  # of a request that the server fails
 
@@ -48,6 +49,7 @@ class Runner:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store, self._send, self._clock = store, send, clock
+        self._most_open = most_open
         self._tier = service_tier
         self.window = Window(most_open)
         self._stopped: dict[str, asyncio.Event] = {}
@@ -59,16 +61,23 @@ class Runner:
         upgrade, that one does the work.
         """
         running: dict[str, asyncio.Task[None]] = {}
+        retries: dict[str, tuple[int, float]] = {}  # how often it broke off, until when it rests
         try:
             while True:
                 for batch in self._mine():
                     name = batch["id"]
-                    if name not in running:
+                    if name not in running and retries.get(name, (0, 0.0))[1] <= self._clock():
                         self._stopped[name] = asyncio.Event()
                         running[name] = asyncio.create_task(self._run(batch))
-                    if batch["status"] == "cancelling":
+                    if batch["status"] == "cancelling" and name in running:
                         self._stopped[name].set()
                 for name in [name for name, task in running.items() if task.done()]:
+                    if error := running[name].exception():
+                        times = retries.get(name, (0, 0.0))[0] + 1
+                        rest_s = min(LOOKS_EVERY_S * 2.0**times, LONGEST_REST_S)
+                        retries[name] = times, self._clock() + rest_s
+                        said = "Batch %s broke off; it goes on in %g s."
+                        logger.error(said, name, rest_s, exc_info=error)
                     del running[name], self._stopped[name]
                 await asyncio.sleep(LOOKS_EVERY_S)
         finally:
@@ -84,17 +93,12 @@ class Runner:
             return []
 
     async def _run(self, batch: dict[str, Any]) -> None:
-        name = batch["id"]
-        try:
-            if batch["status"] == "validating" and not await self._validate(batch):
-                return
-            why = None
-            if batch["status"] != "finalizing":
-                why = await self._answer_all(batch)
-            await self._finish(batch, why)
-        except Exception:
-            logger.exception("Batch %s ended by an error of its own.", name)
-            self._store.move(name, "failed", errors=_errors("internal", "see the log"))
+        if batch["status"] == "validating" and not await self._validate(batch):
+            return
+        why = None
+        if batch["status"] != "finalizing":
+            why = await self._answer_all(batch)
+        await self._finish(batch, why)
 
     async def _validate(self, batch: dict[str, Any]) -> bool:
         """Count the lines; whether there is anything to do."""
@@ -105,7 +109,7 @@ class Runner:
 
         try:
             total = await asyncio.to_thread(counted)
-        except (OSError, LineError) as error:
+        except (FileNotFoundError, LineError) as error:
             self._store.move(batch["id"], "failed", errors=_errors("invalid_file", str(error)))
             return False
         if not total:
@@ -142,6 +146,7 @@ class Runner:
 
     async def _send_all(self, batch: Mapping[str, Any]) -> None:
         done = self._store.answered(batch["id"])
+        ahead = asyncio.Semaphore(self._most_open)  # of lines that were read and have no answer
         with self._store.open_file(batch["input_file_id"]) as opened:
             lines = numbered_lines(opened)
             async with asyncio.TaskGroup() as under_way:
@@ -154,19 +159,21 @@ class Runner:
                     except LineError as error:
                         self._malformed(batch, number, error)
                         continue
-                    slot = await self.window.take()
-                    under_way.create_task(self._answer(batch, number, line, slot))
+                    await ahead.acquire()
+                    under_way.create_task(self._answer(batch, number, line, ahead))
 
     def _malformed(self, batch: Mapping[str, Any], number: int, error: LineError) -> None:
         said = f"line {number}: {error}"
         told = error_line(_line_id(), error.custom_id, "invalid_request", said)
         self._store.add_answer(batch["id"], number, told, good=False)
 
-    async def _answer(self, batch: Mapping[str, Any], number: int, line: Line, slot: int) -> None:
+    async def _answer(
+        self, batch: Mapping[str, Any], number: int, line: Line, ahead: asyncio.Semaphore
+    ) -> None:
         """Have one line answered, and keep the answer."""
         failures = 0
         while True:
-            answer = None
+            slot, answer = await self.window.take(), None
             try:
                 answer = await self._send(batch["endpoint"], line.body)
             finally:
@@ -179,7 +186,7 @@ class Runner:
             failures += answer.status in FAILED
             if answer.status not in REFUSED | FAILED or failures >= TRIES:
                 break
-            slot = await self.window.take()
+        ahead.release()
         told = answer_line(
             _line_id(), line.custom_id, answer.status, answer.request_id, answer.body
         )
@@ -193,6 +200,8 @@ class Runner:
         counted = self._store.batch(name)
         assert counted is not None
         counts = counted["request_counts"]
+        if not counts["total"]:  # it was cancelled before its lines were counted
+            counts["total"] = counts["completed"] + counts["failed"]
         if why is None:  # whoever goes on with it sees by this that all have one
             self._store.move(name, "finalizing")
         output = await asyncio.to_thread(self._store.write_answers, name, good=True)

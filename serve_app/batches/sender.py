@@ -1,5 +1,7 @@
 """One request of a batch, sent over HTTP as any client would."""
 
+import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +9,12 @@ from typing import Any
 import aiohttp
 
 CONNECT_S = 10.0
-REFUSED = frozenset({0, 429, 503})
+# Not answers to the request: it is not reached (0), the key is not known, or there is no room.
+REFUSED = frozenset({0, 401, 408, 429, 503})
+LOADED = frozenset({429, 503})  # ... which says no more than that
 FAILED = frozenset({500, 502, 504})  # another try may go to another replica
+
+logger = logging.getLogger("ray.serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +22,7 @@ class Answer:
     """What came back.
 
     Args:
-        status: of HTTP; 0: nothing came, the server was not reached or went away.
+        status: of HTTP; 0: the application was not reached, or went away.
         body: JSON; where it was none, an error object.
         retry_after_s: what the server asked for.
     """
@@ -37,6 +43,7 @@ class Sender:
 
     def __init__(self, serves: str, api_key: str | None, most: int) -> None:
         self._serves = serves
+        self._away = False
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._session = aiohttp.ClientSession(
             headers=headers,
@@ -49,24 +56,43 @@ class Sender:
         """The server's answer."""
         url = self._serves + endpoint.removeprefix("/v1")
         try:
-            async with self._session.post(url, json=body) as response:
+            sent = json.dumps(body)
+        except RecursionError:
+            return Answer(400, _error("the body is nested too deeply"))
+        answer = await self._answer(url, sent)
+        away = answer.status in REFUSED - LOADED
+        if away and not self._away:
+            logger.warning("Batches wait: %s answers %s.", url, answer.status or answer.body)
+        self._away = away
+        return answer
+
+    async def _answer(self, url: str, sent: str) -> Answer:
+        headers = {"Content-Type": "application/json"}
+        try:
+            async with self._session.post(url, data=sent, headers=headers) as response:
                 raw = await response.read()
                 try:
                     told = await response.json(content_type=None)
-                except (ValueError, UnicodeDecodeError):
-                    told = {"error": {"message": raw[:500].decode(errors="replace")}}
+                except (ValueError, RecursionError):
+                    told = _error(raw[:500].decode(errors="replace"))
+                    if response.status == 404:  # of Ray's proxy: no application is there (yet)
+                        return Answer(0, told)
                 return Answer(
                     response.status,
                     told,
                     response.headers.get("x-request-id", ""),
                     _seconds(response.headers.get("retry-after")),
                 )
-        except (TimeoutError, aiohttp.ClientError, OSError):
-            return Answer(0)
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            return Answer(0, _error(f"{type(error).__name__}: {error}"))
 
     async def close(self) -> None:
         """End all connections."""
         await self._session.close()
+
+
+def _error(message: str) -> dict[str, Any]:
+    return {"error": {"message": message}}
 
 
 def _seconds(text: str | None) -> float | None:

@@ -4,7 +4,9 @@ An answer is in the database before its line counts as done, so a batch goes on 
 process with the requests that have none; one that was under way is sent again.
 """
 
+import contextlib
 import fcntl
+import io
 import json
 import shutil
 import sqlite3
@@ -20,6 +22,7 @@ from serve_app.batches.lines import LineError
 
 ACTIVE = ("validating", "in_progress", "finalizing", "cancelling")
 LONGEST_LINE = 16 << 20  # bytes
+READ = 1 << 20
 TABLES = """
 create table if not exists files (
     id text primary key, created integer not null, told text not null);
@@ -72,9 +75,14 @@ class Store:
     def add_file(self, name: str, purpose: str, contents: IO[bytes]) -> dict[str, Any]:
         """Keep what is read from ``contents``; the file object."""
         told = self._new_file(name, purpose)
-        with self._fs.open(self._path(told["id"]), "wb") as out:
-            shutil.copyfileobj(contents, out, 1 << 20)
-        return self._keep_file(told)
+        try:
+            with self._fs.open(self._path(told["id"]), "wb") as out:
+                shutil.copyfileobj(contents, out, READ)
+            return self._keep_file(told)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._fs.rm_file(self._path(told["id"]))
+            raise
 
     def file(self, file_id: str) -> dict[str, Any] | None:
         """The file object."""
@@ -86,8 +94,8 @@ class Store:
 
     def open_file(self, file_id: str) -> IO[bytes]:
         """Its contents."""
-        opened: IO[bytes] = self._fs.open(self._path(file_id), "rb")
-        return opened
+        # Files of buckets read lines of any length, and no other.
+        return io.BufferedReader(self._fs.open(self._path(file_id), "rb"), READ)
 
     def delete_file(self, file_id: str) -> bool:
         """Whether it was there."""

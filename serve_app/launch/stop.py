@@ -16,8 +16,8 @@ from serve_app.snapshot import add_address, connect
 
 ANCHOR = "serve_app.anchor:build"  # of lasting workers beside spot ones
 OURS = (BUILDER, CONSOLE, BATCHES, ANCHOR)
-# The names of this project's model deployments begin with their class.
-SERVERS = ("BrimfulServer:", "EmulatedServer:", "MixedServer:")
+# The names of this project's deployments begin with their class, or are these.
+SERVERS = ("BrimfulServer:", "EmulatedServer:", "MixedServer:", "Batches", "Console")
 APART = ("Prefill:", "Decode:")  # of prefill and decode apart, Ray's own as well as ours
 ABOUT = (
     "Remove applications from a running cluster: streams under way go on to their end. With the"
@@ -65,9 +65,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"left, as it may be Ray's own: {', '.join(unclear)} (its name removes it)")
     if args.no_wait:
         return 0
-    left = ours(
-        wait_gone(cluster, names, lambda state: print(f"  {state}", file=sys.stderr, flush=True))
+    there = wait_gone(
+        cluster, names, lambda state: print(f"  {state}", file=sys.stderr, flush=True)
     )
+    left = [*ours(there), *perhaps_ours(there)]
     if left:
         print(f"left: {', '.join(left)}, and so the batch controller")
         return 0

@@ -128,9 +128,16 @@ def test_a_model_that_is_idle_enough_takes_what_comes_until_it_is_not() -> None:
 
 
 def test_places_are_those_of_all_replicas_that_report() -> None:
-    def status(group: str, cap: int, running: int, waiting: int, late: bool = False) -> Any:
+    def status(
+        group: str, cap: int, running: int, waiting: int, late: bool = False, role: Any = None
+    ) -> Any:
         return SimpleNamespace(
-            group=group, max_running=cap, running=running, waiting=waiting, late=late
+            group=group,
+            max_running=cap,
+            running=running,
+            waiting=waiting,
+            late=late,
+            role=role,
         )
 
     found = places_of(
@@ -138,6 +145,7 @@ def test_places_are_those_of_all_replicas_that_report() -> None:
             status("a-big-one-0123abcd", 8, 3, 0),
             status("a-big-one-0123abcd", 4, 4, 5),
             status("a-big-one-0123abcd", 100, 0, 0, late=True),
+            status("a-big-one-0123abcd", 100, 0, 0, role="leaving"),
             status("small-89abcdef", 2, 0, 0, late=True),
         ]
     )

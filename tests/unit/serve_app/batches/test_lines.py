@@ -22,7 +22,12 @@ def test_a_request_is_read_and_gets_the_class_that_it_does_not_name() -> None:
     assert read_line(line(), CHAT).body == {"model": "m"}
     assert read_line(line(), CHAT, "batch").body == {"model": "m", "service_tier": "batch"}
     own = line(body={"model": "m", "service_tier": "gold"})
-    assert read_line(own, CHAT, "batch").body["service_tier"] == "gold"
+    assert read_line(own, CHAT).body["service_tier"] == "gold"
+    for none in ("auto", "default", None, "batch"):
+        said = line(body={"model": "m", "service_tier": none})
+        assert read_line(said, CHAT, "batch").body["service_tier"] == "batch"
+    with pytest.raises(LineError, match=r"body\.service_tier: 'gold' is not allowed: batch"):
+        read_line(own, CHAT, "batch")
     without_method = {key: value for key, value in GOOD.items() if key != "method"}
     assert read_line(json.dumps(without_method).encode(), CHAT).custom_id == "a"
 
@@ -40,6 +45,7 @@ def test_a_request_is_read_and_gets_the_class_that_it_does_not_name() -> None:
         (line(url="/v1/completions"), f"url: '/v1/completions' is not allowed: {CHAT}", "a"),
         (line(body=[]), "body", "a"),
         (line(body={"stream": True}), "body.stream", "a"),
+        (line(body={"priority": -5}), "body.priority", "a"),
     ],
 )
 def test_what_is_no_request_is_named(text: bytes, said: str, custom_id: str | None) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.spec import AbstractBufferedFile
 
 from serve_app.batches.runner import Runner
 from serve_app.batches.sender import Answer
@@ -87,7 +88,7 @@ async def test_a_malformed_line_and_a_refused_request_are_error_lines(store: Sto
     assert errors[1]["response"]["status_code"] == 400
 
 
-@pytest.mark.parametrize("status", [0, 429, 503, 500, 502])
+@pytest.mark.parametrize("status", [0, 401, 408, 429, 503, 500, 502])
 async def test_what_is_refused_or_fails_is_sent_again(store: Store, status: int) -> None:
     tries: dict[int, int] = {}
 
@@ -173,6 +174,66 @@ async def test_what_is_not_answered_in_its_window_expires(store: Store) -> None:
     assert told["status"] == "expired"
     errors = lines_of(store, told["error_file_id"])
     assert [line["error"]["code"] for line in errors] == ["batch_expired", "invalid_request"]
+
+
+async def test_a_batch_that_breaks_off_goes_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
+    opened, fails = store.open_file, [OSError("away"), TypeError("away")]
+
+    def open_file(file_id: str) -> Any:
+        if fails:
+            raise fails.pop()
+        return opened(file_id)
+
+    monkeypatch.setattr(store, "open_file", open_file)
+    told = await ended(store, batch_of(store, *map(request, range(3))), echo)
+    assert told["request_counts"] == {"total": 3, "completed": 3, "failed": 0}
+
+
+async def test_an_error_in_the_middle_costs_no_slot(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
+    sent: list[int] = []
+
+    async def breaks(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        sent.append(body["n"])
+        if len(sent) in (3, 5, 9, 14):
+            raise RuntimeError("a fault of ours")
+        return Answer(200, {})
+
+    told = await ended(store, batch_of(store, *map(request, range(20))), breaks, most_open=2)
+    assert told["request_counts"] == {"total": 20, "completed": 20, "failed": 0}
+
+
+async def test_files_of_buckets_which_read_whole_lines_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Bucket(AbstractBufferedFile):  # type: ignore[misc]
+        def _fetch_range(self, start: int, end: int) -> bytes:
+            return Path(self.path).read_bytes()[start:end]
+
+    fs = store._fs
+    monkeypatch.setattr(type(fs), "open", fs.open.__func__)
+    plain = type(fs).open
+
+    def opens(self: Any, path: str, mode: str = "rb", **options: Any) -> Any:
+        if mode == "rb":
+            return Bucket(self, path, mode, size=self.size(path))
+        return plain(self, path, mode, **options)
+
+    monkeypatch.setattr(type(fs), "open", opens)
+    told = await ended(store, batch_of(store, *map(request, range(3))), echo)
+    assert told["request_counts"] == {"total": 3, "completed": 3, "failed": 0}
+
+
+async def test_a_batch_cancelled_before_it_began_counts_its_lines(store: Store) -> None:
+    batch_id = batch_of(store, *map(request, range(3)))
+    store.move(batch_id, "cancelling")
+    told = await ended(store, batch_id, echo)
+    assert told["request_counts"] == {"total": 3, "completed": 0, "failed": 3}
 
 
 @pytest.mark.parametrize(("lines", "code"), [((), "empty_file"), ((b"\n \n",), "empty_file")])
