@@ -82,7 +82,7 @@ def up(pods: Pods) -> bool:
 
 
 def on_head(pods: Pods, actor: str) -> list[bool]:
-    """Of each living actor of this class, whether it is on the head."""
+    """Whether each living actor of this class is on the head."""
     (head,) = [one["node_id"] for one in pods.state("nodes") if one["is_head_node"]]
     found = [one for one in pods.state("actors") if actor in one["class_name"]]
     return [one["node_id"] == head for one in found]
