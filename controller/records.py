@@ -88,11 +88,23 @@ class EngineLimits:
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What the engine holds at the start of a step; blocks that no request holds count as free."""
+    """What the engine holds at the start of a step; blocks that no request holds count as free.
+
+    Args:
+        drafts: tokens that the step is to verify; None: as many for each decode as the engine was
+            started with.
+    """
 
     running: int
     waiting: int
     kv_used_tokens: int
+    drafts: int | None = None
+
+    def decode_tokens(self, decodes: int, engine: EngineLimits) -> int:
+        """Tokens of the budget that so many decodes take."""
+        if self.drafts is None:
+            return decodes * engine.tokens_per_decode
+        return decodes + self.drafts
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ class AdaptiveStep(StepHalf):
         prompts = left[prefilling]
         self._prefilling = bool(state.waiting) or len(prompts) > 0
         decodes = len(running) - len(prompts)
-        for_decodes = decodes * self._engine.tokens_per_decode
+        for_decodes = state.decode_tokens(decodes, self._engine)
         chunk = self._chunk(batch, prefilling, prompts, most - for_decodes, state.waiting)
         one = int(batch.to_load > 0)  # vLLM begins no load without a token that is left
         chunk = max(chunk - one, 0)

@@ -140,7 +140,7 @@ class Governor:
         if not self.enforced or self._guard.fails_for(STEP, self.config.lease_s):
             return StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
         held = StepLimits(self._last_step.max_running, self._last_step.token_budget)
-        return self._kept_safe(held, state.running)
+        return self._kept_safe(held, state)
 
     def _limit_step(self, state: EngineState, now_s: float, read_batch: ReadBatch) -> None:
         if now_s >= self._lease_until_s and now_s >= self._fallback_due_s:
@@ -150,10 +150,10 @@ class Governor:
         asked = self.step_half.limits(state, read_batch, self._limits)
         self._bound[asked.reason or "pushed"] += 1
         if not self._limits.enforce:
-            self._shadow.computed(self._kept_safe(asked, state.running), state.running)
+            self._shadow.computed(self._kept_safe(asked, state), state.running)
             asked = StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
         self._overruled += asked.max_running < state.running
-        self._last_step = self._kept_safe(asked, state.running)
+        self._last_step = self._kept_safe(asked, state)
 
     @property
     def enforced(self) -> bool:
@@ -164,7 +164,7 @@ class Governor:
         """
         return self._limits.enforce
 
-    def _kept_safe(self, asked: StepLimits, running: int) -> StepLimits:
+    def _kept_safe(self, asked: StepLimits, state: EngineState) -> StepLimits:
         """The one place that makes limits fit for the engine.
 
         Never below what runs (a lower cap drains the batch, it never preempts), never above what
@@ -173,6 +173,7 @@ class Governor:
         (Lines 6 and 15 of the paper's algorithms.)
         """
         # What is no number of requests or tokens would end the engine later, in vLLM's own code.
+        running = state.running
         index(asked.max_running)
         index(asked.token_budget)
         if asked.skipped and not 0 <= min(asked.skipped) <= max(asked.skipped) < running:
@@ -180,7 +181,7 @@ class Governor:
         least = max(running, int(not asked.loading))  # what loads runs soon
         cap = min(max(asked.max_running, least), self.engine.max_num_seqs)
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
-        floor = (running - len(asked.skipped)) * self.engine.tokens_per_decode + prefill
+        floor = state.decode_tokens(running - len(asked.skipped), self.engine) + prefill
         budget = min(max(asked.token_budget, floor), self.engine.max_num_batched_tokens)
         same = (cap, budget) == (asked.max_running, asked.token_budget)
         return asked if same else replace(asked, max_running=cap, token_budget=budget)

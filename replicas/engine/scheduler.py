@@ -249,7 +249,10 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def state(self) -> EngineState:
         """What the engine holds now."""
         held = self._in_tokens(self._used_blocks())
-        return EngineState(len(self.running), waiting_requests(self), held)
+        drafts = None
+        if self.num_spec_tokens:  # fewer by a table of vLLM's, or as none were found
+            drafts = sum([len(r.spec_token_ids) for r in self.running])
+        return EngineState(len(self.running), waiting_requests(self), held, drafts)
 
     def _in_tokens(self, blocks: int) -> int:
         return blocks * self.governor.engine.kv_tokens // max(self._kv_blocks, 1)

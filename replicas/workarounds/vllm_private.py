@@ -45,7 +45,7 @@ ATTRIBUTES: dict[str, str] = {
         "_output_token_ids arrival_time block_hashes drop_stale_output@0.27 is_finished"
         " kv_transfer_params lora_request max_tokens num_computed_tokens num_output_tokens"
         " num_prompt_tokens num_stale_output_tokens@0.27 num_tokens output_token_ids priority"
-        " request_id sampling_params skip_reading_prefix_cache status stop_reason"
+        " request_id sampling_params skip_reading_prefix_cache spec_token_ids status stop_reason"
         " structured_output_request use_structured_output"
     ),
     "vllm.v1.request:RequestStatus": (

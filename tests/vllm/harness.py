@@ -252,7 +252,7 @@ class Rig:
 
     def _draft(self, scheduled: SchedulerOutput) -> None:
         ids = list(scheduled.num_scheduled_tokens)
-        drafts = [[7] * self.scheduler.num_spec_tokens for _ in ids]
+        drafts = [[7] * scheduled.num_spec_tokens_to_schedule for _ in ids]
         self.scheduler.update_draft_token_ids(DraftTokenIds(ids, drafts))
 
     def _read(self, outputs: dict[int, EngineCoreOutputs]) -> None:

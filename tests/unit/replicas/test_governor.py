@@ -118,8 +118,15 @@ def test_a_report_before_the_first_step_has_the_start_values() -> None:
 
 def test_who_is_left_out_of_a_step_needs_no_token_in_it() -> None:
     asked = StepLimits(10, 4, may_pause_prefill=True, skipped=(0, 1, 2, 3, 4, 5))
-    assert governor()._kept_safe(asked, 10) == asked
-    assert governor()._kept_safe(replace(asked, skipped=()), 10).token_budget == 10
+    assert governor()._kept_safe(asked, state(10)) == asked
+    assert governor()._kept_safe(replace(asked, skipped=()), state(10)).token_budget == 10
+
+
+def test_drafts_that_are_known_count_in_the_place_of_the_most_there_are() -> None:
+    g = governor(batching(), engine(tokens_per_decode=5))
+    g.apply(limits(token_budget=1), 0.0)
+    known = replace(state(100), drafts=30)
+    assert g.before_step(known, 0.1).token_budget == 100 + 30 + 16
 
 
 @pytest.mark.parametrize("policy", ["adaptive", "static", "paper"])

@@ -118,6 +118,26 @@ def test_with_drafts_no_decode_is_kept_from_its_own(tiny_llama):
     assert rig.all_whole(40, 60)
 
 
+def test_drafts_that_vllms_table_does_not_make_are_no_room_for_prompts(tiny_llama):
+    drafts = {**ngram(5), "num_speculative_tokens_per_batch_size": [[1, 3, 5], [4, 64, 1]]}
+    config = engine_config(
+        tiny_llama, additional_config=adaptive(sla=SLA), speculative_config=drafts
+    )
+    rig = Rig(config, accepted=1)
+    rig.step_s = 0.06  # later than the SLA: no prompt gets more than its least
+    rig.add_all(20, prompt=30, output=200)
+    while len(rig.scheduler.running) < 20:
+        rig.step()
+    rig.go_on(20)
+    decoding = {r.request_id for r in rig.scheduler.running}
+    for index in range(4):
+        rig.add(f"more{index}", prompt=300, output=5)
+    for scheduled in rig.go_on(20):
+        given = scheduled.num_scheduled_tokens
+        assert {given[r] for r in decoding} == {2}
+        assert scheduled.total_num_scheduled_tokens <= 2 * len(decoding) + BLOCK
+
+
 def test_prompts_that_share_their_beginning_share_its_memory(tiny_llama):
     # 30 prompts of 161 tokens, ten blocks of them alike: 4,830 tokens in a memory of 800.
     config = engine_config(

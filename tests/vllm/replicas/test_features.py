@@ -149,7 +149,8 @@ def test_preempted_requests_come_back_whole(tiny_llama):
     assert answers == expected
 
 
-def test_ngram_speculative_decoding(tiny_llama):
+@pytest.mark.parametrize("by_batch", [None, [[1, 2, 3], [3, 64, 1]]], ids=["fixed", "by batch"])
+def test_ngram_speculative_decoding(tiny_llama, by_batch):
     drafting = {
         "model": tiny_llama,
         "speculative_config": {
@@ -157,6 +158,7 @@ def test_ngram_speculative_decoding(tiny_llama):
             "num_speculative_tokens": 3,
             "prompt_lookup_max": 3,
             "prompt_lookup_min": 1,
+            "num_speculative_tokens_per_batch_size": by_batch,
         },
     }
     with engine(ours=False, model=tiny_llama) as llm:

@@ -87,6 +87,21 @@ def test_with_speculative_decoding_the_budget_leaves_room_for_every_draft(tiny_l
     assert rig.all_whole(16, 31)
 
 
+def test_with_fewer_drafts_by_vllms_table_the_budget_is_for_those(tiny_llama):
+    drafts = {**ngram(5), "num_speculative_tokens_per_batch_size": [[1, 8, 5], [9, 64, 1]]}
+    rig = Rig.led(tiny_llama, speculative_config=drafts, accepted=1)
+    rig.add_all(16, prompt=4, output=31)
+    while len(rig.scheduler.running) < 16:
+        rig.step()
+    rig.exchange(limits(64, token_budget=1))
+    rig.step()
+    scheduled = rig.step()
+    assert scheduled.total_num_scheduled_tokens == 16 * 2
+    assert rig.scheduler.max_num_scheduled_tokens == 16 * 2
+    rig.run()
+    assert rig.all_whole(16, 31)
+
+
 def test_without_async_scheduling_a_request_in_flight_waits_for_its_token(tiny_llama):
     # Two stages of a pipeline: two steps in flight, each with its own requests.
     rig = Rig(engine_config(tiny_llama, additional_config=batching()), in_flight=2)
