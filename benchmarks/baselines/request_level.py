@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from replicas.profiles.profile import StepProfile
 from simulator.virtual.plan import Plan
-from simulator.virtual.trace import Outcome, Stay, Step, Trace, make_gaps
+from simulator.virtual.trace import Gap, Outcome, Stay, Step, Trace, make_gaps
 from simulator.workloads.requests import Request
 
 
@@ -26,7 +26,7 @@ def replay_request_level(
     outcomes = [Outcome(r, refused=_padded([r]) > profile.kv_tokens) for r in requests]
     queue = [k for k, outcome in enumerate(outcomes) if not outcome.refused]
     steps: list[Step] = []
-    gaps: list[tuple[float, float, int]] = []
+    gaps: list[Gap] = []
     stays: list[Stay] = []
     while next_one < len(queue) and (drain or now_s <= requests[-1].arrival_s):
         now_s = max(now_s, requests[queue[next_one]].arrival_s)

@@ -22,7 +22,7 @@ from simulator.virtual.request_maker import RequestMaker
 from simulator.virtual.rivals import of_benches
 from simulator.virtual.scheduler import VirtualClock, make_scheduler
 from simulator.virtual.swap import SwapConnector, sooner
-from simulator.virtual.trace import Step, Trace, make_gaps
+from simulator.virtual.trace import Gap, Step, Trace, make_gaps
 from simulator.virtual.watch import Watch
 from simulator.workloads.requests import Request
 
@@ -34,7 +34,7 @@ MOST_EMPTY_STEPS = 10
 REQUEST_LEVEL = "benchmarks.baselines.request_level:replay_request_level"
 AHEAD = 1  # steps that asynchronous scheduling schedules before the outputs of the last are back
 
-GiveUp = Callable[[float, Sequence[float], Sequence[tuple[float, float, int]]], bool]
+GiveUp = Callable[[float, Sequence[float], Sequence[Gap]], bool]
 Progress = Callable[[int], object]
 
 
@@ -256,7 +256,7 @@ class Engine:
             [new.req_id for new in scheduled.scheduled_new_reqs],
             sum(map(len, scheduled.scheduled_spec_decode_tokens.values())),
         )
-        duration_s += self._swapped_s()
+        duration_s += self._swapped_s() + scheduler.drafting_s(scheduled)
         self._free_s = begin_s + duration_s
         if self._most_flights > 1:  # else the step's measured time holds it
             launched_s = self._clock.now_s + self._launch.step_s(

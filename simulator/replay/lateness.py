@@ -2,7 +2,8 @@
 
 gaps: a token is late that came more than ``itl_ms`` after the one before.
 paced: token i of a request, counted from 0, is late after max(arrival + TTFT agreed, first token)
-+ i x ITL; where no TTFT is agreed, after its first token + i x ITL.
++ i x ITL; where no TTFT is agreed, after its first token + i x ITL. Tokens that come together
+(speculation) count as one, by the first of them.
 """
 
 import numpy as np
@@ -37,8 +38,10 @@ def _token(gaps: Gaps) -> NDArray[np.int64]:
     order = np.argsort(gaps.request, kind="stable")
     of = gaps.request[order]
     first = np.searchsorted(of, of)  # where the run of each request begins
+    tokens = np.ones(len(of), np.int64) if gaps.tokens is None else gaps.tokens[order]
+    before = tokens.cumsum() - tokens
     token = np.empty(len(of), dtype=np.int64)
-    token[order] = np.arange(len(of)) - first + 1
+    token[order] = before - before[first] + 1
     return token
 
 
@@ -58,13 +61,13 @@ class LateCounter:
         self._arrivals_s = arrivals_s
         self._due: dict[int, tuple[float, int]] = {}  # its beginning, and tokens since
 
-    def late(self, length_s: float, end_s: float, request: int) -> bool:
+    def late(self, length_s: float, end_s: float, request: int, tokens: int = 1) -> bool:
         """Whether the token that ended this gap was late."""
         if not self._paced:
             return length_s > self._itl_s
         known = self._due.get(request)
         if known is None:
             known = max(self._arrivals_s[request] + self._ttft_s, end_s - length_s), 0
-        begin_s, token = known[0], known[1] + 1
-        self._due[request] = begin_s, token
-        return end_s - begin_s > token * self._itl_s
+        begin_s, token = known
+        self._due[request] = begin_s, token + tokens
+        return end_s - begin_s > (token + 1) * self._itl_s

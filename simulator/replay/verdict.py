@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from controller.config import Sla
 from simulator.replay.lateness import TOLERANCE, LateCounter, late_tokens
 from simulator.replay.measure import Floats
-from simulator.virtual.trace import Outcome, Trace
+from simulator.virtual.trace import Gap, Outcome, Trace
 from simulator.workloads.requests import Request
 
 HOPELESS = 10  # times what is allowed, of the delay or of the late tokens: there is no way back
@@ -192,7 +192,7 @@ class Watch:
         self,
         now_s: float,
         arrivals_s: Sequence[float],
-        gaps: Sequence[tuple[float, float, int]],
+        gaps: Sequence[Gap],
     ) -> bool:
         """Whether to end it: the clock, the arrivals of all that wait, and all gaps so far."""
         sla, wait_s = self._target.sla, HOPELESS * self._target.wait_s
@@ -223,9 +223,9 @@ class Watch:
         """
         return len(waiting_s) < QUEUED_FRAC * bisect_right(self._arrivals_s, now_s)
 
-    def _count(self, gaps: Sequence[tuple[float, float, int]], judge: LateCounter) -> None:
-        for length_s, end_s, number in gaps[self._read :]:
-            late = judge.late(length_s, end_s, number)
+    def _count(self, gaps: Sequence[Gap], judge: LateCounter) -> None:
+        for length_s, end_s, number, *tokens in gaps[self._read :]:
+            late = judge.late(length_s, end_s, number, *tokens)
             if end_s < self._half_s:
                 self._left -= 1  # of the tokens that the second half may have
             if end_s >= self._quarter_s:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.errors import BrimfulError
-from simulator.virtual.trace import Outcome, Stay
+from simulator.virtual.trace import Gap, Outcome, Stay
 from simulator.workloads.requests import Request
 
 
@@ -41,7 +41,8 @@ class Ledger:
     """Kept by what the engine reports; request ids are the requests' numbers.
 
     Attributes:
-        gaps: (length_s, end_s, number) of each gap between two tokens of a request.
+        gaps: (length_s, end_s, number) of each gap between two deliveries of a request, and their
+            tokens where there were several.
         finished: how many were served to their end.
     """
 
@@ -49,7 +50,7 @@ class Ledger:
         self._outcomes = [Outcome(request, refused=True) for request in requests]
         self._accounts: dict[str, _Account] = {}
         self._stays: list[Stay] = []
-        self.gaps: list[tuple[float, float, int]] = []
+        self.gaps: list[Gap] = []
         self.finished = 0
 
     def __len__(self) -> int:
@@ -100,7 +101,8 @@ class Ledger:
         """
         account = self._accounts[req_id]
         if account.tokens:
-            self.gaps.append((now_s - account.last_token_s, now_s, account.number))
+            gap = now_s - account.last_token_s, now_s, account.number
+            self.gaps.append(gap if tokens == 1 else (*gap, tokens))
         else:
             account.first_token_s = now_s
         account.tokens += tokens

@@ -10,6 +10,8 @@ from simulator.workloads.requests import Request
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+# Length, end, the request's number; and tokens, where several came together.
+Gap = tuple[float, float, int] | tuple[float, float, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Times between two tokens of one request: length, end, and the request's number."""
+    """Times between two deliveries of one request: length, end, and the request's number.
+
+    Args:
+        tokens: that came at its end; None: one each.
+    """
 
     length_s: Floats
     end_s: Floats
     request: Ints
+    tokens: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,10 @@ class Trace:
         return np.array([getattr(step, name) for step in self.steps], dtype=float)
 
 
-def make_gaps(gaps: Sequence[tuple[float, float, int]]) -> Gaps:
-    """From (length_s, end_s, request) of each."""
-    length_s, end_s, request = zip(*gaps, strict=True) if gaps else ((), (), ())
-    return Gaps(np.array(length_s, float), np.array(end_s, float), np.array(request, np.int64))
+def make_gaps(gaps: Sequence[Gap]) -> Gaps:
+    """From (length_s, end_s, request) of each, and tokens where there were several."""
+    length_s, end_s, request = zip(*[gap[:3] for gap in gaps], strict=True) if gaps else ((),) * 3
+    tokens = np.array([gap[3] if len(gap) > 3 else 1 for gap in gaps], np.int64)
+    return Gaps(
+        np.array(length_s, float), np.array(end_s, float), np.array(request, np.int64), tokens
+    )

@@ -51,6 +51,16 @@ def test_a_token_is_late_by_the_gap_or_by_when_it_was_due(agreed: Sla, late: lis
     assert [counter.late(*row) for row in rows] == late
 
 
+def test_tokens_that_come_together_are_due_one_after_the_other() -> None:
+    # Two at 0.18 s, the first of them due at 0.15; one at 0.25, due then.
+    gaps = [(0.08, 0.18, 0, 2), (0.06, 0.24, 0), (0.01, 0.25, 1), (0.2, 0.44, 0)]
+    trace = replace(TRACE, gaps=make_gaps(gaps))
+    late = [True, False, False, True]
+    assert late_tokens(trace, sla("paced")).tolist() == late
+    counter = LateCounter(sla("paced"), [0.0, 0.0])
+    assert [counter.late(*gap) for gap in gaps] == late
+
+
 def test_what_is_late_decides_attainment_and_share() -> None:
     agreed = sla("paced", 1200, percentile=50)
     assert meets(TRACE, agreed) == [True, False]  # the second one's first token is late
