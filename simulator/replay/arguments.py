@@ -17,10 +17,12 @@ from simulator.replay.role_arguments import Roles, add_roles, read_roles
 from simulator.replay.sweep import CAPS, CHUNKS, sweep_plans
 from simulator.replay.values import (
     LEAST_RATE,
+    MOST_DRAFT_MS,
     MOST_DRAFTS,
     MOST_PHASE_S,
     MOST_RATE,
     count,
+    drafts_from,
     max_tokens,
     number,
     rate,
@@ -140,6 +142,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.7,
         metavar="P",
         help="chance of a draft to be accepted after those before it (default: 0.7)",
+    )
+    accelerator.add_argument(
+        "--draft-ms",
+        type=number(0, MOST_DRAFT_MS),
+        default=0.0,
+        metavar="MS",
+        help="time to draft one token for the whole batch (default: 0, as from the text itself)",
+    )
+    accelerator.add_argument(
+        "--speculate-by-batch",
+        nargs="+",
+        type=drafts_from,
+        default=[],
+        metavar="FROM:K",
+        help="K drafts, of --speculate at most, from so many requests in a step on: 1:5 17:2 65:0"
+        " (vLLM's num_speculative_tokens_per_batch_size)",
     )
     add_roles(parser.add_argument_group("fleet"))
     policies = parser.add_argument_group("policies")
@@ -262,15 +280,32 @@ def read_order(args: Arguments) -> Order:
             raise ConfigError(["sweep: no chunk of the grid is as large as a cap of it"])
         plans += swept
     if args.speculate:
-        drafts = Speculation(tokens=args.speculate, acceptance=args.acceptance)
+        drafts = Speculation(
+            tokens=args.speculate,
+            acceptance=args.acceptance,
+            draft_s=args.draft_ms / 1000,
+            by_batch=_ranges(args.speculate_by_batch),
+        )
         plans = [replace(plan, speculation=drafts) for plan in plans]
     phases = tuple(_phase(spec) for spec in args.phases or ())
     roles = read_roles(args, made := tuple(plans))
     return Order(load_workload(args.workload), args.rate, phases, profile, sla, made, engine, roles)
 
 
+def _ranges(begins: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """The last one is carried on by vLLM."""
+    ends = [begin - 1 for begin, _ in begins[1:]] + [begins[-1][0]] if begins else []
+    return tuple((begin, end, k) for (begin, k), end in zip(begins, ends, strict=True))
+
+
 def _check_together(args: Arguments) -> None:
     found = []
+    begins = [begin for begin, _ in args.speculate_by_batch]
+    if begins and (begins[0] != 1 or sorted(set(begins)) != begins):
+        given = " ".join(f"{begin}:{k}" for begin, k in args.speculate_by_batch)
+        found.append(f"speculate-by-batch: {given} is not allowed: FROM from 1 on, ascending")
+    if (begins or args.draft_ms) and not args.speculate:
+        found.append("speculate-by-batch, draft-ms: need --speculate, the most drafts of a step")
     if args.phases and (args.rate is not None or args.requests is not None):
         found.append("phases: they say rate and number of requests; leave --rate, --requests out")
     if args.find_capacity and (args.phases or args.rate is not None):

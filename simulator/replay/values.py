@@ -12,6 +12,7 @@ LEAST_RATE, MOST_RATE = 1e-3, 1e6  # requests/s
 MOST_PHASE_S = 1e6
 MOST_COUNT = 10_000_000
 MOST_DRAFTS = 64
+MOST_DRAFT_MS = 1e4
 MOST_SEED = 2**32 - 1
 
 
@@ -78,3 +79,16 @@ def count(most: int = MOST_COUNT) -> Callable[[str], int]:
         return value
 
     return count
+
+
+def drafts_from(text: str) -> tuple[int, int]:
+    """A batch size, and the drafts of a step from there on."""
+    try:
+        begin, drafts = map(int, text.split(":"))
+    except ValueError:
+        begin, drafts = 0, 0
+    if not (1 <= begin <= MOST_COUNT and 0 <= drafts <= MOST_DRAFTS):
+        raise ArgumentTypeError(
+            f"{text} is not allowed: FROM:K, whole numbers from 1 and from 0 to {MOST_DRAFTS}"
+        )
+    return begin, drafts

@@ -58,10 +58,18 @@ def engine_of(profile: StepProfile) -> EngineOptions:
 
 
 class Speculation(Block):
-    """Drafts: so many tokens a step, each accepted with this chance until one is not."""
+    """Drafts: so many tokens a step, each accepted with this chance until one is not.
+
+    Args:
+        tokens: of a step, at most.
+        draft_s: time to draft one token for the whole batch; 0: from the text itself.
+        by_batch: vLLM's ``num_speculative_tokens_per_batch_size``; empty: ``tokens`` in each step.
+    """
 
     tokens: PositiveInt
     acceptance: float = Field(ge=0, le=1)
+    draft_s: float = Field(0.0, ge=0)
+    by_batch: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

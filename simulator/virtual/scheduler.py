@@ -109,6 +109,12 @@ class VirtualScheduler(DynamicBatchScheduler):
             one for one in scheduled.num_scheduled_tokens if requests[one].is_prefill_chunk
         )
 
+    def drafting_s(self, scheduled: SchedulerOutput) -> float:
+        """What it takes to draft the tokens that the step after this one verifies, seconds."""
+        if self._speculation is None:
+            return 0.0
+        return scheduled.num_spec_tokens_to_schedule * self._speculation.draft_s
+
     def finish_step(
         self, scheduled: SchedulerOutput, chunks: frozenset[str], remaining: Callable[[str], int]
     ) -> list[EngineCoreOutput]:
@@ -139,7 +145,7 @@ class VirtualScheduler(DynamicBatchScheduler):
         outputs = self.update_from_output(scheduled, result)
         # A step ahead the drafts stay in the worker, and the scheduler has placeholders of them.
         if self._speculation and not self.scheduler_config.async_scheduling:
-            drafted = [[TOKEN] * self._speculation.tokens for _ in ids]
+            drafted = [[TOKEN] * scheduled.num_spec_tokens_to_schedule for _ in ids]
             self.update_draft_token_ids(DraftTokenIds(ids, drafted))
         return outputs[0].outputs if 0 in outputs else []
 
@@ -251,9 +257,12 @@ def _config(
 def _speculative(plan: Plan) -> dict[str, Any] | None:
     if plan.speculation is None:
         return None
-    return {  # n-grams need no second model; where drafts come from is not the replay's matter
+    made = {  # n-grams need no second model; where drafts come from is not the replay's matter
         "method": "ngram",
         "num_speculative_tokens": plan.speculation.tokens,
         "prompt_lookup_max": 2,
         "prompt_lookup_min": 1,
     }
+    if plan.speculation.by_batch:
+        made["num_speculative_tokens_per_batch_size"] = [*plan.speculation.by_batch]
+    return made

@@ -203,6 +203,24 @@ def test_drafts_are_verified_ahead_too() -> None:
     assert len(trace.gaps.length_s) < sum(r.output_tokens for r in requests) / 1.5
 
 
+@pytest.mark.parametrize("engine", [ENGINE, IN_TURN])
+def test_drafts_by_batch_size_are_vllms_own_and_take_their_time(engine: EngineOptions) -> None:
+    requests = [Request(0.0, 16, 40)] * 3 + [Request(0.0, 16, 90)]
+    drafts = Speculation(tokens=4, acceptance=1.0, by_batch=((1, 1, 4), (2, 2, 0)))
+    took_s = {}
+    for draft_s in (0.0, 0.5):
+        speculation = drafts.model_copy(update={"draft_s": draft_s})
+        plan = replace(parse_policy("static", Sla(), engine), speculation=speculation)
+        trace = replay(requests, plan, Ground(PLANT))
+        assert [o.tokens for o in trace.outcomes] == [40, 40, 40, 90]
+        took_s[draft_s] = trace.end_s
+        tokens = np.array(trace.gaps.tokens)
+        assert set(tokens[trace.gaps.request < 3]) == {1}  # together they draft nothing
+        assert tokens[trace.gaps.request == 3].max() == 5
+    drafting = (took_s[0.5] - took_s[0.0]) / (4 * 0.5)  # steps of the last one alone
+    assert drafting == pytest.approx(50 / 5, abs=2)
+
+
 WARM = draw_requests(load_workload("exponential:80,30"), 150, 1.0, None, 3)
 
 

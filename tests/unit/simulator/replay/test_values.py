@@ -73,6 +73,9 @@ def test_max_tokens_is_a_rule_or_a_number() -> None:
         ("--noise", "1e300", "a number from 0 to 10"),
         ("--requests", "99999999999", "a whole number from 1 to 10,000,000"),
         ("--speculate", "65", f"a whole number from 1 to {MOST_DRAFTS}"),
+        ("--speculate-by-batch", "5", "FROM:K, whole numbers from 1 and from 0 to 64"),
+        ("--speculate-by-batch", "1:65", "FROM:K, whole numbers from 1 and from 0 to 64"),
+        ("--draft-ms", "-1", "a number from 0 to 10000"),
     ],
 )
 def test_what_would_take_hours_or_all_memory_is_one_clear_error(
@@ -88,3 +91,30 @@ def test_what_would_take_hours_or_all_memory_is_one_clear_error(
 def test_a_sweep_over_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="sweep: no chunk of the grid is as large as a cap"):
         arguments.read_order(parsed("--sweep", "--sweep-caps", "512", "--sweep-chunks", "128"))
+
+
+def test_drafts_by_batch_size_are_ranges_as_vllm_takes_them() -> None:
+    args = ("--speculate", "5", "--draft-ms", "2", "--speculate-by-batch", "1:5", "17:2", "65:0")
+    (plan,) = arguments.read_order(parsed(*args)).plans
+    assert plan.speculation is not None
+    assert plan.speculation.by_batch == ((1, 16, 5), (17, 64, 2), (65, 65, 0))
+    assert plan.speculation.draft_s == 0.002
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (("--speculate-by-batch", "1:2"), "need --speculate, the most drafts of a step"),
+        (("--draft-ms", "1"), "need --speculate, the most drafts of a step"),
+        (("--speculate", "3", "--speculate-by-batch", "2:1"), "2:1 is not allowed: FROM from 1 on"),
+        (
+            ("--speculate", "3", "--speculate-by-batch", "1:3", "9:2", "9:1"),
+            "1:3 9:2 9:1 is not allowed: FROM from 1 on, ascending",
+        ),
+    ],
+)
+def test_drafts_by_batch_size_that_mean_nothing_are_refused(
+    args: tuple[str, ...], error: str
+) -> None:
+    with pytest.raises(ConfigError, match=error):
+        arguments.read_order(parsed(*args))
