@@ -10,6 +10,7 @@ BENCHES = {
     "disturbed": ("disturbed.__main__", "where steps are disturbed"),
     "elastic": ("fleet.__main__", "replicas that follow demand"),
     "pd": ("pd.__main__", "prefill and decode apart"),
+    "speculation": ("speculation.__main__", "how many tokens to draft"),
     "cpu": ("engine_lab.__main__", "a real model on one core"),
     "gpu": ("gpu.__main__", "step times and control on a card"),
     "overload": ("overload.__main__", "up to ten times what a fleet carries"),

@@ -43,6 +43,7 @@ LAYERS = (
     "benchmarks/contests",
     "benchmarks/pd",
     "benchmarks/disturbed",
+    "benchmarks/speculation",
     "benchmarks/path",
     "benchmarks/engine_lab",
     "benchmarks/overload",
