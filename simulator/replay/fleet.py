@@ -16,9 +16,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from replicas.engine.prefixes import PREFIX_TOKENS
 from replicas.server.routing_stats import KEY, routing_stats
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.gather import End
+from serve_app.routing.held import Prefix
 from serve_app.routing.replica_load import Asked, ReplicaLoad, read_room
 from simulator.replay.engine import Engine
 from simulator.virtual.ground import Ground
@@ -26,6 +28,7 @@ from simulator.virtual.plan import Plan
 from simulator.virtual.trace import Gaps, Trace, make_gaps
 from simulator.workloads.requests import Request, follow_up
 
+PIECE_TOKENS = 256  # of `router.prefix_chars` at four characters a token
 STATS_DELAY_S = 0.25  # from the exchange until the router knows it
 
 
@@ -50,24 +53,48 @@ class Steers(Protocol):
         ...
 
 
+def prefix_of(request: Request) -> Prefix | None:
+    """How its prompt begins, as a router sees its text; None: it shares nothing."""
+    if request.conversation is None and not request.prefix:
+        return None
+    shared = len(request.prefix) * PREFIX_TOKENS // PIECE_TOKENS
+    whole = request.input_tokens // PIECE_TOKENS
+    if request.conversation is None:
+        whole = min(whole, shared)
+    pieces = tuple(
+        hash((k, request.prefix[k * PIECE_TOKENS // PREFIX_TOKENS]))
+        if k < shared
+        else hash((k, request.conversation))
+        for k in range(whole)
+    )
+    return Prefix(pieces, PIECE_TOKENS)
+
+
 class Router:
     """``HeadroomRouter``'s choice.
 
     Args:
         ends: by class, where classes are gathered.
+        prefix_affinity: as in ``RouterConfig``.
     """
 
-    def __init__(self, engines: int, seed: int, ends: Mapping[str, End]) -> None:
+    def __init__(
+        self, engines: int, seed: int, ends: Mapping[str, End], *, prefix_affinity: bool = False
+    ) -> None:
         self._places, self._ends = range(engines), ends
-        self._chooser: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(seed))
+        self._chooser: HeadroomChooser[int] = HeadroomChooser(
+            prefix_affinity=prefix_affinity, rng=random.Random(seed)
+        )
 
     def pick(self, request: Request, now_s: float) -> int:
         """The engine for a request."""
         asked = Asked(request.input_tokens, request.max_tokens)
-        end = self._ends.get(request.service or "")
-        chosen = self._chooser.choose(self._places, asked, now_s, end=end).replica
-        self._chooser.sent(chosen, asked, now_s)
-        return chosen
+        end, prefix = self._ends.get(request.service or ""), prefix_of(request)
+        chosen = self._chooser.choose(
+            self._places, asked, now_s, prefix=prefix, among=self._places, end=end
+        )
+        self._chooser.sent(chosen.replica, asked, now_s, chosen.cached_tokens)
+        return chosen.replica
 
     def hear(self, engine: int, room: ReplicaLoad | None, now_s: float) -> None:
         """What an engine says of its room."""
