@@ -170,6 +170,8 @@ def test_no_replica_that_stays_is_left_without_requests_for_ever(known, seed):
                 mean_prompt_tokens=500.0,
                 mean_output_tokens=200.0,
                 kv_free_tokens=10**9,
+                kv_backlog_tokens=None,
+                cached_frac=(room.cached_frac or 0.0) / 4,
             ),
             NOW_S,
         )
