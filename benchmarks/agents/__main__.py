@@ -50,6 +50,8 @@ TEXT = (
     " token counts with its wait so far. Goodput: those that met the SLA. `held` is"
     " `prefix_affinity`, `headroom` the same router without it, `first_characters` what"
     " `prefix_affinity` was, `sticky` a hash of the conversation. One router sees all requests."
+    " Single requests come for 20 s, and all of them count: `independent` share nothing, `shared`"
+    " the system prompt."
 )
 
 
@@ -118,10 +120,14 @@ def main() -> None:
     seeds, begun_s = seeds_of(args.seeds), time.monotonic()
     cases = [(AGENTS, per_s, arm) for per_s in LOADS.values() for arm in ARMS if arm in args.only]
     cases += [(of, per_s, arm) for of, per_s in ALONE_PER_S.items() for arm in (OURS, WITHOUT)]
-    tasks = [AgentsTask(*case, seed, args.small) for seed in seeds for case in cases]
+
+    def task(case: tuple[str, float, str], seed: int) -> AgentsTask:
+        return AgentsTask(*case, seed, small=args.small or case[0] != AGENTS)
+
+    tasks = [task(case, seed) for seed in seeds for case in cases]
     with bench_of(args, seeds, CACHE / "agents.sqlite", ("benchmarks.agents.measure",)) as bench:
         found = dict(zip(tasks, bench.map(measure, tasks, "agents"), strict=True))
-    by = {case: [found[AgentsTask(*case, seed, args.small)] for seed in seeds] for case in cases}
+    by = {case: [found[task(case, seed)] for seed in seeds] for case in cases}
     whole = len(args.only) == len(ARMS)
     section = Section(
         "Agents", "turns that come back within seconds", TEXT, rows(by) if whole else (), tables(by)
