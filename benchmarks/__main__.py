@@ -8,6 +8,7 @@ BENCHES = {
     "rivals": ("rivals.__main__", "`adaptive` beside published schedulers"),
     "tables": ("papers.dynamic_batching", "tables and figures of the paper, rebuilt"),
     "disturbed": ("disturbed.__main__", "where steps are disturbed"),
+    "agents": ("agents.__main__", "turns of agents, by who gets which turn"),
     "elastic": ("fleet.__main__", "replicas that follow demand"),
     "pd": ("pd.__main__", "prefill and decode apart"),
     "speculation": ("speculation.__main__", "how many tokens to draft"),

@@ -1,7 +1,8 @@
 """How many requests per second a replica carries inside its SLA.
 
 B is a batch size, D = D_SLA in seconds, c0..c3 the step-time model, m the KV tokens a running
-request holds on average (``LengthMoments.mean_held``).
+request holds on average (``LengthMoments.mean_held``). Of E[in], what the prefix cache held is not
+computed and does not count.
 """
 
 import math
@@ -43,7 +44,7 @@ def sla_batch(model: StepModel, lengths: LengthMoments, itl_s: float) -> float:
     Infinite where the model charges nothing for any of them; 0 where c0 alone breaks D.
     """
     per_decode = model.c1 + model.c2 * lengths.mean_held
-    per_request = per_decode + model.c3 * lengths.mean_input / lengths.mean_output
+    per_request = per_decode + model.c3 * lengths.mean_computed / lengths.mean_output
     if per_request <= 0:
         return math.inf
     fixed_s = model.c0 + model.mixed_s
@@ -92,7 +93,8 @@ def capacity_error_frac(model: StepModel, lengths: LengthMoments) -> float:
     var_in = max(lengths.input_sq / n - lengths.mean_input**2, 0.0)
     var_out = max(lengths.output_sq / n - lengths.mean_output**2, 0.0)
     cov = lengths.cross / n - lengths.mean_input * lengths.mean_output
-    variance = model.c3**2 * var_in + per_decode**2 * var_out + 2 * model.c3 * per_decode * cov
+    per_token = model.c3 * lengths.computed_frac
+    variance = per_token**2 * var_in + per_decode**2 * var_out + 2 * per_token * per_decode * cov
     return min(math.sqrt((max(variance, 0.0) / work_s**2 + 1 / n) / n), 1.0)
 
 
@@ -106,7 +108,8 @@ def relative_work(model: StepModel, lengths: LengthMoments, prompt_tokens: float
         return 1.0
     longer = prompt_tokens - lengths.mean_input
     # It costs its prefill, and is held in memory while each of its tokens is decoded.
-    return max(1 + longer * (model.c3 + model.c2 * lengths.mean_output) / work_s, 0.0)
+    per_token = model.c3 * lengths.computed_frac + model.c2 * lengths.mean_output
+    return max(1 + longer * per_token / work_s, 0.0)
 
 
 def _per_decode(model: StepModel, lengths: LengthMoments) -> float:
@@ -115,4 +118,4 @@ def _per_decode(model: StepModel, lengths: LengthMoments) -> float:
 
 def _work_s(model: StepModel, lengths: LengthMoments) -> float:
     """Seconds of the engine that a request takes, without its share of empty steps."""
-    return model.c3 * lengths.mean_input + _per_decode(model, lengths) * lengths.mean_output
+    return model.c3 * lengths.mean_computed + _per_decode(model, lengths) * lengths.mean_output

@@ -204,7 +204,10 @@ class ReplicaReport:
         enforced: whether limits are applied to the engine; else they are only reported.
         switches: all it knows of control being switched.
         version: the code of who reports.
-        prompt_backlog_tokens: prompts not computed yet, of running and waiting requests.
+        prompt_backlog_tokens: prompts not computed yet, of running and waiting requests, without
+            what the prefix cache holds of them.
+        kv_backlog_tokens: of KV memory that these prompts will take.
+        written_tokens: to KV memory since the engine started.
         late_itl, late_ttft: how many of those in ``itl`` and ``ttft`` are late by the SLA.
         prompts: moments of the last prompts that arrived, tokens; outputs are counted as 0.
         itl_frac: the share of the SLA between tokens that steps are held to.
@@ -262,6 +265,8 @@ class ReplicaReport:
     role: Role | None = None
     leaving: bool = False
     for_others: int = 0
+    kv_backlog_tokens: int = 0
+    written_tokens: int = 0
 
     @property
     def kv_frac(self) -> float:

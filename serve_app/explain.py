@@ -171,9 +171,10 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
     if (stalls := stalls_of(report, batching)) and report.itl.longest_s is not None:
         yield stalled(stalls, report.itl.longest_s)
     if report.lengths.n:
-        mean = report.lengths
+        mean, cached = report.lengths, 1 - report.lengths.computed_frac
         yield (
-            f"The last {mean.n} requests had {mean.mean_input:.0f} prompt tokens and"
+            f"The last {mean.n} requests had {mean.mean_input:.0f} prompt tokens"
+            f"{f' ({cached:.0%} of them cached)' if cached else ''} and"
             f" {mean.mean_output:.0f} generated tokens on average; one that runs holds"
             f" {mean.mean_held:.0f} tokens of KV memory."
         )

@@ -9,7 +9,11 @@ REQUESTS_KEPT = 1024  # finished requests remembered: a minute or so of one repl
 
 @dataclass(frozen=True, slots=True)
 class LengthMoments:
-    """Sums over ``n`` finished requests, tokens and tokens^2; sums of two add up to both's."""
+    """Sums over ``n`` finished requests, tokens and tokens^2; sums of two add up to both's.
+
+    Args:
+        cached: of ``input``, what the prefix cache held when they started.
+    """
 
     n: int = 0
     input: int = 0
@@ -17,6 +21,7 @@ class LengthMoments:
     input_sq: int = 0
     output_sq: int = 0
     cross: int = 0
+    cached: int = 0
 
     def __add__(self, other: Self) -> "LengthMoments":
         return LengthMoments(*map(sum, zip(astuple(self), astuple(other), strict=True)))
@@ -30,6 +35,16 @@ class LengthMoments:
     def mean_output(self) -> float:
         """E[l_out], tokens; 0 where nothing finished."""
         return self.output / self.n if self.n else 0.0
+
+    @property
+    def computed_frac(self) -> float:
+        """The share of the prompts' tokens that were computed; 1 where nothing finished."""
+        return 1 - self.cached / self.input if self.input else 1.0
+
+    @property
+    def mean_computed(self) -> float:
+        """E[l_in] without what was cached, tokens; 0 where nothing finished."""
+        return (self.input - self.cached) / self.n if self.n else 0.0
 
     @property
     def mean_total(self) -> float:
@@ -80,18 +95,18 @@ class LengthRing:
     """
 
     def __init__(self, size: int = REQUESTS_KEPT) -> None:
-        self._lengths: deque[tuple[int, int]] = deque()
+        self._lengths: deque[tuple[int, int, int]] = deque()
         self._size = size
-        self._sums = [0] * 6
+        self._sums = [0] * 7
 
-    def add(self, input_tokens: int, output_tokens: int) -> None:
-        self._lengths.append((input_tokens, output_tokens))
-        self._count(input_tokens, output_tokens, +1)
+    def add(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> None:
+        self._lengths.append((input_tokens, output_tokens, cached_tokens))
+        self._count(input_tokens, output_tokens, cached_tokens, +1)
         if len(self._lengths) > self._size:
             self._count(*self._lengths.popleft(), -1)
 
-    def _count(self, i: int, o: int, sign: int) -> None:
-        for k, value in enumerate((1, i, o, i * i, o * o, i * o)):
+    def _count(self, i: int, o: int, cached: int, sign: int) -> None:
+        for k, value in enumerate((1, i, o, i * i, o * o, i * o, cached)):
             self._sums[k] += sign * value
 
     def moments(self) -> LengthMoments:

@@ -71,6 +71,7 @@ class LiveLengths:
             output_sq=max(round(ended.n * square), math.ceil(output * output / ended.n)),
             # Prompts and answers go together as they did in those that ended.
             cross=round(ended.cross * wider * longer),
+            cached=round(ended.cached * wider),
         )
 
 

@@ -84,6 +84,7 @@ class EngineView:
         prompt_tokens_per_s: how fast prompts are computed beside the decodes that run; None
             where no step model is known.
         step_s: of one step like those of late; 0 where unknown.
+        computed_frac: share of the prompts' tokens that the prefix cache did not hold lately.
     """
 
     free_slots: int | None = None
@@ -91,6 +92,7 @@ class EngineView:
     requests_per_s: float | None = None
     prompt_tokens_per_s: float | None = None
     step_s: float = 0.0
+    computed_frac: float = 1.0
 
 
 def engine_view(report: EngineReport, sla: Sla) -> EngineView:
@@ -99,7 +101,8 @@ def engine_view(report: EngineReport, sla: Sla) -> EngineView:
     # With some waiting, a slot that the cap leaves is none: memory or the budget stands before it.
     free = -report.waiting if report.waiting else max(held - report.running, 0)
     per_s, step_s = prompt_rate(report, sla)
-    return EngineView(free, report.running >= held, report.capacity_per_s or None, per_s, step_s)
+    carried, frac = report.capacity_per_s or None, report.lengths.computed_frac
+    return EngineView(free, report.running >= held, carried, per_s, step_s, frac)
 
 
 def prompt_rate(report: EngineReport, sla: Sla) -> tuple[float | None, float]:

@@ -6,6 +6,7 @@ are counted there. What a request asked for comes along in a context variable.
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -183,6 +184,10 @@ class Gate:
         """``Admission.check``, now."""
         return self.admission.check(asked, prompt_tokens, self.clock(), self.draw(), own)
 
+    def to_compute(self, prompt_tokens: int) -> int:
+        """Of a prompt, by the share that the prefix cache did not hold of the last ones."""
+        return math.ceil(prompt_tokens * self.admission.waiting.engine.computed_frac)
+
     def refused_per_s(self) -> float:
         """``Admission.refused_per_s``, now."""
         return self.admission.refusals.per_s(self.clock())
@@ -208,7 +213,7 @@ class Gate:
         ) -> AsyncGenerator[Any, None]:
             # Not a coroutine: who is refused is told before vLLM begins its answer.
             ticket = current.get() or self.ticket({}, {})
-            entry = ticket.enter(prompt_tokens(prompt))
+            entry = ticket.enter(self.to_compute(prompt_tokens(prompt)))
             if ordered and not ticket.asked.own_priority:
                 options["priority"] = options.get("priority") or ticket.asked.priority
             params = promised(sampling_params, self._slo(ticket.asked))

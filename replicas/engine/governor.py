@@ -92,6 +92,7 @@ class Governor:
         self._last_step = StepLimits(self._limits.max_running, engine.max_num_batched_tokens)
         self._decoding = self._in_prefill = self._seq = self._arrivals = self._for_others = 0
         self._busy_s, self._shadow = 0.0, Shadow()
+        self._written = 0  # tokens to KV memory
         self._arrival_rate, self._busy_rate = Rate(now_s), Rate(now_s)
         self._finished = self._preemptions = 0
         self._overruled = 0  # steps with more requests running than their cap
@@ -192,6 +193,7 @@ class Governor:
 
     def after_step(self, sample: StepSample, prefills: int) -> None:
         """Count a step with ``prefills`` requests in prefill, unless the clock jumped in it."""
+        self._written += sample.decodes + sample.prefill_tokens
         if not 0 <= sample.duration_s < math.inf:
             return
         self._decoding, self._in_prefill = sample.decodes, prefills
@@ -232,10 +234,14 @@ class Governor:
         sla_s = (self.config.sla.ttft_ms or math.inf) / 1000
         self._latencies.first_token(ttft_s, sla_s if agreed_s is None else agreed_s)
 
-    def finished(self, input_tokens: int, output_tokens: int) -> None:
-        """Count a request that ran to its end, with its lengths in tokens."""
+    def finished(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> None:
+        """Count a request that ran to its end, with its lengths in tokens.
+
+        Args:
+            cached_tokens: of its input, what the prefix cache held.
+        """
         self._finished += 1
-        self._seen.finished(input_tokens, output_tokens)
+        self._seen.finished(input_tokens, output_tokens, cached_tokens)
         self.step_half.finished(output_tokens)
 
     def aborted(self, output_tokens: int) -> None:
@@ -351,6 +357,7 @@ class Governor:
             itl_frac=self._itl_frac,
             late_anyway=self.step_half.late_anyway,
             busy_s=self._busy_s,
+            written_tokens=self._written,
             advised=self._shadow.advised,
             busy_frac=min(self._busy_rate.per_s(self._busy_s, now_s), 1.0),
         )

@@ -28,6 +28,7 @@ class PrefixSharing:
     Attributes:
         enabled: it is known what is shared here.
         unknown: a prompt may begin with KV of which nothing is known before vLLM starts it.
+        only: what a request begins with when it starts is of this engine's prefix cache.
         several: there are several KV cache groups.
     """
 
@@ -41,6 +42,7 @@ class PrefixSharing:
         caches = bool(manager.enable_caching)
         self.enabled, self.several = caches and bool(whole), len(groups) > 1
         self.unknown = loads or (caches and not whole)
+        self.only = caches and not loads
         self._group, self._block_tokens = 0, hash_tokens
         self._blocks: Mapping[str, Sequence[KVCacheBlock]] = {}
         if whole:

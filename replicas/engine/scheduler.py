@@ -38,7 +38,7 @@ from replicas.engine.start_order import (
     adapters_fit,
     first_waited_s,
     may_start,
-    prompt_backlog_tokens,
+    prompt_backlog,
 )
 from replicas.engine.step_sample import step_sample
 from replicas.engine.waiting_queues import order_waiting, step_aside
@@ -104,6 +104,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._aside = step_aside(self, None, settings.batching, self._classes.ttft_of)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
+        self._cached: dict[str, int] = {}  # tokens of prompts found in the prefix cache
         self._pacing = pacing_of(settings.batching, None)
         self._role = LiveRole(settings.batching)
 
@@ -130,6 +131,9 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._scheduled.append((super().schedule(*args, **kwargs), self.now_s()))
         as_they_stood(self.running, before)
         scheduled = self._scheduled[-1][0]
+        if self._reader.prefixes.only:
+            for new in scheduled.scheduled_new_reqs:
+                self._cached.setdefault(new.req_id, new.num_computed_tokens)
         if not self.governor.enforced:
             self.guard.attempt("what control would move", self._advise, scheduled)
         return scheduled
@@ -194,8 +198,10 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         if self._pacing:
             self._pacing.gone(req_id, ended=ended)
         if ran_to_its_end(request):
-            self.governor.finished(request.num_prompt_tokens, request.num_output_tokens)
+            prompt, output = request.num_prompt_tokens, request.num_output_tokens
+            self.governor.finished(prompt, output, self._cached.pop(req_id, 0))
         else:
+            self._cached.pop(req_id, None)
             self._awaits_first_token.pop(req_id, None)
             self.governor.aborted(request.num_output_tokens)
 
@@ -227,7 +233,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._settle_role()
         generated = np.array([r.num_output_tokens for r in self.running], dtype=np.int64)
         report = self.governor.report(self.state(), now_s, replica_id, group, generated)
-        of_queue = {"prompt_backlog_tokens": prompt_backlog_tokens(self)}
+        of_queue = prompt_backlog(self, self._reader.prefixes)
         return to_wire(report) | of_queue | {"role": self._role.held}
 
     def configure(self, batching: dict[str, Any]) -> None:

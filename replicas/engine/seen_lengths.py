@@ -31,10 +31,10 @@ class SeenLengths:
         if prompt_tokens is not None:
             self._prompts.add(prompt_tokens, 0)
 
-    def finished(self, input_tokens: int, output_tokens: int) -> None:
-        """A request ran to its end."""
-        self._finished.add(input_tokens, output_tokens)
-        self._latest.add(input_tokens, output_tokens)
+    def finished(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> None:
+        """A request ran to its end; of its input so much had been cached."""
+        self._finished.add(input_tokens, output_tokens, cached_tokens)
+        self._latest.add(input_tokens, output_tokens, cached_tokens)
         self._outputs.add(output_tokens)
         self._live.finished(output_tokens)
 

@@ -12,6 +12,7 @@ import numpy as np
 from vllm.v1.request import Request, RequestStatus
 
 from controller.models.requests import Requests
+from replicas.engine.prefix_sharing import PrefixSharing
 from replicas.engine.request_facts import from_elsewhere
 from replicas.engine.vllm_queues import all_waiting, in_order
 
@@ -20,6 +21,7 @@ GRAMMAR = getattr(RequestStatus, "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", None)
 REMOTE = getattr(RequestStatus, "WAITING_FOR_REMOTE_KVS", None)
 # Of those that hold KV memory: it loads, or has been loaded and found no slot yet, the last one
 # after a preemption.
+LOOKED_UP = 64  # waiting requests, of each some ten blocks
 LOADING = (REMOTE, RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 
@@ -65,19 +67,27 @@ def first_waited_s(scheduler: Any, running: Requests, wall_s: float) -> float:
     return max(wall_s - min(since_s, default=wall_s), 0.0)
 
 
-def prompt_backlog_tokens(scheduler: Any) -> int:
-    """What is yet to be computed before all requests here decode, tokens.
+def prompt_backlog(scheduler: Any, prefixes: PrefixSharing) -> dict[str, int]:
+    """What is yet to be computed before all requests here decode, and the KV memory it takes.
 
-    Of one that was preempted, what it had generated is computed again, too. What another engine
-    has computed is no part of it.
+    In tokens, by their names in a report. Of a request that was preempted, what it had generated is
+    computed again, too. What another engine has computed is no part of it. What the prefix cache
+    holds of the first ``LOOKED_UP`` is not computed, and of those after them the same share.
     """
-    waiting = sum(
-        r.num_tokens - r.num_computed_tokens
+    left = [
+        (r, r.num_tokens - r.num_computed_tokens)
         for r in all_waiting(scheduler)
         if not from_elsewhere(r)
-    )
-    running = (r.num_prompt_tokens - r.num_computed_tokens for r in scheduler.running)
-    return max(waiting, 0) + sum(left for left in running if left > 0)
+    ]
+    waiting = max(sum(tokens for _, tokens in left), 0)
+    new = waiting
+    if prefixes.enabled and waiting:
+        looked_up = [(r, tokens) for r, tokens in left[:LOOKED_UP] if not r.num_computed_tokens]
+        found = sum(prefixes.found(r)[0] for r, _ in looked_up)
+        new -= round(waiting * found / sum(tokens for _, tokens in looked_up)) if found else 0
+    unfinished = (r.num_prompt_tokens - r.num_computed_tokens for r in scheduler.running)
+    running = sum(tokens for tokens in unfinished if tokens > 0)
+    return {"prompt_backlog_tokens": new + running, "kv_backlog_tokens": waiting + running}
 
 
 def blocked(request: Request, loaded: Iterable[str]) -> bool:

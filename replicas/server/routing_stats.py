@@ -32,13 +32,16 @@ def routing_stats(
         "max_running": held,
         "most_running": engine.max_num_seqs,
         "prompt_backlog_tokens": report.prompt_backlog_tokens,
+        "kv_backlog_tokens": report.kv_backlog_tokens,
         "kv_free_tokens": _free_tokens(report),
+        "written_tokens": report.written_tokens,
         "arrivals": report.arrivals,
         "led": report.mode != "fallback",
     }
     if lengths.n:
         stats["mean_prompt_tokens"] = round(lengths.mean_input, 1)
         stats["mean_output_tokens"] = round(lengths.mean_output, 1)
+        stats["cached_frac"] = round(1 - lengths.computed_frac, 3)
     model = report.model or fit(report.steps)
     if model is not None:
         sla_itl_s = config.sla.itl_s if report.enforced and config.policy == "adaptive" else None
@@ -80,7 +83,8 @@ def prefill_tokens_per_s(report: EngineReport, model: StepModel, itl_s: float | 
 
     P prompt tokens in a step that takes c0 + c1 B + c2 K + (c3 + c4 m/2) P, where P is what the
     token budget leaves, or where ``itl_s`` is kept, what fits in a step of that; at least a block,
-    as prompts never stand still. m is the mean prompt, half of it the context of its mean chunk.
+    as prompts never stand still. m is the mean prompt, half of it the context of its mean chunk
+    where nothing of it is cached.
 
     Args:
         itl_s: what steps are sized to, seconds; None: by the token budget alone.
@@ -89,7 +93,8 @@ def prefill_tokens_per_s(report: EngineReport, model: StepModel, itl_s: float | 
     decodes = report.decoding
     kv = min(decodes * lengths.mean_held, float(engine.kv_tokens))
     beside_s = model.predict_s(decodes, kv, 0, 0)
-    per_token_s = model.c3 + model.c4 * lengths.mean_input / 2
+    # A chunk's context: all that is cached, and on average a half of what is not.
+    per_token_s = model.c3 + model.c4 * (2 * lengths.mean_input - lengths.mean_computed) / 2
     most = float(max(engine.max_num_batched_tokens - decodes * engine.tokens_per_decode, 0))
     if itl_s is not None:
         left_s = typical_itl_s(model, itl_s) - beside_s

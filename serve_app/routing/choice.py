@@ -9,24 +9,24 @@ clocks, which are taken to agree within a second or so.
 
 import math
 import random
-from collections import OrderedDict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from serve_app.routing.gather import End
+from serve_app.routing.held import HeldPrefixes, Prefix
 from serve_app.routing.replica_load import Asked, Forecast, LoadDefaults, ReplicaLoad, forecast
 
 K = TypeVar("K", bound=Hashable)
 
 Outcome = Literal["room", "prefix", "partial", "sent", "random"]
-"""How it was decided: by the room of all that were drawn; by the prefix that a replica has seen;
+"""How it was decided: by the room of all that were drawn; by the prefix that a replica holds;
 by room where some figures are too old to be trusted alone; by what was sent lately, where all are;
 by the draw, where nothing tells them apart."""
 
 FLIGHT_S = 0.05  # from the decision to the engine: HAProxy, HTTP, tokenizer, the engine's socket
 ALIKE, ALIKE_S = 0.05, 0.001  # waits closer than this are the same, as far as can be known
-MOST_PREFIXES = 16_384
 MOST_GATHERED = 64  # replicas that are compared where classes are gathered
 LEAST_SHARE = 0.05  # of the traffic: more routers than 20 are not told apart
 ENOUGH, FADE_AT = 20, 200  # arrivals from which a share is computed; at which old ones fade
@@ -37,7 +37,8 @@ class Sent:
     """A request that was sent to a replica; nothing any more once it is dropped or taken back."""
 
     sent_s: float
-    tokens: float
+    tokens: float  # of its prompt, to be computed
+    kv_tokens: float  # of its whole prompt
     requests: int = 1
 
 
@@ -50,6 +51,7 @@ class _Known:
     since: deque[Sent] = field(default_factory=deque)
     requests: int = 0  # over `since`
     tokens: float = 0.0
+    kv_tokens: float = 0.0
     promised: int = 0  # whose prompts are computed elsewhere, and their tokens
     promised_tokens: float = 0.0
 
@@ -57,6 +59,7 @@ class _Known:
         self.since.append(sent)
         self.requests += sent.requests
         self.tokens += sent.tokens
+        self.kv_tokens += sent.kv_tokens
 
     def drop_until(self, until_s: float) -> int:
         """Forget what was sent until then; how many requests that were."""
@@ -65,11 +68,25 @@ class _Known:
             sent = self.since.popleft()
             dropped += sent.requests
             self.tokens -= sent.tokens
-            sent.requests, sent.tokens = 0, 0.0
+            self.kv_tokens -= sent.kv_tokens
+            sent.requests, sent.tokens, sent.kv_tokens = 0, 0.0, 0.0
         self.requests -= dropped
         if not self.since:
-            self.tokens = 0.0  # no rounding errors add up
+            self.tokens = self.kv_tokens = 0.0  # no rounding errors add up
         return dropped
+
+    @property
+    def written(self) -> float:
+        """Tokens written to its KV memory, with what is on its way there."""
+        said = self.room.written_tokens if self.room is not None else None
+        return (said or 0) + self.tokens
+
+    @property
+    def evicted_before(self) -> float:
+        """What was used last before so much had been written is gone from its prefix cache."""
+        if self.room is None or self.room.written_tokens is None:
+            return float("-inf")
+        return self.written - self.room.kv_free_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +96,15 @@ class Choice(Generic[K]):
     Args:
         wait_s: what is forecast for the chosen one, with the way from its class's end; None where
             nothing is known of it.
+        cached_tokens: of the prompt, that it is known to hold; None: nothing is known of the
+            prompt.
     """
 
     replica: K
     others: tuple[K, ...]
     outcome: Outcome
     wait_s: float | None
+    cached_tokens: float | None = None
 
 
 class HeadroomChooser(Generic[K]):
@@ -93,8 +113,8 @@ class HeadroomChooser(Generic[K]):
     Args:
         choices: how many replicas are drawn for a decision.
         stale_after_s: figures older than this are not trusted.
-        prefix_affinity: whether a replica that has seen a prompt's beginning is preferred, as long
-            as it waits no longer than what the prefix may save there: the time of the prompt.
+        prefix_affinity: whether a prompt's beginning counts as computed where it was sent before;
+            replicas that hold most of it are compared with those that are drawn.
         own: a replica to which nobody else sends anything.
         rng: what draws; tests bring their own.
     """
@@ -114,8 +134,8 @@ class HeadroomChooser(Generic[K]):
         self._prefix_affinity = prefix_affinity
         self._random = rng or random.Random()
         self._known: dict[K, _Known] = {}
-        # By the beginning of a prompt, and from which end its class is served.
-        self._prefixes: OrderedDict[tuple[int, bool | None], K] = OrderedDict()
+        # By the end from which a class is served: the prefixes of each are kept at its own.
+        self._held: defaultdict[bool | None, HeldPrefixes[K]] = defaultdict(HeldPrefixes)
         self._own = self._all = 0.0  # requests that were measured: sent from here, and arrived
         self.usual = LoadDefaults()
 
@@ -161,7 +181,7 @@ class HeadroomChooser(Generic[K]):
         asked: Asked,
         now_s: float,
         *,
-        prefix: int | None = None,
+        prefix: Prefix | None = None,
         among: Container[K] = (),
         end: End | None = None,
         detour_s: Callable[[K], float] | None = None,
@@ -169,7 +189,7 @@ class HeadroomChooser(Generic[K]):
         """The best of a few of ``candidates``, which are not empty.
 
         Args:
-            prefix: how the prompt begins; None: unknown, or too short.
+            prefix: how the prompt begins; None: unknown.
             among: as ``candidates``, quick to look up; needed for ``prefix`` alone.
             end: from which end of ``candidates`` the request's class is served; None: from none.
                 Their order is the same for all routers then.
@@ -179,11 +199,20 @@ class HeadroomChooser(Generic[K]):
             drawn = self._draw(candidates, self._choices)
         else:
             drawn = self._draw(candidates, MOST_GATHERED, in_order=True)
+        held = self._held[None if end is None else end.first]
+        pieces = prefix.pieces if prefix is not None and self._prefix_affinity else ()
+        if end is None:  # where classes are gathered, one that was not drawn is at no known place
+            drawn += self._holders(held, pieces, drawn, among)
         known = [self._at(key, now_s) for key in drawn]
         fresh = [self._fresh(one, now_s) for one in known]
         strict = end is None or end.first
+        cached = dict.fromkeys(drawn, None if prefix is None or not self._prefix_affinity else 0.0)
+        if prefix is not None and pieces:
+            for key, one in zip(drawn, known, strict=True):
+                tokens = prefix.piece_tokens * held.held(pieces, key, one.evicted_before)
+                cached[key] = min(tokens, asked.prompt_tokens)
         found = [
-            (key, self._forecast(key, one, asked, is_fresh, strict, now_s))
+            (key, self._forecast(key, one, asked, cached[key], is_fresh, strict, now_s))
             for key, one, is_fresh in zip(drawn, known, fresh, strict=True)
         ]
         if end is not None:
@@ -196,35 +225,40 @@ class HeadroomChooser(Generic[K]):
         if not any(fresh):
             if end is not None and not end.first:
                 drawn.reverse()  # of those that were sent as much the one at its end leads
-            by_sent = {key: self._at(key, now_s).tokens for key in drawn}
+            by_sent = {
+                key: self._at(key, now_s).tokens
+                + self.usual.to_compute(asked.prompt_tokens, cached[key])
+                for key in drawn
+            }
             drawn.sort(key=lambda key: by_sent[key])
             told_apart = len(set(by_sent.values())) > 1
             best = drawn[0]
             outcome: Outcome = "sent" if told_apart else "random"
-            return Choice(best, tuple(drawn[1:]), outcome, None)
-        ordered = _ordered(found, math.inf if end is None else end.step_s(len(found)) / 2)
+            held.add(pieces, best, self._at(best, now_s).written)
+            return Choice(best, tuple(drawn[1:]), outcome, None, cached[best])
+        alike_s = math.inf if end is None else end.step_s(len(found)) / 2
+        ordered = _ordered(found, alike_s)
         best, its = ordered[0]
         outcome = "room" if all(fresh) else "partial"
-        if prefix is not None and self._prefix_affinity:
-            begins = prefix, None if end is None else end.first
-            seen = self._prefixes.get(begins)
-            if seen is not None and seen in among and seen != best:
-                there = dict(found).get(seen)
-                if there is None:
-                    at = self._at(seen, now_s)
-                    there = self._forecast(seen, at, asked, self._fresh(at, now_s), strict, now_s)
-                # Where classes are gathered, one that was not compared is at no known place.
-                known_place = end is None or seen in drawn
-                if known_place and there.wait_s - there.prompt_s <= its.wait_s:
-                    ordered.insert(0, (seen, there))
-                    best, its, outcome = seen, there, "prefix"
-            self._remember(begins, best)
-        others = tuple(key for key, _ in ordered if key != best)
-        return Choice(best, others, outcome, its.wait_s)
+        if any(cached.values()):
+            plain = [(key, one.detoured(one.saved_s)) for key, one in found]
+            if _ordered(plain, alike_s)[0][0] != best:
+                outcome = "prefix"
+        held.add(pieces, best, self._at(best, now_s).written)
+        others = tuple(key for key, _ in ordered[1:])
+        return Choice(best, others, outcome, its.wait_s, cached[best])
 
-    def sent(self, replica: K, asked: Asked, now_s: float) -> Sent:
-        """Count a request as sent; what comes back is for ``take_back``."""
-        sent = Sent(now_s, asked.prompt_tokens if asked.part != "loaded" else 0.0)
+    def sent(
+        self, replica: K, asked: Asked, now_s: float, cached_tokens: float | None = None
+    ) -> Sent:
+        """Count a request as sent; what comes back is for ``take_back``.
+
+        Args:
+            cached_tokens: as in its ``Choice``.
+        """
+        here = asked.part != "loaded"
+        tokens = self.usual.to_compute(asked.prompt_tokens, cached_tokens) if here else 0.0
+        sent = Sent(now_s, tokens, asked.prompt_tokens if here else 0.0)
         self._known.setdefault(replica, _Known()).add(sent)
         return sent
 
@@ -247,7 +281,20 @@ class HeadroomChooser(Generic[K]):
         if known is not None:
             known.requests -= sent.requests
             known.tokens -= sent.tokens
-        sent.requests, sent.tokens = 0, 0.0
+            known.kv_tokens -= sent.kv_tokens
+        sent.requests, sent.tokens, sent.kv_tokens = 0, 0.0, 0.0
+
+    def _holders(
+        self, held: HeldPrefixes[K], pieces: Sequence[int], drawn: Sequence[K], among: Container[K]
+    ) -> list[K]:
+        """Replicas that hold most of a prompt and were not drawn: as many as are drawn at most."""
+        more: list[K] = []
+        for key in held.holders(pieces):
+            if len(more) == self._choices:
+                break
+            if key in among and key not in drawn and key not in more:
+                more.append(key)
+        return more
 
     def _draw(self, candidates: Sequence[K], most: int, *, in_order: bool = False) -> list[K]:
         """A few at random, in the order of the draw or of ``candidates``."""
@@ -266,7 +313,14 @@ class HeadroomChooser(Generic[K]):
         return known.taken_s >= now_s - self._stale_after_s
 
     def _forecast(
-        self, key: K, known: _Known, asked: Asked, fresh: bool, strict: bool, now_s: float
+        self,
+        key: K,
+        known: _Known,
+        asked: Asked,
+        cached_tokens: float | None,
+        fresh: bool,
+        strict: bool,
+        now_s: float,
     ) -> Forecast:
         others = 1.0 if key == self._own_replica else 1 / self.share
         return forecast(
@@ -275,17 +329,13 @@ class HeadroomChooser(Generic[K]):
             self.usual,
             sent_requests=known.requests * others,
             sent_tokens=known.tokens * others,
+            sent_kv_tokens=known.kv_tokens * others,
+            cached_tokens=cached_tokens,
             promised=(known.promised * others, known.promised_tokens * others),
             age_s=now_s - known.taken_s if known.room is not None else 0.0,
             fresh=fresh,
             strict=strict,
         )
-
-    def _remember(self, prefix: tuple[int, bool | None], replica: K) -> None:
-        self._prefixes[prefix] = replica
-        self._prefixes.move_to_end(prefix)
-        if len(self._prefixes) > MOST_PREFIXES:
-            self._prefixes.popitem(last=False)
 
 
 def _ordered(found: list[tuple[K, Forecast]], most_s: float) -> list[tuple[K, Forecast]]:

@@ -5,12 +5,13 @@ Nothing here is validated: the replica does that. What is not understood counts 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 DEFAULT_CHARS_PER_TOKEN = 4.0
 LEAST_CHARS_PER_TOKEN, MOST_CHARS_PER_TOKEN = 0.5, 12.0
 LEARNED_AFTER = 50  # prompts
+CHARS_OF_ID = 4  # for how many characters of a piece a token id stands
+MOST_PIECES = 1024  # of one prompt
 ASKED_BY = "brimful_asked_by"  # among a request's kv_transfer_params, which no client may set
 
 
@@ -22,13 +23,13 @@ class Prompt:
         chars: of text, over all messages or prompts.
         tokens: of prompts that came as token ids.
         max_tokens: of the answer, where the client bounds it.
-        prefix: a hash of the first characters; None: too short to share anything.
+        prefix: a hash of all up to the end of each whole piece; empty: too short to share anything.
     """
 
     chars: int
     tokens: int
     max_tokens: int | None
-    prefix: int | None
+    prefix: tuple[int, ...]
 
 
 def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
@@ -36,7 +37,7 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
 
     Args:
         payload: with the body's fields as attributes; None: the body is not known here.
-        prefix_chars: how much of the beginning counts as the prefix.
+        prefix_chars: of a piece, in which beginnings are compared; 0: they are not.
 
     Returns:
         None where there is neither ``messages`` nor ``prompt``.
@@ -54,12 +55,11 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
         texts = [one for one in prompt if isinstance(one, str)]
         ids = prompt if isinstance(prompt[0], int) else None
         tokens = len(ids) if ids else sum(len(one) for one in prompt if isinstance(one, list))
-        if ids and 4 * len(ids) >= prefix_chars:
-            prefix = hash(str(ids[: prefix_chars // 4]))
-            return Prompt(0, tokens, max_tokens, prefix)
+        if ids:
+            return Prompt(0, tokens, max_tokens, _chain(ids, prefix_chars // CHARS_OF_ID))
     else:
         return None
-    return Prompt(sum(map(len, texts)), tokens, max_tokens, _prefix(texts, prefix_chars))
+    return Prompt(sum(map(len, texts)), tokens, max_tokens, _chain("".join(texts), prefix_chars))
 
 
 def asked_by(payload: Any) -> str | None:
@@ -83,14 +83,14 @@ def _field(holder: Any, name: str) -> Any:
     return holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
 
 
-def _prefix(texts: list[str], prefix_chars: int) -> int | None:
-    start, room = [], prefix_chars
-    for text in islice(texts, 64):
-        start.append(text[:room])
-        room -= len(start[-1])
-        if room <= 0:
-            return hash(tuple(start))
-    return None
+def _chain(whole: str | list[Any], size: int) -> tuple[int, ...]:
+    """A hash for each whole piece, over all up to its end."""
+    chain, last = [], 0
+    for end in range(size, min(len(whole), size * MOST_PIECES) + 1, size) if size else ():
+        piece = whole[end - size : end]
+        last = hash((last, piece if isinstance(piece, str) else str(piece)))
+        chain.append(last)
+    return tuple(chain)
 
 
 class PromptLengths:
@@ -116,6 +116,14 @@ class PromptLengths:
             return DEFAULT_CHARS_PER_TOKEN
         learned = self._mean_chars / mean_prompt_tokens
         return min(max(learned, LEAST_CHARS_PER_TOKEN), MOST_CHARS_PER_TOKEN)
+
+    def piece_tokens(
+        self, prompt: Prompt, prefix_chars: int, mean_prompt_tokens: float | None
+    ) -> float:
+        """Tokens of a piece of so many characters."""
+        if prompt.tokens:
+            return prefix_chars // CHARS_OF_ID
+        return prefix_chars / self.chars_per_token(mean_prompt_tokens)
 
     def tokens(self, prompt: Prompt | None, mean_prompt_tokens: float | None) -> float | None:
         """How long it is; the mean where it is not known; None where that is not known either."""

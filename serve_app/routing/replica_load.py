@@ -6,7 +6,7 @@ installed there: this module and its neighbours import the standard library alon
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal
 
 KEY = "brimful"  # under which replicas publish it among Ray Serve's routing stats
@@ -24,7 +24,8 @@ class ReplicaLoad:
     Args:
         taken_unix_s: when the engine was asked, by the replica's own clock.
         max_running: running requests, at most.
-        prompt_backlog_tokens: prompts not computed yet, of running and waiting requests.
+        prompt_backlog_tokens: prompts not computed yet, of running and waiting requests, without
+            what the prefix cache holds of them.
         kv_free_tokens: KV memory that nobody holds.
         arrivals: counted since the engine started.
         prefill_tokens_per_s: at which it computes prompts beside what decodes; None: not known.
@@ -35,6 +36,11 @@ class ReplicaLoad:
             known, or nothing does.
         most_decodes: running requests, where steps have no prompts; None: not known.
         prefill: 1 where it computes prompts for others, and is to be sent nothing else.
+        kv_backlog_tokens: of KV memory that prompts will take which are not there yet; None: as
+            many as are to be computed.
+        cached_frac: share of the prompts' tokens that the prefix cache held lately; None: none
+            finished, or it is off.
+        written_tokens: to KV memory since the engine started; None: not known.
     """
 
     taken_unix_s: float
@@ -53,6 +59,9 @@ class ReplicaLoad:
     most_decodes: int | None = None
     most_prefill_tokens_per_s: float | None = None
     prefill: int | None = None
+    kv_backlog_tokens: int | None = None
+    cached_frac: float | None = None
+    written_tokens: int | None = None
 
 
 _ALLOWED = frozenset(field.name for field in fields(ReplicaLoad))
@@ -82,6 +91,7 @@ class LoadDefaults:
     drain_per_s: float | None = None
     mean_prompt_tokens: float | None = None
     mean_output_tokens: float | None = None
+    cached_frac: float | None = None
 
     def moved(self, room: ReplicaLoad) -> "LoadDefaults":
         """A tenth of the way to what ``room`` says."""
@@ -90,7 +100,18 @@ class LoadDefaults:
             _towards(self.drain_per_s, room.drain_per_s),
             _towards(self.mean_prompt_tokens, room.mean_prompt_tokens),
             _towards(self.mean_output_tokens, room.mean_output_tokens),
+            _towards(self.cached_frac, room.cached_frac),
         )
+
+    def to_compute(self, prompt_tokens: float, cached_tokens: float | None) -> float:
+        """What is to be computed of a prompt, tokens.
+
+        Args:
+            cached_tokens: of it, that are known to be cached; None: the usual share.
+        """
+        if cached_tokens is None:
+            return prompt_tokens * (1 - min(self.cached_frac or 0.0, 1.0))
+        return max(prompt_tokens - cached_tokens, 0.0)
 
 
 def _towards(now: float | None, said: float | None) -> float | None:
@@ -121,17 +142,19 @@ class Forecast:
 
     Args:
         wait_s: until its first token.
-        prompt_s: of it, the time its own prompt takes.
+        prompt_s: of it, the time that what is not cached of its own prompt takes.
         filled: running and waiting requests over the cap.
+        saved_s: what its prompt would take besides if nothing of it were known to be cached.
     """
 
     wait_s: float
     prompt_s: float
     filled: float
+    saved_s: float = 0.0
 
     def detoured(self, detour_s: float) -> "Forecast":
         """The same as if the wait were so much longer."""
-        return Forecast(self.wait_s + detour_s, self.prompt_s, self.filled)
+        return replace(self, wait_s=self.wait_s + detour_s)
 
 
 def forecast(
@@ -141,6 +164,8 @@ def forecast(
     *,
     sent_requests: float = 0.0,
     sent_tokens: float = 0.0,
+    sent_kv_tokens: float | None = None,
+    cached_tokens: float | None = None,
     promised: tuple[float, float] = (0.0, 0.0),
     age_s: float = 0.0,
     fresh: bool = True,
@@ -153,34 +178,42 @@ def forecast(
 
     Args:
         room: None: a replica that has not said anything yet, taken to be empty and usual.
-        sent_requests, sent_tokens: sent there since the room was measured, prompts in tokens.
+        sent_requests, sent_tokens: sent there since the room was measured, prompts in tokens that
+            are to be computed.
+        sent_kv_tokens: of KV memory that these take; None: as many as are computed.
+        cached_tokens: of its prompt, that this replica is known to hold; None: the share that is
+            usually found.
         promised: requests whose prompts are computed elsewhere for it, and their tokens.
         age_s: of the room; an engine that computes prompts alone has done so much since.
         fresh: whether the figures are new enough to be trusted.
         strict: whether it goes by the SLA's cap and rate, which are of the strictest that is
             promised: classes that are gathered apart from those fill a replica beyond it.
     """
+    new_tokens = usual.to_compute(asked.prompt_tokens, cached_tokens)
     if room is None:
         prefill_per_s = usual.prefill_tokens_per_s or PREFILL_TOKENS_PER_S
-        prompt_s = asked.prompt_tokens / prefill_per_s
+        prompt_s = new_tokens / prefill_per_s
         wait_s, filled = sent_tokens / prefill_per_s + prompt_s, 0.0
     else:
         own_per_s = None if strict else room.most_prefill_tokens_per_s
         own_per_s = own_per_s or room.prefill_tokens_per_s
         prefill_per_s = own_per_s or usual.prefill_tokens_per_s or PREFILL_TOKENS_PER_S
-        prompt_s = asked.prompt_tokens / prefill_per_s
+        prompt_s = new_tokens / prefill_per_s
         cap = room.max_running if strict else room.most_running or room.max_running
         inside = room.running + room.waiting + sent_requests + promised[0]
         backlog = room.prompt_backlog_tokens + sent_tokens
         if asked.part == "prompt":
-            return _of_prompt(room, asked, backlog, prefill_per_s, age_s)
+            return _of_prompt(room, new_tokens, backlog, prefill_per_s, age_s)
         if asked.part != "whole":
             cap = room.most_decodes or cap
         drain_per_s = room.drain_per_s or usual.drain_per_s or DRAIN_PER_S
         mean_prompt = room.mean_prompt_tokens or usual.mean_prompt_tokens or PROMPT_TOKENS
         mean_output = room.mean_output_tokens or usual.mean_output_tokens or OUTPUT_TOKENS
         answer = min(mean_output, asked.max_tokens or mean_output)
-        short = backlog + promised[1] + asked.prompt_tokens + answer - room.kv_free_tokens
+        queued = room.kv_backlog_tokens
+        kv = sent_tokens if sent_kv_tokens is None else sent_kv_tokens
+        kv += room.prompt_backlog_tokens if queued is None else queued
+        short = kv + promised[1] + asked.prompt_tokens + answer - room.kv_free_tokens
         excess = max(inside + 1 - cap, short / (mean_prompt + mean_output / 2), 0.0)
         if asked.part == "loaded":  # it starts before what waits for its prompt
             backlog, prompt_s = 0.0, 0.0
@@ -188,13 +221,16 @@ def forecast(
         filled = inside / max(cap, 1)
     if not fresh or (room is not None and not room.led):
         wait_s, filled = UNLED * wait_s, UNLED * filled
-    return Forecast(min(wait_s, MOST_WAIT_S), min(prompt_s, MOST_WAIT_S), filled)
+    saved_s = 0.0 if cached_tokens is None else (asked.prompt_tokens - new_tokens) / prefill_per_s
+    return Forecast(
+        min(wait_s, MOST_WAIT_S), min(prompt_s, MOST_WAIT_S), filled, min(saved_s, MOST_WAIT_S)
+    )
 
 
 def _of_prompt(
-    room: ReplicaLoad, asked: Asked, backlog: float, per_s: float, age_s: float
+    room: ReplicaLoad, new_tokens: float, backlog: float, per_s: float, age_s: float
 ) -> Forecast:
     """In an engine that computes prompts alone, at this rate."""
     left = max(backlog - age_s * per_s, 0.0)
-    prompt_s = asked.prompt_tokens / per_s
+    prompt_s = new_tokens / per_s
     return Forecast(min(left / per_s + prompt_s, MOST_WAIT_S), prompt_s, left)

@@ -12,9 +12,10 @@ from ray.serve._private.request_router.replica_wrapper import RunningReplica
 from ray.serve._private.request_router.request_router import MultiplexMixin, RequestRouter
 from ray.util.metrics import Counter
 
-from serve_app.routing import choice, gather, prompt, replica_load
+from serve_app.routing import choice, gather, held, prompt, replica_load
 from serve_app.routing.choice import HeadroomChooser, Outcome, Sent
 from serve_app.routing.gather import End, end_of, ends_of
+from serve_app.routing.held import Prefix
 from serve_app.routing.prompt import PromptLengths, asked_by, read_prompt
 from serve_app.routing.replica_load import PROMPT_TOKENS, Asked, read_room
 
@@ -22,7 +23,7 @@ logger = logging.getLogger("ray.serve")
 
 # Ray Serve pickles this module by value, as every process with a handle unpickles the class, the
 # proxies too, which have no runtime_env. What it is made of has to travel along.
-for _module in (choice, gather, prompt, replica_load):
+for _module in (choice, gather, held, prompt, replica_load):
     cloudpickle.register_pickle_by_value(_module)
 
 
@@ -52,7 +53,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self._chooser: HeadroomChooser[ReplicaID] = HeadroomChooser(
             choices=choices, stale_after_s=stale_after_s, prefix_affinity=prefix_affinity
         )
-        self._prefix_chars = prefix_chars
+        self._prefix_chars = prefix_chars if prefix_affinity else 0
         self._ends = ends_of(gathered or {})
         self._lengths = PromptLengths()
         self._ids: tuple[Sequence[RunningReplica], Sequence[ReplicaID]] = ((), ())
@@ -96,7 +97,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
             self._take_back(pending_request)
         chosen = self._chooser.choose(ids, asked, now_s, prefix=prefix, among=among, end=end)
         self._note(chosen.outcome)
-        sent = self._chooser.sent(chosen.replica, asked, now_s)
+        sent = self._chooser.sent(chosen.replica, asked, now_s, chosen.cached_tokens)
         if pending_request is not None:
             pending_request.routing_context.brimful = (chosen.replica, sent)
         found = (self._replicas.get(key) for key in (chosen.replica, *chosen.others))
@@ -132,7 +133,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         mixed = [one for one in ids if one not in self._pool]
         return mixed or _ordered(one for one in every if one not in self._pool) or ids
 
-    def _read(self, pending: PendingRequest | None) -> tuple[Asked, int | None, End | None]:
+    def _read(self, pending: PendingRequest | None) -> tuple[Asked, Prefix | None, End | None]:
         payload = _payload(pending)
         found = read_prompt(payload, self._prefix_chars)
         mean_tokens = self._chooser.usual.mean_prompt_tokens
@@ -143,7 +144,8 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
             return Asked(PROMPT_TOKENS if tokens is None else tokens), None, None
         self._lengths.note(found)
         asked = Asked(PROMPT_TOKENS if tokens is None else tokens, found.max_tokens)
-        return asked, found.prefix, end_of(payload, self._ends)
+        of_piece = self._lengths.piece_tokens(found, self._prefix_chars, mean_tokens)
+        return asked, Prefix(found.prefix, of_piece), end_of(payload, self._ends)
 
     def _note(self, outcome: Outcome) -> None:
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1

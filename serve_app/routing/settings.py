@@ -35,9 +35,16 @@ class RouterConfig(Block):
         5.0, ge=1, le=60, description="figures older than this are not trusted"
     )
     prefix_affinity: bool = Field(
-        False, description="prefer a replica that has seen how the prompt begins"
+        False,
+        description="what a replica's prefix cache holds of a prompt is not waited for there, and"
+        " replicas that hold most of it are compared, too (docs/agents.md)",
     )
-    prefix_chars: int = Field(1024, ge=64, le=65_536, description="what counts as its beginning")
+    prefix_chars: int = Field(
+        1024,
+        ge=64,
+        le=65_536,
+        description="of a piece, in which beginnings of prompts are compared",
+    )
     gather_classes: bool = Field(
         False,
         description="where `classes` differ in itl_ms, the strictest gather on the first replicas"

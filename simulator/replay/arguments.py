@@ -45,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="azure-2023-conversation",
         metavar="SPEC",
         help="NAME, FILE.json[:NAME], FILE.jsonl, fixed:IN,OUT, exponential:IN,OUT,"
-        " lognormal:IN,OUT,CV, reasoning:IN,OUT,CV or long-prompts:IN,OUT"
+        " lognormal:IN,OUT,CV, reasoning:IN,OUT,CV, long-prompts:IN,OUT, or"
+        " agents[:TURNS,TOOL,OUT,PAUSE_S]: conversations, which --rate and --requests count then"
         " (default: %(default)s)",
     )
     traffic.add_argument(
@@ -289,7 +290,26 @@ def read_order(args: Arguments) -> Order:
         plans = [replace(plan, speculation=drafts) for plan in plans]
     phases = tuple(_phase(spec) for spec in args.phases or ())
     roles = read_roles(args, made := tuple(plans))
-    return Order(load_workload(args.workload), args.rate, phases, profile, sla, made, engine, roles)
+    workload = load_workload(args.workload)
+    if workload.talks or any(phase.workload.talks for phase in phases):
+        _check_talks(args, made)
+    return Order(workload, args.rate, phases, profile, sla, made, engine, roles)
+
+
+def _check_talks(args: Arguments, plans: Sequence[Plan]) -> None:
+    """Of conversations it is not known when requests come, nor how many will have come."""
+    found = [
+        f"{name.replace('_', '-')}: is not allowed with agents: a turn comes after an answer"
+        for name in ("find_capacity", "timeline")
+        if getattr(args, name)
+    ]
+    found += [
+        f"policy {plan.spec}: is not allowed with agents: it goes by all requests' numbers"
+        for plan in plans
+        if plan.kind in ("clairvoyant", "request-level")
+    ]
+    if found:
+        raise ConfigError(found)
 
 
 def _ranges(begins: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:

@@ -17,7 +17,7 @@ from simulator.replay.role_arguments import transfer_of
 from simulator.replay.sweep import best
 from simulator.replay.table import print_table
 from simulator.virtual.trace import Trace
-from simulator.workloads.requests import Request
+from simulator.workloads.requests import Request, every
 from simulator.workloads.traffic import draw_phases, draw_requests
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _replay(
     from simulator.replay.engine import replay
 
     for plan in order.plans:
-        with progress(plan, len(requests)) as tell:
+        with progress(plan, sum(1 for _ in every(requests))) as tell:
             if order.roles is None:
                 trace = replay(requests, plan, ground, progress=tell)
             else:

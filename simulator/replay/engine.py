@@ -1,6 +1,7 @@
 """The virtual engine: vLLM's core loop with the production scheduler, time from a profile."""
 
 import gc
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from simulator.virtual.scheduler import VirtualClock, make_scheduler
 from simulator.virtual.swap import SwapConnector, sooner
 from simulator.virtual.trace import Gap, Step, Trace, make_gaps
 from simulator.virtual.watch import Watch
-from simulator.workloads.requests import Request
+from simulator.workloads.requests import Request, every, follow_up
 
 __all__ = ["GiveUp", "Ground", "Progress", "ReplayError", "replay"]
 
@@ -47,10 +48,11 @@ def replay(
     give_up: GiveUp = lambda now_s, arrivals_s, gaps: False,
     progress: Progress = lambda finished: None,
 ) -> Trace:
-    """Serve these requests (in order of arrival) in virtual time.
+    """Serve these requests (in order of arrival), and those that follow them, in virtual time.
 
     Args:
-        drain: go on until all are served; False: stop when the last has come.
+        drain: go on until all are served; False: stop when the last has come, and nothing is known
+            of another.
         give_up: asked at each exchange, with the clock, the arrivals of all that wait, and the gaps
             between tokens so far (``Ledger.gaps``); True ends it.
         progress: told how many more have finished, at each exchange.
@@ -129,7 +131,7 @@ class Engine:
             plan,
             kv_tokens=self._kv_tokens,
             max_model_len=self._context,
-            by_priority=any(r.priority for r in all_requests),
+            by_priority=any(r.priority for r in every(all_requests)),
             classes=ground.classes,
             graph_tokens=self._launch.graph_tokens if plan.engine.async_scheduling else 0,
             clock=self._clock,
@@ -148,7 +150,7 @@ class Engine:
         self._take(())
 
     def _take(self, requests: Sequence[Request]) -> None:
-        self._requests = requests
+        self._requests = requests if isinstance(requests, list) else list(requests)
         self._arrived = 0
         self._ledger = Ledger(requests)
         self._steps: list[Step] = []
@@ -214,6 +216,20 @@ class Engine:
             if tokens_of(request) <= self._context:
                 self._ledger.come(number, request)
                 self._scheduler.add_request(self._made(number, request, arrival_s))
+            else:
+                self._refused(request)
+
+    def _refused(self, request: Request) -> None:
+        """A request does not fit: its conversation ends."""
+
+    def _ended(self, request: Request, now_s: float) -> None:
+        """An answer has ended: what follows comes when its pause is over."""
+        if (after := follow_up(request, now_s)) is not None:
+            place = bisect_right(
+                self._requests, after.arrival_s, self._arrived, key=lambda r: r.arrival_s
+            )
+            self._requests.insert(place, after)
+            self._ledger.expect(after, place)
 
     def _made(self, number: int, request: Request, arrival_s: float) -> EngineRequest:
         return self._make_request(number, request, arrival_s)
@@ -301,6 +317,8 @@ class Engine:
         for output in scheduler.finish_step(flight.scheduled, flight.chunks, ledger.remaining):
             ends = output.finish_reason is not None
             ledger.token(output.request_id, len(output.new_token_ids), ends, now_s)
+            if ends:
+                self._ended(self._requests[int(output.request_id)], now_s)
         self._charge()
 
     def _charge(self) -> None:

@@ -5,29 +5,31 @@ reach the router as over Ray Serve's controller: with each exchange, a moment ol
 """
 
 import gc
+import heapq
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import count
+from typing import Any, Protocol
 
 import numpy as np
 
+from replicas.engine.prefixes import PREFIX_TOKENS
 from replicas.server.routing_stats import KEY, routing_stats
 from serve_app.routing.choice import HeadroomChooser
 from serve_app.routing.gather import End
+from serve_app.routing.held import Prefix
 from serve_app.routing.replica_load import Asked, ReplicaLoad, read_room
 from simulator.replay.engine import Engine
 from simulator.virtual.ground import Ground
 from simulator.virtual.plan import Plan
 from simulator.virtual.trace import Gaps, Trace, make_gaps
-from simulator.workloads.requests import Request
+from simulator.workloads.requests import Request, follow_up
 
+PIECE_TOKENS = 256  # of `router.prefix_chars` at four characters a token
 STATS_DELAY_S = 0.25  # from the exchange until the router knows it
-
-Pick = Callable[[Request, float], int]
-"""Which engine a request is sent to, and when it comes, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +41,60 @@ class News:
     room: ReplicaLoad | None
 
 
+class Steers(Protocol):
+    """What chooses an engine for each request."""
+
+    def pick(self, request: Request, now_s: float) -> int:
+        """The engine for a request."""
+        ...
+
+    def hear(self, engine: int, room: ReplicaLoad | None, now_s: float) -> None:
+        """What an engine says of its room."""
+        ...
+
+
+def prefix_of(request: Request) -> Prefix | None:
+    """How its prompt begins, as a router sees its text; None: it shares nothing."""
+    if request.conversation is None and not request.prefix:
+        return None
+    shared = len(request.prefix) * PREFIX_TOKENS // PIECE_TOKENS
+    whole = request.input_tokens // PIECE_TOKENS
+    if request.conversation is None:
+        whole = min(whole, shared)
+    pieces = tuple(
+        hash((k, request.prefix[k * PIECE_TOKENS // PREFIX_TOKENS]))
+        if k < shared
+        else hash((k, request.conversation))
+        for k in range(whole)
+    )
+    return Prefix(pieces, PIECE_TOKENS)
+
+
 class Router:
     """``HeadroomRouter``'s choice.
 
     Args:
         ends: by class, where classes are gathered.
+        prefix_affinity: as in ``RouterConfig``.
     """
 
-    def __init__(self, engines: int, seed: int, ends: Mapping[str, End]) -> None:
+    def __init__(
+        self, engines: int, seed: int, ends: Mapping[str, End], *, prefix_affinity: bool = False
+    ) -> None:
         self._places, self._ends = range(engines), ends
-        self._chooser: HeadroomChooser[int] = HeadroomChooser(rng=random.Random(seed))
+        self._chooser: HeadroomChooser[int] = HeadroomChooser(
+            prefix_affinity=prefix_affinity, rng=random.Random(seed)
+        )
 
     def pick(self, request: Request, now_s: float) -> int:
         """The engine for a request."""
         asked = Asked(request.input_tokens, request.max_tokens)
-        end = self._ends.get(request.service or "")
-        chosen = self._chooser.choose(self._places, asked, now_s, end=end).replica
-        self._chooser.sent(chosen, asked, now_s)
-        return chosen
+        end, prefix = self._ends.get(request.service or ""), prefix_of(request)
+        chosen = self._chooser.choose(
+            self._places, asked, now_s, prefix=prefix, among=self._places, end=end
+        )
+        self._chooser.sent(chosen.replica, asked, now_s, chosen.cached_tokens)
+        return chosen.replica
 
     def hear(self, engine: int, room: ReplicaLoad | None, now_s: float) -> None:
         """What an engine says of its room."""
@@ -78,7 +116,12 @@ class ByClass:
 
 
 class Member(Engine):
-    """An engine that is sent requests while it runs."""
+    """An engine that is sent requests while it runs.
+
+    Attributes:
+        followers: requests that follow answers which have ended here, since it was last emptied.
+        talks: requests here that others follow.
+    """
 
     def __init__(
         self,
@@ -92,6 +135,8 @@ class Member(Engine):
         self._sent: list[Request] = []
         self._take(self._sent)
         self._told_s = -math.inf
+        self.followers: list[Request] = []
+        self.talks = 0
 
     @property
     def _idle(self) -> bool:
@@ -106,6 +151,7 @@ class Member(Engine):
         """One more request, which comes now."""
         if self._idle:
             self._clock.now_s = max(self._clock.now_s, now_s)
+        self.talks += bool(request.then)
         self._sent.append(request)
         self._ledger.expect(request)
 
@@ -116,6 +162,14 @@ class Member(Engine):
         self._link.tick(self._clock.now_s)
         if self._works():
             self._iterate()
+
+    def _refused(self, request: Request) -> None:
+        self.talks -= bool(request.then)
+
+    def _ended(self, request: Request, now_s: float) -> None:
+        if (after := follow_up(request, now_s)) is not None:
+            self.talks -= 1
+            self.followers.append(after)
 
     def _works(self) -> bool:
         """Whether there is anything to iterate for."""
@@ -141,38 +195,54 @@ class Member(Engine):
 
 
 def replay_fleet(
-    requests: Sequence[Request], plan: Plan, ground: Ground, engines: int, router: Router | ByClass
+    requests: Sequence[Request],
+    plan: Plan,
+    ground: Ground,
+    engines: int,
+    router: Steers,
+    *,
+    until_s: float = math.inf,
 ) -> tuple[Trace, ...]:
     """Serve these requests (in order of arrival) until the last has come; a trace an engine.
 
     The engine that is furthest behind does its next iteration, unless the next request comes
     before that: then the router is asked, which by then knows what is ``STATS_DELAY_S`` old.
+
+    Args:
+        until_s: it ends then at the latest.
     """
     members = [Member(requests, plan, ground) for _ in range(engines)]
-    coming = deque(requests)
+    order = count()
+    coming = [(request.arrival_s, next(order), request) for request in requests]
+    end_s = 0.0
     news: deque[News] = deque()
     collecting = gc.isenabled()
     gc.disable()  # as in a replay of one engine
     try:
-        while coming:
+        while coming or any(member.talks for member in members):
             behind = min(range(engines), key=lambda k: members[k].next_s)
-            request = coming[0]
-            if request.arrival_s <= members[behind].next_s:
-                coming.popleft()
-                while news and news[0].heard_s <= request.arrival_s:
+            if coming and coming[0][0] <= members[behind].next_s:
+                end_s, _, request = coming[0]
+                if end_s > until_s:
+                    break
+                heapq.heappop(coming)
+                while news and news[0].heard_s <= end_s:
                     said = news.popleft()
-                    router.hear(said.engine, said.room, request.arrival_s)
-                chosen = router.pick(request, request.arrival_s)
-                members[chosen].send(request, request.arrival_s)
+                    router.hear(said.engine, said.room, end_s)
+                members[router.pick(request, end_s)].send(request, end_s)
                 continue
+            if members[behind].next_s > until_s:
+                break
             members[behind].turn()
+            for after in members[behind].followers:
+                heapq.heappush(coming, (after.arrival_s, next(order), after))
+            members[behind].followers.clear()
             if (said_now := members[behind].news(behind)) is not None:
                 news.append(said_now)
     finally:
         if collecting:
             gc.enable()
-    end_s = requests[-1].arrival_s
-    return tuple(member.close(end_s) for member in members)
+    return tuple(member.close(min(end_s, until_s)) for member in members)
 
 
 def together(traces: Sequence[Trace]) -> Trace:

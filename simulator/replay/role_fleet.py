@@ -6,6 +6,7 @@ answered by another, roles change while it runs, and the network cards have queu
 
 import gc
 import heapq
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -71,7 +72,7 @@ class RoleFleet:
         steering: Steering,
         max_late_s: float | None = None,
     ) -> None:
-        self._requests, self._steering = requests, steering
+        self._requests, self._steering = list(requests), steering
         self._cards = Cards(engines, transfer)
         self._members = [
             RoleMember(requests, plan, ground, self._load_of(k)) for k in range(engines)
@@ -119,6 +120,9 @@ class RoleFleet:
                     return now_s
             members[behind].turn()
             self._listen(behind)
+            for after in members[behind].followers:
+                insort(requests, after, n, key=lambda r: r.arrival_s)
+            members[behind].followers.clear()
         return max([last_s, *(m.next_s for m in members)]) if drain else last_s
 
     def _open(self) -> bool:

@@ -66,9 +66,10 @@ class Ledger:
         ended = {n for n, one in enumerate(self._outcomes) if not one.refused}
         return ended | {one.number for one in self._accounts.values() if one.tokens}
 
-    def expect(self, request: Request) -> None:
-        """One more request than it was made with."""
-        self._outcomes.append(Outcome(request, refused=True))
+    def expect(self, request: Request, number: int | None = None) -> None:
+        """One more request than it was made with; None: after all others."""
+        place = len(self._outcomes) if number is None else number
+        self._outcomes.insert(place, Outcome(request, refused=True))
 
     def come(self, number: int, request: Request) -> None:
         """A request was let in."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from controller.errors import ConfigError
 from simulator.virtual.plan import EngineOptions
-from simulator.workloads.requests import Request
+from simulator.workloads.requests import Request, every
 
 CONTEXT = 32_768  # tokens a model's request may have, prompt and output
 
@@ -25,7 +25,7 @@ def max_model_len(requests: Sequence[Request], engine: EngineOptions, kv_tokens:
     Raises:
         ConfigError: it holds none of them, or vLLM does not start with it.
     """
-    lengths = [tokens_of(r) for r in requests]
+    lengths = [tokens_of(r) for r in every(requests)]
     step_tokens = engine.max_num_batched_tokens
     limits = {"kv-tokens": kv_tokens}
     if not engine.enable_chunked_prefill:

@@ -16,7 +16,10 @@ from simulator.workloads.requests import Request
 
 
 class RequestMaker:
-    """Makes the engine's requests: no prompt is another's, but for a shared prefix."""
+    """Makes the engine's requests: no prompt is another's, but for a shared prefix.
+
+    A turn's prompt begins with the prompt and the answer of the turn before it.
+    """
 
     def __init__(
         self,
@@ -32,6 +35,7 @@ class RequestMaker:
         self._hasher = None
         self._made = 0
         self._prefixes: dict[str, int] = {}
+        self._conversations: dict[int, int] = {}
         if plan.engine.enable_prefix_caching:
             init_none_hash(sha256)
             self._hasher = get_request_block_hasher(plan.engine.block_size, sha256)
@@ -48,14 +52,16 @@ class RequestMaker:
         Args:
             transfer: its ``kv_transfer_params``; None: all of it is served here.
         """
-        length, shared = request.input_tokens, self._shared
+        length, shared, own = request.input_tokens, self._shared, self._made
+        if request.conversation is not None:  # what its model generates is no other token
+            own = self._conversations.setdefault(request.conversation, self._made)
         prompt = [TOKEN] * length
         if shared < length and not request.prefix:
-            prompt[shared] = 2 + self._made  # the chain of block hashes differs from here on
+            prompt[shared] = 2 + own  # the chain of block hashes differs from here on
         for k, name in enumerate(request.prefix):  # they say what begins alike
             prompt[k * PREFIX_TOKENS] = -1 - self._prefixes.setdefault(name, len(self._prefixes))
         if 0 < len(request.prefix) * PREFIX_TOKENS < length:
-            prompt[len(request.prefix) * PREFIX_TOKENS] = 2 + self._made
+            prompt[len(request.prefix) * PREFIX_TOKENS] = 2 + own
         self._made += 1
         allowed = self._max_model_len - length
         if request.max_tokens is not None:

@@ -111,4 +111,4 @@ class Cards:
 
 def of_prefill(request: Request) -> Request:
     """The same request as a prefill engine gets it: one token of its answer."""
-    return replace(request, output_tokens=1, max_tokens=1)
+    return replace(request, output_tokens=1, max_tokens=1, then=())

@@ -6,6 +6,7 @@ from configs import shipped
 from controller.data_file import split_spec
 from controller.errors import ConfigError
 from controller.validation import unknown_key
+from simulator.workloads.conversations import parse_agents
 from simulator.workloads.files import QuantileEntry, read_requests, read_workloads
 from simulator.workloads.lengths import (
     MOST_CV,
@@ -30,6 +31,7 @@ SYNTHETIC = {
     "reasoning": (3, _MEANS_AND_CV),
     "long-prompts": (2, _MEANS),
 }
+AGENTS = "agents"
 REASONED = 30_000  # tokens of the longest answer that a context of 32,768 is taken to leave
 LONG_SHARE, LONG_FROM, LONG_TO = 0.05, 16_384, 32_000  # of prompts, in tokens
 
@@ -40,12 +42,15 @@ def load_workload(spec: str) -> Workload:
     ``NAME``, ``FILE[:NAME]`` (JSON), ``FILE`` (JSONL), ``fixed:IN,OUT``, ``exponential:IN,OUT``,
     ``lognormal:IN,OUT,CV`` (mean tokens; prompts with CV 1, outputs with this CV),
     ``reasoning:IN,OUT,CV`` (the same with outputs of up to ``REASONED`` tokens),
-    ``long-prompts:IN,OUT`` (exponential, but 5% of the prompts have 16k to 32k tokens).
+    ``long-prompts:IN,OUT`` (exponential, but 5% of the prompts have 16k to 32k tokens),
+    ``agents[:TURNS,TOOL,OUT,PAUSE_S]`` (conversations, ``simulator.workloads.conversations``).
 
     Raises:
         ConfigError: nothing has that name, or the file is wrong at a line and field.
     """
     kind, _, lengths = spec.partition(":")
+    if kind == AGENTS:
+        return Workload(spec, parse_agents(spec, lengths))
     if kind in SYNTHETIC:
         return _synthetic(spec, kind, lengths)
     known = named_workloads()
@@ -53,7 +58,7 @@ def load_workload(spec: str) -> Workload:
         return known[spec]
     path, name = split_spec(spec)
     if path is None:
-        raise ConfigError([unknown_key("workload", spec, [*known, *SYNTHETIC])])
+        raise ConfigError([unknown_key("workload", spec, [*known, *SYNTHETIC, AGENTS])])
     if path.suffix == ".jsonl":
         return _recorded(path)
     found = _of_file(path)

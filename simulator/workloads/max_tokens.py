@@ -43,9 +43,18 @@ def with_max_tokens(requests: Iterable[Request], rule: MaxTokens, seed: int) -> 
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
     uniform = rng.random(len(given)).tolist()
     return tuple(
-        replace(r, max_tokens=_allowed(r.output_tokens, rule, u)) if r.max_tokens is None else r
+        replace(
+            _allowing(r, rule, u),
+            then=tuple(_allowing(one, rule, rng.random()) for one in r.then),
+        )
         for r, u in zip(given, uniform, strict=True)
     )
+
+
+def _allowing(request: Request, rule: MaxTokens, u: float) -> Request:
+    if request.max_tokens is not None:
+        return request
+    return replace(request, max_tokens=_allowed(request.output_tokens, rule, u))
 
 
 def _allowed(output_tokens: int, rule: MaxTokens, u: float) -> int | None:

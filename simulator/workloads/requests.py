@@ -1,7 +1,7 @@
 """What a replay is given: requests with their arrival and their lengths."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,10 @@ class Request:
         service: the class it asks for, of ``Ground.classes``; None: none.
         prefix: names of what its prompt begins with, one for each ``PREFIX_TOKENS``; prompts share
             as many of them as their names are the same.
+        conversation: prompts of one conversation begin alike, as far as the shorter one goes; None:
+            it is of none.
+        then: the requests that follow it in its conversation, in order. The ``arrival_s`` of each
+            is counted from the end of the answer before it.
     """
 
     arrival_s: float
@@ -26,6 +30,23 @@ class Request:
     priority: int = 0
     service: str | None = None
     prefix: tuple[str, ...] = ()
+    conversation: int | None = None
+    then: tuple["Request", ...] = ()
+
+
+def every(requests: Iterable[Request]) -> Iterator[Request]:
+    """These requests, and all that follow them."""
+    for request in requests:
+        yield request
+        yield from request.then
+
+
+def follow_up(request: Request, ended_s: float) -> Request | None:
+    """The next request of its conversation, where its answer ended then; None: it was the last."""
+    if not request.then:
+        return None
+    first, rest = request.then[0], request.then[1:]
+    return replace(first, arrival_s=ended_s + first.arrival_s, then=rest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from controller.errors import ConfigError
 from simulator.workloads.arrivals import Floats, at_rates, recorded_units, unit_arrivals
+from simulator.workloads.conversations import Agents
 from simulator.workloads.lengths import Marginal
 from simulator.workloads.max_tokens import SPREAD, MaxTokens, with_max_tokens
 from simulator.workloads.requests import Request
@@ -80,6 +81,11 @@ class Workload:
     def recorded(self) -> tuple[Request, ...]:
         """The requests of a recorded workload; empty for one that is drawn."""
         return self.source.requests if isinstance(self.source, Recorded) else ()
+
+    @property
+    def talks(self) -> bool:
+        """Whether requests follow each other's answers."""
+        return isinstance(self.source, Agents)
 
     @property
     def bursts(self) -> bool:

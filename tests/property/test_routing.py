@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_app.routing.choice import HeadroomChooser
+from serve_app.routing.held import HeldPrefixes, Prefix
 from serve_app.routing.prompt import read_prompt
 from serve_app.routing.replica_load import (
     MOST_WAIT_S,
@@ -35,6 +36,9 @@ rooms = st.builds(
     mean_prompt_tokens=rates,
     mean_output_tokens=rates,
     led=st.booleans(),
+    kv_backlog_tokens=st.none() | st.integers(0, 10**7),
+    cached_frac=st.none() | st.floats(0, 2),
+    written_tokens=st.none() | st.integers(0, 10**9),
 )
 asks = st.builds(Asked, st.floats(0, 1e6), st.none() | st.integers(1, 10**6))
 seeds = st.integers(0, 2**32)
@@ -57,7 +61,9 @@ def test_only_candidates_are_chosen_and_none_of_them_twice(known, candidates, as
         made.update(key, room, NOW_S)
     for step in range(12):
         at_s = NOW_S + step
-        chosen = made.choose(sorted(candidates), asked, at_s, prefix=step % 2, among=candidates)
+        chosen = made.choose(
+            sorted(candidates), asked, at_s, prefix=Prefix((step % 2, 5), 100.0), among=candidates
+        )
         named = (chosen.replica, *chosen.others)
         assert set(named) <= candidates
         assert len(set(named)) == len(named)
@@ -85,6 +91,47 @@ def test_a_forecast_is_finite_and_more_load_never_shortens_it(room, asked, sent,
     assert wait_s(replace(room, waiting=room.waiting + 1)) >= plain
     assert wait_s(replace(room, prompt_backlog_tokens=room.prompt_backlog_tokens + 9)) >= plain
     assert wait_s(replace(room, led=False)) >= wait_s(replace(room, led=True))
+
+
+@given(rooms, asks, st.floats(0, 1e6), st.floats(0, 1e6))
+def test_more_that_is_cached_never_lengthens_a_forecast(room, asked, cached, more):
+    few, many = (
+        forecast(room, asked, LoadDefaults(), cached_tokens=tokens)
+        for tokens in (cached, cached + more)
+    )
+    assert many.wait_s <= few.wait_s and many.prompt_s <= few.prompt_s
+    assert few.saved_s <= many.saved_s <= MOST_WAIT_S
+
+
+chains = st.lists(st.integers(0, 3), max_size=8)
+
+
+@given(st.lists(st.tuples(chains, st.integers(0, 3)), max_size=30), chains, st.integers(1, 40))
+def test_what_is_held_is_what_was_sent_or_less_where_it_was_forgotten(sent, asked, most):
+    def pieces(chain: list[int]) -> tuple[int, ...]:
+        return tuple(hash(tuple(chain[: k + 1])) for k in range(len(chain)))
+
+    known: HeldPrefixes[int] = HeldPrefixes(most)
+    for order, (chain, replica) in enumerate(sent):
+        known.add(pieces(chain), replica, order)
+    assert len(known._pieces) <= most
+    all_kept = len({piece for chain, _ in sent for piece in pieces(chain)}) <= most
+    holders = set(known.holders(pieces(asked)))
+    for replica in range(4):
+        alike = [
+            sum(chain[: k + 1] == asked[: k + 1] for k in range(min(len(chain), len(asked))))
+            for chain, one in sent
+            if one == replica
+        ]
+        held = known.held(pieces(asked), replica, float("-inf"))
+        assert held <= max(alike, default=0)
+        if all_kept:
+            assert held == max(alike, default=0)
+        assert known.held(pieces(asked), replica, len(sent)) == 0
+    if all_kept:  # those that hold most of it are named
+        held = {one: known.held(pieces(asked), one, float("-inf")) for one in range(4)}
+        most_held = max(held.values())
+        assert not most_held or {one for one, n in held.items() if n == most_held} <= holders
 
 
 @given(rooms, counts, st.integers(0, 10**6), asks, seeds)
@@ -123,6 +170,8 @@ def test_no_replica_that_stays_is_left_without_requests_for_ever(known, seed):
                 mean_prompt_tokens=500.0,
                 mean_output_tokens=200.0,
                 kv_free_tokens=10**9,
+                kv_backlog_tokens=None,
+                cached_frac=(room.cached_frac or 0.0) / 4,
             ),
             NOW_S,
         )

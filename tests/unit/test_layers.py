@@ -41,6 +41,7 @@ LAYERS = (
     "benchmarks/fleet/rivals",
     "benchmarks/fleet",
     "benchmarks/contests",
+    "benchmarks/agents",
     "benchmarks/pd",
     "benchmarks/disturbed",
     "benchmarks/speculation",

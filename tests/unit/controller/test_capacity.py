@@ -128,3 +128,19 @@ def test_the_work_of_a_longer_prompt_is_its_prefill_and_what_it_holds() -> None:
     held = StepModel(0.01, 0.0, 1e-6, 1e-4, 0.0, 0.0)  # 150 tokens held, for 100 steps
     assert relative_work(held, ended, 200) == pytest.approx((0.02 + 0.025) / (0.01 + 0.015))
     assert relative_work(WORKED, moments_of([]), 400) == 1
+
+
+def test_what_is_cached_of_prompts_costs_no_prefill() -> None:
+    """As prompts that are so much shorter, but that as much memory is read."""
+    plain = moments_of([(1000, 100)] * 4)
+    cached = replace(plain, cached=3600)
+    assert (cached.mean_input, cached.mean_computed) == (1000, 100)
+    assert cached.computed_frac == pytest.approx(0.1)
+    model = replace(MODEL, c3=1e-4)
+    short = moments_of([(100, 100)] * 4)
+    for itl_s in (None, 0.05):
+        assert capacity_per_s(model, cached, 64, itl_s) == pytest.approx(
+            capacity_per_s(model, short, 64, itl_s)
+        )
+    assert sla_batch(model, cached, 0.05) == pytest.approx(sla_batch(model, short, 0.05))
+    assert relative_work(model, cached, 2000) < relative_work(model, plain, 2000)

@@ -188,3 +188,23 @@ def test_who_needs_little_beside_what_is_there_starts_as_early_as_under_vllm(
         assert rig.all_whole(8, 40)
     assert started[0] == started[1]
     assert sum(started[0]) == 8
+
+
+def test_a_report_tells_what_is_cached_apart_from_what_is_computed(rig):
+    waiting(rig, "a")
+    waiting(rig, "b")
+    report = rig.exchange()
+    assert report.prompt_backlog_tokens == report.kv_backlog_tokens == 2 * PROMPT
+    rig.step()
+    while rig.scheduler.running:
+        rig.step()
+    report = rig.exchange()
+    assert (report.lengths.n, report.lengths.input) == (2, 2 * PROMPT)
+    first = report.lengths.cached  # both were scheduled in one step, or the second found the first
+    assert report.written_tokens == 2 * PROMPT - first + 2 * 39
+    waiting(rig, "c")
+    report = rig.exchange()
+    assert (report.prompt_backlog_tokens, report.kv_backlog_tokens) == (1, PROMPT)
+    while rig.scheduler.requests:
+        rig.step()
+    assert rig.exchange().lengths.cached == first + 10 * BLOCK

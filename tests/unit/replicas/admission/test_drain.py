@@ -1,11 +1,13 @@
 """How fast waiting requests are served: measured while some wait, or by the step model."""
 
+from dataclasses import replace
+
 import pytest
 
 from controller.config import Sla
 from controller.models.step_time import StepModel
 from replicas.admission.drain import ArrivalRate, DrainRate, EngineView, engine_view
-from tests.builders import report
+from tests.builders import moments_of, report
 
 # 20 ms, 0.2 ms a decode, 0.1 ms a prompt token.
 MODEL = StepModel(0.02, 0.0002, 0.0, 0.0001, 0.0, 0.0)
@@ -83,3 +85,9 @@ def test_prompts_take_what_the_budget_and_the_sla_leave() -> None:
     assert tight.step_s == pytest.approx(0.05)
     none = engine_view(known, Sla(itl_ms=30))
     assert (none.prompt_tokens_per_s, none.step_s) == (None, pytest.approx(0.04))
+
+
+def test_what_the_prefix_cache_held_is_not_waited_for() -> None:
+    assert engine_view(report(), Sla()).computed_frac == 1.0
+    cached = replace(moments_of([(1000, 10)] * 4), cached=3600)
+    assert engine_view(report(lengths=cached), Sla()).computed_frac == pytest.approx(0.1)

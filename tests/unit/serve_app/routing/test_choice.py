@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from serve_app.routing.choice import FLIGHT_S, HeadroomChooser
+from serve_app.routing.held import Prefix
 from serve_app.routing.replica_load import ReplicaLoad
 from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
@@ -93,27 +94,79 @@ def test_a_replica_that_is_slow_or_on_its_own_gets_less(slow: dict[str, Any]) ->
     assert 0 < taken["a"] < 0.8 * min(taken["b"], taken["c"])
 
 
+SEVEN, EIGHT = Prefix((7,), 500.0), Prefix((8,), 500.0)
+
+
 def test_a_prefix_stays_where_it_was_as_long_as_that_costs_no_more_than_it_saves() -> None:
     made = chooser({"a": room(), "b": room(running=12)}, prefix_affinity=True)
-    assert made.choose("ab", ASKED, NOW_S, prefix=7, among="ab").replica == "a"
+    assert made.choose("ab", ASKED, NOW_S, prefix=SEVEN, among="ab").replica == "a"
     busier = room(NOW_S + 1, prompt_backlog_tokens=400)
     made.update("a", busier, NOW_S + 1)
-    chosen = made.choose("ab", ASKED, NOW_S + 1, prefix=7, among="ab")
+    chosen = made.choose("ab", ASKED, NOW_S + 1, prefix=SEVEN, among="ab")
     assert (chosen.replica, chosen.others, chosen.outcome) == ("a", ("b",), "prefix")
-    assert made.choose("ab", ASKED, NOW_S + 1, prefix=8, among="ab").replica == "b"
-    # A backlog that is longer than the prompt: the other one, which knows the prefix from then on.
-    made.update("a", room(NOW_S + 2, prompt_backlog_tokens=600), NOW_S + 2)
-    assert made.choose("ab", ASKED, NOW_S + 2, prefix=7, among="ab").replica == "b"
-    made.update("a", room(NOW_S + 3), NOW_S + 3)
-    assert made.choose("ab", ASKED, NOW_S + 3, prefix=7, among="ab").replica == "b"
+    assert (chosen.wait_s, chosen.cached_tokens) == (pytest.approx(0.4), 500)
+    chosen = made.choose("ab", ASKED, NOW_S + 1, prefix=EIGHT, among="ab")
+    assert (chosen.replica, chosen.outcome, chosen.cached_tokens) == ("b", "room", 0)
+    # A backlog that is longer than the prompt: the other one, which holds the prefix from then on.
+    made.update("a", room(NOW_S + 2, prompt_backlog_tokens=1200), NOW_S + 2)
+    assert made.choose("ab", ASKED, NOW_S + 2, prefix=SEVEN, among="ab").replica == "b"
+    made.update("a", room(NOW_S + 3, running=13), NOW_S + 3)
+    assert made.choose("ab", ASKED, NOW_S + 3, prefix=SEVEN, among="ab").replica == "b"
 
 
 def test_a_prefix_counts_for_nothing_where_it_is_not_asked_for_or_its_replica_is_gone() -> None:
     rooms: dict[str, ReplicaLoad | None] = {"a": room(), "b": room(running=12)}
-    for made, among in ((chooser(rooms), "ab"), (chooser(rooms, prefix_affinity=True), "b")):
-        made.choose("ab", ASKED, NOW_S, prefix=7, among="ab")
+    for made, those in ((chooser(rooms), "ab"), (chooser(rooms, prefix_affinity=True), "b")):
+        made.choose("ab", ASKED, NOW_S, prefix=SEVEN, among="ab")
         made.update("a", room(NOW_S + 1, prompt_backlog_tokens=400), NOW_S + 1)
-        assert made.choose("ab", ASKED, NOW_S + 1, prefix=7, among=among).replica == "b"
+        assert made.choose(those, ASKED, NOW_S + 1, prefix=SEVEN, among=those).replica == "b"
+
+
+def test_the_longer_prefix_counts_for_more() -> None:
+    made = chooser({name: room() for name in "ab"}, prefix_affinity=True)
+    shorter, longer = (Prefix(tuple(range(n)), 100.0) for n in (2, 5))
+    made.choose("a", ASKED, NOW_S, prefix=longer, among="a")
+    made.choose("b", ASKED, NOW_S, prefix=shorter, among="b")
+    waits = {
+        key: made.choose(key, ASKED, NOW_S, prefix=Prefix((0, 1, 2, 3, 9), 100.0)).wait_s
+        for key in "ab"
+    }
+    assert waits == {"a": pytest.approx(0.1), "b": pytest.approx(0.3)}
+
+
+def test_a_prefix_is_gone_once_as_much_was_written_since_as_is_free() -> None:
+    made = chooser({"a": room(written_tokens=1000)}, prefix_affinity=True)
+    for written, cached in ((100_999, 500), (101_001, 0)):
+        made._held[None].add(SEVEN.pieces, "a", 1000)
+        now_s = NOW_S + written / 1000
+        made.update("a", room(now_s, written_tokens=written), now_s)
+        found = made.choose("a", ASKED, now_s, prefix=SEVEN, among="a")
+        assert found.cached_tokens == cached
+
+
+def test_what_is_cached_is_not_counted_as_sent_but_for_the_memory_it_takes() -> None:
+    made = chooser({"a": room()}, prefix_affinity=True)
+    for _ in range(2):
+        chosen = made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a")
+        made.sent("a", ASKED, NOW_S, chosen.cached_tokens)
+    known = made._known["a"]
+    assert (known.tokens, known.kv_tokens, known.requests) == (500, 1000, 2)
+
+
+def test_where_prompts_are_unknown_the_usual_share_is_taken_to_be_cached() -> None:
+    made = chooser({"a": room(cached_frac=0.8)})
+    assert made.choose("a", ASKED, NOW_S).wait_s == pytest.approx(0.1)
+    made.sent("a", ASKED, NOW_S)
+    assert made._known["a"].tokens == pytest.approx(100)
+
+
+def test_old_figures_of_all_leave_the_prefix_where_it_is() -> None:
+    made = chooser({"a": room(), "b": room()}, prefix_affinity=True)
+    later_s = NOW_S + 60
+    first = made.choose("ab", ASKED, later_s, prefix=SEVEN, among="ab").replica
+    found = [made.choose("ab", ASKED, later_s, prefix=SEVEN, among="ab") for _ in range(9)]
+    assert {one.replica for one in found} == {first}
+    assert {one.outcome for one in found} == {"sent"}
 
 
 def test_clocks_that_are_off_leave_figures_usable() -> None:

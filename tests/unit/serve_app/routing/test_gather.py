@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from controller.classes import parse_classes
 from serve_app.routing.choice import MOST_GATHERED, HeadroomChooser
 from serve_app.routing.gather import End, end_of, ends_of
+from serve_app.routing.held import Prefix
 from serve_app.routing.replica_load import Asked
 from serve_app.routing.settings import promised
 from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
 CLASSES = {"gold": (50.0, 2.0), "silver": (100.0, 6.0), "batch": (None, 600.0)}
+SEVEN = Prefix((7,), 500.0)
 FRONT, BACK = End(True, 0.4), End(False, 0.4)
 
 
@@ -125,7 +127,7 @@ def test_a_prefix_that_classes_share_does_not_send_them_to_one_replica() -> None
         for k in range(3):
             made.update(k, room(now_s), now_s)
         end = FRONT if turn % 2 else BACK
-        chosen = made.choose(range(3), Asked(1000), now_s, prefix=7, among=range(3), end=end)
+        chosen = made.choose(range(3), Asked(1000), now_s, prefix=SEVEN, among=range(3), end=end)
         taken[end.first][chosen.replica] += 1
     assert taken == {True: Counter({0: 20}), False: Counter({2: 20})}
 
@@ -133,15 +135,15 @@ def test_a_prefix_that_classes_share_does_not_send_them_to_one_replica() -> None
 def test_a_prefix_at_a_replica_that_was_not_compared_is_left_where_classes_are_gathered() -> None:
     made, all_ = many(LARGE, affinity=True), range(LARGE)
     for _ in range(40):
-        made._remember((7, True), all_[-1])
-        chosen = made.choose(all_, ASKED, NOW_S, prefix=7, among=all_, end=End(True, 2.0))
-        assert chosen.replica != all_[-1] and chosen.outcome == "room"
+        made._held[True].add(SEVEN.pieces, all_[-1], 0.0)
+        chosen = made.choose(all_, ASKED, NOW_S, prefix=SEVEN, among=all_, end=End(True, 2.0))
+        assert chosen.replica != all_[-1]
 
 
 def test_without_an_end_a_prefix_counts_at_a_replica_that_was_not_drawn() -> None:
     made, all_ = many(100, affinity=True), range(100)
-    made._remember((7, None), 99)
-    taken = {made.choose(all_, ASKED, NOW_S, prefix=7, among=all_).replica for _ in range(20)}
+    made._held[None].add(SEVEN.pieces, 99, 0.0)
+    taken = {made.choose(all_, ASKED, NOW_S, prefix=SEVEN, among=all_).replica for _ in range(20)}
     assert taken == {99}
 
 

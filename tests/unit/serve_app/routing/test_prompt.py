@@ -45,15 +45,19 @@ def test_the_answers_bound_is_read_by_either_name() -> None:
 
 
 def test_prompts_that_begin_alike_have_one_prefix() -> None:
-    assert read(prompt=LONG + "a").prefix == read(prompt=LONG + "b").prefix is not None
+    assert len(read(prompt=LONG).prefix) == 1
+    assert read(prompt=LONG + "a").prefix == read(prompt=LONG + "b").prefix
     assert read(prompt="y" + LONG).prefix != read(prompt=LONG).prefix
-    assert read(prompt="short").prefix is None
+    assert read(prompt="short").prefix == ()
     chat = [{"content": LONG[:50]}, {"content": LONG}]
     assert read(messages=chat).prefix == read(messages=[*chat, {"content": "next"}]).prefix
+    longer = read(messages=[*chat, {"content": LONG}]).prefix
+    assert longer[:1] == read(messages=chat).prefix and len(longer) == 3
+    assert len({*longer}) == 3  # each is of all before it, too
     ids = list(range(40))
-    assert read(prompt=ids).prefix == read(prompt=[*ids[:20], 99]).prefix
+    assert read(prompt=ids).prefix[:1] == read(prompt=[*ids[:20], 99]).prefix
     assert read(prompt=ids).prefix != read(prompt=ids[::-1]).prefix
-    assert read(prompt=ids[:3]).prefix is None
+    assert read(prompt=ids[:3]).prefix == ()
 
 
 @pytest.mark.parametrize(
@@ -70,12 +74,12 @@ def test_prompts_that_begin_alike_have_one_prefix() -> None:
 )
 def test_what_is_not_understood_counts_as_nothing(payload: Any) -> None:
     found = read_prompt(payload, prefix_chars=80)
-    assert found is None or (found.tokens, found.prefix) == (0, None)
+    assert found is None or (found.tokens, found.prefix) == (0, ())
 
 
 def test_four_characters_are_a_token_until_more_is_known() -> None:
     lengths_ = PromptLengths()
-    text = Prompt(800, 0, None, None)
+    text = Prompt(800, 0, None, ())
     assert lengths_.tokens(text, mean_prompt_tokens=None) == 200
     for _ in range(49):
         lengths_.note(text)
@@ -88,6 +92,19 @@ def test_four_characters_are_a_token_until_more_is_known() -> None:
 
 def test_ids_need_no_ratio_and_an_unknown_prompt_is_an_average_one() -> None:
     lengths_ = PromptLengths()
-    assert lengths_.tokens(Prompt(0, 7, None, None), 400) == 7
+    assert lengths_.tokens(Prompt(0, 7, None, ()), 400) == 7
     assert lengths_.tokens(None, 400) == 400
     assert lengths_.tokens(None, None) is None
+
+
+def test_a_piece_has_as_many_tokens_as_its_characters() -> None:
+    lengths_ = PromptLengths()
+    assert lengths_.piece_tokens(read(prompt=LONG), 80, None) == 20
+    assert lengths_.piece_tokens(read(prompt=list(range(40))), 80, None) == 20
+
+
+def test_without_pieces_beginnings_are_not_compared() -> None:
+    found = read_prompt(SimpleNamespace(prompt=LONG), 0)
+    assert found is not None and found.prefix == ()
+    found = read_prompt(SimpleNamespace(prompt=[1, 2, 3]), 0)
+    assert found is not None and found.prefix == ()
