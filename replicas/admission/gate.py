@@ -184,7 +184,7 @@ class Gate:
         return self.admission.check(asked, prompt_tokens, self.clock(), self.draw(), own)
 
     def refused_per_s(self) -> float:
-        """``Admission.refused_per_s``, now."""
+        """Requests/s that were refused, of classes that count for autoscaling."""
         return self.admission.refusals.per_s(self.clock())
 
     def learn(self, report: EngineReport, sla: Sla) -> None:
