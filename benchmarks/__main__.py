@@ -8,6 +8,7 @@ BENCHES = {
     "rivals": ("rivals.__main__", "`adaptive` beside published schedulers"),
     "tables": ("papers.dynamic_batching", "tables and figures of the paper, rebuilt"),
     "disturbed": ("disturbed.__main__", "where steps are disturbed"),
+    "batch": ("batch.__main__", "batches beside online requests"),
     "elastic": ("fleet.__main__", "replicas that follow demand"),
     "pd": ("pd.__main__", "prefill and decode apart"),
     "cpu": ("engine_lab.__main__", "a real model on one core"),

@@ -41,6 +41,7 @@ LAYERS = (
     "benchmarks/fleet/rivals",
     "benchmarks/fleet",
     "benchmarks/contests",
+    "benchmarks/batch",
     "benchmarks/pd",
     "benchmarks/disturbed",
     "benchmarks/path",
