@@ -9,6 +9,7 @@ BENCHES = {
     "tables": ("papers.dynamic_batching", "tables and figures of the paper, rebuilt"),
     "disturbed": ("disturbed.__main__", "where steps are disturbed"),
     "agents": ("agents.__main__", "turns of agents, by who gets which turn"),
+    "batch": ("batch.__main__", "batches beside online requests"),
     "elastic": ("fleet.__main__", "replicas that follow demand"),
     "pd": ("pd.__main__", "prefill and decode apart"),
     "speculation": ("speculation.__main__", "how many tokens to draft"),

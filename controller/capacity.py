@@ -112,6 +112,12 @@ def relative_work(model: StepModel, lengths: LengthMoments, prompt_tokens: float
     return max(1 + longer * per_token / work_s, 0.0)
 
 
+def work_ratio(model: StepModel, lengths: LengthMoments, of: LengthMoments) -> float:
+    """Mean work of the requests that ``lengths`` counts, over that of those in ``of``."""
+    whole_s = _work_s(model, of)
+    return _work_s(model, lengths) / whole_s if whole_s > 0 else 1.0
+
+
 def _per_decode(model: StepModel, lengths: LengthMoments) -> float:
     return model.c1 + model.c2 * lengths.mean_held
 

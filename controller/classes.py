@@ -61,6 +61,10 @@ class ServiceClass(Block):
         le=LONGEST_TIMEOUT_S,
         description="without its first token for so long, a request is answered with 503",
     )
+    autoscale: bool = Field(
+        True,
+        description="whether its requests count for autoscaling; those of batches need not",
+    )
     default: bool = Field(False, description="the class of requests that name none")
     aliases: list[str] = Field(
         [],

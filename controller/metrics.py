@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["gauge", "counter"]
-Exporter = Literal["replica", "router", "controller", "autoscaling"]
+Exporter = Literal["replica", "router", "controller", "autoscaling", "batches"]
 
 # What Ray puts on a metric, by who exports it.
 LABELS: dict[Exporter, tuple[str, ...]] = {
@@ -18,6 +18,7 @@ LABELS: dict[Exporter, tuple[str, ...]] = {
     "router": ("application",),
     "controller": (),
     "autoscaling": ("application", "deployment"),
+    "batches": ("application", "deployment", "replica"),
 }
 
 
@@ -204,6 +205,28 @@ SCALING_REASON = _gauge(
     "1 for what set the number of replicas, 0 for the rest.",
     "reason",
     by="autoscaling",
+)
+
+BATCH_LINES = _gauge(
+    "batch_lines", "lines", "Lines of batches without an answer.", "state", by="batches"
+)
+BATCH_END = _gauge(
+    "batch_end_seconds",
+    "seconds",
+    "Until the oldest batch ends at the present rate; 0: not known, at most a year.",
+    by="batches",
+)
+BATCH_WINDOW = _gauge(
+    "batch_window_seconds",
+    "seconds",
+    "Until the window of the oldest batch ends; 0: there is none.",
+    by="batches",
+)
+BATCH_ANSWERS = _counter(
+    "batch_answers", "lines", "Lines that have an answer.", "outcome", by="batches"
+)
+BATCH_TOKENS = _counter(
+    "batch_tokens", "tokens", "Tokens of answers, as their usage says.", "kind", by="batches"
 )
 
 METRICS: tuple[Metric, ...] = tuple(

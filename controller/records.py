@@ -274,11 +274,32 @@ class ReplicaReport:
         return self.kv_used_tokens / self.engine.kv_tokens if self.engine.kv_tokens else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class AutoscaledLoad:
+    """Of an engine's requests those of classes that count for autoscaling.
+
+    Args:
+        running, waiting, arrival_rate_per_s, prompts, lengths: as in ``ReplicaReport``.
+        first_tokens, late_first_tokens: counted since the engine started.
+    """
+
+    running: int
+    waiting: int
+    arrival_rate_per_s: float
+    prompts: LengthMoments
+    lengths: LengthMoments
+    first_tokens: int
+    late_first_tokens: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineReport(ReplicaReport):
     """What an engine tells its own replica: its report, and of the limits that hold these.
 
     The controller, which they mostly come from, is sent the report alone.
+
+    Args:
+        autoscaled: None: all requests count for autoscaling.
     """
 
     reason: Reason
@@ -286,6 +307,7 @@ class EngineReport(ReplicaReport):
     capacity_per_s: float | None = None
     capacity_error_frac: float = 0.0
     sla_out_of_reach: bool = False
+    autoscaled: AutoscaledLoad | None = None
 
 
 @dataclass(frozen=True, slots=True)

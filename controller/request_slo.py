@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from controller.classes import ServiceClass, ServiceClasses
@@ -21,23 +21,31 @@ class RequestSlo:
         itl_s: time between tokens, seconds; infinite: none is agreed.
         percentile: of its gaps between tokens, this many % are to be within it.
         ttft_s: time to first token, seconds; infinite: none is agreed.
+        autoscale: whether it counts for autoscaling; no part of the SLO, it goes with it.
     """
 
     itl_s: float = math.inf
     percentile: float = 99.0
     ttft_s: float = math.inf
+    autoscale: bool = field(default=True, compare=False)
 
     @property
     def bounded(self) -> bool:
         """Whether a time between tokens is agreed."""
         return self.itl_s < math.inf
 
-    def to_wire(self) -> dict[str, float | None]:
+    @property
+    def unpromised(self) -> bool:
+        """Whether no time is agreed at all."""
+        return math.isinf(self.itl_s) and math.isinf(self.ttft_s)
+
+    def to_wire(self) -> dict[str, Any]:
         """As plain data, of which ``slo_of`` makes the same."""
         return {
             "itl_s": self.itl_s if self.bounded else None,
             "percentile": self.percentile,
             "ttft_s": self.ttft_s if self.ttft_s < math.inf else None,
+            "autoscale": self.autoscale,
         }
 
 
@@ -48,6 +56,7 @@ def slo_of(wire: Mapping[str, Any]) -> RequestSlo:
         math.inf if itl_s is None else itl_s,
         wire["percentile"],
         math.inf if ttft_s is None else ttft_s,
+        wire.get("autoscale", True),
     )
 
 
@@ -57,6 +66,7 @@ def of_class(one: ServiceClass) -> RequestSlo:
         math.inf if one.itl_ms is None else one.itl_ms / 1000,
         one.percentile,
         math.inf if one.ttft_ms is None else one.ttft_ms / 1000,
+        one.autoscale,
     )
 
 

@@ -27,7 +27,10 @@ SELDOM = {
 SCALING = {one for one in METRICS if one.by == "autoscaling"}
 AUTO = {metrics.AUTO_MODEL}  # of an ingress in front of several models
 APART = {metrics.PREFILLS, metrics.REMOTE_PREFILL}  # of decode replicas beside prefill replicas
-ALWAYS = set(METRICS) - ADMISSION - MODEL - ROUTED - SIZED - SELDOM - SCALING - APART - AUTO
+BATCHES = {one for one in METRICS if one.by == "batches"}
+ALWAYS = (
+    set(METRICS) - ADMISSION - MODEL - ROUTED - SIZED - SELDOM - SCALING - APART - AUTO - BATCHES
+)
 
 
 def scraped(text: str) -> dict[str, list[dict[str, str]]]:

@@ -186,6 +186,31 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel("Start of a replica", ((of(metrics.REPLICA_START), "{{deployment}}"),), "s"),
     ),
+    "Batches": (
+        Panel(
+            "Lines without an answer",
+            ((f"sum by (application, state) ({of(metrics.BATCH_LINES)})", "{{state}}"),),
+        ),
+        Panel(
+            "Answers",
+            ((rate(metrics.BATCH_ANSWERS, "application, outcome"), "{{outcome}}"),),
+            "reqps",
+        ),
+        Panel(
+            "Tokens",
+            ((rate(metrics.BATCH_TOKENS, "application, kind"), "{{kind}}"),),
+            about="Of answers, a second.",
+        ),
+        Panel(
+            "End of the oldest batch",
+            (
+                (of(metrics.BATCH_END), "at the present rate"),
+                (of(metrics.BATCH_WINDOW), "its window"),
+            ),
+            "s",
+            about="Seconds from now. Above its window a batch is sent as `urgent_tier`.",
+        ),
+    ),
     "Replicas": (
         _each(
             "Cap and running",

@@ -7,9 +7,10 @@ so one of a class without a time between tokens alone has no bound.
 Where all decodes together take longer than that (one of 50 ms has come into a batch of 256 without
 any), or leave the prompts of stricter classes too little room, requests with time to spare are
 skipped in single steps and keep their KV memory: a class of 100 ms decodes in every other step of
-50, one without a bound as there is room, and once in ``LONGEST_SKIP_S`` at least. This costs
-nothing: a token takes the same time in every step. It gains nothing either but the time of the
-strict: each step has its fixed part, whoever decodes in it.
+50, one without a bound as there is room, and once in ``LONGEST_SKIP_S`` at least. A class that is
+promised no time at all, as that of batches, gets what prompts of others leave, and a token in
+``UNPROMISED_SKIP_S``. This costs nothing: a token takes the same time in every step. It gains
+nothing either but the time of the strict: each step has its fixed part, whoever decodes in it.
 """
 
 import math
@@ -31,6 +32,7 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 LONGEST_SKIP_S = 1.0  # at most, for a class without a time between tokens: it is streamed, too
+UNPROMISED_SKIP_S = 5.0  # ... nor to first token: nobody waits for it
 # Decodes that take no more than this of what a step's fixed part leaves are all in it: prompts of a
 # stricter class have room enough.
 FEW_FRAC = 0.5
@@ -74,6 +76,7 @@ class ClassChunks(ChunkSizer):
         self._of: list[GapChunks | None] = []  # of each SLO; None: no time between tokens
         self._reserve_frac: list[float] = []  # of each SLO: share of D that skipping leaves
         self._itl_s: Floats = np.zeros(0)
+        self._longest_skip_s: Floats = np.zeros(0)
         self._binding: GapChunks | None = None
         self._unknown_steps = 0
         self._itl_frac = 1.0
@@ -86,6 +89,9 @@ class ClassChunks(ChunkSizer):
         if len(slos) > len(self._slos):
             self._slos = slos
             self._itl_s = np.array([one.itl_s for one in slos])
+            self._longest_skip_s = np.array(
+                [UNPROMISED_SKIP_S if one.unpromised else LONGEST_SKIP_S for one in slos]
+            )
 
     def _sizer(self, one: RequestSlo) -> GapChunks:
         key = one.itl_s, one.percentile
@@ -196,9 +202,9 @@ class ClassChunks(ChunkSizer):
     def _share(self, kind: int, step_s: float) -> float:
         """In what share of steps one of this kind has to decode."""
         own_s = self._slos[kind].itl_s
-        return (
-            1 / max(math.floor(own_s / step_s), 1) if own_s < math.inf else step_s / LONGEST_SKIP_S
-        )
+        if own_s < math.inf:
+            return 1 / max(math.floor(own_s / step_s), 1)
+        return float(step_s / self._longest_skip_s[kind])
 
     def stricter(self, requests: Requests, itl_s: float) -> Bools:
         """Which requests have an ITL below this, shape (n,)."""
@@ -231,6 +237,8 @@ class ClassChunks(ChunkSizer):
             return nobody
         room_s = until_s - model.c0
         few_s = FEW_FRAC * room_s
+        if any(self._slos[k].unpromised for k in there) and stricter_tokens(math.inf):
+            few_s = 0.0
         # All together first: the usual case, and a sum of hundreds of times differs by rounding.
         kv = int(running.computed[decoding].sum())
         about_s = model.c1 * int(np.count_nonzero(decoding)) + model.c2 * kv
@@ -243,7 +251,7 @@ class ClassChunks(ChunkSizer):
         # What a class may go without a token is less by what steps leave of the strictest one's D,
         # and by its reserve.
         bounded = itl_s < math.inf
-        own_s = np.where(bounded, itl_s, LONGEST_SKIP_S)
+        own_s = np.where(bounded, itl_s, self._longest_skip_s[slo_ids])
         spare_s = own_s * (1 - np.array(self._reserve_frac)[slo_ids]) - waited_s()
         spare_s -= np.where(bounded, max(strictest_s - until_s, 0.0), 0.0)
         ahead = np.where(bounded, 2, 3)  # many that come back at once make a step longer

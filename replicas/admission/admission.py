@@ -205,7 +205,9 @@ class Admission:
         jitter: float,
     ) -> Answer:
         self.counts.refused[asked.name, reason] += 1
-        self.refusals.arrived(now_s)
+        known = self.classes.by_name.get(asked.name)
+        if known is None or known.autoscale:
+            self.refusals.arrived(now_s)
         level = self._level(asked)
         if reason != "queue_timeout":  # it was counted when it came
             self.waiting.asked(level, now_s)

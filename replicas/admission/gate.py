@@ -189,7 +189,7 @@ class Gate:
         return math.ceil(prompt_tokens * self.admission.waiting.engine.computed_frac)
 
     def refused_per_s(self) -> float:
-        """``Admission.refused_per_s``, now."""
+        """Requests/s that were refused, of classes that count for autoscaling."""
         return self.admission.refusals.per_s(self.clock())
 
     def learn(self, report: EngineReport, sla: Sla) -> None:

@@ -229,10 +229,16 @@ class Governor:
         self._latencies.gap(self.config.sla, max(gap_s, 0.0), 1)
         self.step_half.resumed(gap_s, number)
 
-    def first_token(self, ttft_s: float, agreed_s: float | None = None) -> None:
-        """Count a request's time to first token, seconds; ``agreed_s``: its own, else the SLA's."""
+    def first_token(self, ttft_s: float, agreed_s: float | None = None) -> bool:
+        """Count a request's time to first token, seconds; ``agreed_s``: its own, else the SLA's.
+
+        Returns:
+            Whether it was late.
+        """
         sla_s = (self.config.sla.ttft_ms or math.inf) / 1000
-        self._latencies.first_token(ttft_s, sla_s if agreed_s is None else agreed_s)
+        agreed_s = sla_s if agreed_s is None else agreed_s
+        self._latencies.first_token(ttft_s, agreed_s)
+        return ttft_s > agreed_s
 
     def finished(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> None:
         """Count a request that ran to its end, with its lengths in tokens.

@@ -19,6 +19,7 @@ from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
 from controller.request_slo import differ, of_sla
 from replicas.engine import channel
+from replicas.engine.autoscaled import Autoscaled
 from replicas.engine.batch_reader import BatchReader
 from replicas.engine.by_class import ByClass
 from replicas.engine.engine_options import cap_name, check_options, graph_tokens
@@ -41,6 +42,7 @@ from replicas.engine.start_order import (
     prompt_backlog,
 )
 from replicas.engine.step_sample import step_sample
+from replicas.engine.vllm_queues import all_waiting
 from replicas.engine.waiting_queues import order_waiting, step_aside
 from replicas.profiles.profile_file import load_profile
 from replicas.workarounds import cpu_generators
@@ -107,6 +109,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._cached: dict[str, int] = {}  # tokens of prompts found in the prefix cache
         self._pacing = pacing_of(settings.batching, None)
         self._role = LiveRole(settings.batching)
+        self._autoscaled = Autoscaled(self.now_s())
 
     def now_s(self) -> float:
         """The engine's clock; a replay in virtual time has its own."""
@@ -160,6 +163,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def _note_arrival(self, request: Request) -> None:
         if not (for_another := self._role.for_another(request)):
             self._awaits_first_token[request.request_id] = came_s(request)
+            self._autoscaled.come(request)
         self._classes.come(request)
         self.governor.arrived(request.num_prompt_tokens, for_another=for_another)
 
@@ -199,10 +203,13 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._pacing.gone(req_id, ended=ended)
         if ran_to_its_end(request):
             prompt, output = request.num_prompt_tokens, request.num_output_tokens
-            self.governor.finished(prompt, output, self._cached.pop(req_id, 0))
+            cached = self._cached.pop(req_id, 0)
+            self.governor.finished(prompt, output, cached)
+            self._autoscaled.finished(request, cached)
         else:
             self._cached.pop(req_id, None)
             self._awaits_first_token.pop(req_id, None)
+            self._autoscaled.aborted(req_id)
             self.governor.aborted(request.num_output_tokens)
 
     def _handle_stopped_request(self, request: Request) -> bool:
@@ -233,8 +240,12 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._settle_role()
         generated = np.array([r.num_output_tokens for r in self.running], dtype=np.int64)
         report = self.governor.report(self.state(), now_s, replica_id, group, generated)
-        of_queue = prompt_backlog(self, self._reader.prefixes)
-        return to_wire(report) | of_queue | {"role": self._role.held}
+        load = self._autoscaled.load(self.running, all_waiting(self), now_s)
+        return (
+            to_wire(report)
+            | prompt_backlog(self, self._reader.prefixes)
+            | {"role": self._role.held, "autoscaled": load and to_wire(load)}
+        )
 
     def configure(self, batching: dict[str, Any]) -> None:
         """Go by another batching block from the next step on (``Governor.configure``)."""
@@ -344,7 +355,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 continue  # its prompt is not computed yet; None: it ended with its first token
             if (arrival_s := self._awaits_first_token.pop(req_id, None)) is None:
                 continue
-            self.governor.first_token(wall_s - arrival_s, self._classes.ttft_s(req_id))
+            late = self.governor.first_token(wall_s - arrival_s, self._classes.ttft_s(req_id))
+            self._autoscaled.first_token(req_id, late=late)
             if self._pacing and more_tokens_follow(request):
                 self._pacing.first_token(req_id, wall_s - arrival_s, self._last_output_s)
 

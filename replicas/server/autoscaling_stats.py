@@ -3,12 +3,13 @@
 import math
 from typing import Any
 
-from controller.capacity import capacity_per_s, relative_work
+from controller.capacity import capacity_per_s, relative_work, work_ratio
 from controller.models.lengths import LengthMoments
-from controller.records import EngineReport
+from controller.records import AutoscaledLoad, EngineReport
 
 SURE = 3.0  # standard errors by which arriving prompts differ from those that ended
 LARGEST = 4.0  # times the work of those that ended, or this part of it
+KNOWN_ENDS = 10  # of requests that count, from which on their own lengths say what they take
 
 
 def autoscaling_stats(
@@ -19,6 +20,10 @@ def autoscaling_stats(
     counts_late: bool = False,
 ) -> dict[str, float]:
     """``serve_app.scaling.reading`` reads these names; each is 1 number per replica.
+
+    Requests of classes with ``autoscale: false`` are in none of them but ``unscaled``. Capacity is
+    what the replica carries without them, as they yield to all others; it counts requests of the
+    engine's mean size, theirs among them, and so does demand.
 
     Args:
         most_ongoing: requests that Ray Serve gives this replica at a time; None: any number.
@@ -37,18 +42,22 @@ def autoscaling_stats(
     """
     if report.role == "prefill":  # who asked for a prompt computes it then: it is counted there
         refused_per_s = 0.0
-    arrivals = report.arrival_rate_per_s + refused_per_s
+    load = report.autoscaled or _whole(report)
+    arrivals = load.arrival_rate_per_s + refused_per_s
     stats = {
-        "running": float(report.running),
-        "waiting": float(report.waiting),
+        "running": float(load.running),
+        "waiting": float(load.waiting),
         "arrival_rate_per_s": arrivals,
         "refused_per_s": refused_per_s,
-        "demand_per_s": arrivals * _size(report),
+        "demand_per_s": arrivals * _size(report, load),
         "sla_out_of_reach": float(report.sla_out_of_reach),
     }
+    if report.autoscaled is not None:
+        others = report.running + report.waiting - load.running - load.waiting
+        stats["unscaled"] = float(max(others, 0))
     if counts_late:
-        stats["first_tokens"] = float(report.ttft.n)
-        stats["late_first_tokens"] = float(report.late_ttft)
+        stats["first_tokens"] = float(load.first_tokens)
+        stats["late_first_tokens"] = float(load.late_first_tokens)
     if report.sla_out_of_reach:
         return stats
     held = report.max_running if report.enforced else report.engine.max_num_seqs
@@ -78,6 +87,19 @@ def scaled_by_another(autoscaling: Any) -> str | None:
     )
 
 
+def _whole(report: EngineReport) -> AutoscaledLoad:
+    """Where all requests count."""
+    return AutoscaledLoad(
+        report.running,
+        report.waiting,
+        report.arrival_rate_per_s,
+        report.prompts,
+        report.lengths,
+        report.ttft.n,
+        report.late_ttft,
+    )
+
+
 def _capacity_per_s(report: EngineReport, capacity: float, held: int, let_in: int) -> float:
     """Capacity of a batch that Ray Serve keeps below the cap: half of it carries half at least."""
     if let_in >= held:
@@ -88,20 +110,25 @@ def _capacity_per_s(report: EngineReport, capacity: float, held: int, let_in: in
     return min(capacity, capacity * let_in / held if by_batch is None else by_batch)
 
 
-def _size(report: EngineReport) -> float:
-    """Work of a request that arrives now over that of those that ended; 1 where none is sure.
+def _size(report: EngineReport, load: AutoscaledLoad) -> float:
+    """Work of a request that arrives now over that of all that ended; 1 where none is sure.
 
     Prompts are known when they arrive, and requests end up to minutes later: when a mix shifts,
     capacity follows late, and this is by how much.
     """
-    prompts, lengths = report.prompts, report.lengths
-    if report.model is None or not prompts.n or not lengths.n:
+    prompts, lengths = load.prompts, load.lengths
+    if report.model is None or not prompts.n or not report.lengths.n:
         return 1.0
+    usual = 1.0
+    if lengths.n >= KNOWN_ENDS:
+        usual = work_ratio(report.model, lengths, report.lengths)
+    else:
+        lengths = report.lengths
     error = math.hypot(_error(prompts), _error(lengths))
     if prompts.n < 2 or abs(prompts.mean_input - lengths.mean_input) <= SURE * error:
-        return 1.0
+        return usual
     size = relative_work(report.model, lengths, prompts.mean_input)
-    return min(max(size, 1 / LARGEST), LARGEST)
+    return usual * min(max(size, 1 / LARGEST), LARGEST)
 
 
 def _error(lengths: LengthMoments) -> float:

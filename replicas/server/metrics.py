@@ -31,7 +31,7 @@ OF_REPORTS = tuple(
 )
 
 
-class _Exported:
+class Exported:
     """These metrics in Ray's export; counters by their difference to the last time."""
 
     def __init__(self, known: Iterable[Metric]) -> None:
@@ -60,7 +60,7 @@ class ReplicaMetrics:
     """What the replica's own reports say."""
 
     def __init__(self) -> None:
-        self._exported, self._stalls = _Exported(OF_REPORTS), StallCounter()
+        self._exported, self._stalls = Exported(OF_REPORTS), StallCounter()
 
     def publish(self, report: EngineReport, config: BatchingConfig) -> None:
         """Export one report, by the configuration that it was made under."""
@@ -80,7 +80,7 @@ class AdmissionMetrics:
     """What admission did, by class."""
 
     def __init__(self) -> None:
-        self._exported = _Exported(OF_ADMISSION)
+        self._exported = Exported(OF_ADMISSION)
 
     def publish(self, admission: Admission) -> None:
         """Export what it counted."""

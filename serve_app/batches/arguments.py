@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt, ValidationInfo, field_validator
 
 from controller.config import Block
 from controller.validation import parse
@@ -28,6 +28,12 @@ class BatchSettings(Block):
     service_tier: str | None = Field(
         None, min_length=1, description="the class of requests that name none"
     )
+    urgent_tier: str | None = Field(
+        None,
+        min_length=1,
+        description="the class of a batch's requests while it would miss its completion window at"
+        " the present rate; none: they keep service_tier",
+    )
     api_key_env: str | None = Field(
         None, min_length=1, description="environment variable with the key they are sent with"
     )
@@ -42,6 +48,13 @@ class BatchSettings(Block):
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.query:
             raise ValueError("an address such as http://127.0.0.1:8000/v1")
         return serves.rstrip("/")
+
+    @field_validator("urgent_tier")
+    @classmethod
+    def _is_another(cls, urgent: str | None, others: ValidationInfo) -> str | None:
+        if urgent is not None and others.data.get("service_tier") in (None, urgent):
+            raise ValueError("another class than service_tier, which is needed with it")
+        return urgent
 
     @field_validator("folder")
     @classmethod

@@ -12,6 +12,7 @@ from controller.errors import ConfigError
 from replicas.door.key_source import KeySource
 from serve_app.batches.app import batch_app
 from serve_app.batches.arguments import settings_of
+from serve_app.batches.metrics import BatchMetrics
 from serve_app.batches.runner import Runner
 from serve_app.batches.sender import Sender
 from serve_app.batches.store import Store
@@ -43,7 +44,14 @@ def build(args: Mapping[str, Any]) -> serve.Application:
         async def work() -> None:
             sender = Sender(settings.serves, api_key, settings.most_open)
             try:
-                await Runner(store, sender.send, settings.service_tier, settings.most_open).run()
+                await Runner(
+                    store,
+                    sender.send,
+                    settings.service_tier,
+                    settings.most_open,
+                    urgent_tier=settings.urgent_tier,
+                    publish=BatchMetrics().publish,
+                ).run()
             finally:
                 await sender.close()
 

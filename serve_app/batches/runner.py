@@ -4,10 +4,14 @@ import asyncio
 import logging
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
+from controller import metrics
+from controller.metrics import Metric
 from serve_app.batches.lines import (
     CANCELLED,
     EXPIRED,
@@ -18,6 +22,7 @@ from serve_app.batches.lines import (
     error_line,
     read_line,
 )
+from serve_app.batches.progress import Progress
 from serve_app.batches.sender import FAILED, REFUSED, Answer
 from serve_app.batches.store import Store, numbered_lines
 from serve_app.batches.window import Window
@@ -25,10 +30,31 @@ from serve_app.batches.window import Window
 logger = logging.getLogger("ray.serve")
 
 Send = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
+Value = tuple[Metric, tuple[str, ...], float]
+# As the APIs' usage has them.
+USED = {
+    "prompt_tokens": "prompt",
+    "input_tokens": "prompt",
+    "completion_tokens": "completion",
+    "output_tokens": "completion",
+}
 
 LONGEST_REST_S = 60.0  # of a batch that storage or database broke off
 LOOKS_EVERY_S = 0.5  # for new batches, and those that are cancelled
 TRIES = 3  # of a request that the server fails
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How batches fare: metrics, their labels and values.
+
+    Args:
+        now: gauges.
+        totals: counted since the runner started.
+    """
+
+    now: tuple[Value, ...]
+    totals: tuple[Value, ...]
 
 
 class Runner:
@@ -38,6 +64,8 @@ class Runner:
         service_tier: of requests that name none.
         most_open: requests at once, at most.
         clock: Unix time, seconds.
+        urgent_tier: of the requests of a batch that would miss its window; None: the same.
+        publish: is told how batches fare, with every look.
     """
 
     def __init__(
@@ -47,10 +75,17 @@ class Runner:
         service_tier: str | None = None,
         most_open: int = 256,
         clock: Callable[[], float] = time.time,
+        *,
+        urgent_tier: str | None = None,
+        publish: Callable[[Figures], None] = lambda _: None,
     ) -> None:
         self._store, self._send, self._clock = store, send, clock
         self._most_open = most_open
-        self._tier = service_tier
+        self._tier, self._urgent_tier = service_tier, urgent_tier
+        self._publish = publish
+        self._progress: dict[str, Progress] = {}  # of batches whose lines are sent, oldest first
+        self._answers: Counter[str] = Counter()
+        self._tokens: Counter[str] = Counter()
         self.window = Window(most_open)
         self._stopped: dict[str, asyncio.Event] = {}
 
@@ -79,11 +114,32 @@ class Runner:
                         said = "Batch %s broke off; it goes on in %g s."
                         logger.error(said, name, rest_s, exc_info=error)
                     del running[name], self._stopped[name]
+                self._publish(self._figures())
                 await asyncio.sleep(LOOKS_EVERY_S)
         finally:
             for task in running.values():
                 task.cancel()
             await asyncio.gather(*running.values(), return_exceptions=True)
+
+    def _figures(self) -> Figures:
+        now_s, known = self._clock(), list(self._progress.values())
+        under_way = sum(one.under_way for one in known)
+        oldest = known[0] if known else None
+        end_s = oldest and oldest.end_s(now_s)
+        window_s = max(oldest.due_s - now_s, 0.0) if oldest else 0.0
+        waiting = sum(one.left for one in known) - under_way
+        return Figures(
+            (
+                (metrics.BATCH_LINES, ("waiting",), waiting),
+                (metrics.BATCH_LINES, ("under_way",), under_way),
+                (metrics.BATCH_END, (), end_s or 0.0),
+                (metrics.BATCH_WINDOW, (), window_s),
+            ),
+            (
+                *((metrics.BATCH_ANSWERS, (k,), n) for k, n in self._answers.items()),
+                *((metrics.BATCH_TOKENS, (k,), n) for k, n in self._tokens.items()),
+            ),
+        )
 
     def _mine(self) -> list[dict[str, Any]]:
         try:
@@ -143,9 +199,11 @@ class Runner:
             for task in (work, stop):
                 task.cancel()
             await asyncio.gather(work, stop, return_exceptions=True)
+            self._progress.pop(batch["id"], None)
 
     async def _send_all(self, batch: Mapping[str, Any]) -> None:
         done = self._store.answered(batch["id"])
+        self._progress[batch["id"]] = self._begun(batch, len(done))
         ahead = asyncio.Semaphore(self._most_open)  # of lines that were read and have no answer
         with self._store.open_file(batch["input_file_id"]) as opened:
             lines = numbered_lines(opened)
@@ -162,21 +220,37 @@ class Runner:
                     await ahead.acquire()
                     under_way.create_task(self._answer(batch, number, line, ahead))
 
+    def _begun(self, batch: Mapping[str, Any], done: int) -> Progress:
+        counted = self._store.batch(batch["id"])
+        assert counted is not None
+        left, due_s = counted["request_counts"]["total"] - done, batch["expires_at"]
+        return Progress(left, due_s, due_s - batch["created_at"], self._clock())
+
+    def _keep(self, batch: Mapping[str, Any], number: int, told: Any, *, good: bool) -> None:
+        """Keep the answer to a line, and count it."""
+        self._store.add_answer(batch["id"], number, told, good=good)
+        self._answers["answered" if good else "failed"] += 1
+        self._progress[batch["id"]].answered()
+
     def _malformed(self, batch: Mapping[str, Any], number: int, error: LineError) -> None:
         said = f"line {number}: {error}"
         told = error_line(_line_id(), error.custom_id, "invalid_request", said)
-        self._store.add_answer(batch["id"], number, told, good=False)
+        self._keep(batch, number, told, good=False)
 
     async def _answer(
         self, batch: Mapping[str, Any], number: int, line: Line, ahead: asyncio.Semaphore
     ) -> None:
         """Have one line answered, and keep the answer."""
-        failures = 0
+        failures, progress = 0, self._progress[batch["id"]]
         while True:
-            slot, answer = await self.window.take(), None
+            slot, answer, body = await self.window.take(), None, line.body
+            if self._urgent_tier is not None and progress.late(self._clock()):
+                body = {**body, "service_tier": self._urgent_tier}
+            progress.under_way += 1
             try:
-                answer = await self._send(batch["endpoint"], line.body)
+                answer = await self._send(batch["endpoint"], body)
             finally:
+                progress.under_way -= 1
                 if answer is None:
                     self.window.left()
                 elif answer.status in REFUSED:
@@ -190,7 +264,15 @@ class Runner:
         told = answer_line(
             _line_id(), line.custom_id, answer.status, answer.request_id, answer.body
         )
-        self._store.add_answer(batch["id"], number, told, good=answer.status == 200)
+        self._keep(batch, number, told, good=answer.status == 200)
+        self._count_tokens(answer.body)
+
+    def _count_tokens(self, body: Any) -> None:
+        usage = body.get("usage") if isinstance(body, dict) else None
+        for name, kind in USED.items():
+            tokens = usage.get(name) if isinstance(usage, dict) else None
+            if isinstance(tokens, int) and tokens > 0:
+                self._tokens[kind] += tokens
 
     async def _finish(self, batch: Mapping[str, Any], why: str | None) -> None:
         """Write the files; ``why`` it ended before all had an answer."""

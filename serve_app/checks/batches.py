@@ -39,28 +39,40 @@ def check_batches(
 
 
 def _class_problems(settings: BatchSettings, where: str, others: Sequence[Any]) -> list[str]:
-    """The class that it names has to be one, where applications of the file have classes."""
-    classes = {name for one in others for name in _classes_of(one)}
-    tier = settings.service_tier
-    if not classes or tier in classes:
+    """The classes that it names have to be some, where applications of the file have classes."""
+    classes = {name: scales for one in others for name, scales in _classes_of(one)}
+    if not classes:
         return []
     allowed = f"allowed: {', '.join(sorted(classes))}"
-    if tier is not None:
-        return [f"{where}.args.service_tier: {tier!r} is not allowed: no such class; {allowed}"]
-    return [
-        f"{where}.args.service_tier: required key is missing: without it requests of batches are"
-        f" of the default class, before which online ones have no precedence; {allowed}"
+    if settings.service_tier is None:
+        return [
+            f"{where}.args.service_tier: required key is missing: without it requests of batches"
+            f" are of the default class, before which online ones have no precedence; {allowed}"
+        ]
+    named = {"service_tier": settings.service_tier, "urgent_tier": settings.urgent_tier}
+    found = [
+        f"{where}.args.{key}: {tier!r} is not allowed: no such class; {allowed}"
+        for key, tier in named.items()
+        if tier is not None and tier not in classes
     ]
+    if not classes.get(settings.urgent_tier or "", True):
+        found.append(
+            f"{where}.args.urgent_tier: {settings.urgent_tier!r} is not allowed: its class has"
+            " autoscale: false, so a batch that is late would buy no replica"
+        )
+    return found
 
 
-def _classes_of(application: Any) -> list[str]:
-    """Names and aliases of the classes of an application's entries."""
+def _classes_of(application: Any) -> list[tuple[str, bool]]:
+    """Names and aliases of the classes of an application's entries, and which count for scaling."""
     args = application.get("args") if isinstance(application, Mapping) else None
     entries = args.get("llm_configs") if isinstance(args, Mapping) else None
-    found: list[str] = []
+    found: list[tuple[str, bool]] = []
     for entry in entries if isinstance(entries, Sequence) else ():
         classes = entry.get("classes") if isinstance(entry, Mapping) else None
         for name, one in classes.items() if isinstance(classes, Mapping) else ():
-            aliases = one.get("aliases") if isinstance(one, Mapping) else None
-            found += [str(name), *map(str, aliases if isinstance(aliases, list) else ())]
+            keys = one if isinstance(one, Mapping) else {}
+            aliases = keys.get("aliases")
+            names = [str(name), *map(str, aliases if isinstance(aliases, list) else ())]
+            found += [(each, keys.get("autoscale") is not False) for each in names]
     return found

@@ -145,10 +145,15 @@ def _let_in_per_s(replica: ReplicaLoad) -> float:
 
 
 def idle(reading: FleetReading) -> bool:
-    """Whether every replica says that nothing runs, waits or comes, and none waits outside."""
+    """Whether every replica says that nothing runs, waits or comes, and none waits outside.
+
+    Requests that do not count for autoscaling buy no replica, and keep the last one.
+    """
     if reading.unreporting or reading.queued or reading.ongoing:
         return False
-    return not any(r.running or r.waiting or r.arrivals_per_s for r in reading.replicas)
+    return not any(
+        r.running or r.waiting or r.arrivals_per_s or r.unscaled for r in reading.replicas
+    )
 
 
 def _mean_capacity(each_per_s: Sequence[float]) -> float | None:

@@ -31,6 +31,8 @@ class ReplicaLoad:
         name: of the replica, the same at each look.
         first_tokens, late_first_tokens: counted since its engine started; the latter too late for
             the SLA. None: not known.
+        unscaled: requests in the engine that do not count for autoscaling, and are in none of the
+            other numbers.
     """
 
     running: float
@@ -45,6 +47,7 @@ class ReplicaLoad:
     name: Any = None
     first_tokens: float | None = None
     late_first_tokens: float | None = None
+    unscaled: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,7 @@ def _load(name: Any, values: Mapping[str, float | None]) -> ReplicaLoad | None:
         name=name,
         first_tokens=known.get("first_tokens"),
         late_first_tokens=known.get("late_first_tokens"),
+        unscaled=known.get("unscaled", 0.0),
     )
 
 
@@ -200,6 +204,7 @@ PUBLISHED = (
     "sla_out_of_reach",
     "first_tokens",
     "late_first_tokens",
+    "unscaled",
 )
 # Counts, and means over time already: to average them again would only make them old.
 NEWEST = (

@@ -16,13 +16,15 @@ from ray.util.state import list_actors
 from serve_app.demo.client import Ask, send
 from tests.ray.applications import application
 from tests.ray.conftest import PORT, Deploy, base_url, wait_reported
+from tests.ray.control import metrics_text, until
+from tests.scrapes import BATCHES, missing, wrong
 
 pytestmark = pytest.mark.cluster
 
 REQUESTS = 60
 CLASSES = {
     "online": {"ttft_ms": 20_000, "priority": 0, "default": True},
-    "late": {"priority": 10, "sheddable": True, "queue_timeout_s": 60},
+    "late": {"priority": 10, "sheddable": True, "queue_timeout_s": 60, "autoscale": False},
 }
 
 
@@ -46,6 +48,7 @@ async def client(
             "serves": base_url("batched"),
             "folder": str(tmp_path_factory.mktemp("batches")),
             "service_tier": "late",
+            "urgent_tier": "online",
         },
     }
     deploy(app, batches)
@@ -136,6 +139,8 @@ async def test_a_batch_goes_on_after_its_process_was_killed(client: AsyncOpenAI)
     names = [one.filename async for one in client.files.list(limit=1)]
     assert names == [f"{batch.id}_error.jsonl", f"{batch.id}_output.jsonl", "in.jsonl"]
     assert (await client.files.delete(file.id)).deleted
+    await until(f"metrics {BATCHES}", lambda: not missing(metrics_text(), BATCHES))
+    assert wrong(metrics_text()) == []
 
 
 @pytest.mark.timeout(300)

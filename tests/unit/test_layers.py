@@ -42,6 +42,7 @@ LAYERS = (
     "benchmarks/fleet",
     "benchmarks/contests",
     "benchmarks/agents",
+    "benchmarks/batch",
     "benchmarks/pd",
     "benchmarks/disturbed",
     "benchmarks/speculation",

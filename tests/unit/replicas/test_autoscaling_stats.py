@@ -9,6 +9,7 @@ from controller.capacity import capacity_per_s
 from controller.fleet.loop import ControlLoop
 from controller.models.histogram import BINS, LogHistogram
 from controller.models.step_time import StepModel
+from controller.records import AutoscaledLoad
 from replicas.server.autoscaling_stats import autoscaling_stats, scaled_by_another
 from serve_app.autoscaling import CapacityPolicy
 from serve_app.autoscaling_block import AUTOSCALING_POLICY
@@ -165,3 +166,32 @@ def test_who_is_late_is_counted_where_first_tokens_have_an_sla() -> None:
     stats = autoscaling_stats(seen, counts_late=True)
     assert (stats["first_tokens"], stats["late_first_tokens"]) == (7.0, 2.0)
     assert "first_tokens" not in autoscaling_stats(seen)
+
+
+def counted(lengths: list[tuple[int, int]], **numbers: Any) -> AutoscaledLoad:
+    known = {"running": 3, "waiting": 1, "arrival_rate_per_s": 2.0, **numbers}
+    prompts = moments_of((tokens, 0) for tokens, _ in lengths)
+    of_online = {"prompts": prompts, "lengths": moments_of(lengths)}
+    return AutoscaledLoad(**known, **of_online, first_tokens=9, late_first_tokens=1)
+
+
+def test_requests_that_do_not_count_for_autoscaling_are_in_none_of_its_numbers() -> None:
+    full = report(running=200, waiting=90, arrival_rate_per_s=50.0, autoscaled=counted([]))
+    stats = autoscaling_stats(full, refused_per_s=1.0, counts_late=True)
+    assert (stats["running"], stats["waiting"], stats["unscaled"]) == (3.0, 1.0, 286.0)
+    assert (stats["arrival_rate_per_s"], stats["demand_per_s"]) == (3.0, 3.0)
+    assert (stats["first_tokens"], stats["late_first_tokens"]) == (9.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("ended", "size"),
+    [
+        (20, 0.04 / 0.22),  # they take 0.04 s, those of batches 0.4, and so the mean of all 0.22
+        (5, 1 - 450 * 2e-4 / 0.22),  # too few to say how long they get: their prompts do
+    ],
+)
+def test_demand_is_in_requests_of_the_size_that_capacity_counts(ended: int, size: float) -> None:
+    everybody = moments_of([(100, 100)] * 20 + [(1000, 1000)] * 20)
+    load = counted([(100, 100)] * ended)
+    stats = autoscaling_stats(report(lengths=everybody, model=MODEL, autoscaled=load))
+    assert stats["demand_per_s"] == pytest.approx(2.0 * size)

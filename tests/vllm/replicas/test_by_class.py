@@ -335,3 +335,31 @@ def test_prompts_give_way_once_in_sixteen_steps_to_one_that_vllm_does_not_start(
     manager.allocate_slots = allocated
     rig.run()
     assert rig.is_whole("b", 5) and rig.is_whole("g", 5) and rig.is_whole("d", 900)
+
+
+def test_requests_that_do_not_count_for_autoscaling_are_reported_apart(tiny_llama):
+    rig = rig_of(tiny_llama)
+    for k in range(4):
+        add(rig, f"g{k}", "gold", 30, 5)
+    rig.go_on(2)
+    assert rig.exchange().autoscaled is None
+    unscaled = replace(SLOS["batch"], autoscale=False).to_wire()
+    for k in range(400):  # more than may run
+        params = SamplingParams(max_tokens=9, ignore_eos=True, extra_args={KEY: unscaled})
+        request = Request(f"b{k}", [1] * 20, params, None, arrival_time=rig.now_s, priority=2)
+        rig.scheduler.add_request(request)
+    add(rig, "g4", "gold", 30, 50)
+    rig.go_on(3)
+    report = rig.exchange()
+    load = report.autoscaled
+    assert load is not None
+    assert report.running + report.waiting > 300
+    assert load.running + load.waiting == sum(f"g{k}" not in rig.ends for k in range(5))
+    assert (load.prompts.n, load.prompts.input) == (5, 150)
+    rig.run()
+    load = rig.exchange().autoscaled
+    assert load is not None
+    assert (load.running, load.waiting, load.first_tokens) == (0, 0, 5)
+    assert (load.lengths.n, load.lengths.output) == (5, 4 * 5 + 50)
+    assert rig.exchange().lengths.n == 405
+    assert not rig.scheduler._autoscaled._others

@@ -14,7 +14,8 @@ from controller.request_slo import RequestSlo
 
 # 20 ms, 0.2 ms a decode, 0.1 ms a prompt token.
 MODEL = StepModel(0.02, 2e-4, 0.0, 1e-4, 0.0, 0.0)
-GOLD, SILVER, BATCH = RequestSlo(0.05, 99, 2.0), RequestSlo(0.1, 99, 6.0), RequestSlo()
+GOLD, SILVER = RequestSlo(0.05, 99, 2.0), RequestSlo(0.1, 99, 6.0)
+BATCH, UNPROMISED = RequestSlo(ttft_s=600.0), RequestSlo()
 GOLD_S = 0.85 * 0.05  # as ``aim`` has it
 
 
@@ -367,3 +368,25 @@ def test_a_class_keeps_back_half_of_its_time_at_most() -> None:
         step_s = MODEL.predict_s(2, 0, 10, 0)
         one.observe(sample(step_s, (1, 1, 0), 10, longer=((1, 0.12),)))
     assert one._reserve_frac[1] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "waited_s", "left_out"),
+    [(0, 0.0, 0), (1, 0.0, 0), (500, 0.0, 40), (500, 4.5, 40), (500, 4.99, 0)],
+)
+def test_who_is_promised_nothing_has_what_prompts_leave_and_a_token_in_five_seconds(
+    prompt_tokens: int, waited_s: float, left_out: int
+) -> None:
+    one = sizer(GOLD, BATCH, UNPROMISED)
+    batch, decoding = running(0, *[2] * 40), np.ones(41, dtype=bool)  # 8 of the 30 ms of room
+
+    def wanted(itl_s: float) -> int:
+        return prompt_tokens
+
+    waits = np.full(41, waited_s)
+    out = one.skipped(batch, decoding, lambda: waits, wanted)
+    assert not out[0]
+    # Each has its turn: one step in a hundred is 0.4 of the 40.
+    assert left_out - 1 <= int(out.sum()) <= left_out
+    others = running(0, *[1] * 40)  # those with a deadline are all in it
+    assert not one.skipped(others, decoding, lambda: np.zeros(41), wanted).any()

@@ -25,7 +25,7 @@ from tests.builders import batching, engine, limits
 
 # 20.1 ms, 0.2 ms a decode, 0.1 ms a prompt token.
 MODEL = StepModel(0.0201, 2e-4, 0.0, 1e-4, 0.0, 0.0)
-SLOS = (RequestSlo(0.05, 99, 2.0), RequestSlo(0.1, 99, 6.0), RequestSlo())
+SLOS = (RequestSlo(0.05, 99, 2.0), RequestSlo(0.1, 99, 6.0), RequestSlo(ttft_s=600.0))
 SIZE = engine(kv_tokens=10**6)
 CROWD = [2] * 200 + [0]  # of which 149 have time in a step: 29.9 ms beside the fixed part
 COLUMNS = ("computed", "tokens", "outputs", "allowed", "numbers")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.classes import ServiceClasses
 from replicas.admission.admission import SURGE
 from replicas.admission.drain import EngineView
 from tests.unit.replicas.admission.builders import admission, asked
@@ -295,3 +296,18 @@ def test_a_request_with_more_prompts_than_there_are_places_is_judged_by_its_firs
     assert made.check(many, 1, 0.0, 0.0, own=4) is None
     assert made.check(few, 1, 0.0, 0.0, own=4) is not None
     assert made.check(many, 1, 0.0, 0.0) is not None
+
+
+def test_refusals_of_a_class_that_does_not_count_are_no_demand() -> None:
+    made = admission(slots=1, max_waiting=1)
+    online = made.classes.by_name["gold"]
+    made.configure(
+        ServiceClasses({"gold": online, "batch": online.model_copy(update={"autoscale": False})}),
+        made.config,
+    )
+    for _ in range(9):
+        made.let_in(asked("gold"), 10, 0.0)
+    assert made.check(asked("batch"), 10, 0.0, 0.5) is not None
+    assert made.refusals.per_s(1.0) == 0
+    assert made.check(asked("gold"), 10, 0.0, 0.5) is not None
+    assert made.refusals.per_s(1.0) > 0

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from fsspec.spec import AbstractBufferedFile
 
-from serve_app.batches.runner import Runner
+from controller import metrics
+from serve_app.batches.runner import Figures, Runner
 from serve_app.batches.sender import Answer
 from serve_app.batches.store import Store
 
@@ -251,3 +252,55 @@ async def test_a_file_that_is_gone_fails(store: Store) -> None:
     store.delete_file(batch["input_file_id"])
     told = await ended(store, batch_id, echo)
     assert (told["status"], told["errors"]["data"][0]["code"]) == ("failed", "invalid_file")
+
+
+async def test_a_batch_that_would_miss_its_window_is_sent_as_the_urgent_class(store: Store) -> None:
+    now_s, tiers = [0.0], []
+
+    async def slow(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        tiers.append(body["service_tier"])
+        now_s[0] += 20.0  # of a window of 2,400 s, whose rate is measured over 100
+        return Answer(200, {})
+
+    name = batch_of(store, *map(request, range(200)))
+    batch = store.batch(name)
+    assert batch is not None
+    now_s[0] = batch["created_at"]
+    batch = store.move(name, "validating", expires_at=batch["created_at"] + 2400)
+    options = {"service_tier": "late", "urgent_tier": "online", "most_open": 1}
+    told = await ended(store, name, slow, clock=lambda: now_s[0], **options)
+    assert told["request_counts"]["completed"] == 200
+    assert tiers[:5] == ["late"] * 5
+    assert set(tiers[6:]) == {"online"}  # at 20 s each they take 4,000
+
+
+async def test_how_batches_fare_is_told(store: Store) -> None:
+    seen: list[Figures] = []
+    going, asked = asyncio.Event(), asyncio.Event()
+
+    async def held(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        if body["n"] < 8:
+            usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+            return Answer(200, {"usage": usage})
+        asked.set()
+        await going.wait()
+        return Answer(400, {"error": {}})
+
+    name = batch_of(store, *map(request, range(30)))
+    running = asyncio.create_task(ended(store, name, held, publish=seen.append, most_open=4))
+    await asyncio.wait_for(asked.wait(), 10)
+    while not seen or (metrics.BATCH_ANSWERS, ("answered",), 8) not in seen[-1].totals:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    now, totals = values(seen[-1].now), values(seen[-1].totals)
+    assert now[metrics.BATCH_LINES, "under_way"] == 4
+    assert now[metrics.BATCH_LINES, "waiting"] == 18
+    assert 0 < now[(metrics.BATCH_WINDOW,)] <= 1000
+    assert now[(metrics.BATCH_END,)] == 0  # not known yet
+    assert totals[metrics.BATCH_TOKENS, "prompt"] == 24
+    assert totals[metrics.BATCH_TOKENS, "completion"] == 40
+    going.set()
+    await running
+
+
+def values(told: Any) -> dict[tuple[Any, ...], float]:
+    return {(metric, *labels): value for metric, labels, value in told}

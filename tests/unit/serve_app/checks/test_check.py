@@ -350,3 +350,22 @@ def test_batches_beside_classes_name_one_of_them(check):
     for tier, good in (("late", True), ("flex", True), ("batch", False)):
         data["applications"][1] = {**BATCHES, "args": {**BATCHES["args"], "service_tier": tier}}
         assert (check(data).problems == []) == good
+
+
+@pytest.mark.parametrize(
+    ("tier", "says"),
+    [
+        ("online", None),
+        ("never", "'never' is not allowed: no such class; allowed: late, online, slow"),
+        ("slow", "'slow' is not allowed: its class has autoscale: false, so a batch"),
+        ("late", "'late' is not allowed: another class than service_tier, which is needed with it"),
+    ],
+)
+def test_batches_that_are_urgent_are_of_a_class_that_buys_replicas(check, tier, says):
+    classes = {"online": {"default": True}, "late": {}, "slow": {"autoscale": False}}
+    data = having("classes", classes)
+    args = BATCHES["args"] | {"service_tier": "late", "urgent_tier": tier}
+    data["applications"].append({**BATCHES, "args": args})
+    problems = check(data).problems
+    assert len(problems) == (says is not None)
+    assert all(p.startswith(f"applications[1].args.urgent_tier: {says}") for p in problems)

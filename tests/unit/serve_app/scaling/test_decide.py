@@ -351,3 +351,12 @@ def test_at_no_more_than_the_least_nothing_is_at_risk():
     fleet = replace(reading(one(2.0)), minimum=2)
     careful = Scaler(1.0, 20.0, 2.0, 30.0, 300.0, 3.0, 10.0, at_risk=0.9)
     assert careful.decide(fleet).desired == 2
+
+
+def test_requests_that_do_not_count_keep_the_last_replica_and_no_other():
+    held = replace(one(0.0), running=0.0, unscaled=90.0)
+    scale = scaler()
+    fleets = [reading(held, held, held, minimum=0)] * 60
+    assert looks(scale, fleets)[-1].desired == 1
+    idle = replace(held, unscaled=0.0)
+    assert looks(scaler(), [reading(idle, minimum=0)] * 60)[-1].desired == 0

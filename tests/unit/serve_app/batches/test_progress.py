@@ -1,0 +1,66 @@
+"""When a batch ends at the present rate, and whether that is in its window."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serve_app.batches.progress import LONGEST_S, Progress
+
+WINDOW_S = 24_000.0  # its rate is measured over 1,000 s
+
+
+def after(lines: int, per_s: float, took_s: int, every_s: int = 20) -> tuple[Progress, float]:
+    """A batch that began at 0 and had so many answers a second until then."""
+    batch, done = Progress(lines, WINDOW_S, WINDOW_S, 0.0), 0
+    for now_s in range(0, took_s + 1, every_s):
+        while done < min(int(now_s * per_s), lines):
+            batch.answered()
+            done += 1
+        batch.late(now_s)
+    return batch, float(took_s)
+
+
+def test_nothing_is_known_before_the_rate_is() -> None:
+    batch, now_s = after(5000, 0.0, 980)
+    assert batch.end_s(now_s) is None
+    assert not batch.late(now_s)
+
+
+def test_a_batch_is_late_where_the_rest_takes_longer_than_its_window() -> None:
+    slow, now_s = after(3000, 0.1, 2000)  # 2,800 are left at 0.1/s, and 22,000 s
+    assert slow.late(now_s)
+    assert abs((slow.end_s(now_s) or 0.0) - 28_000) < 300
+    fast, now_s = after(2000, 0.1, 2000)
+    assert not fast.late(now_s)
+
+
+def test_one_that_stands_still_is_late_and_has_no_end() -> None:
+    still, now_s = after(5, 0.0, 1000)
+    assert still.late(now_s)
+    assert still.end_s(now_s) == LONGEST_S
+
+
+def test_one_that_was_late_has_to_be_well_in_time_before_it_is_not() -> None:
+    batch, now_s = after(3000, 0.1, 2000)
+    assert batch.late(now_s)
+    for _ in range(700):  # 2,100 are left at 0.8/s over the last 1,000 s: 2,625 s
+        batch.answered()
+    batch.due_s = now_s + 3000
+    assert batch.late(now_s)
+    batch.due_s = now_s + 3400
+    assert not batch.late(now_s)
+    batch.due_s = now_s + 3000
+    assert not batch.late(now_s)
+
+
+@given(st.integers(1, 500), st.lists(st.integers(0, 40), min_size=1, max_size=60))
+def test_a_forecast_is_from_now_to_a_year_and_none_are_left_at_the_end(
+    lines: int, answers: list[int]
+) -> None:
+    batch = Progress(lines, WINDOW_S, WINDOW_S, 0.0)
+    for k, done in enumerate(answers):
+        for _ in range(min(done, batch.left)):
+            batch.answered()
+        end_s = batch.end_s(100.0 * k)
+        assert end_s is None or 0 <= end_s <= LONGEST_S
+        assert (end_s is None) == (k < 10)
+        assert not (batch.late(100.0 * k) and not batch.left and end_s == 0)
