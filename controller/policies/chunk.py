@@ -141,7 +141,7 @@ class ChunkSizer:
     @property
     def late_anyway(self) -> float | None:
         """The share of tokens that no chunk makes late; None where nothing tells."""
-        return self.target.not_caused if self.target else None
+        return self.target.late_anyway if self.target else None
 
     def set_target_frac(self, itl_frac: float) -> None:
         """Keep this share of D."""
