@@ -59,7 +59,8 @@ def capacity_per_s(
     A request costs c3 E[in] of prefill and E[out] steps of decode, so with a batch of B
     1/q = E[out] (c0/B + c1 + c2 m) + c3 E[in]. A step may take D at most, which puts
     B = q E[out] D: q = (D - c0) / (D (c3 E[in] + (c1 + c2 m) E[out])). Below that batch steps are
-    shorter than D and the first is the smaller one, above it the second. D as in ``sla_batch``.
+    shorter than D and the first is the smaller one, above it the second. D as in ``sla_batch``; c0
+    includes what a step with a prompt takes longer.
 
     None where nothing finished yet, or the model explains no cost; 0 where D is out of reach.
     """

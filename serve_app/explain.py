@@ -165,8 +165,9 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
     allowed = 1 - batching.sla.percentile / 100
     if report.late_anyway is not None and report.late_anyway > allowed:
         yield (
-            f"The host makes {report.late_anyway:.1%} of the tokens late whatever the batch is;"
-            f" {allowed:.2%} may be. No smaller batch and no smaller chunk mends it."
+            f"{report.late_anyway:.1%} of the tokens are late whatever the chunk is (pauses of the"
+            f" host, decodes that take too long alone, preemptions); {allowed:.2%} may be."
+            " No smaller chunk mends it."
         )
     if (stalls := stalls_of(report, batching)) and report.itl.longest_s is not None:
         yield stalled(stalls, report.itl.longest_s)

@@ -12,7 +12,6 @@ from controller.models.preempted_share import MemoryMargin, worth_of
 from controller.models.price import paying
 from controller.models.requests import Ints, Requests
 from controller.models.step_time import StepModel
-from controller.models.survival import Survival
 
 
 class MemoryAdmission:
@@ -44,22 +43,13 @@ class MemoryAdmission:
         self.margin = None if epsilon is None else MemoryMargin(epsilon)
         self._memory = KvMemory(kv_tokens, block_tokens)
         self.lengths = OutputLengths()
-        self._outlook: SurvivalTable | None = None
+        self._survival_table: SurvivalTable | None = None
         self._step = self.most_tokens = 0
-        self._remaining: Remaining | None = None
-        self._remaining_of: Survival | None = None
-        self._waiting: Ints | None = None
 
     @property
     def remaining(self) -> Remaining | None:
         """How many tokens requests still generate, by their age; None before it was asked for."""
-        known = self.lengths.known
-        if known is not None and known is not self._remaining_of:
-            self._remaining, self._remaining_of = (
-                Remaining(*known.remaining(), known.length_beyond),
-                known,
-            )
-        return self._remaining
+        return self.lengths.known and self.lengths.known.remaining
 
     def stepped(self) -> None:
         """A step is done."""
@@ -80,13 +70,6 @@ class MemoryAdmission:
         if self.margin:
             self.margin.preempted(self._step)
 
-    def see(self, waiting: Ints) -> None:
-        """Output tokens of the waiting requests, shape (n,), whether they are candidates or not.
-
-        Preempted ones have some, which would count anew each time that they are in sight again.
-        """
-        self._waiting = waiting
-
     def fitting(
         self,
         running: Requests,
@@ -94,6 +77,7 @@ class MemoryAdmission:
         kv_used: int,
         model: StepModel,
         held_elsewhere: int = 0,
+        waiting: Ints | None = None,
     ) -> tuple[int, Forecast | None]:
         """How many of the candidates, in order, start now (``controller.models.price``).
 
@@ -102,28 +86,35 @@ class MemoryAdmission:
                 prefixes.
             model: what a step takes, and so what an empty slot and a preemption cost.
             held_elsewhere: of them, those held by requests that do not run.
+            waiting: output tokens of the waiting requests, shape (m,), candidates or not: those of
+                preempted ones would count anew each time that they are in sight again. None: those
+                of the candidates.
 
         Returns:
             The count, and the forecast of the running ones with the first k candidates, for each k
             up to the first that does not start, at least. None where memory is so large that
             nothing had to be forecast.
         """
-        longest = self._survival(running, candidates).longest
+        if waiting is None:
+            waiting = candidates.outputs
+        longest = self.lengths.survival(self._step, running.outputs, waiting).longest
         most = running.most(longest) + candidates.most(longest)
         self.most_tokens = most + running.shared_tokens + candidates.shared_tokens
         if not self._memory.tokens or self._memory.has_room_for_all(
             running, candidates, most, kv_used, held_elsewhere
         ):
             return len(candidates), None
-        survival_table = self._looked_out(running, candidates)
+        survival_table = self._table(running, candidates)
         running_only = self._memory.running_only(survival_table, running, kv_used, held_elsewhere)
         # The first one often has to wait, and then nothing is asked of the others.
-        alike = survival_table.survival.alike
+        concentration = survival_table.survival.concentration
         batch = self._memory.with_candidates(running_only, candidates.first(1))
-        fitting = paying(batch, self._memory.tokens, len(running), model, alike)
+        fitting = paying(batch, self._memory.tokens, len(running), model, concentration)
         if fitting and len(candidates) > 1:
             batch = self._memory.with_candidates(running_only, candidates)
-            fitting = paying(batch, self._memory.tokens, len(running), model, alike, first=1)
+            fitting = paying(
+                batch, self._memory.tokens, len(running), model, concentration, first=1
+            )
         if self.margin and fitting:
             peaks = batch.together.upper(self.margin.value).max(axis=1) + held_elsewhere
             fitting = min(fitting, leading(peaks <= self._memory.tokens))
@@ -133,22 +124,16 @@ class MemoryAdmission:
         self, running: Requests, candidates: Requests, kv_used: int, held_elsewhere: int
     ) -> Forecast:
         """The batch with the first k candidates, for each k."""
-        survival_table = self._looked_out(running, candidates)
-        return self._memory.forecast(
-            survival_table, running, candidates, kv_used, held_elsewhere
-        ).together
+        survival_table = self._table(running, candidates)
+        base = self._memory.running_only(survival_table, running, kv_used, held_elsewhere)
+        return self._memory.with_candidates(base, candidates).together
 
-    def _looked_out(self, running: Requests, candidates: Requests) -> SurvivalTable:
+    def _table(self, running: Requests, candidates: Requests) -> SurvivalTable:
         """The survival table, made when it is asked for: with memory to spare it never is."""
         # A waiting request may be older than all running ones.
         oldest = int(max(running.outputs.max(initial=0), candidates.outputs.max(initial=0)))
-        survival = self._survival(running, candidates)
-        last = self._outlook
+        survival = self.lengths.survival(self._step, running.outputs, candidates.outputs)
+        last = self._survival_table
         if last is None or last.survival is not survival or not last.knows(oldest):
-            self._outlook = last = SurvivalTable(survival, oldest + REFRESH_STEPS)
+            self._survival_table = last = SurvivalTable(survival, oldest + REFRESH_STEPS)
         return last
-
-    def _survival(self, running: Requests, candidates: Requests) -> Survival:
-        # A preempted request waits with the tokens it has generated.
-        waiting = candidates.outputs if self._waiting is None else self._waiting
-        return self.lengths.survival(self._step, running.outputs, waiting)

@@ -78,19 +78,6 @@ class KvMemory:
         blocks = (len(running) + len(candidates)) * self.block_tokens
         return most + common + elsewhere + blocks <= self.tokens
 
-    def forecast(
-        self,
-        survival_table: SurvivalTable,
-        running: Requests,
-        candidates: Requests,
-        used: int,
-        elsewhere: int,
-    ) -> BatchForecast:
-        """How it goes on. Arguments as in ``has_room_for_all``."""
-        return self.with_candidates(
-            self.running_only(survival_table, running, used, elsewhere), candidates
-        )
-
     def running_only(
         self, survival_table: SurvivalTable, running: Requests, used: int, elsewhere: int
     ) -> RunningForecast:

@@ -9,8 +9,8 @@ the engine is held to, one loop outside of ``controller.models.step_target``.
 from dataclasses import dataclass
 from typing import Self
 
-# Of the tokens that may be late, as ``controller.models.step_target`` has it.
-AIM = 0.85
+from controller.models.step_target import AIM
+
 # Share of the SLA that an exchange takes off, times the excess late share, which is clipped to
 # ``MOST_EXCESS``. An excess of 5% of late tokens is gone after half a minute, at two exchanges a
 # second.

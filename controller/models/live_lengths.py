@@ -33,7 +33,7 @@ class LiveLengths:
 
     def finished(self, output_tokens: int) -> None:
         """A request ended by itself after so many tokens."""
-        self._finished.append(max(output_tokens, 1))
+        self._finished.append(output_tokens)
 
     def aborted(self, output_tokens: int) -> None:
         """A request was aborted after so many tokens."""

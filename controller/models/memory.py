@@ -13,14 +13,6 @@ def theta(epsilon_m: float) -> float:
     return NormalDist().inv_cdf(1 - epsilon_m)
 
 
-def overflow_probability(b: float, eta: float, mean: float, variance: float) -> float:
-    """P(S > eta) for b requests, eq. 10 with mu_S and sigma_S of eqs. 8 and 9."""
-    sigma = math.sqrt(b * variance)
-    if sigma == 0:
-        return float(b * mean > eta)
-    return 1 - NormalDist().cdf((eta - b * mean) / sigma)
-
-
 def exact_batch(eta: float, mean: float, variance: float, theta_: float) -> int:
     """The largest whole b with P(S > eta) <= epsilon_M: eq. 12.
 

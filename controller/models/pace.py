@@ -12,11 +12,11 @@ there is an account of late tokens (``LateAccount``), and in the order of their 
 requests as it covers, with all that they still have to generate, are left out. So is a request more
 than D / 2 behind: no short step makes that good.
 
-``steady`` is the time beyond D at which half of the TTFT lasts a request for its first n tokens,
-TTFT / 2 / n, where only so many of all tokens come after the n-th of their request as the account
-takes in. Without it one request without slack would hold up all that wait, which then bring no
-slack along either. ``steady`` makes tokens late only hundreds of steps later. So it is off while
-the account is empty or in debt, or it would never recover; and a full account does not raise it.
+``steady`` = TTFT / (2 n) beyond D: half of the TTFT lasts a request for its first n tokens. The
+share of tokens after their request's n-th equals the share that may be late. Without it one request
+without slack would hold up all that wait, which then bring no slack along either. ``steady`` makes
+tokens late only hundreds of steps later. So it is off while the account is empty or in debt, or it
+would never recover; and a full account does not raise it.
 
 Tokens may be late only where first tokens would be late otherwise: once the longest wait for a
 first token is half of the TTFT. Before, steps go by the least slack of all but those more than

@@ -47,6 +47,6 @@ def worth_of(output_tokens: int) -> float:
     """As how many requests an answer counts where the bound is a share of gaps.
 
     With epsilon = 1 - p, preemptions make at most epsilon / ``TOKENS_EACH`` of all gaps late. Of
-    answers shorter than ``TOKENS_EACH`` a share of epsilon has one.
+    answers under ``TOKENS_EACH`` tokens, at most a share epsilon is preempted.
     """
     return max(1.0, output_tokens / TOKENS_EACH)

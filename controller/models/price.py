@@ -103,9 +103,9 @@ def first_passage(room: Floats, growth: Floats, variance: Floats) -> Floats:
     return np.where(room > 0, np.minimum(chance, 1.0), 1.0)
 
 
-def weight_of(alike: float) -> float:
-    """w, by the chance that two requests end at one length (``Survival.alike``)."""
-    part = (1 / alike - WAVES_UP_TO) / (SPREAD_FROM - WAVES_UP_TO)
+def weight_of(concentration: float) -> float:
+    """w, by the chance that two requests end at one length (``Survival.concentration``)."""
+    part = (1 / concentration - WAVES_UP_TO) / (SPREAD_FROM - WAVES_UP_TO)
     return IN_WAVES + (SPREAD - IN_WAVES) * min(max(part, 0.0), 1.0)
 
 
@@ -150,14 +150,14 @@ def paying(
     kv_tokens: int,
     running: int,
     model: StepModel,
-    alike: float,
+    concentration: float,
     first: int = 0,
 ) -> int:
     """How many candidates, in order, gain more by starting now than they may lose.
 
     Args:
         running: how many run already.
-        alike: the chance that two end at one length (``Survival.alike``).
+        concentration: the chance that two end at one length (``Survival.concentration``).
         first: how many of the first candidates are known to gain more.
     """
     base, together, held = batch.base, batch.together, batch.holds
@@ -177,7 +177,7 @@ def paying(
         again = batch.recomputed[few]
         price = recompute_price(model, running + np.arange(start, stop), again)
         fits = now[:, 0] < kv_tokens
-        each = pays(fits, overflow, alive, again, batch.ahead, price, weight_of(alike))
+        each = pays(fits, overflow, alive, again, batch.ahead, price, weight_of(concentration))
         if not each.all():
             return start + leading(each)
     return n

@@ -22,7 +22,7 @@ class Requests:
         allowed: how many more tokens it may generate.
         shared: tokens at its beginning whose KV another request holds as well; None: nothing is
             shared.
-        numbers: each one's number of its SLO (``controller.request_slo``); None: all have the same.
+        own_slo_ids: each one's SLO (``controller.request_slo``), by its id; None: all the same.
     """
 
     computed: Ints
@@ -30,15 +30,15 @@ class Requests:
     outputs: Ints
     allowed: Ints
     shared: Ints | None = None
-    numbers: Ints | None = None
+    own_slo_ids: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     @property
     def slo_ids(self) -> Ints:
-        """The number of each one's SLO."""
-        return _or_zeros(self.numbers, self)
+        """The id of each one's SLO, 0 where all have the same."""
+        return _or_zeros(self.own_slo_ids, self)
 
     @property
     def held(self) -> int:
@@ -58,45 +58,36 @@ class Requests:
 
     def plus(self, others: "Requests") -> "Requests":
         """These and then others."""
-        shared = numbers = None
+        shared = slo_ids = None
         if self.shared is not None or others.shared is not None:
             shared = np.concatenate(
                 [_or_zeros(self.shared, self), _or_zeros(others.shared, others)]
             )
-        if self.numbers is not None or others.numbers is not None:
-            numbers = np.concatenate([self.slo_ids, others.slo_ids])
+        if self.own_slo_ids is not None or others.own_slo_ids is not None:
+            slo_ids = np.concatenate([self.slo_ids, others.slo_ids])
         return Requests(
             np.concatenate([self.computed, others.computed]),
             np.concatenate([self.tokens, others.tokens]),
             np.concatenate([self.outputs, others.outputs]),
             np.concatenate([self.allowed, others.allowed]),
             shared,
-            numbers,
+            slo_ids,
         )
 
-    def where(self, mask: NDArray[np.bool_]) -> "Requests":
-        """Those for which ``mask``, shape (n,), is true."""
+    def where(self, mask: NDArray[np.bool_] | slice) -> "Requests":
+        """Those for which ``mask``, shape (n,), is true, or those of a slice."""
         return Requests(
             self.computed[mask],
             self.tokens[mask],
             self.outputs[mask],
             self.allowed[mask],
             None if self.shared is None else self.shared[mask],
-            None if self.numbers is None else self.numbers[mask],
+            None if self.own_slo_ids is None else self.own_slo_ids[mask],
         )
 
     def first(self, n: int) -> "Requests":
         """The first n of them."""
-        if n >= len(self.tokens):
-            return self
-        return Requests(
-            self.computed[:n],
-            self.tokens[:n],
-            self.outputs[:n],
-            self.allowed[:n],
-            None if self.shared is None else self.shared[:n],
-            None if self.numbers is None else self.numbers[:n],
-        )
+        return self if n >= len(self.tokens) else self.where(slice(n))
 
 
 def _or_zeros(column: Ints | None, requests: Requests) -> Ints:
@@ -109,10 +100,10 @@ def requests_of(
     outputs: Sequence[int],
     most: Sequence[int],
     shared: Sequence[int] | None = None,
-    numbers: Ints | None = None,
+    slo_ids: Ints | None = None,
 ) -> Requests:
     """From a list each of computed tokens, prompt tokens, outputs, the most outputs allowed, and
-    tokens shared with others (None: nothing is), and the number of its SLO."""
+    tokens shared with others (None: nothing is), and the id of its SLO."""
     # One call into numpy for all: of a few requests the calls are what takes the time.
     held, prompt, generated, at_most = np.array([computed, prompts, outputs, most], dtype=np.int64)
     return Requests(
@@ -121,5 +112,5 @@ def requests_of(
         generated,
         at_most - generated,
         None if shared is None else np.array(shared, dtype=np.int64),
-        numbers,
+        slo_ids,
     )

@@ -104,7 +104,7 @@ class StepTarget:
         self._tail_frac: float | None = None  # None: not asked for since the last refresh
 
     @property
-    def not_caused(self) -> float:
+    def late_anyway(self) -> float:
         """l0, 0 to 1."""
         return self._late_tokens / self._tokens
 
@@ -269,7 +269,7 @@ class StepTarget:
         s = np.sort(np.concatenate([inside_s, limit_s * LONGER, whole_s[whole_s > limit_s]]))
         steps = prompts.steps(s)
         share = steps.late_share(come_per_s / prompts.mean_tokens, caused)
-        late = self.not_caused + self.off * share
+        late = self.late_anyway + self.off * share
         over = np.maximum(late / self._allowed, 1.0)
         j, planned_s = over * steps.wait_s(MEMORY_S), steps.step_s
         keeps = planned_s <= max(float(inside_s[-1]), limit_s)

@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.models.pace import Remaining
 from controller.models.shift_alarm import ShiftAlarm
 
 Floats = NDArray[np.float64]
@@ -239,7 +240,7 @@ class Survival:
         return np.concatenate([[0.0], error.cumsum()])
 
     @cached_property
-    def alike(self) -> float:
+    def concentration(self) -> float:
         """The chance that two answers that were seen to end are of one length, to within a bin.
 
         Simpson's index (1949) of the bins, with every answer paired with itself as well: of n that
@@ -249,16 +250,14 @@ class Survival:
         n = float(ended.sum())
         return float(ended @ ended) / (n * n) if n > 1 else 1.0
 
-    def remaining(self) -> tuple[Floats, Floats]:
-        """E[output - x | output > x] for answers of up to ``LONGEST`` tokens.
-
-        Returns:
-            x, ascending, and the tokens; shape (BINS,) both.
-        """
+    @cached_property
+    def remaining(self) -> Remaining:
+        """E[output - x | output > x] for answers of up to ``LONGEST`` tokens, shape (BINS,)."""
         alive = np.exp(-self._hazard)
         within = (alive[1:] + alive[:-1]) / 2 * np.diff(AGES)  # E[tokens of each bin]
         beyond = within[::-1].cumsum()[::-1]
-        return AGES[:-1], beyond / np.maximum(alive[:-1], np.finfo(float).tiny)
+        tokens = beyond / np.maximum(alive[:-1], np.finfo(float).tiny)
+        return Remaining(AGES[:-1], tokens, self.length_beyond)
 
     def length_beyond(self, share: float) -> float:
         """n: of all tokens seen to be generated, ``share`` came after the n-th of their request.

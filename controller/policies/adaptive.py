@@ -239,24 +239,23 @@ class AdaptiveStep(StepHalf):
         ):  # short: more of them begin
             asked *= 2
             candidates = division.starting(queue := batch.waiting(min(asked, free)))
-        self._admission.see(queue.outputs)
         if division.shares:  # side by side they would compute one prefix several times
             candidates = candidates.first(batch.before_prefix_wait(len(candidates)))
         if not len(queue):  # vLLM keeps those that wait in places of its own, too
             return slots, "load"
         if not len(candidates):
             return 0, by_chunk
-        admitted, stopped = self._fitting(state, batch, candidates)
+        admitted, stopped = self._fitting(state, batch, candidates, queue.outputs)
         return admitted, stopped or ("load" if admitted >= state.waiting else by_chunk)
 
     def _fitting(
-        self, state: EngineState, batch: Batch, candidates: Requests
+        self, state: EngineState, batch: Batch, candidates: Requests, waiting: Ints
     ) -> tuple[int, Reason | None]:
         """How many of the candidates fit, and what stopped the next one; None: nothing did."""
         running, n = batch.holding, len(candidates)
         used, elsewhere = state.kv_used_tokens, batch.held_elsewhere_tokens
         fitting, together = self._admission.fitting(
-            running, candidates, used, self._history.model, elsewhere
+            running, candidates, used, self._history.model, elsewhere, waiting
         )
         if fitting < n:
             fitting = max(fitting, self._outranking(state, batch, running, candidates))

@@ -89,8 +89,8 @@ class Batch:
         waited_s: gives the seconds from the end of the last step that each running request was in,
             with a token or a chunk of its prompt, to the next; 0: it was in none. Shape (n,), at a
             price; with SLOs. None: no request can be skipped.
-        before_prefix_wait: of the first n that wait, how many come before one whose prefix another
-            prompt is computing: it finds that in the prefix cache later.
+        before_prefix_wait: gives how many of the first n can start before one that should wait
+            for a prefix being computed: it finds that in the prefix cache later.
         priorities: of the running ones and of the first n that wait, shape (n,), where vLLM serves
             the lower one first and preempts the highest; None: it preempts the last to start.
         deferred_in_vain: half-computed prompts were deferred in the last step for the first of the

@@ -141,7 +141,7 @@ class ChunkSizer:
     @property
     def late_anyway(self) -> float | None:
         """The share of tokens that no chunk makes late; None where nothing tells."""
-        return self.target.not_caused if self.target else None
+        return self.target.late_anyway if self.target else None
 
     def set_target_frac(self, itl_frac: float) -> None:
         """Keep this share of D."""
@@ -172,8 +172,8 @@ class ChunkSizer:
             decodes, kv: requests that decode, and their KV tokens.
             context: computed tokens of the first half-computed prompt, or the mean of the first
                 four where long ones share the chunk and that is more; 0 where all are queued.
-            least: fewer tokens get no prompt any further; after ``STARVED_STEPS`` steps of less,
-                one has as many.
+            least: after ``STARVED_STEPS`` chunks in a row of less, and no prompt token computed,
+                one is as large. Fewer tokens count as computed where prompts need no whole blocks.
         """
         raise NotImplementedError
 

@@ -1,8 +1,8 @@
 """Prefill chunks where classes differ: a step is sized for those that decode in it.
 
 Each SLO (``controller.request_slo``) has a step-time target and a percentile of its own; the
-step-time model is the engine's. A step ends in time for the strictest of those that decode in it,
-so one of a class without a time between tokens alone has no bound.
+step-time model is the engine's. A step's budget is the smallest target among its decodes; without
+one it is unlimited.
 
 Where all decodes together take longer than that (one of 50 ms has come into a batch of 256 without
 any), or leave the prompts of stricter classes too little room, requests with time to spare are

@@ -98,9 +98,9 @@ class ClassSteps:
     def _deferrable(self, state: EngineState, batch: Batch, decoding: Bools) -> Bools | None:
         """Half-computed prompts that may be deferred in this step; None: none.
 
-        vLLM serves them before all that wait. Deferrable is one whose TTFT is longer, and whose ITL
-        is no shorter, than that of another half-computed prompt or of the queue's first, unless its
-        last chunk is ``LONGEST_SKIP_S`` ago.
+        vLLM serves them before all that wait. A half-computed prompt may be deferred if another
+        one, or the queue's first, has a shorter TTFT target and no longer ITL target. None is
+        deferred longer than ``LONGEST_SKIP_S``.
         """
         running, engine = batch.running, self._engine
         prompts: Bools = ~decoding & (running.outputs == 0)

@@ -75,9 +75,8 @@ class PrefillSplit:
     def starting(self, queue: Requests) -> Requests:
         """Those of the queue that begin in this step.
 
-        As many as begin in what the half computed ones leave of the chunk; and where these are
-        held to their shares, as many more as a short one needs that comes last: long ones are
-        computed one after the other, but for those that a short one waits behind.
+        First, prompts that fit in the chunk left over by half-computed ones. If long prompts are
+        held to their shares, also everything up to the last short prompt that then fits.
         """
         all_for_them = self.chunk - taken(self.prompts, self.most)
         first = len(starting(queue, all_for_them, self.most)) if all_for_them > 0 else 0

@@ -13,7 +13,7 @@ from replicas.engine.by_class import ByClass
 from replicas.engine.kv_holders import KvHolders
 from replicas.engine.load_slots import loads_by_request, take_slots
 from replicas.engine.prefix_sharing import PrefixSharing
-from replicas.engine.request_facts import from_elsewhere, numbers
+from replicas.engine.request_facts import from_elsewhere, token_counts
 from replicas.engine.running_columns import RunningColumns
 from replicas.engine.start_order import LOADING, blocked, may_start, passed_over
 from replicas.engine.vllm_queues import put_aside
@@ -80,7 +80,7 @@ class BatchReader:
             none = running.first(0)
             return running, Loads(none, 0, to_begin) if to_begin else None, elsewhere
         of = self._classes.numbers(loads)
-        they = numbers(loads, loaded, None if shared is None else shared[n:].tolist(), of)
+        they = token_counts(loads, loaded, None if shared is None else shared[n:].tolist(), of)
         return running, Loads(they, ready, to_begin), elsewhere
 
     def _to_begin(self) -> int:
@@ -124,7 +124,7 @@ class BatchReader:
                     computed[index], shared[index] = prefixes.found(request)
                 if prefixes.unknown and not (self._by_request and not from_elsewhere(request)):
                     computed[index] = request.num_tokens - 1
-        return numbers(first, computed, shared, self._classes.numbers(first))
+        return token_counts(first, computed, shared, self._classes.numbers(first))
 
     def _may_start(self) -> Iterator[Request]:
         """Those that may start, without KV transfers, which are part of the batch already."""

@@ -25,9 +25,10 @@ Measured = tuple[StepSample, int]
 class Intervals:
     """Counts intervals for the steps that were launched in them; their sum stays what it was.
 
-    Of two steps in a row, one with more prompt tokens has the longer interval. A row of steps
-    beyond the CUDA graphs has the intervals that began one step before it, where the first of these
-    is longer than the last of its own. What clients saw is told beside it (``StepSample.seen_s``).
+    A prompt's launch delays the previous output, so of two steps in a row the one with more prompt
+    tokens has the longer interval. In a row of steps beyond the CUDA graphs each has the interval
+    of the step before, the first one the last, where the last step has more prompt tokens than the
+    first and the shorter interval. What clients saw is told beside it (``StepSample.seen_s``).
 
     Args:
         graph_tokens: of the largest step that CUDA graphs were captured for; 0: of none.

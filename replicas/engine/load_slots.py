@@ -22,8 +22,8 @@ def take_slots(scheduler: Any) -> None:
     """Have each KV transfer that begins in a step lower its cap by one, where transfers count.
 
     vLLM starts transfers without counting them as running, as many as memory has room for. It asks
-    the connector first whether a request has one, and may compute its prompt all the same; the
-    connector is told of the blocks of each that does.
+    the connector for a transfer, and may prefill here all the same. Only an allocated request
+    transfers, so the slot is taken at allocation.
     """
     connector, cap, loads = scheduler.connector, scheduler._cap_name, False
     ask, told = connector.get_num_new_matched_tokens, connector.update_state_after_alloc

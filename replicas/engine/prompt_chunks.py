@@ -80,8 +80,8 @@ def decodes_first(running: list[Any], batch: Requests, tokens_per_decode: int) -
 def as_they_stood(running: list[Any], before: list[Any] | None) -> None:
     """Undo ``decodes_first`` once the step is scheduled; those that started in it come last.
 
-    vLLM preempts the last of its list. One with a long prompt, which began before others, would be
-    that for good, and it is the dearest to compute again.
+    vLLM preempts the last of its list. Without this, long prompts would always be last, and they
+    are the costliest to recompute.
     """
     if before is None:
         return

@@ -15,16 +15,16 @@ RAN_TO_ITS_END = tuple(
 )
 
 
-def numbers(
+def token_counts(
     requests: Sequence[Request],
     computed: Sequence[int],
     shared: Sequence[int] | None,
-    of: Ints | None = None,
+    slo_ids: Ints | None = None,
 ) -> Requests:
     """Token counts of requests, in order. Of hundreds in every step: vLLM's properties are slow.
 
     Args:
-        of: the number of each one's SLO; None: all have the same one.
+        slo_ids: the id of each one's SLO; None: all have the same one.
     """
     return requests_of(
         computed,
@@ -32,7 +32,7 @@ def numbers(
         [len(r._output_token_ids) for r in requests],
         [r.max_tokens for r in requests],
         shared,
-        of,
+        slo_ids,
     )
 
 

@@ -1,9 +1,12 @@
 """What holds for the paper's equations and algorithms over their whole range."""
 
+import math
+from statistics import NormalDist
+
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from controller.models.memory import exact_batch, overflow_probability, theta
+from controller.models.memory import exact_batch, theta
 from controller.policies.paper import SlaBatching
 
 etas = st.floats(1_000, 1e7)
@@ -17,6 +20,14 @@ windows = st.lists(
     min_size=1,
     max_size=30,
 )
+
+
+def overflow_probability(b: float, eta: float, mean: float, variance: float) -> float:
+    """P(S > eta) for b requests, eq. 10 with mu_S and sigma_S of eqs. 8 and 9."""
+    sigma = math.sqrt(b * variance)
+    if sigma == 0:
+        return float(b * mean > eta)
+    return 1 - NormalDist().cdf((eta - b * mean) / sigma)
 
 
 @given(eta=etas, mean=means, variance=variances, epsilon_m=epsilons)

@@ -15,7 +15,8 @@ from controller import metrics
 from controller.config import BatchingConfig, parse_batching
 from controller.errors import ConfigError, ReportError
 from controller.fleet.actor import BatchController
-from controller.models.client_feedback import AIM, STEP, Gaps
+from controller.models.client_feedback import STEP, Gaps
+from controller.models.step_target import AIM
 from controller.records import EngineReport, to_wire
 from replicas.engine import channel
 from replicas.server import control_link

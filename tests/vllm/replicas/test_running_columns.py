@@ -17,7 +17,7 @@ from vllm.v1.request import Request
 
 from controller.models.requests import Requests
 from controller.request_slo import KEY, RequestSlo
-from replicas.engine.request_facts import numbers
+from replicas.engine.request_facts import token_counts
 from replicas.engine.running_columns import FIRST_ROOM, MOST_LEFT, RunningColumns
 from tests.vllm.harness import Rig, batching, engine_config, limits, ngram
 
@@ -99,11 +99,13 @@ class Life:
         kept = scheduler._read_batch().running
         computed = [r.num_computed_tokens for r in running]
         shared = None if kept.shared is None else kept.shared.tolist()
-        assert_same(kept, numbers(running, computed, shared, scheduler._classes.numbers(running)))
+        assert_same(
+            kept, token_counts(running, computed, shared, scheduler._classes.numbers(running))
+        )
 
 
 def assert_same(kept: Requests, fresh: Requests) -> None:
-    for name in ("computed", "tokens", "outputs", "allowed", "shared", "numbers"):
+    for name in ("computed", "tokens", "outputs", "allowed", "shared", "own_slo_ids"):
         one, other = getattr(kept, name), getattr(fresh, name)
         assert (one is None) == (other is None), name
         assert one is None or np.array_equal(one, other), name

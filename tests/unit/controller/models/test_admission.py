@@ -180,16 +180,16 @@ def test_the_larger_theta_is_the_fewer_start() -> None:
 def test_an_outlook_is_kept_until_it_no_longer_suffices() -> None:
     one = knowing(128, 11_800)
     one.fitting(requests(0), requests(110), 0, MODEL)
-    first = one._outlook
+    first = one._survival_table
     one.fitting(requests(3, outputs=8), requests(110), 600, MODEL)
-    assert one._outlook is first
+    assert one._survival_table is first
     one.fitting(requests(3, outputs=90), requests(110), 600, MODEL)
-    assert one._outlook is not first  # older than any that it has a row for
-    second = one._outlook
+    assert one._survival_table is not first  # older than any that it has a row for
+    second = one._survival_table
     for _ in range(64):
         one.stepped()
     one.fitting(requests(0), requests(110), 0, MODEL)
-    assert one._outlook is not second  # lengths were brought up to date
+    assert one._survival_table is not second  # lengths were brought up to date
 
 
 @pytest.mark.parametrize(("told", "double"), [(True, False), (False, True)])
@@ -198,9 +198,8 @@ def test_a_preempted_request_that_is_not_asked_for_counts_once(told: bool, doubl
     admission = knowing(600, 20_000, n=20)
     old, new = requests(1, outputs=500), requests(1)
     for asked in [old, new] * 20:
-        if told:
-            admission.see(old.outputs)
-        admission.fitting(requests(2, outputs=5), asked, 300, MODEL)
+        waiting = old.outputs if told else None
+        admission.fitting(requests(2, outputs=5), asked, 300, MODEL, waiting=waiting)
         for _ in range(8):
             admission.stepped()
     at_risk = admission.lengths.pooled().at_risk

@@ -44,7 +44,9 @@ def test_what_is_in_use_says_what_is_kept_and_what_is_shared(shared, used, frac,
 def test_the_forecast_begins_with_what_is_held_and_adds_the_candidates_one_by_one() -> None:
     running, candidates = rows(4, shared=60), rows(3, prompt=30, outputs=0)
     # 40 each alone and half a block, a prefix of 60, and 500 of requests that do not run.
-    batch = MEMORY.forecast(OUTLOOK, running, candidates, 192 + 60 + 500, 500)
+    batch = MEMORY.with_candidates(
+        MEMORY.running_only(OUTLOOK, running, 192 + 60 + 500, 500), candidates
+    )
     assert batch.held == 4 * (40 + 16) + 60 + 500
     assert batch.holds.tolist() == batch.recomputed.tolist() == [46.0] * 3
     assert batch.elsewhere == 500
@@ -56,7 +58,9 @@ def test_the_forecast_begins_with_what_is_held_and_adds_the_candidates_one_by_on
 
 
 def test_of_windows_of_attention_only_a_part_is_held_but_all_is_computed_again() -> None:
-    batch = MEMORY.forecast(OUTLOOK, rows(4), rows(2, prompt=30, outputs=0), 216, 0)
+    batch = MEMORY.with_candidates(
+        MEMORY.running_only(OUTLOOK, rows(4), 216, 0), rows(2, prompt=30, outputs=0)
+    )
     assert batch.held == 4 * (50 + 16)
     assert batch.holds.tolist() == [15.0 + 16] * 2
     assert batch.recomputed.tolist() == [30.0 + 16] * 2

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.models.client_feedback import (
-    AIM,
     LEAST,
     MOST_EXCESS,
     NEW,
@@ -13,6 +12,7 @@ from controller.models.client_feedback import (
     ClientFeedback,
     Gaps,
 )
+from controller.models.step_target import AIM
 
 
 def test_what_came_since_is_a_difference_and_all_of_it_after_a_restart() -> None:

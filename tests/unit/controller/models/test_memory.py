@@ -12,10 +12,6 @@ MEAN, VARIANCE, ETA = 200.0, 5000.0, 20_000.0
 def test_the_equations_by_one_number_each() -> None:
     assert memory.theta(0.02) == pytest.approx(2.0537489)
     assert memory.theta(0.5) == pytest.approx(0.0)
-    # Eq. 10; mu_S = 1000, sigma_S = 20: eta is two deviations above.
-    assert memory.overflow_probability(100, 1040, 10, 4) == pytest.approx(0.02275013)
-    assert memory.overflow_probability(10, 100, 10, 0) == 0
-    assert memory.overflow_probability(11, 100, 10, 0) == 1
     assert memory.exact_batch(ETA, MEAN, VARIANCE, memory.theta(0.02)) == 92
     # Line 1 of algorithm 1: theta sigma_S = 2 x sqrt(100 x 25) = 100; mu_S = 100 x 30.
     assert memory.printed_buffer(100, 4000, 30, 25, 2.0) == pytest.approx(900)

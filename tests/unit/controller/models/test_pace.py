@@ -125,7 +125,8 @@ def test_a_pause_and_a_step_that_ends_far_too_early_count_as_one_d(sign: int) ->
 def test_where_all_answers_are_alike_what_is_left_is_the_rest() -> None:
     counts = [0.0] * len(EDGES)
     counts[length_bin(50)] = 1e6  # lengths of one token a bin up to 50
-    x, tokens = Survival(Exposure.of_finished(counts)).remaining()
+    remaining = Survival(Exposure.of_finished(counts)).remaining
+    x, tokens = remaining.generated, remaining.tokens
     left = dict(zip(x.tolist(), tokens.tolist(), strict=True))
     width = EDGES[length_bin(50) + 1] - EDGES[length_bin(50)]
     assert left[0.0] == pytest.approx(50, abs=width)

@@ -31,7 +31,9 @@ def batch(kept: float = 1.0, n: int = N) -> BatchForecast:
     running = requests_of(alone, half, half, [4000] * 30)
     waiting = requests_of([0] * N, PROMPTS, [0] * N, ALLOWED).first(n)
     used = int(kept * (sum(alone) + 30 * 8))
-    return KvMemory(0, 16).forecast(OUTLOOK, running, waiting, used + ELSEWHERE, ELSEWHERE)
+    memory = KvMemory(0, 16)
+    base = memory.running_only(OUTLOOK, running, used + ELSEWHERE, ELSEWHERE)
+    return memory.with_candidates(base, waiting)
 
 
 def one_pays(one: BatchForecast, k: int, kv_tokens: int, running: int, alike: float) -> bool:

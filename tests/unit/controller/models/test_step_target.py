@@ -45,7 +45,7 @@ def test_late_tokens_are_no_more_than_the_percentile_allows(per_s: float, cv: fl
     seen = one.run(300)
     assert 0.003 < seen.late_share < 0.01
     assert seen.lets_late_share == 0
-    assert one.target.not_caused < 0.001
+    assert one.target.late_anyway < 0.001
 
 
 @pytest.mark.parametrize(("per_s", "lets_late"), [(0.25, True), (0.5, False)])
@@ -79,7 +79,7 @@ def test_pauses_of_the_host_do_not_shorten_steps() -> None:
         means_s.append(np.mean(seen.targets_s))
         caused = seen.late_share - pauses
         assert caused < 0.012  # ... and what they make late is not made up for
-        assert one.target.not_caused == pytest.approx(pauses, abs=0.015)
+        assert one.target.late_anyway == pytest.approx(pauses, abs=0.015)
     assert means_s[1] == pytest.approx(means_s[0], rel=0.04)
 
 
@@ -210,7 +210,7 @@ def test_it_is_found_anew_after_some_steps_with_prompts() -> None:
 def test_a_late_token_of_another_cause_is_none_of_the_chunks() -> None:
     target = clean(1000.0)
     target.waited(2 * D)
-    assert 0 < target.not_caused < 0.01
+    assert 0 < target.late_anyway < 0.01
 
 
 def test_an_infeasible_d_has_longer_steps() -> None:
@@ -277,24 +277,24 @@ def test_what_prompts_did_not_cause_is_told_as_lateness_is(
 ) -> None:
     target = StepTarget(0.05, 99.0, Demand())
     target.observe(10, predicted_s, decodes_s, took_s, prompts=True)
-    assert (target.not_caused > 0) == by_itself
+    assert (target.late_anyway > 0) == by_itself
 
 
 def test_under_overload_a_batch_that_grew_is_no_excuse() -> None:
     for prefill, excused in ((1000.0, True), (1e6, False)):
         target = clean(prefill)
-        before = target.not_caused
+        before = target.late_anyway
         target.observe(1000, 0.05, 0.048, 0.053, prompts=True)
-        assert (target.not_caused > before) == excused
+        assert (target.late_anyway > before) == excused
 
 
 def test_late_tokens_fade_with_the_time_that_steps_take() -> None:
     target = clean(1000.0)
     target.observe(1000, 0.03, 0.024, 0.3, prompts=False)
-    late = target.not_caused
+    late = target.late_anyway
     for _ in range(2000):  # a minute
         target.observe(20, 0.03, 0.024, 0.03, prompts=False)
-    assert target.not_caused < 0.2 * late
+    assert target.late_anyway < 0.2 * late
 
 
 def test_late_tokens_are_expected_as_they_were_measured() -> None:

@@ -155,15 +155,15 @@ def test_a_steady_batch_does_not_make_answers_seem_longer() -> None:
     ],
 )
 def test_how_often_two_answers_are_of_one_length(lengths: list[int], alike: float) -> None:
-    assert Survival(seen_of(*lengths)).alike == pytest.approx(alike)
+    assert Survival(seen_of(*lengths)).concentration == pytest.approx(alike)
 
 
 def test_it_is_of_those_alone_that_ended_however_much_is_forgotten() -> None:
     seen = seen_of(*[128] * 9, *[900] * 3)
     longer = Exposure(seen.ended, seen.at_risk + 50)
     for one in (longer, longer.times(0.3)):
-        assert Survival(one).alike == pytest.approx(90 / 144)
-    assert Survival(longer.times(0.01)).alike == 1.0
+        assert Survival(one).concentration == pytest.approx(90 / 144)
+    assert Survival(longer.times(0.01)).concentration == 1.0
 
 
 def test_the_alarm_is_silent_while_ends_come_as_expected_and_rings_when_they_do_not() -> None:

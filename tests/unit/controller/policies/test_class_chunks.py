@@ -104,8 +104,8 @@ def test_a_token_that_its_class_waited_for_too_long_counts_as_late() -> None:
     for _ in range(60):
         one.observe(sample(0.04, (1, 1, 0), 10))
     one.observe(sample(0.04, (1, 1, 0), 10, longer=((1, 0.12),)))
-    assert one._sizers[0.1, 99.0].target.not_caused == pytest.approx(1 / 61, rel=0.05)
-    assert one._sizers[0.05, 99.0].target.not_caused == 0
+    assert one._sizers[0.1, 99.0].target.late_anyway == pytest.approx(1 / 61, rel=0.05)
+    assert one._sizers[0.05, 99.0].target.late_anyway == 0
     assert one._reserve_frac == pytest.approx([0, 0.02, 0])
     one.observe(sample(0.04, (1, 1, 0), 10, longer=((1, 0.08),)))
     assert one._reserve_frac[1] == pytest.approx(0.02 * (1 - 0.85 * 0.01))
@@ -230,7 +230,7 @@ def test_a_gap_is_late_once_be_it_by_its_own_step_or_by_those_before(step_s, gap
     for _ in range(60):
         one.observe(sample(0.04, (0, 1, 0), 10))
     one.observe(sample(step_s, (0, 1, 0), 10, longer=((1, gap_s),)))
-    assert one._sizers[0.1, 99.0].target.not_caused == pytest.approx(1 / 61, rel=0.05)
+    assert one._sizers[0.1, 99.0].target.late_anyway == pytest.approx(1 / 61, rel=0.05)
 
 
 def test_some_start_beside_others_however_short_the_target_or_infeasible_d_is() -> None:
@@ -358,7 +358,7 @@ def test_agreements_with_one_time_between_tokens_share_a_step_time_target() -> N
     for number in (0, 1):
         one.resumed(9.0, number)
     (shared,) = one._sizers.values()
-    assert shared.target.not_caused == pytest.approx(2 / 121, rel=0.05)
+    assert shared.target.late_anyway == pytest.approx(2 / 121, rel=0.05)
 
 
 def test_a_class_keeps_back_half_of_its_time_at_most() -> None:
