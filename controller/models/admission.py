@@ -49,7 +49,8 @@ class MemoryAdmission:
     @property
     def remaining(self) -> Remaining | None:
         """How many tokens requests still generate, by their age; None before it was asked for."""
-        return self.lengths.known and self.lengths.known.remaining
+        known = self.lengths.known
+        return None if known is None else known.remaining
 
     def stepped(self) -> None:
         """A step is done."""

@@ -190,7 +190,8 @@ def test_one_without_a_bound_waits_for_those_left_out_as_well() -> None:
     assert asked(one, CROWD, [2]).skipped
     whole = some(CROWD, 100)
     rest = batch_of(some([0], 100), some([2], 0), waited_s=None, whole=whole)
-    assert one._fitting(EngineState(201, 1, 22_512), rest, some([2], 0)) == (0, "sla")
+    one_more = some([2], 0)
+    assert one._fitting(EngineState(201, 1, 22_512), rest, one_more, one_more.outputs) == (0, "sla")
 
 
 LOOSE = (2,)  # slos of prompts that are half computed
