@@ -38,6 +38,6 @@ def test_some_test_with_a_cluster_looks_for_each_but_those_that_seldom_happen() 
         scrapes.APART,
         scrapes.AUTO,
     )
-    groups += (scrapes.SCALING,)
+    groups += (scrapes.SCALING, scrapes.BATCHES)
     assert set().union(*groups) == set(METRICS)
     assert sum(map(len, groups)) == len(METRICS)

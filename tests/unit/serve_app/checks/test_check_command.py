@@ -10,6 +10,7 @@ import yaml
 
 from serve_app.checks.command import check_file, quick_file
 from serve_app.cli import main
+from serve_app.haproxy import FORWARD_BODY
 from tests.serve_configs import ARGS, DIRECT, HERE, PLACE, config, having, put, unknown
 
 ROOT = Path(__file__).parents[4]
@@ -119,6 +120,7 @@ def test_the_shipped_configs_pass(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, value in DIRECT.env.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv(FORWARD_BODY, "1")  # agents.yaml: the router has to see prompts
     assert main(["check", *map(str, sorted((ROOT / "configs").glob("*.yaml")))]) == 0
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1] == "ok"
