@@ -185,9 +185,12 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
         self._resetting = True  # it may preempt all, for new weights: memory was not overcommitted
         try:
-            return super().reset_prefix_cache(*args, **kwargs)
+            lost = super().reset_prefix_cache(*args, **kwargs)
         finally:
             self._resetting = False
+        if lost:
+            self.governor.cache_lost()
+        return lost
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         self.guard.attempt("the end of a request", self._note_end, request)
