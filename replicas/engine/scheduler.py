@@ -163,7 +163,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def _note_arrival(self, request: Request) -> None:
         if not (for_another := self._role.for_another(request)):
             self._awaits_first_token[request.request_id] = came_s(request)
-            self._autoscaled.come(request)
+        self._autoscaled.come(request, for_another=for_another)
         self._classes.come(request)
         self.governor.arrived(request.num_prompt_tokens, for_another=for_another)
 
@@ -209,10 +209,12 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             cached = self._cached.pop(req_id, 0)
             self.governor.finished(prompt, output, cached)
             self._autoscaled.finished(request, cached)
+            if req_id not in self._awaits_first_token:
+                self._autoscaled.gone(req_id)
         else:
             self._cached.pop(req_id, None)
             self._awaits_first_token.pop(req_id, None)
-            self._autoscaled.aborted(req_id)
+            self._autoscaled.gone(req_id)
             self.governor.aborted(request.num_output_tokens)
 
     def _handle_stopped_request(self, request: Request) -> bool:
@@ -360,6 +362,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 continue
             late = self.governor.first_token(wall_s - arrival_s, self._classes.ttft_s(req_id))
             self._autoscaled.first_token(req_id, late=late)
+            if request is None or request.is_finished():
+                self._autoscaled.gone(req_id)
             if self._pacing and more_tokens_follow(request):
                 self._pacing.first_token(req_id, wall_s - arrival_s, self._last_output_s)
 
