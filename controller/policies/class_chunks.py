@@ -77,6 +77,7 @@ class ClassChunks(ChunkSizer):
         self._reserve_frac: list[float] = []  # of each SLO: share of D that skipping leaves
         self._itl_s: Floats = np.zeros(0)
         self._longest_skip_s: Floats = np.zeros(0)
+        self._unpromised: Bools = np.zeros(0, dtype=bool)
         self._binding: GapChunks | None = None
         self._unknown_steps = 0
         self._itl_frac = 1.0
@@ -89,9 +90,8 @@ class ClassChunks(ChunkSizer):
         if len(slos) > len(self._slos):
             self._slos = slos
             self._itl_s = np.array([one.itl_s for one in slos])
-            self._longest_skip_s = np.array(
-                [UNPROMISED_SKIP_S if one.unpromised else LONGEST_SKIP_S for one in slos]
-            )
+            self._unpromised = np.array([one.unpromised for one in slos])
+            self._longest_skip_s = np.where(self._unpromised, UNPROMISED_SKIP_S, LONGEST_SKIP_S)
 
     def _sizer(self, one: RequestSlo) -> GapChunks:
         key = one.itl_s, one.percentile
@@ -206,8 +206,11 @@ class ClassChunks(ChunkSizer):
             return 1 / max(math.floor(own_s / step_s), 1)
         return float(step_s / self._longest_skip_s[kind])
 
-    def stricter(self, requests: Requests, itl_s: float) -> Bools:
-        """Which requests have an ITL below this, shape (n,)."""
+    def stricter(self, requests: Requests, itl_s: float | None) -> Bools:
+        """Which requests have an ITL below this, shape (n,); None: are promised any time."""
+        if itl_s is None:
+            promised: Bools = ~self._unpromised[requests.slo_ids]
+            return promised
         less: Bools = self._itl_s[requests.slo_ids] < itl_s
         return less
 
@@ -216,13 +219,14 @@ class ClassChunks(ChunkSizer):
         running: Requests,
         decoding: Bools,
         waited_s: Callable[[], Floats],
-        stricter_tokens: Callable[[float], int],
+        stricter_tokens: Callable[[float | None], int],
     ) -> Bools:
         """Which of the decoding requests are skipped in the next step, shape (n,).
 
         Args:
             waited_s: as in ``Batch``.
-            stricter_tokens: gives the prompt tokens of requests with an ITL below this.
+            stricter_tokens: gives the prompt tokens of requests with an ITL below this; None: of
+                those that are promised any time.
         """
         nobody = np.zeros(len(running), dtype=bool)
         slo_ids, model = running.slo_ids, self.model
@@ -237,7 +241,8 @@ class ClassChunks(ChunkSizer):
             return nobody
         room_s = until_s - model.c0
         few_s = FEW_FRAC * room_s
-        if any(self._slos[k].unpromised for k in there) and stricter_tokens(math.inf):
+        promised = stricter_tokens(None) if self._unpromised[there].any() else 0
+        if promised:
             few_s = 0.0
         # All together first: the usual case, and a sum of hundreds of times differs by rounding.
         kv = int(running.computed[decoding].sum())
@@ -259,7 +264,7 @@ class ClassChunks(ChunkSizer):
         others = np.flatnonzero(decoding & ~has_to)
         if not len(others):
             return nobody
-        prompts_s = model.c3 * stricter_tokens(float(itl_s[others].max()))
+        before = stricter_tokens(float(itl_s[others].max()))
         now_s = np.bincount(slo_ids, cost_s * has_to)
         room_s = max(room_s - float(now_s.sum()), 0.0)
         if not known:
@@ -276,7 +281,8 @@ class ClassChunks(ChunkSizer):
             before_s = cost_s[others[own]].cumsum() - cost_s[others[own]]
             turn[own] = before_s < turns_s[k] - ROUNDING
         others = np.concatenate([others[turn], others[~turn]])
-        most_s = np.full(len(others), max(room_s - prompts_s, 0.0))
+        prompts = np.where(self._unpromised[slo_ids[others]], promised, before)
+        most_s = np.maximum(room_s - model.c3 * prompts, 0.0)
         most_s[: np.count_nonzero(turn)] = room_s
         nobody[others[cost_s[others].cumsum() > most_s]] = True
         return nobody

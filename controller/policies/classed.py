@@ -71,7 +71,7 @@ class ClassSteps:
         if drafts or batch.waited_s is None or not decoding.any():
             return np.zeros(len(running), dtype=bool)
 
-        def stricter_tokens(itl_s: float) -> int:
+        def stricter_tokens(itl_s: float | None) -> int:
             left = running.tokens - running.computed
             mine = int(left[~decoding & self._chunks.stricter(running, itl_s)].sum())
             if not state.waiting:

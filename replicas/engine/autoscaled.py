@@ -24,17 +24,19 @@ class Autoscaled:
     """Counts the requests that do. Until the first one comes that does not, it reports nothing."""
 
     def __init__(self, now_s: float) -> None:
-        self._others: set[str] = set()  # without a first token, that do not count
+        self._others: set[str] = set()  # that do not count, until they end
         self._has_others = False
         self._arrivals = self._first_tokens = self._late = 0
         self._rate = Rate(now_s)
         self._prompts, self._finished = LengthRing(PROMPTS_KEPT), LengthRing()
 
-    def come(self, request: Request) -> None:
-        """A request has come that is answered here."""
+    def come(self, request: Request, *, for_another: bool = False) -> None:
+        """A request has come; ``for_another``: its prompt is computed for another replica."""
         if not autoscales(request):
             self._has_others = True
             self._others.add(request.request_id)
+            return
+        if for_another:
             return
         self._arrivals += 1
         self._prompts.add(request.num_prompt_tokens, 0)
@@ -42,7 +44,6 @@ class Autoscaled:
     def first_token(self, req_id: str, *, late: bool) -> None:
         """A request got its first token."""
         if req_id in self._others:
-            self._others.discard(req_id)
             return
         self._first_tokens += 1
         self._late += late
@@ -52,8 +53,8 @@ class Autoscaled:
         if autoscales(request):
             self._finished.add(request.num_prompt_tokens, request.num_output_tokens, cached)
 
-    def aborted(self, req_id: str) -> None:
-        """A request ended early."""
+    def gone(self, req_id: str) -> None:
+        """A request has ended, and no first token of it is yet to be measured."""
         self._others.discard(req_id)
 
     def load(

@@ -191,6 +191,10 @@ class Governor:
         """Count what control would have moved of the step that was just scheduled."""
         self._shadow.scheduled(sample, self.engine.tokens_per_decode)
 
+    def cache_lost(self) -> None:
+        """The prefix cache is empty: for routers as if all of memory had been written since."""
+        self._written += self.engine.kv_tokens
+
     def after_step(self, sample: StepSample, prefills: int) -> None:
         """Count a step with ``prefills`` requests in prefill, unless the clock jumped in it."""
         self._written += sample.decodes + sample.prefill_tokens

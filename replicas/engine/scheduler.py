@@ -163,7 +163,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def _note_arrival(self, request: Request) -> None:
         if not (for_another := self._role.for_another(request)):
             self._awaits_first_token[request.request_id] = came_s(request)
-            self._autoscaled.come(request)
+        self._autoscaled.come(request, for_another=for_another)
         self._classes.come(request)
         self.governor.arrived(request.num_prompt_tokens, for_another=for_another)
 
@@ -185,9 +185,12 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> Any:
         self._resetting = True  # it may preempt all, for new weights: memory was not overcommitted
         try:
-            return super().reset_prefix_cache(*args, **kwargs)
+            lost = super().reset_prefix_cache(*args, **kwargs)
         finally:
             self._resetting = False
+        if lost:
+            self.governor.cache_lost()
+        return lost
 
     def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         self.guard.attempt("the end of a request", self._note_end, request)
@@ -206,10 +209,12 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             cached = self._cached.pop(req_id, 0)
             self.governor.finished(prompt, output, cached)
             self._autoscaled.finished(request, cached)
+            if req_id not in self._awaits_first_token:
+                self._autoscaled.gone(req_id)
         else:
             self._cached.pop(req_id, None)
             self._awaits_first_token.pop(req_id, None)
-            self._autoscaled.aborted(req_id)
+            self._autoscaled.gone(req_id)
             self.governor.aborted(request.num_output_tokens)
 
     def _handle_stopped_request(self, request: Request) -> bool:
@@ -357,6 +362,8 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 continue
             late = self.governor.first_token(wall_s - arrival_s, self._classes.ttft_s(req_id))
             self._autoscaled.first_token(req_id, late=late)
+            if request is None or request.is_finished():
+                self._autoscaled.gone(req_id)
             if self._pacing and more_tokens_follow(request):
                 self._pacing.first_token(req_id, wall_s - arrival_s, self._last_output_s)
 

@@ -19,9 +19,9 @@ from replicas.engine.vllm_queues import all_waiting, in_order
 # By name: vLLM calls the first one WAITING_FOR_FSM before 0.25.
 GRAMMAR = getattr(RequestStatus, "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", None)
 REMOTE = getattr(RequestStatus, "WAITING_FOR_REMOTE_KVS", None)
+LOOKED_UP = 64  # waiting requests, of each some ten blocks
 # Of those that hold KV memory: it loads, or has been loaded and found no slot yet, the last one
 # after a preemption.
-LOOKED_UP = 64  # waiting requests, of each some ten blocks
 LOADING = (REMOTE, RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 

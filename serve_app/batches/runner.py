@@ -83,7 +83,7 @@ class Runner:
         self._most_open = most_open
         self._tier, self._urgent_tier = service_tier, urgent_tier
         self._publish = publish
-        self._progress: dict[str, Progress] = {}  # of batches whose lines are sent, oldest first
+        self._progress: dict[str, Progress] = {}  # of batches whose lines are sent
         self._answers: Counter[str] = Counter()
         self._tokens: Counter[str] = Counter()
         self.window = Window(most_open)
@@ -124,8 +124,8 @@ class Runner:
     def _figures(self) -> Figures:
         now_s, known = self._clock(), list(self._progress.values())
         under_way = sum(one.under_way for one in known)
-        oldest = known[0] if known else None
-        end_s = oldest and oldest.end_s(now_s)
+        oldest = min(known, key=lambda one: one.created_s, default=None)
+        end_s = oldest and oldest.end_s(now_s, *self._pace(oldest))
         window_s = max(oldest.due_s - now_s, 0.0) if oldest else 0.0
         waiting = sum(one.left for one in known) - under_way
         return Figures(
@@ -140,6 +140,11 @@ class Runner:
                 *((metrics.BATCH_TOKENS, (k,), n) for k, n in self._tokens.items()),
             ),
         )
+
+    def _pace(self, batch: Progress) -> tuple[int, list[int]]:
+        """What a batch's forecast goes by: answers of all, and lines left of each other one."""
+        others = [one.left for one in self._progress.values() if one is not batch]
+        return self._answers.total(), others
 
     def _mine(self) -> list[dict[str, Any]]:
         try:
@@ -224,7 +229,8 @@ class Runner:
         counted = self._store.batch(batch["id"])
         assert counted is not None
         left, due_s = counted["request_counts"]["total"] - done, batch["expires_at"]
-        return Progress(left, due_s, due_s - batch["created_at"], self._clock())
+        window_s, answers = due_s - batch["created_at"], self._answers.total()
+        return Progress(left, due_s, window_s, self._clock(), answers)
 
     def _keep(self, batch: Mapping[str, Any], number: int, told: Any, *, good: bool) -> None:
         """Keep the answer to a line, and count it."""
@@ -244,7 +250,8 @@ class Runner:
         failures, progress = 0, self._progress[batch["id"]]
         while True:
             slot, answer, body = await self.window.take(), None, line.body
-            if self._urgent_tier is not None and progress.late(self._clock()):
+            pace = self._pace(progress)
+            if self._urgent_tier is not None and progress.late(self._clock(), *pace):
                 body = {**body, "service_tier": self._urgent_tier}
             progress.under_way += 1
             try:

@@ -34,13 +34,26 @@ def check_batches(
     if settings.security.keys is not None:
         security = Security(keys=settings.security.keys)
         check_security(security, [], f"{where}.args.security", target, findings)
-    findings.add(_class_problems(settings, where, others))
+    scales: dict[str, set[bool]] = {}  # an application may share a class's name with another
+    for name, counts in (found for one in others for found in _classes_of(one)):
+        scales.setdefault(name, set()).add(counts)
+    findings.add(_class_problems(settings, where, scales))
+    if len(scales.get(settings.urgent_tier or "", ())) > 1:
+        findings.notes.append(
+            f"{where}.args.urgent_tier: {settings.urgent_tier!r} has autoscale: false in some"
+            " applications and not in others; where it has, a batch that is late buys no replica"
+        )
     return f"batches of requests for {settings.serves}, kept in {settings.folder}"
 
 
-def _class_problems(settings: BatchSettings, where: str, others: Sequence[Any]) -> list[str]:
-    """The classes that it names have to be some, where applications of the file have classes."""
-    classes = {name: scales for one in others for name, scales in _classes_of(one)}
+def _class_problems(
+    settings: BatchSettings, where: str, classes: Mapping[str, set[bool]]
+) -> list[str]:
+    """The classes that it names have to be some, where applications of the file have classes.
+
+    Args:
+        classes: by name, whether they count for autoscaling, as each application has it.
+    """
     if not classes:
         return []
     allowed = f"allowed: {', '.join(sorted(classes))}"
@@ -55,7 +68,7 @@ def _class_problems(settings: BatchSettings, where: str, others: Sequence[Any]) 
         for key, tier in named.items()
         if tier is not None and tier not in classes
     ]
-    if not classes.get(settings.urgent_tier or "", True):
+    if classes.get(settings.urgent_tier or "") == {False}:
         found.append(
             f"{where}.args.urgent_tier: {settings.urgent_tier!r} is not allowed: its class has"
             " autoscale: false, so a batch that is late would buy no replica"

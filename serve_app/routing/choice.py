@@ -12,6 +12,7 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, Literal, TypeVar
 
 from serve_app.routing.gather import End
@@ -98,6 +99,7 @@ class Choice(Generic[K]):
             nothing is known of it.
         cached_tokens: of the prompt, that it is known to hold; None: nothing is known of the
             prompt.
+        not_sent: forgets that its prefix cache gets the prompt, where it was not sent there.
     """
 
     replica: K
@@ -105,6 +107,7 @@ class Choice(Generic[K]):
     outcome: Outcome
     wait_s: float | None
     cached_tokens: float | None = None
+    not_sent: Callable[[], None] = field(default=lambda: None, repr=False, compare=False)
 
 
 class HeadroomChooser(Generic[K]):
@@ -234,8 +237,9 @@ class HeadroomChooser(Generic[K]):
             told_apart = len(set(by_sent.values())) > 1
             best = drawn[0]
             outcome: Outcome = "sent" if told_apart else "random"
-            held.add(pieces, best, self._at(best, now_s).written)
-            return Choice(best, tuple(drawn[1:]), outcome, None, cached[best])
+            before = held.add(pieces, best, self._at(best, now_s).written)
+            undo = partial(held.take_back, best, before)
+            return Choice(best, tuple(drawn[1:]), outcome, None, cached[best], undo)
         alike_s = math.inf if end is None else end.step_s(len(found)) / 2
         ordered = _ordered(found, alike_s)
         best, its = ordered[0]
@@ -244,9 +248,10 @@ class HeadroomChooser(Generic[K]):
             plain = [(key, one.detoured(one.saved_s)) for key, one in found]
             if _ordered(plain, alike_s)[0][0] != best:
                 outcome = "prefix"
-        held.add(pieces, best, self._at(best, now_s).written)
+        before = held.add(pieces, best, self._at(best, now_s).written)
+        undo = partial(held.take_back, best, before)
         others = tuple(key for key, _ in ordered[1:])
-        return Choice(best, others, outcome, its.wait_s, cached[best])
+        return Choice(best, others, outcome, its.wait_s, cached[best], undo)
 
     def sent(
         self, replica: K, asked: Asked, now_s: float, cached_tokens: float | None = None

@@ -7,7 +7,7 @@ written to KV memory since than are free now, and a replica publishes both.
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -57,17 +57,32 @@ class HeldPrefixes(Generic[K]):
             yield from reversed(self._pieces.get(pieces[known - 1], {}))
             known //= 2
 
-    def add(self, pieces: Sequence[int], replica: K, written: float) -> None:
-        """A prompt is sent to a replica that has written so much."""
+    def add(self, pieces: Sequence[int], replica: K, written: float) -> dict[int, float | None]:
+        """A prompt is sent to a replica that has written so much.
+
+        Returns:
+            For ``take_back``: what was known before of each piece there.
+        """
+        before = {}
         for piece in reversed(pieces):  # the first one is forgotten last
             holders = self._pieces.setdefault(piece, {})
-            holders.pop(replica, None)
+            before[piece] = holders.pop(replica, None)
             holders[replica] = written
             self._pieces.move_to_end(piece)
             if len(holders) > MOST_HOLDERS:
                 del holders[next(iter(holders))]
         while len(self._pieces) > self._most:
             self._pieces.popitem(last=False)
+        return before
+
+    def take_back(self, replica: K, before: Mapping[int, float | None]) -> None:
+        """It was not sent there after all."""
+        for piece, written in before.items():
+            holders = self._pieces.get(piece, {})
+            if written is None:
+                holders.pop(replica, None)
+            elif replica in holders:
+                holders[replica] = written
 
     def _gone(self, piece: int, replica: K, since: float) -> bool:
         written = self._pieces.get(piece, {}).get(replica)

@@ -43,6 +43,7 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
         None where there is neither ``messages`` nor ``prompt``.
     """
     messages, prompt = (getattr(payload, name, None) for name in ("messages", "prompt"))
+    seed = _beside(payload) if prefix_chars else 0
     bound = getattr(payload, "max_completion_tokens", None)
     if bound is None:
         bound = getattr(payload, "max_tokens", None)
@@ -56,10 +57,11 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
         ids = prompt if isinstance(prompt[0], int) else None
         tokens = len(ids) if ids else sum(len(one) for one in prompt if isinstance(one, list))
         if ids:
-            return Prompt(0, tokens, max_tokens, _chain(ids, prefix_chars // CHARS_OF_ID))
+            return Prompt(0, tokens, max_tokens, _chain(ids, prefix_chars // CHARS_OF_ID, seed))
     else:
         return None
-    return Prompt(sum(map(len, texts)), tokens, max_tokens, _chain("".join(texts), prefix_chars))
+    pieces = _chain("\0".join(texts), prefix_chars, seed)
+    return Prompt(sum(map(len, texts)), tokens, max_tokens, pieces)
 
 
 def asked_by(payload: Any) -> str | None:
@@ -83,9 +85,15 @@ def _field(holder: Any, name: str) -> Any:
     return holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
 
 
-def _chain(whole: str | list[Any], size: int) -> tuple[int, ...]:
-    """A hash for each whole piece, over all up to its end."""
-    chain, last = [], 0
+def _beside(payload: Any) -> int:
+    """A hash of what vLLM hashes, or renders, before the prompt."""
+    names = "model", "cache_salt", "tools", "chat_template_kwargs"
+    return hash(repr([getattr(payload, name, None) for name in names]))
+
+
+def _chain(whole: str | list[Any], size: int, last: int) -> tuple[int, ...]:
+    """A hash for each whole piece, over all up to its end, and over ``last``."""
+    chain = []
     for end in range(size, min(len(whole), size * MOST_PIECES) + 1, size) if size else ():
         piece = whole[end - size : end]
         last = hash((last, piece if isinstance(piece, str) else str(piece)))

@@ -100,7 +100,7 @@ class LoadDefaults:
             _towards(self.drain_per_s, room.drain_per_s),
             _towards(self.mean_prompt_tokens, room.mean_prompt_tokens),
             _towards(self.mean_output_tokens, room.mean_output_tokens),
-            _towards(self.cached_frac, room.cached_frac),
+            _share(self.cached_frac, room.cached_frac),
         )
 
     def to_compute(self, prompt_tokens: float, cached_tokens: float | None) -> float:
@@ -117,6 +117,13 @@ class LoadDefaults:
 def _towards(now: float | None, said: float | None) -> float | None:
     if not said or not now:
         return said or now
+    return 0.9 * now + 0.1 * said
+
+
+def _share(now: float | None, said: float | None) -> float | None:
+    """As ``_towards``, but 0 is known, too."""
+    if said is None or now is None:
+        return now if said is None else said
     return 0.9 * now + 0.1 * said
 
 

@@ -13,7 +13,7 @@ from ray.serve._private.request_router.request_router import MultiplexMixin, Req
 from ray.util.metrics import Counter
 
 from serve_app.routing import choice, gather, held, prompt, replica_load
-from serve_app.routing.choice import HeadroomChooser, Outcome, Sent
+from serve_app.routing.choice import Choice, HeadroomChooser, Outcome, Sent
 from serve_app.routing.gather import End, end_of, ends_of
 from serve_app.routing.held import Prefix
 from serve_app.routing.prompt import PromptLengths, asked_by, read_prompt
@@ -99,7 +99,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self._note(chosen.outcome)
         sent = self._chooser.sent(chosen.replica, asked, now_s, chosen.cached_tokens)
         if pending_request is not None:
-            pending_request.routing_context.brimful = (chosen.replica, sent)
+            pending_request.routing_context.brimful = (chosen, sent)
         found = (self._replicas.get(key) for key in (chosen.replica, *chosen.others))
         return [[replica] for replica in found if replica is not None]
 
@@ -161,10 +161,12 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self._blind = blind
 
     def _take_back(self, pending: PendingRequest) -> None:
-        before: tuple[ReplicaID, Sent] | None
+        before: tuple[Choice[ReplicaID], Sent] | None
         before = getattr(pending.routing_context, "brimful", None)
         if before is not None:  # Ray asks again: the one chosen before did not take it
-            self._chooser.take_back(*before)
+            chosen, sent = before
+            self._chooser.take_back(chosen.replica, sent)
+            chosen.not_sent()
 
 
 def _payload(pending: PendingRequest | None) -> Any:

@@ -363,3 +363,47 @@ def test_requests_that_do_not_count_for_autoscaling_are_reported_apart(tiny_llam
     assert (load.lengths.n, load.lengths.output) == (5, 4 * 5 + 50)
     assert rig.exchange().lengths.n == 405
     assert not rig.scheduler._autoscaled._others
+
+
+def unscaled_params(output: int, **more) -> SamplingParams:
+    told = {KEY: replace(SLOS["batch"], autoscale=False).to_wire(), **more}
+    return SamplingParams(max_tokens=output, ignore_eos=True, extra_args=told)
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+@pytest.mark.parametrize("output", [1, 3])
+@pytest.mark.parametrize("closed", [False, True])
+def test_no_first_token_of_a_session_that_does_not_count_does(
+    tiny_llama, in_flight, output, closed
+):
+    rig = rig_of(tiny_llama, in_flight=in_flight)
+    for k in range(4):  # the last one ends the session
+        session = Request(
+            "s", [1] * 20, unscaled_params(output), None, arrival_time=rig.now_s, resumable=k < 3
+        )
+        rig.scheduler.add_request(session)
+        rig.go_on(output + 2)
+        assert rig.scheduler._autoscaled._others == ({"s"} if k < 3 else set())
+        if closed and k == 2:
+            rig.abort("s")
+            break
+    add(rig, "g", "gold", 30, 2)
+    rig.run()
+    report = rig.exchange()
+    assert report.autoscaled is not None
+    assert (report.ttft.n, report.autoscaled.first_tokens) == (4, 1)
+    assert not rig.scheduler._autoscaled._others
+
+
+def test_prompts_for_others_alone_of_a_class_that_does_not_count_are_left_out(tiny_llama):
+    rig = rig_of(tiny_llama)
+    rig.scheduler._role.for_another = lambda request: True
+    params = unscaled_params(1, kv_transfer_params={"do_remote_decode": True})
+    for k in range(100):
+        rig.scheduler.add_request(Request(f"p{k}", [1] * 20, params, None, arrival_time=rig.now_s))
+    rig.step()
+    load = rig.exchange().autoscaled
+    assert load is not None
+    assert (load.running, load.waiting, load.prompts.n) == (0, 0, 0)
+    rig.run()
+    assert not rig.scheduler._autoscaled._others

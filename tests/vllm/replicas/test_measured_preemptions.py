@@ -48,6 +48,7 @@ def test_a_reset_of_the_prefix_cache_preempts_and_is_no_overcommitted_memory(tin
     rig.run()
     report = rig.exchange()
     assert (report.preemptions, report.finished) == (0, 1)
+    assert report.written_tokens > report.engine.kv_tokens  # nothing is cached any more
     assert rig.is_whole("r", 9)
     assert not rig.scheduler._lost
 

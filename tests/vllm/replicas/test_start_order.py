@@ -4,6 +4,7 @@ import pytest
 from vllm.lora.request import LoRARequest
 from vllm.v1.request import Request, RequestStatus
 
+from replicas.engine import start_order
 from replicas.engine.start_order import may_start
 from replicas.engine.vllm_queues import all_waiting, second_queue
 from tests.vllm.harness import BLOCK, SKIPS_APART, Rig
@@ -164,3 +165,24 @@ def test_an_aborted_request_is_forgotten(tiny_llama, when):
     rig.run()
     assert rig.scheduler._awaits_first_token == {}
     assert rig.exchange().ttft.n == 0
+
+
+def test_of_a_backlog_the_share_of_the_first_looked_up_is_taken_to_be_cached(
+    tiny_llama, monkeypatch
+):
+    monkeypatch.setattr(start_order, "LOOKED_UP", 2)
+    rig = rig_of(tiny_llama, enable_prefix_caching=True, max_num_seqs=8)
+    prefix = [5] * (4 * BLOCK)
+    rig.add("first", prompt=[*prefix, 6], output=1)
+    rig.run()
+    for name, prompt in (
+        ("a", [*prefix, *[7] * 4 * BLOCK]),
+        ("b", [8] * 8 * BLOCK),
+        ("c", [*prefix, *[9] * 4 * BLOCK]),
+        ("d", [*prefix, *[10] * 4 * BLOCK]),
+    ):
+        rig.add(name, prompt=prompt, output=5)
+    # Of a and b a quarter is there; of all four it is 12 blocks of 32.
+    backlog = start_order.prompt_backlog(rig.scheduler, rig.scheduler._reader.prefixes)
+    whole = 4 * 8 * BLOCK
+    assert backlog == {"prompt_backlog_tokens": whole * 3 // 4, "kv_backlog_tokens": whole}

@@ -390,3 +390,28 @@ def test_who_is_promised_nothing_has_what_prompts_leave_and_a_token_in_five_seco
     assert left_out - 1 <= int(out.sum()) <= left_out
     others = running(0, *[1] * 40)  # those with a deadline are all in it
     assert not one.skipped(others, decoding, lambda: np.zeros(41), wanted).any()
+
+
+def test_who_is_promised_nothing_yields_to_prompts_with_a_deadline_alone() -> None:
+    one, asked_for = sizer(GOLD, BATCH, UNPROMISED), list[float | None]()
+
+    def wanted(itl_s: float | None) -> int:  # 500 tokens, of a class without a time between tokens
+        asked_for.append(itl_s)
+        return 500 if itl_s is None else 0
+
+    waits, decoding = np.zeros(41), np.ones(41, dtype=bool)
+    out = one.skipped(running(0, *[2] * 40), decoding, lambda: waits, wanted)
+    assert 39 <= int(out.sum()) <= 40
+    # 20 with a deadline have their place beside those: they do not yield to their own class.
+    both = one.skipped(running(0, *[1] * 20, *[2] * 20), decoding, lambda: waits, wanted)
+    assert not both[:21].any()
+    assert 19 <= int(both.sum()) <= 20
+    asked_for.clear()
+    assert not one.skipped(running(0, *[1] * 40), decoding, lambda: waits, wanted).any()
+    assert None not in asked_for
+
+
+def test_promised_is_who_has_either_time() -> None:
+    one = sizer(GOLD, BATCH, UNPROMISED)
+    assert one.stricter(running(0, 1, 2), None).tolist() == [True, True, False]
+    assert one.stricter(running(0, 1, 2), math.inf).tolist() == [True, False, False]

@@ -302,5 +302,41 @@ async def test_how_batches_fare_is_told(store: Store) -> None:
     await running
 
 
+async def test_the_end_of_the_oldest_batch_is_told_though_it_broke_off(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
+    seen: list[Figures] = []
+    opened, fails = store.open_file, [OSError("away")]
+
+    def open_file(file_id: str) -> Any:
+        if file_id == inputs[0] and opens[file_id] and fails:  # once its lines were counted
+            raise fails.pop()
+        opens[file_id] += 1
+        return opened(file_id)
+
+    async def held(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        await going.wait()
+        return Answer(200, {})
+
+    going = asyncio.Event()
+    names = [batch_of(store, request(0), window_s=window_s) for window_s in (500, 90_000)]
+    batches = [store.batch(name) for name in names]
+    inputs = [str(batch["input_file_id"]) for batch in batches if batch]
+    opens = dict.fromkeys(inputs, 0)
+    now_s = float((batches[0] or {})["created_at"])
+    store.move(names[1], "validating", created_at=now_s + 100)
+    monkeypatch.setattr(store, "open_file", open_file)
+    runner = Runner(store, held, publish=seen.append, clock=lambda: now_s + len(seen) / 50)
+    running = asyncio.create_task(runner.run())
+    while fails or len(runner._progress) < 2:  # noqa: ASYNC110 - the runner's work
+        await asyncio.sleep(0.01)
+    assert list(runner._progress) == names[::-1]
+    assert 0 < values(runner._figures().now)[(metrics.BATCH_WINDOW,)] <= 500
+    going.set()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 def values(told: Any) -> dict[tuple[Any, ...], float]:
     return {(metric, *labels): value for metric, labels, value in told}

@@ -369,3 +369,27 @@ def test_batches_that_are_urgent_are_of_a_class_that_buys_replicas(check, tier, 
     problems = check(data).problems
     assert len(problems) == (says is not None)
     assert all(p.startswith(f"applications[1].args.urgent_tier: {says}") for p in problems)
+
+
+@pytest.mark.parametrize(
+    ("counts", "problems", "notes"),
+    [
+        ((True, True), 0, 0),
+        ((False, False), 1, 0),
+        ((False, True), 0, 1),
+        ((True, False), 0, 1),
+    ],
+)
+def test_an_urgent_class_that_buys_replicas_in_one_application_alone_is_noted(
+    check, counts, problems, notes
+):
+    args = BATCHES["args"] | {"service_tier": "late", "urgent_tier": "online"}
+    apps = []
+    for k, autoscale in enumerate(counts):
+        classes = {"online": {"default": True, "autoscale": autoscale}, "late": {}}
+        (app,) = having("classes", classes)["applications"]
+        apps.append({**app, "name": f"llm{k}", "route_prefix": f"/llm{k}"})
+    found = check({**config(), "applications": [*apps, {**BATCHES, "args": args}]})
+    place = "applications[2].args.urgent_tier: 'online' "
+    assert len([p for p in found.problems if p.startswith(place)]) == problems
+    assert len([n for n in found.notes if n.startswith(place)]) == notes

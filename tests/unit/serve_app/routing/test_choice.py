@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -212,3 +213,29 @@ def test_what_is_sent_to_an_own_replica_is_all_that_is_sent_there() -> None:
     made.sent("b", ASKED, NOW_S + 1)
     waits = {name: made.choose(name, ASKED, NOW_S + 1).wait_s for name in "ab"}
     assert waits == {"a": pytest.approx(1.0), "b": pytest.approx(2.5)}
+
+
+def test_where_prompts_are_not_cached_any_more_the_usual_share_says_so() -> None:
+    made = chooser({"a": room(cached_frac=0.9)})
+    for k in range(1, 100):
+        made.update("a", room(NOW_S + k, cached_frac=0.0), NOW_S + k)
+    assert made.usual.cached_frac == pytest.approx(0.0, abs=1e-3)
+    made.update("a", room(NOW_S + 100), NOW_S + 100)  # it does not say
+    assert made.usual.cached_frac == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_prompt_that_was_not_sent_is_not_held() -> None:
+    made = chooser({"a": room(written_tokens=0)}, prefix_affinity=True)
+    two = Prefix((7, 9), 500.0)
+    made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a")
+    chosen = made.choose("a", ASKED, NOW_S, prefix=two, among="a")
+    chosen.not_sent()
+    found = made.choose("a", ASKED, NOW_S, prefix=two, among="a")
+    assert (chosen.cached_tokens, found.cached_tokens) == (500, 500)
+
+
+def test_what_is_on_its_way_counts_as_written() -> None:
+    made = chooser({"a": room(written_tokens=1000)}, prefix_affinity=True)
+    made.sent("a", replace(ASKED, prompt_tokens=3000.0), NOW_S)
+    made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a")
+    assert made._held[None]._pieces[7] == {"a": 4000.0}

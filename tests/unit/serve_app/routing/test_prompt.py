@@ -61,6 +61,14 @@ def test_prompts_that_begin_alike_have_one_prefix() -> None:
 
 
 @pytest.mark.parametrize(
+    "beside", [{"model": "adapter"}, {"cache_salt": "tenant"}, {"tools": [{"name": "f"}]}]
+)
+def test_nothing_is_shared_with_another_model_salt_or_tools(beside: dict[str, Any]) -> None:
+    assert read(prompt=LONG, **beside).prefix != read(prompt=LONG).prefix
+    assert read(prompt=LONG, **beside).prefix == read(prompt=LONG, **beside).prefix
+
+
+@pytest.mark.parametrize(
     "payload",
     [
         None,

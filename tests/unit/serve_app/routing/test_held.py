@@ -1,0 +1,26 @@
+"""What a router remembers of the prefixes that it sent."""
+
+from serve_app.routing.held import HeldPrefixes
+
+
+def test_of_a_prompt_its_last_pieces_are_forgotten_first() -> None:
+    held: HeldPrefixes[str] = HeldPrefixes(most=3)
+    held.add([1, 2, 3], "a", 0.0)
+    held.add([9], "a", 0.0)
+    assert [held.held(pieces, "a", 0.0) for pieces in ([1, 2, 3], [9])] == [2, 1]
+
+
+def test_holders_of_more_come_first_and_of_as_much_the_latest() -> None:
+    held: HeldPrefixes[str] = HeldPrefixes()
+    held.add([1, 2, 3, 4], "a", 0.0)
+    held.add([1, 2], "b", 0.0)
+    held.add([1, 2], "c", 0.0)
+    assert list(dict.fromkeys(held.holders([1, 2, 3, 4]))) == ["a", "c", "b"]
+
+
+def test_what_is_taken_back_leaves_what_was_known_before() -> None:
+    held: HeldPrefixes[str] = HeldPrefixes()
+    held.add([1], "a", 5.0)
+    held.take_back("a", held.add([1, 2], "a", 50.0))
+    assert held.held([1, 2], "a", 5.0) == 1
+    assert held.held([1, 2], "a", 6.0) == 0
