@@ -45,6 +45,8 @@ def known_to_ray_serve() -> bool:
 async def test_it_shows_what_the_controller_and_ray_serve_know() -> None:
     wait_reported("emulated", 1)
     await until("the replica, and whose it is", known_to_ray_serve)
+    # Replicas of a test before are known for some seconds after their end.
+    await until("no other model", lambda: len(fleet().get("models", [])) == 1)
     shown = fleet()
     (model,) = shown["models"]
     (name,) = replicas("emulated")

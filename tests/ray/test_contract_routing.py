@@ -1,5 +1,6 @@
 """What of Ray 2.60's request routers is leaned on: a change fails here, by name."""
 
+import asyncio
 import inspect
 import subprocess
 import sys
@@ -189,8 +190,11 @@ def test_the_slow_replicas_of_an_emulated_fleet_are_the_first() -> None:
 
 async def test_a_prefix_stays_at_its_replica() -> None:
     made = fed(*"abcdef", prefix_affinity=True, prefix_chars=64)
-    first = await picked(made, pending(prompt="x" * 100))
-    assert await picked(made, pending(prompt="x" * 90 + "y" * 200)) == first
+    first = await picked(made, pending(prompt="x" * 1000))
+    await asyncio.sleep(0.1)
+    known = [Replica(one, now(prefill_tokens_per_s=1000.0)) for one in "abcdef"]
+    made.update_replicas(known)  # type: ignore[arg-type]
+    assert await picked(made, pending(prompt="x" * 990 + "y" * 200)) == first
 
 
 CLASSES_OF = {"gold": (50.0, 2.0), "batch": (None, 600.0)}
