@@ -276,7 +276,7 @@ class ReplicaReport:
 
 @dataclass(frozen=True, slots=True)
 class AutoscaledLoad:
-    """Of an engine's requests those of classes that count for autoscaling.
+    """The load of an engine by requests of classes that count for autoscaling.
 
     Args:
         running, waiting, arrival_rate_per_s, prompts, lengths: as in ``ReplicaReport``.

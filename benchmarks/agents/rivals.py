@@ -39,7 +39,7 @@ class Sticky:
 
 
 class TwoOutstanding:
-    """Of two at random the one with fewer requests: as last published, and sent since."""
+    """It takes the one of two drawn at random with fewer requests, those sent since included."""
 
     def __init__(self, engines: int, seed: int) -> None:
         self._inside, self._random = [0] * engines, random.Random(seed)

@@ -160,5 +160,5 @@ def plan_of(case: Case, arm: str, tuned_for: float) -> Plan:
 
 
 def lengths_of() -> LengthStats:
-    """Of the workload."""
+    """The workload's lengths, from 4,000 draws."""
     return length_stats(draw_traffic(load_workload(WORKLOAD), 4000, None, 0).requests)

@@ -62,7 +62,7 @@ class DraftedSteps:
         return self.step_s(batch, kv, rows, prompts * self.context) + drafts * self.draft_s
 
     def tokens_per_s(self, drafts: int, largest: int) -> Floats:
-        """Of batches of 1 to ``largest`` sequences, shape (largest,)."""
+        """What batches of 1 to ``largest`` sequences generate, tokens/s, shape (largest,)."""
         tokens, batches = self.tokens(drafts), range(1, largest + 1)
         took_s = np.array([self.took_s(batch, drafts) for batch in batches])
         per_s: Floats = tokens * np.arange(1, largest + 1) / took_s

@@ -185,7 +185,7 @@ class Gate:
         return self.admission.check(asked, prompt_tokens, self.clock(), self.draw(), own)
 
     def to_compute(self, prompt_tokens: int) -> int:
-        """Of a prompt, by the share that the prefix cache did not hold of the last ones."""
+        """Tokens of a prompt to compute, by what the prefix cache did not hold of the last ones."""
         return math.ceil(prompt_tokens * self.admission.waiting.engine.computed_frac)
 
     def refused_per_s(self) -> float:

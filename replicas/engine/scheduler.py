@@ -135,11 +135,14 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         as_they_stood(self.running, before)
         scheduled = self._scheduled[-1][0]
         if self._reader.prefixes.only:
-            for new in scheduled.scheduled_new_reqs:
-                self._cached.setdefault(new.req_id, new.num_computed_tokens)
+            self.guard.attempt("what the cache held", self._note_cached, scheduled)
         if not self.governor.enforced:
             self.guard.attempt("what control would move", self._advise, scheduled)
         return scheduled
+
+    def _note_cached(self, scheduled: SchedulerOutput) -> None:
+        for new in scheduled.scheduled_new_reqs:
+            self._cached.setdefault(new.req_id, new.num_computed_tokens)
 
     def _advise(self, scheduled: SchedulerOutput) -> None:
         self.governor.scheduled(step_sample(scheduled, 0.0)[0])

@@ -297,7 +297,7 @@ def read_order(args: Arguments) -> Order:
 
 
 def _check_talks(args: Arguments, plans: Sequence[Plan]) -> None:
-    """Of conversations it is not known when requests come, nor how many will have come."""
+    """It refuses what needs to know when requests come, or how many: conversations do not say."""
     found = [
         f"{name.replace('_', '-')}: is not allowed with agents: a turn comes after an answer"
         for name in ("find_capacity", "timeline")
