@@ -4,13 +4,14 @@
 requests are worth starting, ``preempted_share`` the margin of the forecast.
 """
 
+from controller.models.arrays import Ints
 from controller.models.batch_memory import KvMemory
 from controller.models.lookahead import Forecast, SurvivalTable, leading
 from controller.models.output_lengths import REFRESH_STEPS, OutputLengths
 from controller.models.pace import Remaining
 from controller.models.preempted_share import MemoryMargin, worth_of
 from controller.models.price import paying
-from controller.models.requests import Ints, Requests
+from controller.models.requests import Requests
 from controller.models.step_time import StepModel
 
 

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from controller.models.arrays import Floats, Ints
 from controller.models.lookahead import (
-    Floats,
     Forecast,
-    Ints,
     SurvivalTable,
     forecast,
     forecast_leading,

@@ -27,9 +27,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from controller.models.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)

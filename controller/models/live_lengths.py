@@ -10,12 +10,12 @@ from collections import deque
 
 import numpy as np
 
+from controller.models.arrays import Ints
 from controller.models.lengths import LengthMoments
 from controller.models.survival import (
     AGES,
     ENDS_KEPT,
     Exposure,
-    Ints,
     LengthHistory,
 )
 

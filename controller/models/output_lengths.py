@@ -6,7 +6,8 @@ from collections import deque
 
 import numpy as np
 
-from controller.models.survival import ENDS_KEPT, Exposure, Ints, LengthHistory, Survival
+from controller.models.arrays import Ints
+from controller.models.survival import ENDS_KEPT, Exposure, LengthHistory, Survival
 
 # Steps between two updates of the survival curve. Updating more seldom while few requests end
 # missed answers that turn long: the sign of them is that nobody ends.

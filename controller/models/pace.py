@@ -31,9 +31,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from controller.models.arrays import Floats
 
 LEAST = -0.5  # of D: how much shorter than D a step is made, at most, to make good what is late
 # Of the least slack, a step may take so much: it is longer than those that the step-time model was

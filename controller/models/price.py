@@ -32,10 +32,10 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.models.arrays import Bools, Floats, Ints
 from controller.models.batch_memory import BatchForecast
-from controller.models.lookahead import Floats, Ints, leading
+from controller.models.lookahead import leading
 from controller.models.step_time import StepModel
 
 # The weight of L where many end at one length. Every request counts with a whole block more than
@@ -110,14 +110,14 @@ def weight_of(concentration: float) -> float:
 
 
 def pays(
-    fits: NDArray[np.bool_],
+    fits: Bools,
     overflow: Floats,
     runs: Floats,
     held: Floats,
     ahead: Ints,
     price: Floats,
     weight: float,
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Whether G > w L, for n requests, each with all before it; shape (n,).
 
     Args:
@@ -134,7 +134,7 @@ def pays(
     now = by_then.copy()
     now[:, 1:] -= by_then[:, :-1]
     loss = price * (runs * now * (held[:, None] + ahead)).sum(axis=1)
-    worth: NDArray[np.bool_] = gain > weight * loss
+    worth: Bools = gain > weight * loss
     return worth
 
 

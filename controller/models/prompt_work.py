@@ -3,13 +3,11 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.models.arrays import Floats
 from controller.models.chunked_prefill import Prompts
 from controller.models.demand import Demand
 from controller.models.step_time import StepModel
-
-Floats = NDArray[np.float64]
 
 WHOLE = np.array([0.5, 0.9, 1.0])  # quantiles of prompt lengths
 WHOLE_ROOM = 1.2  # ... beside a batch larger than the mean by so much

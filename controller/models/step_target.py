@@ -36,14 +36,12 @@ from collections import deque
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.models.arrays import Floats
 from controller.models.demand import MEMORY_S, Demand
 from controller.models.prompt_work import PromptWork
 from controller.models.residuals import REGIME_STEPS
 from controller.models.step_time import FEATURES, MIN_STEPS, StepModel
-
-Floats = NDArray[np.float64]
 
 AIM = 0.85  # of the share of tokens that may be late
 KEPT_STEPS = 400  # with prompt tokens: they tell 1% to a half

@@ -14,13 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.models.arrays import Floats, Ints
 from controller.models.pace import Remaining
 from controller.models.shift_alarm import ShiftAlarm
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LONGEST = 1 << 17  # tokens; longer answers count as this long
 GROWTH = 1.03  # bins are 3% wide where that is more than a token: where equal lengths end matters

@@ -14,11 +14,11 @@ average.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.config import BatchingConfig
 from controller.models.admission import MemoryAdmission
-from controller.models.lookahead import Forecast, Ints, leading
+from controller.models.arrays import Bools, Ints
+from controller.models.lookahead import Forecast, leading
 from controller.models.requests import Requests
 from controller.models.step_time import MIN_STEPS, StepModel
 from controller.policies.base import Batch, ReadBatch, StepHalf
@@ -44,8 +44,6 @@ from controller.records import (
     StepLimits,
     StepSample,
 )
-
-Bools = NDArray[np.bool_]
 
 UNKNOWN_STEP_S = 0.05  # a guess that the first steps overrule; only its proportions matter
 

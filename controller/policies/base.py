@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.config import BatchingConfig
+from controller.models.arrays import Floats, Ints
 from controller.models.lengths import LengthMoments
 from controller.models.pace import DeadlineSlack
-from controller.models.requests import Ints, Requests, requests_of
+from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.records import (
     BatchLimits,
@@ -104,7 +104,7 @@ class Batch:
     held_elsewhere_tokens: int = 0
     slack: DeadlineSlack | None = None
     slos: tuple[RequestSlo, ...] = ()
-    waited_s: Callable[[], NDArray[np.float64]] | None = None
+    waited_s: Callable[[], Floats] | None = None
     before_prefix_wait: Callable[[int], int] = int
     priorities: Callable[[int], tuple[Ints, Ints]] | None = None
     deferred_in_vain: bool = False

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.capacity import step_limit_s
+from controller.models.arrays import Floats
 from controller.models.demand import Demand
 from controller.models.lookahead import SHARED_DEVIATIONS, Forecast, leading
 from controller.models.online import OnlineStepModel, guess, prefill_room
@@ -19,8 +19,6 @@ from controller.models.requests import Requests
 from controller.models.step_target import REFRESH_STEPS, StepTarget
 from controller.models.step_time import StepModel
 from controller.records import StepSample
-
-Floats = NDArray[np.float64]
 
 STARVED_STEPS = 100  # one late step in so many is what a percentile of 99 allows
 

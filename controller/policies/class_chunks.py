@@ -18,18 +18,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.capacity import step_limit_s, typical_itl_s
+from controller.models.arrays import Bools, Floats, Ints
 from controller.models.lookahead import Forecast
-from controller.models.requests import Ints, Requests
+from controller.models.requests import Requests
 from controller.models.step_target import AIM
 from controller.policies.chunk import ChunkSizer, GapChunks, StepHistory
 from controller.records import StepSample
 from controller.request_slo import RequestSlo
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 LONGEST_SKIP_S = 1.0  # at most, for a class without a time between tokens: it is streamed, too
 UNPROMISED_SKIP_S = 5.0  # ... nor to first token: nobody waits for it

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from controller.models.arrays import Bools
 from controller.policies.base import Batch, ReadBatch
-from controller.policies.class_chunks import LONGEST_SKIP_S, Bools, ClassChunks
+from controller.policies.class_chunks import LONGEST_SKIP_S, ClassChunks
 from controller.policies.prompts import MAX_STARTS
 from controller.records import EngineLimits, EngineState, StepLimits
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from vllm.v1.request import Request, RequestStatus
 
-from controller.models.requests import Ints, Requests
+from controller.models.arrays import Ints
+from controller.models.requests import Requests
 from controller.policies.base import Loads
 from replicas.engine.by_class import ByClass
 from replicas.engine.kv_holders import KvHolders

@@ -12,15 +12,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from controller.models.requests import Ints
+from controller.models.arrays import Floats, Ints
 from controller.policies.class_chunks import SampleByClass
 from controller.records import StepLimits, StepSample
 from controller.request_slo import KEY, RequestSlo, slo_of
 from replicas.engine.in_flight import StepEtas
 
-Floats = NDArray[np.float64]
 NOBODY = nullcontext()
 NEARLY = 1e-6  # seconds by which two sums of the same times may differ
 

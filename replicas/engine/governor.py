@@ -10,8 +10,8 @@ from operator import index
 
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
+from controller.models.arrays import Ints
 from controller.models.step_time import StepFit, fit
-from controller.models.survival import Ints
 from controller.policies.base import EMPTY_BATCH, ReadBatch, StepHalf
 from controller.policies.class_chunks import SampleByClass
 from controller.policies.registry import make_step_half

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from controller.config import BatchingConfig
-from controller.models.pace import DeadlineSlack, Floats
+from controller.models.arrays import Floats
+from controller.models.pace import DeadlineSlack
 
 FIRST_ROOM = 256
 # A request that a step left out (by a connector, or a budget of somebody else's) is out of place

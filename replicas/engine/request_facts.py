@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from vllm.v1.request import Request, RequestStatus
 
-from controller.models.requests import Ints, Requests, requests_of
+from controller.models.arrays import Ints
+from controller.models.requests import Requests, requests_of
 
 CAME = "brimful_came_unix_s"  # among kv_transfer_params, of a request whose KV is to be loaded
 # By name: not every vLLM from 0.25 on has each of them.

@@ -13,7 +13,8 @@ from contextlib import suppress
 import numpy as np
 from vllm.v1.request import Request
 
-from controller.models.requests import Ints, Requests
+from controller.models.arrays import Ints
+from controller.models.requests import Requests
 
 FIRST_ROOM = 256
 MOST_LEFT = 16  # that are taken out one by one; of more, all are read again

@@ -13,7 +13,8 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from controller.config import BatchingConfig, parse_batching
-from controller.models.pace import DeadlineSlack, Floats
+from controller.models.arrays import Floats
+from controller.models.pace import DeadlineSlack
 from controller.models.requests import Requests
 from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire

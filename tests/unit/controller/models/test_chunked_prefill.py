@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.models.chunked_prefill import Floats, Prompts
+from controller.models.arrays import Floats
+from controller.models.chunked_prefill import Prompts
 from tests.property.strategies import examples
 
 S = 0.05  # a step with prompts
