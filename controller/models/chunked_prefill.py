@@ -37,22 +37,22 @@ class Prompts:
 
     Args:
         tokens: their lengths, shape (n,).
+        shares: of the prompts, how many are of each length, shape (n,); they add up to 1.
         per_s: prompts/s that are to be served.
         token_s, mixed_s: c3 and m, seconds.
         decodes_s: s0 of the mean batch, seconds.
         graph_s: c3 P where CUDA graphs end; infinite: nowhere.
         eager_s: what a step beyond them takes at least.
-        shares: of the prompts, how many are of each length, shape (n,); None: each is as likely.
     """
 
     tokens: Floats
+    shares: Floats
     per_s: float
     token_s: float
     mixed_s: float
     decodes_s: float
     graph_s: float = math.inf
     eager_s: float = 0.0
-    shares: Floats | None = None
 
     @property
     def mean_tokens(self) -> float:
@@ -61,8 +61,6 @@ class Prompts:
 
     def mean(self, by_prompt: Floats) -> Any:
         """Over the prompts; shape (n,) or (n, k)."""
-        if self.shares is None:  # ``ndarray.mean`` takes longer than the sum
-            return np.add.reduce(by_prompt) / len(by_prompt)
         return self.shares @ by_prompt
 
     def steps(self, step_s: Floats) -> "Steps":

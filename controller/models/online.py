@@ -41,12 +41,12 @@ _LOWER = [(i, j) for i in range(FEATURES) for j in range(i + 1)]
 _ROWS = [i * (i + 1) // 2 for i in range(FEATURES + 1)]
 
 
-def guess(limit_s: float) -> StepModel:
+def guess(itl_s: float) -> StepModel:
     """Before the first step: an SLA is set where a model meets it, with room.
 
     Half of it goes for an empty step; 256 decodes or 512 prompt tokens fill the rest.
     """
-    return StepModel(0.5 * limit_s, limit_s / 512, 0.0, limit_s / 1024, 0.0, 0.05 * limit_s)
+    return StepModel(0.5 * itl_s, itl_s / 512, 0.0, itl_s / 1024, 0.0, 0.05 * itl_s)
 
 
 class OnlineStepModel:
@@ -244,17 +244,17 @@ def _cholesky(a: list[list[float]], b: list[float]) -> list[float]:
     return x
 
 
-def prefill_room(model: StepModel, decodes: int, kv: int, context: int, limit_s: float) -> float:
-    """The longest prefill chunk, tokens, with which a step ends by ``limit_s``; may be negative.
+def prefill_room(model: StepModel, decodes: int, kv: int, context: int, target_s: float) -> float:
+    """The longest prefill chunk, tokens, with which a step ends by ``target_s``; may be negative.
 
     Args:
         context: tokens of the prompt that are computed already (``ChunkSizer.chunk``).
     """
-    room_s = limit_s - model.mixed_s - model.predict_s(decodes, kv, 0, 0)
+    room_s = target_s - model.mixed_s - model.predict_s(decodes, kv, 0, 0)
     room = _tokens_in(model, context, room_s)
     if not model.eager(decodes, room):
         return room
-    return room if limit_s >= model.eager_s else model.graph_tokens - decodes
+    return room if target_s >= model.eager_s else model.graph_tokens - decodes
 
 
 def _tokens_in(model: StepModel, context: int, room_s: float) -> float:

@@ -59,13 +59,13 @@ class PromptWork:
             graph_s = max(self._model.graph_tokens - decodes, 0.0) * self._token_s
         return Prompts(
             self._tokens,
+            self._shares,
             per_s,
             self._token_s,
             self._model.mixed_s,
             decodes_s,
             graph_s,
             eager_s,
-            self._shares,
         )
 
     def whole_s(self, prompts: Prompts) -> Floats:

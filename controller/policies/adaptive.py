@@ -100,7 +100,8 @@ class AdaptiveStep(StepHalf):
 
     @property
     def late_anyway(self) -> float | None:
-        return self._chunks.late_anyway if self._chunks else None
+        target = self._chunks and self._chunks.target
+        return target.late_anyway if target else None
 
     def receive(self, pushed: BatchLimits) -> None:
         self._applied = pushed.enforce
@@ -125,9 +126,9 @@ class AdaptiveStep(StepHalf):
         if self._applied:
             self._admission.preempted()
 
-    def resumed(self, gap_s: float, number: int = 0) -> None:
+    def resumed(self, gap_s: float, slo_id: int = 0) -> None:
         if self._chunks and self._applied:
-            self._chunks.resumed(gap_s, number)
+            self._chunks.resumed(gap_s, slo_id)
 
     def set_target_frac(self, itl_frac: float) -> None:
         if self._chunks:

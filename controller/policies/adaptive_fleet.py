@@ -48,10 +48,10 @@ class AdaptivePolicy(Policy):
     def _sla_batch(self, report: ReplicaReport, pool: Pool) -> float:
         # The replica's own model is the newest; a newcomer has the group's to begin with.
         model = report.model or pool.model
-        limit_s = self._config.sla.itl_s
-        if limit_s is None or model is None or not pool.lengths.output:
+        itl_s = self._config.sla.itl_s
+        if itl_s is None or model is None or not pool.lengths.output:
             return math.inf
-        return sla_batch(model, pool.lengths, report.itl_frac * limit_s)
+        return sla_batch(model, pool.lengths, report.itl_frac * itl_s)
 
     def _steadied(self, replica_id: str, batch: float, *, young: bool) -> float:
         last = self._steady.get(replica_id, batch)

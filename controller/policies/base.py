@@ -85,7 +85,7 @@ class Batch:
             next input, ended requests that a connector still reads. What a request that may start
             holds already is in this, and in its ``shared``.
         slack: where delivery is paced.
-        slos: by their numbers, which requests have; empty where all have the SLA's.
+        slos: of requests, by id; empty where all have the SLA's.
         waited_s: gives the seconds from the end of the last step that each running request was in,
             with a token or a chunk of its prompt, to the next; 0: it was in none. Shape (n,), at a
             price; with SLOs. None: no request can be skipped.
@@ -186,12 +186,8 @@ class StepHalf:
     def preempted(self) -> None:
         """A request lost its KV blocks."""
 
-    def resumed(self, gap_s: float, number: int = 0) -> None:
-        """A preempted request has its next token, so long after the one before.
-
-        Args:
-            number: of its SLO, where requests have one of their own.
-        """
+    def resumed(self, gap_s: float, slo_id: int = 0) -> None:
+        """A preempted request has its next token, so long after the one before."""
 
     def set_target_frac(self, itl_frac: float) -> None:
         """Steps are to keep this share of the SLA, so that tokens leave the server inside it."""

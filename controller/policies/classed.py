@@ -165,7 +165,7 @@ class ClassSteps:
         places = np.flatnonzero(deferrable)
         ttft_s = np.array([one.ttft_s for one in batch.slos])[running.slo_ids[places]]
         soonest = int(places[np.argmin(ttft_s)])
-        model = self._chunks.model
+        model = self._chunks.history.model
         if model.c3 > 0:  # its attention reads what is computed of it
             rest = int(rest * model.c3 / (model.c3 + model.c4 * int(running.computed[soonest])))
         deferred = deferrable.copy()
