@@ -2,8 +2,6 @@
 are few.
 """
 
-from collections import deque
-
 import numpy as np
 
 from controller.models.arrays import Ints
@@ -14,19 +12,16 @@ from controller.models.survival import ENDS_KEPT, Exposure, LengthHistory, Survi
 REFRESH_STEPS = 8
 
 
-class OutputLengths:
-    """Collects the ends of requests, and makes of them a survival curve where one is due.
+class OutputLengths(LengthHistory):
+    """Makes a survival curve of the requests seen, where one is due.
 
-    The group's stand in for the own ones, for as long as these are few.
+    The group's ends stand in for the own ones, for as long as these are few.
     """
 
     def __init__(self) -> None:
-        self._own = LengthHistory()
+        super().__init__()
         self._group: Exposure | None = None
         self._shifted = False  # lengths have changed since: the group's are older than that
-        # Output tokens of those that ended since the last update; no step may ask for long.
-        self._finished: deque[int] = deque(maxlen=ENDS_KEPT)
-        self._aborted: deque[int] = deque(maxlen=ENDS_KEPT)
         self._survival: Survival | None = None
         self._updated_at = 0  # step
 
@@ -34,14 +29,6 @@ class OutputLengths:
         """The group's counts per bin; None: as before (the local fallback has none)."""
         if group_counts is not None and not self._shifted:
             self._group = Exposure.of_finished(group_counts)
-
-    def finished(self, output_tokens: int) -> None:
-        """A request ended by itself after so many tokens."""
-        self._finished.append(output_tokens)
-
-    def aborted(self, output_tokens: int) -> None:
-        """A request was aborted after so many tokens."""
-        self._aborted.append(output_tokens)
 
     @property
     def known(self) -> Survival | None:
@@ -58,17 +45,14 @@ class OutputLengths:
         if self._survival and step < self._updated_at + REFRESH_STEPS:
             return self._survival
         self._updated_at = step
-        ended, running = (self._finished, self._aborted), np.concatenate(outputs)
-        if self._own.update(*ended, running, self._survival):
+        if self.update(np.concatenate(outputs), self._survival):
             self._group, self._shifted = None, True
-        self._finished.clear()
-        self._aborted.clear()
         self._survival = Survival(self.pooled())
         return self._survival
 
     def pooled(self) -> Exposure:
         """The own ends, and as many of the group's as they are short of."""
-        own, missing = self._own.seen, ENDS_KEPT - self._own.ends
+        missing = ENDS_KEPT - self.ends
         if self._group is None or missing <= 0:
-            return own
-        return own.plus(self._group, missing / max(float(self._group.ended.sum()), missing))
+            return self.seen
+        return self.seen.plus(self._group, missing / max(float(self._group.ended.sum()), missing))

@@ -48,7 +48,7 @@ class BatchReader:
         self.counts_loads = False
         self.batch: Requests | None = None
         self._loading_ids: set[str] = set()
-        self.columns = RunningColumns(classes.number if classes.on else None)
+        self.columns = RunningColumns(classes.slo_id if classes.on else None)
 
     def running(
         self, requests: Sequence[Request], used_blocks: int
@@ -80,8 +80,8 @@ class BatchReader:
         if not loads:
             none = running.first(0)
             return running, Loads(none, 0, to_begin) if to_begin else None, elsewhere
-        of = self._classes.numbers(loads)
-        they = token_counts(loads, loaded, None if shared is None else shared[n:].tolist(), of)
+        of_loads = None if shared is None else shared[n:].tolist()
+        they = token_counts(loads, loaded, of_loads, self._classes.slo_ids(loads))
         return running, Loads(they, ready, to_begin), elsewhere
 
     def _to_begin(self) -> int:
@@ -125,7 +125,7 @@ class BatchReader:
                     computed[index], shared[index] = prefixes.found(request)
                 if prefixes.unknown and not (self._by_request and not from_elsewhere(request)):
                     computed[index] = request.num_tokens - 1
-        return token_counts(first, computed, shared, self._classes.numbers(first))
+        return token_counts(first, computed, shared, self._classes.slo_ids(first))
 
     def _may_start(self) -> Iterator[Request]:
         """Those that may start, without KV transfers, which are part of the batch already."""

@@ -47,16 +47,7 @@ def _configure(core: Any, batching: dict[str, Any]) -> None:
 
 
 def _timeline(core: Any, on: bool) -> dict[str, Any] | None:
-    recorder: Recorder | None = getattr(core.scheduler, TIMELINE, None)
-    if on and recorder is None:
-        recorder = Recorder(core.scheduler)
-        setattr(core.scheduler, TIMELINE, recorder)
-    if recorder is None:
-        return None
-    if not on:
-        recorder.stop()
-        delattr(core.scheduler, TIMELINE)
-    return recorder.timeline.drain(core.scheduler.now_s())
+    return _recorded(core.scheduler, TIMELINE, lambda scheduler, *_: Recorder(scheduler), "", on)
 
 
 def _steps(core: Any, owner: str, on: bool) -> dict[str, list[int]] | None:

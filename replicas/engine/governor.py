@@ -228,10 +228,10 @@ class Governor:
         self._preemptions += 1
         self.step_half.preempted()
 
-    def resumed(self, gap_s: float, number: int = 0) -> None:
+    def resumed(self, gap_s: float, slo_id: int = 0) -> None:
         """Count the time between two tokens of a request that was preempted between them."""
         self._latencies.gap(self.config.sla, max(gap_s, 0.0), 1)
-        self.step_half.resumed(gap_s, number)
+        self.step_half.resumed(gap_s, slo_id)
 
     def first_token(self, ttft_s: float, agreed_s: float | None = None) -> bool:
         """Count a request's time to first token, seconds; ``agreed_s``: its own, else the SLA's.

@@ -19,6 +19,7 @@ LATE_EVERY = 20
 class Waiting(Protocol):
     """What is asked of a waiting request (vLLM's ``Request`` has it)."""
 
+    request_id: str
     arrival_time: float
     num_computed_tokens: int
 
@@ -34,7 +35,7 @@ class Demotions:
 
     Args:
         ttft_s: the SLA's time to first token.
-        ttft_of: each request's own, where classes have theirs; None: it is ``ttft_s`` for all.
+        ttft_of: gives each request's own, by its id; None: it is ``ttft_s`` for all.
         stays: whether one keeps its place and others behind it are looked at, as vLLM passes it
             over and leaves it in this queue; None: it has another queue for such.
 
@@ -47,7 +48,7 @@ class Demotions:
     def __init__(
         self,
         ttft_s: float,
-        ttft_of: Callable[[Any], float] | None = None,
+        ttft_of: Callable[[str], float] | None = None,
         stays: Callable[[Any], bool] | None = None,
     ) -> None:
         self.ttft_s = ttft_s
@@ -75,7 +76,7 @@ class Demotions:
         if request.num_output_tokens or request.num_computed_tokens:
             return False
         prefill_s = request.num_tokens / self._tokens_per_s if self._tokens_per_s else 0.0
-        ttft_s = self.ttft_s if self.ttft_of is None else self.ttft_of(request)
+        ttft_s = self.ttft_s if self.ttft_of is None else self.ttft_of(request.request_id)
         return self.now_s + prefill_s > request.arrival_time + ttft_s
 
 

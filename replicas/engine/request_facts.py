@@ -8,11 +8,10 @@ from controller.models.arrays import Ints
 from controller.models.requests import Requests, requests_of
 
 CAME = "brimful_came_unix_s"  # among kv_transfer_params, of a request whose KV is to be loaded
-# By name: not every vLLM from 0.25 on has each of them.
-RAN_TO_ITS_END = tuple(
-    status
-    for status in RequestStatus
-    if status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED", "FINISHED_REPETITION")
+RAN_TO_ITS_END = (
+    RequestStatus.FINISHED_STOPPED,
+    RequestStatus.FINISHED_LENGTH_CAPPED,
+    RequestStatus.FINISHED_REPETITION,
 )
 
 

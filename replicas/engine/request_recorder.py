@@ -39,8 +39,7 @@ class RequestRecorder:
         self._lost, self._fresh = 0, True
         self._open: dict[str, list[str]] = {}  # hashes by id, of those that came since it began
         self._drained_s = scheduler.now_s()
-        told = {"add_request": self._added, "_free_request": self._freed}
-        self._unhook = hook(scheduler, told)
+        self._unhook = hook(scheduler, {"add_request": self._added, "_free_request": self._freed})
 
     def drain(self) -> dict[str, Any]:
         """Those that ended since the last call.

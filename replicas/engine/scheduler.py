@@ -26,6 +26,7 @@ from replicas.engine.by_class import ByClass
 from replicas.engine.engine_options import cap_name, check_options, graph_tokens
 from replicas.engine.fail_open import Guard
 from replicas.engine.governor import LOCAL, Governor
+from replicas.engine.hooks import take_back
 from replicas.engine.in_flight import StepEtas, ends_of, scheduled_at
 from replicas.engine.intervals import Intervals
 from replicas.engine.kv_holders import kv_read_frac, kv_token_bytes, kv_tokens
@@ -66,9 +67,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         if not self.scheduler_config.async_scheduling:
             # One class has to serve both modes. AsyncScheduler lets a request run ahead of its own
             # tokens, which a synchronous pipeline of several stages cannot bear.
-            plain: Any = super(AsyncScheduler, self)
-            self._update_after_schedule = plain._update_after_schedule
-            self._update_request_with_output = plain._update_request_with_output
+            take_back(self, AsyncScheduler)
         settings = parse_settings(self.vllm_config.additional_config)
         check_options(settings.checked, self, has_controller=settings.leased)
         self._cap_name, self.reports_grammar_errors = cap_name(self), settings.leased
@@ -357,14 +356,14 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._note_resumed(done, now_s)
 
     def _note_first_tokens(self, prefilled: list[str]) -> None:
-        wall_s = self.wall_s()
+        wall_s, ttft_of = self.wall_s(), self._classes.ttft_of
         for req_id in prefilled:
             request = self.requests.get(req_id)
             if request is not None and not request.num_output_tokens:
                 continue  # its prompt is not computed yet; None: it ended with its first token
             if (arrival_s := self._awaits_first_token.pop(req_id, None)) is None:
                 continue
-            late = self.governor.first_token(wall_s - arrival_s, self._classes.ttft_s(req_id))
+            late = self.governor.first_token(wall_s - arrival_s, ttft_of and ttft_of(req_id))
             self._autoscaled.first_token(req_id, late=late)
             if request is None or request.is_finished():
                 self._autoscaled.gone(req_id)
@@ -382,7 +381,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 self._lost[req_id] = now_s, request.num_output_tokens  # of a step in flight
                 continue
             del self._lost[req_id]
-            self.governor.resumed(now_s - since_s, self._classes.number(req_id))
+            self.governor.resumed(now_s - since_s, self._classes.slo_id(req_id))
             if self._pacing and request is not None:
                 self._pacing.enter(req_id, request.num_output_tokens)
 

@@ -150,13 +150,13 @@ def step_aside(
     scheduler: Any,
     aside: Demotions | None,
     batching: BatchingConfig,
-    ttft_of: Callable[[Any], float] | None = None,
+    ttft_of: Callable[[str], float] | None = None,
 ) -> Demotions | None:
     """Have late requests step aside as ``batching`` says; who waits already keeps its place.
 
     Args:
         aside: what judged them so far; None: nobody stepped aside.
-        ttft_of: each request's own time to first token, where classes have theirs.
+        ttft_of: gives each request's own time to first token, by its id.
     """
     ttft_ms = batching.sla.ttft_ms
     wanted = batching.steps_aside and batching.enforce and (ttft_ms or ttft_of)

@@ -245,7 +245,9 @@ def test_some_start_beside_others_however_short_the_target_or_infeasible_d_is() 
 def test_cap_and_capacity_are_by_the_class_whose_d_is_nearest_to_the_sla(monkeypatch):
     one = sizer()
     full_s = {0.05: 0.04, 0.1: 0.1}
-    monkeypatch.setattr(StepTarget, "full_load_target_s", property(lambda target: full_s[target.itl_s]))
+    monkeypatch.setattr(
+        StepTarget, "full_load_target_s", property(lambda target: full_s[target.itl_s])
+    )
     assert one.reported.tail_frac == pytest.approx(0.25)
     assert one.reported.costs == one.history.model.costs
     monkeypatch.undo()
