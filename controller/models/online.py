@@ -60,6 +60,7 @@ class OnlineStepModel:
 
     Attributes:
         model: what it has learned.
+        prior: what it is shrunk towards, as it was given.
     """
 
     model: StepModel
@@ -88,7 +89,7 @@ class OnlineStepModel:
         forgets slowly.
         Then all of its costs are taken to be off by as much.
         """
-        self._given, self._weight = prior, weight_steps
+        self.prior, self._weight = prior, weight_steps
         self._prior = [value * scale for value, scale in zip(prior.costs, _SCALE, strict=True)]
         self._prior[4] = min(self._prior[4], self._prior[3])
         self._fold()
@@ -104,11 +105,6 @@ class OnlineStepModel:
         cost_s = sum(self._a[row] * cost for row, cost in zip(_ROWS, fitted, strict=False))
         off = self._b[0] / cost_s if cost_s > 0 else 0.0
         return off if 0 < off < math.inf else 1.0
-
-    @property
-    def prior(self) -> StepModel:
-        """What it is shrunk towards, as it was given."""
-        return self._given
 
     def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> bool:
         """Count one step. Whether it shows that the engine's speed has changed."""
@@ -195,7 +191,7 @@ class OnlineStepModel:
         beta[3] += beta[4]
         costs = [x / scale for x, scale in zip(beta, _SCALE, strict=True)]
         self.model = replace(
-            StepModel.of(costs, self._given.sigma_s),
+            StepModel.of(costs, self.prior.sigma_s),
             graph_tokens=self._graph_tokens,
             eager_s=self._eager_s,
         )

@@ -16,24 +16,22 @@ class OutputLengths(LengthHistory):
     """Makes a survival curve of the requests seen, where one is due.
 
     The group's ends stand in for the own ones, for as long as these are few.
+
+    Attributes:
+        known: the curve as it was asked for last; None: it was not.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._group: Exposure | None = None
         self._shifted = False  # lengths have changed since: the group's are older than that
-        self._survival: Survival | None = None
+        self.known: Survival | None = None
         self._updated_at = 0  # step
 
     def receive(self, group_counts: tuple[float, ...] | None) -> None:
         """The group's counts per bin; None: as before (the local fallback has none)."""
         if group_counts is not None and not self._shifted:
             self._group = Exposure.of_finished(group_counts)
-
-    @property
-    def known(self) -> Survival | None:
-        """What it was last, whether brought up to date or not; None before it was asked for."""
-        return self._survival
 
     def survival(self, step: int, *outputs: Ints) -> Survival:
         """What is known, brought up to date where that is due.
@@ -42,13 +40,13 @@ class OutputLengths(LengthHistory):
             step: of the engine, counted from its start.
             outputs: tokens that each request has generated so far, in any number of parts.
         """
-        if self._survival and step < self._updated_at + REFRESH_STEPS:
-            return self._survival
+        if self.known and step < self._updated_at + REFRESH_STEPS:
+            return self.known
         self._updated_at = step
-        if self.update(np.concatenate(outputs), self._survival):
+        if self.update(np.concatenate(outputs), self.known):
             self._group, self._shifted = None, True
-        self._survival = Survival(self.pooled())
-        return self._survival
+        self.known = Survival(self.pooled())
+        return self.known
 
     def pooled(self) -> Exposure:
         """The own ends, and as many of the group's as they are short of."""

@@ -160,24 +160,24 @@ def paying(
         concentration: the chance that two end at one length (``Survival.concentration``).
         first: how many of the first candidates are known to gain more.
     """
-    base, together, held = batch.base, batch.together, batch.holds
-    n = len(held)
+    alone, together, held = batch.running, batch.together, batch.holds
+    n, ahead = len(held), alone.survival_table.ahead
     # The first one by itself: it often has to wait, and then nothing is asked of the others.
     for start, stop in pairwise(sorted({first, max(first, 1), min(FIRST_FEW, n), n})):
         few = slice(start, stop)
-        before = together.alive[start - 1 : stop - 1] if start else base.alive
+        before = together.alive[start - 1 : stop - 1] if start else alone.base.alive
         alive = together.alive[few] - before
-        now = (batch.held + held[:stop].cumsum())[few, None]
+        now = (alone.held + held[:stop].cumsum())[few, None]
         overflow = first_passage(
             kv_tokens - now,
-            together.mean[few] + batch.elsewhere - now,
+            together.mean[few] + alone.not_running - now,
             together.chance[few],
         )
-        overflow[together.worst[few] + batch.elsewhere <= kv_tokens] = 0.0
+        overflow[together.worst[few] + alone.not_running <= kv_tokens] = 0.0
         again = batch.recomputed[few]
         price = recompute_price(model, running + np.arange(start, stop), again)
         fits = now[:, 0] < kv_tokens
-        each = pays(fits, overflow, alive, again, batch.ahead, price, weight_of(concentration))
+        each = pays(fits, overflow, alive, again, ahead, price, weight_of(concentration))
         if not each.all():
             return start + leading(each)
     return n

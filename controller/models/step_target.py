@@ -6,7 +6,7 @@ and took T is late if it is planned longer than
     theta = D - (T - s) where s <= D < T,    D s / T else:
 
 what made it late would be added to a shorter one as well, as a pause is; else what it was longer by
-is taken to grow with its length. Of recent steps with prompt tokens p(s) = P(theta < s), the share
+is taken to grow with its length. Of recent steps with prompt tokens p(s) = Pr(theta < s), the share
 that is late if all are planned to take s. Their decodes alone, predicted to take s0, would have
 been late with probability p0 = p(s0): no chunk causes that, and none is made smaller for it. Of all
 tokens

@@ -252,16 +252,16 @@ class AdaptiveStep(StepHalf):
     ) -> tuple[int, Reason | None]:
         """How many of the candidates fit, and what stopped the next one; None: nothing did."""
         running, n = batch.holding, len(candidates)
-        used, elsewhere = state.kv_used_tokens, batch.held_elsewhere_tokens
+        used, not_running = state.kv_used_tokens, batch.not_running_tokens
         fitting, together = self._admission.fitting(
-            running, candidates, used, self._history.model, elsewhere, waiting
+            running, candidates, used, self._history.model, not_running, waiting
         )
         if fitting < n:
             fitting = max(fitting, self._outranking(state, batch, running, candidates))
         if self._chunks is not None:
 
             def forecast(some: Requests) -> Forecast:
-                return self._admission.forecast(running, some, used, elsewhere)
+                return self._admission.forecast(running, some, used, not_running)
 
             most_kv = self._admission.most_tokens
             in_time = self._chunks.starting(running, candidates, most_kv, together, forecast)
@@ -290,5 +290,5 @@ class AdaptiveStep(StepHalf):
         if not len(first):
             return 0
         used -= min(int(running.computed[less].sum()), used)
-        elsewhere = batch.held_elsewhere_tokens
-        return self._admission.fitting(running.where(~less), first, used, model, elsewhere)[0]
+        not_running = batch.not_running_tokens
+        return self._admission.fitting(running.where(~less), first, used, model, not_running)[0]

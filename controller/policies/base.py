@@ -81,7 +81,7 @@ class Batch:
     """The requests that run, and the first n of those that may start, each in order of service.
 
     Args:
-        held_elsewhere_tokens: KV memory of requests that do not run: sessions that wait for their
+        not_running_tokens: KV memory of requests that do not run: sessions that wait for their
             next input, ended requests that a connector still reads. What a request that may start
             holds already is in this, and in its ``shared``.
         slack: where delivery is paced.
@@ -101,7 +101,7 @@ class Batch:
 
     running: Requests
     waiting: Callable[[int], Requests]
-    held_elsewhere_tokens: int = 0
+    not_running_tokens: int = 0
     slack: DeadlineSlack | None = None
     slos: tuple[RequestSlo, ...] = ()
     waited_s: Callable[[], Floats] | None = None

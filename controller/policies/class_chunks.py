@@ -68,7 +68,7 @@ class ClassChunks(ChunkSizer):
         self._sla_s = sla_s
         self._sizers: dict[tuple[float, float], GapChunks] = {}
         self._slos: tuple[RequestSlo, ...] = ()
-        self._of: list[GapChunks | None] = []  # of each SLO; None: no time between tokens
+        self._by_slo: list[GapChunks | None] = []  # of each SLO; None: no time between tokens
         self._reserve_frac: list[float] = []  # of each SLO: share of D that skipping leaves
         self._itl_s: Floats = np.zeros(0)
         self._longest_skip_s: Floats = np.zeros(0)
@@ -79,8 +79,8 @@ class ClassChunks(ChunkSizer):
 
     def know(self, slos: tuple[RequestSlo, ...]) -> None:
         """The SLOs of requests so far, by id; more may come, none goes."""
-        for one in slos[len(self._of) :]:
-            self._of.append(self._sizer(one) if one.bounded else None)
+        for one in slos[len(self._by_slo) :]:
+            self._by_slo.append(self._sizer(one) if one.bounded else None)
             self._reserve_frac.append(0.0)
         if len(slos) > len(self._slos):
             self._slos = slos
@@ -136,12 +136,12 @@ class ClassChunks(ChunkSizer):
 
     def _sizer_of(self, slo_id: int) -> GapChunks | None:
         # After a live change a step may come back before the first is sized.
-        return self._of[slo_id] if slo_id < len(self._of) else None
+        return self._by_slo[slo_id] if slo_id < len(self._by_slo) else None
 
     def decoding(self, slo_ids: Ints) -> None:
         """The requests that decode in the next step have these SLOs."""
-        decodes = np.bincount(slo_ids, minlength=len(self._of)).tolist()
-        there = {s for s, n in zip(self._of, decodes, strict=True) if n and s is not None}
+        decodes = np.bincount(slo_ids, minlength=len(self._by_slo)).tolist()
+        there = {s for s, n in zip(self._by_slo, decodes, strict=True) if n and s is not None}
         self._binding = min(there, key=lambda sizer: sizer.target.target_s, default=None)
 
     def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
@@ -155,7 +155,7 @@ class ClassChunks(ChunkSizer):
         Those of stricter classes do not wait for decodes that can be skipped in single steps; one
         without a time between tokens waits until all decodes fit, those without one included.
         """
-        n = len(self._of)
+        n = len(self._by_slo)
         counts = np.bincount(running.slo_ids, minlength=n).tolist()
         held = np.bincount(running.slo_ids, running.tokens, minlength=n).tolist()
         pairs = zip(candidates.slo_ids.tolist(), candidates.tokens.tolist(), strict=True)
@@ -182,7 +182,7 @@ class ClassChunks(ChunkSizer):
         # No longer than at full load: a target beyond D is for the few steps with prompts.
         target_s = math.inf
         for slo_id in slo_ids:
-            if (sizer := self._of[slo_id]) is not None:
+            if (sizer := self._by_slo[slo_id]) is not None:
                 itl_s = self._itl_frac * self._slos[slo_id].itl_s
                 own_s = min(sizer.target.target_s, typical_itl_s(sizer.reported, itl_s))
                 target_s = min(target_s, step_limit_s(self.history.model, itl_s, own_s))

@@ -9,8 +9,8 @@ from controller.models.step_time import StepModel
 from controller.policies.chunk import STARVED_STEPS, ChunkSizer, StepHistory
 from controller.records import StepSample
 
-# Decodes alone may take so much of ``Pace.steady_s``, by which steps may exceed D until half of the
-# TTFT is used up: the rest is for prompts.
+# Decodes alone may take so much of ``Pace.allowance_s``, by which steps may exceed D until half of
+# the TTFT is used up: the rest is for prompts.
 DECODES_FRAC = 0.5
 # Matrix products are computed in tiles: what a step takes rises in steps, and a total that is a
 # whole number of tiles stands at the end of one. QoServe's totals (``benchmarks.baselines``).
@@ -45,8 +45,8 @@ class PacedChunks(ChunkSizer):
     def look(self, slack: DeadlineSlack, remaining: Remaining | None) -> None:
         """Before each chunk: the slack, and how much their requests have yet to generate."""
         self._extra_s = self._pace.extra_s(slack, remaining) if len(slack.slack_s) else 0.0
-        steady_s = self._pace.steady_s(remaining) if remaining else 0.0
-        self._decodes_extra_s = DECODES_FRAC * max(steady_s, 0.0)
+        allowance_s = self._pace.allowance_s(remaining) if remaining else 0.0
+        self._decodes_extra_s = DECODES_FRAC * max(allowance_s, 0.0)
 
     def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
         """As for gaps, in whole tiles with the decodes where that leaves something.

@@ -14,10 +14,10 @@ from replicas.engine.by_class import ByClass
 from replicas.engine.kv_holders import KvHolders
 from replicas.engine.load_slots import loads_by_request, take_slots
 from replicas.engine.prefix_sharing import PrefixSharing
-from replicas.engine.request_facts import from_elsewhere, token_counts
+from replicas.engine.request_facts import remotely_prefilled, token_counts
 from replicas.engine.running_columns import RunningColumns
 from replicas.engine.start_order import LOADING, blocked, may_start, passed_over
-from replicas.engine.vllm_queues import put_aside
+from replicas.engine.vllm_queues import skipped_requests
 
 
 class BatchReader:
@@ -86,8 +86,8 @@ class BatchReader:
 
     def _to_begin(self) -> int:
         """How many that wait first have their KV transferred (``loads_first``)."""
-        first = put_aside(self._scheduler, passed_over)
-        return sum(r.status == RequestStatus.WAITING and from_elsewhere(r) for r in first)
+        first = skipped_requests(self._scheduler, passed_over)
+        return sum(r.status == RequestStatus.WAITING and remotely_prefilled(r) for r in first)
 
     def _loading(self, ids: Iterable[str]) -> tuple[list[Request], int]:
         """Requests whose KV has come, then those whose transfer goes on; how many the former are.
@@ -123,7 +123,7 @@ class BatchReader:
                     continue
                 if shared is not None and prefixes.enabled:
                     computed[index], shared[index] = prefixes.found(request)
-                if prefixes.unknown and not (self._by_request and not from_elsewhere(request)):
+                if prefixes.unknown and not (self._by_request and not remotely_prefilled(request)):
                     computed[index] = request.num_tokens - 1
         return token_counts(first, computed, shared, self._classes.slo_ids(first))
 

@@ -55,6 +55,7 @@ def _steps(core: Any, owner: str, on: bool) -> dict[str, list[int]] | None:
 
 
 def _requests(core: Any, owner: str, on: bool) -> dict[str, Any] | None:
+    # Here, for it has names of vLLM's that the version of a ``Bystander`` may lack.
     from replicas.engine.request_recorder import RequestRecorder
 
     return _recorded(core.scheduler, REQUESTS, RequestRecorder, owner, on)

@@ -178,7 +178,7 @@ class Governor:
         index(asked.max_running)
         index(asked.token_budget)
         if asked.skipped and not 0 <= min(asked.skipped) <= max(asked.skipped) < running:
-            raise ValueError(f"skipped: {asked.skipped} are not all places of {running} requests")
+            raise ValueError(f"skipped: {asked.skipped} are not all indices of {running} requests")
         least = max(running, int(not asked.loading))  # what loads runs soon
         cap = min(max(asked.max_running, least), self.engine.max_num_seqs)
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens

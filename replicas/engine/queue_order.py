@@ -92,30 +92,30 @@ class Lane:
         self._in_time: Any = deque()
         self._late: deque[Any] = deque()
         self._next_late: Any = None  # the late one put first, until it has started
-        self._places: dict[Any, int] = {}  # of all that are here: their order if none was late
+        self._order: dict[Any, int] = {}  # of all that are here, if none was late
         self._first, self._last = 0, 0
 
     def add(self, request: Any) -> None:
         """One more has come."""
         self._last += 1
-        self._places[request] = self._last
+        self._order[request] = self._last
         self._in_time.append(request)
 
     def prepend(self, request: Any) -> None:
         """One that has run before comes back, and goes first."""
-        self._place_first(request)
+        self._order_first(request)
         self._in_time.appendleft(request)
 
     def add_late(self, requests: Iterable[Any]) -> None:
         """These have been seen to be late elsewhere, where they would have gone first."""
         for request in requests:
-            self._place_first(request)
+            self._order_first(request)
             self._late.append(request)
 
     def restore(self) -> None:
         """Late ones go back to where they would be if none had stepped aside."""
         if self._late or self._next_late is not None:
-            everybody = sorted(self, key=self._places.__getitem__)
+            everybody = sorted(self, key=self._order.__getitem__)
             self._late.clear()
             self._next_late = None
             self._keep(everybody)
@@ -180,13 +180,13 @@ class Lane:
     def _keep(self, requests: list[Any]) -> None:
         self._in_time = deque(requests)
 
-    def _place_first(self, request: Any) -> None:
+    def _order_first(self, request: Any) -> None:
         self._first -= 1
-        self._places[request] = self._first
+        self._order[request] = self._first
 
     def _forget(self, gone: Collection[Any]) -> None:
         for request in gone:
-            self._places.pop(request, None)
+            self._order.pop(request, None)
         if self._next_late is not None and self._next_late in gone:
             self._next_late, self._aside.tokens = None, 0
 
@@ -199,7 +199,7 @@ class SortedLane(Lane):
         self._in_time = []  # a heap
 
     def add(self, request: Any) -> None:
-        self._places[request] = 0  # its own order says where it stands
+        self._order[request] = 0  # its own order says where it stands
         heapq.heappush(self._in_time, request)
 
     prepend = add

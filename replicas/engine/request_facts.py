@@ -43,7 +43,7 @@ def ran_to_its_end(request: Request) -> bool:
     request that has stop strings, and output, is taken to have met one. A request that another
     engine decodes does not count: this engine sees nothing of how long its answer is.
     """
-    if to_elsewhere(request):
+    if remotely_decoded(request):
         return False
     if request.status == RequestStatus.FINISHED_ABORTED:
         params = request.sampling_params
@@ -51,7 +51,7 @@ def ran_to_its_end(request: Request) -> bool:
     return request.status in RAN_TO_ITS_END
 
 
-def from_elsewhere(request: Request) -> bool:
+def remotely_prefilled(request: Request) -> bool:
     """Whether another engine has computed its prompt, and the KV is still to come from there."""
     return bool((request.kv_transfer_params or {}).get("do_remote_prefill"))
 
@@ -61,7 +61,7 @@ def came_s(request: Request) -> float:
     return float((request.kv_transfer_params or {}).get(CAME, request.arrival_time))
 
 
-def to_elsewhere(request: Request) -> bool:
+def remotely_decoded(request: Request) -> bool:
     """Whether its prompt alone is computed here, for another engine."""
     return bool((request.kv_transfer_params or {}).get("do_remote_decode"))
 

@@ -14,7 +14,7 @@ from vllm.v1.request import Request, RequestStatus
 
 from controller.models.requests import Requests
 from replicas.engine.prefix_sharing import PrefixSharing
-from replicas.engine.request_facts import from_elsewhere
+from replicas.engine.request_facts import remotely_prefilled
 from replicas.engine.vllm_queues import all_waiting, in_order
 
 LOOKED_UP = 64  # waiting requests, of each some ten blocks
@@ -77,7 +77,7 @@ def prompt_backlog(scheduler: Any, prefixes: PrefixSharing) -> dict[str, int]:
     left = [
         (r, r.num_tokens - r.num_computed_tokens)
         for r in all_waiting(scheduler)
-        if not from_elsewhere(r)
+        if not remotely_prefilled(r)
     ]
     waiting = max(sum(tokens for _, tokens in left), 0)
     new = waiting
@@ -112,7 +112,7 @@ def blocked(request: Request, loaded: Iterable[str]) -> bool:
 
 def passed_over(request: Request) -> bool:
     """Whether vLLM passes a waiting request over, or its prompt is loaded and not computed here."""
-    return from_elsewhere(request) or blocked(request, ())
+    return remotely_prefilled(request) or blocked(request, ())
 
 
 def adapters_fit(scheduler: Any) -> bool:

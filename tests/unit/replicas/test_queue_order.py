@@ -243,4 +243,4 @@ def test_restored_nothing_is_kept_of_those_that_left() -> None:
     assert names(lane) == "b"
     lane.pop()
     lane.restore()
-    assert (names(lane), lane._places) == ("", {})
+    assert (names(lane), lane._order) == ("", {})

@@ -382,7 +382,7 @@ def beside(
     elsewhere: int, step_half: AdaptiveStep, running: Rows, waiting: Rows, used: int
 ) -> StepLimits:
     """The limits of a step; of the tokens in use so many are held by requests that do not run."""
-    live = Batch(requests(running), requests(waiting).first, held_elsewhere_tokens=elsewhere)
+    live = Batch(requests(running), requests(waiting).first, not_running_tokens=elsewhere)
     return step_half.limits(state(len(running), len(waiting), used), lambda: live, limits())
 
 

@@ -68,7 +68,7 @@ def test_decodes_may_take_half_of_the_steady_pace() -> None:
     sizer.look(leads_of(5.0), everybody)
     # Half of 2 s lasts for 100 tokens: 10 ms a step, of which decodes take five.
     assert decode_target_s(sizer) - before == pytest.approx(0.005, rel=0.01)
-    sizer._pace.account.tokens = -1.0
+    sizer._pace.budget.tokens = -1.0
     sizer.look(leads_of(5.0), everybody)
     assert decode_target_s(sizer) == pytest.approx(before)
     sizer.look(leads_of(), None)
@@ -186,9 +186,9 @@ def test_tokens_that_wait_on_their_way_out_take_nothing_off_a_paced_step() -> No
 
 def test_a_step_of_prompts_alone_moves_no_account() -> None:
     sizer = learned()
-    before = sizer._pace.account.tokens, sizer._pace.margin_s
+    before = sizer._pace.budget.tokens, sizer._pace.margin_s
     sizer.observe(StepSample(0, 0, 200, 0, 0.04, late=0))
-    assert (sizer._pace.account.tokens, sizer._pace.margin_s) == before
+    assert (sizer._pace.budget.tokens, sizer._pace.margin_s) == before
 
 
 def test_a_lead_that_is_gone_with_its_request_is_lent_no_more() -> None:
