@@ -4,7 +4,7 @@ Steps with prompt tokens take s: s0 for the decodes, m more because there is a p
 c3 P for the P prompt tokens that fit. A prompt of l tokens needs l / P steps where the next one
 fills up its last step, and ceil(l / P) where it is alone, of which the last one is shorter. The
 first is so with probability min(rho, 1), the share of time in which prompts are computed; rho is
-the load, prompts/s times S.
+the utilization, prompts/s times S.
 P ends where CUDA graphs end, until s is as long as the launch of a step beyond them.
 
 The mean time to first token is
@@ -103,9 +103,9 @@ class Steps:
         """W."""
         prompts = self._prompts
         spread = float(prompts.mean(prompts.tokens**2)) / prompts.mean_tokens**2  # 1 + CV^2
-        load = prompts.per_s * self.served_s  # above 1 the queue grows
-        over, rho = load - 1, np.minimum(load, 1.0)
-        root = np.sqrt(over**2 + 4 * spread * load * self.served_s / horizon_s)
+        utilization = prompts.per_s * self.served_s  # above 1 the queue grows
+        over, rho = utilization - 1, np.minimum(utilization, 1.0)
+        root = np.sqrt(over**2 + 4 * spread * utilization * self.served_s / horizon_s)
         begin_s = (rho * self.step_s + (1 - rho) * prompts.decodes_s) / 2
         wait_s: Floats = begin_s + self.own_s + horizon_s / 4 * (over + root)
         return wait_s

@@ -65,7 +65,7 @@ class OnlineStepModel:
 
     model: StepModel
 
-    def __init__(self, prior: StepModel, weight_steps: float = GUESS_STEPS) -> None:
+    def __init__(self, first_guess: StepModel) -> None:
         self._a = [0.0] * len(_LOWER)
         self._b = [0.0] * FEATURES
         self._n = 0.0
@@ -75,7 +75,7 @@ class OnlineStepModel:
         self._graph_tokens = self._eager_steps = 0
         self._eager_s = 0.0
         self._newest_eager_s: deque[float] = deque(maxlen=EAGER_STEPS)
-        self.set_prior(prior, weight_steps)
+        self.set_prior(first_guess, GUESS_STEPS)
 
     def captured(self, graph_tokens: int) -> None:
         """CUDA graphs were captured for steps of up to so many tokens."""

@@ -41,17 +41,17 @@ AT_ONCE = 0.5
 BUDGET_FRAC = 0.7  # of what may be late
 MEMORY_STEPS = 4096  # of the budget: several lives of a request
 FIRST_STEPS = 1024  # what it begins with, as if one request had decoded for so long
-# The margin is counted in spreads, the root mean square error of predicted steps, and moved by so
-# much of a spread for a step with nothing but late tokens.
-MOVE, FIRST_LEVEL, MOST_LEVEL = 0.2, 3.0, 12.0
+# The margin is counted in root mean square errors (RMSE) of predicted steps, and moved by so much
+# of one for a step with nothing but late tokens.
+MOVE, FIRST_MULTIPLIER, MOST_MULTIPLIER = 0.2, 3.0, 12.0
 ALLOWANCE_FRAC = 0.5  # of the TTFT: the slack that the allowance may take
 MAY_BE_LATE_FROM = 0.5  # of the TTFT: from such a wait for a first token on, tokens may be late
 # A request that has waited for more of the TTFT is demoted. At half, a queue that is served in time
 # has some demoted for nothing; at all of it, a queue that was too long once brings no slack along.
 LATE_FRAC = 0.75
 DEBT_STEPS = 1024  # a budget is overspent by no more than it accrues in so many steps
-FIRST_SPREAD_FRAC = 0.02  # of D
-SPREAD_MEMORY = 0.02  # weight of the newest error: the last 50 steps
+FIRST_RMSE_FRAC = 0.02  # of D
+RMSE_MEMORY = 0.02  # weight of the newest error: the last 50 steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +122,20 @@ class Pace:
     def __init__(self, itl_s: float, percentile: float, ttft_s: float = 0.0) -> None:
         self._itl_s, self._ttft_s = itl_s, ttft_s
         self.budget = ErrorBudget(percentile)
-        self._level, self._variance = FIRST_LEVEL, (FIRST_SPREAD_FRAC * itl_s) ** 2
+        self._multiplier, self._variance = FIRST_MULTIPLIER, (FIRST_RMSE_FRAC * itl_s) ** 2
 
     @property
     def margin_s(self) -> float:
         """What is held back of every slack, seconds."""
-        return self._level * math.sqrt(self._variance)
+        return self._multiplier * math.sqrt(self._variance)
 
     def observe(self, decodes: int, late: int, error_s: float) -> None:
         """A step gave so many tokens, so many of them late, and ended ``error_s`` late."""
         self.budget.observe(decodes, late)
         error_s = min(max(error_s, -self._itl_s), self._itl_s)  # no pause of the host
-        self._variance += SPREAD_MEMORY * (error_s * error_s - self._variance)
-        level = self._level + MOVE * (late / decodes - self.budget.accrual)
-        self._level = min(max(level, 0.0), MOST_LEVEL)
+        self._variance += RMSE_MEMORY * (error_s * error_s - self._variance)
+        multiplier = self._multiplier + MOVE * (late / decodes - self.budget.accrual)
+        self._multiplier = min(max(multiplier, 0.0), MOST_MULTIPLIER)
 
     def extra_s(self, slack: DeadlineSlack, remaining: Remaining | None) -> float:
         """x, seconds.

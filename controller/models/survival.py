@@ -78,10 +78,9 @@ def believed(seen: "Exposure") -> Floats:
 
 
 class OutputCounts:
-    """Counts per bin of the last ``size`` finished requests' output lengths."""
+    """Counts per bin of the last ``ENDS_KEPT`` finished requests' output lengths."""
 
-    def __init__(self, size: int = ENDS_KEPT) -> None:
-        self._size = size
+    def __init__(self) -> None:
         self._bins: deque[int] = deque()
         self.counts = [0] * BINS
 
@@ -92,7 +91,7 @@ class OutputCounts:
         index = length_bin(output_tokens)
         self._bins.append(index)
         self.counts[index] += 1
-        if len(self._bins) > self._size:
+        if len(self._bins) > ENDS_KEPT:
             self.counts[self._bins.popleft()] -= 1
 
 
