@@ -41,7 +41,7 @@ class Fleet:
         self.loop, self.now_s = ControlLoop(), 0.0
         self.held: dict[str, Role | None] = {f"r{k}": None for k in range(count)}
         self.running = dict.fromkeys(self.held, 10)
-        self.waiting = dict.fromkeys(self.held, 0)
+        self.waiting: dict[str, int] = {}
         self.seq = 0
 
     def report(self, name: str) -> ReplicaReport:
@@ -51,7 +51,7 @@ class Fleet:
             seq=self.seq,
             engine=ENGINE,
             running=self.running[name],
-            waiting=self.waiting[name],
+            waiting=self.waiting.get(name, 0),
             lengths=SHORT,
             latest=SHORT,
             steps=stats_of(STEPS),
