@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import uvicorn
@@ -78,6 +79,7 @@ async def replica(model: Path, **engine: Any) -> AsyncIterator[Replica]:
         **engine,
     )
     llm, app = await app_around(args, TOOLS)
+    app.state.server = SimpleNamespace()  # as Ray Serve LLM has it, for an engine that dies
     try:
         admission = Admission(parse_classes(CLASSES), parse_admission({}), SLOTS, 0.0)
         gate = Gate(admission, named_classes=True)
