@@ -67,6 +67,14 @@ async def test_a_class_brings_its_priority_and_a_request_its_own(client, engine)
     assert engine.priorities == [20, 10, 0, 3]
 
 
+async def test_a_priority_that_vllm_does_not_read_is_brought_along(gate, engine):
+    ticket = gate.ticket({}, {"service_tier": "batch", "priority": 3})  # of messages, in the body
+    current.set(ticket)
+    assert [o async for o in engine.generate(PROMPT, SamplingParams(), "r")] == ["a", "b", "c"]
+    current.set(None)
+    assert engine.priorities == [3]
+
+
 async def test_an_engine_that_serves_in_order_gets_no_priorities(gate, engine, client):
     plain = Engine()
     plain.vllm_config.scheduler_config.policy = "fcfs"
