@@ -300,7 +300,7 @@ async def test_anthropics_client_is_served_behind_haproxy(keys):
         async with client.responses.stream(**more) as events:
             kinds = [event.type async for event in events]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
-    assert kinds.count("response.output_text.delta") == 3
+    assert "response.output_text.delta" in kinds
 
 
 def in_a_log(text: str) -> bool:
