@@ -67,7 +67,9 @@ class AdmissionMiddleware:
             await self._app(scope, receive, held.send)
             await held.flush()
         except Exception:
-            if ticket.answer is None or not held.over:  # else all is said; vLLM failed over it
+            # Over a refusal vLLM fails once it has announced an answer; all else is for the log.
+            told = ticket.answer if held.over else None
+            if told is None or told.reason == "engine_failed":
                 raise
         finally:
             ticket.close()

@@ -19,6 +19,7 @@ SAID = (
     *("thinking", "reasoning", "reasoning_content", "summary", "content", "text"),
     *("tool_calls", "function", "name", "arguments", "input", "output"),
 )
+LAST_FIRST = SAID[::-1]
 BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 # A client puts a hash of each request there, which vLLM leaves out.
 LEFT_OUT = "x-anthropic-billing-header"
@@ -106,7 +107,8 @@ def _texts(value: Any) -> Iterator[str]:
         elif isinstance(one, list):
             below += reversed(one)
         elif one is not None and not isinstance(one, bool | int | float):
-            below += [_said(one, name) for name in reversed(SAID)]
+            known = one.keys() if isinstance(one, dict) else None
+            below += [_said(one, name) for name in LAST_FIRST if known is None or name in known]
 
 
 def _said(holder: Any, name: str) -> Any:
@@ -128,7 +130,7 @@ def _field(holder: Any, name: str) -> Any:
 def _beside(payload: Any, tools: list[str]) -> int:
     """A hash of what vLLM hashes, or renders, before the prompt."""
     names = "model", "cache_salt", "chat_template_kwargs", "previous_response_id"
-    return hash(repr([tools, *(getattr(payload, name, None) for name in names)]))
+    return hash((*tools, repr([getattr(payload, name, None) for name in names])))
 
 
 def _chain(whole: str | list[Any], size: int, last: int) -> tuple[int, ...]:

@@ -271,7 +271,9 @@ async def test_a_stream_that_has_only_been_announced_is_refused(engine, gate, ou
     engine.outputs = outputs
     app = StreamEndMiddleware(streaming(CREATED, PROGRESS, DELTA, engine=engine))
     headers = {"x-request-timeout-seconds": "0.05"}
-    async with client_of(AdmissionMiddleware(app, gate)) as made:
+    refusing = AdmissionMiddleware(app, gate)
+    logged = httpx.ASGITransport(refusing, raise_app_exceptions=outputs is never)
+    async with httpx.AsyncClient(transport=logged, base_url="http://r") as made:
         answer = await made.post("/v1/responses", json={}, headers=headers)
     assert (answer.status_code, answer.headers["x-brimful-reason"]) == (503, reason)
 
