@@ -5,6 +5,7 @@ met. Serving those in time first keeps all but the overload inside the SLA.
 """
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
@@ -38,6 +39,7 @@ class Demotions:
         ttft_of: gives each request's own, by its id; None: it is ``ttft_s`` for all.
         stays: whether one keeps its place and others behind it are looked at, as vLLM passes it
             over and leaves it in this queue; None: it has another queue for such.
+        cached: tokens of a prompt that the prefix cache holds; None: nothing is cached.
 
     Attributes:
         ttft_s: as given; infinite: nobody is late.
@@ -50,10 +52,12 @@ class Demotions:
         ttft_s: float,
         ttft_of: Callable[[str], float] | None = None,
         stays: Callable[[Any], bool] | None = None,
+        cached: Callable[[Any], int] | None = None,
     ) -> None:
         self.ttft_s = ttft_s
         self.ttft_of = ttft_of
         self.stays = stays
+        self._cached = cached
         self._tokens_per_s = 0.0
         self.now_s = 0.0
         self.tokens = 0
@@ -75,9 +79,12 @@ class Demotions:
         """
         if request.num_output_tokens or request.num_computed_tokens:
             return False
-        prefill_s = request.num_tokens / self._tokens_per_s if self._tokens_per_s else 0.0
         ttft_s = self.ttft_s if self.ttft_of is None else self.ttft_of(request.request_id)
-        return self.now_s + prefill_s > request.arrival_time + ttft_s
+        left_s = request.arrival_time + ttft_s - self.now_s
+        in_time = left_s * self._tokens_per_s if self._tokens_per_s else math.inf
+        if left_s < 0 or request.num_tokens <= in_time:
+            return left_s < 0
+        return request.num_tokens - (self._cached(request) if self._cached else 0) > in_time
 
 
 class Lane:

@@ -35,6 +35,7 @@ from replicas.engine.loads_first import LoadsFirst
 from replicas.engine.lost_sessions import LostSessions, waiting_requests
 from replicas.engine.pacing import pacing_of
 from replicas.engine.prompt_chunks import PromptChunks, as_they_stood, decodes_first
+from replicas.engine.queue_order import Demotions
 from replicas.engine.request_facts import RAN_TO_ITS_END, came_s, more_tokens_follow, ran_to_its_end
 from replicas.engine.settings import parse_settings
 from replicas.engine.start_order import (
@@ -103,7 +104,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._intervals = Intervals(graph_tokens(self.vllm_config))
         self._last_output_s = self._last_step_s = 0.0
         self._was_busy = self._resetting = False
-        self._aside = step_aside(self, None, settings.batching, self._classes.ttft_of)
+        self._aside = self._step_aside(None, settings.batching)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
         self._cached: dict[str, int] = {}  # tokens of prompts found in the prefix cache
@@ -270,8 +271,12 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
     def _go_by(self, config: BatchingConfig) -> None:
         self.governor.configure(config)
-        self._aside = step_aside(self, self._aside, config, self._classes.ttft_of)
+        self._aside = self._step_aside(self._aside, config)
         self._pacing = pacing_of(config, self._pacing)
+
+    def _step_aside(self, aside: Demotions | None, config: BatchingConfig) -> Demotions | None:
+        cached = self._reader.prefixes.cached_tokens
+        return step_aside(self, aside, config, self._classes.ttft_of, cached)
 
     def state(self) -> EngineState:
         """What the engine holds now."""
