@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
@@ -71,6 +72,14 @@ def batch_app(
     )
 
 
+class Told(JSONResponse):
+    """JSON in ASCII: text of clients may be what UTF-8 has no bytes for."""
+
+    def render(self, content: Any) -> bytes:
+        """As bytes."""
+        return json.dumps(content).encode()
+
+
 class _Api:
     def __init__(self, store: Store, most_file_bytes: int) -> None:
         self._store, self._most_file_bytes = store, most_file_bytes
@@ -84,7 +93,7 @@ class _Api:
                 raise _wrong("purpose", f"{shown(purpose)} is not allowed: batch")
             name = file.filename or "file.jsonl"
             told = await asyncio.to_thread(self._store.add_file, name, "batch", file.file)
-        return JSONResponse(told)
+        return Told(told)
 
     def _bounded(self, request: Request) -> Request:
         """The request, which fails where more comes than a file, and a form's lines, may have."""
@@ -106,7 +115,7 @@ class _Api:
         return _listed(self._store.files(after, limit), limit)
 
     async def file(self, request: Request) -> Response:
-        return JSONResponse(self._found(self._store.file, request))
+        return Told(self._found(self._store.file, request))
 
     async def content(self, request: Request) -> Response:
         told = self._found(self._store.file, request)
@@ -127,7 +136,7 @@ class _Api:
         if self._store.reads(told["id"]):
             raise _wrong("file_id", "a batch that has not ended reads it", 409)
         await asyncio.to_thread(self._store.delete_file, told["id"])
-        return JSONResponse({"id": told["id"], "object": "file", "deleted": True})
+        return Told({"id": told["id"], "object": "file", "deleted": True})
 
     async def create(self, request: Request) -> Response:
         body = await _json(request)
@@ -143,14 +152,14 @@ class _Api:
         if metadata is not None and not _are_metadata(metadata):
             raise _wrong("metadata", f"an object of at most {MOST_METADATA} texts is allowed")
         told = self._store.add_batch(endpoint, file_id, str(window), window_s, metadata)
-        return JSONResponse(told)
+        return Told(told)
 
     async def list_batches(self, request: Request) -> Response:
         after, limit = _page(request)
         return _listed(self._store.batches(after, limit), limit)
 
     async def batch(self, request: Request) -> Response:
-        return JSONResponse(self._found(self._store.batch, request))
+        return Told(self._found(self._store.batch, request))
 
     async def cancel(self, request: Request) -> Response:
         told = self._found(self._store.batch, request)
@@ -158,7 +167,7 @@ class _Api:
         if cancelled is None:
             said = f"a batch that is {told['status']} cannot be cancelled"
             raise _wrong("batch_id", said, 409)
-        return JSONResponse(cancelled)
+        return Told(cancelled)
 
     def _knows(self, file_id: str) -> bool:
         return file_id.isascii() and self._store.file(file_id) is not None
@@ -185,7 +194,7 @@ class _Keys(BaseHTTPMiddleware):
         if known or get_route_path(request.scope) == "/health":
             return await call_next(request)
         told = _error("authorization", "an API key is needed: Authorization: Bearer KEY", 401)
-        return JSONResponse(told, 401, {"WWW-Authenticate": "Bearer"})
+        return Told(told, 401, {"WWW-Authenticate": "Bearer"})
 
 
 async def _healthy(_: Request) -> Response:
@@ -229,7 +238,7 @@ def _listed(found: list[dict[str, Any]], limit: int) -> Response:
     data = found[:limit]
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {}
     told = {"object": "list", "data": data, "has_more": len(found) > limit, **ends}
-    return JSONResponse(told)
+    return Told(told)
 
 
 def _wrong(param: str, message: str, status: int = 400) -> HTTPException:
@@ -246,4 +255,4 @@ async def _said(_: Request, error: Exception) -> Response:
     told: Any = error.detail
     if not isinstance(told, dict):
         told = _error("path", str(told), error.status_code)
-    return JSONResponse(told, error.status_code, error.headers)
+    return Told(told, error.status_code, error.headers)
