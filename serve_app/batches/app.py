@@ -27,7 +27,11 @@ WINDOW = re.compile(r"([1-9]\d{0,3})([hd])")
 HOUR_S, DAY_S, LONGEST_WINDOW_S = 3600, 86400, 30 * 86400
 CANCELLABLE = ("validating", "in_progress")
 MOST_LISTED = 10_000
-MOST_METADATA = 16
+MOST_METADATA, LONGEST_KEY, LONGEST_VALUE = 16, 64, 512  # entries, and characters
+METADATA = (
+    f"an object is allowed of at most {MOST_METADATA} texts of at most {LONGEST_VALUE} characters,"
+    f" by names of at most {LONGEST_KEY}"
+)
 CHUNK = 1 << 20
 
 
@@ -150,7 +154,7 @@ class _Api:
         window_s = _window_s(window)
         metadata = body.get("metadata")
         if metadata is not None and not _are_metadata(metadata):
-            raise _wrong("metadata", f"an object of at most {MOST_METADATA} texts is allowed")
+            raise _wrong("metadata", METADATA)
         told = self._store.add_batch(endpoint, file_id, str(window), window_s, metadata)
         return Told(told)
 
@@ -223,7 +227,8 @@ def _are_metadata(metadata: Any) -> bool:
     return (
         isinstance(metadata, dict)
         and len(metadata) <= MOST_METADATA
-        and all(isinstance(value, str) for value in metadata.values())
+        and all(len(key) <= LONGEST_KEY for key in metadata)
+        and all(isinstance(one, str) and len(one) <= LONGEST_VALUE for one in metadata.values())
     )
 
 

@@ -41,3 +41,35 @@ def test_text_that_is_no_unicode_is_told_as_it_came(client: TestClient, store: S
     made = client.post("/v1/batches", content=json.dumps(body))
     assert (made.status_code, made.json()["metadata"]) == (200, {"k": "\ud800"})
     assert len(client.get("/v1/batches").json()["data"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"metadata": {"k" * 65: "v"}}, "metadata"),
+        ({"metadata": {"k": "v" * 513}}, "metadata"),
+        ({"metadata": {"k": 1}}, "metadata"),
+        ({"metadata": {str(n): "v" for n in range(17)}}, "metadata"),
+        ({"metadata": []}, "metadata"),
+        ({"completion_window": "24"}, "completion_window"),
+        ({"completion_window": "31d"}, "completion_window"),
+        ({"endpoint": "/v1/models"}, "endpoint"),
+        ({"endpoint": ["/v1/models"]}, "endpoint"),
+        ({"input_file_id": "../lock"}, "input_file_id"),
+        ({"input_file_id": "\ud800"}, "input_file_id"),
+        ({"input_file_id": 3}, "input_file_id"),
+    ],
+)
+def test_what_is_no_batch_is_named(
+    client: TestClient, store: Store, changes: dict[str, Any], said: str
+) -> None:
+    body = asked(file_of(store)) | changes
+    answer = client.post("/v1/batches", content=json.dumps(body))
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, said)
+    assert store.batches(None, 9) == []
+
+
+def test_metadata_may_be_as_long_as_openai_has_it(client: TestClient, store: Store) -> None:
+    metadata = {f"{n:064}": "v" * 512 for n in range(16)}
+    body = asked(file_of(store), metadata=metadata)
+    assert client.post("/v1/batches", json=body).json()["metadata"] == metadata
