@@ -32,6 +32,7 @@ METADATA = (
     f"an object is allowed of at most {MOST_METADATA} texts of at most {LONGEST_VALUE} characters,"
     f" by names of at most {LONGEST_KEY}"
 )
+LONGEST_BODY = 1 << 20  # bytes, of a request for a batch
 CHUNK = 1 << 20
 
 
@@ -89,7 +90,7 @@ class _Api:
         self._store, self._most_file_bytes = store, most_file_bytes
 
     async def upload(self, request: Request) -> Response:
-        async with self._bounded(request).form() as form:
+        async with _bounded(request, "file", self._most_file_bytes).form() as form:
             file, purpose = form.get("file"), form.get("purpose")
             if not isinstance(file, UploadFile):
                 raise _wrong("file", "a file is required, as multipart/form-data")
@@ -98,21 +99,6 @@ class _Api:
             name = file.filename or "file.jsonl"
             told = await asyncio.to_thread(self._store.add_file, name, "batch", file.file)
         return Told(told)
-
-    def _bounded(self, request: Request) -> Request:
-        """The request, which fails where more comes than a file, and a form's lines, may have."""
-        left = self._most_file_bytes + CHUNK
-
-        async def receive() -> Message:
-            nonlocal left
-            message = await request.receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
-                said = f"it is larger than {self._most_file_bytes >> 20} MiB"
-                raise _wrong("file", said, 413)
-            return message
-
-        return Request(request.scope, receive)
 
     async def list_files(self, request: Request) -> Response:
         after, limit = _page(request)
@@ -205,10 +191,25 @@ async def _healthy(_: Request) -> Response:
     return Response()
 
 
+def _bounded(request: Request, param: str, most_bytes: int) -> Request:
+    """The request, which fails where more comes than so much, and a form's lines, may have."""
+    left = most_bytes + CHUNK
+
+    async def receive() -> Message:
+        nonlocal left
+        message = await request.receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise _wrong(param, f"it is larger than {most_bytes >> 20} MiB", 413)
+        return message
+
+    return Request(request.scope, receive)
+
+
 async def _json(request: Request) -> dict[str, Any]:
     try:
-        body = await request.json()
-    except (ValueError, UnicodeDecodeError):
+        body = await _bounded(request, "body", LONGEST_BODY).json()
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise _wrong("body", "a JSON object is required")

@@ -73,3 +73,21 @@ def test_metadata_may_be_as_long_as_openai_has_it(client: TestClient, store: Sto
     metadata = {f"{n:064}": "v" * 512 for n in range(16)}
     body = asked(file_of(store), metadata=metadata)
     assert client.post("/v1/batches", json=body).json()["metadata"] == metadata
+
+
+@pytest.mark.parametrize("sent", [b"", b"[]", b"{", b"\xff", b"[" * 100_000], ids=range(5))
+def test_a_body_that_is_no_object_is_refused(client: TestClient, sent: bytes) -> None:
+    answer = client.post("/v1/batches", content=sent)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "body")
+
+
+def test_a_body_is_not_read_without_end(client: TestClient, store: Store) -> None:
+    body = json.dumps(asked(file_of(store), more="x" * (2 << 20)))
+    assert client.post("/v1/batches", content=body).status_code == 413
+
+
+def test_a_file_that_is_too_large_is_refused(client: TestClient, store: Store) -> None:
+    sent = client.post(
+        "/v1/files", data={"purpose": "batch"}, files={"file": ("a", b"x" * (3 << 20))}
+    )
+    assert (sent.status_code, store.files(None, 9)) == (413, [])
