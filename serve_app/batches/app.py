@@ -26,7 +26,8 @@ from serve_app.batches.store import Store
 WINDOW = re.compile(r"([1-9]\d{0,3})([hd])")
 HOUR_S, DAY_S, LONGEST_WINDOW_S = 3600, 86400, 30 * 86400
 CANCELLABLE = ("validating", "in_progress")
-MOST_LISTED = 10_000
+LIMIT = re.compile(r"[0-9]{1,6}")
+MOST_LISTED, LISTED = 10_000, 20
 MOST_METADATA, LONGEST_KEY, LONGEST_VALUE = 16, 64, 512  # entries, and characters
 METADATA = (
     f"an object is allowed of at most {MOST_METADATA} texts of at most {LONGEST_VALUE} characters,"
@@ -101,8 +102,13 @@ class _Api:
         return Told(told)
 
     async def list_files(self, request: Request) -> Response:
-        after, limit = _page(request)
-        return _listed(self._store.files(after, limit), limit)
+        after, limit = self._page(request, self._store.file, MOST_LISTED)
+        order = request.query_params.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise _wrong("order", f"{shown(order)} is not allowed: asc, desc")
+        purpose = request.query_params.get("purpose")
+        found = self._store.files(after, limit, purpose, newest_first=order == "desc")
+        return _listed(found, limit)
 
     async def file(self, request: Request) -> Response:
         return Told(self._found(self._store.file, request))
@@ -145,7 +151,7 @@ class _Api:
         return Told(told)
 
     async def list_batches(self, request: Request) -> Response:
-        after, limit = _page(request)
+        after, limit = self._page(request, self._store.batch, LISTED)
         return _listed(self._store.batches(after, limit), limit)
 
     async def batch(self, request: Request) -> Response:
@@ -158,6 +164,18 @@ class _Api:
             said = f"a batch that is {told['status']} cannot be cancelled"
             raise _wrong("batch_id", said, 409)
         return Told(cancelled)
+
+    def _page(
+        self, request: Request, find: Callable[[str], dict[str, Any] | None], usual: int
+    ) -> tuple[str | None, int]:
+        """After which one a page begins, and how many it has; ``usual``: where none is asked."""
+        text = request.query_params.get("limit", str(usual))
+        if not LIMIT.fullmatch(text) or not 1 <= int(text) <= MOST_LISTED:
+            raise _wrong("limit", f"{shown(text)} is not allowed: 1 to {MOST_LISTED}")
+        after = request.query_params.get("after")
+        if after is not None and find(after) is None:  # else the rest would be lost in silence
+            raise _wrong("after", f"{shown(after)}: there is none", 404)
+        return after, int(text)
 
     def _knows(self, file_id: str) -> bool:
         return file_id.isascii() and self._store.file(file_id) is not None
@@ -231,13 +249,6 @@ def _are_metadata(metadata: Any) -> bool:
         and all(len(key) <= LONGEST_KEY for key in metadata)
         and all(isinstance(one, str) and len(one) <= LONGEST_VALUE for one in metadata.values())
     )
-
-
-def _page(request: Request) -> tuple[str | None, int]:
-    text = request.query_params.get("limit", "20")
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= MOST_LISTED:
-        raise _wrong("limit", f"{shown(text)} is not allowed: 1 to {MOST_LISTED}")
-    return request.query_params.get("after"), int(text)
 
 
 def _listed(found: list[dict[str, Any]], limit: int) -> Response:

@@ -88,9 +88,16 @@ class Store:
         """The file object."""
         return self._told("files", file_id)
 
-    def files(self, after: str | None, limit: int) -> list[dict[str, Any]]:
-        """The newest first, one more than ``limit`` where there are more."""
-        return self._newest("files", after, limit)
+    def files(
+        self,
+        after: str | None,
+        limit: int,
+        purpose: str | None = None,
+        *,
+        newest_first: bool = True,
+    ) -> list[dict[str, Any]]:
+        """Those of a purpose (None: all), one more than ``limit`` where there are more."""
+        return self._listed("files", after, limit, purpose, newest_first=newest_first)
 
     def open_file(self, file_id: str) -> IO[bytes]:
         """Its contents."""
@@ -149,7 +156,7 @@ class Store:
 
     def batches(self, after: str | None, limit: int) -> list[dict[str, Any]]:
         """The newest first, one more than ``limit`` where there are more."""
-        return [self._counted(one) for one in self._newest("batches", after, limit)]
+        return [self._counted(one) for one in self._listed("batches", after, limit)]
 
     def unfinished(self) -> list[dict[str, Any]]:
         """Batches that have not ended, the oldest first."""
@@ -260,14 +267,27 @@ class Store:
         row = self._db.execute(f"select told from {table} where id = ?", (row_id,)).fetchone()
         return json.loads(row[0]) if row else None
 
-    def _newest(self, table: str, after: str | None, limit: int) -> list[dict[str, Any]]:
-        before = ""
+    def _listed(
+        self,
+        table: str,
+        after: str | None,
+        limit: int,
+        purpose: str | None = None,
+        *,
+        newest_first: bool = True,
+    ) -> list[dict[str, Any]]:
+        behind, order = ("<", "desc") if newest_first else (">", "asc")
+        wheres: list[str] = []
         values: list[Any] = []
         if after is not None:
-            before = f"where created < (select created from {table} where id = ?)"
+            wheres.append(f"created {behind} (select created from {table} where id = ?)")
             values.append(after)
+        if purpose is not None:
+            wheres.append("json_extract(told, '$.purpose') = ?")
+            values.append(purpose)
+        where = f"where {' and '.join(wheres)}" if wheres else ""
         found = self._db.execute(
-            f"select told from {table} {before} order by created desc limit ?",
+            f"select told from {table} {where} order by created {order} limit ?",
             (*values, limit + 1),
         )
         return [json.loads(told) for (told,) in found]

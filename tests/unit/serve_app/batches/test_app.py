@@ -91,3 +91,40 @@ def test_a_file_that_is_too_large_is_refused(client: TestClient, store: Store) -
         "/v1/files", data={"purpose": "batch"}, files={"file": ("a", b"x" * (3 << 20))}
     )
     assert (sent.status_code, store.files(None, 9)) == (413, [])
+
+
+@pytest.mark.parametrize("limit", ["0", "10001", "-1", "x", "", "1" * 5000, "²"], ids=range(7))
+def test_a_limit_that_is_none_is_named(client: TestClient, limit: str) -> None:
+    for path in ("/v1/files", "/v1/batches"):
+        answer = client.get(path, params={"limit": limit})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "limit")
+
+
+def test_pages_follow_each_other_and_know_their_end(client: TestClient, store: Store) -> None:
+    files = [file_of(store, purpose) for purpose in ("batch", "batch_output", "batch")]
+    newest = files[::-1]
+    assert ids(client.get("/v1/files").json()) == newest
+    page = client.get("/v1/files", params={"limit": 2}).json()
+    assert (ids(page), page["has_more"]) == (newest[:2], True)
+    assert (page["first_id"], page["last_id"]) == (newest[0], newest[1])
+    page = client.get("/v1/files", params={"limit": 2, "after": newest[1]}).json()
+    assert (ids(page), page["has_more"]) == (newest[2:], False)
+    assert ids(client.get("/v1/files", params={"purpose": "batch"}).json()) == newest[::2]
+    assert ids(client.get("/v1/files", params={"order": "asc"}).json()) == files
+    page = client.get("/v1/files", params={"order": "asc", "after": files[0]}).json()
+    assert ids(page) == files[1:]
+    answer = client.get("/v1/files", params={"order": "up"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "order")
+    for path in ("/v1/files", "/v1/batches"):  # the rest of a list is not lost in silence
+        answer = client.get(path, params={"after": "file-gone"})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (404, "after")
+
+
+def ids(told: dict[str, Any]) -> list[str]:
+    return [one["id"] for one in told["data"]]
+
+
+def test_all_files_are_listed_where_no_limit_is_named(client: TestClient, store: Store) -> None:
+    for _ in range(25):
+        file_of(store)
+    assert len(client.get("/v1/files").json()["data"]) == 25
