@@ -104,13 +104,11 @@ class Store:
         # Files of buckets read lines of any length, and no other.
         return io.BufferedReader(self._fs.open(self._path(file_id), "rb"), READ)
 
-    def delete_file(self, file_id: str) -> bool:
-        """Whether it was there."""
-        if self.file(file_id) is None:
-            return False
+    def delete_file(self, file_id: str) -> None:
+        """It may be gone already."""
         self._db.execute("delete from files where id = ?", (file_id,))
-        self._fs.rm_file(self._path(file_id))
-        return True
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(file_id))
 
     def reads(self, file_id: str) -> bool:
         """Whether a batch that has not ended reads this file."""

@@ -128,3 +128,32 @@ def test_all_files_are_listed_where_no_limit_is_named(client: TestClient, store:
     for _ in range(25):
         file_of(store)
     assert len(client.get("/v1/files").json()["data"]) == 25
+
+
+def test_a_file_is_deleted_though_its_contents_are_gone(client: TestClient, store: Store) -> None:
+    file_id = file_of(store)
+    store._fs.rm_file(store._path(file_id))
+    assert client.get(f"/v1/files/{file_id}/content").status_code == 404
+    assert client.delete(f"/v1/files/{file_id}").json()["deleted"]
+    assert client.get(f"/v1/files/{file_id}").status_code == 404
+
+
+def test_a_file_that_a_batch_reads_stays(client: TestClient, store: Store) -> None:
+    file_id = file_of(store)
+    batch = client.post("/v1/batches", json=asked(file_id)).json()
+    assert client.delete(f"/v1/files/{file_id}").status_code == 409
+    store.move(batch["id"], "cancelled")
+    assert client.delete(f"/v1/files/{file_id}").status_code == 200
+
+
+def test_a_name_of_a_file_is_a_name_and_no_path(client: TestClient, store: Store) -> None:
+    sent = client.post(
+        "/v1/files", data={"purpose": "batch"}, files={"file": ("../../x.jsonl", b"{}\r\n")}
+    ).json()
+    assert (sent["filename"], sent["bytes"]) == ("../../x.jsonl", 4)
+    assert client.get(f"/v1/files/{sent['id']}/content").content == b"{}\r\n"
+    for path in ("/v1/files/..%2Flock", "/v1/files/../lock/content", "/v1/batches/..%2F"):
+        assert client.get(path).status_code == 404
+    sent = client.post("/v1/files", data={"purpose": "vision"}, files={"file": ("a", b"{}")})
+    assert (sent.status_code, sent.json()["error"]["param"]) == (400, "purpose")
+    assert client.post("/v1/files", data={"purpose": "batch"}).json()["error"]["param"] == "file"
