@@ -283,9 +283,12 @@ class Runner:
 
     async def _finish(self, batch: Mapping[str, Any], why: str | None) -> None:
         """Write the files; ``why`` it ended before all had an answer."""
-        name = batch["id"]
+        name, problems = batch["id"], batch["errors"]
         if why is not None:
-            await asyncio.to_thread(self._give_up, batch, why)
+            try:
+                await asyncio.to_thread(self._give_up, batch, why)
+            except (FileNotFoundError, LineError) as error:  # or it would never end
+                problems = _errors("invalid_file", str(error))
         counted = self._store.batch(name)
         assert counted is not None
         counts = counted["request_counts"]
@@ -298,7 +301,12 @@ class Runner:
         ends: dict[str | None, str] = {EXPIRED: "expired", CANCELLED: "cancelled"}
         status = ends.get(why, "completed")
         self._store.move(
-            name, status, output_file_id=output, error_file_id=errors, request_counts=counts
+            name,
+            status,
+            output_file_id=output,
+            error_file_id=errors,
+            request_counts=counts,
+            errors=problems,
         )
         self._store.drop_answers(name)
 

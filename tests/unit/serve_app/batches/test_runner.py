@@ -339,3 +339,20 @@ async def test_the_end_of_the_oldest_batch_is_told_though_it_broke_off(
 
 def values(told: Any) -> dict[tuple[Any, ...], float]:
     return {(metric, *labels): value for metric, labels, value in told}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_batch_whose_file_cannot_be_read_ends_when_it_is_given_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    monkeypatch.setattr("serve_app.batches.store.LONGEST_LINE", 500)
+    batch_id = batch_of(store, request(0), request(1, prompt="x" * 500))
+    if gone:
+        batch = store.batch(batch_id)
+        assert batch is not None
+        store._fs.rm_file(store._path(batch["input_file_id"]))
+    store.move(batch_id, "cancelling")
+    told = await asyncio.wait_for(ended(store, batch_id, echo), 5)
+    assert (told["status"], told["errors"]["data"][0]["code"]) == ("cancelled", "invalid_file")
+    errors = lines_of(store, told["error_file_id"])
+    assert [line["custom_id"] for line in errors] == ([] if gone else ["r0"])
