@@ -23,6 +23,7 @@ from serve_app.batches.lines import LineError
 ACTIVE = ("validating", "in_progress", "finalizing", "cancelling")
 LONGEST_LINE = 16 << 20  # bytes
 READ = 1 << 20
+ROWS = 64  # of answers, read at once
 TABLES = """
 create table if not exists files (
     id text primary key, created integer not null, told text not null);
@@ -224,12 +225,15 @@ class Store:
         self._db.execute("delete from answers where batch = ?", (batch_id,))
 
     def _answers(self, batch_id: str, *, good: bool) -> Iterator[bytes]:
-        found = self._db.execute(
-            "select line from answers where batch = ? and good = ? order by number",
-            (batch_id, good),
-        )
-        for (line,) in found:
-            yield line.encode() + b"\n"
+        # A few at a time: while a reader is open, nothing can be written once another process has.
+        number = 0
+        while found := self._db.execute(
+            "select number, line from answers where batch = ? and good = ? and number > ?"
+            " order by number limit ?",
+            (batch_id, good, number, ROWS),
+        ).fetchall():
+            for number, line in found:
+                yield line.encode() + b"\n"
 
     def _counted(self, told: dict[str, Any]) -> dict[str, Any]:
         if told["status"] not in ACTIVE:

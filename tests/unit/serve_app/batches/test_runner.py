@@ -356,3 +356,17 @@ async def test_a_batch_whose_file_cannot_be_read_ends_when_it_is_given_up(
     assert (told["status"], told["errors"]["data"][0]["code"]) == ("cancelled", "invalid_file")
     errors = lines_of(store, told["error_file_id"])
     assert [line["custom_id"] for line in errors] == ([] if gone else ["r0"])
+
+
+def test_a_write_beside_what_another_process_wrote(tmp_path: Path) -> None:
+    """Both replicas of an upgrade have the folder; a reader may not be of before the other's."""
+    store, other = Store(tmp_path), Store(tmp_path)
+    batch_id = batch_of(store, *map(request, range(300)))
+    for number in range(1, 301):
+        store.add_answer(batch_id, number, {"n": number}, good=True)
+    answers = store._answers(batch_id, good=True)
+    found = [next(answers)]
+    batch_of(other, request(0))
+    store.add_answer(batch_id, 301, {"n": 301}, good=True)
+    found += answers
+    assert [json.loads(line)["n"] for line in found][:300] == list(range(1, 301))
