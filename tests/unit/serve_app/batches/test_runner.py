@@ -358,6 +358,72 @@ async def test_a_batch_whose_file_cannot_be_read_ends_when_it_is_given_up(
     assert [line["custom_id"] for line in errors] == ([] if gone else ["r0"])
 
 
+@pytest.mark.parametrize("how", ["completed", "cancelled", "expired"])
+async def test_a_batch_has_one_file_of_answers_wherever_its_process_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The process ends before the batch is told to have ended, then before its answers go."""
+    lines = request(0), request(1), b"{\n"
+    batch_id = batch_of(store := Store(tmp_path), *lines, window_s=1 if how == "expired" else 1000)
+
+    async def some(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        if how != "completed" and body["n"]:
+            if how == "cancelled":
+                store.move(batch_id, "cancelling", only_from=("in_progress",))
+            await asyncio.Event().wait()
+        return Answer(200, {})
+
+    for broken in ("move", "drop_answers"):
+        with monkeypatch.context() as patched:
+            fails = asyncio.Event()
+            whole = getattr(store, broken)
+
+            def killed(*args: Any, whole: Any = whole, fails: Any = fails, **changes: Any) -> Any:
+                if "output_file_id" in changes or len(args) == 1:
+                    fails.set()
+                    raise SystemError
+                return whole(*args, **changes)
+
+            patched.setattr(store, broken, killed)
+            running = asyncio.create_task(Runner(store, some).run())
+            await asyncio.wait_for(fails.wait(), 10)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        store.close()
+        store = Store(tmp_path)
+    told = store.batch(batch_id)
+    assert told is not None
+    good, bad = (2, 1) if how == "completed" else (1, 2)
+    assert (told["status"], told["request_counts"]) == (
+        how,
+        {"total": 3, "completed": good, "failed": bad},
+    )
+    assert len(lines_of(store, told["output_file_id"])) == good
+    assert len(lines_of(store, told["error_file_id"])) == bad
+    listed = [file["id"] for file in store.files(None, 9)]
+    ours = {told["output_file_id"], told["error_file_id"], told["input_file_id"]}
+    assert sorted(listed) == sorted(ours)
+    assert {path.rpartition("/")[2] for path in store._fs.ls(store._root, detail=False)} == ours
+    assert store.answered(batch_id) == set()
+
+
+async def test_a_full_disk_is_not_filled_further(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
+    keep, full = store._keep_file, [OSError("no space left")] * 3
+
+    def kept(told: dict[str, Any]) -> dict[str, Any]:
+        if full:
+            raise full.pop()
+        return keep(told)
+
+    batch_id = batch_of(store, *map(request, range(3)))
+    monkeypatch.setattr(store, "_keep_file", kept)
+    await ended(store, batch_id, echo)
+    assert len(store._fs.ls(store._root)) == 2
+
+
 def test_a_write_beside_what_another_process_wrote(tmp_path: Path) -> None:
     """Both replicas of an upgrade have the folder; a reader may not be of before the other's."""
     store, other = Store(tmp_path), Store(tmp_path)
