@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
 from controller import metrics
 from controller.metrics import Metric
@@ -29,6 +29,7 @@ from serve_app.batches.window import Window
 
 logger = logging.getLogger("ray.serve")
 
+R = TypeVar("R")
 Send = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
 Value = tuple[Metric, tuple[str, ...], float]
 # As the APIs' usage has them.
@@ -169,7 +170,7 @@ class Runner:
                 return sum(1 for _ in numbered_lines(opened))
 
         try:
-            total = await asyncio.to_thread(counted)
+            total = await _in_thread(counted)
         except (FileNotFoundError, LineError) as error:
             self._store.move(batch["id"], "failed", errors=_errors("invalid_file", str(error)))
             return False
@@ -213,7 +214,7 @@ class Runner:
         with self._store.open_file(batch["input_file_id"]) as opened:
             lines = numbered_lines(opened)
             async with asyncio.TaskGroup() as under_way:
-                while following := await asyncio.to_thread(next, lines, None):
+                while following := await _in_thread(next, lines, None):
                     number, text = following
                     if number in done:
                         continue
@@ -286,7 +287,7 @@ class Runner:
         name, problems = batch["id"], batch["errors"]
         if why is not None:
             try:
-                await asyncio.to_thread(self._give_up, batch, why)
+                await _in_thread(self._give_up, batch, why)
             except (FileNotFoundError, LineError) as error:  # or it would never end
                 problems = _errors("invalid_file", str(error))
         counted = self._store.batch(name)
@@ -296,8 +297,8 @@ class Runner:
             counts["total"] = counts["completed"] + counts["failed"]
         if why is None:  # whoever goes on with it sees by this that all have one
             self._store.move(name, "finalizing")
-        output = await asyncio.to_thread(self._store.write_answers, name, good=True)
-        errors = await asyncio.to_thread(self._store.write_answers, name, good=False)
+        output = await _in_thread(self._store.write_answers, name, good=True)
+        errors = await _in_thread(self._store.write_answers, name, good=False)
         ends: dict[str | None, str] = {EXPIRED: "expired", CANCELLED: "cancelled"}
         status = ends.get(why, "completed")
         self._store.move(
@@ -324,6 +325,16 @@ class Runner:
                     custom_id = error.custom_id
                 told = error_line(_line_id(), custom_id, why, SAID[why])
                 self._store.add_answer(batch["id"], number, told, good=False)
+
+
+async def _in_thread(call: Callable[..., R], *args: Any, **options: Any) -> R:
+    """The result; who is cancelled waits for the thread, which nobody can stop."""
+    work = asyncio.create_task(asyncio.to_thread(call, *args, **options))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
 
 
 def _line_id() -> str:

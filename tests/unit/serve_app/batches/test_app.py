@@ -23,7 +23,10 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def client(store: Store) -> Iterator[TestClient]:
-    app = batch_app(store, asyncio.Event().wait, most_file_bytes=1 << 20)
+    async def no_work() -> None:
+        await asyncio.Event().wait()
+
+    app = batch_app(store, no_work, most_file_bytes=1 << 20)
     with TestClient(app) as made:
         yield made
 

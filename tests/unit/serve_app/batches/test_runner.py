@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
 from pathlib import Path
@@ -436,3 +437,28 @@ def test_a_write_beside_what_another_process_wrote(tmp_path: Path) -> None:
     store.add_answer(batch_id, 301, {"n": 301}, good=True)
     found += answers
     assert [json.loads(line)["n"] for line in found][:300] == list(range(1, 301))
+
+
+async def test_nothing_is_written_once_the_runner_has_ended(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes the work over, once the lock is given back, is alone with the files."""
+    begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
+    writes = store.write_answers
+
+    def slow(*args: Any, **options: Any) -> Any:
+        begun.set()
+        go_on.wait(10)
+        try:
+            return writes(*args, **options)
+        finally:
+            done.set()
+
+    monkeypatch.setattr(store, "write_answers", slow)
+    batch_of(store, request(0))
+    running = asyncio.create_task(Runner(store, echo).run())
+    assert await asyncio.to_thread(begun.wait, 10)
+    running.cancel()
+    asyncio.get_running_loop().call_later(0.1, go_on.set)
+    await asyncio.gather(running, return_exceptions=True)
+    assert done.is_set()
