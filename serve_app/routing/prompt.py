@@ -40,8 +40,15 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
         prefix_chars: of a piece, in which beginnings are compared; 0: they are not.
 
     Returns:
-        None where there is neither ``messages`` nor ``prompt``.
+        None where there is neither ``messages`` nor ``prompt``, or all is nested too deeply.
     """
+    try:
+        return _read(payload, prefix_chars)
+    except RecursionError:
+        return None
+
+
+def _read(payload: Any, prefix_chars: int) -> Prompt | None:
     messages, prompt = (getattr(payload, name, None) for name in ("messages", "prompt"))
     seed = _beside(payload) if prefix_chars else 0
     bound = getattr(payload, "max_completion_tokens", None)

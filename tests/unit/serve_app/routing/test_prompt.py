@@ -116,3 +116,12 @@ def test_without_pieces_beginnings_are_not_compared() -> None:
     assert found is not None and found.prefix == ()
     found = read_prompt(SimpleNamespace(prompt=[1, 2, 3]), 0)
     assert found is not None and found.prefix == ()
+
+
+def test_a_body_that_is_nested_too_deeply_is_unknown() -> None:
+    """The replica refuses it; an error here would leave the request without a replica for good."""
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    for body in ({"prompt": LONG, "tools": deep}, {"prompt": [1, *[deep] * 40]}):
+        assert read_prompt(SimpleNamespace(**body), 80) is None
