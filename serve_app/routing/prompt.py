@@ -3,7 +3,6 @@
 Nothing here is validated: the replica does that. What is not understood counts as nothing.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,10 @@ LEAST_CHARS_PER_TOKEN, MOST_CHARS_PER_TOKEN = 0.5, 12.0
 LEARNED_AFTER = 50  # prompts
 CHARS_OF_ID = 4  # for how many characters of a piece a token id stands
 MOST_PIECES = 1024  # of one prompt
+BESIDE = (
+    *("model", "cache_salt", "tools", "documents", "reasoning_effort"),
+    *("chat_template", "chat_template_kwargs"),
+)
 ASKED_BY = "brimful_asked_by"  # among a request's kv_transfer_params, which no client may set
 
 
@@ -56,18 +59,18 @@ def _read(payload: Any, prefix_chars: int) -> Prompt | None:
         bound = getattr(payload, "max_tokens", None)
     max_tokens = bound if isinstance(bound, int) and bound > 0 else None
     if isinstance(messages, list) and messages:
-        texts, tokens = list(_texts(messages)), 0
+        texts, marks, tokens = *_said(messages, media=prefix_chars > 0), 0
     elif isinstance(prompt, str):
-        texts, tokens = [prompt], 0
+        texts, marks, tokens = [prompt], [prompt], 0
     elif isinstance(prompt, list) and prompt:
-        texts = [one for one in prompt if isinstance(one, str)]
+        texts = marks = [one for one in prompt if isinstance(one, str)]
         ids = prompt if isinstance(prompt[0], int) else None
         tokens = len(ids) if ids else sum(len(one) for one in prompt if isinstance(one, list))
         if ids:
             return Prompt(0, tokens, max_tokens, _chain(ids, prefix_chars // CHARS_OF_ID, seed))
     else:
         return None
-    pieces = _chain("\0".join(texts), prefix_chars, seed)
+    pieces = _chain("\0".join(marks), prefix_chars, seed)
     return Prompt(sum(map(len, texts)), tokens, max_tokens, pieces)
 
 
@@ -78,14 +81,29 @@ def asked_by(payload: Any) -> str | None:
     return asking if isinstance(asking, str) else None
 
 
-def _texts(messages: list[Any]) -> Iterator[str]:
+def _said(messages: list[Any], *, media: bool) -> tuple[list[str], list[str]]:
+    """Texts of messages, and with roles and hashes of media what tells two chats apart."""
+    texts: list[str] = []
+    marks: list[str] = []
     for message in messages:
+        if isinstance(role := _field(message, "role"), str):
+            marks.append(role)
         content = _field(message, "content")
-        parts = content if isinstance(content, list) else [content]
-        for part in parts:
+        for part in content if isinstance(content, list) else [content]:
             text = part if isinstance(part, str) else _field(part, "text")
             if isinstance(text, str):
-                yield text
+                texts.append(text)
+                marks.append(text)
+            elif media and isinstance(_field(part, "type"), str):
+                marks.append(str(hash(repr(part))))
+        calls = _field(message, "tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            function = _field(call, "function")
+            for text in (_field(function, "name"), _field(function, "arguments")):
+                if isinstance(text, str):
+                    texts.append(text)
+                    marks.append(text)
+    return texts, marks
 
 
 def _field(holder: Any, name: str) -> Any:
@@ -94,8 +112,7 @@ def _field(holder: Any, name: str) -> Any:
 
 def _beside(payload: Any) -> int:
     """A hash of what vLLM hashes, or renders, before the prompt."""
-    names = "model", "cache_salt", "tools", "chat_template_kwargs"
-    return hash(repr([getattr(payload, name, None) for name in names]))
+    return hash(repr([getattr(payload, name, None) for name in BESIDE]))
 
 
 def _chain(whole: str | list[Any], size: int, last: int) -> tuple[int, ...]:

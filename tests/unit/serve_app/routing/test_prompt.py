@@ -61,7 +61,15 @@ def test_prompts_that_begin_alike_have_one_prefix() -> None:
 
 
 @pytest.mark.parametrize(
-    "beside", [{"model": "adapter"}, {"cache_salt": "tenant"}, {"tools": [{"name": "f"}]}]
+    "beside",
+    [
+        {"model": "adapter"},
+        {"cache_salt": "tenant"},
+        {"tools": [{"name": "f"}]},
+        {"documents": [{"text": "d"}]},
+        {"chat_template": "t"},
+        {"reasoning_effort": "low"},
+    ],
 )
 def test_nothing_is_shared_with_another_model_salt_or_tools(beside: dict[str, Any]) -> None:
     assert read(prompt=LONG, **beside).prefix != read(prompt=LONG).prefix
@@ -125,3 +133,33 @@ def test_a_body_that_is_nested_too_deeply_is_unknown() -> None:
         deep = [deep]
     for body in ({"prompt": LONG, "tools": deep}, {"prompt": [1, *[deep] * 40]}):
         assert read_prompt(SimpleNamespace(**body), 80) is None
+
+
+def image(url: str) -> list[dict[str, Any]]:
+    return [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": LONG}]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"content": image("a")}, {"content": image("b")}),
+        ({"role": "user", "content": LONG}, {"role": "system", "content": LONG}),
+        (
+            {"tool_calls": [{"function": {"name": "f", "arguments": LONG}}]},
+            {"tool_calls": [{"function": {"name": "f", "arguments": "y" + LONG}}]},
+        ),
+    ],
+)
+def test_nothing_is_shared_after_another_image_role_or_call(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    last = {"role": "user", "content": LONG}
+    assert read(messages=[one, last]).prefix == read(messages=[one, last]).prefix
+    found = zip(read(messages=[one, last]).prefix, read(messages=[other, last]).prefix, strict=True)
+    assert not any(a == b for a, b in found)
+
+
+def test_what_a_call_is_made_of_counts_as_text() -> None:
+    call = {"type": "function", "function": {"name": "find", "arguments": '{"a": 1}'}}
+    assert read(messages=[{"content": None, "tool_calls": [call]}]).chars == 12
+    assert read(messages=[{"tool_calls": [{"function": 3}, None]}]).chars == 0
