@@ -12,7 +12,6 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Generic, Literal, TypeVar
 
 from serve_app.routing.gather import End
@@ -237,8 +236,7 @@ class HeadroomChooser(Generic[K]):
             told_apart = len(set(by_sent.values())) > 1
             best = drawn[0]
             outcome: Outcome = "sent" if told_apart else "random"
-            before = held.add(pieces, best, self._at(best, now_s).written)
-            undo = partial(held.take_back, best, before)
+            undo = held.add(pieces, best, self._at(best, now_s).written)
             return Choice(best, tuple(drawn[1:]), outcome, None, cached[best], undo)
         alike_s = math.inf if end is None else end.step_s(len(found)) / 2
         ordered = _ordered(found, alike_s)
@@ -248,8 +246,7 @@ class HeadroomChooser(Generic[K]):
             plain = [(key, one.detoured(one.saved_s)) for key, one in found]
             if _ordered(plain, alike_s)[0][0] != best:
                 outcome = "prefix"
-        before = held.add(pieces, best, self._at(best, now_s).written)
-        undo = partial(held.take_back, best, before)
+        undo = held.add(pieces, best, self._at(best, now_s).written)
         others = tuple(key for key, _ in ordered[1:])
         return Choice(best, others, outcome, its.wait_s, cached[best], undo)
 
