@@ -239,3 +239,19 @@ def test_what_is_on_its_way_counts_as_written() -> None:
     made.sent("a", replace(ASKED, prompt_tokens=3000.0), NOW_S)
     made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a")
     assert made._held[None]._pieces[7] == {"a": 4000.0}
+
+
+def test_an_engine_that_began_again_holds_nothing_of_before() -> None:
+    one = {"kv_free_tokens": 1000}
+    made = chooser({"a": room(written_tokens=5000, **one)}, prefix_affinity=True)
+
+    def cached() -> float | None:
+        return made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a").cached_tokens
+
+    assert (cached(), cached()) == (0, 500)
+    made.update("a", room(NOW_S + 1, written_tokens=10, **one), NOW_S + 1)
+    assert (cached(), cached()) == (0, 500)
+    made.update("a", room(NOW_S + 2, written_tokens=900, **one), NOW_S + 2)
+    assert cached() == 500
+    made.update("a", room(NOW_S + 3, written_tokens=2000, **one), NOW_S + 3)
+    assert cached() == 0
