@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
@@ -36,6 +37,8 @@ METADATA = (
 LONGEST_BODY = 1 << 20  # bytes, of a request for a batch
 CHUNK = 1 << 20
 
+logger = logging.getLogger("ray.serve")
+
 
 def batch_app(
     store: Store,
@@ -51,9 +54,16 @@ def batch_app(
     """
     api = _Api(store, most_file_bytes)
 
+    async def worked() -> None:
+        try:
+            await work()
+        except Exception:
+            logger.exception("No batch is carried out any more.")
+            raise
+
     @contextlib.asynccontextmanager
-    async def running(_: Starlette) -> AsyncIterator[None]:
-        working = asyncio.create_task(work())
+    async def running(app: Starlette) -> AsyncIterator[None]:
+        app.state.working = working = asyncio.create_task(worked())
         yield
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
@@ -205,8 +215,8 @@ class _Keys(BaseHTTPMiddleware):
         return Told(told, 401, {"WWW-Authenticate": "Bearer"})
 
 
-async def _healthy(_: Request) -> Response:
-    return Response()
+async def _healthy(request: Request) -> Response:
+    return Response(status_code=503 if request.app.state.working.done() else 200)
 
 
 def _bounded(request: Request, param: str, most_bytes: int) -> Request:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from replicas.door.key_source import KeySource
+from replicas.door.settings import KeysFrom
 from serve_app.batches.app import batch_app
 from serve_app.batches.store import Store
 
@@ -160,3 +164,46 @@ def test_a_name_of_a_file_is_a_name_and_no_path(client: TestClient, store: Store
     sent = client.post("/v1/files", data={"purpose": "vision"}, files={"file": ("a", b"{}")})
     assert (sent.status_code, sent.json()["error"]["param"]) == (400, "purpose")
     assert client.post("/v1/files", data={"purpose": "batch"}).json()["error"]["param"] == "file"
+
+
+def test_it_is_not_healthy_once_nothing_is_carried_out(store: Store) -> None:
+    ended = threading.Event()
+
+    async def breaks() -> None:
+        await asyncio.to_thread(ended.wait)
+        raise RuntimeError("a fault of ours")
+
+    with TestClient(batch_app(store, breaks, most_file_bytes=1)) as client:
+        assert client.get("/health").status_code == 200
+        ended.set()
+        while client.get("/health").status_code == 200:
+            time.sleep(0.01)
+        assert client.get("/health").status_code == 503
+
+
+def test_without_a_key_only_the_health_is_told(store: Store, tmp_path: Path) -> None:
+    async def no_work() -> None:
+        await asyncio.Event().wait()
+
+    secret = "of-16-letters-and-more"
+    (tmp_path / "keys").write_text(f"alice {secret}\n")
+    keys = KeySource(KeysFrom(file=str(tmp_path / "keys")))
+    with TestClient(batch_app(store, no_work, most_file_bytes=1, keys=keys)) as client:
+        for key in (None, "Bearer other", f"Basic {secret}", "Bearer", f"Bearer {secret}2"):
+            answer = client.get("/v1/batches", headers={"Authorization": key} if key else {})
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+            assert answer.json()["error"]["code"] == 401
+        assert client.get("/health").status_code == 200
+        good = client.get("/v1/batches", headers={"Authorization": f"bearer {secret}"})
+        assert good.status_code == 200
+
+
+def test_only_what_has_not_ended_can_be_cancelled(client: TestClient, store: Store) -> None:
+    for status, code in (("validating", 200), ("in_progress", 200), ("finalizing", 409)):
+        batch = store.add_batch(URL, "f", "24h", 10, None)
+        store.move(batch["id"], status)
+        answer = client.post(f"/v1/batches/{batch['id']}/cancel")
+        assert answer.status_code == code
+        told = client.get(f"/v1/batches/{batch['id']}").json()
+        assert told["status"] == ("cancelling" if code == 200 else status)
+    assert client.post("/v1/batches/none/cancel").status_code == 404
