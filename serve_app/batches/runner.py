@@ -309,7 +309,7 @@ class Runner:
             request_counts=counts,
             errors=problems,
         )
-        self._store.drop_answers(name)
+        await _in_thread(self._store.drop_answers, name)
 
     def _give_up(self, batch: Mapping[str, Any], why: str) -> None:
         """Make an error line of each request that has no answer."""
