@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -462,3 +463,31 @@ async def test_nothing_is_written_once_the_runner_has_ended(
     asyncio.get_running_loop().call_later(0.1, go_on.set)
     await asyncio.gather(running, return_exceptions=True)
     assert done.is_set()
+
+
+async def test_a_batch_that_breaks_off_rests_twice_as_long_each_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.01)
+    tries_s: list[float] = []
+    batch_id = batch_of(store, request(0))
+    now_s = float((store.batch(batch_id) or {})["created_at"])
+
+    def open_file(file_id: str) -> Any:
+        tries_s.append(now_s)
+        raise OSError("away")
+
+    def clock() -> float:
+        nonlocal now_s
+        now_s += 1e-3
+        return now_s
+
+    monkeypatch.setattr(store, "open_file", open_file)
+    running = asyncio.create_task(Runner(store, echo, clock=clock).run())
+    while len(tries_s) < 5:  # noqa: ASYNC110 - the runner's work
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    rests_s = [after - before for before, after in pairwise(tries_s)]
+    for rest_s, least_s in zip(rests_s, (0.02, 0.04, 0.08, 0.16), strict=False):
+        assert least_s <= rest_s <= least_s + 0.01
