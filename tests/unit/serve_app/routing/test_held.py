@@ -44,3 +44,10 @@ def test_a_piece_has_so_many_holders_and_the_one_sent_to_last_leaves_last() -> N
     found = list(held.holders([1]))
     assert (len(found), found[:2]) == (MOST_HOLDERS, [MOST_HOLDERS, 0])
     assert 1 not in found
+
+
+def test_pieces_that_are_sent_again_are_remembered_longer() -> None:
+    held: HeldPrefixes[str] = HeldPrefixes(most=2)
+    for piece in (1, 2, 1, 3):
+        held.add([piece], "a", 0.0)
+    assert [held.held([piece], "a", 0.0) for piece in (1, 2, 3)] == [1, 0, 1]

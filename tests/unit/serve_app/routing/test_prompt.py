@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.routing.prompt import Prompt, PromptLengths, read_prompt
+from serve_app.routing.prompt import MOST_PIECES, Prompt, PromptLengths, read_prompt
 
 LONG = "x" * 100
 
@@ -49,6 +49,8 @@ def test_prompts_that_begin_alike_have_one_prefix() -> None:
     assert read(prompt=LONG + "a").prefix == read(prompt=LONG + "b").prefix
     assert read(prompt="y" + LONG).prefix != read(prompt=LONG).prefix
     assert read(prompt="short").prefix == ()
+    sizes = [len(read(prompt="x" * chars).prefix) for chars in (79, 80, 81, 159, 160, 80 * 2000)]
+    assert sizes == [0, 1, 1, 1, 2, MOST_PIECES]
     chat = [{"content": LONG[:50]}, {"content": LONG}]
     assert read(messages=chat).prefix == read(messages=[*chat, {"content": "next"}]).prefix
     longer = read(messages=[*chat, {"content": LONG}]).prefix
