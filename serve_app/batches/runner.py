@@ -42,6 +42,7 @@ USED = {
 
 LONGEST_REST_S = 60.0  # of a batch that storage or database broke off
 LOOKS_EVERY_S = 0.5  # for new batches, and those that are cancelled
+MOST_AHEAD = 64 << 20  # bytes of a batch's lines that were read and have no answer
 TRIES = 3  # of a request that the server fails
 
 
@@ -223,8 +224,11 @@ class Runner:
                     except LineError as error:
                         self._malformed(batch, number, error)
                         continue
-                    await ahead.acquire()
-                    under_way.create_task(self._answer(batch, number, line, ahead))
+                    share = 1 + len(text) * self._most_open // MOST_AHEAD
+                    share = min(share, self._most_open)
+                    for _ in range(share):
+                        await ahead.acquire()
+                    under_way.create_task(self._answer(batch, number, line, ahead, share))
 
     def _begun(self, batch: Mapping[str, Any], done: int) -> Progress:
         counted = self._store.batch(batch["id"])
@@ -245,9 +249,14 @@ class Runner:
         self._keep(batch, number, told, good=False)
 
     async def _answer(
-        self, batch: Mapping[str, Any], number: int, line: Line, ahead: asyncio.Semaphore
+        self,
+        batch: Mapping[str, Any],
+        number: int,
+        line: Line,
+        ahead: asyncio.Semaphore,
+        share: int,
     ) -> None:
-        """Have one line answered, and keep the answer."""
+        """Have one line answered, and keep the answer; ``share``: what it has of ``ahead``."""
         failures, progress = 0, self._progress[batch["id"]]
         while True:
             slot, answer, body = await self.window.take(), None, line.body
@@ -268,7 +277,8 @@ class Runner:
             failures += answer.status in FAILED
             if answer.status not in REFUSED | FAILED or failures >= TRIES:
                 break
-        ahead.release()
+        for _ in range(share):
+            ahead.release()
         told = answer_line(
             _line_id(), line.custom_id, answer.status, answer.request_id, answer.body
         )

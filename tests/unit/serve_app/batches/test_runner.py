@@ -107,10 +107,14 @@ async def test_what_is_refused_or_fails_is_sent_again(store: Store, status: int)
 
 
 async def test_what_fails_three_times_is_an_error_line(store: Store) -> None:
+    sent: list[int] = []
+
     async def fails(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        sent.append(body["n"])
         return Answer(500, {"error": {"message": "broken"}})
 
     told = await ended(store, batch_of(store, request(0)), fails)
+    assert sent == [0] * 3
     (line,) = lines_of(store, told["error_file_id"])
     assert line["response"]["status_code"] == 500
     assert (told["status"], told["output_file_id"]) == ("completed", None)
@@ -491,3 +495,25 @@ async def test_a_batch_that_breaks_off_rests_twice_as_long_each_time(
     rests_s = [after - before for before, after in pairwise(tries_s)]
     for rest_s, least_s in zip(rests_s, (0.02, 0.04, 0.08, 0.16), strict=False):
         assert least_s <= rest_s <= least_s + 0.01
+
+
+async def test_of_large_requests_few_are_held_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.MOST_AHEAD", 2000)
+    open_: dict[bool, int] = {True: 0, False: 0}
+    most = dict(open_)
+
+    async def slow(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        large = len(body["p"]) > 100
+        open_[large] += 1
+        most[large] = max(most[large], open_[large])
+        await asyncio.sleep(0.01)
+        open_[large] -= 1
+        return Answer(200, {})
+
+    lines = [request(n, p="x" * (900 if n < 6 else 1)) for n in range(24)]
+    lines.append(request(24, p="x" * 9000))  # larger than all that may be held
+    told = await ended(store, batch_of(store, *lines), slow, most_open=8)
+    assert told["request_counts"]["completed"] == 25
+    assert most == {True: 2, False: 8}
