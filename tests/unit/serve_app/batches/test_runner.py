@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
@@ -517,3 +518,55 @@ async def test_of_large_requests_few_are_held_at_once(
     told = await ended(store, batch_of(store, *lines), slow, most_open=8)
     assert told["request_counts"]["completed"] == 25
     assert most == {True: 2, False: 8}
+
+
+async def test_a_batch_cancelled_while_its_lines_are_counted_sends_none(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch_id, opened = batch_of(store, *map(request, range(3))), store.open_file
+    sent: list[int] = []
+
+    def open_file(file_id: str) -> Any:
+        store.move(batch_id, "cancelling", only_from=("validating",))
+        return opened(file_id)
+
+    async def sends(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        sent.append(body["n"])
+        return Answer(200, {})
+
+    monkeypatch.setattr(store, "open_file", open_file)
+    told = await ended(store, batch_id, sends)
+    assert (told["status"], sent) == ("cancelled", [])
+    assert told["request_counts"] == {"total": 3, "completed": 0, "failed": 3}
+
+
+async def test_a_batch_that_has_all_its_answers_does_not_expire(store: Store) -> None:
+    batch_id = batch_of(store, request(0), window_s=0)
+    store.add_answer(batch_id, 1, {"custom_id": "r0"}, good=True)
+    counts = {"total": 1, "completed": 0, "failed": 0}
+    store.move(batch_id, "finalizing", request_counts=counts)
+    told = await ended(store, batch_id, echo)
+    assert told["status"] == "completed"
+    assert told["request_counts"] == {"total": 1, "completed": 1, "failed": 0}
+
+
+async def test_a_database_that_cannot_be_read_is_read_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.01)
+    reads, fails = store.unfinished, [sqlite3.OperationalError("disk I/O error")] * 3
+
+    def unfinished() -> Any:
+        if fails:
+            raise fails.pop()
+        return reads()
+
+    batch_id = batch_of(store, request(0))
+    monkeypatch.setattr(store, "unfinished", unfinished)
+    assert (await ended(store, batch_id, echo))["status"] == "completed"
+
+
+def test_the_first_answer_to_a_line_stays(store: Store) -> None:
+    for text in ("first", "second"):
+        store.add_answer("b", 1, {"text": text}, good=True)
+    assert list(store._answers("b", good=True)) == [b'{"text": "first"}\n']

@@ -165,3 +165,18 @@ def test_what_a_call_is_made_of_counts_as_text() -> None:
     call = {"type": "function", "function": {"name": "find", "arguments": '{"a": 1}'}}
     assert read(messages=[{"content": None, "tool_calls": [call]}]).chars == 12
     assert read(messages=[{"tool_calls": [{"function": 3}, None]}]).chars == 0
+
+
+def test_token_ids_say_nothing_of_characters() -> None:
+    lengths_ = PromptLengths()
+    for _ in range(100):
+        lengths_.note(Prompt(0, 7, None, ()))
+    assert lengths_.chars_per_token(400) == 4
+
+
+def test_the_last_thousand_prompts_say_what_a_token_has() -> None:
+    lengths_ = PromptLengths()
+    for chars, times in ((800, 5000), (1600, 1000)):
+        for _ in range(times):
+            lengths_.note(Prompt(chars, 0, None, ()))
+    assert 1200 < 400 * lengths_.chars_per_token(400) < 1400
