@@ -207,3 +207,13 @@ def test_only_what_has_not_ended_can_be_cancelled(client: TestClient, store: Sto
         told = client.get(f"/v1/batches/{batch['id']}").json()
         assert told["status"] == ("cancelling" if code == 200 else status)
     assert client.post("/v1/batches/none/cancel").status_code == 404
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(store: Store) -> None:
+    class Broken(BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        store.add_file("in.jsonl", "batch", Broken())
+    assert store.files(None, 9) == store._fs.ls(store._root) == []

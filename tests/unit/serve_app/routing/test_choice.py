@@ -284,3 +284,12 @@ def test_what_was_taken_back_takes_no_memory() -> None:
     made.take_back("a", made.sent("a", ASKED, NOW_S))
     known = made._known["a"]
     assert (known.requests, known.tokens, known.kv_tokens) == (1, 500, 500)
+
+
+def test_who_loads_its_prompt_keeps_to_the_place_that_was_promised() -> None:
+    made, asked = chooser({"a": room()}), replace(ASKED, part="loaded")
+    made.promise("a", asked)
+    made.keep_promise("a", asked, NOW_S)
+    known = made._known["a"]
+    assert (known.promised, known.promised_tokens) == (0, 0)
+    assert (known.requests, known.tokens, known.kv_tokens) == (1, 0, 0)
