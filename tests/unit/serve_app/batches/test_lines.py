@@ -28,6 +28,7 @@ def test_a_request_is_read_and_gets_the_class_that_it_does_not_name() -> None:
         assert read_line(said, CHAT, "batch").body["service_tier"] == "batch"
     with pytest.raises(LineError, match=r"body\.service_tier: 'gold' is not allowed: batch"):
         read_line(own, CHAT, "batch")
+    assert read_line(line(custom_id="a" * 512), CHAT).custom_id == "a" * 512
     without_method = {key: value for key, value in GOOD.items() if key != "method"}
     assert read_line(json.dumps(without_method).encode(), CHAT).custom_id == "a"
 
@@ -47,6 +48,8 @@ def test_a_request_is_read_and_gets_the_class_that_it_does_not_name() -> None:
         (line(body={"stream": True}), "body.stream", "a"),
         (line(body={"background": True}), "body.background", "a"),
         (line(body={"priority": -5}), "body.priority", "a"),
+        (line(body={"priority": 0}), "body.priority", "a"),
+        (line(custom_id="a" * 513), "custom_id", None),
     ],
 )
 def test_what_is_no_request_is_named(text: bytes, said: str, custom_id: str | None) -> None:

@@ -152,3 +152,26 @@ def test_a_fallback_is_said_and_what_is_unknown_is_left_out() -> None:
 def test_while_control_is_off_the_engines_own_size_is_the_cap() -> None:
     assert published(max_running=4).max_running == 4
     assert published(max_running=4, enforced=False).max_running == 256
+
+
+def test_no_less_than_nothing_is_computed() -> None:
+    usual = LoadDefaults(cached_frac=1.5)
+    assert (usual.to_compute(100, None), usual.to_compute(100, 150)) == (0, 0)
+    assert (LoadDefaults().to_compute(100, None), usual.to_compute(100, 30)) == (100, 70)
+
+
+def test_memory_is_short_by_whole_prompts_though_a_part_of_them_is_cached() -> None:
+    full = replace(ROOM, kv_free_tokens=1000, prompt_backlog_tokens=100)
+    whole = replace(full, kv_backlog_tokens=2000)
+    waits_s = [forecast(one, ASKED, LoadDefaults()).wait_s for one in (full, whole)]
+    assert waits_s[0] == pytest.approx(0.6)
+    # 2,000 + 500 + 100 - 1,000 tokens too many, of requests of 100 + 50, 2 of which end a second.
+    assert waits_s[1] == pytest.approx(0.6 + 1600 / 150 / 2)
+
+
+def test_what_is_saved_is_what_is_known_to_be_cached() -> None:
+    usual = LoadDefaults(cached_frac=0.5)
+    known = forecast(ROOM, ASKED, usual, cached_tokens=400)
+    unknown = forecast(ROOM, ASKED, usual)
+    assert (known.wait_s, known.saved_s) == (pytest.approx(0.1), pytest.approx(0.4))
+    assert (unknown.wait_s, unknown.saved_s) == (pytest.approx(0.25), 0)
