@@ -167,6 +167,9 @@ def test_memory_is_short_by_whole_prompts_though_a_part_of_them_is_cached() -> N
     assert waits_s[0] == pytest.approx(0.6)
     # 2,000 + 500 + 100 - 1,000 tokens too many, of requests of 100 + 50, 2 of which end a second.
     assert waits_s[1] == pytest.approx(0.6 + 1600 / 150 / 2)
+    sent = replace(full, prompt_backlog_tokens=0)
+    wait_s = forecast(sent, ASKED, LoadDefaults(), sent_tokens=100, sent_kv_tokens=2000).wait_s
+    assert wait_s == pytest.approx(waits_s[1])
 
 
 def test_what_is_saved_is_what_is_known_to_be_cached() -> None:
