@@ -13,6 +13,7 @@ from controller.validation import nearest, parse, shown
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 AUTO = "auto"  # what OpenAI's clients send for: whichever the server takes
+STANDARD = "standard_only"  # Anthropic's clients, for the one that needs no commitment
 UNNAMED = "default"  # the one class where no `classes` block is given; also OpenAI's own name
 MOST_PRIORITY = 2**31 - 1
 LONGEST_TIMEOUT_S = 86_400.0
@@ -123,15 +124,15 @@ class ServiceClasses:
     def named(self, name: str | None) -> str | None:
         """The class that ``name`` means, as a client wrote it; None: no such class.
 
-        It may be an alias. OpenAI's ``auto``, and its ``default`` where no class has that name,
-        are the default class.
+        It may be an alias. OpenAI's ``auto``, and its ``default`` and Anthropic's
+        ``standard_only`` where no class has that name, are the default class.
         """
         if name in self.by_name:
             return name
         for known, one in self.by_name.items():
             if name in one.aliases:
                 return known
-        return self.default if name in (None, AUTO, UNNAMED) else None
+        return self.default if name in (None, AUTO, UNNAMED, STANDARD) else None
 
     def to_wire(self) -> dict[str, dict[str, Any]]:
         """Plain data from which ``parse_classes`` makes the same."""

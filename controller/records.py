@@ -217,8 +217,8 @@ class ReplicaReport:
         busy_s: what all steps took since the engine started, seconds.
         busy_frac: the share of the last seconds in which a step ran, 0 to 1.
         advised: what control would have moved, where it was not enforced.
-        role: that it is in; a prefill engine is one once its last decode has ended. None: it is
-            not told of roles.
+        role: that it is in; "prefill" from when it no longer ``controller.roles.keeps_itl``. None:
+            it is not told of roles.
         leaving: the replica is being removed: it ends what it has and is sent no more.
         for_others: of ``arrivals``, prompts whose requests another engine of the group answers.
     """

@@ -297,3 +297,18 @@ def as_prefill(batching: BatchingConfig) -> BatchingConfig:
     """The same batching for an engine that computes prompts alone: no time between tokens."""
     sla = batching.sla.model_copy(update={"itl_ms": None, "delivery": "gaps"})
     return batching.model_copy(update={"sla": sla})
+
+
+def keeps_itl(running: int, waiting: int, *, decodes: bool, without: bool) -> bool:
+    """Whether an engine that is to compute prompts for others still keeps its ITL.
+
+    While it decodes, but not from when as many wait as run until nobody waits: under the ITL it
+    computes half as many prompts, and those who wait would be late for as long as the last answer
+    takes. That also ends late prompts of its own, whose turn comes seldom.
+
+    Args:
+        running, waiting: requests of either kind.
+        decodes: some are answered here.
+        without: it has given its ITL up.
+    """
+    return decodes and waiting < (1 if without else max(running, 1))

@@ -39,7 +39,8 @@ BOUND = {
 ROLE = {
     "mixed": "Its role is mixed: it answers clients, and computes prompts beside its decodes.",
     "prefill": "Its role is prefill: it computes prompts for the other replicas of its group.",
-    "to prefill": "It is to compute prompts for others, and does once its last decode has ended.",
+    "to prefill": "It is to compute prompts for others, and does once its last decode has ended"
+    " or as many requests wait as run.",
     "leaving": "It is being removed: it ends the requests that it has, and is sent no more.",
 }
 

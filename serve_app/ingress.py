@@ -25,6 +25,7 @@ from controller.metrics import AUTO_MODEL, CONFIG_REFUSED
 from replicas.admission.answers import HEADERS
 from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
+from replicas.door.messages import MessagesMiddleware
 from replicas.door.paths import HEALTH, PING
 from replicas.door.settings import parse_security
 from replicas.engine.settings import live_security
@@ -76,7 +77,8 @@ class AdmissionIngress(OpenAiIngress):
         words = LastWords()
         before_shutdown(words.drain)
         self.app.add_middleware(LastWordsMiddleware, words=words)
-        self.app.add_middleware(DoorMiddleware, door=self._door)  # outside of all others
+        self.app.add_middleware(DoorMiddleware, door=self._door)
+        self.app.add_middleware(MessagesMiddleware)  # outside of all others
         return self.app
 
     def reconfigure(self, user_config: Any, rank: Any = None) -> None:

@@ -37,8 +37,8 @@ class ReplicaStatus:
         capacity_per_s: requests/s it carries inside the SLA; None where unknown.
         busy_frac: the share of the last 10 s in which a step ran.
         config_refused: why its last ``user_config`` is not what holds; None: it is.
-        role: ``to prefill`` until its last decode has ended; ``leaving``: it is being removed;
-            None: roles are not configured.
+        role: ``to prefill`` while ``controller.roles.keeps_itl``; ``leaving``: it is being
+            removed; None: roles are not configured.
         for_others: prompts that it got from other replicas, since its engine started.
     """
 

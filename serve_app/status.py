@@ -39,7 +39,8 @@ EPILOG = (
     " batching.enforce: false. set by: memory, sla, bound (max_running or the"
     " engine's size), load (no request had to wait), static, start (too little was measured yet)."
     " role, where batching.roles is set: mixed - prompts and decodes; prefill - prompts for others;"
-    " to prefill - so once its last decode has ended; leaving - it ends what it has and is removed."
+    " to prefill - so once its last decode has ended or as many wait as run;"
+    " leaving - it ends what it has and is removed."
     " `brimful explain` says more."
 )
 

@@ -218,7 +218,7 @@ class Simulation:
             asking.attempts += 1
             one = self.shape.classes.by_name[asking.name]
             asked = Asked(
-                asking.name, True, one.priority, False, one.deadline_s, one.queue_timeout_s,
+                asking.name, True, one.priority, one.deadline_s, one.queue_timeout_s,
                 one.sheddable, now_s,
             )  # fmt: skip
             admission = engine.admission

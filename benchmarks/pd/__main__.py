@@ -97,6 +97,7 @@ def main() -> None:
         help="autoscaling over these days instead, mix: 257/62, then 257/447 (default: all;"
         " one minute each and side)",
     )
+    parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the requests")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--small", action="store_true", help="only see that it runs")
     parser.add_argument("--kept", action="store_true", help="run nothing: what is kept, by row")
@@ -109,17 +110,17 @@ def main() -> None:
     modules = (capacity.__module__, measure_shift.__module__, measure_day.__module__)
     kept = None if args.small else KeptRuns(KEPT, modules)
     tasks = [
-        Task(row, arm, FIRST_SEED, args.small)
+        Task(row, arm, args.seed, args.small)
         for row in rows
-        for arm in arms_of(row, FIRST_SEED, args.fixed, args.rivals)
+        for arm in arms_of(row, args.seed, args.fixed, args.rivals)
     ]
     shifts = [
-        Shift(4, ITLS_MS[0], LINKS_GBIT_S[-1], arm, FIRST_SEED, args.small)
+        Shift(4, ITLS_MS[0], LINKS_GBIT_S[-1], arm, args.seed, args.small)
         for arm in arms_of_shift(args.rivals)
     ]
     every = (*DAYS, MIX)
     asked_days = every if args.kept or args.days == [] else args.days or ()
-    days = tasks_of(asked_days, ITLS_MS[0], args.link_gbit_s, FIRST_SEED, small=args.small)
+    days = tasks_of(asked_days, ITLS_MS[0], args.link_gbit_s, args.seed, small=args.small)
     if args.shift or args.days is not None:
         tasks = []
     runs = list(dict.fromkeys(map(without_link, tasks)))
@@ -132,7 +133,7 @@ def main() -> None:
             by_day = {one: got[0] for one in days if (got := kept.get(measure_day, one, ours=True))}
         else:
             with workers(args.workers) as pool:
-                bench = Bench(pool, (FIRST_SEED,), args.small, kept)
+                bench = Bench(pool, (args.seed,), args.small, kept)
                 of = dict(zip(runs, bench.map(capacity, runs, "P1"), strict=True))
                 shifts = shifts if args.shift else []
                 found = bench.map(measure_shift, shifts, "shift")
@@ -141,7 +142,7 @@ def main() -> None:
     except BrimfulError as error:
         sys.exit(f"error: {error}")
     per_s = whole_rows({task: of[run] for task in tasks if (run := without_link(task)) in of})
-    tables = (table(per_s, FIRST_SEED), shift_table(shifted), day_table(by_day))
+    tables = (table(per_s, args.seed), shift_table(shifted), day_table(by_day))
     section = Section(
         "P1",
         "prefill and decode apart",
@@ -149,13 +150,16 @@ def main() -> None:
         (*figures(per_s), *rows_of_shift(shifted), *rows_of_days(by_day)),
         tuple(one for one in tables if one),
     )
-    name = "-".join(["pd", *["fluid"] * args.fluid, *["16"] * (args.engines == [16])])
+    parts = {"fluid": args.fluid, "shift": args.shift, "16": args.engines == [16]}
+    name = "-".join(["pd", *(part for part, asked in parts.items() if asked)])
     given = " ".join(word for word in sys.argv[1:] if word not in ("--kept", "--write"))
     text = section.markdown(f"make bench-pd ARGS='{given}'" if given else "make bench-pd")
     print(text)
     if args.write:
-        page.draw(per_s, PAGES / f"{name}.png")
-        write_page(name, f"{text}\n\n![Capacity of each arm over aggregated engines]({name}.png)")
+        if per_s:
+            page.draw(per_s, PAGES / f"{name}.png")
+            text += f"\n\n![Capacity of each arm over aggregated engines]({name}.png)"
+        write_page(name, text)
     end("pd", section.rows)
 
 

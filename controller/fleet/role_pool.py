@@ -129,8 +129,13 @@ class RolePool(Generic[K]):
         while (now := self._count()) != wanted:
             source: Role = "mixed" if now < wanted else "prefill"
             among = [key for key, role in self.roles.items() if role == source]
-            emptiest = min(among, key=lambda key: reports[key].running)
+            emptiest = min(among, key=lambda key: requests_at(reports[key]))
             self.roles[emptiest] = "prefill" if now < wanted else "mixed"
+
+
+def requests_at(report: ReplicaReport) -> int:
+    """What an engine has to end before its change of role is over: prompts that wait, too."""
+    return report.running + report.waiting
 
 
 def carried(

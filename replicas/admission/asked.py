@@ -14,6 +14,7 @@ from controller.classes import (
     AUTO,
     LONGEST_TIMEOUT_S,
     MOST_PRIORITY,
+    STANDARD,
     UNNAMED,
     ServiceClasses,
     unknown_class,
@@ -55,7 +56,6 @@ class Asked:
         name: its class.
         named: whether it named one: then the answer says which one served it.
         priority: as vLLM's, lower first: its own, or its class's.
-        own_priority: whether it brought one; then vLLM has read it too.
         deadline_s: how long it may wait for its first token, from its arrival.
         timeout_s: ... before it is answered that it waited too long.
         sheddable: as its class is.
@@ -66,7 +66,6 @@ class Asked:
     name: str
     named: bool
     priority: int
-    own_priority: bool
     deadline_s: float
     timeout_s: float
     sheddable: bool
@@ -116,7 +115,6 @@ def read_request(
         name,
         named=said is not None and named_classes,
         priority=one.priority if priority is None else priority,
-        own_priority=priority is not None,
         deadline_s=one.deadline_s if timeout_s is None else timeout_s,
         timeout_s=one.queue_timeout_s if timeout_s is None else timeout_s,
         sheddable=one.sheddable,
@@ -137,8 +135,10 @@ def _class_of(said: str | None, param: str, classes: ServiceClasses, of_key: lis
     Args:
         of_key: those that its key may name, the key's own first; empty: any.
     """
-    own = said in (None, AUTO) or (said == UNNAMED and UNNAMED not in classes.by_name)
-    name = of_key[0] if of_key and own else classes.named(said)
+    name = classes.named(said)
+    own = said in (None, AUTO, UNNAMED, STANDARD) and said not in classes.by_name
+    if of_key and own and name == classes.default:
+        name = of_key[0]
     if name is None:
         raise BadRequestError(param, unknown_class(str(said), classes))
     if of_key and name not in of_key:

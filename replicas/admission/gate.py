@@ -214,7 +214,7 @@ class Gate:
             # Not a coroutine: who is refused is told before vLLM begins its answer.
             ticket = current.get() or self.ticket({}, {})
             entry = ticket.enter(self.to_compute(prompt_tokens(prompt)))
-            if ordered and not ticket.asked.own_priority:
+            if ordered:  # of messages vLLM reads none in the body
                 options["priority"] = options.get("priority") or ticket.asked.priority
             params = promised(sampling_params, self._slo(ticket.asked))
             outputs = generate(prompt, params, request_id, *args, **options)

@@ -9,6 +9,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from replicas.admission import anthropics
 from replicas.admission.answers import Answer, bad_request, engine_failed
 from replicas.admission.asgi import BODY, App, Body, Message, Receive, Send, replayed, send_answer
 from replicas.admission.asked import PRIORITY, TIER, BadRequestError, check_headers, too_long
@@ -18,6 +19,8 @@ from replicas.admission.gate import Gate, current
 GENERATES = ("/completions", "/responses", "/messages", "/generate", "/invocations")
 ECHOES = ("/completions", "/responses")  # whose answers have a service_tier
 ERROR_FRAME = b'data: {"error"'
+ERROR_FRAMES = (ERROR_FRAME, b"event: error\n")
+ANNOUNCING = (b"event: response.created\n", b"event: response.in_progress\n")  # before any token
 SERVER_ERROR = 500
 PREDICTED = b"x-brimful-predicted-wait-ms"  # to the first token, from when it was let in
 
@@ -63,6 +66,11 @@ class AdmissionMiddleware:
         try:
             await self._app(scope, receive, held.send)
             await held.flush()
+        except Exception:
+            # Over a refusal vLLM fails once it has announced an answer; all else is for the log.
+            told = ticket.answer if held.over else None
+            if told is None or told.reason == "engine_failed":
+                raise
         finally:
             ticket.close()
 
@@ -126,11 +134,12 @@ class _HeldAnswer:
     def __init__(self, ticket: _Kept, send: Send, echo: str | None) -> None:
         self._ticket, self._send, self._echo = ticket, send, echo
         self._start: Message | None = None
+        self._announced = b""  # events of a stream that come before its first token
         self._whole: bytes | None = None  # of a JSON answer that is to be changed
-        self._over = False  # another answer has been sent
+        self.over = False  # another answer has been sent
 
     async def send(self, message: Message) -> None:
-        if self._over:
+        if self.over:
             return
         if message["type"] == "http.response.start":
             self._start = message
@@ -141,11 +150,17 @@ class _HeldAnswer:
         body: bytes = message.get("body", b"")
         instead = self._instead(self._start["status"], body)
         if instead is not None:
-            self._over = True
+            self.over = True
             await send_answer(instead, self._send)
             return
         if not body and message.get("more_body"):
             return  # nothing to send yet
+        if message.get("more_body") and _announces(body):
+            self._announced += body
+            return
+        if self._announced:
+            message = {**message, "body": self._announced + body}
+            self._announced = b""
         if self._echo and self._start["status"] == 200:
             if self._is("application/json"):
                 self._whole = (self._whole or b"") + body
@@ -160,18 +175,19 @@ class _HeldAnswer:
 
     async def flush(self) -> None:
         """The app is done; what it began without a body goes out as it is."""
-        if self._start is not None and not self._over:
+        if self._start is not None and not self.over:
             await self._send(self._start)
+            if self._announced:
+                await self._send({"type": "http.response.body", "body": self._announced})
 
     def _instead(self, status: int, body: bytes) -> Answer | None:
         """What is sent instead of an answer that has not begun; None: that one."""
         if self._ticket.answer is not None:
             return self._ticket.answer
-        if status == 200 and body.startswith(ERROR_FRAME):
-            error = json.loads(body.partition(b"\n")[0].removeprefix(b"data: "))["error"]
-            status, message = int(error["code"]), str(error["message"])
+        if status == 200 and body.startswith(ERROR_FRAMES):
+            status, message, param = _error_in(body)
             if status < SERVER_ERROR:
-                return Answer(status, "bad_request", message, param=error.get("param"))
+                return Answer(status, "bad_request", message, param=param)
         elif status < SERVER_ERROR or not self._ticket.engine_is_dead():
             return None
         return self._ticket.failed()
@@ -198,6 +214,20 @@ class _HeldAnswer:
             others = [h for h in self._start["headers"] if h[0].lower() != length[0]]
             self._start = {**self._start, "headers": [*others, length]}
         return body
+
+
+def _announces(body: bytes) -> bool:
+    """Whether a part of a stream says no more than that there is an answer to come."""
+    events = [event for event in body.split(b"\n\n") if event]
+    return bool(events) and all(event.startswith(ANNOUNCING) for event in events)
+
+
+def _error_in(body: bytes) -> tuple[int, str, str | None]:
+    """Status, message and field of an error that begins a stream of any of the APIs."""
+    event = json.loads(body.partition(b"data: ")[2].partition(b"\n")[0])
+    error = event.get("error", event)
+    status = error.get("code") or anthropics.STATUS.get(error.get("type"), SERVER_ERROR)
+    return int(status), str(error["message"]), error.get("param")
 
 
 def with_class(frames: bytes, name: str) -> bytes:

@@ -3,7 +3,7 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Container, MutableMapping
+from collections.abc import Callable, Container, Iterable, MutableMapping
 from typing import Any
 
 from starlette._utils import get_route_path  # by which the app's router matches, too
@@ -12,7 +12,7 @@ from replicas.admission.answers import JITTER, LEAST_RETRY_S, Answer, RefusedErr
 from replicas.admission.asked import KEYS_CLASSES
 from replicas.door.key_source import KeySource
 from replicas.door.keys import Key
-from replicas.door.paths import HEALTH, PING, Paths, opener
+from replicas.door.paths import HEALTH, PING, VLLMS_ALONE, Paths, opener
 from replicas.door.settings import Security
 
 # Of a browser that shows another site's page: without it the app's CORS middleware, which allows
@@ -20,7 +20,8 @@ from replicas.door.settings import Security
 # ASGI's names of headers are in lower case.
 HIDDEN = (b"origin", b"access-control-", b"x-brimful-")
 AUTHORIZATION = b"authorization"
-HIDDEN_WITH_KEY = (*HIDDEN, AUTHORIZATION)
+X_API_KEY = b"x-api-key"  # in which most of Anthropic's clients send their key
+HIDDEN_WITH_KEY = (*HIDDEN, AUTHORIZATION, X_API_KEY)
 SCHEME = b"bearer"
 LET_IN = "let_in"
 NOBODY = "none"  # in place of a key's name
@@ -100,10 +101,14 @@ class Door:
 
     def _check_path(self, path: str, method: str) -> None:
         methods = self.rules.paths.methods(path)
-        if not methods:
+        whole = path.rstrip("/")
+        known = self.served is None or whole in self.served
+        elsewhere = not known and whole in VLLMS_ALONE
+        if not methods or elsewhere:
             said = f"nothing is served at this path: {path[:200]!r}"
-            known = self.served is None or path.rstrip("/") in self.served
-            if known and (entry := opener(path)):
+            if elsewhere:
+                said += "; Ray Serve LLM's ingress has no such route, direct streaming has it"
+            elif known and (entry := opener(path)):
                 said += f"; `security: {{extra_paths: [{entry}]}}` of this server opens it"
             answer = Answer(404, "no_such_path", said, param="path")
             raise self._refused(answer)
@@ -114,12 +119,13 @@ class Door:
             raise self._refused(Answer(405, "no_such_method", said, param="method", more=more))
 
     def _key(self, scope: Scope, keys: KeySource) -> Key:
-        shown = [value for name, value in scope["headers"] if name == AUTHORIZATION]
-        scheme, _, token = (shown[0] if len(shown) == 1 else b"").partition(b" ")
-        if scheme.lower() != SCHEME or not token.strip():
-            said = "no API key was given: send one as `Authorization: Bearer KEY`"
+        token = _shown(scope["headers"])
+        if not token:
+            said = (
+                "no API key was given: send one as `Authorization: Bearer KEY` or `x-api-key: KEY`"
+            )
             raise self._refused(_unauthorized("no_key", said, "Bearer"))
-        key = keys.ring().find(token.strip())
+        key = keys.ring().find(token)
         if key is None:
             said = "this API key is not known here"
             challenge = 'Bearer error="invalid_token"'
@@ -137,6 +143,16 @@ class Door:
     def _refused(self, answer: Answer, key: str = NOBODY) -> RefusedError:
         self.count(key, answer.reason)
         return RefusedError(answer)
+
+
+def _shown(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The key that a request shows; empty: none, or none that is clear."""
+    shown = [(name, value) for name, value in headers if name in (AUTHORIZATION, X_API_KEY)]
+    bearers = [value for name, value in shown if name == AUTHORIZATION]
+    if not bearers:
+        return shown[0][1].strip() if len(shown) == 1 else b""
+    scheme, _, token = (bearers[0] if len(bearers) == 1 else b"").partition(b" ")
+    return token.strip() if scheme.lower() == SCHEME else b""
 
 
 def _unauthorized(reason: Any, said: str, challenge: str) -> Answer:

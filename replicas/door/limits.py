@@ -47,7 +47,7 @@ WHOLE |= {"routed_experts_prompt_start", "stream_interval", "thinking_token_budg
 WHOLE |= {"repetition_detection"}
 # Of anything: a schema, parameters, what a reasoning parser gets.
 OBJECTS = {"structured_outputs", "response_format", "text", "chat_template_kwargs"}
-OBJECTS |= {"kv_transfer_params", "ec_transfer_params", "vllm_xargs"}
+OBJECTS |= {"output_config", "kv_transfer_params", "ec_transfer_params", "vllm_xargs"}
 TEXTS = {"stop", "bad_words", "cache_salt", "request_id", "session_id", "documents"}
 SENT = WHOLE | OBJECTS | TEXTS
 LEAST_INT, MOST_INT = -(2**63), 2**64 - 1

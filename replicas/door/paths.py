@@ -47,6 +47,7 @@ OPENED_BY_NAME = (
     "POST /inference/v1/generate",
     "/v1/responses/*",
 )
+VLLMS_ALONE = ("/v1/responses", "/v1/messages", "/v1/messages/count_tokens")  # no route of Ray's
 METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 ENTRY = re.compile(rf"(?:({'|'.join(METHODS)}) )?(/[!-~]*)")
 BELOW = "/*"

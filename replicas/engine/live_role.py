@@ -2,7 +2,7 @@
 
 A role is a batching block (``controller.roles``), so a change restarts, moves and recomputes
 nothing. One that is to compute prompts for others keeps its time between tokens until its last
-decode has ended; one that is to decode again does so at once.
+decode has ended or as many wait as run; one that is to decode again does so at once.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from vllm.v1.request import Request
 
 from controller.config import BatchingConfig
 from controller.records import Role
-from controller.roles import as_prefill
+from controller.roles import as_prefill, keeps_itl
 from replicas.engine.request_facts import more_tokens_follow, to_elsewhere
 
 
@@ -35,16 +35,19 @@ class LiveRole:
         """Whether another engine of the group answers it, which counts it as its own."""
         return self.batching.roles is not None and to_elsewhere(request)
 
-    def settle(self, requests: Iterable[Request]) -> BatchingConfig:
+    def settle(self, requests: Iterable[Request], running: int, waiting: int) -> BatchingConfig:
         """The block to go by now.
 
         Args:
             requests: those that the engine knows; with some that have ended, while a connector
                 reads their blocks.
+            running, waiting: how many.
         """
-        self.held = self.wanted
-        if self.wanted == "prefill" and any(map(_is_answered_here, requests)):
-            self.held = "mixed"
+        without, self.held = self.held == "prefill", self.wanted
+        if self.wanted == "prefill":
+            decodes = any(map(_is_answered_here, requests))
+            if keeps_itl(running, waiting, decodes=decodes, without=without):
+                self.held = "mixed"
         return as_prefill(self.batching) if self.held == "prefill" else self.batching
 
 

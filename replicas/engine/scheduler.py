@@ -273,7 +273,9 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._settle_role()
 
     def _settle_role(self) -> None:
-        if (config := self._role.settle(self.requests.values())) != self.governor.config:
+        running, waiting = len(self.running), waiting_requests(self)
+        config = self._role.settle(self.requests.values(), running, waiting)
+        if config != self.governor.config:
             self._go_by(config)
 
     def _go_by(self, config: BatchingConfig) -> None:

@@ -10,6 +10,9 @@ from replicas.admission.asgi import App, Message, Receive, Send
 # Of a stream, and without a token: its end, an error, a comment that keeps the connection open.
 NO_TOKEN = (b"data: [DONE]", b'data: {"error"', b":")
 NO_TOKEN_TEXT = tuple(one.decode() for one in NO_TOKEN)
+# Of a stream of named events (messages, responses) these alone have a token.
+NAMED = b"event: "
+DELTAS = (b".delta", b"content_block_delta")
 
 
 class LeavingTokens:
@@ -60,8 +63,8 @@ class LeavingMiddleware:
 
         async def counted(message: Message) -> None:
             nonlocal sent_s
-            if message.get("more_body") and (body := message["body"]):
-                if sent_s is not None and not body.startswith(NO_TOKEN):
+            if message.get("more_body") and (body := message["body"]) and _has_token(body):
+                if sent_s is not None:
                     tokens.add(clock() - sent_s)
                 await send(message)
                 # A client that is slow to read holds up its own stream: that time is not ours.
@@ -70,6 +73,12 @@ class LeavingMiddleware:
                 await send(message)
 
         await self._app(scope, receive, counted)
+
+
+def _has_token(body: bytes) -> bool:
+    if body.startswith(NAMED):
+        return body[len(NAMED) : body.find(b"\n")].endswith(DELTAS)
+    return not body.startswith(NO_TOKEN)
 
 
 async def counted_items(

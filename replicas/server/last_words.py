@@ -15,9 +15,11 @@ from ray.serve._private.constants import (
     RAY_SERVE_ENABLE_DIRECT_INGRESS,
 )
 from ray.serve._private.replica import Replica
+from starlette._utils import get_route_path
 from vllm.exceptions import GenerationError
 
 from replicas.admission.answers import no_replica
+from replicas.admission.anthropics import error_event, is_messages
 from replicas.admission.asgi import App, Message, Receive, Send, send_answer
 from replicas.workarounds.stream_ends import PATH, STREAM, last_event
 
@@ -52,7 +54,7 @@ class LastWordsMiddleware:
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send, scope["path"].rstrip("/").endswith(PATH))
+        answer = _Answer(send, get_route_path(scope))
         self._words.open.add(answer)
         try:
             await self._app(scope, receive, answer.send)
@@ -64,12 +66,12 @@ class _Answer:
     """One request's answer.
 
     Args:
-        events: whether its stream is one of OpenAI's named events.
+        path: of its request, without the application's prefix.
     """
 
-    def __init__(self, send: Send, events: bool) -> None:
+    def __init__(self, send: Send, path: str) -> None:
         self.loop = asyncio.get_running_loop()
-        self._send, self._events = send, events
+        self._send, self._path = send, path
         self._started = self._streams = self._over = False
         self._sent = 0
 
@@ -93,7 +95,9 @@ class _Answer:
         if not self._started:
             await send_answer(no_replica(SAID, random.random()), self._send)
             return
-        if self._events:
+        if is_messages(self._path):
+            body = error_event(UNAVAILABLE, SAID)
+        elif self._path.rstrip("/").endswith(PATH):
             body = last_event(GenerationError(SAID), self._sent)
         else:
             body = error_frame(UNAVAILABLE, SAID)

@@ -26,27 +26,21 @@ from replicas.server.startup import REPLICA, gc_paused
 
 with gc_paused():  # these import vLLM
     from ray.llm._internal.serve.constants import RAY_SERVE_LLM_ENABLE_DIRECT_STREAMING
-    from ray.llm._internal.serve.core.server.llm_server import (
-        LLMServer,
-        _add_middleware_to_built_app,
-    )
+    from ray.llm._internal.serve.core.server.llm_server import LLMServer
     from ray.llm._internal.serve.observability.usage_telemetry.usage import (
         push_telemetry_report_for_all_models,
     )
     from vllm.utils.gc_utils import freeze_gc_heap
 
     from replicas.admission.gate import Gate
-    from replicas.admission.http import AdmissionMiddleware, HeldMiddleware
-    from replicas.door.http import DoorMiddleware
+    from replicas.server.app import guard_app
     from replicas.server.control_link import ControlLink
-    from replicas.server.egress import LeavingMiddleware, LeavingTokens
-    from replicas.server.last_words import LastWords, LastWordsMiddleware, before_shutdown
+    from replicas.server.egress import LeavingTokens
+    from replicas.server.last_words import LastWords, before_shutdown
     from replicas.server.timeline_link import TimelineLink, class_names
-    from replicas.server.tracing import Tracing, TracingMiddleware
+    from replicas.server.tracing import Tracing
     from replicas.server.vllm_engine import BrimfulEngine
-    from replicas.workarounds.disconnects import DisconnectMiddleware
     from replicas.workarounds.grammar_answers import answer_for_grammars
-    from replicas.workarounds.stream_ends import StreamEndMiddleware
 
 logger = logging.getLogger("ray.serve")
 LAST_WORDS_S = 0.5  # for the errors that streams end with, once the engine is dead
@@ -165,19 +159,11 @@ class BrimfulServer(LLMServer):
 
     async def __serve_build_asgi_app__(self) -> Any:
         app = await super().__serve_build_asgi_app__()
-        _add_middleware_to_built_app(app, StreamEndMiddleware)
-        if self._gate is not None:
-            _add_middleware_to_built_app(app, AdmissionMiddleware, gate=self._gate)
-        else:
-            _add_middleware_to_built_app(app, HeldMiddleware, client=self.engine._engine_client)
-        if self._tracing is not None:
-            _add_middleware_to_built_app(app, TracingMiddleware, tracing=self._tracing)
-        _add_middleware_to_built_app(app, DoorMiddleware, door=self._door)
         words = LastWords()
         before_shutdown(words.drain)
-        _add_middleware_to_built_app(app, LastWordsMiddleware, words=words)
-        _add_middleware_to_built_app(app, LeavingMiddleware, tokens=self._leaving)
-        _add_middleware_to_built_app(app, DisconnectMiddleware)  # outside of all others
+        client = self.engine._engine_client
+        before = self._door, words, self._leaving
+        guard_app(app, client, *before, gate=self._gate, tracing=self._tracing)
         return app
 
     def _trace(self) -> Tracing | None:

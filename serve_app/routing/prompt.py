@@ -3,6 +3,8 @@
 Nothing here is validated: the replica does that. What is not understood counts as nothing.
 """
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +13,21 @@ LEAST_CHARS_PER_TOKEN, MOST_CHARS_PER_TOKEN = 0.5, 12.0
 LEARNED_AFTER = 50  # prompts
 CHARS_OF_ID = 4  # for how many characters of a piece a token id stands
 MOST_PIECES = 1024  # of one prompt
+# What a message, an item of input or a part of one says, in one order for all turns: reasoning, its
+# text, a tool's call and its result. A picture's data is none of it.
+SAID = (
+    *("thinking", "reasoning", "reasoning_content", "summary", "content", "text"),
+    *("tool_calls", "function", "name", "arguments", "input", "output"),
+)
+LAST_FIRST = SAID[::-1]
+Mark = tuple[Any]  # a role, or a part of a message that has no text
 BESIDE = (
-    *("model", "cache_salt", "tools", "documents", "reasoning_effort"),
+    *("model", "cache_salt", "documents", "reasoning_effort", "previous_response_id"),
     *("chat_template", "chat_template_kwargs"),
 )
+BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+# A client puts a hash of each request there, which vLLM leaves out.
+LEFT_OUT = "x-anthropic-billing-header"
 ASKED_BY = "brimful_asked_by"  # among a request's kv_transfer_params, which no client may set
 
 
@@ -36,14 +49,15 @@ class Prompt:
 
 
 def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
-    """The prompt in a parsed body of ``/v1/chat/completions`` or ``/v1/completions``.
+    """The prompt in a parsed body: of completions, chat, messages, responses or embeddings.
 
     Args:
         payload: with the body's fields as attributes; None: the body is not known here.
         prefix_chars: of a piece, in which beginnings are compared; 0: they are not.
 
     Returns:
-        None where there is neither ``messages`` nor ``prompt``, or all is nested too deeply.
+        None where there is neither ``messages`` nor ``prompt`` nor ``input``, or what is there is
+        nested too deeply.
     """
     try:
         return _read(payload, prefix_chars)
@@ -52,26 +66,25 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
 
 
 def _read(payload: Any, prefix_chars: int) -> Prompt | None:
-    messages, prompt = (getattr(payload, name, None) for name in ("messages", "prompt"))
-    seed = _beside(payload) if prefix_chars else 0
-    bound = getattr(payload, "max_completion_tokens", None)
-    if bound is None:
-        bound = getattr(payload, "max_tokens", None)
+    bound = next(
+        (one for name in BOUNDS if (one := getattr(payload, name, None)) is not None), None
+    )
     max_tokens = bound if isinstance(bound, int) and bound > 0 else None
-    if isinstance(messages, list) and messages:
-        texts, marks, tokens = *_said(messages, media=prefix_chars > 0), 0
-    elif isinstance(prompt, str):
-        texts, marks, tokens = [prompt], [prompt], 0
-    elif isinstance(prompt, list) and prompt:
-        texts = marks = [one for one in prompt if isinstance(one, str)]
-        ids = prompt if isinstance(prompt[0], int) else None
-        tokens = len(ids) if ids else sum(len(one) for one in prompt if isinstance(one, list))
-        if ids:
-            return Prompt(0, tokens, max_tokens, _chain(ids, prefix_chars // CHARS_OF_ID, seed))
-    else:
+    tools = getattr(payload, "tools", None)
+    before = [_dumped(tools)] if tools else []
+    seed = _beside(payload, before) if prefix_chars else 0
+    held = (getattr(payload, name, None) for name in ("messages", "prompt", "input"))
+    prompt = next((one for one in held if one and isinstance(one, str | list)), None)
+    if prompt is None:
         return None
-    pieces = _chain("\0".join(marks), prefix_chars, seed)
-    return Prompt(sum(map(len, texts)), tokens, max_tokens, pieces)
+    if isinstance(prompt, list) and isinstance(prompt[0], int):
+        pieces = _chain(prompt, prefix_chars // CHARS_OF_ID, seed)
+        return Prompt(0, len(prompt), max_tokens, pieces)
+    tokens = sum(len(one) for one in prompt if isinstance(one, list))
+    said = [*before, *_spoken(payload, prompt)]
+    chars = sum(len(one) for one in said if isinstance(one, str))
+    whole = "\0".join(map(_marked, said)) if prefix_chars else ""
+    return Prompt(chars, tokens, max_tokens, _chain(whole, prefix_chars, seed))
 
 
 def asked_by(payload: Any) -> str | None:
@@ -81,38 +94,69 @@ def asked_by(payload: Any) -> str | None:
     return asking if isinstance(asking, str) else None
 
 
-def _said(messages: list[Any], *, media: bool) -> tuple[list[str], list[str]]:
-    """Texts of messages, and with roles and hashes of media what tells two chats apart."""
-    texts: list[str] = []
-    marks: list[str] = []
-    for message in messages:
-        if isinstance(role := _field(message, "role"), str):
-            marks.append(role)
-        content = _field(message, "content")
-        for part in content if isinstance(content, list) else [content]:
-            text = part if isinstance(part, str) else _field(part, "text")
-            if isinstance(text, str):
-                texts.append(text)
-                marks.append(text)
-            elif media and isinstance(_field(part, "type"), str):
-                marks.append(str(hash(repr(part))))
-        calls = _field(message, "tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            function = _field(call, "function")
-            for text in (_field(function, "name"), _field(function, "arguments")):
-                if isinstance(text, str):
-                    texts.append(text)
-                    marks.append(text)
-    return texts, marks
+def _spoken(payload: Any, prompt: str | list[Any]) -> Iterator[str | Mark]:
+    """All texts and marks of a prompt in the order in which vLLM renders them.
+
+    ``instructions`` of responses and ``system`` of messages come first. Where the latter is there,
+    so do system messages from between the turns (``AnthropicServingMessages``).
+    """
+    system, later = getattr(payload, "system", None), prompt
+    if system and isinstance(prompt, list):
+        system = [system, [one for one in prompt if _field(one, "role") == "system"]]
+        later = [one for one in prompt if _field(one, "role") != "system"]
+    for text in _texts([getattr(payload, "instructions", None), system]):
+        if not (isinstance(text, str) and text.startswith(LEFT_OUT)):
+            yield text
+    yield from _texts(later)
+
+
+def _texts(value: Any) -> Iterator[str | Mark]:
+    """All that is said in a text, a message, an item, or a list of these, in order.
+
+    What else tells two of these apart is a mark: a role, and a part without text, as a picture.
+    """
+    below = [value]
+    while below:
+        one = below.pop()
+        if isinstance(one, str | tuple):
+            yield one
+        elif isinstance(one, list):
+            below += reversed(one)
+        elif one is not None and not isinstance(one, bool | int | float):
+            known = one.keys() if isinstance(one, dict) else None
+            if known and known.isdisjoint(SAID) and isinstance(one.get("type"), str):
+                yield (one,)
+            below += [_said(one, name) for name in LAST_FIRST if known is None or name in known]
+            if isinstance(role := _field(one, "role"), str):
+                below.append((role,))
+
+
+def _marked(said: str | Mark) -> str:
+    """As it stands in the text of which pieces are hashed."""
+    if isinstance(said, str):
+        return said
+    return said[0] if isinstance(said[0], str) else str(hash(repr(said[0])))
+
+
+def _said(holder: Any, name: str) -> Any:
+    found = _field(holder, name)
+    return _dumped(found) if name == "input" and isinstance(found, dict) else found
+
+
+def _dumped(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (RecursionError, TypeError, ValueError):
+        return ""
 
 
 def _field(holder: Any, name: str) -> Any:
     return holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
 
 
-def _beside(payload: Any) -> int:
+def _beside(payload: Any, tools: list[str]) -> int:
     """A hash of what vLLM hashes, or renders, before the prompt."""
-    return hash(repr([getattr(payload, name, None) for name in BESIDE]))
+    return hash((*tools, repr([getattr(payload, name, None) for name in BESIDE])))
 
 
 def _chain(whole: str | list[Any], size: int, last: int) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Ray Serve's request router that sends a request where most room is left."""
 
 import logging
+import sys
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,8 @@ from serve_app.routing.prompt import PromptLengths, asked_by, read_prompt
 from serve_app.routing.replica_load import PROMPT_TOKENS, Asked, read_room
 
 logger = logging.getLogger("ray.serve")
+LLM_ROUTER = "ray.llm._internal.serve.core.ingress.router"
+KEY_FIELDS = "_ROUTING_KEY_FIELDS"  # of that module: without one of them a body is not handed on
 
 # Ray Serve pickles this module by value, as every process with a handle unpickles the class, the
 # proxies too, which have no runtime_env. What it is made of has to travel along.
@@ -56,6 +59,7 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         self._prefix_chars = prefix_chars if prefix_affinity else 0
         self._ends = ends_of(gathered or {})
         self._lengths = PromptLengths()
+        hand_on_input()
         self._ids: tuple[Sequence[RunningReplica], Sequence[ReplicaID]] = ((), ())
         self._pool: frozenset[ReplicaID] = frozenset()  # that compute prompts for the others
         self.outcomes: dict[str, int] = {}
@@ -167,6 +171,17 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
             chosen, sent = before
             self._chooser.take_back(chosen.replica, sent)
             chosen.not_sent()
+
+
+def hand_on_input() -> None:
+    """Have the ``LLMRouter`` of this process, where it is one, hand on bodies of ``/v1/responses``.
+
+    Ray 2.60 keeps back those with neither ``messages`` nor ``prompt``.
+    """
+    module = sys.modules.get(LLM_ROUTER)
+    known = getattr(module, KEY_FIELDS, None)
+    if isinstance(known, tuple) and "input" not in known:
+        setattr(module, KEY_FIELDS, (*known, "input"))
 
 
 def _payload(pending: PendingRequest | None) -> Any:

@@ -14,7 +14,7 @@ from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request as EngineRequest
 
 from controller.records import EngineState, Role
-from controller.roles import as_prefill
+from controller.roles import as_prefill, keeps_itl
 from simulator.replay.fleet import Member
 from simulator.virtual.ground import Ground
 from simulator.virtual.plan import Plan
@@ -47,8 +47,7 @@ class RoleMember(Member):
         loads: told of every load.
 
     Attributes:
-        role: which it is in, or on its way to: until its last decode has ended, one that is to be
-            a prefill engine keeps its ITL.
+        role: which it is in, or on its way to, as ``controller.roles.keeps_itl`` says.
         handed: prompts that are done since this was last emptied.
     """
 
@@ -61,7 +60,7 @@ class RoleMember(Member):
         self._prompts: set[int] = set()  # numbers of those that are computed for others
         self._sending: list[tuple[float, str]] = []
         self._receiving: list[tuple[float, str]] = []
-        self._stalled = False
+        self._stalled, self._settled_s = False, -math.inf
         self.role: Role = "mixed"
         self.handed: list[Done] = []
 
@@ -122,18 +121,23 @@ class RoleMember(Member):
         heapq.heappush(self._receiving, (done_s, str(number)))
 
     def become(self, role: Role) -> None:
-        """Take a role; it holds at once, or as soon as nobody decodes here any more."""
+        """Take a role, at once or on its way."""
         self.role = role
         self._settle()
 
     def turn(self) -> None:
         super().turn()
-        self._settle()
+        if self._link.reported_s > self._settled_s:
+            self._settle()
 
     def _settle(self) -> None:
-        wanted = self._plan.batching
-        if self.role == "prefill" and not self.decodes:
-            wanted = as_prefill(wanted)
+        wanted, prompts_alone = self._plan.batching, as_prefill(self._plan.batching)
+        self._settled_s = self._link.reported_s
+        if self.role == "prefill":
+            state, without = self._scheduler.state(), self._batching == prompts_alone
+            decodes = bool(self.decodes)
+            if not keeps_itl(state.running, state.waiting, decodes=decodes, without=without):
+                wanted = prompts_alone
         if wanted != self._batching:
             self._batching = self._link.config = wanted
             self._scheduler.configure(wanted.model_dump())

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Protocol
 
 from controller.config import Sla
-from controller.fleet.role_pool import carried
+from controller.fleet.role_pool import carried, requests_at
 from controller.models.step_time import StepModel, StepStats, fit
 from controller.records import ReplicaReport, Role
 from controller.roles import Fleet, RoleChooser, Split, Transfer
@@ -98,7 +98,7 @@ class Fixed:
         """Whoever has least to lose: the emptiest batch, or the shortest queue of prompts."""
         while (now := self.roles.count("prefill")) != wanted:
             source: Role = "mixed" if now < wanted else "prefill"
-            emptiest = min(self._in_role(source), key=lambda k: self._reports[k].running)
+            emptiest = min(self._in_role(source), key=lambda k: requests_at(self._reports[k]))
             self.roles[emptiest] = "prefill" if now < wanted else "mixed"
 
 

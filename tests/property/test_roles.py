@@ -18,6 +18,7 @@ from controller.roles import (
     Split,
     Transfer,
     best_of,
+    keeps_itl,
     split_of,
     splits,
 )
@@ -47,6 +48,19 @@ def moments(draw):
                           max_size=20))  # fmt: skip
     sums = zip(*((1, i, o, i * i, o * o, i * o) for i, o in pairs), strict=True)
     return LengthMoments(*map(sum, sums))
+
+
+@given(st.integers(0, 500), st.integers(0, 500), st.booleans())
+def test_an_itl_is_given_up_where_many_wait_and_comes_back_where_nobody_does(
+    running, waiting, without
+):
+    assert not keeps_itl(running, waiting, decodes=False, without=without)
+    kept = keeps_itl(running, waiting, decodes=True, without=without)
+    assert kept or waiting
+    assert kept or without or waiting >= running
+    assert not (kept and without and waiting)
+    if not without:  # what is given up does not come back at once
+        assert kept or not keeps_itl(running, waiting, decodes=True, without=True)
 
 
 @examples(0.5)

@@ -28,7 +28,7 @@ from controller.classes import parse_classes
 from replicas.emulator.emulated_server import of_replica
 from serve_app.routing.gather import end_of, ends_of
 from serve_app.routing.prompt import ASKED_BY
-from serve_app.routing.router import HeadroomRouter
+from serve_app.routing.router import KEY_FIELDS, LLM_ROUTER, HeadroomRouter
 from serve_app.routing.settings import CLASSES, parse_router, request_router_config
 
 DEPLOYMENT = DeploymentID("llm", "app")
@@ -226,6 +226,33 @@ def test_the_class_in_a_body_still_reaches_the_router() -> None:
     end = end_of(_parse_routing_payload(body), ends_of(CLASSES_OF))
     assert end is not None and end.first
     assert end_of(_parse_routing_payload(body[:-20]), ends_of(CLASSES_OF)) is None  # cut off
+
+
+def test_a_body_of_responses_reaches_the_router_once_there_is_one(monkeypatch) -> None:
+    from ray.llm._internal.serve.core.ingress import router as rays
+
+    source = inspect.getsource(LLMRouter.route)
+    assert "routing_payload = _get_routing_payload_from_body(request_body)" in source
+    monkeypatch.setattr(rays, KEY_FIELDS, ("messages", "prompt"))
+    assert rays.__name__ == LLM_ROUTER
+    body = b'{"input": "a river", "instructions": "be brief"}'
+    assert _parse_routing_payload(body) is None
+    router()
+    router()
+    assert _parse_routing_payload(body).input == "a river"
+    assert getattr(rays, KEY_FIELDS) == ("messages", "prompt", "input")
+
+
+async def test_a_turn_of_responses_follows_the_one_before() -> None:
+    made = fed(*"abcdef", prefix_affinity=True, prefix_chars=64)
+    asked = {"role": "user", "content": "x" * 1000}
+    first = await picked(made, pending(input="x" * 1000, instructions="be brief"))
+    await asyncio.sleep(0.1)
+    known = [Replica(one, now(prefill_tokens_per_s=1000.0)) for one in "abcdef"]
+    made.update_replicas(known)  # type: ignore[arg-type]
+    answer = {"type": "message", "role": "assistant", "content": [{"text": "y" * 200}]}
+    turn = pending(input=[asked, answer, asked], instructions="be brief")
+    assert await picked(made, turn) == first
 
 
 def test_it_travels_by_value_to_a_process_without_this_project(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import pytest
 import ray
 import requests
@@ -232,7 +233,8 @@ def keys(deploy: Deploy, model_path: Path, tmp_path: Path, collector: Collector)
     """A file with the keys that the running replica goes by."""
     file = tmp_path / "keys"
     file.write_text(f"alice {ALICE}\nbob {BOB} classes=silver\n")
-    block = {"keys": {"file": str(file)}, "limits": {"max_n": 2}}
+    open_too = ["POST /v1/messages", "POST /v1/messages/count_tokens"]
+    block = {"keys": {"file": str(file)}, "limits": {"max_n": 2}, "extra_paths": open_too}
     deploy(overloaded(model_path, security=block))
     yield file
     deploy(overloaded(model_path))
@@ -269,6 +271,36 @@ async def test_keys_paths_and_limits_come_live_and_go_with_their_file(keys):
     assert status("/v1/models", f"{BOB}-new") == 200
     assert [secret for secret in (ALICE, BOB, PROMPT) if in_a_log(secret)] == []
     assert in_a_log("Keys were read again: 1; new: none; gone: bob.")
+
+
+async def test_anthropics_client_is_served_behind_haproxy(keys):
+    await until("a door that asks for keys", lambda: status("/v1/models") == 401)
+    asked: Any = {"model": "tiny-overload", "messages": [{"role": "user", "content": "a river"}]}
+    by_its_header = {"x-api-key": BOB, "authorization": anthropic.Omit()}
+    async with anthropic.AsyncAnthropic(
+        base_url=ROOT, api_key="-", default_headers=by_its_header, max_retries=0
+    ) as client:
+        assert (await client.messages.create(max_tokens=3, **asked)).usage.output_tokens == 3
+        async with client.messages.stream(max_tokens=3, **asked) as stream:
+            assert (await stream.get_final_message()).usage.output_tokens == 3
+        assert (await client.messages.count_tokens(**asked)).input_tokens > 3
+        with pytest.raises(anthropic.PermissionDeniedError) as gold:
+            await client.messages.create(
+                max_tokens=3, **asked, extra_headers={"x-llm-d-inference-objective": "gold"}
+            )
+        with pytest.raises(anthropic.BadRequestError):
+            await client.messages.create(max_tokens=0, **asked)
+    async with anthropic.AsyncAnthropic(base_url=ROOT, api_key="sk-no", max_retries=0) as nobody:
+        with pytest.raises(anthropic.AuthenticationError) as wrong:
+            await nobody.messages.create(max_tokens=3, **asked)
+    assert [e.value.type for e in (gold, wrong)] == ["permission_error", "authentication_error"]
+    url = base_url("overload")
+    async with AsyncOpenAI(base_url=url, api_key=ALICE, max_retries=0) as client:
+        more = {"model": "tiny-overload", "input": "a river", "max_output_tokens": 3}
+        async with client.responses.stream(**more) as events:
+            kinds = [event.type async for event in events]
+    assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
+    assert "response.output_text.delta" in kinds
 
 
 def in_a_log(text: str) -> bool:

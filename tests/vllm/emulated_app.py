@@ -51,6 +51,13 @@ async def emulated_app(
         enforce_eager=True,
         **engine,
     )
+    return await app_around(args, frontend)
+
+
+async def app_around(
+    args: AsyncEngineArgs, frontend: dict[str, Any] | None = None
+) -> tuple[AsyncLLM, Any]:
+    """An engine, and vLLM's app before it."""
     llm = AsyncLLM.from_engine_args(args)
     space = argparse.Namespace(**(vars(FrontendArgs()) | vars(args) | (frontend or {})))
     state = State()

@@ -87,6 +87,28 @@ async def test_a_chunk_without_a_token_ends_no_gap(tokens: LeavingTokens, clock:
     assert tokens.gaps == Gaps()
 
 
+@pytest.mark.parametrize(
+    ("before", "delta", "after"),
+    [
+        (
+            [b"event: message_start\n", b"event: content_block_start\n"],
+            b"event: content_block_delta\n",
+            [b"event: content_block_stop\n", b"event: message_delta\n", b"event: message_stop\n"],
+        ),
+        (
+            [b"event: response.created\n", b"event: response.output_item.added\n"],
+            b"event: response.output_text.delta\n",
+            [b"event: response.output_text.done\n", b"event: error\n"],
+        ),
+    ],
+)
+async def test_of_named_events_those_with_a_token_count(tokens, clock, before, delta, after):
+    events = [*((0.055, one) for one in before), (0.055, delta), (0.04, delta), (0.055, after[0])]
+    events += [(0.0, delta), *((0.055, one) for one in after)]
+    await stream(tokens, clock, [(wait_s, chunk(body + b"data: {}")) for wait_s, body in events])
+    assert tokens.gaps == Gaps(2, 1)  # of the second the whole time, and not from the event between
+
+
 async def test_what_a_client_takes_to_read_is_its_own(tokens: LeavingTokens, clock: Clock) -> None:
     chunks = [(0.04, chunk(b"data: a\n\n"))] * 4
     await stream(tokens, clock, chunks, reading_s=3.0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from replicas.admission.http import AdmissionMiddleware, HeldMiddleware, with_cl
 from replicas.door.door import Door, Rules
 from replicas.door.http import DoorMiddleware
 from replicas.door.settings import parse_security
+from replicas.workarounds.stream_ends import StreamEndMiddleware
 from tests.unit.replicas.admission.builders import CLASSES
 from tests.vllm.replicas.stand_in import (
     PROMPT,
@@ -63,6 +65,14 @@ async def test_a_class_brings_its_priority_and_a_request_its_own(client, engine)
     await ask(client, service_tier="batch", priority=0)
     await ask(client, service_tier="batch", priority=3)
     assert engine.priorities == [20, 10, 0, 3]
+
+
+async def test_a_priority_that_vllm_does_not_read_is_brought_along(gate, engine):
+    ticket = gate.ticket({}, {"service_tier": "batch", "priority": 3})  # of messages, in the body
+    current.set(ticket)
+    assert [o async for o in engine.generate(PROMPT, SamplingParams(), "r")] == ["a", "b", "c"]
+    current.set(None)
+    assert engine.priorities == [3]
 
 
 async def test_an_engine_that_serves_in_order_gets_no_priorities(gate, engine, client):
@@ -195,6 +205,77 @@ async def test_without_admission_who_waited_for_a_dead_engine_may_come_again(
 async def test_without_admission_other_answers_stay_what_they_were(unlimited):
     assert (await ask(unlimited, service_tier="nothing")).json()["text"] == "abc"
     assert (await ask(unlimited, stream=True)).text.count("data: ") == 4
+
+
+CREATED = b'event: response.created\ndata: {"a": 1}\n\n'
+PROGRESS = b"event: response.in_progress\ndata: {}\n\n"
+DELTA = b"event: response.output_text.delta\ndata: {}\n\n"
+FAILED = b'event: error\ndata: {"type": "error", "code": "400", "message": "no", "param": "p"}\n\n'
+ANTHROPICS = (
+    b'event: error\ndata: {"type": "error",'
+    b' "error": {"type": "invalid_request_error", "message": "no"}}\n\n'
+)
+
+
+def streaming(*parts: bytes, engine: Any = None) -> Any:
+    """An app whose stream is this, and over which vLLM fails where it asks an engine first."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        kind = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": kind})
+        for number, part in enumerate(parts):
+            if number == 2 and engine is not None:
+                async for _ in engine.generate(PROMPT, SamplingParams(), "r"):
+                    pass
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    return app
+
+
+async def sent(app: Any, path: str = "/v1/responses") -> list[Any]:
+    """The messages of an answer."""
+    messages: list[Any] = []
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    await app({"type": "http", "method": "POST", "path": path, "headers": []}, receive, send)
+    return messages
+
+
+async def test_events_that_announce_an_answer_leave_with_its_first_token(engine, gate) -> None:
+    for app in (AdmissionMiddleware, HeldMiddleware):
+        own = {"gate": gate} if app is AdmissionMiddleware else {"client": engine}
+        start, first, second, _ = await sent(app(streaming(CREATED, PROGRESS, DELTA, DELTA), **own))
+        assert start["status"] == 200
+        assert (first["body"], second["body"]) == (CREATED + PROGRESS + DELTA, DELTA)
+        _, whole = await sent(app(streaming(CREATED + PROGRESS), **own))
+        assert whole["body"] == CREATED + PROGRESS  # a stream without a token
+
+
+@pytest.mark.parametrize("error", [FAILED, ANTHROPICS])
+async def test_an_error_event_that_comes_first_is_a_status(gate, error: bytes) -> None:
+    start, body = await sent(AdmissionMiddleware(streaming(CREATED, error), gate))
+    told = json.loads(body["body"])["error"]
+    assert (start["status"], told["message"]) == (400, "no")
+    late = await sent(AdmissionMiddleware(streaming(CREATED, DELTA, error), gate))
+    assert late[0]["status"] == 200
+
+
+@pytest.mark.parametrize(("outputs", "reason"), [(never, "queue_timeout"), (dead, "engine_failed")])
+async def test_a_stream_that_has_only_been_announced_is_refused(engine, gate, outputs, reason):
+    engine.outputs = outputs
+    app = StreamEndMiddleware(streaming(CREATED, PROGRESS, DELTA, engine=engine))
+    headers = {"x-request-timeout-seconds": "0.05"}
+    refusing = AdmissionMiddleware(app, gate)
+    logged = httpx.ASGITransport(refusing, raise_app_exceptions=outputs is never)
+    async with httpx.AsyncClient(transport=logged, base_url="http://r") as made:
+        answer = await made.post("/v1/responses", json={}, headers=headers)
+    assert (answer.status_code, answer.headers["x-brimful-reason"]) == (503, reason)
 
 
 def _dies_of(engine: Engine) -> Callable[[], AsyncIterator[str]]:

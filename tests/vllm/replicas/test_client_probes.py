@@ -11,19 +11,15 @@ import httpx
 import httpx2  # which the two clients go by
 import openai
 import pytest
-from ray.llm._internal.serve.core.server.llm_server import _add_middleware_to_built_app
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from replicas.admission.http import HeldMiddleware
 from replicas.door.door import Door, Rules
-from replicas.door.http import DoorMiddleware
 from replicas.door.paths import OPENED_BY_NAME as OPENED
 from replicas.door.settings import parse_security
-from replicas.server.egress import LeavingMiddleware, LeavingTokens
-from replicas.server.last_words import LastWords, LastWordsMiddleware
-from replicas.workarounds.disconnects import DisconnectMiddleware
+from replicas.server.app import guard_app
+from replicas.server.egress import LeavingTokens
+from replicas.server.last_words import LastWords
 from replicas.workarounds.grammar_answers import answer_for_grammars
-from replicas.workarounds.stream_ends import StreamEndMiddleware
 from tests.vllm.emulated_app import emulated_app
 from tests.vllm.probes import CLOSED, HI, PROBES, Probe, alike, shape_of_text
 
@@ -35,13 +31,8 @@ TOOLS = {"enable_auto_tool_choice": True, "tool_call_parser": "hermes"}
 def as_a_replica(llm: AsyncLLM, app: Any, security: dict[str, Any]) -> Any:
     """The app with what a replica puts before it (``BrimfulServer``)."""
     answer_for_grammars(llm)
-    _add_middleware_to_built_app(app, StreamEndMiddleware)
-    _add_middleware_to_built_app(app, HeldMiddleware, client=llm)
     door = Door(Rules(parse_security(security)))
-    _add_middleware_to_built_app(app, DoorMiddleware, door=door)
-    _add_middleware_to_built_app(app, LastWordsMiddleware, words=LastWords())
-    _add_middleware_to_built_app(app, LeavingMiddleware, tokens=LeavingTokens(on=True))
-    _add_middleware_to_built_app(app, DisconnectMiddleware)
+    guard_app(app, llm, door, LastWords(), LeavingTokens(on=True))
     return door
 
 

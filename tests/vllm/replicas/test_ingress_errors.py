@@ -101,10 +101,18 @@ async def test_ping_is_served_and_only_what_rays_app_has_is_said_to_be_closed() 
         ("POST", "/tokenize", True),
         ("GET", "/metrics", False),
         ("GET", "/version", False),
-        ("POST", "/v1/messages", False),
     ):
         said = error_of(await ask(method, path))["message"]
         assert ("extra_paths" in said) == closed
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+async def test_what_is_vllms_alone_is_said_to_need_direct_streaming(path: str) -> None:
+    answer = await ask("POST", path)
+    error = answer.json()["error"]
+    assert (answer.status_code, "direct streaming has it" in error["message"]) == (404, True)
+    assert ("code" in error) == (path == "/v1/responses")  # Anthropic's shape is another
+    assert error["type"] == "not_found_error"
 
 
 async def test_the_name_that_stands_for_several_is_a_model_like_others() -> None:

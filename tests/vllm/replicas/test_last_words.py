@@ -63,6 +63,15 @@ async def test_a_stream_of_responses_ends_with_an_event_of_its_own() -> None:
     assert json.loads(data.removeprefix("data: "))["sequence_number"] == 2
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/"])
+async def test_a_stream_of_messages_ends_with_an_event_of_anthropics(path: str) -> None:
+    (last,) = await answered(STREAM, TOKEN, path=path)
+    name, data = last["body"].decode().strip().split("\n")
+    assert name == "event: error"
+    told = json.loads(data.removeprefix("data: "))
+    assert (told["type"], told["error"]["type"]) == ("error", "overloaded_error")
+
+
 async def test_one_that_has_not_begun_is_told_to_come_again() -> None:
     start, body = await answered()
     headers = {name.decode(): value.decode() for name, value in start["headers"]}

@@ -67,6 +67,26 @@ def test_it_keeps_its_itl_until_its_last_decode_has_ended_and_loses_nothing(rig)
     assert itl_ms(rig) is None
 
 
+def test_it_gives_its_itl_up_once_as_many_wait_as_run_until_nobody_does(rig):
+    for k in range(2):
+        rig.add(f"r{k}", prompt=20, output=60)
+    for _ in range(3):
+        rig.step()
+    assert told(rig, "prefill") == "mixed"
+    for k in range(2):
+        prompt(rig, f"p{k}", 900)
+    assert told(rig, "prefill") == "prefill"
+    assert itl_ms(rig) is None
+    while rig.scheduler.waiting:
+        assert told(rig, "prefill") == "prefill"
+        rig.step()
+    assert told(rig, "prefill") == "mixed"
+    assert itl_ms(rig) == 20
+    rig.run()
+    assert all(rig.is_whole(f"r{k}", 60) for k in range(2))
+    assert told(rig, "prefill") == "prefill"
+
+
 def test_a_prompt_that_others_have_yet_to_read_and_one_that_is_read_are_no_decodes(rig):
     rig.add("r", prompt=20, output=3)
     for _ in range(2):
@@ -88,6 +108,7 @@ def test_a_session_keeps_its_itl_while_it_is_answered_and_not_while_its_client_t
     assert "s" in rig.scheduler.requests
     assert told(rig, "prefill") == "prefill"
     rig.add("s", prompt=20, output=3, resumable=True)
+    rig.step()
     assert told(rig, "prefill") == "mixed"
     for _ in range(5):
         rig.step()

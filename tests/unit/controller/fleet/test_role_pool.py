@@ -41,6 +41,7 @@ class Fleet:
         self.loop, self.now_s = ControlLoop(), 0.0
         self.held: dict[str, Role | None] = {f"r{k}": None for k in range(count)}
         self.running = dict.fromkeys(self.held, 10)
+        self.waiting: dict[str, int] = {}
         self.seq = 0
 
     def report(self, name: str) -> ReplicaReport:
@@ -50,6 +51,7 @@ class Fleet:
             seq=self.seq,
             engine=ENGINE,
             running=self.running[name],
+            waiting=self.waiting.get(name, 0),
             lengths=SHORT,
             latest=SHORT,
             steps=stats_of(STEPS),
@@ -82,6 +84,14 @@ def test_short_answers_on_four_engines_have_two_of_them_compute_prompts() -> Non
     fleet = Fleet(4)
     fleet.running = {"r0": 30, "r1": 10, "r2": 20, "r3": 40}
     assert fleet.roles() == ["mixed", "prefill", "prefill", "mixed"]
+
+
+def test_the_prefill_engine_with_the_shortest_queue_decodes_again() -> None:
+    fleet = Fleet(3, roles=2)
+    assert fleet.roles() == ["prefill", "prefill", "mixed"]
+    fleet.running, fleet.waiting = {"r0": 4, "r1": 8, "r2": 9}, {"r0": 170, "r1": 18, "r2": 0}
+    fleet.config = batching(policy="adaptive", sla={"itl_ms": 50}, roles=1)
+    assert fleet.roles() == ["prefill", "mixed", "mixed"]
 
 
 def test_a_number_is_kept_to_and_one_engine_decodes() -> None:

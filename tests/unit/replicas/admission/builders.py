@@ -25,7 +25,6 @@ def asked(name: str = "silver", arrived_s: float = 0.0, **other: Any) -> Asked:
     one = CLASSES.by_name[name]
     plain = {
         "priority": one.priority,
-        "own_priority": False,
         "deadline_s": one.deadline_s,
         "timeout_s": one.queue_timeout_s,
         "sheddable": one.sheddable,

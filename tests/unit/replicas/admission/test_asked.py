@@ -16,12 +16,7 @@ def read(headers: dict[str, str] | None = None, **body: Any) -> Any:
 
 def test_a_request_that_says_nothing_has_the_default_class() -> None:
     asked = read()
-    assert (asked.name, asked.named, asked.priority, asked.own_priority) == (
-        "silver",
-        False,
-        10,
-        False,
-    )
+    assert (asked.name, asked.named, asked.priority) == ("silver", False, 10)
     assert (asked.deadline_s, asked.timeout_s, asked.arrived_s) == (1.0, 30.0, 5.0)
 
 
@@ -31,6 +26,7 @@ def test_a_request_that_says_nothing_has_the_default_class() -> None:
         ({}, {"service_tier": "gold"}, "gold"),
         ({}, {"service_tier": "auto"}, "silver"),
         ({}, {"service_tier": "default"}, "silver"),
+        ({}, {"service_tier": "standard_only"}, "silver"),
         ({}, {"service_tier": None}, "silver"),
         ({"x-llm-d-inference-objective": "batch"}, {}, "batch"),
         ({"x-llm-d-inference-objective": "batch"}, {"service_tier": "gold"}, "batch"),
@@ -43,7 +39,7 @@ def test_body_and_header_name_a_class(headers: Any, body: Any, name: str) -> Non
 def test_vllms_own_priorities_keep_working() -> None:
     assert read(priority=-3).priority == -3
     assert read({"x-vllm-priority": "7"}, priority=-3).priority == 7
-    assert read(priority=0).own_priority
+    assert read(priority=0).priority == 0
     assert read(priority=4.0).priority == 4
 
 
@@ -115,6 +111,7 @@ def test_it_survives_the_way_between_processes() -> None:
         ({}, {}, "batch", False),
         ({}, {"service_tier": "auto"}, "batch", True),
         ({}, {"service_tier": "default"}, "batch", True),
+        ({}, {"service_tier": "standard_only"}, "batch", True),
         ({}, {"service_tier": "silver"}, "silver", True),
         ({"x-llm-d-inference-objective": "silver"}, {"service_tier": "gold"}, "silver", True),
     ],

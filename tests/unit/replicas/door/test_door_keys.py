@@ -104,6 +104,25 @@ async def test_who_has_none_is_told_so_as_openai_does(behind, authorization, rea
     assert behind.inside == 0
 
 
+async def test_anthropics_clients_send_theirs_in_a_header_of_its_own(behind: Behind) -> None:
+    block = {"extra_paths": ["POST /v1/messages"]}
+    behind.door.rules.paths = Rules(parse_security(block)).paths
+    served = await behind.client.post("/v1/messages", headers={"X-Api-Key": BOB})
+    assert served.json()["x-brimful-classes"] == "batch,standard"
+    assert "x-api-key" not in served.json()
+    wrong = await behind.client.post("/v1/messages", headers={"x-api-key": f"{BOB}x"})
+    none = await behind.client.post("/v1/messages", headers={"x-api-key": ""})
+    assert (wrong.status_code, none.status_code) == (401, 401)
+    assert "`x-api-key: KEY`" in none.text
+    # Where both are there, the one that all other clients send counts.
+    both = {"x-api-key": BOB, "authorization": f"Bearer {ALICE}"}
+    await behind.client.post("/v1/messages", headers=both)
+    two = [("x-api-key", BOB), ("x-api-key", ALICE)]
+    assert (await behind.client.post("/v1/messages", headers=two)).status_code == 401
+    counted = [("bob", "let_in"), ("none", "wrong_key"), ("none", "no_key"), ("alice", "let_in")]
+    assert behind.counted == [*counted, ("none", "no_key")]
+
+
 async def test_two_keys_are_none(behind: Behind) -> None:
     both = [("authorization", f"Bearer {ALICE}"), ("authorization", f"Bearer {BOB}")]
     assert (await behind.client.get("/v1/models", headers=both)).status_code == 401

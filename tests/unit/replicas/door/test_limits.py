@@ -138,6 +138,7 @@ HUGE = 54661120633939034112
         ("ec_transfer_params", {"": -11324873985374199004266496}),
         ("response_format", {"json_schema": {"schema": {"examples": [HUGE]}}}),
         ("chat_template_kwargs", {"a": HUGE}),
+        ("output_config", {"format": {"schema": {"maximum": HUGE}}}),
         ("repetition_detection", {"max_pattern_size": HUGE, "min_count": 2}),
         ("repetition_detection", {"max_pattern_size": f"{HUGE}.0", "min_count": 2}),
         ("top_k", f"{HUGE}.0"),
@@ -164,6 +165,7 @@ def test_a_number_that_the_engine_cannot_be_sent_is_named(name: str, value: Any)
         {"text": str(HUGE), "response_format": {"type": "json_object"}, "stop": None},
         {"text": {"format": {"type": "text"}}, "chat_template_kwargs": {"enable_thinking": False}},
         {"tools": [{"function": {"parameters": {"maximum": HUGE}}}], "unknown": HUGE},
+        {"tools": [{"input_schema": {"maximum": HUGE}}], "system": str(HUGE)},
     ],
 )
 def test_any_other_number_comes_through(fields: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Which paths are served, by which methods, and what may be opened beside them."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,17 @@ def test_no_entry_is_named_for_a_path_that_the_app_behind_has_not(path: str, hin
     with pytest.raises(RefusedError) as refused:
         door.enter({"type": "http", "path": path, "method": "POST", "headers": []})
     assert ("extra_paths" in str(refused.value)) == hinted
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/messages/count_tokens"])
+def test_what_rays_ingress_has_no_route_for_is_a_404_that_says_where_it_is(path: str) -> None:
+    door = Door(Rules(parse_security({"extra_paths": ["/v1/messages", "/v1/messages/*"]})))
+    asked: Any = {"type": "http", "path": path, "method": "POST", "headers": []}
+    door.enter(dict(asked))  # behind vLLM's own app
+    door.served = frozenset({"/v1/models"})
+    with pytest.raises(RefusedError, match="no such route, direct streaming has it") as refused:
+        door.enter(asked)
+    assert refused.value.answer.status == 404
 
 
 def test_an_unknown_key_is_named_with_the_nearest() -> None:

@@ -16,6 +16,17 @@ def read(**body: Any) -> Prompt:
     return found
 
 
+CALL = {"type": "tool_use", "id": "t", "name": "read", "input": {"path": "a"}}
+IMAGE = {"type": "image", "source": {"type": "base64", "data": LONG}}
+RESULT = {
+    "type": "tool_result",
+    "content": [{"type": "text", "text": "four"}, IMAGE, {"text": "ab"}],
+}
+CHATS = {"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+TOOLS = '[{"name": "f"}]'
+DEEP: Any = {}
+for _ in range(5000):
+    DEEP = {"a": DEEP}
 PARTS = [{"type": "text", "text": "four"}, {"type": "image_url", "image_url": {}}]
 
 
@@ -28,6 +39,23 @@ PARTS = [{"type": "text", "text": "four"}, {"type": "image_url", "image_url": {}
         ({"prompt": ["four", "more"]}, 8, 0),
         ({"prompt": [1, 2, 3]}, 0, 3),
         ({"prompt": [[1, 2], [3]]}, 0, 3),
+        # Anthropic's messages.
+        ({"system": "abc", "messages": [{"role": "user", "content": "de"}]}, 5, 0),
+        ({"system": [{"type": "text", "text": "abc"}], "messages": [{"content": PARTS}]}, 7, 0),
+        ({"messages": [{"content": [CALL, RESULT]}]}, len('read{"path": "a"}fourab'), 0),
+        ({"messages": [{"content": [{"type": "thinking", "thinking": "abc"}]}]}, 3, 0),
+        ({"messages": [{"content": "abc"}], "tools": [{"name": "f"}]}, 3 + len(TOOLS), 0),
+        # Responses.
+        ({"input": "abc", "instructions": "de"}, 5, 0),
+        ({"input": [{"role": "user", "content": PARTS}], "instructions": None}, 4, 0),
+        ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, 3, 0),
+        ({"input": [{"type": "function_call_output", "output": "abc"}]}, 3, 0),
+        ({"input": [{"type": "function_call_output", "output": PARTS}]}, 4, 0),
+        ({"input": [{"type": "reasoning", "summary": [{"text": "ab"}], "content": PARTS}]}, 6, 0),
+        # Tools of chat, and embeddings.
+        ({"messages": [{"content": None, "tool_calls": [CHATS]}]}, len("f{}"), 0),
+        ({"input": ["four", "more"]}, 8, 0),
+        ({"input": [1, 2, 3]}, 0, 3),
     ],
 )
 def test_characters_are_counted_over_all_messages_parts_and_prompts(
@@ -40,6 +68,7 @@ def test_characters_are_counted_over_all_messages_parts_and_prompts(
 def test_the_answers_bound_is_read_by_either_name() -> None:
     assert read(prompt="a", max_tokens=5).max_tokens == 5
     assert read(prompt="a", max_tokens=5, max_completion_tokens=3).max_tokens == 3
+    assert read(input="a", max_output_tokens=7).max_tokens == 7
     assert read(prompt="a", max_tokens="many").max_tokens is None
     assert read(prompt="a", max_tokens=0).max_tokens is None
 
@@ -60,6 +89,32 @@ def test_prompts_that_begin_alike_have_one_prefix() -> None:
     assert read(prompt=ids).prefix[:1] == read(prompt=[*ids[:20], 99]).prefix
     assert read(prompt=ids).prefix != read(prompt=ids[::-1]).prefix
     assert read(prompt=ids[:3]).prefix == ()
+
+
+def test_a_client_s_hash_of_each_request_is_left_out() -> None:
+    def claude(each: str, text: str = LONG) -> Prompt:
+        own = {"type": "text", "text": f"x-anthropic-billing-header: cc_version=1; cch={each}"}
+        return read(system=[own, {"type": "text", "text": text}], messages=[{"content": LONG}])
+
+    assert claude("00000") == claude("1f2e3")
+    assert claude("00000").prefix != claude("00000", "y" * 100).prefix
+    assert claude("00000").chars == 200
+
+
+def test_system_messages_between_turns_are_where_vllm_has_them() -> None:
+    turns = [{"role": "user", "content": LONG}, {"role": "assistant", "content": "a"}]
+    between = [*turns, {"role": "system", "content": "new rules"}, {"role": "user", "content": "b"}]
+    # Of Anthropic's API it merges them into the first one, so all after that is computed again.
+    assert (
+        read(system=LONG, messages=between).prefix[1:]
+        != read(system=LONG, messages=turns).prefix[1:]
+    )
+    assert read(messages=between).prefix == read(messages=turns).prefix  # chat: in place
+
+
+def test_what_another_response_held_is_not_what_this_input_begins_with() -> None:
+    found = {read(input=LONG, previous_response_id=one).prefix for one in ("a", "b", None)}
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize(
@@ -87,7 +142,9 @@ def test_nothing_is_shared_with_another_model_salt_or_tools(beside: dict[str, An
         SimpleNamespace(prompt=[], messages=[]),
         SimpleNamespace(messages=["text", 3, None, {"content": {"a": 1}}, {"content": [3]}]),
         SimpleNamespace(prompt=[None, 3.5, {}]),
-        SimpleNamespace(prompt=7, messages="all"),
+        SimpleNamespace(prompt=7, messages={"all": 1}),
+        SimpleNamespace(input={"a": "b" * 100}, tools=[DEEP]),
+        SimpleNamespace(messages=[{"content": [{"input": DEEP}, {"name": 3}]}], system=7),
     ],
 )
 def test_what_is_not_understood_counts_as_nothing(payload: Any) -> None:
@@ -133,8 +190,10 @@ def test_a_body_that_is_nested_too_deeply_is_unknown() -> None:
     deep: list[Any] = []
     for _ in range(5000):
         deep = [deep]
-    for body in ({"prompt": LONG, "tools": deep}, {"prompt": [1, *[deep] * 40]}):
+    for body in ({"prompt": LONG, "chat_template_kwargs": deep}, {"prompt": [1, *[deep] * 40]}):
         assert read_prompt(SimpleNamespace(**body), 80) is None
+    part = {"type": "image_url", "image_url": deep}
+    assert read_prompt(SimpleNamespace(messages=[{"content": [part]}]), 80) is None
 
 
 def image(url: str) -> list[dict[str, Any]]:

@@ -1,0 +1,57 @@
+"""What ``/v1/messages`` says of an error: why, and no stack in the log for what is expected.
+
+vLLM 0.29 takes the error that ends a stream of its chat handler for a chunk, fails over it, and
+tells the client which fields a chunk needs. It logs a stack for each request that is refused before
+its answer (docs/upstream/vllm-messages-errors.md).
+"""
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+from vllm.exceptions import GenerationError, GracefulHTTPError, VLLMClientError
+
+from replicas.admission.anthropics import error_event
+
+HANDLER = "anthropic_serving_messages"
+FRAME = 'data: {"error"'
+EXPECTED = (GenerationError, GracefulHTTPError, VLLMClientError)
+
+
+def tell_errors(app: Any) -> None:
+    """From now on this app of vLLM's, where it has messages, tells errors so."""
+    handler = getattr(app.state, HANDLER, None)
+    if handler is None:
+        return
+    create, convert = handler.create_messages, handler.message_stream_converter
+
+    async def created(*args: Any) -> Any:
+        try:
+            return await create(*args)
+        except EXPECTED as error:
+            return create_error_response(error)
+
+    def converted(chunks: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+        return _ended(convert, chunks)
+
+    handler.create_messages, handler.message_stream_converter = created, converted
+
+
+async def _ended(convert: Any, chunks: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    """Anthropic's events of a chat stream; an error of it is the last one."""
+    errors: list[str] = []
+
+    async def until_error() -> AsyncGenerator[str, None]:
+        async for chunk in chunks:
+            if chunk.startswith(FRAME):
+                errors.append(chunk)
+                return
+            yield chunk
+
+    async for event in convert(until_error()):
+        yield event
+    for one in errors:
+        await chunks.aclose()  # its [DONE] is none of Anthropic's
+        told = json.loads(one.removeprefix("data: "))["error"]
+        yield error_event(int(told["code"]), str(told["message"])).decode()
