@@ -218,3 +218,15 @@ def test_tokens_that_were_drafted_and_accepted_are_written_to_memory(tiny_llama,
     assert rig.all_whole(3, 60)
     # A step ahead each is scheduled once more than it has tokens.
     assert rig.exchange().written_tokens == 3 * (30 + 59 + in_flight - 1)
+
+
+def test_a_cache_that_could_not_be_emptied_is_still_there(rig):
+    waiting(rig, "a")
+    rig.step()
+    before = rig.exchange().written_tokens
+    assert not rig.scheduler.reset_prefix_cache()
+    assert rig.exchange().written_tokens == before
+    rig.run()
+    assert rig.scheduler.reset_prefix_cache()
+    report = rig.exchange()
+    assert report.written_tokens == before + 39 + report.engine.kv_tokens

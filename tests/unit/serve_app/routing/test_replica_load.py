@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from controller.config import BatchingConfig
-from replicas.server.routing_stats import KEY, routing_stats
+from controller.models.step_time import StepModel
+from replicas.server.routing_stats import KEY, prefill_tokens_per_s, routing_stats
 from serve_app.routing.replica_load import KEY as READ_KEY
 from serve_app.routing.replica_load import Asked, LoadDefaults, ReplicaLoad, forecast, read_room
 from tests.builders import engine, linear_steps, moments_of, report, sample, stats_of
@@ -178,3 +179,12 @@ def test_what_is_saved_is_what_is_known_to_be_cached() -> None:
     unknown = forecast(ROOM, ASKED, usual)
     assert (known.wait_s, known.saved_s) == (pytest.approx(0.1), pytest.approx(0.4))
     assert (unknown.wait_s, unknown.saved_s) == (pytest.approx(0.25), 0)
+
+
+def test_prompts_with_a_cached_beginning_are_computed_at_a_longer_context() -> None:
+    model = StepModel(0.010, 0.0, 0.0, 1e-5, 1e-8, 0.0)
+    half = replace(moments_of([(1000, 100)] * 4), cached=2000)
+    known = report(lengths=half, decoding=0, running=0)
+    per_token_s = 1e-5 + 1e-8 * (500 + 1000) / 2
+    rate = 2048 / (0.010 + 2048 * per_token_s)
+    assert prefill_tokens_per_s(known, model, None) == pytest.approx(rate)
