@@ -104,9 +104,14 @@ def _spoken(payload: Any, prompt: str | list[Any]) -> Iterator[str | Mark]:
     if system and isinstance(prompt, list):
         system = [system, [one for one in prompt if _field(one, "role") == "system"]]
         later = [one for one in prompt if _field(one, "role") != "system"]
-    for text in _texts([getattr(payload, "instructions", None), system]):
-        if not (isinstance(text, str) and text.startswith(LEFT_OUT)):
-            yield text
+    for first in (getattr(payload, "instructions", None), system):
+        if first:
+            yield ("system",)  # as chat has it
+        for text in _texts(first):
+            if not (isinstance(text, str) and text.startswith(LEFT_OUT)):
+                yield text
+    if isinstance(prompt, str) and getattr(payload, "input", None) is prompt:
+        yield ("user",)  # as the next turn's list has it
     yield from _texts(later)
 
 

@@ -239,3 +239,17 @@ def test_the_last_thousand_prompts_say_what_a_token_has() -> None:
         for _ in range(times):
             lengths_.note(Prompt(chars, 0, None, ()))
     assert 1200 < 400 * lengths_.chars_per_token(400) < 1400
+
+
+def test_a_turn_may_change_the_api() -> None:
+    talk = [{"role": "user", "content": LONG}, {"role": "assistant", "content": LONG}]
+    bodies: list[dict[str, Any]] = [
+        {"messages": [{"role": "system", "content": LONG}, *talk]},
+        {"system": LONG, "messages": talk},
+        {"system": [{"type": "text", "text": LONG}], "messages": talk},
+        {"instructions": LONG, "input": talk},
+    ]
+    found = [read(**body) for body in bodies]
+    assert found == found[:1] * 4
+    assert len(found[0].prefix) == 4
+    assert read(input=LONG) == read(input=talk[:1])
