@@ -1,8 +1,8 @@
 """How many requests per second a replica carries inside its SLA.
 
-B is a batch size, D = D_SLA in seconds, c0..c3 the step-time model, m the KV tokens a running
-request holds on average (``LengthMoments.mean_held``). Of E[in], what the prefix cache held is not
-computed and does not count.
+C are requests/s, B is a batch size, D = D_SLA in seconds, c0..c3 and m the step-time model, K/B the
+KV tokens a running request holds on average (``LengthMoments.mean_held``). Of E[in], what the
+prefix cache held is not computed and does not count.
 """
 
 import math
@@ -25,8 +25,8 @@ def typical_itl_s(model: StepModel, itl_s: float) -> float:
     return itl_s / (1 + model.tail_frac)
 
 
-def step_limit_s(model: StepModel, itl_s: float, wanted_s: float, kv: int = 0) -> float:
-    """``wanted_s``, or the least that requests are served beside each other with; seconds.
+def step_limit_s(model: StepModel, itl_s: float, target_s: float, kv: int = 0) -> float:
+    """``target_s``, or the least that requests are served beside each other with; seconds.
 
     Args:
         kv: tokens of the largest of them.
@@ -34,11 +34,11 @@ def step_limit_s(model: StepModel, itl_s: float, wanted_s: float, kv: int = 0) -
     alone_s = model.one_decode_s + model.c2 * kv
     if itl_s < IN_REACH * alone_s:
         return INFEASIBLE_STEPS * alone_s
-    return max(wanted_s, alone_s + LEAST_ROOM_FRAC * (itl_s - alone_s))
+    return max(target_s, alone_s + LEAST_ROOM_FRAC * (itl_s - alone_s))
 
 
 def sla_batch(model: StepModel, lengths: LengthMoments, itl_s: float) -> float:
-    """B at which a step with its share of prefill takes D: (D - c0)/(c1 + c2 m + c3 E[in]/E[out]).
+    """B = (D - c0 - m)/(c1 + c2 K/B + c3 E[in]/E[out]): a step with its share of prefill takes D.
 
     D is the SLA less what steps take beyond the model at its percentile (``typical_itl_s``).
     Infinite where the model charges nothing for any of them; 0 where c0 alone breaks D.
@@ -57,10 +57,9 @@ def capacity_per_s(
     """Requests/s at which a replica's batch stays at ``max_running`` or its steps take D.
 
     A request costs c3 E[in] of prefill and E[out] steps of decode, so with a batch of B
-    1/q = E[out] (c0/B + c1 + c2 m) + c3 E[in]. A step may take D at most, which puts
-    B = q E[out] D: q = (D - c0) / (D (c3 E[in] + (c1 + c2 m) E[out])). Below that batch steps are
-    shorter than D and the first is the smaller one, above it the second. D as in ``sla_batch``; c0
-    includes what a step with a prompt takes longer.
+    1/C = E[out] ((c0 + m)/B + c1 + c2 K/B) + c3 E[in]. A step may take D at most, which puts
+    B = C E[out] D: C = (D - c0 - m) / (D (c3 E[in] + (c1 + c2 K/B) E[out])). Below that batch steps
+    are shorter than D and the first is the smaller one, above it the second. D as in ``sla_batch``.
 
     None where nothing finished yet, or the model explains no cost; 0 where D is out of reach.
     """
@@ -84,7 +83,7 @@ def capacity_per_s(
 def capacity_error_frac(model: StepModel, lengths: LengthMoments) -> float:
     """How far off ``capacity_per_s`` may be for the requests that happened to end, share of it.
 
-    The standard error of the mean work of n requests, c3 l_in + (c1 + c2 m) l_out each, over that
+    The standard error of the mean work of n requests, c3 l_in + (c1 + c2 K/B) l_out each, over that
     mean; 1 where one alone ended, as nothing is known of how they spread.
     """
     work_s = _work_s(model, lengths)

@@ -116,8 +116,8 @@ class StepLimits:
         reason: what bound the step, where that was decided in the engine; None: the controller's
             cap.
         longest_chunk_tokens: of one prompt, at most; None: as the engine was started.
-        skipped: places of running requests that the step is not to compute; those deferred, too.
-        deferred: places of half-computed prompts that others go before, as they are due sooner.
+        skipped: indices of running requests that the step is not to compute; those deferred, too.
+        deferred: indices of half-computed prompts that others go before, as they are due sooner.
         longest_always: ``longest_chunk_tokens`` holds in an engine without such a limit, too.
         decodes_first: a running request that decodes has its token before prompts have theirs.
         loading: requests whose KV a connector loads; ``max_running`` is without them, and for those

@@ -11,20 +11,20 @@ from controller.config import parse_batching
 from controller.errors import ConfigError
 from controller.validation import shown
 from replicas.door.settings import Security
-from replicas.engine.settings import Role, prefill_problems
+from replicas.engine.settings import PdRole, prefill_problems
 from serve_app.config import classes_of, ray_llm_config
 from serve_app.groups import model_id
 from serve_app.live_roles import with_roles
 
 PREFILL, DECODE, MODELS = "prefill_config", "decode_config", "llm_configs"
-ROLES: dict[str, Role] = {PREFILL: "prefill", DECODE: "decode"}
-SERVERS: dict[Role, str] = {
+ROLES: dict[str, PdRole] = {PREFILL: "prefill", DECODE: "decode"}
+SERVERS: dict[PdRole, str] = {
     "prefill": "replicas.server.pd_server:PrefillServer",
     "decode": "replicas.server.pd_server:DecodeServer",
 }
-NAME_PREFIX: dict[Role, str] = {"prefill": "Prefill:", "decode": "Decode:"}  # as Ray names them
+NAME_PREFIX: dict[PdRole, str] = {"prefill": "Prefill:", "decode": "Decode:"}  # as Ray names them
 KV = "kv_transfer_config"
-KV_ROLES: dict[Role, tuple[str, str]] = {
+KV_ROLES: dict[PdRole, tuple[str, str]] = {
     "prefill": ("kv_producer", "kv_both"),
     "decode": ("kv_consumer", "kv_both"),
 }
@@ -165,7 +165,7 @@ def _at(value: Any, path: Iterable[str]) -> Any:
     return value
 
 
-def _entry_problems(entry: Mapping[str, Any], role: Role, where: str) -> list[str]:
+def _entry_problems(entry: Mapping[str, Any], role: PdRole, where: str) -> list[str]:
     engine = entry.get("engine_kwargs") or {}
     if not isinstance(engine, Mapping):
         return []  # that is said where it is read

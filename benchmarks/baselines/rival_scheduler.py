@@ -103,7 +103,7 @@ class RivalScheduler(VirtualScheduler):
         if not self._classes.on:
             return None, None
         known = self._classes.slos
-        each = [known[self._classes.number(r.request_id)] for r in some]
+        each = [known[self._classes.slo_id(r.request_id)] for r in some]
         return np.array([a.itl_s for a in each]), np.array([a.ttft_s for a in each])
 
     def _measure(self, done: SchedulerOutput) -> None:

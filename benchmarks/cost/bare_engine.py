@@ -8,7 +8,7 @@ not modelled: it is never what is short.
 import numpy as np
 
 from controller.config import BatchingConfig
-from controller.models.lookahead import Ints
+from controller.models.arrays import Ints
 from controller.models.requests import Requests
 from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineReport, EngineState, StepSample

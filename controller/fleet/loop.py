@@ -10,9 +10,10 @@ import numpy as np
 from controller.capacity import capacity_error_frac, capacity_per_s, out_of_reach
 from controller.config import BatchingConfig
 from controller.fleet.role_pool import RolePool
+from controller.models.arrays import Floats
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepStats, fit
-from controller.models.survival import BINS, ENDS_KEPT, Floats
+from controller.models.survival import BINS, ENDS_KEPT
 from controller.policies.base import Decision, Policy, Pool
 from controller.policies.registry import make_policy
 from controller.records import BatchLimits, EngineLimits, ReplicaReport, Role

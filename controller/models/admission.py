@@ -4,13 +4,14 @@
 requests are worth starting, ``preempted_share`` the margin of the forecast.
 """
 
+from controller.models.arrays import Ints
 from controller.models.batch_memory import KvMemory
 from controller.models.lookahead import Forecast, SurvivalTable, leading
 from controller.models.output_lengths import REFRESH_STEPS, OutputLengths
 from controller.models.pace import Remaining
 from controller.models.preempted_share import MemoryMargin, worth_of
 from controller.models.price import paying
-from controller.models.requests import Ints, Requests
+from controller.models.requests import Requests
 from controller.models.step_time import StepModel
 
 
@@ -77,7 +78,7 @@ class MemoryAdmission:
         candidates: Requests,
         kv_used: int,
         model: StepModel,
-        held_elsewhere: int = 0,
+        not_running: int = 0,
         waiting: Ints | None = None,
     ) -> tuple[int, Forecast | None]:
         """How many of the candidates, in order, start now (``controller.models.price``).
@@ -86,7 +87,7 @@ class MemoryAdmission:
             kv_used: tokens of KV memory in use; less than what the requests hold where they share
                 prefixes.
             model: what a step takes, and so what an empty slot and a preemption cost.
-            held_elsewhere: of them, those held by requests that do not run.
+            not_running: of them, those held by requests that do not run.
             waiting: output tokens of the waiting requests, shape (m,), candidates or not: those of
                 preempted ones would count anew each time that they are in sight again. None: those
                 of the candidates.
@@ -102,11 +103,11 @@ class MemoryAdmission:
         most = running.most(longest) + candidates.most(longest)
         self.most_tokens = most + running.shared_tokens + candidates.shared_tokens
         if not self._memory.tokens or self._memory.has_room_for_all(
-            running, candidates, most, kv_used, held_elsewhere
+            running, candidates, most, kv_used, not_running
         ):
             return len(candidates), None
         survival_table = self._table(running, candidates)
-        running_only = self._memory.running_only(survival_table, running, kv_used, held_elsewhere)
+        running_only = self._memory.running_only(survival_table, running, kv_used, not_running)
         # The first one often has to wait, and then nothing is asked of the others.
         concentration = survival_table.survival.concentration
         batch = self._memory.with_candidates(running_only, candidates.first(1))
@@ -117,16 +118,16 @@ class MemoryAdmission:
                 batch, self._memory.tokens, len(running), model, concentration, first=1
             )
         if self.margin and fitting:
-            peaks = batch.together.upper(self.margin.value).max(axis=1) + held_elsewhere
+            peaks = batch.together.upper(self.margin.value).max(axis=1) + not_running
             fitting = min(fitting, leading(peaks <= self._memory.tokens))
         return fitting, batch.together
 
     def forecast(
-        self, running: Requests, candidates: Requests, kv_used: int, held_elsewhere: int
+        self, running: Requests, candidates: Requests, kv_used: int, not_running: int
     ) -> Forecast:
         """The batch with the first k candidates, for each k."""
         survival_table = self._table(running, candidates)
-        base = self._memory.running_only(survival_table, running, kv_used, held_elsewhere)
+        base = self._memory.running_only(survival_table, running, kv_used, not_running)
         return self._memory.with_candidates(base, candidates).together
 
     def _table(self, running: Requests, candidates: Requests) -> SurvivalTable:

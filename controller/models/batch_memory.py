@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from controller.models.arrays import Floats
 from controller.models.lookahead import (
-    Floats,
     Forecast,
-    Ints,
     SurvivalTable,
     forecast,
     forecast_leading,
@@ -25,37 +24,32 @@ class RunningForecast:
         base: the forecast.
         held: tokens in memory now.
         frac: resident fraction of a request's KV tokens.
-        elsewhere: tokens held by requests that do not run.
+        not_running: tokens held by requests that do not run.
     """
 
     survival_table: SurvivalTable
     base: Forecast
     held: float
     frac: float
-    elsewhere: int
+    not_running: int
 
 
 @dataclass(frozen=True, slots=True)
 class BatchForecast:
-    """A forecast and what it began with.
+    """A forecast of the batch with the first k candidates, for each k.
 
     Args:
-        ahead: its horizons.
-        base, together: of the running ones, and of them with the first k candidates, for each k.
-        held: tokens in memory now.
+        running: how the running ones go on by themselves.
+        together: the forecast.
         holds: tokens that each candidate will hold at first.
         recomputed: tokens that are computed again where it is preempted: not fewer with windows of
             attention, which keep a part of them.
-        elsewhere: tokens held by requests that do not run.
     """
 
-    ahead: Ints
-    base: Forecast
+    running: RunningForecast
     together: Forecast
-    held: float
     holds: Floats
     recomputed: Floats
-    elsewhere: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,42 +60,39 @@ class KvMemory:
     block_tokens: int
 
     def has_room_for_all(
-        self, running: Requests, candidates: Requests, most: int, used: int, elsewhere: int
+        self, running: Requests, candidates: Requests, most: int, used: int, not_running: int
     ) -> bool:
         """Whether it holds them all even where they come to hold ``most`` alone, together.
 
         Args:
             used: tokens in use; less than what the requests hold where they share prefixes.
-            elsewhere: of them, those held by requests that do not run.
+            not_running: of them, those held by requests that do not run.
         """
-        _, common = self.kept(running, used - elsewhere)
+        _, common = self.kept(running, used - not_running)
         blocks = (len(running) + len(candidates)) * self.block_tokens
-        return most + common + elsewhere + blocks <= self.tokens
+        return most + common + not_running + blocks <= self.tokens
 
     def running_only(
-        self, survival_table: SurvivalTable, running: Requests, used: int, elsewhere: int
+        self, survival_table: SurvivalTable, running: Requests, used: int, not_running: int
     ) -> RunningForecast:
         """How the running ones go on. Arguments as in ``has_room_for_all``."""
-        frac, common = self.kept(running, used - elsewhere)
+        frac, common = self.kept(running, used - not_running)
         block = self.block_tokens
         base = forecast(running, survival_table, block_tokens=block, frac=frac)
         if common:
             base = base.with_prefixes(common, running.shared_tokens)
-        held = float(holds(running, block, frac).sum()) + common + elsewhere
-        return RunningForecast(survival_table, base, held, frac, elsewhere)
+        held = float(holds(running, block, frac).sum()) + common + not_running
+        return RunningForecast(survival_table, base, held, frac, not_running)
 
     def with_candidates(self, running: RunningForecast, candidates: Requests) -> BatchForecast:
         """The running ones with the first k candidates, for each k."""
         block, frac, survival_table = self.block_tokens, running.frac, running.survival_table
         first_ones = forecast_leading(candidates, survival_table, block_tokens=block, frac=frac)
         return BatchForecast(
-            survival_table.ahead,
-            running.base,
+            running,
             running.base.plus(first_ones),
-            running.held,
             holds(candidates, block, frac),
             holds(candidates, block, 1.0),
-            running.elsewhere,
         )
 
     def kept(self, running: Requests, used: int) -> tuple[float, float]:

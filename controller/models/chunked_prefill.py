@@ -4,7 +4,7 @@ Steps with prompt tokens take s: s0 for the decodes, m more because there is a p
 c3 P for the P prompt tokens that fit. A prompt of l tokens needs l / P steps where the next one
 fills up its last step, and ceil(l / P) where it is alone, of which the last one is shorter. The
 first is so with probability min(rho, 1), the share of time in which prompts are computed; rho is
-the load, prompts/s times S.
+the utilization, prompts/s times S.
 P ends where CUDA graphs end, until s is as long as the launch of a step beyond them.
 
 The mean time to first token is
@@ -27,9 +27,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from controller.models.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +37,22 @@ class Prompts:
 
     Args:
         tokens: their lengths, shape (n,).
+        shares: of the prompts, how many are of each length, shape (n,); they add up to 1.
         per_s: prompts/s that are to be served.
         token_s, mixed_s: c3 and m, seconds.
         decodes_s: s0 of the mean batch, seconds.
         graph_s: c3 P where CUDA graphs end; infinite: nowhere.
         eager_s: what a step beyond them takes at least.
-        shares: of the prompts, how many are of each length, shape (n,); None: each is as likely.
     """
 
     tokens: Floats
+    shares: Floats
     per_s: float
     token_s: float
     mixed_s: float
     decodes_s: float
     graph_s: float = math.inf
     eager_s: float = 0.0
-    shares: Floats | None = None
 
     @property
     def mean_tokens(self) -> float:
@@ -62,8 +61,6 @@ class Prompts:
 
     def mean(self, by_prompt: Floats) -> Any:
         """Over the prompts; shape (n,) or (n, k)."""
-        if self.shares is None:  # ``ndarray.mean`` takes longer than the sum
-            return np.add.reduce(by_prompt) / len(by_prompt)
         return self.shares @ by_prompt
 
     def steps(self, step_s: Floats) -> "Steps":
@@ -106,9 +103,9 @@ class Steps:
         """W."""
         prompts = self._prompts
         spread = float(prompts.mean(prompts.tokens**2)) / prompts.mean_tokens**2  # 1 + CV^2
-        load = prompts.per_s * self.served_s  # above 1 the queue grows
-        over, rho = load - 1, np.minimum(load, 1.0)
-        root = np.sqrt(over**2 + 4 * spread * load * self.served_s / horizon_s)
+        utilization = prompts.per_s * self.served_s  # above 1 the queue grows
+        over, rho = utilization - 1, np.minimum(utilization, 1.0)
+        root = np.sqrt(over**2 + 4 * spread * utilization * self.served_s / horizon_s)
         begin_s = (rho * self.step_s + (1 - rho) * prompts.decodes_s) / 2
         wait_s: Floats = begin_s + self.own_s + horizon_s / 4 * (over + root)
         return wait_s

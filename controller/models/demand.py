@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+
+from controller.models.arrays import Floats
 
 MEMORY_S = 60.0  # of steps; what waits is to be computed in as long
 PROMPTS_KEPT = 256  # one in fifty may be most of the work
@@ -41,7 +42,7 @@ class Demand:
         self._waiting = waiting
 
     @property
-    def prompts(self) -> NDArray[np.float64]:
+    def prompts(self) -> Floats:
         """Tokens to compute of the prompts that started last, shape (n,), n >= 1."""
         return np.array(self._lengths or [TYPICAL_PROMPT], dtype=float)
 

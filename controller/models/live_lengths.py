@@ -6,38 +6,25 @@ more requests. Those that still run say how long answers are, too (``controller.
 """
 
 import math
-from collections import deque
 
 import numpy as np
 
+from controller.models.arrays import Ints
 from controller.models.lengths import LengthMoments
 from controller.models.survival import (
     AGES,
-    ENDS_KEPT,
     Exposure,
-    Ints,
     LengthHistory,
 )
 
 PRIOR_REQUESTS = 1.0  # what the mean hazard weighs in each bin, in requests
 
 
-class LiveLengths:
+class LiveLengths(LengthHistory):
     """Corrects the moments of finished requests by what those that run have shown."""
 
     def __init__(self) -> None:
-        self._history = LengthHistory(parts=False)
-        # Output tokens of those that ended since it was last asked.
-        self._finished: deque[int] = deque(maxlen=ENDS_KEPT)
-        self._aborted: deque[int] = deque(maxlen=ENDS_KEPT)
-
-    def finished(self, output_tokens: int) -> None:
-        """A request ended by itself after so many tokens."""
-        self._finished.append(output_tokens)
-
-    def aborted(self, output_tokens: int) -> None:
-        """A request was aborted after so many tokens."""
-        self._aborted.append(output_tokens)
+        super().__init__(parts=False)
 
     def corrected(
         self, ended: LengthMoments, prompts: LengthMoments, generated: Ints
@@ -51,12 +38,10 @@ class LiveLengths:
             generated: output tokens so far of those that run, shape (n,).
         """
         # No alarm drops older ones: equal answers that end together ring it for nothing.
-        self._history.update(self._finished, self._aborted, generated, None)
-        self._finished.clear()
-        self._aborted.clear()
+        self.update(generated, None)
         if not ended.n or not ended.output:
             return ended
-        mean, square = _moments(self._history.seen)
+        mean, square = _moments(self.seen)
         longer = mean / ended.mean_output
         by_prompts = prompts.n > ended.n
         wider = prompts.mean_input / ended.mean_input if by_prompts and ended.input else 1.0

@@ -27,13 +27,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.models.arrays import Bools, Floats, Ints
 from controller.models.requests import Requests
 from controller.models.survival import EDGES, Survival, length_bin
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 POINTS = 64  # of the horizon: the peak is met to within 1.6% of an answer's length
 # Deviations of S held back. Held back in full, a cold start fills half of the memory; not at all,
@@ -263,6 +260,6 @@ def _terms(
     return held, q, held * q, uncertain
 
 
-def leading(fits: NDArray[np.bool_]) -> int:
+def leading(fits: Bools) -> int:
     """How many of a row lead up to the first that does not fit."""
     return len(fits) if fits.all() else int(fits.argmin())

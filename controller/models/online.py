@@ -41,12 +41,12 @@ _LOWER = [(i, j) for i in range(FEATURES) for j in range(i + 1)]
 _ROWS = [i * (i + 1) // 2 for i in range(FEATURES + 1)]
 
 
-def guess(limit_s: float) -> StepModel:
+def guess(itl_s: float) -> StepModel:
     """Before the first step: an SLA is set where a model meets it, with room.
 
     Half of it goes for an empty step; 256 decodes or 512 prompt tokens fill the rest.
     """
-    return StepModel(0.5 * limit_s, limit_s / 512, 0.0, limit_s / 1024, 0.0, 0.05 * limit_s)
+    return StepModel(0.5 * itl_s, itl_s / 512, 0.0, itl_s / 1024, 0.0, 0.05 * itl_s)
 
 
 class OnlineStepModel:
@@ -60,11 +60,12 @@ class OnlineStepModel:
 
     Attributes:
         model: what it has learned.
+        prior: what it is shrunk towards, as it was given.
     """
 
     model: StepModel
 
-    def __init__(self, prior: StepModel, weight_steps: float = GUESS_STEPS) -> None:
+    def __init__(self, first_guess: StepModel) -> None:
         self._a = [0.0] * len(_LOWER)
         self._b = [0.0] * FEATURES
         self._n = 0.0
@@ -74,7 +75,7 @@ class OnlineStepModel:
         self._graph_tokens = self._eager_steps = 0
         self._eager_s = 0.0
         self._newest_eager_s: deque[float] = deque(maxlen=EAGER_STEPS)
-        self.set_prior(prior, weight_steps)
+        self.set_prior(first_guess, GUESS_STEPS)
 
     def captured(self, graph_tokens: int) -> None:
         """CUDA graphs were captured for steps of up to so many tokens."""
@@ -88,7 +89,7 @@ class OnlineStepModel:
         forgets slowly.
         Then all of its costs are taken to be off by as much.
         """
-        self._given, self._weight = prior, weight_steps
+        self.prior, self._weight = prior, weight_steps
         self._prior = [value * scale for value, scale in zip(prior.costs, _SCALE, strict=True)]
         self._prior[4] = min(self._prior[4], self._prior[3])
         self._fold()
@@ -104,11 +105,6 @@ class OnlineStepModel:
         cost_s = sum(self._a[row] * cost for row, cost in zip(_ROWS, fitted, strict=False))
         off = self._b[0] / cost_s if cost_s > 0 else 0.0
         return off if 0 < off < math.inf else 1.0
-
-    @property
-    def prior(self) -> StepModel:
-        """What it is shrunk towards, as it was given."""
-        return self._given
 
     def learn(self, decodes: int, kv: int, prefill: int, context: int, duration_s: float) -> bool:
         """Count one step. Whether it shows that the engine's speed has changed."""
@@ -195,7 +191,7 @@ class OnlineStepModel:
         beta[3] += beta[4]
         costs = [x / scale for x, scale in zip(beta, _SCALE, strict=True)]
         self.model = replace(
-            StepModel.of(costs, self._given.sigma_s),
+            StepModel.of(costs, self.prior.sigma_s),
             graph_tokens=self._graph_tokens,
             eager_s=self._eager_s,
         )
@@ -244,17 +240,17 @@ def _cholesky(a: list[list[float]], b: list[float]) -> list[float]:
     return x
 
 
-def prefill_room(model: StepModel, decodes: int, kv: int, context: int, limit_s: float) -> float:
-    """The longest prefill chunk, tokens, with which a step ends by ``limit_s``; may be negative.
+def prefill_room(model: StepModel, decodes: int, kv: int, context: int, target_s: float) -> float:
+    """The longest prefill chunk, tokens, with which a step ends by ``target_s``; may be negative.
 
     Args:
         context: tokens of the prompt that are computed already (``ChunkSizer.chunk``).
     """
-    room_s = limit_s - model.mixed_s - model.predict_s(decodes, kv, 0, 0)
+    room_s = target_s - model.mixed_s - model.predict_s(decodes, kv, 0, 0)
     room = _tokens_in(model, context, room_s)
     if not model.eager(decodes, room):
         return room
-    return room if limit_s >= model.eager_s else model.graph_tokens - decodes
+    return room if target_s >= model.eager_s else model.graph_tokens - decodes
 
 
 def _tokens_in(model: StepModel, context: int, room_s: float) -> float:

@@ -28,7 +28,7 @@ class MemoryMargin:
         self._cool_until = 0  # step
         self.value = START
 
-    def finished(self, worth: float = 1.0) -> None:
+    def finished(self, worth: float) -> None:
         """A request ended by itself; it counts as ``worth`` of them."""
         self._move(-STEP * self._epsilon * worth)
 

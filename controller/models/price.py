@@ -32,10 +32,10 @@ import math
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.models.arrays import Bools, Floats, Ints
 from controller.models.batch_memory import BatchForecast
-from controller.models.lookahead import Floats, Ints, leading
+from controller.models.lookahead import leading
 from controller.models.step_time import StepModel
 
 # The weight of L where many end at one length. Every request counts with a whole block more than
@@ -110,14 +110,14 @@ def weight_of(concentration: float) -> float:
 
 
 def pays(
-    fits: NDArray[np.bool_],
+    fits: Bools,
     overflow: Floats,
     runs: Floats,
     held: Floats,
     ahead: Ints,
     price: Floats,
     weight: float,
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Whether G > w L, for n requests, each with all before it; shape (n,).
 
     Args:
@@ -134,7 +134,7 @@ def pays(
     now = by_then.copy()
     now[:, 1:] -= by_then[:, :-1]
     loss = price * (runs * now * (held[:, None] + ahead)).sum(axis=1)
-    worth: NDArray[np.bool_] = gain > weight * loss
+    worth: Bools = gain > weight * loss
     return worth
 
 
@@ -160,24 +160,24 @@ def paying(
         concentration: the chance that two end at one length (``Survival.concentration``).
         first: how many of the first candidates are known to gain more.
     """
-    base, together, held = batch.base, batch.together, batch.holds
-    n = len(held)
+    alone, together, held = batch.running, batch.together, batch.holds
+    n, ahead = len(held), alone.survival_table.ahead
     # The first one by itself: it often has to wait, and then nothing is asked of the others.
     for start, stop in pairwise(sorted({first, max(first, 1), min(FIRST_FEW, n), n})):
         few = slice(start, stop)
-        before = together.alive[start - 1 : stop - 1] if start else base.alive
+        before = together.alive[start - 1 : stop - 1] if start else alone.base.alive
         alive = together.alive[few] - before
-        now = (batch.held + held[:stop].cumsum())[few, None]
+        now = (alone.held + held[:stop].cumsum())[few, None]
         overflow = first_passage(
             kv_tokens - now,
-            together.mean[few] + batch.elsewhere - now,
+            together.mean[few] + alone.not_running - now,
             together.chance[few],
         )
-        overflow[together.worst[few] + batch.elsewhere <= kv_tokens] = 0.0
+        overflow[together.worst[few] + alone.not_running <= kv_tokens] = 0.0
         again = batch.recomputed[few]
         price = recompute_price(model, running + np.arange(start, stop), again)
         fits = now[:, 0] < kv_tokens
-        each = pays(fits, overflow, alive, again, batch.ahead, price, weight_of(concentration))
+        each = pays(fits, overflow, alive, again, ahead, price, weight_of(concentration))
         if not each.all():
             return start + leading(each)
     return n

@@ -3,17 +3,15 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.models.arrays import Floats
 from controller.models.chunked_prefill import Prompts
 from controller.models.demand import Demand
 from controller.models.step_time import StepModel
 
-Floats = NDArray[np.float64]
-
 WHOLE = np.array([0.5, 0.9, 1.0])  # quantiles of prompt lengths
 WHOLE_ROOM = 1.2  # ... beside a batch larger than the mean by so much
-ALIKE = 1.1  # prompts of lengths this close to each other are taken together
+BIN_RATIO = 1.1  # prompts of lengths this close to each other are taken together
 LEAST_LEFT = 0.02  # of an engine's time, for the fixed part of steps
 
 
@@ -24,11 +22,11 @@ class PromptWork:
         self._model, self._demand = model, demand
         self._decode_s = model.c1 + model.c2 * kv_per_decode
         self._lengths = np.sort(demand.prompts)
-        alike = np.rint(np.log(self._lengths) / math.log(ALIKE)).astype(int)
-        counts = np.bincount(alike)
+        bins = np.rint(np.log(self._lengths) / math.log(BIN_RATIO)).astype(int)
+        counts = np.bincount(bins)
         there = counts.nonzero()[0]
         # Few long prompts may be most of the work: every length is there, however seldom.
-        self._tokens = np.bincount(alike, self._lengths)[there] / counts[there]
+        self._tokens = np.bincount(bins, self._lengths)[there] / counts[there]
         self._shares = counts[there] / len(self._lengths)
         self._mean = float(self._shares @ self._tokens)
         self._token_s = max(model.c3 + model.c4 * self._mean / 2, 1e-12)
@@ -61,13 +59,13 @@ class PromptWork:
             graph_s = max(self._model.graph_tokens - decodes, 0.0) * self._token_s
         return Prompts(
             self._tokens,
+            self._shares,
             per_s,
             self._token_s,
             self._model.mixed_s,
             decodes_s,
             graph_s,
             eager_s,
-            self._shares,
         )
 
     def whole_s(self, prompts: Prompts) -> Floats:

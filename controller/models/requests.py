@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from controller.models.arrays import Bools, Ints
 
 
 # Not frozen, as it is made anew in every step: that would take five times as long.
@@ -74,7 +73,7 @@ class Requests:
             slo_ids,
         )
 
-    def where(self, mask: NDArray[np.bool_] | slice) -> "Requests":
+    def where(self, mask: Bools | slice) -> "Requests":
         """Those for which ``mask``, shape (n,), is true, or those of a slice."""
         return Requests(
             self.computed[mask],

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.models.arrays import Floats
 from controller.models.residuals import LEAST_RMSE, Residuals
 
 # Sizes of ordinary features, so that one ridge suits every coefficient: 100 decodes, 100k tokens
@@ -62,8 +62,8 @@ class StepModel:
 
     Args:
         sigma_s: root mean square of what the fit leaves unexplained, seconds.
-        tail_frac: D over the target at full demand (``StepTarget.full_s``), less 1, at least 0; 0
-            where that was not measured.
+        tail_frac: D / ``StepTarget.full_load_target_s`` - 1, at least 0; 0 where that was not
+            measured.
         mixed_s: what a step with any prompt token takes more, whatever their number.
         graph_tokens, eager_s: a step of more tokens than CUDA graphs were captured for is launched
             kernel by kernel, which takes so long at least, whatever its size; 0: it is not.
@@ -130,8 +130,8 @@ class StepFit:
         self._clear()
 
     def _clear(self) -> None:
-        self._a: NDArray[np.float64] = np.zeros((FEATURES, FEATURES))
-        self._b: NDArray[np.float64] = np.zeros(FEATURES)
+        self._a: Floats = np.zeros((FEATURES, FEATURES))
+        self._b: Floats = np.zeros(FEATURES)
         self._n = 0.0
         self._tt = 0.0
 
@@ -160,7 +160,7 @@ class StepFit:
             tuple(self._a.ravel().tolist()), tuple(self._b.tolist()), self._n, self._tt
         )
 
-    def _cut(self, rows: NDArray[np.float64]) -> None:
+    def _cut(self, rows: Floats) -> None:
         model = fit(self._stats())
         if model is not None:
             rows[:, FEATURES] = [
@@ -168,7 +168,7 @@ class StepFit:
                 for _, *features, prompts, took_s in rows.tolist()
             ]
 
-    def _fold(self, rows: NDArray[np.float64]) -> None:
+    def _fold(self, rows: Floats) -> None:
         v, t = fitted_features(rows), rows[:, FEATURES]
         weight = POOL_FORGET ** np.arange(len(rows) - 1, -1, -1)
         fade = POOL_FORGET ** len(rows)
@@ -178,14 +178,14 @@ class StepFit:
         self._tt = fade * self._tt + float(weight @ (t * t))
 
 
-def fitted_features(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def fitted_features(rows: Floats) -> Floats:
     """Scaled, with P + X / 1000 in the place of X; shape (n, FEATURES) of at least as many."""
-    v: NDArray[np.float64] = rows[:, :FEATURES] / SCALE
+    v: Floats = rows[:, :FEATURES] / SCALE
     v[:, 4] += v[:, 3]
     return v
 
 
-def cut_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def cut_rows(rows: Floats) -> Floats:
     """Steps (features and seconds, shape (n, 7)) with outliers cut by a fit of these steps alone.
 
     The spread is the median error here: half of the steps may be outliers without moving it.
@@ -221,14 +221,14 @@ def fit(stats: StepStats) -> StepModel | None:
     return StepModel(c0, c1, c2, c3, c4, math.sqrt(residual), mixed_s=mixed_s)
 
 
-def _varied(a: NDArray[np.float64], n: float) -> bool:
+def _varied(a: Floats, n: float) -> bool:
     """Whether decodes or prefill tokens spread over at least a tenth of their mean."""
     means, squares = a[0] / n, np.diag(a) / n
     deviation = np.sqrt(np.maximum(squares - means**2, 0.0))
     return bool(np.any(deviation[[1, 3]] > 0.1 * np.maximum(means[[1, 3]], 1e-3)))
 
 
-def nonnegative(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def nonnegative(a: Floats, b: Floats) -> Floats:
     """Solve a c = b with c >= 0, by leaving out what comes out negative (6 unknowns at most)."""
     keep: Sequence[int] = range(len(b))
     c = np.zeros(len(b))

@@ -14,13 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from controller.models.arrays import Floats, Ints
 from controller.models.pace import Remaining
 from controller.models.shift_alarm import ShiftAlarm
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LONGEST = 1 << 17  # tokens; longer answers count as this long
 GROWTH = 1.03  # bins are 3% wide where that is more than a token: where equal lengths end matters
@@ -81,10 +78,9 @@ def believed(seen: "Exposure") -> Floats:
 
 
 class OutputCounts:
-    """Counts per bin of the last ``size`` finished requests' output lengths."""
+    """Counts per bin of the last ``ENDS_KEPT`` finished requests' output lengths."""
 
-    def __init__(self, size: int = ENDS_KEPT) -> None:
-        self._size = size
+    def __init__(self) -> None:
         self._bins: deque[int] = deque()
         self.counts = [0] * BINS
 
@@ -95,7 +91,7 @@ class OutputCounts:
         index = length_bin(output_tokens)
         self._bins.append(index)
         self.counts[index] += 1
-        if len(self._bins) > self._size:
+        if len(self._bins) > ENDS_KEPT:
             self.counts[self._bins.popleft()] -= 1
 
 
@@ -166,38 +162,42 @@ class LengthHistory:
         self._since = Exposure.nothing()  # since the alarm last stood at zero
         self._outlived: Floats = np.zeros(BINS)
         self._alarm = ShiftAlarm()
+        # Output tokens since the last update, for which no step may ask for long.
+        self._finished: deque[int] = deque(maxlen=ENDS_KEPT)
+        self._aborted: deque[int] = deque(maxlen=ENDS_KEPT)
 
     @property
     def ends(self) -> float:
         """How many ends it rests on."""
         return float(np.add.reduce(self.seen.ended))
 
-    def update(
-        self,
-        finished: Sequence[int],
-        aborted: Sequence[int],
-        outputs: Ints,
-        known: "Survival | None",
-    ) -> bool:
+    def finished(self, output_tokens: int) -> None:
+        """A request ended by itself after so many tokens."""
+        self._finished.append(output_tokens)
+
+    def aborted(self, output_tokens: int) -> None:
+        """A request was aborted after so many tokens."""
+        self._aborted.append(output_tokens)
+
+    def update(self, outputs: Ints, known: "Survival | None") -> bool:
         """Take what happened since the last update.
 
         Args:
-            finished: output tokens of the requests that ended by themselves.
-            aborted: of those that were aborted.
-            outputs: output tokens so far of those that are here, shape (n,).
+            outputs: output tokens so far of the requests that are here, shape (n,).
             known: what was believed in the meantime.
 
         Returns:
             Whether the older history was dropped.
         """
-        ended = np.bincount([length_bin(tokens) for tokens in finished], minlength=BINS).astype(
-            float
-        )
+        finished = [length_bin(tokens) for tokens in self._finished]
+        ended = np.bincount(finished, minlength=BINS).astype(float)
         through = outlived(outputs, parts=self._parts)
         past = through - self._outlived
-        if aborted:
-            past += outlived(np.array(aborted, dtype=np.int64), parts=self._parts)
+        if self._aborted:
+            past += outlived(np.array(self._aborted, dtype=np.int64), parts=self._parts)
         self._outlived = through
+        self._finished.clear()
+        self._aborted.clear()
         # A request that is out of sight for a moment takes its past with it, and brings it back.
         at_risk = np.maximum(ended[::-1].cumsum()[::-1] + past, ended)
         new = Exposure(ended, at_risk)

@@ -14,11 +14,11 @@ average.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.config import BatchingConfig
 from controller.models.admission import MemoryAdmission
-from controller.models.lookahead import Forecast, Ints, leading
+from controller.models.arrays import Bools, Ints
+from controller.models.lookahead import Forecast, leading
 from controller.models.requests import Requests
 from controller.models.step_time import MIN_STEPS, StepModel
 from controller.policies.base import Batch, ReadBatch, StepHalf
@@ -44,8 +44,6 @@ from controller.records import (
     StepLimits,
     StepSample,
 )
-
-Bools = NDArray[np.bool_]
 
 UNKNOWN_STEP_S = 0.05  # a guess that the first steps overrule; only its proportions matter
 
@@ -102,7 +100,8 @@ class AdaptiveStep(StepHalf):
 
     @property
     def late_anyway(self) -> float | None:
-        return self._chunks.late_anyway if self._chunks else None
+        target = self._chunks and self._chunks.target
+        return target.late_anyway if target else None
 
     def receive(self, pushed: BatchLimits) -> None:
         self._applied = pushed.enforce
@@ -127,9 +126,9 @@ class AdaptiveStep(StepHalf):
         if self._applied:
             self._admission.preempted()
 
-    def resumed(self, gap_s: float, number: int = 0) -> None:
+    def resumed(self, gap_s: float, slo_id: int = 0) -> None:
         if self._chunks and self._applied:
-            self._chunks.resumed(gap_s, number)
+            self._chunks.resumed(gap_s, slo_id)
 
     def set_target_frac(self, itl_frac: float) -> None:
         if self._chunks:
@@ -253,16 +252,16 @@ class AdaptiveStep(StepHalf):
     ) -> tuple[int, Reason | None]:
         """How many of the candidates fit, and what stopped the next one; None: nothing did."""
         running, n = batch.holding, len(candidates)
-        used, elsewhere = state.kv_used_tokens, batch.held_elsewhere_tokens
+        used, not_running = state.kv_used_tokens, batch.not_running_tokens
         fitting, together = self._admission.fitting(
-            running, candidates, used, self._history.model, elsewhere, waiting
+            running, candidates, used, self._history.model, not_running, waiting
         )
         if fitting < n:
             fitting = max(fitting, self._outranking(state, batch, running, candidates))
         if self._chunks is not None:
 
             def forecast(some: Requests) -> Forecast:
-                return self._admission.forecast(running, some, used, elsewhere)
+                return self._admission.forecast(running, some, used, not_running)
 
             most_kv = self._admission.most_tokens
             in_time = self._chunks.starting(running, candidates, most_kv, together, forecast)
@@ -291,5 +290,5 @@ class AdaptiveStep(StepHalf):
         if not len(first):
             return 0
         used -= min(int(running.computed[less].sum()), used)
-        elsewhere = batch.held_elsewhere_tokens
-        return self._admission.fitting(running.where(~less), first, used, model, elsewhere)[0]
+        not_running = batch.not_running_tokens
+        return self._admission.fitting(running.where(~less), first, used, model, not_running)[0]

@@ -12,7 +12,7 @@ from controller.records import ReplicaReport
 # Weight of the newest batch that the SLA allows, in that of the reported cap: the last 10, 5 s. It
 # comes from an engine's own model of the last 200 steps, and as it is would tremble by 5%. What
 # memory allows is not smoothed.
-STEADY = 0.1
+SMOOTHING = 0.1
 # ... and while fewer have ended than tell their lengths to 15%: what was believed before is worse.
 YOUNG, KNOWN_ENDS = 0.5, 50
 
@@ -23,14 +23,14 @@ class AdaptivePolicy(Policy):
     def __init__(self, config: BatchingConfig) -> None:
         self._config = config
         self._theta = memory.theta(config.epsilon_m)
-        self._steady: dict[str, float] = {}  # by replica: the batch that the SLA allows
+        self._sla_batches: dict[str, float] = {}  # by replica: the batch that the SLA allows
 
     def fleet(self, report: ReplicaReport, pool: Pool, now_s: float) -> Decision:
         b_min = self._config.max_running.min
         b_max = self._config.upper_bound(report.engine.max_num_seqs)
         by_memory = self._memory_batch(report, pool.lengths)
         young = pool.lengths.n < KNOWN_ENDS
-        by_sla = self._steadied(report.replica_id, self._sla_batch(report, pool), young=young)
+        by_sla = self._smoothed(report.replica_id, self._sla_batch(report, pool), young=young)
         cap = min(by_memory, by_sla)
         if not b_min < cap < b_max:
             return Decision(int(min(max(cap, b_min), b_max)), "bound")
@@ -48,17 +48,17 @@ class AdaptivePolicy(Policy):
     def _sla_batch(self, report: ReplicaReport, pool: Pool) -> float:
         # The replica's own model is the newest; a newcomer has the group's to begin with.
         model = report.model or pool.model
-        limit_s = self._config.sla.itl_s
-        if limit_s is None or model is None or not pool.lengths.output:
+        itl_s = self._config.sla.itl_s
+        if itl_s is None or model is None or not pool.lengths.output:
             return math.inf
-        return sla_batch(model, pool.lengths, report.itl_frac * limit_s)
+        return sla_batch(model, pool.lengths, report.itl_frac * itl_s)
 
-    def _steadied(self, replica_id: str, batch: float, *, young: bool) -> float:
-        last = self._steady.get(replica_id, batch)
+    def _smoothed(self, replica_id: str, batch: float, *, young: bool) -> float:
+        last = self._sla_batches.get(replica_id, batch)
         if math.isfinite(batch) and math.isfinite(last):
-            batch = last + (YOUNG if young else STEADY) * (batch - last)
-        self._steady[replica_id] = batch
+            batch = last + (YOUNG if young else SMOOTHING) * (batch - last)
+        self._sla_batches[replica_id] = batch
         return batch
 
     def forget(self, replica_id: str) -> None:
-        self._steady.pop(replica_id, None)
+        self._sla_batches.pop(replica_id, None)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.config import BatchingConfig
+from controller.models.arrays import Floats, Ints
 from controller.models.lengths import LengthMoments
 from controller.models.pace import DeadlineSlack
-from controller.models.requests import Ints, Requests, requests_of
+from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.records import (
     BatchLimits,
@@ -81,11 +81,11 @@ class Batch:
     """The requests that run, and the first n of those that may start, each in order of service.
 
     Args:
-        held_elsewhere_tokens: KV memory of requests that do not run: sessions that wait for their
+        not_running_tokens: KV memory of requests that do not run: sessions that wait for their
             next input, ended requests that a connector still reads. What a request that may start
             holds already is in this, and in its ``shared``.
         slack: where delivery is paced.
-        slos: by their numbers, which requests have; empty where all have the SLA's.
+        slos: of requests, by id; empty where all have the SLA's.
         waited_s: gives the seconds from the end of the last step that each running request was in,
             with a token or a chunk of its prompt, to the next; 0: it was in none. Shape (n,), at a
             price; with SLOs. None: no request can be skipped.
@@ -101,10 +101,10 @@ class Batch:
 
     running: Requests
     waiting: Callable[[int], Requests]
-    held_elsewhere_tokens: int = 0
+    not_running_tokens: int = 0
     slack: DeadlineSlack | None = None
     slos: tuple[RequestSlo, ...] = ()
-    waited_s: Callable[[], NDArray[np.float64]] | None = None
+    waited_s: Callable[[], Floats] | None = None
     before_prefix_wait: Callable[[int], int] = int
     priorities: Callable[[int], tuple[Ints, Ints]] | None = None
     deferred_in_vain: bool = False
@@ -186,12 +186,8 @@ class StepHalf:
     def preempted(self) -> None:
         """A request lost its KV blocks."""
 
-    def resumed(self, gap_s: float, number: int = 0) -> None:
-        """A preempted request has its next token, so long after the one before.
-
-        Args:
-            number: of its SLO, where requests have one of their own.
-        """
+    def resumed(self, gap_s: float, slo_id: int = 0) -> None:
+        """A preempted request has its next token, so long after the one before."""
 
     def set_target_frac(self, itl_frac: float) -> None:
         """Steps are to keep this share of the SLA, so that tokens leave the server inside it."""

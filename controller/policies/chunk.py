@@ -7,11 +7,12 @@ between tokens, ``PacedChunks`` goes by deadlines, ``ClassChunks`` by the SLO of
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.capacity import step_limit_s
+from controller.models.arrays import Floats
 from controller.models.demand import Demand
 from controller.models.lookahead import SHARED_DEVIATIONS, Forecast, leading
 from controller.models.online import OnlineStepModel, guess, prefill_room
@@ -20,9 +21,19 @@ from controller.models.step_target import REFRESH_STEPS, StepTarget
 from controller.models.step_time import StepModel
 from controller.records import StepSample
 
-Floats = NDArray[np.float64]
-
 STARVED_STEPS = 100  # one late step in so many is what a percentile of 99 allows
+
+
+class Prediction(NamedTuple):
+    """What a step, and its decodes alone, were predicted to take before it was learned from.
+
+    Args:
+        changed: the step shows that the engine's speed has changed.
+    """
+
+    step_s: float
+    decodes_s: float
+    changed: bool
 
 
 class StepHistory:
@@ -56,13 +67,8 @@ class StepHistory:
         if model is not None and model != self.online.prior:
             self.online.set_prior(model)
 
-    def observe(self, sample: StepSample) -> tuple[float, float, bool]:
-        """Learn from a step.
-
-        Returns:
-            What it, and its decodes alone, were predicted to take before it was learned from,
-            seconds; and whether it shows that the engine's speed has changed.
-        """
+    def observe(self, sample: StepSample) -> Prediction:
+        """Learn from a step; what was predicted of it before."""
         model = self.model
         alone_s = step_s = model.predict_s(sample.decodes, sample.kv_tokens, 0, 0)
         if sample.prefill_tokens:
@@ -72,7 +78,8 @@ class StepHistory:
         self.demand.observe(
             sample.decodes, sample.prefill_tokens, sample.duration_s, sample.started
         )
-        return step_s, alone_s, self.online.learn(*sample.features, sample.duration_s)
+        changed = self.online.learn(*sample.features, sample.duration_s)
+        return Prediction(step_s, alone_s, changed)
 
     def _see_kv(self, sample: StepSample) -> None:
         self._most_kv = max(self._most_kv, sample.kv_tokens)
@@ -126,34 +133,18 @@ class ChunkSizer:
         self.history = history
 
     @property
-    def model(self) -> StepModel:
-        """The step-time model of now."""
-        return self.history.model
-
-    @property
     def reported(self) -> StepModel:
-        """The same for reports, with ``tail_frac``: D / ``StepTarget.full_s`` - 1, at least 0.
-
-        That is at the demand counted on, 0.75 of what is carried (``step_target.MOST_LOAD``).
-        """
-        return replace(self.model, tail_frac=self.target.tail_frac if self.target else 0.0)
-
-    @property
-    def late_anyway(self) -> float | None:
-        """The share of tokens that no chunk makes late; None where nothing tells."""
-        return self.target.late_anyway if self.target else None
+        """The step-time model of now, with ``StepTarget.tail_frac``."""
+        tail_frac = self.target.tail_frac if self.target else 0.0
+        return replace(self.history.model, tail_frac=tail_frac)
 
     def set_target_frac(self, itl_frac: float) -> None:
         """Keep this share of D."""
         if self.target:
             self.target.set_target_frac(itl_frac)
 
-    def resumed(self, gap_s: float, number: int = 0) -> None:
-        """Learn from the gap between two tokens of a request that was preempted between them.
-
-        Args:
-            number: of its SLO.
-        """
+    def resumed(self, gap_s: float, slo_id: int = 0) -> None:
+        """Learn from the gap between two tokens of a request that was preempted between them."""
         if self.target:
             self.target.waited(gap_s)
 
@@ -177,7 +168,7 @@ class ChunkSizer:
         """
         raise NotImplementedError
 
-    def bounds(self, largest: int = 0) -> list[tuple[StepModel, float]]:
+    def decode_targets(self, largest: int = 0) -> list[tuple[StepModel, float]]:
         """How long steps of decodes alone may take by a model, seconds; one of several is enough.
 
         Args:
@@ -193,6 +184,7 @@ class ChunkSizer:
         most_kv: int,
         together: Forecast | None,
         forecast: Callable[[Requests], Forecast],
+        /,
     ) -> int:
         """How many candidates start so that decodes stay in time; one in an empty engine.
 
@@ -218,15 +210,16 @@ class ChunkSizer:
     def in_time(self, decodes: int, kv: int, largest: int = 0) -> bool:
         """Whether a step of so many decodes, with at most so many KV tokens, ends in time."""
         step_s = self.history.step_s
-        return any(step_s(one, decodes, kv) <= until_s for one, until_s in self.bounds(largest))
+        targets = self.decode_targets(largest)
+        return any(step_s(model, decodes, kv) <= target_s for model, target_s in targets)
 
     def fitting(self, together: Forecast, largest: int = 0) -> int:
         """How many candidates may start so that decodes are in time up to the end of all."""
         kv = together.reads + self.deviations * together.error
         steps_s = self.history.steps_s
         return max(
-            leading(steps_s(one, together.alive, kv).max(axis=1) <= until_s)
-            for one, until_s in self.bounds(largest)
+            leading(steps_s(model, together.alive, kv).max(axis=1) <= target_s)
+            for model, target_s in self.decode_targets(largest)
         )
 
 
@@ -234,59 +227,49 @@ class GapChunks(ChunkSizer):
     """Each gap between tokens is to be within D.
 
     Args:
-        limit_s: D, seconds.
+        itl_s: D, seconds.
         percentile: of the gaps between tokens, this many % are to be within D.
-        history: that of the engine; None: a new one.
     """
 
     deviations = SHARED_DEVIATIONS
 
-    def __init__(
-        self, limit_s: float, percentile: float, history: StepHistory | None = None
-    ) -> None:
-        super().__init__(history or StepHistory(limit_s))
-        self.target: StepTarget = StepTarget(limit_s, percentile, self.history.demand)
+    def __init__(self, itl_s: float, percentile: float, history: StepHistory) -> None:
+        super().__init__(history)
+        self.target: StepTarget = StepTarget(itl_s, percentile, history.demand)
         self._starved_steps = 0  # for which there was no room for a prompt
-
-    @property
-    def until_s(self) -> float:
-        """The step-time target for the mean batch, seconds."""
-        return self.target.target_s
 
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
         self.judge(sample, self.history.observe(sample), sample.decodes, applied=applied)
 
     def judge(
-        self, sample: StepSample, told: tuple[float, float, bool], tokens: int, *, applied: bool
+        self, sample: StepSample, predicted: Prediction, tokens: int, *, applied: bool
     ) -> None:
         """Learn from a step what the SLA needs beside the model.
 
         Args:
-            told: what the history said of it.
             tokens: of decodes, that came under this SLA.
             applied: whether its chunk was sized here.
         """
-        target, (step_s, alone_s, changed) = self.target, told
-        prompts = sample.prefill_tokens > 0
+        target, prompts = self.target, sample.prefill_tokens > 0
         if prompts:
             self._starved_steps = 0
-        if changed:
+        if predicted.changed:
             target.regime_changed()
-        took_s = sample.duration_s
-        target.observe(tokens, step_s, alone_s, took_s, prompts=prompts, applied=applied)
+        step_s, decodes_s, took_s = predicted.step_s, predicted.decodes_s, sample.duration_s
+        target.observe(tokens, step_s, decodes_s, took_s, prompts=prompts, applied=applied)
         # Steps without room have no prompt tokens, and another target may be what makes room.
         starving = self._starved_steps % REFRESH_STEPS == REFRESH_STEPS - 1
         if sample.decodes and (target.due or starving):
-            target.refresh(self.model, sample.kv_tokens / sample.decodes)
+            target.refresh(self.history.model, sample.kv_tokens / sample.decodes)
 
     def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
-        room = prefill_room(self.model, decodes, kv, context, self.until_s)
+        room = prefill_room(self.history.model, decodes, kv, context, self.target.target_s)
         chunk = math.floor(min(max(room, 0), most))
         self._starved_steps = 0 if chunk >= least else self._starved_steps + 1
         return min(least, most) if self._starved_steps >= STARVED_STEPS else chunk
 
-    def bounds(self, largest: int = 0) -> list[tuple[StepModel, float]]:
-        # A start is for hundreds of steps: an engine that is slower for seconds goes on as usual.
-        models = [self.model] if self.target.usual is None else [self.model, self.target.usual]
-        limit_s, wanted_s = self.target.limit_s, min(self.until_s, self.target.limit_s)
-        return [(one, step_limit_s(one, limit_s, wanted_s, largest)) for one in models]
+    def decode_targets(self, largest: int = 0) -> list[tuple[StepModel, float]]:
+        # A start is for hundreds of steps: in an engine that is slower for seconds requests start.
+        models = [one for one in (self.history.model, self.target.mean_model) if one is not None]
+        itl_s, target_s = self.target.itl_s, min(self.target.target_s, self.target.itl_s)
+        return [(one, step_limit_s(one, itl_s, target_s, largest)) for one in models]

@@ -18,18 +18,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.capacity import step_limit_s, typical_itl_s
-from controller.models.lookahead import Forecast
-from controller.models.requests import Ints, Requests
+from controller.models.arrays import Bools, Floats, Ints
+from controller.models.requests import Requests
 from controller.models.step_target import AIM
 from controller.policies.chunk import ChunkSizer, GapChunks, StepHistory
 from controller.records import StepSample
 from controller.request_slo import RequestSlo
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 
 LONGEST_SKIP_S = 1.0  # at most, for a class without a time between tokens: it is streamed, too
 UNPROMISED_SKIP_S = 5.0  # ... nor to first token: nobody waits for it
@@ -48,12 +44,12 @@ ROUNDING = 1e-9  # by which two ways to add up hundreds of times cannot differ
 
 @dataclass(frozen=True, slots=True)
 class SampleByClass(StepSample):
-    """A step, by the SLOs of its decodes (their numbers).
+    """A step, by the SLOs of its decodes.
 
     Args:
-        tokens: of decodes, of each SLO.
-        longer: SLO, and seconds since the token before, of each token of a request that steps
-            before this one had skipped.
+        tokens: of decodes, by the id of their SLO.
+        longer: of each token of a request that the steps before this one skipped, the id of its SLO
+            and the seconds since the token before.
     """
 
     tokens: tuple[int, ...] = ()
@@ -65,15 +61,14 @@ class ClassChunks(ChunkSizer):
 
     Args:
         sla_s: D of the SLA; capacity is reported for the SLO that is nearest to it.
-        history: that of the engine; None: a new one.
     """
 
-    def __init__(self, sla_s: float, history: StepHistory | None = None) -> None:
-        super().__init__(history or StepHistory(sla_s))
+    def __init__(self, sla_s: float, history: StepHistory) -> None:
+        super().__init__(history)
         self._sla_s = sla_s
         self._sizers: dict[tuple[float, float], GapChunks] = {}
         self._slos: tuple[RequestSlo, ...] = ()
-        self._of: list[GapChunks | None] = []  # of each SLO; None: no time between tokens
+        self._by_slo: list[GapChunks | None] = []  # of each SLO; None: no time between tokens
         self._reserve_frac: list[float] = []  # of each SLO: share of D that skipping leaves
         self._itl_s: Floats = np.zeros(0)
         self._longest_skip_s: Floats = np.zeros(0)
@@ -83,9 +78,9 @@ class ClassChunks(ChunkSizer):
         self._itl_frac = 1.0
 
     def know(self, slos: tuple[RequestSlo, ...]) -> None:
-        """The SLOs of requests so far, by their numbers; more may come, none goes."""
-        for one in slos[len(self._of) :]:
-            self._of.append(self._sizer(one) if one.bounded else None)
+        """The SLOs of requests so far, by id; more may come, none goes."""
+        for one in slos[len(self._by_slo) :]:
+            self._by_slo.append(self._sizer(one) if one.bounded else None)
             self._reserve_frac.append(0.0)
         if len(slos) > len(self._slos):
             self._slos = slos
@@ -108,103 +103,97 @@ class ClassChunks(ChunkSizer):
             sizer.set_target_frac(itl_frac)
 
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
-        told = self.history.observe(sample)
+        predicted = self.history.observe(sample)
         tokens = dict.fromkeys(self._sizers, 0)
         longer: tuple[tuple[int, float], ...] = ()
         if isinstance(sample, SampleByClass):
             longer = sample.longer
-            for number, (one, count) in enumerate(zip(self._slos, sample.tokens, strict=False)):
+            for slo_id, (one, count) in enumerate(zip(self._slos, sample.tokens, strict=False)):
                 if one.bounded:
                     tokens[one.itl_s, one.percentile] += count
                     if applied:
-                        self._keep(number, -count * AIM * (1 - one.percentile / 100))
+                        self._keep(slo_id, -count * AIM * (1 - one.percentile / 100))
         for key, sizer in self._sizers.items():
-            sizer.judge(sample, told, tokens[key], applied=applied)
-        for number, gap_s in longer if applied else ():
-            self._came_back(number, gap_s, sample.duration_s)
+            sizer.judge(sample, predicted, tokens[key], applied=applied)
+        for slo_id, gap_s in longer if applied else ():
+            self._came_back(slo_id, gap_s, sample.duration_s)
 
-    def _came_back(self, number: int, gap_s: float, step_s: float) -> None:
-        # After a live change a step may come back before the first is sized.
-        sizer = self._of[number] if number < len(self._of) else None
-        if sizer is None or gap_s <= self._slos[number].itl_s:
+    def _came_back(self, slo_id: int, gap_s: float, step_s: float) -> None:
+        if (sizer := self._sizer_of(slo_id)) is None or gap_s <= self._slos[slo_id].itl_s:
             return
-        if step_s <= self._slos[number].itl_s:  # else it is counted with the step
+        if step_s <= self._slos[slo_id].itl_s:  # else it is counted with the step
             sizer.resumed(gap_s)
-        self._keep(number, 1.0)
+        self._keep(slo_id, 1.0)
 
-    def _keep(self, number: int, late_tokens: float) -> None:
+    def _keep(self, slo_id: int, late_tokens: float) -> None:
         """Move a class's reserve for so many late tokens; below 0: back."""
-        frac = self._reserve_frac[number] + RESERVE_STEP_FRAC * late_tokens
-        self._reserve_frac[number] = min(max(frac, 0.0), MOST_RESERVE_FRAC)
+        frac = self._reserve_frac[slo_id] + RESERVE_STEP_FRAC * late_tokens
+        self._reserve_frac[slo_id] = min(max(frac, 0.0), MOST_RESERVE_FRAC)
 
-    def resumed(self, gap_s: float, number: int = 0) -> None:
-        sizer = self._of[number] if number < len(self._of) else None
-        if sizer is not None:
+    def resumed(self, gap_s: float, slo_id: int = 0) -> None:
+        if sizer := self._sizer_of(slo_id):
             sizer.resumed(gap_s)
+
+    def _sizer_of(self, slo_id: int) -> GapChunks | None:
+        # After a live change a step may come back before the first is sized.
+        return self._by_slo[slo_id] if slo_id < len(self._by_slo) else None
 
     def decoding(self, slo_ids: Ints) -> None:
         """The requests that decode in the next step have these SLOs."""
-        decodes = np.bincount(slo_ids, minlength=len(self._of)).tolist()
-        there = {s for s, n in zip(self._of, decodes, strict=True) if n and s is not None}
-        self._binding = min(there, key=lambda sizer: sizer.until_s, default=None)
+        decodes = np.bincount(slo_ids, minlength=len(self._by_slo)).tolist()
+        there = {s for s, n in zip(self._by_slo, decodes, strict=True) if n and s is not None}
+        self._binding = min(there, key=lambda sizer: sizer.target.target_s, default=None)
 
     def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
         if self._binding is None:
             return most
         return self._binding.chunk(decodes, kv, context, least=least, most=most)
 
-    def starting(
-        self,
-        running: Requests,
-        candidates: Requests,
-        most_kv: int = 0,
-        together: Forecast | None = None,
-        forecast: Callable[[Requests], Forecast] | None = None,
-    ) -> int:
+    def starting(self, running: Requests, candidates: Requests, *of_memory: object) -> int:
         """How many candidates may start so that decodes alone are in time for the strictest of all.
 
         Those of stricter classes do not wait for decodes that can be skipped in single steps; one
         without a time between tokens waits until all decodes fit, those without one included.
         """
-        n = len(self._of)
+        n = len(self._by_slo)
         counts = np.bincount(running.slo_ids, minlength=n).tolist()
         held = np.bincount(running.slo_ids, running.tokens, minlength=n).tolist()
         pairs = zip(candidates.slo_ids.tolist(), candidates.tokens.tolist(), strict=True)
-        for place, (kind, tokens) in enumerate(pairs):
-            counts[kind] += 1
-            held[kind] += tokens
-            if not self._in_time(kind, counts, held):
-                return place
+        for index, (slo_id, tokens) in enumerate(pairs):
+            counts[slo_id] += 1
+            held[slo_id] += tokens
+            if not self._decodes_in_time(slo_id, counts, held):
+                return index
         return len(candidates)
 
-    def _in_time(self, kind: int, counts: list[int], held: list[float]) -> bool:
+    def _decodes_in_time(self, slo_id: int, counts: list[int], held: list[float]) -> bool:
         there = [k for k, count in enumerate(counts) if count]
-        until_s, model = self._decodes_until_s(there), self.model
-        if until_s == math.inf:
+        target_s, model = self._decode_target_s(there), self.history.model
+        if target_s == math.inf:
             return True
         step_s = model.c0
         for k in there:
-            share = self._share(k, until_s) if self._slos[kind].bounded else 1.0
+            share = self._share(k, target_s) if self._slos[slo_id].bounded else 1.0
             step_s += share * (model.c1 * counts[k] + model.c2 * held[k])
-        return step_s <= until_s
+        return step_s <= target_s
 
-    def _decodes_until_s(self, slo_ids: list[int]) -> float:
-        """How long a step of decodes alone may take; infinite where none of them has a bound."""
+    def _decode_target_s(self, slo_ids: list[int]) -> float:
+        """How long a step of decodes alone may take; infinite where none of them has an ITL."""
         # No longer than at full load: a target beyond D is for the few steps with prompts.
-        until_s = math.inf
-        for kind in slo_ids:
-            if (sizer := self._of[kind]) is not None:
-                held_s = self._itl_frac * self._slos[kind].itl_s
-                own_s = min(sizer.until_s, typical_itl_s(sizer.reported, held_s))
-                until_s = min(until_s, step_limit_s(self.model, held_s, own_s))
-        return until_s
+        target_s = math.inf
+        for slo_id in slo_ids:
+            if (sizer := self._by_slo[slo_id]) is not None:
+                itl_s = self._itl_frac * self._slos[slo_id].itl_s
+                own_s = min(sizer.target.target_s, typical_itl_s(sizer.reported, itl_s))
+                target_s = min(target_s, step_limit_s(self.history.model, itl_s, own_s))
+        return target_s
 
-    def _share(self, kind: int, step_s: float) -> float:
-        """In what share of steps one of this kind has to decode."""
-        own_s = self._slos[kind].itl_s
+    def _share(self, slo_id: int, step_s: float) -> float:
+        """In what share of steps a request with this SLO has to decode."""
+        own_s = self._slos[slo_id].itl_s
         if own_s < math.inf:
             return 1 / max(math.floor(own_s / step_s), 1)
-        return float(step_s / self._longest_skip_s[kind])
+        return float(step_s / self._longest_skip_s[slo_id])
 
     def stricter(self, requests: Requests, itl_s: float | None) -> Bools:
         """Which requests have an ITL below this, shape (n,); None: are promised any time."""
@@ -229,17 +218,17 @@ class ClassChunks(ChunkSizer):
                 those that are promised any time.
         """
         nobody = np.zeros(len(running), dtype=bool)
-        slo_ids, model = running.slo_ids, self.model
+        slo_ids, model = running.slo_ids, self.history.model
         there = [k for k, n in enumerate(np.bincount(slo_ids[decoding]).tolist()) if n]
-        until_s = self._decodes_until_s(there)
-        if until_s == math.inf:
+        target_s = self._decode_target_s(there)
+        if target_s == math.inf:
             return nobody
         strictest_s = min(self._slos[k].itl_s for k in there)
         known = model.feasible(self._itl_frac * strictest_s)
         self._unknown_steps = 0 if known else self._unknown_steps + 1
         if not known and self._unknown_steps % PROBE_STEPS != 1:
             return nobody
-        room_s = until_s - model.c0
+        room_s = target_s - model.c0
         few_s = FEW_FRAC * room_s
         promised = stricter_tokens(None) if self._unpromised[there].any() else 0
         if promised:
@@ -258,9 +247,9 @@ class ClassChunks(ChunkSizer):
         bounded = itl_s < math.inf
         own_s = np.where(bounded, itl_s, self._longest_skip_s[slo_ids])
         spare_s = own_s * (1 - np.array(self._reserve_frac)[slo_ids]) - waited_s()
-        spare_s -= np.where(bounded, max(strictest_s - until_s, 0.0), 0.0)
+        spare_s -= np.where(bounded, max(strictest_s - target_s, 0.0), 0.0)
         ahead = np.where(bounded, 2, 3)  # many that come back at once make a step longer
-        has_to = decoding & ((itl_s <= strictest_s) | (spare_s < ahead * until_s))
+        has_to = decoding & ((itl_s <= strictest_s) | (spare_s < ahead * target_s))
         others = np.flatnonzero(decoding & ~has_to)
         if not len(others):
             return nobody
@@ -272,7 +261,7 @@ class ClassChunks(ChunkSizer):
             return nobody
         # Stricter prompts go before them, but each has its turn in time: all of a class that are
         # skipped at once would come back at once.
-        shares = [self._share(k, until_s) for k in range(len(now_s))]
+        shares = [self._share(k, target_s) for k in range(len(now_s))]
         turns_s = np.array(shares) * np.bincount(slo_ids, cost_s) - now_s
         others = others[np.argsort(spare_s[others], kind="stable")]
         turn = np.zeros(len(others), dtype=bool)

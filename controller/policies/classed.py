@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from controller.models.arrays import Bools
 from controller.policies.base import Batch, ReadBatch
-from controller.policies.class_chunks import LONGEST_SKIP_S, Bools, ClassChunks
+from controller.policies.class_chunks import LONGEST_SKIP_S, ClassChunks
 from controller.policies.prompts import MAX_STARTS
 from controller.records import EngineLimits, EngineState, StepLimits
 
@@ -161,10 +162,10 @@ class ClassSteps:
         cap = max(here + starts, min(asked.max_running, self._b_min))
         if cap < min(asked.max_running, state.running + state.waiting):  # others are kept waiting
             asked = replace(asked, max_running=cap, reason="sla")
-        places = np.flatnonzero(deferrable)
-        ttft_s = np.array([one.ttft_s for one in batch.slos])[running.slo_ids[places]]
-        soonest = int(places[np.argmin(ttft_s)])
-        model = self._chunks.model
+        indices = np.flatnonzero(deferrable)
+        ttft_s = np.array([one.ttft_s for one in batch.slos])[running.slo_ids[indices]]
+        soonest = int(indices[np.argmin(ttft_s)])
+        model = self._chunks.history.model
         if model.c3 > 0:  # its attention reads what is computed of it
             rest = int(rest * model.c3 / (model.c3 + model.c4 * int(running.computed[soonest])))
         deferred = deferrable.copy()

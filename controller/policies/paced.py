@@ -9,8 +9,8 @@ from controller.models.step_time import StepModel
 from controller.policies.chunk import STARVED_STEPS, ChunkSizer, StepHistory
 from controller.records import StepSample
 
-# Decodes alone may take so much of ``Pace.steady_s``, by which steps may exceed D until half of the
-# TTFT is used up: the rest is for prompts.
+# Decodes alone may take so much of ``Pace.allowance_s``, by which steps may exceed D until half of
+# the TTFT is used up: the rest is for prompts.
 DECODES_FRAC = 0.5
 # Matrix products are computed in tiles: what a step takes rises in steps, and a total that is a
 # whole number of tiles stands at the end of one. QoServe's totals (``benchmarks.baselines``).
@@ -24,36 +24,29 @@ class PacedChunks(ChunkSizer):
     the share of late tokens corrects what is planned to be late.
 
     Args:
-        limit_s, percentile, history: as for ``GapChunks``.
+        itl_s, percentile, ttft_s: as for ``Pace``.
         tiles: a decode is one token, and prompts are computed in parts of any size.
     """
 
     def __init__(
-        self,
-        limit_s: float,
-        percentile: float,
-        ttft_s: float = 0.0,
-        history: StepHistory | None = None,
-        *,
-        tiles: bool = True,
+        self, itl_s: float, percentile: float, ttft_s: float, history: StepHistory, *, tiles: bool
     ) -> None:
-        super().__init__(history or StepHistory(limit_s))
-        self._limit_s, self._tiles = limit_s, tiles
-        self._pace = Pace(limit_s, percentile, ttft_s)
+        super().__init__(history)
+        self._itl_s, self._tiles = itl_s, tiles
+        self._pace = Pace(itl_s, percentile, ttft_s)
         self._extra_s = self._decodes_extra_s = 0.0
         self._starved_steps = 0  # for which there was no room for a prompt
 
     @property
-    def until_s(self) -> float:
+    def target_s(self) -> float:
         """How long the next step may take, seconds."""
-        return step_limit_s(self.model, self._limit_s, self._limit_s + self._extra_s)
+        return step_limit_s(self.history.model, self._itl_s, self._itl_s + self._extra_s)
 
-    def look(self, slack: DeadlineSlack | None, remaining: Remaining | None) -> None:
+    def look(self, slack: DeadlineSlack, remaining: Remaining | None) -> None:
         """Before each chunk: the slack, and how much their requests have yet to generate."""
-        known = slack is not None and len(slack.slack_s) > 0
-        self._extra_s = self._pace.extra_s(slack, remaining) if slack and known else 0.0
-        steady_s = self._pace.steady_s(remaining) if remaining else 0.0
-        self._decodes_extra_s = DECODES_FRAC * max(steady_s, 0.0)
+        self._extra_s = self._pace.extra_s(slack, remaining) if len(slack.slack_s) else 0.0
+        allowance_s = self._pace.allowance_s(remaining) if remaining else 0.0
+        self._decodes_extra_s = DECODES_FRAC * max(allowance_s, 0.0)
 
     def chunk(self, decodes: int, kv: int, context: int, *, least: int, most: int) -> int:
         """As for gaps, in whole tiles with the decodes where that leaves something.
@@ -62,12 +55,13 @@ class PacedChunks(ChunkSizer):
         ``STARVED_STEPS`` prompts get D beyond the decodes, and ``least`` at least; by gaps they get
         ``least``.
         """
-        room = prefill_room(self.model, decodes, kv, context, self.until_s)
+        model = self.history.model
+        room = prefill_room(model, decodes, kv, context, self.target_s)
         chunk, least = math.floor(min(max(room, 0), most)), min(least, most)
         self._starved_steps = 0 if chunk >= least else self._starved_steps + 1
         if self._overdue:
-            longer_s = self.model.predict_s(decodes, kv, 0, 0) + self._limit_s
-            room = prefill_room(self.model, decodes, kv, context, longer_s)
+            longer_s = model.predict_s(decodes, kv, 0, 0) + self._itl_s
+            room = prefill_room(model, decodes, kv, context, longer_s)
             return math.floor(min(max(room, least), most))
         whole = (decodes + chunk) // TILE * TILE - decodes
         return whole if self._tiles and least <= whole and chunk < most else chunk
@@ -77,13 +71,13 @@ class PacedChunks(ChunkSizer):
         return self._starved_steps >= STARVED_STEPS
 
     def observe(self, sample: StepSample, *, applied: bool = True) -> None:
-        expected_s, _, _ = self.history.observe(sample)
+        predicted_s = self.history.observe(sample).step_s
         if sample.prefill_tokens:
             self._starved_steps = 0
         if applied and sample.late is not None and sample.decodes:
-            self._pace.observe(sample.decodes, sample.late, sample.duration_s - expected_s)
+            self._pace.observe(sample.decodes, sample.late, sample.duration_s - predicted_s)
 
-    def bounds(self, largest: int = 0) -> list[tuple[StepModel, float]]:
+    def decode_targets(self, largest: int = 0) -> list[tuple[StepModel, float]]:
         # No more than all of them can bear for as long as they last.
-        until_s = min(self.until_s, self._limit_s + self._decodes_extra_s)
-        return [(self.model, math.inf if self._overdue else until_s)]
+        target_s = min(self.target_s, self._itl_s + self._decodes_extra_s)
+        return [(self.history.model, math.inf if self._overdue else target_s)]

@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.config import Sla
-from controller.models.requests import Ints, Requests
+from controller.models.arrays import Bools, Ints
+from controller.models.requests import Requests
 from controller.policies.base import Batch
 from controller.records import EngineLimits
-
-Bools = NDArray[np.bool_]
 
 # A prompt is long where it would take so many chunks to itself, and gets one in so many of each.
 LONG_CHUNKS = 4

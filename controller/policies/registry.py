@@ -15,11 +15,6 @@ POLICIES: dict[str, Callable[[BatchingConfig], Policy]] = {
     "paper": PaperPolicy,
     "adaptive": AdaptivePolicy,
 }
-STEP_HALVES: dict[str, Callable[[BatchingConfig, EngineLimits], StepHalf]] = {
-    "static": ApplyPushed,
-    "paper": ApplyPushed,
-}
-"""Those of ``adaptive`` take an argument more (``make_step_half``)."""
 
 
 def make_policy(config: BatchingConfig) -> Policy:
@@ -41,4 +36,4 @@ def make_step_half(
     config.upper_bound(engine.max_num_seqs)  # refuses one that the engine cannot hold
     if config.policy == "adaptive":
         return AdaptiveStep(config, engine, by_class=by_class)
-    return STEP_HALVES[config.policy](config, engine)
+    return ApplyPushed(config, engine)

@@ -16,8 +16,8 @@ IDLE = RequestStatus.WAITING_FOR_STREAMING_REQ  # a session waits for its client
 def autoscales(request: Request) -> bool:
     """Whether a request counts for autoscaling, as its class says (``controller.request_slo``)."""
     params = request.sampling_params
-    told = ((params and params.extra_args) or {}).get(KEY)
-    return not isinstance(told, dict) or told.get("autoscale", True) is not False
+    wire = ((params and params.extra_args) or {}).get(KEY)
+    return not isinstance(wire, dict) or wire.get("autoscale", True) is not False
 
 
 class Autoscaled:

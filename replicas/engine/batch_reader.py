@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 from vllm.v1.request import Request, RequestStatus
 
-from controller.models.requests import Ints, Requests
+from controller.models.arrays import Ints
+from controller.models.requests import Requests
 from controller.policies.base import Loads
 from replicas.engine.by_class import ByClass
 from replicas.engine.kv_holders import KvHolders
 from replicas.engine.load_slots import loads_by_request, take_slots
 from replicas.engine.prefix_sharing import PrefixSharing
-from replicas.engine.request_facts import from_elsewhere, token_counts
+from replicas.engine.request_facts import remotely_prefilled, token_counts
 from replicas.engine.running_columns import RunningColumns
 from replicas.engine.start_order import LOADING, blocked, may_start, passed_over
-from replicas.engine.vllm_queues import put_aside
+from replicas.engine.vllm_queues import skipped_requests
 
 
 class BatchReader:
@@ -47,7 +48,7 @@ class BatchReader:
         self.counts_loads = False
         self.batch: Requests | None = None
         self._loading_ids: set[str] = set()
-        self.columns = RunningColumns(classes.number if classes.on else None)
+        self.columns = RunningColumns(classes.slo_id if classes.on else None)
 
     def running(
         self, requests: Sequence[Request], used_blocks: int
@@ -79,14 +80,14 @@ class BatchReader:
         if not loads:
             none = running.first(0)
             return running, Loads(none, 0, to_begin) if to_begin else None, elsewhere
-        of = self._classes.numbers(loads)
-        they = token_counts(loads, loaded, None if shared is None else shared[n:].tolist(), of)
+        of_loads = None if shared is None else shared[n:].tolist()
+        they = token_counts(loads, loaded, of_loads, self._classes.slo_ids(loads))
         return running, Loads(they, ready, to_begin), elsewhere
 
     def _to_begin(self) -> int:
         """How many that wait first have their KV transferred (``loads_first``)."""
-        first = put_aside(self._scheduler, passed_over)
-        return sum(r.status == RequestStatus.WAITING and from_elsewhere(r) for r in first)
+        first = skipped_requests(self._scheduler, passed_over)
+        return sum(r.status == RequestStatus.WAITING and remotely_prefilled(r) for r in first)
 
     def _loading(self, ids: Iterable[str]) -> tuple[list[Request], int]:
         """Requests whose KV has come, then those whose transfer goes on; how many the former are.
@@ -122,9 +123,9 @@ class BatchReader:
                     continue
                 if shared is not None and prefixes.enabled:
                     computed[index], shared[index] = prefixes.found(request)
-                if prefixes.unknown and not (self._by_request and not from_elsewhere(request)):
+                if prefixes.unknown and not (self._by_request and not remotely_prefilled(request)):
                     computed[index] = request.num_tokens - 1
-        return token_counts(first, computed, shared, self._classes.numbers(first))
+        return token_counts(first, computed, shared, self._classes.slo_ids(first))
 
     def _may_start(self) -> Iterator[Request]:
         """Those that may start, without KV transfers, which are part of the batch already."""

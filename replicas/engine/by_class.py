@@ -12,15 +12,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from controller.models.requests import Ints
+from controller.models.arrays import Floats, Ints
 from controller.policies.class_chunks import SampleByClass
 from controller.records import StepLimits, StepSample
 from controller.request_slo import KEY, RequestSlo, slo_of
 from replicas.engine.in_flight import StepEtas
+from replicas.engine.prompt_chunks import as_they_stood
 
-Floats = NDArray[np.float64]
 NOBODY = nullcontext()
 NEARLY = 1e-6  # seconds by which two sums of the same times may differ
 
@@ -31,12 +30,16 @@ class ByClass:
     Args:
         on: whether classes differ in their time between tokens; else nothing is kept.
         default: what a request is promised that brings nothing along.
+
+    Attributes:
+        slos: all there have been, by their ids; empty where nothing is kept.
     """
 
     def __init__(self, default: RequestSlo, *, on: bool) -> None:
         self.on = on
-        self._numbers = {default: 0}
-        self._of: dict[str, int] = {}  # number of the SLO of each request here, by id
+        self._ids = {default: 0}
+        self.slos = tuple(self._ids) if on else ()
+        self._slo_id: dict[str, int] = {}  # of each request here, by its own id
         # Since the last step was measured, and before: steps under way may have them.
         self._gone: list[str] = []
         self._long_gone: list[str] = []
@@ -45,20 +48,16 @@ class ByClass:
         self._ever_skipped: set[str] = set()
         self._deferred_for: Any = None  # the first of the queue, where prompts were deferred
 
-    @property
-    def slos(self) -> tuple[RequestSlo, ...]:
-        """All there have been, by their numbers; empty where nothing is kept."""
-        return tuple(self._numbers) if self.on else ()
-
     def come(self, request: Any) -> None:
         """A request has come."""
         if self.on:
             params = request.sampling_params
-            told = ((params and params.extra_args) or {}).get(KEY)
-            number = 0
-            if isinstance(told, Mapping):
-                number = self._numbers.setdefault(slo_of(told), len(self._numbers))
-            self._of[request.request_id] = number
+            wire = ((params and params.extra_args) or {}).get(KEY)
+            slo_id = 0
+            if isinstance(wire, Mapping):
+                slo_id = self._ids.setdefault(slo_of(wire), len(self._ids))
+                self.slos = tuple(self._ids)
+            self._slo_id[request.request_id] = slo_id
 
     def lost(self, req_id: str) -> None:
         """A request lost its KV blocks: its next gap is measured by itself."""
@@ -70,34 +69,22 @@ class ByClass:
         if self.on:
             self._gone.append(req_id)
 
-    def number(self, req_id: str) -> int:
-        """The number of a request's SLO."""
-        return self._of.get(req_id, 0)
+    def slo_id(self, req_id: str) -> int:
+        """The id of a request's SLO."""
+        return self._slo_id.get(req_id, 0)
 
-    def numbers(self, requests: Iterable[Any]) -> Ints | None:
-        """The number of each request's SLO; None where nothing is kept."""
+    def slo_ids(self, requests: Iterable[Any]) -> Ints | None:
+        """The id of each request's SLO; None where nothing is kept."""
         if not self.on:
             return None
-        return np.array([self._of.get(r.request_id, 0) for r in requests], dtype=np.int64)
+        return np.array([self.slo_id(r.request_id) for r in requests], dtype=np.int64)
 
     @property
-    def ttft_of(self) -> Callable[[Any], float] | None:
-        """The time to first token that a request is promised, seconds; None: nothing is kept."""
-        return self._ttft_of if self.on else None
+    def ttft_of(self) -> Callable[[str], float] | None:
+        """Gives the TTFT that a request is promised, seconds, by its id; None: nothing is kept."""
+        return (lambda req_id: self.slos[self.slo_id(req_id)].ttft_s) if self.on else None
 
-    def _ttft_of(self, request: Any) -> float:
-        return tuple(self._numbers)[self.number(request.request_id)].ttft_s
-
-    def ttft_s(self, req_id: str) -> float | None:
-        """... infinite where none is; None: nothing is kept."""
-        return tuple(self._numbers)[self.number(req_id)].ttft_s if self.on else None
-
-    def waited_s(
-        self,
-        running: Iterable[Any],
-        in_flight: StepEtas,
-        now_s: float,
-    ) -> Floats:
+    def waited_s(self, running: Iterable[Any], in_flight: StepEtas, now_s: float) -> Floats:
         """Seconds from the end of the last step that each was in to the next; 0: it was in none.
 
         That step gave it a token, or a chunk of its prompt. Each of them is looked at: asked only
@@ -159,9 +146,8 @@ class ByClass:
         try:
             yield
         finally:
-            here, known = out.union(scheduler.running), set(before)
-            started = [r for r in scheduler.running if r not in known]
-            scheduler.running[:] = [r for r in before if r in here] + started
+            scheduler.running.extend(out)
+            as_they_stood(scheduler.running, before)
             setattr(scheduler, cap_name, cap)
 
     def measured(
@@ -178,19 +164,19 @@ class ByClass:
             return sample
         given = done.num_scheduled_tokens
         # None: they are gone, and were scheduled once too often.
-        counted = Counter(map(self._of.get, given))
+        counted = Counter(map(self._slo_id.get, given))
         unknown = counted[None]
-        counted.subtract(map(self._of.get, prefilled))
-        tokens = [counted[number] for number in range(len(self._numbers))]
+        counted.subtract(map(self._slo_id.get, prefilled))
+        tokens = [counted[slo_id] for slo_id in range(len(self.slos))]
         longer: list[tuple[int, float]] = []
         if self._ever_skipped:
             for req_id in (self._ever_skipped & given.keys()).difference(prefilled):
                 gap_s = now_s - self._last_s.get(req_id, now_s)
                 if gap_s > sample.duration_s + NEARLY:  # else it was in the step before, too
-                    longer.append((self._of.get(req_id, 0), gap_s))
+                    longer.append((self.slo_id(req_id), gap_s))
         self._last_s.update(dict.fromkeys(given, now_s))
         if unknown:
-            for req_id in given.keys() - self._of.keys():
+            for req_id in given.keys() - self._slo_id.keys():
                 del self._last_s[req_id]
         late = sample.late
         if late is None:
@@ -209,13 +195,13 @@ class ByClass:
         )
 
     def _late(self, step_s: float, tokens: list[int], longer: list[tuple[int, float]]) -> int:
-        itl_s = [one.itl_s for one in self._numbers]
+        itl_s = [one.itl_s for one in self.slos]
         late = sum(n for n, limit_s in zip(tokens, itl_s, strict=True) if step_s > limit_s)
         return late + sum(step_s <= itl_s[k] < gap_s for k, gap_s in longer)
 
     def _forget(self) -> None:
         for req_id in self._long_gone:
-            self._of.pop(req_id, None)
+            self._slo_id.pop(req_id, None)
             self._last_s.pop(req_id, None)
             self._ever_skipped.discard(req_id)
         self._gone, self._long_gone = [], self._gone

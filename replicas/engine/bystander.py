@@ -14,6 +14,7 @@ from controller.records import BatchLimits, EngineLimits, EngineState, from_wire
 from replicas.engine import channel
 from replicas.engine.fail_open import Guard
 from replicas.engine.governor import LOCAL, Governor
+from replicas.engine.hooks import take_back
 from replicas.engine.settings import parse_settings
 
 
@@ -27,11 +28,8 @@ class Bystander(AsyncScheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         sizes = self.vllm_config.scheduler_config
-        if not sizes.async_scheduling:  # whatever an asynchronous scheduler does otherwise
-            plain = super(AsyncScheduler, self)
-            for name, value in vars(AsyncScheduler).items():
-                if callable(value) and hasattr(plain, name) and not name.startswith("__"):
-                    setattr(self, name, getattr(plain, name))
+        if not sizes.async_scheduling:
+            take_back(self, AsyncScheduler)
         settings = parse_settings(self.vllm_config.additional_config)
         self.guard = Guard(self.now_s())
         self.governor = Governor(

@@ -47,16 +47,7 @@ def _configure(core: Any, batching: dict[str, Any]) -> None:
 
 
 def _timeline(core: Any, on: bool) -> dict[str, Any] | None:
-    recorder: Recorder | None = getattr(core.scheduler, TIMELINE, None)
-    if on and recorder is None:
-        recorder = Recorder(core.scheduler)
-        setattr(core.scheduler, TIMELINE, recorder)
-    if recorder is None:
-        return None
-    if not on:
-        recorder.stop()
-        delattr(core.scheduler, TIMELINE)
-    return recorder.timeline.drain(core.scheduler.now_s())
+    return _recorded(core.scheduler, TIMELINE, lambda scheduler, *_: Recorder(scheduler), "", on)
 
 
 def _steps(core: Any, owner: str, on: bool) -> dict[str, list[int]] | None:
@@ -64,6 +55,7 @@ def _steps(core: Any, owner: str, on: bool) -> dict[str, list[int]] | None:
 
 
 def _requests(core: Any, owner: str, on: bool) -> dict[str, Any] | None:
+    # Here, for it has names of vLLM's that the version of a ``Bystander`` may lack.
     from replicas.engine.request_recorder import RequestRecorder
 
     return _recorded(core.scheduler, REQUESTS, RequestRecorder, owner, on)

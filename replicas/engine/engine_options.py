@@ -136,16 +136,16 @@ def check_options(batching: BatchingConfig, scheduler: Any, *, has_controller: b
         ConfigError: naming each option, its value and what is allowed.
     """
     config, model = scheduler.vllm_config, scheduler.vllm_config.model_config
-    images = getattr(scheduler, "max_num_encoder_input_tokens", 0) > 0
+    images = scheduler.max_num_encoder_input_tokens > 0
     options = {
         "enable_chunked_prefill": config.scheduler_config.enable_chunked_prefill,
         "disable_chunked_mm_input": images and config.scheduler_config.disable_chunked_mm_input,
-        # Neither is in every vLLM.
+        # The latter is not in vLLM before 0.31.
         **{key: getattr(config.scheduler_config, key, None) for key in PREFILL_TIMING},
         "pipeline_parallel_size": config.parallel_config.pipeline_parallel_size,
         "data_parallel_size": config.parallel_config.data_parallel_size,
         "runner": model.runner_type,
-        "diffusion": getattr(model, "is_diffusion", False),
+        "diffusion": model.is_diffusion,
     }
     if found := option_problems(batching, options, "engine", has_controller=has_controller):
         raise ConfigError(found)

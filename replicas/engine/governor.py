@@ -10,8 +10,8 @@ from operator import index
 
 from controller.config import BatchingConfig
 from controller.fleet.loop import ControlLoop
+from controller.models.arrays import Ints
 from controller.models.step_time import StepFit, fit
-from controller.models.survival import Ints
 from controller.policies.base import EMPTY_BATCH, ReadBatch, StepHalf
 from controller.policies.class_chunks import SampleByClass
 from controller.policies.registry import make_step_half
@@ -178,7 +178,7 @@ class Governor:
         index(asked.max_running)
         index(asked.token_budget)
         if asked.skipped and not 0 <= min(asked.skipped) <= max(asked.skipped) < running:
-            raise ValueError(f"skipped: {asked.skipped} are not all places of {running} requests")
+            raise ValueError(f"skipped: {asked.skipped} are not all indices of {running} requests")
         least = max(running, int(not asked.loading))  # what loads runs soon
         cap = min(max(asked.max_running, least), self.engine.max_num_seqs)
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
@@ -232,10 +232,10 @@ class Governor:
         self._preemptions += 1
         self.step_half.preempted()
 
-    def resumed(self, gap_s: float, number: int = 0) -> None:
+    def resumed(self, gap_s: float, slo_id: int = 0) -> None:
         """Count the time between two tokens of a request that was preempted between them."""
         self._latencies.gap(self.config.sla, max(gap_s, 0.0), 1)
-        self.step_half.resumed(gap_s, number)
+        self.step_half.resumed(gap_s, slo_id)
 
     def first_token(self, ttft_s: float, agreed_s: float | None = None) -> bool:
         """Count a request's time to first token, seconds; ``agreed_s``: its own, else the SLA's.

@@ -32,6 +32,14 @@ def hook(target: Any, arounds: Mapping[str, Around]) -> Callable[[], None]:
     return unhook
 
 
+def take_back(target: Any, cls: type) -> None:
+    """Give an object the methods that it would have without ``cls``, where none overrides these."""
+    plain = super(cls, target)
+    for name, method in vars(cls).items():
+        if callable(method) and getattr(type(target), name) is method and hasattr(plain, name):
+            setattr(target, name, getattr(plain, name))
+
+
 def _stack(target: Any, name: str, chain: list[Any]) -> None:
     """Put a method's wrappers in its place; the first of a chain: what stood on the object."""
     own, *arounds = chain

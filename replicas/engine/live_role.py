@@ -12,7 +12,7 @@ from vllm.v1.request import Request
 from controller.config import BatchingConfig
 from controller.records import Role
 from controller.roles import as_prefill, keeps_itl
-from replicas.engine.request_facts import more_tokens_follow, to_elsewhere
+from replicas.engine.request_facts import more_tokens_follow, remotely_decoded
 
 
 class LiveRole:
@@ -33,7 +33,7 @@ class LiveRole:
 
     def for_another(self, request: Request) -> bool:
         """Whether another engine of the group answers it, which counts it as its own."""
-        return self.batching.roles is not None and to_elsewhere(request)
+        return self.batching.roles is not None and remotely_decoded(request)
 
     def settle(self, requests: Iterable[Request], running: int, waiting: int) -> BatchingConfig:
         """The block to go by now.
@@ -53,4 +53,4 @@ class LiveRole:
 
 def _is_answered_here(request: Request) -> bool:
     """Now: a session that waits for its client's next input may do so for hours."""
-    return more_tokens_follow(request) and not to_elsewhere(request)
+    return more_tokens_follow(request) and not remotely_decoded(request)

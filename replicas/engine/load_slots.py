@@ -26,7 +26,7 @@ def take_slots(scheduler: Any) -> None:
     transfers, so the slot is taken at allocation.
     """
     connector, cap, loads = scheduler.connector, scheduler._cap_name, False
-    ask, told = connector.get_num_new_matched_tokens, connector.update_state_after_alloc
+    ask, notify = connector.get_num_new_matched_tokens, connector.update_state_after_alloc
 
     def asked(*args: Any, **kwargs: Any) -> Any:
         nonlocal loads
@@ -37,7 +37,7 @@ def take_slots(scheduler: Any) -> None:
     def allocated(request: Any, blocks: Any, tokens: int, *args: Any, **kwargs: Any) -> Any:
         if loads and tokens and scheduler._reader.counts_loads:
             setattr(scheduler, cap, getattr(scheduler, cap) - 1)
-        return told(request, blocks, tokens, *args, **kwargs)
+        return notify(request, blocks, tokens, *args, **kwargs)
 
     connector.get_num_new_matched_tokens = asked
     connector.update_state_after_alloc = allocated

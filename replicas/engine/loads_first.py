@@ -8,7 +8,7 @@ takes first (first come, first served; by priority, that decides).
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import Request, RequestStatus
 
-from replicas.engine.request_facts import from_elsewhere
+from replicas.engine.request_facts import remotely_prefilled
 from replicas.engine.start_order import passed_over
 from replicas.engine.vllm_queues import put_first
 
@@ -22,5 +22,5 @@ class LoadsFirst(AsyncScheduler):
         # More input of a session stands in no queue.
         here = self.requests.get(request.request_id) is request
         waits = here and request.status == RequestStatus.WAITING
-        if waits and from_elsewhere(request) and self.policy.value == "fcfs":
+        if waits and remotely_prefilled(request) and self.policy.value == "fcfs":
             put_first(self, request, passed_over)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from controller.config import BatchingConfig
-from controller.models.pace import DeadlineSlack, Floats
+from controller.models.arrays import Floats
+from controller.models.pace import DeadlineSlack
 
 FIRST_ROOM = 256
 # A request that a step left out (by a connector, or a budget of somebody else's) is out of place
@@ -30,14 +31,14 @@ class Pacing:
     def __init__(self, itl_s: float, ttft_s: float) -> None:
         self._itl_s, self._ttft_s = itl_s, ttft_s
         self._begin_s: dict[str, float] = {}  # t0 of each that had its first token, by id
-        self._place: dict[str, int] = {}
-        self._ids: list[str] = []  # by place
+        self._index: dict[str, int] = {}
+        self._ids: list[str] = []  # by index
         self._due_s: Floats = np.zeros(FIRST_ROOM)  # of the last token, at step 0
         self._born: Floats = np.zeros(FIRST_ROOM)  # generated tokens, at step 0
         self._steps = 0
         self._ended: list[str] = []  # with the step that is counted next
 
-    def alike(self, other: "Pacing") -> bool:
+    def same_slo(self, other: "Pacing") -> bool:
         """Whether both go by the same SLO."""
         return (self._itl_s, self._ttft_s) == (other._itl_s, other._ttft_s)
 
@@ -52,26 +53,26 @@ class Pacing:
         begin_s = self._begin_s.get(req_id)
         if begin_s is None:
             return
-        place = self._place.get(req_id)
-        if place is None:
-            place = self._place[req_id] = len(self._ids)
+        index = self._index.get(req_id)
+        if index is None:
+            index = self._index[req_id] = len(self._ids)
             self._ids.append(req_id)
-            if place == len(self._due_s):
-                self._due_s = np.concatenate([self._due_s, np.zeros(place)])
-                self._born = np.concatenate([self._born, np.zeros(place)])
-        self._born[place] = generated - self._steps
-        self._due_s[place] = begin_s + (generated - 1 - self._steps) * self._itl_s
+            if index == len(self._due_s):
+                self._due_s = np.concatenate([self._due_s, np.zeros(index)])
+                self._born = np.concatenate([self._born, np.zeros(index)])
+        self._born[index] = generated - self._steps
+        self._due_s[index] = begin_s + (generated - 1 - self._steps) * self._itl_s
 
     def leave(self, req_id: str) -> None:
         """A request decodes no more: it lost its KV blocks."""
-        place = self._place.pop(req_id, None)
-        if place is None:
+        index = self._index.pop(req_id, None)
+        if index is None:
             return
         last = self._ids.pop()
         if last != req_id:  # the last one takes its place
-            self._ids[place], self._place[last] = last, place
+            self._ids[index], self._index[last] = last, index
             end = len(self._ids)
-            self._due_s[place], self._born[place] = self._due_s[end], self._born[end]
+            self._due_s[index], self._born[index] = self._due_s[end], self._born[end]
 
     def gone(self, req_id: str, *, ended: bool = False) -> None:
         """A request is no longer here.
@@ -136,4 +137,4 @@ def pacing_of(config: BatchingConfig, before: Pacing | None) -> Pacing | None:
     if sla.delivery != "paced" or sla.itl_s is None:
         return None
     new = Pacing(sla.itl_s, (sla.ttft_ms or 0.0) / 1000)
-    return before if before is not None and before.alike(new) else new
+    return before if before is not None and before.same_slo(new) else new

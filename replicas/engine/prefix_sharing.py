@@ -77,6 +77,10 @@ class PrefixSharing:
         held = bisect_left(range(there), True, key=lambda k: self._cached(hashes[k]) < 2)
         return there * self._block_tokens, held * self._block_tokens
 
+    def cached_tokens(self, waiting: Request) -> int:
+        """Of a request's beginning, what is known not to be computed."""
+        return self.found(waiting)[0] if self.enabled else 0
+
     def in_flight(self, running: Sequence[Request]) -> list[NextBlock]:
         """The block that each half-computed prompt is at."""
         return [

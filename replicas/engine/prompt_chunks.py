@@ -26,7 +26,7 @@ class PromptChunks:
         self._config = scheduler.scheduler_config
         self.threshold = int(self._config.long_prefill_token_threshold)
         self._least = 1 + scheduler.num_spec_tokens  # it holds for decodes, too
-        aligned = getattr(scheduler, "need_mamba_block_aligned_split", False)
+        aligned = scheduler.need_mamba_block_aligned_split
         parts = aligned and _parts_of_blocks(type(scheduler))
         self._moves, self._moved = bool(self.threshold) or parts, False
         self.whole = scheduler.cache_config.block_size if aligned and not parts else 0
@@ -48,9 +48,9 @@ class PromptChunks:
         self._config.long_prefill_token_threshold = threshold
 
 
-def _parts_of_blocks(scheduler_cls: type) -> bool:
-    split = getattr(scheduler_cls, "_mamba_block_aligned_split", None)
-    return split is not None and "long_prefill_token_threshold" in split.__code__.co_names
+def _parts_of_blocks(scheduler_cls: Any) -> bool:
+    split: Any = scheduler_cls._mamba_block_aligned_split
+    return "long_prefill_token_threshold" in split.__code__.co_names
 
 
 def decodes_first(running: list[Any], batch: Requests, tokens_per_decode: int) -> list[Any] | None:
@@ -78,7 +78,7 @@ def decodes_first(running: list[Any], batch: Requests, tokens_per_decode: int) -
 
 
 def as_they_stood(running: list[Any], before: list[Any] | None) -> None:
-    """Undo ``decodes_first`` once the step is scheduled; those that started in it come last.
+    """Once a step is scheduled, take the order of before it; requests that started come last.
 
     vLLM preempts the last of its list. Without this, long prompts would always be last, and they
     are the costliest to recompute.

@@ -5,6 +5,7 @@ met. Serving those in time first keeps all but the overload inside the SLA.
 """
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ LATE_EVERY = 20
 class Waiting(Protocol):
     """What is asked of a waiting request (vLLM's ``Request`` has it)."""
 
+    request_id: str
     arrival_time: float
     num_computed_tokens: int
 
@@ -34,9 +36,10 @@ class Demotions:
 
     Args:
         ttft_s: the SLA's time to first token.
-        ttft_of: each request's own, where classes have theirs; None: it is ``ttft_s`` for all.
+        ttft_of: gives each request's own, by its id; None: it is ``ttft_s`` for all.
         stays: whether one keeps its place and others behind it are looked at, as vLLM passes it
             over and leaves it in this queue; None: it has another queue for such.
+        cached: tokens of a prompt that the prefix cache holds; None: nothing is cached.
 
     Attributes:
         ttft_s: as given; infinite: nobody is late.
@@ -47,12 +50,14 @@ class Demotions:
     def __init__(
         self,
         ttft_s: float,
-        ttft_of: Callable[[Any], float] | None = None,
+        ttft_of: Callable[[str], float] | None = None,
         stays: Callable[[Any], bool] | None = None,
+        cached: Callable[[Any], int] | None = None,
     ) -> None:
         self.ttft_s = ttft_s
         self.ttft_of = ttft_of
         self.stays = stays
+        self._cached = cached
         self._tokens_per_s = 0.0
         self.now_s = 0.0
         self.tokens = 0
@@ -74,9 +79,12 @@ class Demotions:
         """
         if request.num_output_tokens or request.num_computed_tokens:
             return False
-        prefill_s = request.num_tokens / self._tokens_per_s if self._tokens_per_s else 0.0
-        ttft_s = self.ttft_s if self.ttft_of is None else self.ttft_of(request)
-        return self.now_s + prefill_s > request.arrival_time + ttft_s
+        ttft_s = self.ttft_s if self.ttft_of is None else self.ttft_of(request.request_id)
+        left_s = request.arrival_time + ttft_s - self.now_s
+        in_time = left_s * self._tokens_per_s if self._tokens_per_s else math.inf
+        if left_s < 0 or request.num_tokens <= in_time:
+            return left_s < 0
+        return request.num_tokens - (self._cached(request) if self._cached else 0) > in_time
 
 
 class Lane:
@@ -91,30 +99,30 @@ class Lane:
         self._in_time: Any = deque()
         self._late: deque[Any] = deque()
         self._next_late: Any = None  # the late one put first, until it has started
-        self._places: dict[Any, int] = {}  # of all that are here: their order if none was late
+        self._order: dict[Any, int] = {}  # of all that are here, if none was late
         self._first, self._last = 0, 0
 
     def add(self, request: Any) -> None:
         """One more has come."""
         self._last += 1
-        self._places[request] = self._last
+        self._order[request] = self._last
         self._in_time.append(request)
 
     def prepend(self, request: Any) -> None:
         """One that has run before comes back, and goes first."""
-        self._place_first(request)
+        self._order_first(request)
         self._in_time.appendleft(request)
 
     def add_late(self, requests: Iterable[Any]) -> None:
         """These have been seen to be late elsewhere, where they would have gone first."""
         for request in requests:
-            self._place_first(request)
+            self._order_first(request)
             self._late.append(request)
 
     def restore(self) -> None:
         """Late ones go back to where they would be if none had stepped aside."""
         if self._late or self._next_late is not None:
-            everybody = sorted(self, key=self._places.__getitem__)
+            everybody = sorted(self, key=self._order.__getitem__)
             self._late.clear()
             self._next_late = None
             self._keep(everybody)
@@ -179,13 +187,13 @@ class Lane:
     def _keep(self, requests: list[Any]) -> None:
         self._in_time = deque(requests)
 
-    def _place_first(self, request: Any) -> None:
+    def _order_first(self, request: Any) -> None:
         self._first -= 1
-        self._places[request] = self._first
+        self._order[request] = self._first
 
     def _forget(self, gone: Collection[Any]) -> None:
         for request in gone:
-            self._places.pop(request, None)
+            self._order.pop(request, None)
         if self._next_late is not None and self._next_late in gone:
             self._next_late, self._aside.tokens = None, 0
 
@@ -198,7 +206,7 @@ class SortedLane(Lane):
         self._in_time = []  # a heap
 
     def add(self, request: Any) -> None:
-        self._places[request] = 0  # its own order says where it stands
+        self._order[request] = 0  # its own order says where it stands
         heapq.heappush(self._in_time, request)
 
     prepend = add

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from vllm.v1.request import Request, RequestStatus
 
-from controller.models.requests import Ints, Requests, requests_of
+from controller.models.arrays import Ints
+from controller.models.requests import Requests, requests_of
 
 CAME = "brimful_came_unix_s"  # among kv_transfer_params, of a request whose KV is to be loaded
-# By name: not every vLLM from 0.25 on has each of them.
-RAN_TO_ITS_END = tuple(
-    status
-    for status in RequestStatus
-    if status.name in ("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED", "FINISHED_REPETITION")
+RAN_TO_ITS_END = (
+    RequestStatus.FINISHED_STOPPED,
+    RequestStatus.FINISHED_LENGTH_CAPPED,
+    RequestStatus.FINISHED_REPETITION,
 )
 
 
@@ -43,7 +43,7 @@ def ran_to_its_end(request: Request) -> bool:
     request that has stop strings, and output, is taken to have met one. A request that another
     engine decodes does not count: this engine sees nothing of how long its answer is.
     """
-    if to_elsewhere(request):
+    if remotely_decoded(request):
         return False
     if request.status == RequestStatus.FINISHED_ABORTED:
         params = request.sampling_params
@@ -51,7 +51,7 @@ def ran_to_its_end(request: Request) -> bool:
     return request.status in RAN_TO_ITS_END
 
 
-def from_elsewhere(request: Request) -> bool:
+def remotely_prefilled(request: Request) -> bool:
     """Whether another engine has computed its prompt, and the KV is still to come from there."""
     return bool((request.kv_transfer_params or {}).get("do_remote_prefill"))
 
@@ -61,7 +61,7 @@ def came_s(request: Request) -> float:
     return float((request.kv_transfer_params or {}).get(CAME, request.arrival_time))
 
 
-def to_elsewhere(request: Request) -> bool:
+def remotely_decoded(request: Request) -> bool:
     """Whether its prompt alone is computed here, for another engine."""
     return bool((request.kv_transfer_params or {}).get("do_remote_decode"))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from replicas.engine.hooks import hook
 from replicas.engine.prefixes import prefix_hashes
-from replicas.engine.request_facts import ran_to_its_end, to_elsewhere
+from replicas.engine.request_facts import ran_to_its_end, remotely_decoded
 
 MOST_REQUESTS = 20_000  # kept until they are drained
 Row = dict[str, Any]
@@ -39,8 +39,7 @@ class RequestRecorder:
         self._lost, self._fresh = 0, True
         self._open: dict[str, list[str]] = {}  # hashes by id, of those that came since it began
         self._drained_s = scheduler.now_s()
-        told = {"add_request": self._added, "_free_request": self._freed}
-        self._unhook = hook(scheduler, told)
+        self._unhook = hook(scheduler, {"add_request": self._added, "_free_request": self._freed})
 
     def drain(self) -> dict[str, Any]:
         """Those that ended since the last call.
@@ -87,7 +86,7 @@ class RequestRecorder:
             self._rows.clear()
         # More input of a session is no request; the engine that decodes has the whole of one whose
         # prompt alone is computed here.
-        elif request.request_id not in self._scheduler.requests and not to_elsewhere(request):
+        elif request.request_id not in self._scheduler.requests and not remotely_decoded(request):
             self._open[request.request_id] = prefix_hashes(
                 request.prompt_token_ids, self._key, *_beside(request)
             )

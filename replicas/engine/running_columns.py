@@ -13,22 +13,23 @@ from contextlib import suppress
 import numpy as np
 from vllm.v1.request import Request
 
-from controller.models.requests import Ints, Requests
+from controller.models.arrays import Ints
+from controller.models.requests import Requests
 
 FIRST_ROOM = 256
 MOST_LEFT = 16  # that are taken out one by one; of more, all are read again
-PROMPT, MOST, NUMBER = range(3)  # the columns that are kept
+PROMPT, MOST, SLO_ID = range(3)  # the columns that are kept
 
 
 class RunningColumns:
     """The running requests of one engine, as a struct of arrays.
 
     Args:
-        number_of: the number of a request's SLO; None: all have the same one.
+        slo_id_of: the id of a request's SLO, by its own; None: all have the same SLO.
     """
 
-    def __init__(self, number_of: Callable[[str], int] | None) -> None:
-        self._number_of = number_of
+    def __init__(self, slo_id_of: Callable[[str], int] | None) -> None:
+        self._slo_id_of = slo_id_of
         self._requests: list[Request] = []
         self._generated: list[list[int]] = []  # vLLM's own list of each, which it appends to
         self._left: list[Request] = []
@@ -59,7 +60,7 @@ class RunningColumns:
             generated,
             kept[MOST, :n] - generated,
             shared,
-            None if self._number_of is None else kept[NUMBER, :n].copy(),
+            None if self._slo_id_of is None else kept[SLO_ID, :n].copy(),
         )
 
     def _follow(self, running: Sequence[Request]) -> None:
@@ -74,10 +75,10 @@ class RunningColumns:
             known = 0
         self._append(running[known:])
 
-    def _take_out(self, place: int) -> None:
-        del self._requests[place], self._generated[place]
+    def _take_out(self, index: int) -> None:
+        del self._requests[index], self._generated[index]
         end = len(self._requests)
-        self._kept[:, place:end] = self._kept[:, place + 1 : end + 1]
+        self._kept[:, index:end] = self._kept[:, index + 1 : end + 1]
 
     def _append(self, requests: Sequence[Request]) -> None:
         begin, end = len(self._requests), len(self._requests) + len(requests)
@@ -85,12 +86,11 @@ class RunningColumns:
             self._kept = np.concatenate([self._kept, np.zeros_like(self._kept)], axis=1)
         self._requests += requests
         self._generated += [r._output_token_ids for r in requests]
-        for place, one in enumerate(requests, begin):  # few, but for a look after hours
-            self._kept[PROMPT, place] = one.num_prompt_tokens
-            self._kept[MOST, place] = one.max_tokens
-        if self._number_of is not None:
-            numbers = [self._number_of(r.request_id) for r in requests]
-            self._kept[NUMBER, begin:end] = numbers
+        for index, one in enumerate(requests, begin):  # few, but for a look after hours
+            self._kept[PROMPT, index] = one.num_prompt_tokens
+            self._kept[MOST, index] = one.max_tokens
+        if self._slo_id_of is not None:
+            self._kept[SLO_ID, begin:end] = [self._slo_id_of(r.request_id) for r in requests]
 
     def forget(self) -> None:
         """Nobody runs: what ended is not to be held for the next look, which may be hours away."""

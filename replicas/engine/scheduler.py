@@ -13,7 +13,8 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
 from controller.config import BatchingConfig, parse_batching
-from controller.models.pace import DeadlineSlack, Floats
+from controller.models.arrays import Floats
+from controller.models.pace import DeadlineSlack
 from controller.models.requests import Requests
 from controller.policies.base import Batch
 from controller.records import BatchLimits, EngineLimits, EngineState, from_wire, to_wire
@@ -25,6 +26,7 @@ from replicas.engine.by_class import ByClass
 from replicas.engine.engine_options import cap_name, check_options, graph_tokens
 from replicas.engine.fail_open import Guard
 from replicas.engine.governor import LOCAL, Governor
+from replicas.engine.hooks import take_back
 from replicas.engine.in_flight import StepEtas, ends_of, scheduled_at
 from replicas.engine.intervals import Intervals
 from replicas.engine.kv_holders import kv_read_frac, kv_token_bytes, kv_tokens
@@ -33,6 +35,7 @@ from replicas.engine.loads_first import LoadsFirst
 from replicas.engine.lost_sessions import LostSessions, waiting_requests
 from replicas.engine.pacing import pacing_of
 from replicas.engine.prompt_chunks import PromptChunks, as_they_stood, decodes_first
+from replicas.engine.queue_order import Demotions
 from replicas.engine.request_facts import RAN_TO_ITS_END, came_s, more_tokens_follow, ran_to_its_end
 from replicas.engine.settings import parse_settings
 from replicas.engine.start_order import (
@@ -65,9 +68,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         if not self.scheduler_config.async_scheduling:
             # One class has to serve both modes. AsyncScheduler lets a request run ahead of its own
             # tokens, which a synchronous pipeline of several stages cannot bear.
-            plain: Any = super(AsyncScheduler, self)
-            self._update_after_schedule = plain._update_after_schedule
-            self._update_request_with_output = plain._update_request_with_output
+            take_back(self, AsyncScheduler)
         settings = parse_settings(self.vllm_config.additional_config)
         check_options(settings.checked, self, has_controller=settings.leased)
         self._cap_name, self.reports_grammar_errors = cap_name(self), settings.leased
@@ -103,7 +104,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._intervals = Intervals(graph_tokens(self.vllm_config))
         self._last_output_s = self._last_step_s = 0.0
         self._was_busy = self._resetting = False
-        self._aside = step_aside(self, None, settings.batching, self._classes.ttft_of)
+        self._aside = self._step_aside(None, settings.batching)
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
         self._cached: dict[str, int] = {}  # tokens of prompts found in the prefix cache
@@ -280,8 +281,12 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
 
     def _go_by(self, config: BatchingConfig) -> None:
         self.governor.configure(config)
-        self._aside = step_aside(self, self._aside, config, self._classes.ttft_of)
+        self._aside = self._step_aside(self._aside, config)
         self._pacing = pacing_of(config, self._pacing)
+
+    def _step_aside(self, aside: Demotions | None, config: BatchingConfig) -> Demotions | None:
+        cached = self._reader.prefixes.cached_tokens
+        return step_aside(self, aside, config, self._classes.ttft_of, cached)
 
     def state(self) -> EngineState:
         """What the engine holds now."""
@@ -368,14 +373,14 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._note_resumed(done, now_s)
 
     def _note_first_tokens(self, prefilled: list[str]) -> None:
-        wall_s = self.wall_s()
+        wall_s, ttft_of = self.wall_s(), self._classes.ttft_of
         for req_id in prefilled:
             request = self.requests.get(req_id)
             if request is not None and not request.num_output_tokens:
                 continue  # its prompt is not computed yet; None: it ended with its first token
             if (arrival_s := self._awaits_first_token.pop(req_id, None)) is None:
                 continue
-            late = self.governor.first_token(wall_s - arrival_s, self._classes.ttft_s(req_id))
+            late = self.governor.first_token(wall_s - arrival_s, ttft_of and ttft_of(req_id))
             self._autoscaled.first_token(req_id, late=late)
             if request is None or request.is_finished():
                 self._autoscaled.gone(req_id)
@@ -393,7 +398,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
                 self._lost[req_id] = now_s, request.num_output_tokens  # of a step in flight
                 continue
             del self._lost[req_id]
-            self.governor.resumed(now_s - since_s, self._classes.number(req_id))
+            self.governor.resumed(now_s - since_s, self._classes.slo_id(req_id))
             if self._pacing and request is not None:
                 self._pacing.enter(req_id, request.num_output_tokens)
 

@@ -1,8 +1,9 @@
 """What one replica has seen of its requests' lengths."""
 
+from controller.models.arrays import Ints
 from controller.models.lengths import REQUESTS_KEPT, LengthMoments, LengthRing
 from controller.models.live_lengths import LiveLengths
-from controller.models.survival import Ints, OutputCounts
+from controller.models.survival import OutputCounts
 
 PROMPTS_KEPT = 256  # a mean to 6% where lengths spread as much as they are long
 # Of those that ended: an engine's mean to 9%. Once so many of a new mix of requests have ended, no

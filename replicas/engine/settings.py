@@ -24,7 +24,7 @@ from replicas.engine.executor import Executor
 from replicas.profiles.disturbances import Disturbances
 
 PLACE = "additional_config.brimful"
-Role = Literal["prefill", "decode"]
+PdRole = Literal["prefill", "decode"]
 # Of batching.sla, what a prefill engine cannot keep to: each answer has one token there.
 BETWEEN_TOKENS = ("itl_ms", "delivery")
 
@@ -61,7 +61,7 @@ class EngineSettings(Block):
     batching: BatchingConfig = BatchingConfig()
     leased: bool = Field(False, description="a controller is expected, and hands out leases")
     group: str | None = Field(None, description="whose statistics are pooled; None: nobody's")
-    role: Role | None = Field(None, description="its half of a request; None: it does all of it")
+    role: PdRole | None = Field(None, description="its half of a request; None: it does all of it")
     classes: dict[str, ServiceClass] | None = Field(
         None, description="who is served first; None: all alike"
     )

@@ -23,8 +23,8 @@ class Shadow:
         starts, tokens = len(sample.started), sample.prefill_tokens
         room = max(limits.token_budget - sample.decodes * tokens_per_decode, 0)
         held = max(starts - max(limits.max_running - running, 0), 0)
-        for place, count in enumerate((starts, held, tokens, max(tokens - room, 0))):
-            self._counted[place] += count
+        for index, count in enumerate((starts, held, tokens, max(tokens - room, 0))):
+            self._counted[index] += count
 
     @property
     def advised(self) -> Advised:

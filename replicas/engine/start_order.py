@@ -9,20 +9,22 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import Request, RequestStatus
 
 from controller.models.requests import Requests
 from replicas.engine.prefix_sharing import PrefixSharing
-from replicas.engine.request_facts import from_elsewhere
+from replicas.engine.request_facts import remotely_prefilled
 from replicas.engine.vllm_queues import all_waiting, in_order
 
-# By name: vLLM calls the first one WAITING_FOR_FSM before 0.25.
-GRAMMAR = getattr(RequestStatus, "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", None)
-REMOTE = getattr(RequestStatus, "WAITING_FOR_REMOTE_KVS", None)
 LOOKED_UP = 64  # waiting requests, of each some ten blocks
 # Of those that hold KV memory: it loads, or has been loaded and found no slot yet, the last one
 # after a preemption.
-LOADING = (REMOTE, RequestStatus.WAITING, RequestStatus.PREEMPTED)
+LOADING = (
+    RequestStatus.WAITING_FOR_REMOTE_KVS,
+    RequestStatus.WAITING,
+    RequestStatus.PREEMPTED,
+)
 
 
 def may_start(scheduler: Any) -> Iterator[Request]:
@@ -30,9 +32,8 @@ def may_start(scheduler: Any) -> Iterator[Request]:
     if paused(scheduler):
         return
     loras = _loras(scheduler)
-    loaded = getattr(scheduler, "finished_recving_kv_req_ids", ())
     for request in in_order(scheduler):
-        if blocked(request, loaded):
+        if blocked(request, scheduler.finished_recving_kv_req_ids):
             continue
         if loras is not None and request.lora_request:
             one = request.lora_request.lora_int_id
@@ -44,8 +45,7 @@ def may_start(scheduler: Any) -> Iterator[Request]:
 
 def paused(scheduler: Any) -> bool:
     """Whether vLLM starts nobody, or runs nobody either: for new weights, or to sleep."""
-    state = getattr(scheduler, "pause_state", None)  # None: this version has no such thing
-    return state is not None and state.name != "UNPAUSED"
+    return bool(scheduler.pause_state != PauseState.UNPAUSED)
 
 
 def first_waited_s(scheduler: Any, running: Requests, wall_s: float) -> float:
@@ -77,7 +77,7 @@ def prompt_backlog(scheduler: Any, prefixes: PrefixSharing) -> dict[str, int]:
     left = [
         (r, r.num_tokens - r.num_computed_tokens)
         for r in all_waiting(scheduler)
-        if not from_elsewhere(r)
+        if not remotely_prefilled(r)
     ]
     waiting = max(sum(tokens for _, tokens in left), 0)
     new = waiting
@@ -98,23 +98,21 @@ def blocked(request: Request, loaded: Iterable[str]) -> bool:
     """
     status = request.status
     if status == RequestStatus.WAITING or status == RequestStatus.PREEMPTED:
-        # Output of before its preemption is still on its way.
+        # Output of before its preemption is still on its way; vLLM tells from 0.27 on.
         stale = getattr(request, "num_stale_output_tokens", 0)
         return stale > 0 and not getattr(request, "drop_stale_output", False)
-    if status == GRAMMAR:
+    if status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
         asked = request.structured_output_request
         grammar = asked and asked._grammar  # the property waits 100 us for one that is not ready
         if isinstance(grammar, Future):
             return not grammar.done() or grammar.exception() is not None
         return grammar is None or isinstance(grammar, Exception)
-    if status == REMOTE:
-        return request.request_id not in loaded
-    return True
+    return status != RequestStatus.WAITING_FOR_REMOTE_KVS or request.request_id not in loaded
 
 
 def passed_over(request: Request) -> bool:
     """Whether vLLM passes a waiting request over, or its prompt is loaded and not computed here."""
-    return from_elsewhere(request) or blocked(request, ())
+    return remotely_prefilled(request) or blocked(request, ())
 
 
 def adapters_fit(scheduler: Any) -> bool:

@@ -19,7 +19,6 @@ COLUMNS = (
     "duration_us",
 )
 MOST_STEPS = 100_000  # kept until they are drained: 30 s of steps of 0.3 ms
-HOOKED = ("before_step", "after_step")
 
 
 class StepRecorder:
@@ -42,8 +41,8 @@ class StepRecorder:
         self._steps: deque[tuple[int, ...]] = deque(maxlen=MOST_STEPS)
         self._drained_s = scheduler.now_s()
         self.recording = True
-        told = self._before, self._after
-        self._unhook = hook(scheduler.governor, dict(zip(HOOKED, told, strict=True)))
+        arounds = {"before_step": self._before, "after_step": self._after}
+        self._unhook = hook(scheduler.governor, arounds)
 
     def drain(self) -> dict[str, list[int]]:
         """The steps since the last call, oldest first: each column of COLUMNS, shape (steps,)."""

@@ -42,10 +42,10 @@ def _prefills_of_known(done: SchedulerOutput, new_tokens: int) -> list[tuple[str
     """Id, tokens given and tokens computed of the prefills among requests seen in earlier steps."""
     cached, given = done.scheduled_cached_reqs, done.num_scheduled_tokens
     ids, computed, outputs = cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens
-    prompts, place = [], -1
+    prompts, index = [], -1
     for _ in range(outputs.count(0)):  # few among hundreds: not each is looked at
-        place = outputs.index(0, place + 1)
-        prompts.append((ids[place], given[ids[place]], computed[place]))
+        index = outputs.index(0, index + 1)
+        prompts.append((ids[index], given[ids[index]], computed[index]))
     others = done.total_num_scheduled_tokens - new_tokens - sum([n for _, n, _ in prompts])
     if others == len(ids) - len(prompts):
         return prompts  # the usual step: one token each

@@ -7,11 +7,10 @@ methods of a scheduler for as long as it records.
 
 from collections import deque
 from heapq import heappop, heappush
-from itertools import chain
 from typing import Any, Literal
 
 from replicas.engine.hooks import hook
-from replicas.engine.vllm_queues import second_queue
+from replicas.engine.vllm_queues import in_order
 
 State = Literal["waiting", "prefill", "decode", "preempted"]
 Bar = tuple[str, int, State, int, float, float | None]
@@ -120,6 +119,8 @@ class Recorder:
         stop: call it once; the scheduler is as it was.
     """
 
+    owner, recording = "", True  # it is anybody's, until it is stopped
+
     def __init__(self, scheduler: Any) -> None:
         self._scheduler, self.timeline = scheduler, Timeline()
         self._before_first: dict[str, int] = {}  # in prefill: tokens generated before
@@ -127,10 +128,14 @@ class Recorder:
         for request in scheduler.running:
             self._starts(request, now_s)
         self._note_decodes(now_s, among=dict.fromkeys(self._before_first, 0))
-        for request in chain(scheduler.waiting, second_queue(scheduler)):
+        for request in in_order(scheduler):
             self._waits(request, now_s)
-        told = (self._added, self._scheduled, self._updated, self._preempted, self._freed)
-        self.stop = hook(scheduler, dict(zip(HOOKED, told, strict=True)))
+        arounds = (self._added, self._scheduled, self._updated, self._preempted, self._freed)
+        self.stop = hook(scheduler, dict(zip(HOOKED, arounds, strict=True)))
+
+    def drain(self) -> dict[str, Any]:
+        """``Timeline.drain``."""
+        return self.timeline.drain(self._scheduler.now_s())
 
     def _added(self, inner: Any) -> Any:
         def add_request(request: Any) -> None:

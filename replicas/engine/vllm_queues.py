@@ -62,7 +62,7 @@ def put_first(scheduler: Any, request: Any, passes: Callable[[Any], bool]) -> No
         waiting.prepend_request(one)
 
 
-def put_aside(scheduler: Any, passes: Callable[[Any], bool]) -> Iterable[Any]:
+def skipped_requests(scheduler: Any, passes: Callable[[Any], bool]) -> Iterable[Any]:
     """The requests that ``put_first`` put first, and others that were passed over."""
     skipped = skipped_queue(scheduler)
     if skipped is not None:

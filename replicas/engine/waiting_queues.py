@@ -150,13 +150,15 @@ def step_aside(
     scheduler: Any,
     aside: Demotions | None,
     batching: BatchingConfig,
-    ttft_of: Callable[[Any], float] | None = None,
+    ttft_of: Callable[[str], float] | None = None,
+    cached: Callable[[Any], int] | None = None,
 ) -> Demotions | None:
     """Have late requests step aside as ``batching`` says; who waits already keeps its place.
 
     Args:
         aside: what judged them so far; None: nobody stepped aside.
-        ttft_of: each request's own time to first token, where classes have theirs.
+        ttft_of: gives each request's own time to first token, by its id.
+        cached: as in ``Demotions``.
     """
     ttft_ms = batching.sla.ttft_ms
     wanted = batching.steps_aside and batching.enforce and (ttft_ms or ttft_of)
@@ -168,7 +170,7 @@ def step_aside(
         aside.ttft_s, aside.ttft_of = ttft_s, ttft_of if wanted else None
     elif wanted:
         stay = passed_over if skipped_queue(scheduler) is None else None
-        aside = Demotions(ttft_s, ttft_of, stay)
+        aside = Demotions(ttft_s, ttft_of, stay, cached)
         queue = QUEUES[scheduler.policy.value](aside)
         for request in scheduler.waiting:
             queue.add_request(request)

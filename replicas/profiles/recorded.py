@@ -11,8 +11,9 @@ import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from controller.config import Block
+from controller.models.arrays import Floats
 from replicas.profiles.profile import MOST_KV_TOKENS, LinearCost
-from replicas.profiles.recorded_time import Floats, Recording
+from replicas.profiles.recorded_time import Recording
 
 LEAST_STEPS = 50  # fewer show neither a mean nor what lies around it
 MOST_STEPS = 1_000_000

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from controller.models.arrays import Floats
 
 SPREAD = 1.1  # times what its neighbours take: a recorded step's time beyond that was one pause
 NEIGHBOURS = 7  # steps before, and as many after

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
@@ -21,9 +20,10 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
+from controller.models.arrays import Bools
+
 logger = logging.getLogger(__name__)
 
-Bools = NDArray[np.bool_]
 
 FAULT = "brimful-grammar: "  # what a reason begins with
 MOST_SHOWN = 120  # characters of what a compiler says: it repeats the grammar

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
+from controller.policies.chunk import StepHistory
 from controller.policies.class_chunks import (
     LONGEST_SKIP_S,
     UNPROMISED_SKIP_S,
@@ -44,7 +45,7 @@ batches = st.lists(
 
 
 def sizer(model: StepModel) -> ClassChunks:
-    one = ClassChunks(0.05)
+    one = ClassChunks(0.05, StepHistory(0.05))
     one.history.receive(model)
     one.know(SLOS)
     return one

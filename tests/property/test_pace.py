@@ -25,7 +25,7 @@ left = st.floats(1, 4000).map(
 @given(some_leads, left, st.floats(-500, 5000))
 def test_without_a_ttft_no_more_are_made_late_than_the_account_covers(leads, remaining, tokens):
     pace = Pace(D, 99.0)
-    pace.account.tokens = tokens
+    pace.budget.tokens = tokens
     extra_s = pace.extra_s(leads, remaining)
     assert extra_s >= LEAST * D
     newly = (leads.slack_s < extra_s) & (leads.slack_s >= 0)

@@ -48,18 +48,16 @@ def filled() -> tuple[ByClass, list[Any]]:
 def test_requests_of_one_agreement_have_one_number() -> None:
     one, requests = filled()
     assert one.slos == (DEFAULT, GOLD, SILVER)
-    assert one.numbers(requests).tolist() == [1, 2, 0, 1]
-    assert [one.ttft_of(r) for r in requests] == [2.0, math.inf, 9.0, 2.0]
-    assert one.ttft_s("a") == 2.0
+    assert one.slo_ids(requests).tolist() == [1, 2, 0, 1]
+    assert [one.ttft_of(r) for r in "abcd"] == [2.0, math.inf, 9.0, 2.0]
 
 
 def test_nothing_is_kept_where_classes_are_alike() -> None:
     one = ByClass(DEFAULT, on=False)
     one.come(request("a", GOLD))
     assert one.slos == ()
-    assert one.numbers([request("a")]) is None
+    assert one.slo_ids([request("a")]) is None
     assert one.ttft_of is None
-    assert one.ttft_s("a") is None
     plain = sample()
     assert one.measured(plain, step("a"), [], 1.0) is plain
     one.gone("a")
@@ -124,7 +122,7 @@ def test_a_request_that_is_done_counts_in_steps_under_way_and_is_forgotten() -> 
     assert measured(one, 1.0, 0.04, "a", "b").tokens == (0, 1, 1)
     assert measured(one, 1.1, 0.04, "a", "b").tokens == (0, 1, 1)
     assert measured(one, 1.2, 0.04, "a", "b").tokens == (0, 0, 1)
-    assert "a" not in one._of and "a" not in one._last_s
+    assert "a" not in one._slo_id and "a" not in one._last_s
 
 
 def test_how_long_each_has_waited_when_the_next_step_begins() -> None:

@@ -467,7 +467,7 @@ def half(monkeypatch: pytest.MonkeyPatch) -> Any:
         g = governor(batching(policy="paper"), engine(**size), leased=leased)
         return g, made[-1]
 
-    monkeypatch.setitem(registry.STEP_HALVES, "paper", make)
+    monkeypatch.setattr(registry, "ApplyPushed", make)
     return build
 
 

@@ -75,6 +75,18 @@ def test_a_long_prompt_is_late_before_its_time_is_up() -> None:
     assert turn(lane, aside, 1.0) == "ba"
 
 
+def test_what_the_prefix_cache_holds_of_a_prompt_takes_no_time() -> None:
+    held = {"a": 8500, "c": 4000}
+    aside = Demotions(5.0, cached=lambda request: held.get(request.name, 0))
+    aside.observe(1000, 1.0, 1000)
+    long = [Waiting(name, 0.0, num_tokens=9000) for name in "abc"]
+    assert turn(lane_of(aside, long), aside, 1.0) == "abc"  # a is in time, so none is looked at
+    assert turn(lane_of(aside, long[1:]), aside, 1.0) == "bc"  # 9 s and 5 s, of the 4 s left
+    lane = lane_of(aside, [*long[1:], long[0]])
+    assert turn(lane, aside, 1.0) == "abc"
+    assert turn(lane_of(aside, [long[0], Waiting("d", 4.6)]), aside, 5.1) == "da"
+
+
 @KINDS
 def test_who_holds_kv_memory_does_not_wait_with_it_for_others(kind: type[Lane]) -> None:
     aside = Demotions(5.0)
@@ -243,4 +255,4 @@ def test_restored_nothing_is_kept_of_those_that_left() -> None:
     assert names(lane) == "b"
     lane.pop()
     lane.restore()
-    assert (names(lane), lane._places) == ("", {})
+    assert (names(lane), lane._order) == ("", {})

@@ -95,7 +95,7 @@ def test_a_strict_request_in_a_crowd_has_its_tokens_in_time_and_nobody_loses_one
     assert rig.is_whole("g", 60)
     assert all(rig.is_whole(f"b{k}", 120) for k in range(60))
     assert rig.exchange().preemptions == 0
-    assert not rig.scheduler._classes._of or rig.scheduler._classes._long_gone
+    assert not rig.scheduler._classes._slo_id or rig.scheduler._classes._long_gone
 
 
 @pytest.mark.parametrize("in_flight", [1, 2])

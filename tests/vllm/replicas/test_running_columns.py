@@ -100,7 +100,7 @@ class Life:
         computed = [r.num_computed_tokens for r in running]
         shared = None if kept.shared is None else kept.shared.tolist()
         assert_same(
-            kept, token_counts(running, computed, shared, scheduler._classes.numbers(running))
+            kept, token_counts(running, computed, shared, scheduler._classes.slo_ids(running))
         )
 
 

@@ -112,11 +112,11 @@ def test_memory_of_loads_is_held_elsewhere_and_their_own_when_they_start(tiny_ll
     rig.step()
     load(rig, "loading", prompt=8 * BLOCK)
     live = rig.scheduler._read_batch()
-    assert live.held_elsewhere_tokens == 8 * BLOCK
+    assert live.not_running_tokens == 8 * BLOCK
     assert len(live.running) == 1
     assert len(live.waiting(9)) == 0
     used = rig.scheduler.state().kv_used_tokens
-    assert used - live.held_elsewhere_tokens == 5 * BLOCK
+    assert used - live.not_running_tokens == 5 * BLOCK
     rig.scheduler.finished_recving_kv_req_ids.add("loading")
     ready = rig.scheduler._read_batch().waiting(9)
     assert (ready.computed.tolist(), ready.shared.tolist()) == ([8 * BLOCK], [8 * BLOCK])
@@ -126,10 +126,10 @@ def test_what_running_requests_use_too_is_not_held_elsewhere(tiny_llama):
     rig = rig_of(tiny_llama, enable_prefix_caching=True)
     rig.add("a", prompt=4 * BLOCK + 1, output=2, resumable=True)
     rig.go_on(3)
-    assert rig.scheduler._read_batch().held_elsewhere_tokens == 5 * BLOCK
+    assert rig.scheduler._read_batch().not_running_tokens == 5 * BLOCK
     rig.add("b", prompt=4 * BLOCK + 1, output=50)
     rig.step()
-    assert rig.scheduler._read_batch().held_elsewhere_tokens == BLOCK
+    assert rig.scheduler._read_batch().not_running_tokens == BLOCK
     assert rig.scheduler.state().kv_used_tokens == 6 * BLOCK
 
 

@@ -13,9 +13,9 @@ from replicas.engine.start_order import passed_over
 from replicas.engine.vllm_queues import (
     all_waiting,
     in_order,
-    put_aside,
     put_first,
     second_queue,
+    skipped_requests,
     waiting_count,
 )
 from replicas.engine.waiting_queues import QUEUES, order_waiting, step_aside
@@ -93,7 +93,7 @@ def test_loads_go_first_in_the_order_they_came(second, lanes):
         scheduler.waiting.add_request(one := load(name))
         put_first(scheduler, one, passed_over)
     assert names(in_order(scheduler)) == "xyzab"
-    assert names(put_aside(scheduler, passed_over)) == "xyz"
+    assert names(skipped_requests(scheduler, passed_over)) == "xyz"
 
 
 def test_what_a_step_passed_over_stays_before_the_loads():
@@ -105,7 +105,7 @@ def test_what_a_step_passed_over_stays_before_the_loads():
 
 def test_by_priority_nobody_is_put_first_where_there_is_no_queue_for_it():
     scheduler = scheduler_of("kv_holding_waiting", [load("x")], policy="priority")
-    assert names(put_aside(scheduler, passed_over)) == ""
+    assert names(skipped_requests(scheduler, passed_over)) == ""
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])

@@ -179,3 +179,16 @@ def test_a_session_that_holds_its_memory_does_not_step_aside_with_it(tiny_llama,
     rig.add("b", prompt=20, output=30)
     rig.step()
     assert session in rig.scheduler.running
+
+
+def test_a_long_prompt_that_is_cached_is_not_late(tiny_llama):
+    block = {"policy": "adaptive", "sla": {"ttft_ms": 1000}}
+    rig = Rig.led(tiny_llama, block, enable_prefix_caching=True)
+    rig.add("first", prompt=400, output=2)
+    rig.run()
+    aside = rig.scheduler._aside
+    aside._tokens_per_s = 100.0
+    cold = rig.add("cold", prompt=[2] * 400, output=2)
+    warm = rig.add("warm", prompt=400, output=2)
+    aside.now_s = rig.now_s
+    assert aside.late(cold) and not aside.late(warm)

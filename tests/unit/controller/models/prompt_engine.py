@@ -75,7 +75,7 @@ class PromptEngine:
         noise = float(np.exp(self.cv * self._rng.standard_normal() - self.cv**2 / 2))
         took_s = predicted_s * noise + self.pause_s * (self._rng.random() < self.pauses)
         seen.tokens += decodes
-        seen.late += decodes * (took_s > target.limit_s)
+        seen.late += decodes * (took_s > target.itl_s)
         seen.targets_s.append(target.target_s)
         if 0 < chunk < here:
             seen.full_s.append(predicted_s)

@@ -47,13 +47,12 @@ def test_the_forecast_begins_with_what_is_held_and_adds_the_candidates_one_by_on
     batch = MEMORY.with_candidates(
         MEMORY.running_only(OUTLOOK, running, 192 + 60 + 500, 500), candidates
     )
-    assert batch.held == 4 * (40 + 16) + 60 + 500
+    assert batch.running.held == 4 * (40 + 16) + 60 + 500
     assert batch.holds.tolist() == batch.recomputed.tolist() == [46.0] * 3
-    assert batch.elsewhere == 500
-    assert batch.ahead is OUTLOOK.ahead
+    assert batch.running.not_running == 500
     base = forecast(running, OUTLOOK, block_tokens=16).with_prefixes(60.0, 240)
     first_ones = forecast_leading(candidates, OUTLOOK, block_tokens=16)
-    assert np.array_equal(batch.base.mean, base.mean)
+    assert np.array_equal(batch.running.base.mean, base.mean)
     assert np.array_equal(batch.together.mean, base.mean + first_ones.mean)
 
 
@@ -61,7 +60,7 @@ def test_of_windows_of_attention_only_a_part_is_held_but_all_is_computed_again()
     batch = MEMORY.with_candidates(
         MEMORY.running_only(OUTLOOK, rows(4), 216, 0), rows(2, prompt=30, outputs=0)
     )
-    assert batch.held == 4 * (50 + 16)
+    assert batch.running.held == 4 * (50 + 16)
     assert batch.holds.tolist() == [15.0 + 16] * 2
     assert batch.recomputed.tolist() == [30.0 + 16] * 2
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.models.chunked_prefill import Floats, Prompts
+from controller.models.arrays import Floats
+from controller.models.chunked_prefill import Prompts
 from tests.property.strategies import examples
 
 S = 0.05  # a step with prompts
@@ -16,7 +17,9 @@ ROOM = (S - DECODES_S - MIXED_S) / TOKEN_S  # 240 tokens
 
 
 def prompts(per_s: float, *tokens: float) -> Prompts:
-    return Prompts(np.array(tokens), per_s, TOKEN_S, MIXED_S, DECODES_S)
+    return Prompts(
+        np.array(tokens), np.full(len(tokens), 1 / len(tokens)), per_s, TOKEN_S, MIXED_S, DECODES_S
+    )
 
 
 def wait_s(these: Prompts, step_s: float = S, horizon_s: float = 60.0) -> float:

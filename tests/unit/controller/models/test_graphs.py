@@ -94,7 +94,7 @@ def test_no_chunk_is_predicted_to_end_late(decodes: int, limit_s: float, eager_s
 
 def test_prompts_wait_for_the_steps_as_they_are_planned() -> None:
     tokens = np.array([256.0])
-    within = Prompts(tokens, 20.0, 2e-5, 0.002, 0.007)
+    within = Prompts(tokens, np.ones(1), 20.0, 2e-5, 0.002, 0.007)
     prompts = replace(within, graph_s=480 * 2e-5, eager_s=EAGER_S)
     edge_s = 0.009 + 480 * 2e-5
     s = np.array([0.012, edge_s, edge_s + 0.010, EAGER_S, 0.050])
@@ -108,7 +108,7 @@ def test_prompts_wait_for_the_steps_as_they_are_planned() -> None:
 
 
 def test_a_long_prompt_that_comes_alone_takes_the_launches_of_its_steps() -> None:
-    within = Prompts(np.array([600.0]), 1e-3, 2e-5, 0.002, 0.007)
+    within = Prompts(np.array([600.0]), np.ones(1), 1e-3, 2e-5, 0.002, 0.007)
     prompts = replace(within, graph_s=480 * 2e-5, eager_s=EAGER_S)
     s = np.array([0.020, EAGER_S])
     more_s = prompts.steps(s).wait_s(60.0) - within.steps(
@@ -156,7 +156,7 @@ def test_steps_of_the_mean_batch_end_with_the_graphs() -> None:
 
 
 def test_where_decodes_alone_fill_the_graphs_every_prompt_is_beyond_them() -> None:
-    prompts = Prompts(np.array([256.0]), 5.0, 2e-5, 0.002, 0.007, 0.0, EAGER_S)
+    prompts = Prompts(np.array([256.0]), np.ones(1), 5.0, 2e-5, 0.002, 0.007, 0.0, EAGER_S)
     s = np.array([0.012, 0.05])
     with np.errstate(all="raise"):
         assert np.isfinite(prompts.steps(s).wait_s(60.0)).all()
@@ -164,7 +164,7 @@ def test_where_decodes_alone_fill_the_graphs_every_prompt_is_beyond_them() -> No
 
 
 def test_the_last_chunk_of_a_prompt_beyond_the_graphs_takes_a_launch_at_least() -> None:
-    prompts = Prompts(np.array([600.0]), 1.0, 2e-5, 0.002, 0.007, 480 * 2e-5, EAGER_S)
+    prompts = Prompts(np.array([600.0]), np.ones(1), 1.0, 2e-5, 0.002, 0.007, 480 * 2e-5, EAGER_S)
     asked: list[float] = []
 
     def late(step_s: np.ndarray) -> np.ndarray:

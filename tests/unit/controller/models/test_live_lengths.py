@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from controller.models.arrays import Ints
 from controller.models.lengths import LengthMoments
 from controller.models.live_lengths import LiveLengths
-from controller.models.survival import Ints
 from tests.builders import moments_of
 
 STEPS, BATCH, MEAN = 400, 60, 450

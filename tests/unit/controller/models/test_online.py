@@ -79,7 +79,8 @@ def test_it_is_fitted_anew_every_eighth_step() -> None:
 def test_a_coefficient_that_comes_out_negative_is_zero_and_the_others_are_fitted_without_it():
     # Faster with every prompt token: no such machine. c3 and perhaps others go.
     odd = StepModel(0.02, 2e-4, 1e-7, -2e-5, 0.0, 0.0)
-    online = OnlineStepModel(PRIOR, weight_steps=1e-3)
+    online = OnlineStepModel(PRIOR)
+    online.set_prior(PRIOR, 1e-3)
     for row in rows(160, odd):
         online.learn(*row)
     found = coefficients(online.model)
@@ -181,7 +182,8 @@ def test_it_does_not_where_all_steps_are_alike_either() -> None:
 
 def test_a_fit_that_is_wrong_for_one_kind_of_step_is_put_right_not_taken_for_a_regime() -> None:
     wrong = StepModel(0.01, 2e-4, 1e-7, 1e-4, 1e-8, 0.0, mixed_s=0.012)
-    online = OnlineStepModel(wrong, weight_steps=5.0)
+    online = OnlineStepModel(wrong)
+    online.set_prior(wrong, 5.0)
     for number, (decodes, kv, prefill, context, _) in enumerate(rows(600)):
         alone = number // 30 % 2 == 0  # in phases
         features = (decodes, kv, 0, 0) if alone else (decodes, kv, prefill + 1, context)

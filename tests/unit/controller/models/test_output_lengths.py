@@ -119,7 +119,7 @@ def test_the_groups_lengths_fill_up_what_a_newcomer_lacks(group, own, pooled, of
         pool.finished(50)
     pool.survival(0, np.array([], dtype=np.int64))
     found = pool.pooled().ended
-    assert pool._own.ends == own
+    assert pool.ends == own
     assert found.sum() == pytest.approx(pooled)
     assert found[length_bin(16)] == pytest.approx(of_group)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from controller.models.pace import AT_ONCE, DeadlineSlack, LateAccount, Pace, Remaining
+from controller.models.pace import AT_ONCE, DeadlineSlack, ErrorBudget, Pace, Remaining
 from controller.models.survival import EDGES, Exposure, Survival, length_bin
 
 D = 0.05
@@ -27,7 +27,7 @@ def exact(ttft_s: float = 0.0, percentile: float = 90.0) -> Pace:
     for _ in range(3000):
         pace.observe(1, 0, 0.0)
     assert pace.margin_s == pytest.approx(0, abs=1e-9)
-    pace.account.tokens = 0.0
+    pace.budget.tokens = 0.0
     return pace
 
 
@@ -47,37 +47,37 @@ def test_a_step_by_the_leads_alone(some: list[tuple[float, int]], extra_s: float
 def test_the_account_leaves_out_as_many_as_it_covers_with_all_their_tokens() -> None:
     pace, some = exact(), leads((0.6, 5), (0.2, 5), (0.4, 5))
     for tokens, least_s in ((0.0, 0.2), (59.9, 0.2), (60.0, 0.4), (119.0, 0.4), (120.0, 0.6)):
-        pace.account.tokens = tokens
+        pace.budget.tokens = tokens
         assert pace.extra_s(some, remaining(60)) == pytest.approx(least_s * AT_ONCE), tokens
 
 
 def test_the_account_takes_in_a_share_of_what_the_percentile_allows_and_pays_for_late_ones():
     pace = Pace(D, 90.0)
-    before = pace.account.tokens
+    before = pace.budget.tokens
     assert before == pytest.approx(0.07 * 1024)
     pace.observe(100, 3, 0.0)
-    assert pace.account.tokens == pytest.approx(before * (1 - 1 / 4096) + 7 - 3)
+    assert pace.budget.tokens == pytest.approx(before * (1 - 1 / 4096) + 7 - 3)
 
 
 def test_half_of_the_ttft_lasts_for_the_tokens_that_are_to_be_in_time() -> None:
     pace = exact(ttft_s=2.0)
     blocked = leads((0.0, 10), (1.0, 10))
     for tokens in (1.0, 1e6):
-        pace.account.tokens = tokens
+        pace.budget.tokens = tokens
         assert pace.extra_s(blocked, remaining(1e9, first=100)) == pytest.approx(1.0 / 100)
 
 
 @pytest.mark.parametrize(("ttft_s", "tokens"), [(2.0, 0.0), (2.0, -1.0), (2.0, -1e6), (0.0, 1.0)])
 def test_in_debt_or_without_a_ttft_there_is_no_steady_pace(ttft_s: float, tokens: float) -> None:
     pace = exact(ttft_s=ttft_s)
-    pace.account.tokens = tokens
+    pace.budget.tokens = tokens
     behind = leads((-0.2 * D, 10), (1.0, 10))
     assert pace.extra_s(behind, remaining(1e9, first=100)) == pytest.approx(-0.2 * D)
 
 
 def test_late_tokens_are_given_once_the_first_of_the_queue_has_waited_for_half_of_the_ttft():
     pace, some = exact(ttft_s=4.0), leads((0.6, 5), (0.2, 5))
-    pace.account.tokens = 60.0
+    pace.budget.tokens = 60.0
     for waiting_s, least_s in ((0.0, 0.2), (1.99, 0.2), (2.0, 0.6), (9.0, 0.6)):
         found = pace.extra_s(replace(some, waiting_s=waiting_s), remaining(60, first=1e9))
         assert found == pytest.approx(least_s * AT_ONCE), waiting_s
@@ -86,7 +86,7 @@ def test_late_tokens_are_given_once_the_first_of_the_queue_has_waited_for_half_o
     assert pace.extra_s(replace(some, waiting_s=3.0), remaining(60, first=4.0)) == 0.5
     # Without a time to first token there is nothing to wait for.
     pace = exact()
-    pace.account.tokens = 60.0
+    pace.budget.tokens = 60.0
     found = pace.extra_s(replace(some, waiting_s=0.0), remaining(60))
     assert found == pytest.approx(0.6 * AT_ONCE)
 
@@ -98,7 +98,7 @@ def test_a_steady_pace_is_for_the_tokens_that_leave_the_accounts_share_behind() 
         asked.append(share)
         return 0.2  # all answers have one token, nearly
 
-    pace.account.tokens = 1.0
+    pace.budget.tokens = 1.0
     none = Remaining(np.array([0.0, 1e6]), np.array([1e9, 1e9]), beyond)
     assert pace.extra_s(leads((0.0, 10)), none) == pytest.approx(1.0)
     assert asked == [pytest.approx(0.07)]
@@ -141,19 +141,19 @@ def test_of_equal_answers_the_last_tenth_of_the_tokens_comes_in_their_last_tenth
 
 
 def test_a_pause_owes_no_more_than_the_income_of_a_thousand_steps() -> None:
-    account = LateAccount(99.0)
+    budget = ErrorBudget(99.0)
     for _ in range(300):
-        account.observe(256, 256)
-    assert account.tokens == pytest.approx(-0.007 * 1024 * 256)
-    account.observe(0, 0)  # a step without decodes owes as one of a single one
-    assert account.tokens == pytest.approx(-0.007 * 1024)
+        budget.observe(256, 256)
+    assert budget.tokens == pytest.approx(-0.007 * 1024 * 256)
+    budget.observe(0, 0)  # a step without decodes owes as one of a single one
+    assert budget.tokens == pytest.approx(-0.007 * 1024)
 
 
 def test_the_account_pays_for_what_the_requests_with_the_least_leads_have_left() -> None:
     pace, some = exact(), leads((0.6, 0), (0.2, 90), (0.4, 0))
     by_age = Remaining(np.array([0.0, 100.0]), np.array([100.0, 0.0]), lambda share: 1e9)
     for tokens, least_s in ((9.9, 0.2), (10.1, 0.4), (109.0, 0.4), (111.0, 0.6)):
-        pace.account.tokens = tokens
+        pace.budget.tokens = tokens
         assert pace.extra_s(some, by_age) == pytest.approx(least_s / 2), tokens
 
 

@@ -18,7 +18,7 @@ def test_the_margin_moves_by_a_fifth_for_a_preemption_and_its_accepted_share_for
     assert margin.value == pytest.approx(1.2)
     margin.preempted(13)
     assert margin.value == pytest.approx(1.4)
-    margin.finished()
+    margin.finished(1.0)
     assert margin.value == pytest.approx(1.4 - 0.2 * 0.02)
 
 
@@ -32,7 +32,7 @@ def test_the_margin_rests_where_the_accepted_share_is_preempted() -> None:
     margin = MemoryMargin(0.02)
     for burst in range(50):  # one in fifty: 0.02
         for _ in range(50):
-            margin.finished()
+            margin.finished(1.0)
         margin.preempted(50 * burst)
     assert margin.value == pytest.approx(START, abs=STEP)
 
@@ -40,7 +40,7 @@ def test_the_margin_rests_where_the_accepted_share_is_preempted() -> None:
 def test_the_margin_keeps_its_range() -> None:
     margin = MemoryMargin(0.02)
     for _ in range(2000):
-        margin.finished()
+        margin.finished(1.0)
     assert margin.value == RANGE[0] == 0.0
     for k in range(2000):
         margin.preempted(COOL_STEPS * k)

@@ -38,8 +38,8 @@ def batch(kept: float = 1.0, n: int = N) -> BatchForecast:
 
 def one_pays(one: BatchForecast, k: int, kv_tokens: int, running: int, alike: float) -> bool:
     """Whether candidate k gains more than it may lose, with all before it."""
-    alive = one.together.alive[k] - (one.together.alive[k - 1] if k else one.base.alive)
-    now = one.held + float(sum(one.holds[: k + 1]))
+    alive = one.together.alive[k] - (one.together.alive[k - 1] if k else one.running.base.alive)
+    now = one.running.held + float(sum(one.holds[: k + 1]))
     mean, worst = one.together.mean[k] + ELSEWHERE, one.together.worst[k] + ELSEWHERE
     room = np.full(len(mean), kv_tokens - now)
     overflow = first_passage(room, mean - now, one.together.chance[k])
@@ -48,7 +48,7 @@ def one_pays(one: BatchForecast, k: int, kv_tokens: int, running: int, alike: fl
     price = recompute_price(MODEL, np.array([running + k]), again)
     fits = np.array([now < kv_tokens])
     weight = weight_of(alike)
-    return bool(pays(fits, overflow[None], alive[None], again, one.ahead, price, weight)[0])
+    return bool(pays(fits, overflow[None], alive[None], again, OUTLOOK.ahead, price, weight)[0])
 
 
 def one_by_one(one: BatchForecast, first: int, *how: float) -> int:

@@ -9,7 +9,7 @@ import pytest
 from controller.models.online import OnlineStepModel
 from controller.models.residuals import CLIP, FIRST_RMSE, LEAST_RMSE, Residuals
 from controller.models.step_time import MIN_STEPS, StepFit, StepModel, fit
-from controller.policies.chunk import GapChunks
+from controller.policies.chunk import GapChunks, StepHistory
 from controller.records import StepSample
 
 TRUE = StepModel(0.02, 2e-4, 1e-7, 1e-4, 1e-8, 0.0)
@@ -71,14 +71,14 @@ def test_where_no_residual_is_known_a_step_counts_as_it_is(took_s, predicted_s):
 
 
 def test_after_a_pause_the_sla_is_in_reach_as_before() -> None:
-    sizer, until_s = GapChunks(0.05, 99), []
+    sizer, targets_s = GapChunks(0.05, 99, StepHistory(0.05)), []
     for number in range(600):
         features = 60 + number % 20, 20_000 + number % 700, 60 + number % 40, 5_000
         took_s = TRUE.predict_s(*features)
         sizer.observe(StepSample(*features, 3.0 if number == 500 else took_s))
-        until_s.append(sizer.until_s)
-    assert sizer.model.feasible(0.05)
-    assert until_s[-1] == pytest.approx(until_s[499], rel=0.02)
+        targets_s.append(sizer.target.target_s)
+    assert sizer.history.model.feasible(0.05)
+    assert targets_s[-1] == pytest.approx(targets_s[499], rel=0.02)
 
 
 @pytest.mark.parametrize("pauses", [(700,), (700, 701), (3,), (30, 45), (3, 700, 900)])
@@ -121,7 +121,7 @@ def test_a_change_of_speed_is_learned_as_if_nothing_were_cut(speed: float) -> No
 @pytest.mark.parametrize("changed", [500, 562, 700])
 def test_after_a_change_of_speed_the_steps_are_inside_the_sla_within_two_seconds(speed, changed):
     # Prompts come at 0.6 of what steps of 60 ms carry after the change.
-    sizer = GapChunks(0.06, 99)
+    sizer = GapChunks(0.06, 99, StepHistory(0.06))
     sizer.history.receive(TRUE)
     room_s = 0.06 / speed - TRUE.predict_s(25, 7500, 0, 0)
     came_per_s = 0.6 * room_s / TRUE.c3 / 0.06

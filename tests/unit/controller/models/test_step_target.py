@@ -162,17 +162,17 @@ def observe(target: StepTarget, steps: int, ratio: float = 1.0) -> None:
 
 @pytest.mark.parametrize("prefill", [3.0, 300.0, 3000.0])
 def test_the_target_at_full_load_is_known_whatever_the_load(prefill: float) -> None:
-    assert clean(prefill).full_s == pytest.approx(D, rel=0.01)
-    assert clean(prefill, 1.1).full_s == pytest.approx(D / 1.1, rel=0.01)
+    assert clean(prefill).full_load_target_s == pytest.approx(D, rel=0.01)
+    assert clean(prefill, 1.1).full_load_target_s == pytest.approx(D / 1.1, rel=0.01)
     fresh = StepTarget(D, 99.0, Demand())
-    assert fresh.full_s == D
+    assert fresh.full_load_target_s == D
 
 
 def test_with_less_of_d_steps_are_as_much_shorter_at_once() -> None:
     target = clean(1000.0, 1.1)
-    before = target.target_s, target.full_s
+    before = target.target_s, target.full_load_target_s
     target.set_target_frac(0.9)
-    held = target.target_s, target.full_s, target.limit_s
+    held = target.target_s, target.full_load_target_s, target.itl_s
     assert held == pytest.approx((0.9 * before[0], 0.9 * before[1], 0.9 * D))
     target.refresh(MODEL, 0.0)
     assert target.target_s == pytest.approx(held[0], rel=0.01)
@@ -227,7 +227,7 @@ def test_no_demand_is_too_large_or_too_small() -> None:
         target._demand.see(waiting)
         target.refresh(MODEL, 0.0)
         assert 0.8 * D < target.target_s <= D
-        assert 0.8 * D < target.full_s < 1.01 * D
+        assert 0.8 * D < target.full_load_target_s < 1.01 * D
 
 
 def test_where_no_prompt_fits_d_it_is_let_go_before_any_step_with_prompts_was_seen() -> None:
@@ -306,8 +306,8 @@ def test_late_tokens_are_expected_as_they_were_measured() -> None:
             if k % late_every == late_every - 1:  # 4% of the tokens, by steps that are not in p
                 one.observe(20, 0.04, 0.024, 1.01 * D, prompts=True)
         one.refresh(MODEL, 0.0)
-    assert none.off == 1.0
-    assert more.off > 2.0
+    assert none.selection_bias == 1.0
+    assert more.selection_bias > 2.0
     assert more.target_s < none.target_s
 
 
@@ -315,4 +315,4 @@ def test_steps_that_were_not_sized_here_do_not_say_what_is_expected() -> None:
     target = clean(1000.0)
     for _ in range(1000):
         target.observe(20, 0.03, 0.024, D * 1.01, prompts=True, applied=False)
-    assert target.off == 1.0
+    assert target.selection_bias == 1.0

@@ -2,10 +2,12 @@
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
+from controller.models.arrays import Ints
 from controller.models.shift_alarm import ShiftAlarm
 from controller.models.survival import (
     AGES,
@@ -123,6 +125,16 @@ def test_knowing_nothing_the_typical_length_and_what_lasts_lasts() -> None:
     assert further > outlasting(nothing, median)
 
 
+def updated(
+    history: LengthHistory, finished: list[int], aborted: list[int], outputs: Ints, known: Any
+) -> bool:
+    for tokens in finished:
+        history.finished(tokens)
+    for tokens in aborted:
+        history.aborted(tokens)
+    return history.update(outputs, known)
+
+
 def test_a_steady_batch_does_not_make_answers_seem_longer() -> None:
     # Exponential answers, 150 always running: exposures count once, whenever they were seen.
     rng = np.random.default_rng(3)
@@ -134,7 +146,7 @@ def test_a_steady_batch_does_not_make_answers_seem_longer() -> None:
         ended += said[done].tolist()
         lengths[done], said[done] = rng.geometric(1 / 100, done.sum()), 0
         if step % 10 == 9:
-            history.update(ended, [], said, None)
+            updated(history, ended, [], said, None)
             ended = []
     survival = Survival(history.seen)
     assert outlasting(survival, 100) == pytest.approx(np.exp(-1), abs=0.04)
@@ -176,13 +188,13 @@ def test_the_alarm_is_silent_while_ends_come_as_expected_and_rings_when_they_do_
 
 def test_a_change_of_lengths_drops_what_was_known_and_equal_answers_that_end_together_do_not():
     history = LengthHistory()
-    history.update([64] * 300, [], NOBODY, None)
+    updated(history, [64] * 300, [], NOBODY, None)
     for _ in range(20):  # waves that end all at once
         known = Survival(history.seen)
-        assert not history.update([], [], np.full(50, 63), known)
-        assert not history.update([64] * 50, [], NOBODY, known)
+        assert not updated(history, [], [], np.full(50, 63), known)
+        assert not updated(history, [64] * 50, [], NOBODY, known)
     known = Survival(history.seen)
-    dropped = [history.update([], [], np.full(50, 60 + k), known) for k in range(1, 60)]
+    dropped = [updated(history, [], [], np.full(50, 60 + k), known) for k in range(1, 60)]
     assert any(dropped)
     assert outlasting(Survival(history.seen), 100) > 0.7
 
@@ -226,9 +238,9 @@ def test_exposures_add_up_with_weights() -> None:
 
 def test_what_was_seen_fades_by_1_over_e_in_500_ends() -> None:
     history = LengthHistory()
-    history.update([10] * 100, [], NOBODY, None)
+    updated(history, [10] * 100, [], NOBODY, None)
     assert history.ends == 100
-    history.update([20] * 250, [], NOBODY, None)
+    updated(history, [20] * 250, [], NOBODY, None)
     faded = math.exp(-0.5)
     assert history.seen.ended[length_bin(10)] == pytest.approx(100 * faded)
     assert history.seen.ended[length_bin(20)] == 250
@@ -238,12 +250,12 @@ def test_what_was_seen_fades_by_1_over_e_in_500_ends() -> None:
 
 def test_who_runs_counts_once_for_each_bin_it_gets_through() -> None:
     history = LengthHistory()
-    history.update([], [], np.array([3, 3]), None)
+    updated(history, [], [], np.array([3, 3]), None)
     assert history.seen.at_risk.tolist()[:5] == [2, 2, 2, 0, 0]
-    history.update([], [], np.array([5, 3]), None)
+    updated(history, [], [], np.array([5, 3]), None)
     assert history.seen.at_risk.tolist()[:7] == [2, 2, 2, 1, 1, 0, 0]
     # One ends at 6: it got through the bins before it already. The other was aborted at 4.
-    history.update([6], [4], NOBODY, None)
+    updated(history, [6], [4], NOBODY, None)
     assert history.seen.at_risk.tolist()[:7] == pytest.approx(
         [2 * math.exp(-1 / 500)] * 3 + [math.exp(-1 / 500) + 1] + [math.exp(-1 / 500)] + [1, 0]
     )
@@ -252,8 +264,8 @@ def test_who_runs_counts_once_for_each_bin_it_gets_through() -> None:
 
 def test_who_ends_in_a_bin_was_at_risk_in_it_whatever_else_went() -> None:
     history = LengthHistory()
-    history.update([], [], np.array([100] * 5), None)
-    history.update([2], [], NOBODY, None)  # four are out of sight
+    updated(history, [], [], np.array([100] * 5), None)
+    updated(history, [2], [], NOBODY, None)  # four are out of sight
     assert history.seen.at_risk[1] == pytest.approx(5 * math.exp(-1 / 500) + 1)
     assert history.seen.at_risk[length_bin(60)] == pytest.approx(5 * math.exp(-1 / 500))
 
@@ -290,10 +302,10 @@ def expecting(per_bin: float) -> Survival:
 @pytest.mark.parametrize(("before", "drops"), [(63, False), (64, False), (65, True)])
 def test_the_alarm_drops_nothing_where_64_ends_or_fewer_are_known(before: int, drops: bool) -> None:
     history = LengthHistory()
-    history.update([30] * before, [], NOBODY, None)
-    history.update([], [], NOBODY, expecting(0))  # nothing speaks for a change
+    updated(history, [30] * before, [], NOBODY, None)
+    updated(history, [], [], NOBODY, expecting(0))  # nothing speaks for a change
     # 20 of them get through 28 bins each, of which each should end 1 in 40: 14 ends, and none came.
-    rang = history.update([], [], np.full(20, 28), expecting(1 / 40))
+    rang = updated(history, [], [], np.full(20, 28), expecting(1 / 40))
     assert rang is drops
     assert history.ends == (0 if drops else before)
     assert history.seen.at_risk[0] == 20 + (0 if drops else before)
@@ -301,10 +313,10 @@ def test_the_alarm_drops_nothing_where_64_ends_or_fewer_are_known(before: int, d
 
 def test_what_came_since_nothing_spoke_for_a_change_is_kept() -> None:
     history = LengthHistory()
-    history.update([30] * 100, [], NOBODY, None)
-    assert not history.update([3], [], NOBODY, expecting(1 / 3))  # as expected: not kept
-    assert not history.update([], [], np.full(10, 10), expecting(1 / 10))
-    assert history.update([], [], np.full(10, 16), expecting(1 / 10))
+    updated(history, [30] * 100, [], NOBODY, None)
+    assert not updated(history, [3], [], NOBODY, expecting(1 / 3))  # as expected: not kept
+    assert not updated(history, [], [], np.full(10, 10), expecting(1 / 10))
+    assert updated(history, [], [], np.full(10, 16), expecting(1 / 10))
     assert history.ends == 0
     assert history.seen.at_risk.tolist()[:17] == [10] * 16 + [0]
 
@@ -313,5 +325,5 @@ def test_what_came_since_nothing_spoke_for_a_change_is_kept() -> None:
 def test_no_token_is_taken_to_come_after_the_longest_that_was_seen(share: float) -> None:
     # Ten that run have 50 tokens, and nobody has ended: all of them get there.
     history = LengthHistory()
-    history.update([], [], np.full(10, 49), None)
+    updated(history, [], [], np.full(10, 49), None)
     assert Survival(history.seen).length_beyond(share) == pytest.approx(49 * (1 - share), abs=2)

@@ -12,7 +12,7 @@ from controller.models.requests import Requests, requests_of
 from controller.models.step_time import StepModel
 from controller.policies.adaptive import AdaptiveStep
 from controller.policies.base import Batch
-from controller.policies.chunk import GapChunks
+from controller.policies.chunk import GapChunks, StepHistory
 from controller.policies.paced import PacedChunks
 from controller.records import StepLimits, StepSample
 from tests.builders import batching, engine, limits, linear_steps, sample, state
@@ -136,7 +136,7 @@ def test_who_has_as_many_tokens_to_compute_as_a_decode_takes_decodes() -> None:
 
 
 def sized(use: Callable[[GapChunks], int], itl_s: float = 0.05) -> int:
-    sizer = GapChunks(itl_s, 99)
+    sizer = GapChunks(itl_s, 99, StepHistory(itl_s))
     sizer.history.receive(MODEL)
     return use(sizer)
 
@@ -172,7 +172,7 @@ def test_without_decodes_there_is_no_time_between_tokens() -> None:
 
 
 def test_under_paced_delivery_who_would_make_a_later_step_too_long_does_not_start() -> None:
-    paced = PacedChunks(0.05, 99)
+    paced = PacedChunks(0.05, 99, 0.0, StepHistory(0.05), tiles=True)
     paced.history.receive(MODEL)
     most = sum(paced.in_time(n, 100 * n) for n in range(1, 300))
     assert most in (142, 143)  # of 0.21 ms beside 20
@@ -382,7 +382,7 @@ def beside(
     elsewhere: int, step_half: AdaptiveStep, running: Rows, waiting: Rows, used: int
 ) -> StepLimits:
     """The limits of a step; of the tokens in use so many are held by requests that do not run."""
-    live = Batch(requests(running), requests(waiting).first, held_elsewhere_tokens=elsewhere)
+    live = Batch(requests(running), requests(waiting).first, not_running_tokens=elsewhere)
     return step_half.limits(state(len(running), len(waiting), used), lambda: live, limits())
 
 

@@ -23,7 +23,7 @@ def sample(decodes: int, prefill: int, took_s: float | None = None) -> StepSampl
 
 
 def settled(steps: int = 600, percentile: float = 99.0) -> GapChunks:
-    chunks, rng = GapChunks(D, percentile), np.random.default_rng(1)
+    chunks, rng = GapChunks(D, percentile, StepHistory(D)), np.random.default_rng(1)
     chunks.history.receive(MODEL)
     for _ in range(steps):
         decodes = int(rng.integers(10, 40))
@@ -37,7 +37,7 @@ def test_a_step_ends_just_inside_the_itl_target() -> None:
     chunks = settled()
     for decodes in (5, 20, 60):
         chunk = chunks.chunk(decodes, decodes * 300, 0, least=16, most=MOST)
-        assert 0.97 * D < chunks.model.predict_s(decodes, decodes * 300, chunk, 0) <= D
+        assert 0.97 * D < chunks.history.model.predict_s(decodes, decodes * 300, chunk, 0) <= D
 
 
 @pytest.mark.parametrize("most", [0, 7, 100])
@@ -51,13 +51,13 @@ def test_held_to_a_share_of_the_itl_target_steps_end_so_much_earlier() -> None:
     for _ in range(64):
         chunks.observe(sample(20, chunks.chunk(20, 6000, 0, least=16, most=MOST)))
     chunk = chunks.chunk(20, 6000, 0, least=16, most=MOST)
-    assert 0.87 * D < chunks.model.predict_s(20, 6000, chunk, 0) <= 0.9 * D
+    assert 0.87 * D < chunks.history.model.predict_s(20, 6000, chunk, 0) <= 0.9 * D
 
 
 def test_capacity_is_published_by_the_target_of_the_mean_batch() -> None:
     chunks = settled()
-    assert chunks.reported.tail_frac == pytest.approx(D / chunks.until_s - 1, abs=1e-12)
-    assert chunks.reported.c0 == chunks.model.c0
+    assert chunks.reported.tail_frac == pytest.approx(D / chunks.target.target_s - 1, abs=1e-12)
+    assert chunks.reported.c0 == chunks.history.model.c0
 
 
 def test_after_a_hundred_steps_without_room_one_has_the_least() -> None:
@@ -99,7 +99,7 @@ class Known:
 
 def test_where_d_has_become_infeasible_prompts_are_computed_within_seconds() -> None:
     time: Any = Known()
-    chunks, found = GapChunks(D, 99.0), []
+    chunks, found = GapChunks(D, 99.0, StepHistory(D)), []
     chunks.history.online = time
     for number in range(600):
         if number == 400:
@@ -121,7 +121,7 @@ def together(alive: list[list[float]], kv: list[list[float]], error: float = 0.0
 
 def test_as_many_start_as_keep_decodes_inside_the_target_at_every_horizon() -> None:
     chunks = settled()
-    fits = (D - chunks.model.c0) / chunks.model.c1  # about 150 decodes without KV
+    fits = (D - chunks.history.model.c0) / chunks.history.model.c1  # about 150 decodes without KV
     now, later = 0.5 * fits, 0.9 * fits
     assert chunks.fitting(together([[now, later], [now, 1.1 * fits]], [[0, 0], [0, 0]]), 0) == 1
     assert chunks.fitting(together([[now, later], [now, later]], [[0, 0], [0, 0]]), 0) == 2
@@ -131,25 +131,25 @@ def test_as_many_start_as_keep_decodes_inside_the_target_at_every_horizon() -> N
 def test_what_lengths_may_be_off_by_counts_as_kv_that_steps_read() -> None:
     chunks = settled()
     chunks.history.receive(replace(MODEL, c2=1e-7))
-    model = chunks.target.usual = chunks.model
+    model = chunks.target.mean_model = chunks.history.model
     kv = 0.9 * (D - model.c0 - 50 * model.c1) / model.c2
     assert chunks.fitting(together([[50.0]], [[kv]]), 0) == 1
     assert chunks.fitting(together([[50.0]], [[kv]], error=kv), 0) == 0
 
 
-def decodes_until_s(chunks: GapChunks, largest: int = 0) -> float:
+def decode_target_s(chunks: GapChunks, largest: int = 0) -> float:
     """How long decodes alone may take by the model of now."""
-    return chunks.bounds(largest)[0][1]
+    return chunks.decode_targets(largest)[0][1]
 
 
 def test_decodes_may_take_as_long_as_steps_may() -> None:
-    for chunks in (GapChunks(D, 99.0), settled()):
-        assert decodes_until_s(chunks) == pytest.approx(chunks.until_s)
+    for chunks in (GapChunks(D, 99.0, StepHistory(D)), settled()):
+        assert decode_target_s(chunks) == pytest.approx(chunks.target.target_s)
         chunks.set_target_frac(0.9)
-        assert decodes_until_s(chunks) == pytest.approx(chunks.until_s)
-        assert chunks.until_s <= 0.9 * D
+        assert decode_target_s(chunks) == pytest.approx(chunks.target.target_s)
+        assert chunks.target.target_s <= 0.9 * D
         chunks.target.target_s = 3 * D
-        assert decodes_until_s(chunks) == pytest.approx(0.9 * D)
+        assert decode_target_s(chunks) == pytest.approx(0.9 * D)
 
 
 def test_without_prompts_the_target_is_found_anew_all_the_same() -> None:
@@ -177,7 +177,7 @@ def test_an_engine_that_is_slower_for_seconds_starts_requests_as_usual() -> None
     assert chunks.in_time(many, 0) and chunks.fitting(ending) == 1
     for _ in range(60):
         chunks.observe(sample(20, 16, 1.8 * MODEL.predict_s(20, 6000, 16, 1600)))
-    assert chunks.model.predict_s(many, 0, 0, 0) > D
+    assert chunks.history.model.predict_s(many, 0, 0, 0) > D
     assert chunks.in_time(many, 0) and chunks.fitting(ending) == 1
     for _ in range(15_000):  # ten minutes: that is what it is now
         chunks.observe(sample(20, 16, 1.8 * MODEL.predict_s(20, 6000, 16, 1600)))
@@ -186,9 +186,9 @@ def test_an_engine_that_is_slower_for_seconds_starts_requests_as_usual() -> None
 
 def test_a_request_that_breaks_d_by_itself_is_no_reason_to_serve_nobody_beside_it() -> None:
     chunks = settled()
-    largest = int(2 * D / chunks.model.c2)
-    alone_s = chunks.model.predict_s(1, largest, 0, 0)
-    assert decodes_until_s(chunks, largest) == pytest.approx(2 * alone_s)
+    largest = int(2 * D / chunks.history.model.c2)
+    alone_s = chunks.history.model.predict_s(1, largest, 0, 0)
+    assert decode_target_s(chunks, largest) == pytest.approx(2 * alone_s)
     assert chunks.in_time(20, largest + 20_000, largest)
     assert not chunks.in_time(20, 3 * largest, largest)
 
@@ -242,5 +242,5 @@ def test_the_guess_comes_in_place_of_what_the_model_has_for_it() -> None:
     for k in range(400):
         kv = 1000 + 400 * (k % 100)
         chunks.observe(StepSample(10, kv, 0, 0, 0.02 + 1e-7 * kv))
-    assert chunks.model.c2 == pytest.approx(1e-7, rel=0.1)
+    assert chunks.history.model.c2 == pytest.approx(1e-7, rel=0.1)
     assert chunks.in_time(10, 200_000)

@@ -8,7 +8,7 @@ import pytest
 from controller.models.requests import Requests, requests_of
 from controller.models.step_target import StepTarget
 from controller.models.step_time import StepModel
-from controller.policies.chunk import GapChunks
+from controller.policies.chunk import GapChunks, StepHistory
 from controller.policies.class_chunks import ClassChunks, SampleByClass
 from controller.request_slo import RequestSlo
 
@@ -21,7 +21,7 @@ GOLD_S = 0.85 * 0.05  # as ``aim`` has it
 
 def sizer(*slos: RequestSlo) -> ClassChunks:
     """Before its first step: step-time targets of D."""
-    one = ClassChunks(0.05)
+    one = ClassChunks(0.05, StepHistory(0.05))
     one.history.receive(MODEL)
     one.know(slos or (GOLD, SILVER, BATCH))
     return one
@@ -30,7 +30,7 @@ def sizer(*slos: RequestSlo) -> ClassChunks:
 def aim(one: ClassChunks, d_frac: float = 0.85) -> ClassChunks:
     """With step-time targets of this share of D."""
     for each in one._sizers.values():
-        each.target.target_s = d_frac * each.target.limit_s
+        each.target.target_s = d_frac * each.target.itl_s
     return one
 
 
@@ -61,7 +61,7 @@ def test_the_chunk_is_what_the_strictest_that_decodes_leaves() -> None:
 
 
 def test_alone_a_class_is_sized_as_its_own_sla_would_be() -> None:
-    one, plain = sizer(GOLD), GapChunks(0.05, 99)
+    one, plain = sizer(GOLD), GapChunks(0.05, 99, StepHistory(0.05))
     plain.history.receive(MODEL)
     for k in range(300):
         prefill = chunk(one, *[0] * 10)
@@ -70,7 +70,7 @@ def test_alone_a_class_is_sized_as_its_own_sla_would_be() -> None:
         classed = sample(step_s, (10,), prefill)
         one.observe(classed)
         plain.observe(classed)
-        assert one._sizers[0.05, 99].until_s == plain.until_s
+        assert one._sizers[0.05, 99].target.target_s == plain.target.target_s
 
 
 def test_a_class_that_is_left_out_no_more_is_again_after_tokens_in_time() -> None:
@@ -83,7 +83,7 @@ def test_a_class_that_is_left_out_no_more_is_again_after_tokens_in_time() -> Non
 
 
 def test_a_step_that_comes_back_before_the_first_was_sized_is_no_error() -> None:
-    ClassChunks(0.05).observe(sample(0.04, (1,), 10, longer=((0, 0.12),)))
+    ClassChunks(0.05, StepHistory(0.05)).observe(sample(0.04, (1,), 10, longer=((0, 0.12),)))
 
 
 def test_the_target_of_a_class_moves_by_its_own_tokens_alone() -> None:
@@ -92,11 +92,11 @@ def test_the_target_of_a_class_moves_by_its_own_tokens_alone() -> None:
     step_s = MODEL.predict_s(2, 0, 200, 0)
     for _ in range(80):
         one.observe(sample(step_s, (1, 1, 0), 200))
-    before_s = gold.until_s, silver.until_s
+    before_s = gold.target.target_s, silver.target.target_s
     for k in range(80):  # every fourth takes half as long again
         one.observe(sample(step_s * (1.5 if k % 4 == 0 else 1.0), (0, 1, 1), 200))
-    assert gold.until_s == before_s[0]
-    assert silver.until_s < before_s[1]
+    assert gold.target.target_s == before_s[0]
+    assert silver.target.target_s < before_s[1]
 
 
 def test_a_token_that_its_class_waited_for_too_long_counts_as_late() -> None:
@@ -206,7 +206,7 @@ def test_agreements_that_come_later_get_their_own_numbers() -> None:
     assert chunk(one, 1) in (1797, 1798)  # 200 - 20 - 0.2 ms
     one.observe(sample(0.03, (0, 1)))
     one.history.receive(StepModel(0.01, 2e-4, 0.0, 1e-4, 0.0, 0.0))
-    assert one._sizers[0.2, 90.0].model.c0 == pytest.approx(one.model.c0)
+    assert one._sizers[0.2, 90.0].history.model.c0 == pytest.approx(one.history.model.c0)
     one.resumed(9.0, 1)
     one.resumed(9.0, 7)  # nobody's
 
@@ -245,11 +245,13 @@ def test_some_start_beside_others_however_short_the_target_or_infeasible_d_is() 
 def test_cap_and_capacity_are_by_the_class_whose_d_is_nearest_to_the_sla(monkeypatch):
     one = sizer()
     full_s = {0.05: 0.04, 0.1: 0.1}
-    monkeypatch.setattr(StepTarget, "full_s", property(lambda target: full_s[target.limit_s]))
+    monkeypatch.setattr(
+        StepTarget, "full_load_target_s", property(lambda target: full_s[target.itl_s])
+    )
     assert one.reported.tail_frac == pytest.approx(0.25)
-    assert one.reported.costs == one.model.costs
+    assert one.reported.costs == one.history.model.costs
     monkeypatch.undo()
-    assert ClassChunks(0.05).reported.tail_frac == 0
+    assert ClassChunks(0.05, StepHistory(0.05)).reported.tail_frac == 0
 
 
 def asked(one: ClassChunks, batch: Requests, waited_s: object) -> list[float]:
@@ -285,7 +287,7 @@ def test_a_few_decodes_are_left_out_all_the_same_to_find_out_what_is_out_of_reac
 def test_nobody_is_left_out_where_all_take_half_of_the_room_but_for_rounding() -> None:
     few_s = (GOLD_S - 0.02) / 2
     for frac, all_decode in ((1 - 5e-10, True), (1 + 5e-10, False)):
-        one = ClassChunks(0.05)
+        one = ClassChunks(0.05, StepHistory(0.05))
         one.history.receive(StepModel(0.02, frac * few_s / 32, 0.0, 1e-4, 0.0, 0.0))
         one.know((GOLD, SILVER, BATCH))
         aim(one)
@@ -294,7 +296,7 @@ def test_nobody_is_left_out_where_all_take_half_of_the_room_but_for_rounding() -
 
 def test_every_agreement_is_held_to_what_its_tokens_wait_on_their_way_out() -> None:
 
-    whole, known, later = sizer(), sizer(), ClassChunks(0.05)
+    whole, known, later = sizer(), sizer(), ClassChunks(0.05, StepHistory(0.05))
     known.set_target_frac(0.9)
     later.history.receive(MODEL)
     later.set_target_frac(0.9)

@@ -164,7 +164,7 @@ def test_who_is_left_out_of_a_step_keeps_memory_that_others_cannot_have() -> Non
 
 def test_what_others_hold_that_do_not_run_is_counted() -> None:
     assert tight([2] * 30, [2] * 20, 14_000, 13_000).max_running == 50
-    found = tight([2] * 30, [2] * 20, 14_000, 13_000, held_elsewhere_tokens=10_000)
+    found = tight([2] * 30, [2] * 20, 14_000, 13_000, not_running_tokens=10_000)
     assert (30 <= found.max_running < 50, found.reason) == (True, "memory")
 
 

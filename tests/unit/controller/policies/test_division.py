@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.config import Sla
-from controller.models.requests import Ints, Requests, requests_of
+from controller.models.arrays import Ints
+from controller.models.requests import Requests, requests_of
 from controller.policies.prompts import PrefillSplit, divided, long_chunks, taken
 from tests.builders import engine
 

@@ -7,13 +7,12 @@ import pytest
 from controller.config import BatchingConfig
 from controller.errors import ConfigError
 from controller.policies.base import EMPTY_BATCH, Decision
-from controller.policies.registry import POLICIES, STEP_HALVES, make_policy, make_step_half
+from controller.policies.registry import POLICIES, make_policy, make_step_half
 from tests.builders import batching, engine, limits, pool, recent, report, state
 
 
 def test_the_policies_are_those_that_the_config_allows() -> None:
     assert set(POLICIES) == set(get_args(BatchingConfig.model_fields["policy"].annotation))
-    assert set(POLICIES) == {*STEP_HALVES, "adaptive"}  # which takes an argument more
 
 
 @pytest.mark.parametrize(
