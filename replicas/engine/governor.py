@@ -193,7 +193,11 @@ class Governor:
 
     def cache_lost(self) -> None:
         """The prefix cache is empty: for routers as if all of memory had been written since."""
-        self._written += self.engine.kv_tokens
+        self.wrote(self.engine.kv_tokens)
+
+    def wrote(self, tokens: int) -> None:
+        """Count tokens written to KV memory beside what ``after_step`` sees of a step."""
+        self._written += tokens
 
     def after_step(self, sample: StepSample, prefills: int) -> None:
         """Count a step with ``prefills`` requests in prefill, unless the clock jumped in it."""

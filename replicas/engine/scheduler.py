@@ -135,15 +135,18 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
             self._scheduled.append((super().schedule(*args, **kwargs), self.now_s()))
         as_they_stood(self.running, before)
         scheduled = self._scheduled[-1][0]
-        if self._reader.prefixes.only:
-            self.guard.attempt("what the cache held", self._note_cached, scheduled)
+        if self._reader.prefixes.only or self.connector is not None:
+            self.guard.attempt("what was there of prompts", self._note_found, scheduled)
         if not self.governor.enforced:
             self.guard.attempt("what control would move", self._advise, scheduled)
         return scheduled
 
-    def _note_cached(self, scheduled: SchedulerOutput) -> None:
+    def _note_found(self, scheduled: SchedulerOutput) -> None:
         for new in scheduled.scheduled_new_reqs:
-            self._cached.setdefault(new.req_id, new.num_computed_tokens)
+            if self._reader.prefixes.only:
+                self._cached.setdefault(new.req_id, new.num_computed_tokens)
+            elif stats := self.requests[new.req_id].prefill_stats:
+                self.governor.wrote(stats.num_external_cached_tokens)
 
     def _advise(self, scheduled: SchedulerOutput) -> None:
         self.governor.scheduled(step_sample(scheduled, 0.0)[0])
@@ -153,7 +156,14 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     ) -> dict[int, EngineCoreOutputs]:
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         self.guard.attempt("what a step took", self._measure, scheduler_output)
+        if scheduler_output.scheduled_spec_decode_tokens:
+            self.guard.attempt("accepted drafts", self._note_accepted, scheduler_output, outputs)
         return outputs
+
+    def _note_accepted(self, done: SchedulerOutput, told: dict[int, EngineCoreOutputs]) -> None:
+        drafted = done.scheduled_spec_decode_tokens
+        came = (one for each in told.values() for one in each.outputs if one.request_id in drafted)
+        self.governor.wrote(sum(max(len(one.new_token_ids) - 1, 0) for one in came))
 
     def set_pause_state(self, pause_state: Any) -> None:
         super().set_pause_state(pause_state)

@@ -44,9 +44,9 @@ ATTRIBUTES: dict[str, str] = {
     REQUEST: (
         "_output_token_ids arrival_time block_hashes drop_stale_output@0.27 is_finished"
         " kv_transfer_params lora_request max_tokens num_computed_tokens num_output_tokens"
-        " num_prompt_tokens num_stale_output_tokens@0.27 num_tokens output_token_ids priority"
-        " request_id sampling_params skip_reading_prefix_cache spec_token_ids status stop_reason"
-        " structured_output_request use_structured_output"
+        " num_prompt_tokens num_stale_output_tokens@0.27 num_tokens output_token_ids prefill_stats"
+        " priority request_id sampling_params skip_reading_prefix_cache spec_token_ids status"
+        " stop_reason structured_output_request use_structured_output"
     ),
     "vllm.v1.request:RequestStatus": (
         "FINISHED_ABORTED FINISHED_ERROR FINISHED_LENGTH_CAPPED FINISHED_REPETITION"
@@ -67,6 +67,7 @@ ATTRIBUTES: dict[str, str] = {
         "num_computed_tokens num_output_tokens req_ids resumed_req_ids"
     ),
     "vllm.v1.core.sched.output:NewRequestData": "num_computed_tokens prompt_token_ids req_id",
+    "vllm.v1.metrics.stats:PrefillStats": "num_external_cached_tokens",
     "vllm.v1.core.kv_cache_manager:KVCacheManager": (
         "block_pool coordinator enable_caching kv_cache_config"
     ),
@@ -85,6 +86,8 @@ ATTRIBUTES: dict[str, str] = {
     "vllm.config.vllm:VllmConfig": "additional_config kv_transfer_config",
     "vllm.v1.structured_output.request:StructuredOutputRequest": "_grammar grammar",
     "vllm.v1.structured_output:StructuredOutputManager": "backend",
+    "vllm.v1.engine:EngineCoreOutputs": "outputs",
+    "vllm.v1.engine:EngineCoreOutput": "new_token_ids request_id",
     "vllm.v1.engine.core:EngineCore": "scheduler",
     "vllm.v1.engine.core:EngineCoreProc": "run_engine_core",
     "vllm.v1.engine.core_client:AsyncMPClient": (

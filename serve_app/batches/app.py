@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import json
+import logging
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
@@ -25,9 +27,17 @@ from serve_app.batches.store import Store
 WINDOW = re.compile(r"([1-9]\d{0,3})([hd])")
 HOUR_S, DAY_S, LONGEST_WINDOW_S = 3600, 86400, 30 * 86400
 CANCELLABLE = ("validating", "in_progress")
-MOST_LISTED = 10_000
-MOST_METADATA = 16
+LIMIT = re.compile(r"[0-9]{1,6}")
+MOST_LISTED, LISTED = 10_000, 20
+MOST_METADATA, LONGEST_KEY, LONGEST_VALUE = 16, 64, 512  # entries, and characters
+METADATA = (
+    f"an object is allowed of at most {MOST_METADATA} texts of at most {LONGEST_VALUE} characters,"
+    f" by names of at most {LONGEST_KEY}"
+)
+LONGEST_BODY = 1 << 20  # bytes, of a request for a batch
 CHUNK = 1 << 20
+
+logger = logging.getLogger("ray.serve")
 
 
 def batch_app(
@@ -44,9 +54,16 @@ def batch_app(
     """
     api = _Api(store, most_file_bytes)
 
+    async def worked() -> None:
+        try:
+            await work()
+        except Exception:
+            logger.exception("No batch is carried out any more.")
+            raise
+
     @contextlib.asynccontextmanager
-    async def running(_: Starlette) -> AsyncIterator[None]:
-        working = asyncio.create_task(work())
+    async def running(app: Starlette) -> AsyncIterator[None]:
+        app.state.working = working = asyncio.create_task(worked())
         yield
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
@@ -71,12 +88,20 @@ def batch_app(
     )
 
 
+class Told(JSONResponse):
+    """JSON in ASCII: text of clients may be what UTF-8 has no bytes for."""
+
+    def render(self, content: Any) -> bytes:
+        """As bytes."""
+        return json.dumps(content).encode()
+
+
 class _Api:
     def __init__(self, store: Store, most_file_bytes: int) -> None:
         self._store, self._most_file_bytes = store, most_file_bytes
 
     async def upload(self, request: Request) -> Response:
-        async with self._bounded(request).form() as form:
+        async with _bounded(request, "file", self._most_file_bytes).form() as form:
             file, purpose = form.get("file"), form.get("purpose")
             if not isinstance(file, UploadFile):
                 raise _wrong("file", "a file is required, as multipart/form-data")
@@ -84,29 +109,19 @@ class _Api:
                 raise _wrong("purpose", f"{shown(purpose)} is not allowed: batch")
             name = file.filename or "file.jsonl"
             told = await asyncio.to_thread(self._store.add_file, name, "batch", file.file)
-        return JSONResponse(told)
-
-    def _bounded(self, request: Request) -> Request:
-        """The request, which fails where more comes than a file, and a form's lines, may have."""
-        left = self._most_file_bytes + CHUNK
-
-        async def receive() -> Message:
-            nonlocal left
-            message = await request.receive()
-            left -= len(message.get("body", b""))
-            if left < 0:
-                said = f"it is larger than {self._most_file_bytes >> 20} MiB"
-                raise _wrong("file", said, 413)
-            return message
-
-        return Request(request.scope, receive)
+        return Told(told)
 
     async def list_files(self, request: Request) -> Response:
-        after, limit = _page(request)
-        return _listed(self._store.files(after, limit), limit)
+        after, limit = self._page(request, self._store.file, MOST_LISTED)
+        order = request.query_params.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise _wrong("order", f"{shown(order)} is not allowed: asc, desc")
+        purpose = request.query_params.get("purpose")
+        found = self._store.files(after, limit, purpose, newest_first=order == "desc")
+        return _listed(found, limit)
 
     async def file(self, request: Request) -> Response:
-        return JSONResponse(self._found(self._store.file, request))
+        return Told(self._found(self._store.file, request))
 
     async def content(self, request: Request) -> Response:
         told = self._found(self._store.file, request)
@@ -127,7 +142,7 @@ class _Api:
         if self._store.reads(told["id"]):
             raise _wrong("file_id", "a batch that has not ended reads it", 409)
         await asyncio.to_thread(self._store.delete_file, told["id"])
-        return JSONResponse({"id": told["id"], "object": "file", "deleted": True})
+        return Told({"id": told["id"], "object": "file", "deleted": True})
 
     async def create(self, request: Request) -> Response:
         body = await _json(request)
@@ -141,16 +156,16 @@ class _Api:
         window_s = _window_s(window)
         metadata = body.get("metadata")
         if metadata is not None and not _are_metadata(metadata):
-            raise _wrong("metadata", f"an object of at most {MOST_METADATA} texts is allowed")
+            raise _wrong("metadata", METADATA)
         told = self._store.add_batch(endpoint, file_id, str(window), window_s, metadata)
-        return JSONResponse(told)
+        return Told(told)
 
     async def list_batches(self, request: Request) -> Response:
-        after, limit = _page(request)
+        after, limit = self._page(request, self._store.batch, LISTED)
         return _listed(self._store.batches(after, limit), limit)
 
     async def batch(self, request: Request) -> Response:
-        return JSONResponse(self._found(self._store.batch, request))
+        return Told(self._found(self._store.batch, request))
 
     async def cancel(self, request: Request) -> Response:
         told = self._found(self._store.batch, request)
@@ -158,7 +173,19 @@ class _Api:
         if cancelled is None:
             said = f"a batch that is {told['status']} cannot be cancelled"
             raise _wrong("batch_id", said, 409)
-        return JSONResponse(cancelled)
+        return Told(cancelled)
+
+    def _page(
+        self, request: Request, find: Callable[[str], dict[str, Any] | None], usual: int
+    ) -> tuple[str | None, int]:
+        """After which one a page begins, and how many it has; ``usual``: where none is asked."""
+        text = request.query_params.get("limit", str(usual))
+        if not LIMIT.fullmatch(text) or not 1 <= int(text) <= MOST_LISTED:
+            raise _wrong("limit", f"{shown(text)} is not allowed: 1 to {MOST_LISTED}")
+        after = request.query_params.get("after")
+        if after is not None and find(after) is None:  # else the rest would be lost in silence
+            raise _wrong("after", f"{shown(after)}: there is none", 404)
+        return after, int(text)
 
     def _knows(self, file_id: str) -> bool:
         return file_id.isascii() and self._store.file(file_id) is not None
@@ -185,17 +212,32 @@ class _Keys(BaseHTTPMiddleware):
         if known or get_route_path(request.scope) == "/health":
             return await call_next(request)
         told = _error("authorization", "an API key is needed: Authorization: Bearer KEY", 401)
-        return JSONResponse(told, 401, {"WWW-Authenticate": "Bearer"})
+        return Told(told, 401, {"WWW-Authenticate": "Bearer"})
 
 
-async def _healthy(_: Request) -> Response:
-    return Response()
+async def _healthy(request: Request) -> Response:
+    return Response(status_code=503 if request.app.state.working.done() else 200)
+
+
+def _bounded(request: Request, param: str, most_bytes: int) -> Request:
+    """The request, which fails where more comes than so much, and a form's lines, may have."""
+    left = most_bytes + CHUNK
+
+    async def receive() -> Message:
+        nonlocal left
+        message = await request.receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise _wrong(param, f"it is larger than {most_bytes >> 20} MiB", 413)
+        return message
+
+    return Request(request.scope, receive)
 
 
 async def _json(request: Request) -> dict[str, Any]:
     try:
-        body = await request.json()
-    except (ValueError, UnicodeDecodeError):
+        body = await _bounded(request, "body", LONGEST_BODY).json()
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise _wrong("body", "a JSON object is required")
@@ -214,22 +256,16 @@ def _are_metadata(metadata: Any) -> bool:
     return (
         isinstance(metadata, dict)
         and len(metadata) <= MOST_METADATA
-        and all(isinstance(value, str) for value in metadata.values())
+        and all(len(key) <= LONGEST_KEY for key in metadata)
+        and all(isinstance(one, str) and len(one) <= LONGEST_VALUE for one in metadata.values())
     )
-
-
-def _page(request: Request) -> tuple[str | None, int]:
-    text = request.query_params.get("limit", "20")
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= MOST_LISTED:
-        raise _wrong("limit", f"{shown(text)} is not allowed: 1 to {MOST_LISTED}")
-    return request.query_params.get("after"), int(text)
 
 
 def _listed(found: list[dict[str, Any]], limit: int) -> Response:
     data = found[:limit]
     ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {}
     told = {"object": "list", "data": data, "has_more": len(found) > limit, **ends}
-    return JSONResponse(told)
+    return Told(told)
 
 
 def _wrong(param: str, message: str, status: int = 400) -> HTTPException:
@@ -246,4 +282,4 @@ async def _said(_: Request, error: Exception) -> Response:
     told: Any = error.detail
     if not isinstance(told, dict):
         told = _error("path", str(told), error.status_code)
-    return JSONResponse(told, error.status_code, error.headers)
+    return Told(told, error.status_code, error.headers)

@@ -64,8 +64,9 @@ def read_line(text: bytes, endpoint: str, service_tier: str | None = None) -> Li
     body = told.get("body")
     if not isinstance(body, dict):
         raise LineError("body: must be a JSON object", name)
-    if body.get("stream"):
-        raise LineError("body.stream: true is not allowed: a batch's answers come whole", name)
+    for key in ("stream", "background"):
+        if body.get(key):
+            raise LineError(f"body.{key}: true is not allowed: a batch's answers come whole", name)
     if "priority" in body:
         raise LineError("body.priority is not allowed: the class of batches has one", name)
     if service_tier is not None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
 from controller import metrics
 from controller.metrics import Metric
@@ -29,6 +29,7 @@ from serve_app.batches.window import Window
 
 logger = logging.getLogger("ray.serve")
 
+R = TypeVar("R")
 Send = Callable[[str, Mapping[str, Any]], Awaitable[Answer]]
 Value = tuple[Metric, tuple[str, ...], float]
 # As the APIs' usage has them.
@@ -41,6 +42,7 @@ USED = {
 
 LONGEST_REST_S = 60.0  # of a batch that storage or database broke off
 LOOKS_EVERY_S = 0.5  # for new batches, and those that are cancelled
+MOST_AHEAD = 64 << 20  # bytes of a batch's lines that were read and have no answer
 TRIES = 3  # of a request that the server fails
 
 
@@ -169,7 +171,7 @@ class Runner:
                 return sum(1 for _ in numbered_lines(opened))
 
         try:
-            total = await asyncio.to_thread(counted)
+            total = await _in_thread(counted)
         except (FileNotFoundError, LineError) as error:
             self._store.move(batch["id"], "failed", errors=_errors("invalid_file", str(error)))
             return False
@@ -213,7 +215,7 @@ class Runner:
         with self._store.open_file(batch["input_file_id"]) as opened:
             lines = numbered_lines(opened)
             async with asyncio.TaskGroup() as under_way:
-                while following := await asyncio.to_thread(next, lines, None):
+                while following := await _in_thread(next, lines, None):
                     number, text = following
                     if number in done:
                         continue
@@ -222,8 +224,11 @@ class Runner:
                     except LineError as error:
                         self._malformed(batch, number, error)
                         continue
-                    await ahead.acquire()
-                    under_way.create_task(self._answer(batch, number, line, ahead))
+                    share = 1 + len(text) * self._most_open // MOST_AHEAD
+                    share = min(share, self._most_open)
+                    for _ in range(share):
+                        await ahead.acquire()
+                    under_way.create_task(self._answer(batch, number, line, ahead, share))
 
     def _begun(self, batch: Mapping[str, Any], done: int) -> Progress:
         counted = self._store.batch(batch["id"])
@@ -244,9 +249,14 @@ class Runner:
         self._keep(batch, number, told, good=False)
 
     async def _answer(
-        self, batch: Mapping[str, Any], number: int, line: Line, ahead: asyncio.Semaphore
+        self,
+        batch: Mapping[str, Any],
+        number: int,
+        line: Line,
+        ahead: asyncio.Semaphore,
+        share: int,
     ) -> None:
-        """Have one line answered, and keep the answer."""
+        """Have one line answered, and keep the answer; ``share``: what it has of ``ahead``."""
         failures, progress = 0, self._progress[batch["id"]]
         while True:
             slot, answer, body = await self.window.take(), None, line.body
@@ -267,7 +277,8 @@ class Runner:
             failures += answer.status in FAILED
             if answer.status not in REFUSED | FAILED or failures >= TRIES:
                 break
-        ahead.release()
+        for _ in range(share):
+            ahead.release()
         told = answer_line(
             _line_id(), line.custom_id, answer.status, answer.request_id, answer.body
         )
@@ -283,9 +294,12 @@ class Runner:
 
     async def _finish(self, batch: Mapping[str, Any], why: str | None) -> None:
         """Write the files; ``why`` it ended before all had an answer."""
-        name = batch["id"]
+        name, problems = batch["id"], batch["errors"]
         if why is not None:
-            await asyncio.to_thread(self._give_up, batch, why)
+            try:
+                await _in_thread(self._give_up, batch, why)
+            except (FileNotFoundError, LineError) as error:  # or it would never end
+                problems = _errors("invalid_file", str(error))
         counted = self._store.batch(name)
         assert counted is not None
         counts = counted["request_counts"]
@@ -293,14 +307,19 @@ class Runner:
             counts["total"] = counts["completed"] + counts["failed"]
         if why is None:  # whoever goes on with it sees by this that all have one
             self._store.move(name, "finalizing")
-        output = await asyncio.to_thread(self._store.write_answers, name, good=True)
-        errors = await asyncio.to_thread(self._store.write_answers, name, good=False)
+        output = await _in_thread(self._store.write_answers, name, good=True)
+        errors = await _in_thread(self._store.write_answers, name, good=False)
         ends: dict[str | None, str] = {EXPIRED: "expired", CANCELLED: "cancelled"}
         status = ends.get(why, "completed")
         self._store.move(
-            name, status, output_file_id=output, error_file_id=errors, request_counts=counts
+            name,
+            status,
+            output_file_id=output,
+            error_file_id=errors,
+            request_counts=counts,
+            errors=problems,
         )
-        self._store.drop_answers(name)
+        await _in_thread(self._store.drop_answers, name)
 
     def _give_up(self, batch: Mapping[str, Any], why: str) -> None:
         """Make an error line of each request that has no answer."""
@@ -316,6 +335,16 @@ class Runner:
                     custom_id = error.custom_id
                 told = error_line(_line_id(), custom_id, why, SAID[why])
                 self._store.add_answer(batch["id"], number, told, good=False)
+
+
+async def _in_thread(call: Callable[..., R], *args: Any, **options: Any) -> R:
+    """The result; who is cancelled waits for the thread, which nobody can stop."""
+    work = asyncio.create_task(asyncio.to_thread(call, *args, **options))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
 
 
 def _line_id() -> str:

@@ -13,6 +13,8 @@ CONNECT_S = 10.0
 REFUSED = frozenset({0, 401, 408, 429, 503})
 LOADED = frozenset({429, 503})  # ... which says no more than that
 FAILED = frozenset({500, 502, 504})  # another try may go to another replica
+# Without JSON: no application is there (yet), says Ray's proxy; and no model's answer has none.
+NO_JSON = {404: 0, 200: 502}
 
 logger = logging.getLogger("ray.serve")
 
@@ -70,15 +72,14 @@ class Sender:
         headers = {"Content-Type": "application/json"}
         try:
             async with self._session.post(url, data=sent, headers=headers) as response:
-                raw = await response.read()
+                raw, status = await response.read(), response.status
                 try:
-                    told = await response.json(content_type=None)
+                    told = json.loads(raw)
                 except (ValueError, RecursionError):
                     told = _error(raw[:500].decode(errors="replace"))
-                    if response.status == 404:  # of Ray's proxy: no application is there (yet)
-                        return Answer(0, told)
+                    status = NO_JSON.get(status, status)
                 return Answer(
-                    response.status,
+                    status,
                     told,
                     response.headers.get("x-request-id", ""),
                     _seconds(response.headers.get("retry-after")),

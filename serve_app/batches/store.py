@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any
@@ -21,8 +22,10 @@ import fsspec
 from serve_app.batches.lines import LineError
 
 ACTIVE = ("validating", "in_progress", "finalizing", "cancelling")
+UNFINISHED = f"status in ({', '.join('?' * len(ACTIVE))})"
 LONGEST_LINE = 16 << 20  # bytes
 READ = 1 << 20
+ROWS = 64  # of answers, read at once
 TABLES = """
 create table if not exists files (
     id text primary key, created integer not null, told text not null);
@@ -54,6 +57,11 @@ class Store:
         self._lock = (folder / "lock").open("wb")
         self._db.execute("pragma journal_mode=wal")
         self._db.executescript(TABLES)
+        # Of a batch that ended just before its process did.
+        self._db.execute(
+            f"delete from answers where batch not in (select id from batches where {UNFINISHED})",
+            ACTIVE,
+        )
         self._fs, self._root = fsspec.core.url_to_fs(storage or str(folder / "files"))
         self._fs.makedirs(self._root, exist_ok=True)
 
@@ -74,7 +82,7 @@ class Store:
 
     def add_file(self, name: str, purpose: str, contents: IO[bytes]) -> dict[str, Any]:
         """Keep what is read from ``contents``; the file object."""
-        told = self._new_file(name, purpose)
+        told = self._new_file(name, purpose, token_hex(12))
         try:
             with self._fs.open(self._path(told["id"]), "wb") as out:
                 shutil.copyfileobj(contents, out, READ)
@@ -88,22 +96,27 @@ class Store:
         """The file object."""
         return self._told("files", file_id)
 
-    def files(self, after: str | None, limit: int) -> list[dict[str, Any]]:
-        """The newest first, one more than ``limit`` where there are more."""
-        return self._newest("files", after, limit)
+    def files(
+        self,
+        after: str | None,
+        limit: int,
+        purpose: str | None = None,
+        *,
+        newest_first: bool = True,
+    ) -> list[dict[str, Any]]:
+        """Those of a purpose (None: all), one more than ``limit`` where there are more."""
+        return self._listed("files", after, limit, purpose, newest_first=newest_first)
 
     def open_file(self, file_id: str) -> IO[bytes]:
         """Its contents."""
         # Files of buckets read lines of any length, and no other.
         return io.BufferedReader(self._fs.open(self._path(file_id), "rb"), READ)
 
-    def delete_file(self, file_id: str) -> bool:
-        """Whether it was there."""
-        if self.file(file_id) is None:
-            return False
+    def delete_file(self, file_id: str) -> None:
+        """It may be gone already."""
         self._db.execute("delete from files where id = ?", (file_id,))
-        self._fs.rm_file(self._path(file_id))
-        return True
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(file_id))
 
     def reads(self, file_id: str) -> bool:
         """Whether a batch that has not ended reads this file."""
@@ -149,13 +162,12 @@ class Store:
 
     def batches(self, after: str | None, limit: int) -> list[dict[str, Any]]:
         """The newest first, one more than ``limit`` where there are more."""
-        return [self._counted(one) for one in self._newest("batches", after, limit)]
+        return [self._counted(one) for one in self._listed("batches", after, limit)]
 
     def unfinished(self) -> list[dict[str, Any]]:
         """Batches that have not ended, the oldest first."""
-        marks = ", ".join("?" * len(ACTIVE))
         found = self._db.execute(
-            f"select told from batches where status in ({marks}) order by created", ACTIVE
+            f"select told from batches where {UNFINISHED} order by created", ACTIVE
         )
         return [json.loads(told) for (told,) in found]
 
@@ -201,13 +213,17 @@ class Store:
         return {number for (number,) in found}
 
     def write_answers(self, batch_id: str, *, good: bool) -> str | None:
-        """Make a file of a batch's answers, in the order of its lines; its id, None: no line."""
+        """Make a file of a batch's answers, in the order of its lines; its id, None: no line.
+
+        Whoever does it again, as the process ended or the disk was full, writes the same file.
+        """
         lines = self._answers(batch_id, good=good)
         first = next(lines, None)
         if first is None:
             return None
         kind = "output" if good else "error"
-        told = self._new_file(f"{batch_id}_{kind}.jsonl", "batch_output")
+        name = f"{batch_id}_{kind}.jsonl"
+        told = self._new_file(name, "batch_output", sha256(name.encode()).hexdigest()[:24])
         with self._fs.open(self._path(told["id"]), "wb") as out:
             out.write(first)
             for line in lines:
@@ -219,12 +235,16 @@ class Store:
         self._db.execute("delete from answers where batch = ?", (batch_id,))
 
     def _answers(self, batch_id: str, *, good: bool) -> Iterator[bytes]:
-        found = self._db.execute(
-            "select line from answers where batch = ? and good = ? order by number",
-            (batch_id, good),
-        )
-        for (line,) in found:
-            yield line.encode() + b"\n"
+        # A few at a time: while a reader is open, nothing can be written once another process has.
+        number = 0
+        while found := self._db.execute(
+            "select number, line from answers where batch = ? and good = ? and number > ?"
+            " order by number limit ?",
+            (batch_id, good, number, ROWS),
+        ).fetchall():
+            for _, line in found:
+                yield line.encode() + b"\n"
+            number = found[-1][0]
 
     def _counted(self, told: dict[str, Any]) -> dict[str, Any]:
         if told["status"] not in ACTIVE:
@@ -236,9 +256,9 @@ class Store:
         done = {"completed": counts.get(1, 0), "failed": counts.get(0, 0)}
         return {**told, "request_counts": {**told["request_counts"], **done}}
 
-    def _new_file(self, name: str, purpose: str) -> dict[str, Any]:
+    def _new_file(self, name: str, purpose: str, token: str) -> dict[str, Any]:
         return {
-            "id": f"file-{token_hex(12)}",
+            "id": f"file-{token}",
             "object": "file",
             "bytes": 0,
             "created_at": int(time.time()),
@@ -250,7 +270,7 @@ class Store:
     def _keep_file(self, told: dict[str, Any]) -> dict[str, Any]:
         told = {**told, "bytes": int(self._fs.size(self._path(told["id"])))}
         row = (told["id"], time.time_ns(), json.dumps(told))
-        self._db.execute("insert into files values (?, ?, ?)", row)
+        self._db.execute("insert or replace into files values (?, ?, ?)", row)
         return told
 
     def _path(self, file_id: str) -> str:
@@ -260,14 +280,27 @@ class Store:
         row = self._db.execute(f"select told from {table} where id = ?", (row_id,)).fetchone()
         return json.loads(row[0]) if row else None
 
-    def _newest(self, table: str, after: str | None, limit: int) -> list[dict[str, Any]]:
-        before = ""
+    def _listed(
+        self,
+        table: str,
+        after: str | None,
+        limit: int,
+        purpose: str | None = None,
+        *,
+        newest_first: bool = True,
+    ) -> list[dict[str, Any]]:
+        behind, order = ("<", "desc") if newest_first else (">", "asc")
+        wheres: list[str] = []
         values: list[Any] = []
         if after is not None:
-            before = f"where created < (select created from {table} where id = ?)"
+            wheres.append(f"created {behind} (select created from {table} where id = ?)")
             values.append(after)
+        if purpose is not None:
+            wheres.append("json_extract(told, '$.purpose') = ?")
+            values.append(purpose)
+        where = f"where {' and '.join(wheres)}" if wheres else ""
         found = self._db.execute(
-            f"select told from {table} {before} order by created desc limit ?",
+            f"select told from {table} {where} order by created {order} limit ?",
             (*values, limit + 1),
         )
         return [json.loads(told) for (told,) in found]

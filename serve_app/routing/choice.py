@@ -12,7 +12,6 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Generic, Literal, TypeVar
 
 from serve_app.routing.gather import End
@@ -55,6 +54,7 @@ class _Known:
     kv_tokens: float = 0.0
     promised: int = 0  # whose prompts are computed elsewhere, and their tokens
     promised_tokens: float = 0.0
+    written_before: float = 0.0  # by engines of this replica that ended
 
     def add(self, sent: Sent) -> None:
         self.since.append(sent)
@@ -80,7 +80,14 @@ class _Known:
     def written(self) -> float:
         """Tokens written to its KV memory, with what is on its way there."""
         said = self.room.written_tokens if self.room is not None else None
-        return (said or 0) + self.tokens
+        return self.written_before + (said or 0) + self.tokens
+
+    def moved_to(self, room: ReplicaLoad) -> None:
+        """Go by newer figures. Those of an engine that began again have an empty prefix cache."""
+        said = self.room.written_tokens if self.room is not None else None
+        if said is not None and room.written_tokens is not None and room.written_tokens < said:
+            self.written_before = self.written + room.kv_free_tokens
+        self.room = room
 
     @property
     def evicted_before(self) -> float:
@@ -166,7 +173,7 @@ class HeadroomChooser(Generic[K]):
         if known.room is not None and room.taken_unix_s == known.room.taken_unix_s:
             return
         before, before_s = known.room, known.taken_s
-        known.room = room
+        known.moved_to(room)
         known.taken_s = min(max(room.taken_unix_s, now_s - self._stale_after_s), now_s)
         own = known.drop_until(known.taken_s - FLIGHT_S)
         followed = known.taken_s - before_s <= self._stale_after_s  # else sends were dropped unseen
@@ -237,8 +244,7 @@ class HeadroomChooser(Generic[K]):
             told_apart = len(set(by_sent.values())) > 1
             best = drawn[0]
             outcome: Outcome = "sent" if told_apart else "random"
-            before = held.add(pieces, best, self._at(best, now_s).written)
-            undo = partial(held.take_back, best, before)
+            undo = held.add(pieces, best, self._at(best, now_s).written)
             return Choice(best, tuple(drawn[1:]), outcome, None, cached[best], undo)
         alike_s = math.inf if end is None else end.step_s(len(found)) / 2
         ordered = _ordered(found, alike_s)
@@ -248,8 +254,7 @@ class HeadroomChooser(Generic[K]):
             plain = [(key, one.detoured(one.saved_s)) for key, one in found]
             if _ordered(plain, alike_s)[0][0] != best:
                 outcome = "prefix"
-        before = held.add(pieces, best, self._at(best, now_s).written)
-        undo = partial(held.take_back, best, before)
+        undo = held.add(pieces, best, self._at(best, now_s).written)
         others = tuple(key for key, _ in ordered[1:])
         return Choice(best, others, outcome, its.wait_s, cached[best], undo)
 

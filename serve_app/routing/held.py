@@ -7,8 +7,9 @@ written to KV memory since than are free now, and a replica publishes both.
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -57,13 +58,13 @@ class HeldPrefixes(Generic[K]):
             yield from reversed(self._pieces.get(pieces[known - 1], {}))
             known //= 2
 
-    def add(self, pieces: Sequence[int], replica: K, written: float) -> dict[int, float | None]:
+    def add(self, pieces: Sequence[int], replica: K, written: float) -> Callable[[], None]:
         """A prompt is sent to a replica that has written so much.
 
         Returns:
-            For ``take_back``: what was known before of each piece there.
+            Takes it back: it was not sent there after all.
         """
-        before = {}
+        before: dict[int, float | None] = {}
         for piece in reversed(pieces):  # the first one is forgotten last
             holders = self._pieces.setdefault(piece, {})
             before[piece] = holders.pop(replica, None)
@@ -73,16 +74,17 @@ class HeldPrefixes(Generic[K]):
                 del holders[next(iter(holders))]
         while len(self._pieces) > self._most:
             self._pieces.popitem(last=False)
-        return before
+        return partial(self._take_back, replica, written, before)
 
-    def take_back(self, replica: K, before: Mapping[int, float | None]) -> None:
-        """It was not sent there after all."""
-        for piece, written in before.items():
+    def _take_back(self, replica: K, written: float, before: Mapping[int, float | None]) -> None:
+        for piece, known in before.items():
             holders = self._pieces.get(piece, {})
-            if written is None:
-                holders.pop(replica, None)
-            elif replica in holders:
-                holders[replica] = written
+            if holders.get(replica) != written:
+                continue  # another prompt was sent there since
+            if known is None:
+                del holders[replica]
+            else:
+                holders[replica] = known
 
     def _gone(self, piece: int, replica: K, since: float) -> bool:
         written = self._pieces.get(piece, {}).get(replica)

@@ -20,6 +20,11 @@ SAID = (
     *("tool_calls", "function", "name", "arguments", "input", "output"),
 )
 LAST_FIRST = SAID[::-1]
+Mark = tuple[Any]  # a role, or a part of a message that has no text
+BESIDE = (
+    *("model", "cache_salt", "documents", "reasoning_effort", "previous_response_id"),
+    *("chat_template", "chat_template_kwargs"),
+)
 BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 # A client puts a hash of each request there, which vLLM leaves out.
 LEFT_OUT = "x-anthropic-billing-header"
@@ -51,8 +56,16 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
         prefix_chars: of a piece, in which beginnings are compared; 0: they are not.
 
     Returns:
-        None where there is neither ``messages`` nor ``prompt`` nor ``input``.
+        None where there is neither ``messages`` nor ``prompt`` nor ``input``, or what is there is
+        nested too deeply.
     """
+    try:
+        return _read(payload, prefix_chars)
+    except RecursionError:
+        return None
+
+
+def _read(payload: Any, prefix_chars: int) -> Prompt | None:
     bound = next(
         (one for name in BOUNDS if (one := getattr(payload, name, None)) is not None), None
     )
@@ -68,10 +81,10 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
         pieces = _chain(prompt, prefix_chars // CHARS_OF_ID, seed)
         return Prompt(0, len(prompt), max_tokens, pieces)
     tokens = sum(len(one) for one in prompt if isinstance(one, list))
-    texts = [*before, *_spoken(payload, prompt)]
-    return Prompt(
-        sum(map(len, texts)), tokens, max_tokens, _chain("\0".join(texts), prefix_chars, seed)
-    )
+    said = [*before, *_spoken(payload, prompt)]
+    chars = sum(len(one) for one in said if isinstance(one, str))
+    whole = "\0".join(map(_marked, said)) if prefix_chars else ""
+    return Prompt(chars, tokens, max_tokens, _chain(whole, prefix_chars, seed))
 
 
 def asked_by(payload: Any) -> str | None:
@@ -81,8 +94,8 @@ def asked_by(payload: Any) -> str | None:
     return asking if isinstance(asking, str) else None
 
 
-def _spoken(payload: Any, prompt: str | list[Any]) -> Iterator[str]:
-    """All texts of a prompt in the order in which vLLM renders them.
+def _spoken(payload: Any, prompt: str | list[Any]) -> Iterator[str | Mark]:
+    """All texts and marks of a prompt in the order in which vLLM renders them.
 
     ``instructions`` of responses and ``system`` of messages come first. Where the latter is there,
     so do system messages from between the turns (``AnthropicServingMessages``).
@@ -91,24 +104,43 @@ def _spoken(payload: Any, prompt: str | list[Any]) -> Iterator[str]:
     if system and isinstance(prompt, list):
         system = [system, [one for one in prompt if _field(one, "role") == "system"]]
         later = [one for one in prompt if _field(one, "role") != "system"]
-    for text in _texts([getattr(payload, "instructions", None), system]):
-        if not text.startswith(LEFT_OUT):
-            yield text
+    for first in (getattr(payload, "instructions", None), system):
+        if first:
+            yield ("system",)  # as chat has it
+        for text in _texts(first):
+            if not (isinstance(text, str) and text.startswith(LEFT_OUT)):
+                yield text
+    if isinstance(prompt, str) and getattr(payload, "input", None) is prompt:
+        yield ("user",)  # as the next turn's list has it
     yield from _texts(later)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """All that is said in a text, a message, an item, or a list of these, in order."""
+def _texts(value: Any) -> Iterator[str | Mark]:
+    """All that is said in a text, a message, an item, or a list of these, in order.
+
+    What else tells two of these apart is a mark: a role, and a part without text, as a picture.
+    """
     below = [value]
     while below:
         one = below.pop()
-        if isinstance(one, str):
+        if isinstance(one, str | tuple):
             yield one
         elif isinstance(one, list):
             below += reversed(one)
         elif one is not None and not isinstance(one, bool | int | float):
             known = one.keys() if isinstance(one, dict) else None
+            if known and known.isdisjoint(SAID) and isinstance(one.get("type"), str):
+                yield (one,)
             below += [_said(one, name) for name in LAST_FIRST if known is None or name in known]
+            if isinstance(role := _field(one, "role"), str):
+                below.append((role,))
+
+
+def _marked(said: str | Mark) -> str:
+    """As it stands in the text of which pieces are hashed."""
+    if isinstance(said, str):
+        return said
+    return said[0] if isinstance(said[0], str) else str(hash(repr(said[0])))
 
 
 def _said(holder: Any, name: str) -> Any:
@@ -129,8 +161,7 @@ def _field(holder: Any, name: str) -> Any:
 
 def _beside(payload: Any, tools: list[str]) -> int:
     """A hash of what vLLM hashes, or renders, before the prompt."""
-    names = "model", "cache_salt", "chat_template_kwargs", "previous_response_id"
-    return hash((*tools, repr([getattr(payload, name, None) for name in names])))
+    return hash((*tools, repr([getattr(payload, name, None) for name in BESIDE])))
 
 
 def _chain(whole: str | list[Any], size: int, last: int) -> tuple[int, ...]:

@@ -144,3 +144,10 @@ def test_what_is_cached_of_prompts_costs_no_prefill() -> None:
         )
     assert sla_batch(model, cached, 0.05) == pytest.approx(sla_batch(model, short, 0.05))
     assert relative_work(model, cached, 2000) < relative_work(model, plain, 2000)
+
+
+def test_prompts_that_are_cached_leave_no_doubt_however_they_spread() -> None:
+    spread = moments_of([(0, 100), (400, 100)] * 500)
+    cached = replace(spread, cached=spread.input)
+    assert capacity_error_frac(WORKED, cached) == pytest.approx(1e-3)
+    assert capacity_error_frac(WORKED, spread) > 0.01

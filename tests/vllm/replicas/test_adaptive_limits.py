@@ -132,10 +132,11 @@ def test_drafts_that_vllms_table_does_not_make_are_no_room_for_prompts(tiny_llam
     decoding = {r.request_id for r in rig.scheduler.running}
     for index in range(4):
         rig.add(f"more{index}", prompt=300, output=5)
-    for scheduled in rig.go_on(20):
-        given = scheduled.num_scheduled_tokens
+    for _ in range(18):  # in which one prompt gets on
+        given = rig.step().num_scheduled_tokens
         assert {given[r] for r in decoding} == {2}
-        assert scheduled.total_num_scheduled_tokens <= 2 * len(decoding) + BLOCK
+        assert sum(given.values()) <= rig.scheduler.max_num_scheduled_tokens
+        assert rig.scheduler.max_num_scheduled_tokens <= 2 * len(decoding) + BLOCK
 
 
 def test_prompts_that_share_their_beginning_share_its_memory(tiny_llama):

@@ -218,3 +218,11 @@ def all_done(rig):
     rig.run()
     assert rig.all_whole(100, OUTPUT)
     return rig
+
+
+def test_what_is_loaded_is_written_to_memory(tiny_llama, role):
+    rig = rig_of(tiny_llama, "SLA", role)
+    for k in range(4):
+        rig.add(f"r{k}", prompt=PROMPT, output=10)
+    rig.run()
+    assert rig.exchange().written_tokens == 4 * (PROMPT + 9)

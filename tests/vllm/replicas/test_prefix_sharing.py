@@ -8,7 +8,7 @@ from vllm.v1.request import Request
 from replicas.engine.prefix_sharing import PrefixSharing
 from replicas.engine.scheduler import DynamicBatchScheduler
 from tests.vllm.connector import IdleConnector
-from tests.vllm.harness import BLOCK, Rig, batching, engine_config
+from tests.vllm.harness import BLOCK, Rig, batching, engine_config, ngram
 
 # Ten full blocks, and a token that is in none.
 PROMPT = 10 * BLOCK + 1
@@ -208,3 +208,25 @@ def test_a_report_tells_what_is_cached_apart_from_what_is_computed(rig):
     while rig.scheduler.requests:
         rig.step()
     assert rig.exchange().lengths.cached == first + 10 * BLOCK
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_tokens_that_were_drafted_and_accepted_are_written_to_memory(tiny_llama, in_flight):
+    rig = Rig.led(tiny_llama, speculative_config=ngram(3), accepted=2, in_flight=in_flight)
+    rig.add_all(3, prompt=30, output=60)
+    rig.run()
+    assert rig.all_whole(3, 60)
+    # A step ahead each is scheduled once more than it has tokens.
+    assert rig.exchange().written_tokens == 3 * (30 + 59 + in_flight - 1)
+
+
+def test_a_cache_that_could_not_be_emptied_is_still_there(rig):
+    waiting(rig, "a")
+    rig.step()
+    before = rig.exchange().written_tokens
+    assert not rig.scheduler.reset_prefix_cache()
+    assert rig.exchange().written_tokens == before
+    rig.run()
+    assert rig.scheduler.reset_prefix_cache()
+    report = rig.exchange()
+    assert report.written_tokens == before + 39 + report.engine.kv_tokens

@@ -28,6 +28,7 @@ def test_a_request_is_read_and_gets_the_class_that_it_does_not_name() -> None:
         assert read_line(said, CHAT, "batch").body["service_tier"] == "batch"
     with pytest.raises(LineError, match=r"body\.service_tier: 'gold' is not allowed: batch"):
         read_line(own, CHAT, "batch")
+    assert read_line(line(custom_id="a" * 512), CHAT).custom_id == "a" * 512
     without_method = {key: value for key, value in GOOD.items() if key != "method"}
     assert read_line(json.dumps(without_method).encode(), CHAT).custom_id == "a"
 
@@ -45,7 +46,10 @@ def test_a_request_is_read_and_gets_the_class_that_it_does_not_name() -> None:
         (line(url="/v1/completions"), f"url: '/v1/completions' is not allowed: {CHAT}", "a"),
         (line(body=[]), "body", "a"),
         (line(body={"stream": True}), "body.stream", "a"),
+        (line(body={"background": True}), "body.background", "a"),
         (line(body={"priority": -5}), "body.priority", "a"),
+        (line(body={"priority": 0}), "body.priority", "a"),
+        (line(custom_id="a" * 513), "custom_id", None),
     ],
 )
 def test_what_is_no_request_is_named(text: bytes, said: str, custom_id: str | None) -> None:
@@ -54,6 +58,13 @@ def test_what_is_no_request_is_named(text: bytes, said: str, custom_id: str | No
     ) as e:
         read_line(text, CHAT)
     assert e.value.custom_id == custom_id
+
+
+def test_a_mark_of_utf_8_and_ends_of_lines_of_windows_are_no_part_of_it() -> None:
+    found = read_line(b"\xef\xbb\xbf" + line(custom_id="\xe9") + b"\r\n", CHAT)
+    assert found.custom_id == "\xe9"
+    false = line(body={"stream": False, "background": None})
+    assert read_line(false, CHAT).body == {"stream": False, "background": None}
 
 
 @given(

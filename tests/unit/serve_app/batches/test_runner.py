@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import sqlite3
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +108,14 @@ async def test_what_is_refused_or_fails_is_sent_again(store: Store, status: int)
 
 
 async def test_what_fails_three_times_is_an_error_line(store: Store) -> None:
+    sent: list[int] = []
+
     async def fails(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        sent.append(body["n"])
         return Answer(500, {"error": {"message": "broken"}})
 
     told = await ended(store, batch_of(store, request(0)), fails)
+    assert sent == [0] * 3
     (line,) = lines_of(store, told["error_file_id"])
     assert line["response"]["status_code"] == 500
     assert (told["status"], told["output_file_id"]) == ("completed", None)
@@ -329,9 +336,8 @@ async def test_the_end_of_the_oldest_batch_is_told_though_it_broke_off(
     monkeypatch.setattr(store, "open_file", open_file)
     runner = Runner(store, held, publish=seen.append, clock=lambda: now_s + len(seen) / 50)
     running = asyncio.create_task(runner.run())
-    while fails or len(runner._progress) < 2:  # noqa: ASYNC110 - the runner's work
+    while list(runner._progress) != names[::-1]:  # noqa: ASYNC110 - the runner's work
         await asyncio.sleep(0.01)
-    assert list(runner._progress) == names[::-1]
     assert 0 < values(runner._figures().now)[(metrics.BATCH_WINDOW,)] <= 500
     going.set()
     running.cancel()
@@ -340,3 +346,227 @@ async def test_the_end_of_the_oldest_batch_is_told_though_it_broke_off(
 
 def values(told: Any) -> dict[tuple[Any, ...], float]:
     return {(metric, *labels): value for metric, labels, value in told}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_batch_whose_file_cannot_be_read_ends_when_it_is_given_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    monkeypatch.setattr("serve_app.batches.store.LONGEST_LINE", 500)
+    batch_id = batch_of(store, request(0), request(1, prompt="x" * 500))
+    if gone:
+        batch = store.batch(batch_id)
+        assert batch is not None
+        store._fs.rm_file(store._path(batch["input_file_id"]))
+    store.move(batch_id, "cancelling")
+    told = await asyncio.wait_for(ended(store, batch_id, echo), 5)
+    assert (told["status"], told["errors"]["data"][0]["code"]) == ("cancelled", "invalid_file")
+    errors = lines_of(store, told["error_file_id"])
+    assert [line["custom_id"] for line in errors] == ([] if gone else ["r0"])
+
+
+@pytest.mark.parametrize("how", ["completed", "cancelled", "expired"])
+async def test_a_batch_has_one_file_of_answers_wherever_its_process_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The process ends before the batch is told to have ended, then before its answers go."""
+    lines = request(0), request(1), b"{\n"
+    batch_id = batch_of(store := Store(tmp_path), *lines, window_s=1 if how == "expired" else 1000)
+
+    async def some(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        if how != "completed" and body["n"]:
+            if how == "cancelled":
+                store.move(batch_id, "cancelling", only_from=("in_progress",))
+            await asyncio.Event().wait()
+        return Answer(200, {})
+
+    for broken in ("move", "drop_answers"):
+        with monkeypatch.context() as patched:
+            fails = asyncio.Event()
+            whole = getattr(store, broken)
+
+            def killed(*args: Any, whole: Any = whole, fails: Any = fails, **changes: Any) -> Any:
+                if "output_file_id" in changes or len(args) == 1:
+                    fails.set()
+                    raise SystemError
+                return whole(*args, **changes)
+
+            patched.setattr(store, broken, killed)
+            running = asyncio.create_task(Runner(store, some).run())
+            await asyncio.wait_for(fails.wait(), 10)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        store.close()
+        store = Store(tmp_path)
+    told = store.batch(batch_id)
+    assert told is not None
+    good, bad = (2, 1) if how == "completed" else (1, 2)
+    assert (told["status"], told["request_counts"]) == (
+        how,
+        {"total": 3, "completed": good, "failed": bad},
+    )
+    assert len(lines_of(store, told["output_file_id"])) == good
+    assert len(lines_of(store, told["error_file_id"])) == bad
+    listed = [file["id"] for file in store.files(None, 9)]
+    ours = {told["output_file_id"], told["error_file_id"], told["input_file_id"]}
+    assert sorted(listed) == sorted(ours)
+    assert {path.rpartition("/")[2] for path in store._fs.ls(store._root, detail=False)} == ours
+    assert store.answered(batch_id) == set()
+
+
+async def test_a_full_disk_is_not_filled_further(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.02)
+    keep, full = store._keep_file, [OSError("no space left")] * 3
+
+    def kept(told: dict[str, Any]) -> dict[str, Any]:
+        if full:
+            raise full.pop()
+        return keep(told)
+
+    batch_id = batch_of(store, *map(request, range(3)))
+    monkeypatch.setattr(store, "_keep_file", kept)
+    await ended(store, batch_id, echo)
+    assert len(store._fs.ls(store._root)) == 2
+
+
+def test_a_write_beside_what_another_process_wrote(tmp_path: Path) -> None:
+    """Both replicas of an upgrade have the folder; a reader may not be of before the other's."""
+    store, other = Store(tmp_path), Store(tmp_path)
+    batch_id = batch_of(store, *map(request, range(300)))
+    for number in range(1, 301):
+        store.add_answer(batch_id, number, {"n": number}, good=True)
+    answers = store._answers(batch_id, good=True)
+    found = [next(answers)]
+    batch_of(other, request(0))
+    store.add_answer(batch_id, 301, {"n": 301}, good=True)
+    found += answers
+    assert [json.loads(line)["n"] for line in found][:300] == list(range(1, 301))
+
+
+async def test_nothing_is_written_once_the_runner_has_ended(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes the work over, once the lock is given back, is alone with the files."""
+    begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
+    writes = store.write_answers
+
+    def slow(*args: Any, **options: Any) -> Any:
+        begun.set()
+        go_on.wait(10)
+        try:
+            return writes(*args, **options)
+        finally:
+            done.set()
+
+    monkeypatch.setattr(store, "write_answers", slow)
+    batch_of(store, request(0))
+    running = asyncio.create_task(Runner(store, echo).run())
+    assert await asyncio.to_thread(begun.wait, 10)
+    running.cancel()
+    asyncio.get_running_loop().call_later(0.1, go_on.set)
+    await asyncio.gather(running, return_exceptions=True)
+    assert done.is_set()
+
+
+async def test_a_batch_that_breaks_off_rests_twice_as_long_each_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.01)
+    tries_s: list[float] = []
+    batch_id = batch_of(store, request(0))
+    now_s = float((store.batch(batch_id) or {})["created_at"])
+
+    def open_file(file_id: str) -> Any:
+        tries_s.append(now_s)
+        raise OSError("away")
+
+    def clock() -> float:
+        nonlocal now_s
+        now_s += 1e-3
+        return now_s
+
+    monkeypatch.setattr(store, "open_file", open_file)
+    running = asyncio.create_task(Runner(store, echo, clock=clock).run())
+    while len(tries_s) < 5:  # noqa: ASYNC110 - the runner's work
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    rests_s = [after - before for before, after in pairwise(tries_s)]
+    for rest_s, least_s in zip(rests_s, (0.02, 0.04, 0.08, 0.16), strict=False):
+        assert least_s <= rest_s <= least_s + 0.01
+
+
+async def test_of_large_requests_few_are_held_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.MOST_AHEAD", 2000)
+    open_: dict[bool, int] = {True: 0, False: 0}
+    most = dict(open_)
+
+    async def slow(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        large = len(body["p"]) > 100
+        open_[large] += 1
+        most[large] = max(most[large], open_[large])
+        await asyncio.sleep(0.01)
+        open_[large] -= 1
+        return Answer(200, {})
+
+    lines = [request(n, p="x" * (900 if n < 6 else 1)) for n in range(24)]
+    lines.append(request(24, p="x" * 9000))  # larger than all that may be held
+    told = await ended(store, batch_of(store, *lines), slow, most_open=8)
+    assert told["request_counts"]["completed"] == 25
+    assert most == {True: 2, False: 8}
+
+
+async def test_a_batch_cancelled_while_its_lines_are_counted_sends_none(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch_id, opened = batch_of(store, *map(request, range(3))), store.open_file
+    sent: list[int] = []
+
+    def open_file(file_id: str) -> Any:
+        store.move(batch_id, "cancelling", only_from=("validating",))
+        return opened(file_id)
+
+    async def sends(endpoint: str, body: Mapping[str, Any]) -> Answer:
+        sent.append(body["n"])
+        return Answer(200, {})
+
+    monkeypatch.setattr(store, "open_file", open_file)
+    told = await ended(store, batch_id, sends)
+    assert (told["status"], sent) == ("cancelled", [])
+    assert told["request_counts"] == {"total": 3, "completed": 0, "failed": 3}
+
+
+async def test_a_batch_that_has_all_its_answers_does_not_expire(store: Store) -> None:
+    batch_id = batch_of(store, request(0), window_s=0)
+    store.add_answer(batch_id, 1, {"custom_id": "r0"}, good=True)
+    counts = {"total": 1, "completed": 0, "failed": 0}
+    store.move(batch_id, "finalizing", request_counts=counts)
+    told = await ended(store, batch_id, echo)
+    assert told["status"] == "completed"
+    assert told["request_counts"] == {"total": 1, "completed": 1, "failed": 0}
+
+
+async def test_a_database_that_cannot_be_read_is_read_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serve_app.batches.runner.LOOKS_EVERY_S", 0.01)
+    reads, fails = store.unfinished, [sqlite3.OperationalError("disk I/O error")] * 3
+
+    def unfinished() -> Any:
+        if fails:
+            raise fails.pop()
+        return reads()
+
+    batch_id = batch_of(store, request(0))
+    monkeypatch.setattr(store, "unfinished", unfinished)
+    assert (await ended(store, batch_id, echo))["status"] == "completed"
+
+
+def test_the_first_answer_to_a_line_stays(store: Store) -> None:
+    for text in ("first", "second"):
+        store.add_answer("b", 1, {"text": text}, good=True)
+    assert list(store._answers("b", good=True)) == [b'{"text": "first"}\n']

@@ -1,7 +1,9 @@
 """How many requests of batches are under way at once."""
 
 import asyncio
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,3 +102,24 @@ def test_it_never_gives_more_than_it_has(most: int, events: list[str]) -> None:
             assert 1 <= window.size <= most
 
     asyncio.run(run())
+
+
+async def test_pauses_are_as_long_as_was_asked_up_to_a_minute_or_twice_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    window, loop, paused_s = Window(8), asyncio.get_running_loop(), list[float]()
+
+    def soon(delay_s: float, call: Any) -> Any:
+        paused_s.append(delay_s)
+        return loop.call_soon(call)
+
+    monkeypatch.setattr(loop, "call_later", soon)
+    for asked_s in (None, None, None, 500.0, 7.0, -3.0):
+        window.refused(await window.take(), asked_s)
+    await window.take()
+    window.answered()
+    window.refused(await window.take(), None)
+    assert paused_s == [1, 2, 4, 60, 7, 0, 1]
+    for _ in range(20):
+        window.refused(await window.take(), None)
+    assert paused_s[-1] == 60

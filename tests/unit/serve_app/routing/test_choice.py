@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from serve_app.routing.choice import FLIGHT_S, HeadroomChooser
+from serve_app.routing.choice import FLIGHT_S, MOST_GATHERED, HeadroomChooser
+from serve_app.routing.gather import End
 from serve_app.routing.held import Prefix
 from serve_app.routing.replica_load import ReplicaLoad
 from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
@@ -239,3 +240,56 @@ def test_what_is_on_its_way_counts_as_written() -> None:
     made.sent("a", replace(ASKED, prompt_tokens=3000.0), NOW_S)
     made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a")
     assert made._held[None]._pieces[7] == {"a": 4000.0}
+
+
+def test_an_engine_that_began_again_holds_nothing_of_before() -> None:
+    one = {"kv_free_tokens": 1000}
+    made = chooser({"a": room(written_tokens=5000, **one)}, prefix_affinity=True)
+
+    def cached() -> float | None:
+        return made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a").cached_tokens
+
+    assert (cached(), cached()) == (0, 500)
+    made.update("a", room(NOW_S + 1, written_tokens=10, **one), NOW_S + 1)
+    assert (cached(), cached()) == (0, 500)
+    made.update("a", room(NOW_S + 2, written_tokens=900, **one), NOW_S + 2)
+    assert cached() == 500
+    made.update("a", room(NOW_S + 3, written_tokens=2000, **one), NOW_S + 3)
+    assert cached() == 0
+
+
+def test_no_more_than_the_prompt_is_cached() -> None:
+    made = chooser({"a": room()}, prefix_affinity=True)
+    asked = replace(ASKED, prompt_tokens=300.0)
+    found = [made.choose("a", asked, NOW_S, prefix=SEVEN, among="a") for _ in range(2)]
+    assert [one.cached_tokens for one in found] == [0, 300]
+
+
+def test_as_many_holders_are_compared_as_replicas_are_drawn_and_none_beside_an_order() -> None:
+    names = [f"r{k:03}" for k in range(MOST_GATHERED + 6)]
+    made = chooser(dict.fromkeys(names), prefix_affinity=True, choices=2)
+    for name in names:
+        made.choose([name], ASKED, NOW_S, prefix=SEVEN, among=names)
+    chosen = made.choose(names, ASKED, NOW_S, prefix=SEVEN, among=names)
+    assert len(chosen.others) + 1 in (3, 4)  # of the holders one or both may have been drawn
+    end = End(first=True, patience_s=1.0)
+    for _ in range(9):
+        chosen = made.choose(names, ASKED, NOW_S, prefix=SEVEN, among=names, end=end)
+        assert len(chosen.others) + 1 == MOST_GATHERED
+
+
+def test_what_was_taken_back_takes_no_memory() -> None:
+    made = chooser({"a": room()})
+    made.sent("a", ASKED, NOW_S)
+    made.take_back("a", made.sent("a", ASKED, NOW_S))
+    known = made._known["a"]
+    assert (known.requests, known.tokens, known.kv_tokens) == (1, 500, 500)
+
+
+def test_who_loads_its_prompt_keeps_to_the_place_that_was_promised() -> None:
+    made, asked = chooser({"a": room()}), replace(ASKED, part="loaded")
+    made.promise("a", asked)
+    made.keep_promise("a", asked, NOW_S)
+    known = made._known["a"]
+    assert (known.promised, known.promised_tokens) == (0, 0)
+    assert (known.requests, known.tokens, known.kv_tokens) == (1, 0, 0)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.routing.prompt import Prompt, PromptLengths, read_prompt
+from serve_app.routing.prompt import MOST_PIECES, Prompt, PromptLengths, read_prompt
 
 LONG = "x" * 100
 
@@ -78,6 +78,8 @@ def test_prompts_that_begin_alike_have_one_prefix() -> None:
     assert read(prompt=LONG + "a").prefix == read(prompt=LONG + "b").prefix
     assert read(prompt="y" + LONG).prefix != read(prompt=LONG).prefix
     assert read(prompt="short").prefix == ()
+    sizes = [len(read(prompt="x" * chars).prefix) for chars in (79, 80, 81, 159, 160, 80 * 2000)]
+    assert sizes == [0, 1, 1, 1, 2, MOST_PIECES]
     chat = [{"content": LONG[:50]}, {"content": LONG}]
     assert read(messages=chat).prefix == read(messages=[*chat, {"content": "next"}]).prefix
     longer = read(messages=[*chat, {"content": LONG}]).prefix
@@ -116,7 +118,15 @@ def test_what_another_response_held_is_not_what_this_input_begins_with() -> None
 
 
 @pytest.mark.parametrize(
-    "beside", [{"model": "adapter"}, {"cache_salt": "tenant"}, {"tools": [{"name": "f"}]}]
+    "beside",
+    [
+        {"model": "adapter"},
+        {"cache_salt": "tenant"},
+        {"tools": [{"name": "f"}]},
+        {"documents": [{"text": "d"}]},
+        {"chat_template": "t"},
+        {"reasoning_effort": "low"},
+    ],
 )
 def test_nothing_is_shared_with_another_model_salt_or_tools(beside: dict[str, Any]) -> None:
     assert read(prompt=LONG, **beside).prefix != read(prompt=LONG).prefix
@@ -173,3 +183,73 @@ def test_without_pieces_beginnings_are_not_compared() -> None:
     assert found is not None and found.prefix == ()
     found = read_prompt(SimpleNamespace(prompt=[1, 2, 3]), 0)
     assert found is not None and found.prefix == ()
+
+
+def test_a_body_that_is_nested_too_deeply_is_unknown() -> None:
+    """The replica refuses it; an error here would leave the request without a replica for good."""
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    for body in ({"prompt": LONG, "chat_template_kwargs": deep}, {"prompt": [1, *[deep] * 40]}):
+        assert read_prompt(SimpleNamespace(**body), 80) is None
+    part = {"type": "image_url", "image_url": deep}
+    assert read_prompt(SimpleNamespace(messages=[{"content": [part]}]), 80) is None
+
+
+def image(url: str) -> list[dict[str, Any]]:
+    return [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": LONG}]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"content": image("a")}, {"content": image("b")}),
+        ({"role": "user", "content": LONG}, {"role": "system", "content": LONG}),
+        (
+            {"tool_calls": [{"function": {"name": "f", "arguments": LONG}}]},
+            {"tool_calls": [{"function": {"name": "f", "arguments": "y" + LONG}}]},
+        ),
+    ],
+)
+def test_nothing_is_shared_after_another_image_role_or_call(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    last = {"role": "user", "content": LONG}
+    assert read(messages=[one, last]).prefix == read(messages=[one, last]).prefix
+    found = zip(read(messages=[one, last]).prefix, read(messages=[other, last]).prefix, strict=True)
+    assert not any(a == b for a, b in found)
+
+
+def test_what_a_call_is_made_of_counts_as_text() -> None:
+    call = {"type": "function", "function": {"name": "find", "arguments": '{"a": 1}'}}
+    assert read(messages=[{"content": None, "tool_calls": [call]}]).chars == 12
+    assert read(messages=[{"tool_calls": [{"function": 3}, None]}]).chars == 0
+
+
+def test_token_ids_say_nothing_of_characters() -> None:
+    lengths_ = PromptLengths()
+    for _ in range(100):
+        lengths_.note(Prompt(0, 7, None, ()))
+    assert lengths_.chars_per_token(400) == 4
+
+
+def test_the_last_thousand_prompts_say_what_a_token_has() -> None:
+    lengths_ = PromptLengths()
+    for chars, times in ((800, 5000), (1600, 1000)):
+        for _ in range(times):
+            lengths_.note(Prompt(chars, 0, None, ()))
+    assert 1200 < 400 * lengths_.chars_per_token(400) < 1400
+
+
+def test_a_turn_may_change_the_api() -> None:
+    talk = [{"role": "user", "content": LONG}, {"role": "assistant", "content": LONG}]
+    bodies: list[dict[str, Any]] = [
+        {"messages": [{"role": "system", "content": LONG}, *talk]},
+        {"system": LONG, "messages": talk},
+        {"system": [{"type": "text", "text": LONG}], "messages": talk},
+        {"instructions": LONG, "input": talk},
+    ]
+    found = [read(**body) for body in bodies]
+    assert found == found[:1] * 4
+    assert len(found[0].prefix) == 4
+    assert read(input=LONG) == read(input=talk[:1])

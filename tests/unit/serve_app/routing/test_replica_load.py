@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from controller.config import BatchingConfig
-from replicas.server.routing_stats import KEY, routing_stats
+from controller.models.step_time import StepModel
+from replicas.server.routing_stats import KEY, prefill_tokens_per_s, routing_stats
 from serve_app.routing.replica_load import KEY as READ_KEY
 from serve_app.routing.replica_load import Asked, LoadDefaults, ReplicaLoad, forecast, read_room
 from tests.builders import engine, linear_steps, moments_of, report, sample, stats_of
@@ -152,3 +153,38 @@ def test_a_fallback_is_said_and_what_is_unknown_is_left_out() -> None:
 def test_while_control_is_off_the_engines_own_size_is_the_cap() -> None:
     assert published(max_running=4).max_running == 4
     assert published(max_running=4, enforced=False).max_running == 256
+
+
+def test_no_less_than_nothing_is_computed() -> None:
+    usual = LoadDefaults(cached_frac=1.5)
+    assert (usual.to_compute(100, None), usual.to_compute(100, 150)) == (0, 0)
+    assert (LoadDefaults().to_compute(100, None), usual.to_compute(100, 30)) == (100, 70)
+
+
+def test_memory_is_short_by_whole_prompts_though_a_part_of_them_is_cached() -> None:
+    full = replace(ROOM, kv_free_tokens=1000, prompt_backlog_tokens=100)
+    whole = replace(full, kv_backlog_tokens=2000)
+    waits_s = [forecast(one, ASKED, LoadDefaults()).wait_s for one in (full, whole)]
+    assert waits_s[0] == pytest.approx(0.6)
+    # 2,000 + 500 + 100 - 1,000 tokens too many, of requests of 100 + 50, 2 of which end a second.
+    assert waits_s[1] == pytest.approx(0.6 + 1600 / 150 / 2)
+    sent = replace(full, prompt_backlog_tokens=0)
+    wait_s = forecast(sent, ASKED, LoadDefaults(), sent_tokens=100, sent_kv_tokens=2000).wait_s
+    assert wait_s == pytest.approx(waits_s[1])
+
+
+def test_what_is_saved_is_what_is_known_to_be_cached() -> None:
+    usual = LoadDefaults(cached_frac=0.5)
+    known = forecast(ROOM, ASKED, usual, cached_tokens=400)
+    unknown = forecast(ROOM, ASKED, usual)
+    assert (known.wait_s, known.saved_s) == (pytest.approx(0.1), pytest.approx(0.4))
+    assert (unknown.wait_s, unknown.saved_s) == (pytest.approx(0.25), 0)
+
+
+def test_prompts_with_a_cached_beginning_are_computed_at_a_longer_context() -> None:
+    model = StepModel(0.010, 0.0, 0.0, 1e-5, 1e-8, 0.0)
+    half = replace(moments_of([(1000, 100)] * 4), cached=2000)
+    known = report(lengths=half, decoding=0, running=0)
+    per_token_s = 1e-5 + 1e-8 * (500 + 1000) / 2
+    rate = 2048 / (0.010 + 2048 * per_token_s)
+    assert prefill_tokens_per_s(known, model, None) == pytest.approx(rate)
