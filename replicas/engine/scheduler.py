@@ -12,7 +12,7 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from controller.config import BatchingConfig, parse_batching
+from controller.config import BatchingConfig, Sla, parse_batching
 from controller.models.pace import DeadlineSlack, Floats
 from controller.models.requests import Requests
 from controller.policies.base import Batch
@@ -107,7 +107,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
         self._cached: dict[str, int] = {}  # tokens of prompts found in the prefix cache
-        self._pacing = pacing_of(settings.batching, None)
+        self._pacing = pacing_of(settings.batching.sla, None)
         self._role = LiveRole(settings.batching)
         self._autoscaled = Autoscaled(self.now_s())
 
@@ -258,7 +258,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def configure(self, batching: dict[str, Any]) -> None:
         """Go by another batching block from the next step on (``Governor.configure``)."""
         check_options(config := parse_batching(batching), self, has_controller=True)
-        self._go_by(config)  # which is refused here where the engine cannot hold it
+        self._go_by(config, config.sla)  # refused here where the engine cannot hold it
         self._role.batching = config
         self._settle_role()
 
@@ -266,12 +266,12 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         running, waiting = len(self.running), waiting_requests(self)
         config = self._role.settle(self.requests.values(), running, waiting)
         if config != self.governor.config:
-            self._go_by(config)
+            self._go_by(config, self._role.batching.sla)
 
-    def _go_by(self, config: BatchingConfig) -> None:
-        self.governor.configure(config)
+    def _go_by(self, config: BatchingConfig, promised: Sla) -> None:
+        self.governor.configure(config, promised)
         self._aside = step_aside(self, self._aside, config, self._classes.ttft_of)
-        self._pacing = pacing_of(config, self._pacing)
+        self._pacing = pacing_of(promised, self._pacing)
 
     def state(self) -> EngineState:
         """What the engine holds now."""

@@ -87,6 +87,47 @@ def test_it_gives_its_itl_up_once_as_many_wait_as_run_until_nobody_does(rig):
     assert told(rig, "prefill") == "prefill"
 
 
+def gives_up(rig: Rig) -> None:
+    """Two decodes are left, and as many prompts for others wait."""
+    for k in range(2):
+        rig.add(f"r{k}", prompt=20, output=60)
+    for _ in range(3):
+        rig.step()
+    for k in range(4):
+        prompt(rig, f"p{k}", 900)
+    assert told(rig, "prefill") == "prefill"
+
+
+def test_tokens_that_come_late_where_the_itl_is_given_up_are_late(rig):
+    gives_up(rig)
+    before, rig.step_s = rig.exchange().late_itl, 0.05
+    for _ in range(3):
+        rig.step()
+    assert rig.exchange().late_itl == before + 6
+
+
+def test_paced_requests_keep_their_slack_while_the_itl_is_given_up(rig):
+    rig.scheduler.configure({**BLOCK, "sla": {"itl_ms": 20, "delivery": "paced"}})
+    gives_up(rig)
+    before, rig.step_s = rig.exchange().late_itl, 0.1
+    for _ in range(3):
+        rig.step()
+    assert rig.exchange().late_itl > before
+    assert told(rig, "mixed") == "mixed"
+    assert len(rig.scheduler._pacing.slack(rig.now_s, 0).slack_s) == 2
+
+
+def test_an_engine_that_answers_alone_keeps_its_itl_however_many_wait(rig):
+    rig.scheduler.max_num_running_reqs = 2
+    for k in range(6):
+        rig.add(f"r{k}", prompt=600, output=9)
+    rig.step()
+    assert rig.scheduler.waiting
+    assert told(rig, "prefill") == "mixed"
+    prompt(rig, "p0", 30)
+    assert told(rig, "prefill") == "prefill"
+
+
 def test_a_prompt_that_others_have_yet_to_read_and_one_that_is_read_are_no_decodes(rig):
     rig.add("r", prompt=20, output=3)
     for _ in range(2):
