@@ -263,7 +263,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._settle_role()
 
     def _settle_role(self) -> None:
-        running, waiting = len(self.running), waiting_requests(self)
+        running, waiting = len(self.running), all_waiting(self)
         config = self._role.settle(self.requests.values(), running, waiting)
         if config != self.governor.config:
             self._go_by(config, self._role.batching.sla)

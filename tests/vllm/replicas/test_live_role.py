@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 from vllm.config import KVTransferConfig
 from vllm.sampling_params import SamplingParams
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from controller.records import Role
 from replicas.engine.request_facts import CAME
 from tests.vllm.connector import IdleConnector
 from tests.vllm.harness import Rig, limits
 
+BLOCKED = RequestStatus.WAITING_FOR_REMOTE_KVS
 BLOCK = {"policy": "adaptive", "sla": {"itl_ms": 20}, "roles": "auto"}
 
 
@@ -118,14 +119,50 @@ def test_paced_requests_keep_their_slack_while_the_itl_is_given_up(rig):
 
 
 def test_an_engine_that_answers_alone_keeps_its_itl_however_many_wait(rig):
-    rig.scheduler.max_num_running_reqs = 2
-    for k in range(6):
-        rig.add(f"r{k}", prompt=600, output=9)
-    rig.step()
-    assert rig.scheduler.waiting
-    assert told(rig, "prefill") == "mixed"
-    prompt(rig, "p0", 30)
     assert told(rig, "prefill") == "prefill"
+    for k in range(150):  # 64 may run; no other engine is left
+        rig.add(f"r{k}", prompt=30, output=9)
+    for _ in range(6):
+        rig.step()
+    assert len(rig.scheduler.waiting) >= len(rig.scheduler.running) > 0
+    assert told(rig, "prefill") == "mixed"
+    assert itl_ms(rig) == 20
+    for k in range(64):
+        prompt(rig, f"p{k}", 30)
+    assert told(rig, "prefill") == "prefill"
+
+
+def test_its_own_queue_when_it_is_told_ends_without_an_itl(rig):
+    for k in range(2):
+        rig.add(f"r{k}", prompt=20, output=60)
+    for _ in range(3):
+        rig.step()
+    for k in range(3):
+        rig.add(f"s{k}", prompt=900, output=2)
+    assert told(rig, "prefill") == "prefill"
+    rig.add("late", prompt=900, output=2)
+    while any(r.request_id.startswith("s") for r in rig.scheduler.waiting):
+        assert told(rig, "prefill") == "prefill"
+        rig.step()
+    assert told(rig, "prefill") == "mixed"
+    for k in range(8):
+        rig.add(f"t{k}", prompt=900, output=2)
+    assert told(rig, "prefill") == "mixed"
+    assert told(rig, "mixed") == "mixed"
+    assert told(rig, "prefill") == "prefill"  # told anew, it has these in its queue
+
+
+def test_what_is_loaded_gives_up_no_itl(rig):
+    for k in range(2):
+        rig.add(f"r{k}", prompt=20, output=60)
+    for _ in range(3):
+        rig.step()
+    for k in range(3):
+        made = rig.add(f"l{k}", prompt=20, output=3)
+        made.kv_transfer_params = {"do_remote_prefill": True}
+    for k in range(3):
+        rig.add(f"g{k}", prompt=20, output=3).status = BLOCKED
+    assert told(rig, "prefill") == "mixed"
 
 
 def test_a_prompt_that_others_have_yet_to_read_and_one_that_is_read_are_no_decodes(rig):

@@ -66,7 +66,9 @@ def test_characters_are_counted_over_all_messages_parts_and_prompts(
 
 
 def test_what_is_nested_too_deeply_to_be_hashed_ends_no_choice() -> None:
-    assert len(read(prompt=LONG, model=DEEP, cache_salt=DEEP, chat_template_kwargs=DEEP).prefix) == 1
+    assert (
+        len(read(prompt=LONG, model=DEEP, cache_salt=DEEP, chat_template_kwargs=DEEP).prefix) == 1
+    )
     assert len(read(prompt=[1, DEEP] * 40).prefix) == 4
 
 
