@@ -2,7 +2,8 @@
 
 A role is a batching block (``controller.roles``), so a change restarts, moves and recomputes
 nothing. One that is to compute prompts for others keeps its time between tokens until its last
-decode has ended or as many wait as run; one that is to decode again does so at once.
+decode has ended or as many of these prompts, and of its own, wait as requests run; one that is to
+decode again does so at once.
 """
 
 from collections.abc import Collection, Iterable
