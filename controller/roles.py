@@ -307,7 +307,8 @@ def keeps_itl(running: int, waiting: int, *, decodes: bool, without: bool) -> bo
     takes. That also ends late prompts of its own, whose turn comes seldom.
 
     Args:
-        running, waiting: requests of either kind.
+        running: requests of either kind.
+        waiting: those for others, and its own of before it was to compute prompts.
         decodes: some are answered here.
         without: it has given its ITL up.
     """

@@ -62,6 +62,10 @@ class ClientFeedback:
         self._engine_frac = 0.0
         self.itl_frac = 1.0
 
+    def pass_over(self, engine: Gaps, left: Gaps) -> None:
+        """Take what was counted so far, of which steps were not held to the SLA."""
+        self._before = engine, left
+
     def learn(self, engine: Gaps, left: Gaps) -> float:
         """Take what was counted so far in the engine, and where tokens leave; ``itl_frac``."""
         before, self._before = self._before, (engine, left)

@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 from operator import index
 
-from controller.config import BatchingConfig
+from controller.config import BatchingConfig, Sla
 from controller.fleet.loop import ControlLoop
 from controller.models.arrays import Ints
 from controller.models.step_time import StepFit, fit
@@ -73,6 +73,7 @@ class Governor:
         guard: Guard | None = None,
     ) -> None:
         self.config, self.engine = config, engine
+        self._promised = config.sla  # by which tokens are late
         self._untested_since_ms = untested_since_ms
         self._guard = Guard(now_s, fatal=True) if guard is None else guard
         self._group, self._by_class = group, by_class
@@ -104,12 +105,15 @@ class Governor:
         self._latencies = Latencies()
         self._itl_frac = 1.0
 
-    def configure(self, config: BatchingConfig) -> None:
+    def configure(self, config: BatchingConfig, promised: Sla | None = None) -> None:
         """Go by another configuration from the next step on; what was measured stays.
 
         The limits that hold go on until the next ones come, which are by the new configuration.
         Where it is the last one again, as when a role is taken and left, its policy goes on with
         what it has learnt of the errors of its own steps.
+
+        Args:
+            promised: by which tokens are late, where that is not the configuration's own.
 
         Raises:
             ConfigError: the bounds do not fit the engine; nothing was changed.
@@ -126,6 +130,7 @@ class Governor:
         if config != self.config:
             self._left = {self.config: self.step_half}
         self.config, self.step_half, self._limits = config, half, known
+        self._promised = config.sla if promised is None else promised
 
     def before_step(
         self, state: EngineState, now_s: float, read_batch: ReadBatch = lambda: EMPTY_BATCH
@@ -211,7 +216,7 @@ class Governor:
             seen = sample if sample.seen_s is None else replace(sample, duration_s=sample.seen_s)
             self._sums = self._sums.plus(seen, self.engine.tokens_per_decode)
             longer = sample.longer if isinstance(sample, SampleByClass) else ()
-            sla, step_s = self.config.sla, seen.duration_s
+            sla, step_s = self._promised, seen.duration_s
             self._latencies.gap(sla, step_s, sample.decodes - len(longer), sample.late)
             for _, gap_s in longer:  # late or not, they are counted with the step
                 self._latencies.gap(sla, gap_s, 1, 0)
@@ -234,7 +239,7 @@ class Governor:
 
     def resumed(self, gap_s: float, slo_id: int = 0) -> None:
         """Count the time between two tokens of a request that was preempted between them."""
-        self._latencies.gap(self.config.sla, max(gap_s, 0.0), 1)
+        self._latencies.gap(self._promised, max(gap_s, 0.0), 1)
         self.step_half.resumed(gap_s, slo_id)
 
     def first_token(self, ttft_s: float, agreed_s: float | None = None) -> bool:

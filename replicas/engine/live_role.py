@@ -2,10 +2,11 @@
 
 A role is a batching block (``controller.roles``), so a change restarts, moves and recomputes
 nothing. One that is to compute prompts for others keeps its time between tokens until its last
-decode has ended or as many wait as run; one that is to decode again does so at once.
+decode has ended or as many of these prompts, and of its own, wait as requests run; one that is to
+decode again does so at once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from vllm.v1.request import Request
 
@@ -13,6 +14,7 @@ from controller.config import BatchingConfig
 from controller.records import Role
 from controller.roles import as_prefill, keeps_itl
 from replicas.engine.request_facts import more_tokens_follow, remotely_decoded
+from replicas.engine.start_order import passed_over
 
 
 class LiveRole:
@@ -30,25 +32,44 @@ class LiveRole:
         self.batching = batching
         self.wanted: Role | None = None
         self.held: Role | None = None
+        self._before: frozenset[str] | None = None  # ids of those here when it was to prefill
 
     def for_another(self, request: Request) -> bool:
         """Whether another engine of the group answers it, which counts it as its own."""
         return self.batching.roles is not None and remotely_decoded(request)
 
-    def settle(self, requests: Iterable[Request], running: int, waiting: int) -> BatchingConfig:
+    def settle(
+        self, requests: Collection[Request], running: int, waiting: Iterable[Request]
+    ) -> BatchingConfig:
         """The block to go by now.
 
         Args:
             requests: those that the engine knows; with some that have ended, while a connector
                 reads their blocks.
-            running, waiting: how many.
+            running: how many.
+            waiting: those in its queues.
         """
         without, self.held = self.held == "prefill", self.wanted
-        if self.wanted == "prefill":
+        if self.wanted != "prefill":
+            self._before = None
+        else:
+            if self._before is None:
+                self._before = frozenset(one.request_id for one in requests)
             decodes = any(map(_is_answered_here, requests))
-            if keeps_itl(running, waiting, decodes=decodes, without=without):
+            prompts = sum(map(self._counts, waiting))
+            if keeps_itl(running, prompts, decodes=decodes, without=without):
                 self.held = "mixed"
         return as_prefill(self.batching) if self.held == "prefill" else self.batching
+
+    def _counts(self, request: Request) -> bool:
+        """Whether an ITL may be given up for a request that waits.
+
+        For what is loaded or waits for something of its own it would be in vain. Requests that come
+        to be answered here later have no other engine left: theirs is the ITL.
+        """
+        assert self._before is not None
+        known = remotely_decoded(request) or request.request_id in self._before
+        return known and not passed_over(request)
 
 
 def _is_answered_here(request: Request) -> bool:

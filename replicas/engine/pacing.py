@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from controller.config import BatchingConfig
+from controller.config import Sla
 from controller.models.arrays import Floats
 from controller.models.pace import DeadlineSlack
 
@@ -127,13 +127,12 @@ class Pacing:
         return DeadlineSlack(slack_s, self._born[:n] + steps, waiting_s)
 
 
-def pacing_of(config: BatchingConfig, before: Pacing | None) -> Pacing | None:
+def pacing_of(sla: Sla, before: Pacing | None) -> Pacing | None:
     """The columns where delivery is paced, else None.
 
     Args:
         before: those by the last configuration; kept where the same is due.
     """
-    sla = config.sla
     if sla.delivery != "paced" or sla.itl_s is None:
         return None
     new = Pacing(sla.itl_s, (sla.ttft_ms or 0.0) / 1000)

@@ -12,7 +12,7 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from controller.config import BatchingConfig, parse_batching
+from controller.config import BatchingConfig, Sla, parse_batching
 from controller.models.arrays import Floats
 from controller.models.pace import DeadlineSlack
 from controller.models.requests import Requests
@@ -108,7 +108,7 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
         self._awaits_first_token: dict[str, float] = {}  # id: wall clock of its arrival
         self._lost: dict[str, tuple[float, int]] = {}  # preempted: when, after how many tokens
         self._cached: dict[str, int] = {}  # tokens of prompts found in the prefix cache
-        self._pacing = pacing_of(settings.batching, None)
+        self._pacing = pacing_of(settings.batching.sla, None)
         self._role = LiveRole(settings.batching)
         self._autoscaled = Autoscaled(self.now_s())
 
@@ -269,20 +269,20 @@ class DynamicBatchScheduler(LoadsFirst, LostSessions, GrammarFaults):
     def configure(self, batching: dict[str, Any]) -> None:
         """Go by another batching block from the next step on (``Governor.configure``)."""
         check_options(config := parse_batching(batching), self, has_controller=True)
-        self._go_by(config)  # which is refused here where the engine cannot hold it
+        self._go_by(config, config.sla)  # refused here where the engine cannot hold it
         self._role.batching = config
         self._settle_role()
 
     def _settle_role(self) -> None:
-        running, waiting = len(self.running), waiting_requests(self)
+        running, waiting = len(self.running), all_waiting(self)
         config = self._role.settle(self.requests.values(), running, waiting)
         if config != self.governor.config:
-            self._go_by(config)
+            self._go_by(config, self._role.batching.sla)
 
-    def _go_by(self, config: BatchingConfig) -> None:
-        self.governor.configure(config)
+    def _go_by(self, config: BatchingConfig, promised: Sla) -> None:
+        self.governor.configure(config, promised)
         self._aside = self._step_aside(self._aside, config)
-        self._pacing = pacing_of(config, self._pacing)
+        self._pacing = pacing_of(promised, self._pacing)
 
     def _step_aside(self, aside: Demotions | None, config: BatchingConfig) -> Demotions | None:
         cached = self._reader.prefixes.cached_tokens

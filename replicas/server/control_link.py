@@ -180,11 +180,15 @@ class ControlLink:
         applied = self._report.enforced if self._report else self._config.enforce
         if report.enforced != applied:
             self._say_switched(on=report.enforced)
+        roles = report.role, self._report and self._report.role
         self._report, self._reported_s = report, now_s
-        if report.enforced and self._leaving.limit_s is not None:
-            self._clock.learn(Gaps(report.itl.n, report.late_itl), self._leaving.gaps)
-        else:  # no step is shorter for it
+        gaps = Gaps(report.itl.n, report.late_itl), self._leaving.gaps
+        if not report.enforced or self._leaving.limit_s is None:  # no step is shorter for it
             self._clock = ClientFeedback(self._config.sla.percentile)
+        elif "prefill" in roles:  # without an ITL
+            self._clock.pass_over(*gaps)
+        else:
+            self._clock.learn(*gaps)
         self._metrics.publish(report, self._config)
         self._on_report(report)
 

@@ -13,6 +13,8 @@ LEAST_CHARS_PER_TOKEN, MOST_CHARS_PER_TOKEN = 0.5, 12.0
 LEARNED_AFTER = 50  # prompts
 CHARS_OF_ID = 4  # for how many characters of a piece a token id stands
 MOST_PIECES = 1024  # of one prompt
+# Messages, parts and texts that are looked at, some 40 ms of them: who asks has shown no key yet.
+MOST_READ = 50_000
 # What a message, an item of input or a part of one says, in one order for all turns: reasoning, its
 # text, a tool's call and its result. A picture's data is none of it.
 SAID = (
@@ -80,6 +82,8 @@ def _read(payload: Any, prefix_chars: int) -> Prompt | None:
     if isinstance(prompt, list) and isinstance(prompt[0], int):
         pieces = _chain(prompt, prefix_chars // CHARS_OF_ID, seed)
         return Prompt(0, len(prompt), max_tokens, pieces)
+    if isinstance(prompt, list):
+        prompt = prompt[:MOST_READ]
     tokens = sum(len(one) for one in prompt if isinstance(one, list))
     said = [*before, *_spoken(payload, prompt)]
     chars = sum(len(one) for one in said if isinstance(one, str))
@@ -121,7 +125,9 @@ def _texts(value: Any) -> Iterator[str | Mark]:
     What else tells two of these apart is a mark: a role, and a part without text, as a picture.
     """
     below = [value]
-    while below:
+    for _ in range(MOST_READ):
+        if not below:
+            return
         one = below.pop()
         if isinstance(one, str | tuple):
             yield one
@@ -161,7 +167,7 @@ def _field(holder: Any, name: str) -> Any:
 
 def _beside(payload: Any, tools: list[str]) -> int:
     """A hash of what vLLM hashes, or renders, before the prompt."""
-    return hash((*tools, repr([getattr(payload, name, None) for name in BESIDE])))
+    return hash((*tools, *(_dumped(getattr(payload, name, None)) for name in BESIDE)))
 
 
 def _chain(whole: str | list[Any], size: int, last: int) -> tuple[int, ...]:
@@ -169,7 +175,7 @@ def _chain(whole: str | list[Any], size: int, last: int) -> tuple[int, ...]:
     chain = []
     for end in range(size, min(len(whole), size * MOST_PIECES) + 1, size) if size else ():
         piece = whole[end - size : end]
-        last = hash((last, piece if isinstance(piece, str) else str(piece)))
+        last = hash((last, piece if isinstance(piece, str) else _dumped(piece)))
         chain.append(last)
     return tuple(chain)
 

@@ -15,6 +15,8 @@ from vllm.v1.request import Request as EngineRequest
 
 from controller.records import EngineState, Role
 from controller.roles import as_prefill, keeps_itl
+from replicas.engine.start_order import passed_over
+from replicas.engine.vllm_queues import all_waiting
 from simulator.replay.fleet import Member
 from simulator.virtual.ground import Ground
 from simulator.virtual.plan import Plan
@@ -134,9 +136,9 @@ class RoleMember(Member):
         wanted, prompts_alone = self._plan.batching, as_prefill(self._plan.batching)
         self._settled_s = self._link.reported_s
         if self.role == "prefill":
-            state, without = self._scheduler.state(), self._batching == prompts_alone
-            decodes = bool(self.decodes)
-            if not keeps_itl(state.running, state.waiting, decodes=decodes, without=without):
+            running, without = self._scheduler.state().running, self._batching == prompts_alone
+            waiting = sum(not passed_over(one) for one in all_waiting(self._scheduler))
+            if not keeps_itl(running, waiting, decodes=bool(self.decodes), without=without):
                 wanted = prompts_alone
         if wanted != self._batching:
             self._batching = self._link.config = wanted

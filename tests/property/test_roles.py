@@ -63,6 +63,13 @@ def test_an_itl_is_given_up_where_many_wait_and_comes_back_where_nobody_does(
         assert kept or not keeps_itl(running, waiting, decodes=True, without=True)
 
 
+@given(st.integers(0, 500))
+def test_an_itl_is_given_up_from_when_as_many_wait_as_run(running):
+    few = max(running, 1)
+    assert keeps_itl(running, few - 1, decodes=True, without=False)
+    assert not keeps_itl(running, few, decodes=True, without=False)
+
+
 @examples(0.5)
 @given(models, moments(), fleets, transfers, slas)
 def test_never_worse_than_aggregated(model, lengths, fleet, transfer, sla):

@@ -25,6 +25,7 @@ from controller.records import (
     StepLimits,
     StepSample,
 )
+from controller.roles import as_prefill
 from controller.switch import Switch
 from replicas.engine.governor import Governor
 from tests.builders import (
@@ -618,6 +619,18 @@ def test_untested_control_is_on_by_a_switch_since_the_start_alone(
     assert g.enforced is on
     step(g, 3600.0)  # by itself
     assert g.enforced is on
+
+
+def test_tokens_are_late_by_what_was_promised_where_the_block_has_no_itl() -> None:
+    block = batching(policy="adaptive", sla={"itl_ms": 50}, roles=1)
+    g = governor(block)
+    g.configure(as_prefill(block), block.sla)
+    g.after_step(sample(decodes=3, kv_tokens=0, duration_s=0.2), prefills=0)
+    g.resumed(0.2)
+    assert g.report(state(), 1.0, "r", "g").late_itl == 4
+    g.configure(as_prefill(block))
+    g.resumed(0.2)
+    assert g.report(state(), 2.0, "r", "g").late_itl == 4
 
 
 @pytest.mark.parametrize("switch", [OFF, ON, Switch(5, False, "g")])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.config import BatchingConfig, Sla
+from controller.config import Sla
 from replicas.engine.pacing import FIRST_ROOM, Pacing, pacing_of
 
 D = 0.05
@@ -56,14 +56,13 @@ def test_there_is_room_for_any_number() -> None:
 
 
 def test_columns_are_kept_where_the_agreement_stays() -> None:
-    paced = BatchingConfig(sla=Sla(itl_ms=50, ttft_ms=2000, delivery="paced"))
+    paced = Sla(itl_ms=50, ttft_ms=2000, delivery="paced")
     first = pacing_of(paced, None)
     assert first is not None
-    assert pacing_of(paced.model_copy(update={"exchange_hz": 1.0}), first) is first
-    other = BatchingConfig(sla=Sla(itl_ms=60, ttft_ms=2000, delivery="paced"))
-    assert pacing_of(other, first) is not first
-    assert pacing_of(BatchingConfig(sla=Sla(itl_ms=50)), first) is None
-    assert pacing_of(BatchingConfig(sla=Sla(delivery="paced")), None) is None
+    assert pacing_of(paced.model_copy(update={"percentile": 95.0}), first) is first
+    assert pacing_of(paced.model_copy(update={"itl_ms": 60}), first) is not first
+    assert pacing_of(Sla(itl_ms=50), first) is None
+    assert pacing_of(Sla(delivery="paced"), None) is None
 
 
 def test_a_wall_clock_that_was_set_back_lends_no_more_than_the_time_to_first_token() -> None:

@@ -255,6 +255,8 @@ async def test_events_that_announce_an_answer_leave_with_its_first_token(engine,
         assert (first["body"], second["body"]) == (CREATED + PROGRESS + DELTA, DELTA)
         _, whole = await sent(app(streaming(CREATED + PROGRESS), **own))
         assert whole["body"] == CREATED + PROGRESS  # a stream without a token
+        _, first, second, _ = await sent(app(streaming(CREATED + DELTA, DELTA), **own))
+        assert (first["body"], second["body"]) == (CREATED + DELTA, DELTA)
 
 
 @pytest.mark.parametrize("error", [FAILED, ANTHROPICS])
@@ -276,6 +278,13 @@ async def test_a_stream_that_has_only_been_announced_is_refused(engine, gate, ou
     async with httpx.AsyncClient(transport=logged, base_url="http://r") as made:
         answer = await made.post("/v1/responses", json={}, headers=headers)
     assert (answer.status_code, answer.headers["x-brimful-reason"]) == (503, reason)
+
+
+async def test_an_engine_that_died_is_for_the_log_whatever_its_client_was_told(engine, gate):
+    engine.outputs = dead
+    app = StreamEndMiddleware(streaming(CREATED, PROGRESS, DELTA, engine=engine))
+    with pytest.raises(EngineDeadError):
+        await sent(AdmissionMiddleware(app, gate))
 
 
 def _dies_of(engine: Engine) -> Callable[[], AsyncIterator[str]]:

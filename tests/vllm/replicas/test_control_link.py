@@ -493,6 +493,17 @@ async def test_what_is_late_on_its_way_out_changes_what_the_engine_is_held_to(
     assert link.held_to == pytest.approx([1.0, 1.0, once, once])
 
 
+async def test_gaps_of_an_engine_that_gave_its_itl_up_shorten_no_step_after(link: Link) -> None:
+    counts = [Gaps(), Gaps(1000, 10), Gaps(2000, 900), Gaps(3000, 1500), Gaps(4000, 1510)]
+    calls = iter(counts)
+    link.monkeypatch.setattr(LeavingTokens, "gaps", property(lambda _: next(calls, counts[-1])))
+    link.block, link.leaving = BLOCKS["adaptive"], LeavingTokens(on=True)
+    roles = ("mixed", "prefill", "prefill", "mixed", "mixed")
+    link.engine = [{**GOOD, "role": role} for role in roles]
+    await link.run(6)
+    assert min(link.held_to) == pytest.approx(1.0, abs=0.001)
+
+
 async def test_another_block_with_the_same_sla_leaves_what_was_learned(link: Link) -> None:
     link.block = BLOCKS["adaptive"]
     made = link.made()

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 from vllm.config import KVTransferConfig
 from vllm.sampling_params import SamplingParams
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from controller.records import Role
 from replicas.engine.request_facts import CAME
 from tests.vllm.connector import IdleConnector
 from tests.vllm.harness import Rig, limits
 
+BLOCKED = RequestStatus.WAITING_FOR_REMOTE_KVS
 BLOCK = {"policy": "adaptive", "sla": {"itl_ms": 20}, "roles": "auto"}
 
 
@@ -85,6 +86,83 @@ def test_it_gives_its_itl_up_once_as_many_wait_as_run_until_nobody_does(rig):
     rig.run()
     assert all(rig.is_whole(f"r{k}", 60) for k in range(2))
     assert told(rig, "prefill") == "prefill"
+
+
+def gives_up(rig: Rig) -> None:
+    """Two decodes are left, and as many prompts for others wait."""
+    for k in range(2):
+        rig.add(f"r{k}", prompt=20, output=60)
+    for _ in range(3):
+        rig.step()
+    for k in range(4):
+        prompt(rig, f"p{k}", 900)
+    assert told(rig, "prefill") == "prefill"
+
+
+def test_tokens_that_come_late_where_the_itl_is_given_up_are_late(rig):
+    gives_up(rig)
+    before, rig.step_s = rig.exchange().late_itl, 0.05
+    for _ in range(3):
+        rig.step()
+    assert rig.exchange().late_itl == before + 6
+
+
+def test_paced_requests_keep_their_slack_while_the_itl_is_given_up(rig):
+    rig.scheduler.configure({**BLOCK, "sla": {"itl_ms": 20, "delivery": "paced"}})
+    gives_up(rig)
+    before, rig.step_s = rig.exchange().late_itl, 0.1
+    for _ in range(3):
+        rig.step()
+    assert rig.exchange().late_itl > before
+    assert told(rig, "mixed") == "mixed"
+    assert len(rig.scheduler._pacing.slack(rig.now_s, 0).slack_s) == 2
+
+
+def test_an_engine_that_answers_alone_keeps_its_itl_however_many_wait(rig):
+    assert told(rig, "prefill") == "prefill"
+    for k in range(150):  # 64 may run; no other engine is left
+        rig.add(f"r{k}", prompt=30, output=9)
+    for _ in range(6):
+        rig.step()
+    assert len(rig.scheduler.waiting) >= len(rig.scheduler.running) > 0
+    assert told(rig, "prefill") == "mixed"
+    assert itl_ms(rig) == 20
+    for k in range(64):
+        prompt(rig, f"p{k}", 30)
+    assert told(rig, "prefill") == "prefill"
+
+
+def test_its_own_queue_when_it_is_told_ends_without_an_itl(rig):
+    for k in range(2):
+        rig.add(f"r{k}", prompt=20, output=60)
+    for _ in range(3):
+        rig.step()
+    for k in range(3):
+        rig.add(f"s{k}", prompt=900, output=2)
+    assert told(rig, "prefill") == "prefill"
+    rig.add("late", prompt=900, output=2)
+    while any(r.request_id.startswith("s") for r in rig.scheduler.waiting):
+        assert told(rig, "prefill") == "prefill"
+        rig.step()
+    assert told(rig, "prefill") == "mixed"
+    for k in range(8):
+        rig.add(f"t{k}", prompt=900, output=2)
+    assert told(rig, "prefill") == "mixed"
+    assert told(rig, "mixed") == "mixed"
+    assert told(rig, "prefill") == "prefill"  # told anew, it has these in its queue
+
+
+def test_what_is_loaded_gives_up_no_itl(rig):
+    for k in range(2):
+        rig.add(f"r{k}", prompt=20, output=60)
+    for _ in range(3):
+        rig.step()
+    for k in range(3):
+        made = rig.add(f"l{k}", prompt=20, output=3)
+        made.kv_transfer_params = {"do_remote_prefill": True}
+    for k in range(3):
+        rig.add(f"g{k}", prompt=20, output=3).status = BLOCKED
+    assert told(rig, "prefill") == "mixed"
 
 
 def test_a_prompt_that_others_have_yet_to_read_and_one_that_is_read_are_no_decodes(rig):

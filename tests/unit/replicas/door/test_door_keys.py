@@ -123,6 +123,16 @@ async def test_anthropics_clients_send_theirs_in_a_header_of_its_own(behind: Beh
     assert behind.counted == [*counted, ("none", "no_key")]
 
 
+@pytest.mark.parametrize("authorization", ["", "Basic YTpi"])
+async def test_a_header_without_a_key_counts_before_another_with_one(
+    behind: Behind, authorization: str
+) -> None:
+    both = {"x-api-key": BOB, "authorization": authorization}
+    assert (await behind.client.get("/v1/models", headers=both)).status_code == 401
+    padded = {"x-api-key": f"{BOB} "}
+    assert (await behind.client.get("/v1/models", headers=padded)).status_code == 200
+
+
 async def test_two_keys_are_none(behind: Behind) -> None:
     both = [("authorization", f"Bearer {ALICE}"), ("authorization", f"Bearer {BOB}")]
     assert (await behind.client.get("/v1/models", headers=both)).status_code == 401

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.routing.prompt import MOST_PIECES, Prompt, PromptLengths, read_prompt
+from serve_app.routing.prompt import MOST_PIECES, MOST_READ, Prompt, PromptLengths, read_prompt
 
 LONG = "x" * 100
 
@@ -63,6 +63,23 @@ def test_characters_are_counted_over_all_messages_parts_and_prompts(
 ) -> None:
     found = read(**body)
     assert (found.chars, found.tokens) == (chars, tokens)
+
+
+def test_what_is_nested_too_deeply_to_be_hashed_ends_no_choice() -> None:
+    assert (
+        len(read(prompt=LONG, model=DEEP, cache_salt=DEEP, chat_template_kwargs=DEEP).prefix) == 1
+    )
+    assert len(read(prompt=[1, DEEP] * 40).prefix) == 4
+
+
+@pytest.mark.parametrize("system", ["", "s"])
+def test_of_a_body_of_millions_of_parts_no_more_is_read_than_a_router_has_time_for(
+    system: str,
+) -> None:
+    turn = {"role": "user", "content": [{"text": "a"}]}
+    for body in ({"messages": [turn] * 300_000}, {"messages": [{"content": [turn] * 300_000}]}):
+        assert 10_000 < read(**body, system=system).chars < MOST_READ
+    assert read(prompt=list(range(300_000))).tokens == 300_000
 
 
 def test_the_answers_bound_is_read_by_either_name() -> None:
