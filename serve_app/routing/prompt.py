@@ -58,16 +58,9 @@ def read_prompt(payload: Any, prefix_chars: int) -> Prompt | None:
         prefix_chars: of a piece, in which beginnings are compared; 0: they are not.
 
     Returns:
-        None where there is neither ``messages`` nor ``prompt`` nor ``input``, or what is there is
-        nested too deeply.
+        None where there is neither ``messages`` nor ``prompt`` nor ``input``. What is nested too
+        deeply says nothing.
     """
-    try:
-        return _read(payload, prefix_chars)
-    except RecursionError:
-        return None
-
-
-def _read(payload: Any, prefix_chars: int) -> Prompt | None:
     bound = next(
         (one for name in BOUNDS if (one := getattr(payload, name, None)) is not None), None
     )
@@ -146,7 +139,7 @@ def _marked(said: str | Mark) -> str:
     """As it stands in the text of which pieces are hashed."""
     if isinstance(said, str):
         return said
-    return said[0] if isinstance(said[0], str) else str(hash(repr(said[0])))
+    return said[0] if isinstance(said[0], str) else str(hash(_dumped(said[0])))
 
 
 def _said(holder: Any, name: str) -> Any:

