@@ -78,7 +78,7 @@ class PrefixSharing:
         return there * self._block_tokens, held * self._block_tokens
 
     def cached_tokens(self, waiting: Request) -> int:
-        """Of a request's beginning, what is known not to be computed."""
+        """Tokens of a request's prompt that the prefix cache is known to hold."""
         return self.found(waiting)[0] if self.enabled else 0
 
     def in_flight(self, running: Sequence[Request]) -> list[NextBlock]:
