@@ -1,62 +1,119 @@
-"""vLLM for a card without a network: one archive, with device code for one architecture alone.
+"""Archives for a card without a network: vLLM and Ray, with what a PyTorch image has not.
 
-    python -m benchmarks.gpu.pack vllm-0.25.1-*.whl SITE ARCHIVE.tar.xz [--architecture 90]
+    python -m benchmarks.gpu.pack FOLDER
 
-SITE is a folder with what vLLM needs and the machine with the card has not (``pip install --target
-SITE --no-deps ...``). A wheel of 250 MB comes to 32 MB, 60 with its dependencies: device code of
-other architectures becomes zeros, and what a dense model on that card never loads is left out.
+FOLDER gets ``vllm.tar.xz`` and ``ray.tar.xz``, 46 and 42 MB, for ``benchmarks.gpu.on_card`` on
+a machine with Python 3.12 and torch 2.11 (CUDA 13). vLLM's wheel has 250 MB: device code of other
+architectures becomes zeros, and what a dense model on that card never loads is left out.
 """
 
 import argparse
+import os
+import re
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+HERE = Path(__file__).parent
+VLLM, PYTHON = "0.25.1", "3.12"  # the last vLLM that was built for torch 2.11
+PLATFORMS = (
+    "manylinux2014_x86_64",
+    "manylinux_2_17_x86_64",
+    "manylinux_2_28_x86_64",
+    "manylinux_2_31_x86_64",
+    "any",
+)
 ELF, PTX = 2, 1  # kinds of device code
 MAGIC = 0xBA55ED50  # of a "fatbin": device code for several architectures
 LEFT_OUT = (
     "vllm/vllm-rs",  # the frontend in Rust
-    "vllm/vllm_flash_attn/_vllm_fa2_C",  # FlashAttention 3 runs on Hopper
-    "vllm/_moe_C",
-    "vllm/_flashmla",
-    "vllm/_qutlass",
-    "vllm/third_party/deep_gemm/",
-    "vllm/third_party/fmha_sm100/",
+    "vllm/vllm_flash_attn/_vllm_fa2_C*",  # FlashAttention 3 runs on Hopper
+    "vllm/_moe_C*",
+    "vllm/_flashmla*",
+    "vllm/_qutlass*",
+    "vllm/third_party/deep_gemm",
+    "vllm/third_party/fmha_sm100",
+    "xgrammar/lib",  # to link against
+    "mistral_common/data",
+    "pycountry/locales",
+    "ray/jars",
+    "**/__pycache__",
 )
+# What Ray Serve LLM 2.60 and this project import, where vLLM 0.25 has it.
+MOVED = {
+    "entrypoints/serve/engine/protocol": "entrypoints.openai.engine.protocol",
+    "entrypoints/launchers/cli_args": "entrypoints.openai.cli_args",
+    "entrypoints/serve/exception_handling/error_response": "entrypoints.serve.utils.error_response",
+}
+ERRORS = """
+
+class VLLMClientError(Exception):
+    pass
+
+
+class GenerationError(Exception):
+    pass
+
+
+class GracefulHTTPError(Exception):
+    def __init__(self, message, http_status):
+        super().__init__(message)
+        self.http_status = http_status
+"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("wheel", type=Path)
-    parser.add_argument("site", type=Path)
-    parser.add_argument("archive", type=Path)
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--architecture", type=int, default=90)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        site = Path(folder) / "site"
-        shutil.copytree(args.site, site, ignore=shutil.ignore_patterns("__pycache__", "bin"))
-        with zipfile.ZipFile(args.wheel) as wheel:
-            names = [n for n in wheel.namelist() if not n.startswith(LEFT_OUT)]
-            wheel.extractall(site, names)
-        for library in site.glob("vllm/**/*.so"):
+    args.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        vllm, ray = Path(temporary) / "vllm", Path(temporary) / "ray"
+        _install(vllm, HERE / "requirements-vllm.txt", f"vllm=={VLLM}")
+        _install(ray, HERE / "requirements-ray.txt")
+        debugged = [str(path) for path in vllm.glob("xgrammar/*.so")]  # 50 MB of symbols
+        subprocess.run(["strip", "--strip-debug", *debugged], check=True)
+        for library in vllm.glob("vllm/**/*.so"):
             library.write_bytes(pruned(library.read_bytes(), _sections(library), args.architecture))
-        subprocess.run(
-            [
-                "tar",
-                "-C",
-                folder,
-                "-cf",
-                str(args.archive),
-                "--use-compress-program=xz -T0",
-                "site",
-            ],
-            check=True,
-        )
-    print(f"{args.archive}: {args.archive.stat().st_size / 1e6:.0f} MB")
+        move(vllm / "vllm")
+        for site in (vllm, ray):
+            _pack(site, args.folder / f"{site.name}.tar.xz")
+
+
+def _install(site: Path, requirements: Path, *more: str) -> None:
+    """Wheels for the card's machine into a folder, without what never runs there."""
+    options = [f"--platform={name}" for name in PLATFORMS]
+    options += ["--only-binary=:all:", "--implementation=cp", f"--python-version={PYTHON}"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+    wanted = [f"--target={site}", f"--requirement={requirements}", *more]
+    subprocess.run([*pip, *options, *wanted], check=True)
+    for pattern in LEFT_OUT:
+        for path in list(site.glob(pattern)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for script in site.glob("bin/*"):  # pip names its own Python
+        script.write_text(re.sub(r"\A#!.*", "#!/usr/bin/env python3", script.read_text()))
+
+
+def move(vllm: Path) -> None:
+    """Give vLLM's package the modules and errors that came after 0.25."""
+    for name, module in MOVED.items():
+        path = vllm / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        (path.parent / "__init__.py").touch()
+        path.write_text(f"from vllm.{module} import *\n")
+    with (vllm / "exceptions.py").open("a") as file:
+        file.write(ERRORS)
+
+
+def _pack(site: Path, archive: Path) -> None:
+    xz = {**os.environ, "XZ_OPT": "-T0"}
+    subprocess.run(["tar", "-C", str(site), "-cJf", str(archive), "."], check=True, env=xz)
+    print(f"{archive}: {archive.stat().st_size / 1e6:.0f} MB", flush=True)
 
 
 def _sections(library: Path) -> list[tuple[int, int]]:

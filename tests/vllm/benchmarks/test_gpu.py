@@ -1,11 +1,14 @@
 """What runs on a card, without one: its parts, and the whole of it with the tiny model on CPU."""
 
+import io
 import json
 import math
 import os
+import runpy
 import struct
 import subprocess
 import sys
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +28,7 @@ from benchmarks.gpu.fit import (
 )
 from benchmarks.gpu.kept import read
 from benchmarks.gpu.model import make_model, shape_of
-from benchmarks.gpu.pack import pruned
+from benchmarks.gpu.pack import move, pruned
 from benchmarks.gpu.page import write as write_page
 from benchmarks.gpu.stack import asks_at
 from benchmarks.gpu.stack_client import Sent
@@ -207,6 +210,51 @@ def test_each_request_of_the_whole_stack_has_a_prompt_of_its_own() -> None:
     assert [a.at_s for a in asks] == sorted(a.at_s for a in asks)
 
 
+def archive_of(folder: Path, files: dict[str, str]) -> Path:
+    archive = folder / "made.tar.xz"
+    with tarfile.open(archive, "w:xz") as tar:
+        for name, text in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text.encode()))
+    return archive
+
+
+def on_card(
+    archive: Path, out: Path, env: dict[str, str], *options: str
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks.gpu.on_card", str(archive), "--out", str(out)]
+    return subprocess.run(
+        [*command, "--site", str(archive.parent / "site"), *options],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=350,
+        check=False,
+    )
+
+
+def test_a_machine_that_cannot_run_vllm_is_told_of_before_anything_runs(tmp_path: Path) -> None:
+    archive = archive_of(tmp_path, {"vllm/__init__.py": "raise ImportError('libcuda.so.1')"})
+    done = on_card(archive, tmp_path / "out", {**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 2
+    assert "libcuda.so.1" in done.stderr
+    assert "this machine cannot run it" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_vllm_0_25_gets_the_modules_that_came_after_it(tmp_path: Path) -> None:
+    (tmp_path / "entrypoints" / "serve" / "engine").mkdir(parents=True)
+    (tmp_path / "exceptions.py").write_text("class VLLMNotFoundError(Exception): ...\n")
+    move(tmp_path)
+    moved = tmp_path / "entrypoints" / "serve" / "engine" / "protocol.py"
+    assert moved.read_text() == "from vllm.entrypoints.openai.engine.protocol import *\n"
+    assert (tmp_path / "entrypoints" / "launchers" / "__init__.py").exists()
+    errors = runpy.run_path(str(tmp_path / "exceptions.py"))
+    assert errors["GracefulHTTPError"]("full", 503).http_status == 503
+    assert "VLLMNotFoundError" in errors
+
+
 @pytest.mark.engine
 @pytest.mark.timeout(400)
 def test_the_whole_of_it_in_a_minute(tmp_path: Path) -> None:
@@ -219,16 +267,12 @@ def test_the_whole_of_it_in_a_minute(tmp_path: Path) -> None:
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "PYTHONPATH": str(ROOT),
     }
-    options = ["--try", "--seconds", "2", "--budget-s", "60", "--itl-ms", "60", "--rounds", "1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu", "--out", str(out), *options],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=350,
-        check=False,
-    )
+    archive = archive_of(tmp_path, {"bin/serve": "", "a_wheel.py": ""})
+    options = ["--try", "--seconds", "2", "--itl-ms", "60", "--rounds", "1"]
+    done = on_card(archive, out, env, "--budget-s", "90", "--", *options)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "site" / "a_wheel.py").exists()
+    assert (out / "steps.json").exists()
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["bench"] == "gpu"
     ids = [row["id"] for row in told["rows"]]
