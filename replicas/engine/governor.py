@@ -377,6 +377,7 @@ class Governor:
             late_anyway=self.step_half.late_anyway,
             busy_s=self._busy_s,
             written_tokens=self._written,
+            drafts=state.drafts,
             advised=self._shadow.advised,
             busy_frac=min(self._busy_rate.per_s(self._busy_s, now_s), 1.0),
         )
