@@ -263,6 +263,11 @@ class BatchingConfig(Block):
         return self.overflow_probability is None and self.sla.delivery == "gaps"
 
     @property
+    def prompts_alone(self) -> bool:
+        """Whether it is that of an engine while it computes prompts for others, without an ITL."""
+        return self.roles is not None and self.sla.itl_ms is None
+
+    @property
     def period_s(self) -> float:
         """Seconds between two exchanges of one replica."""
         return 1 / self.exchange_hz

@@ -85,6 +85,10 @@ class EngineLimits:
     kv_token_bytes: float = 0.0
     kv_read_frac: float = 0.0
 
+    def decode_tokens(self, decodes: int, drafts: int | None) -> int:
+        """Tokens of the budget that so many decodes take; ``drafts`` as in ``EngineState``."""
+        return decodes * self.tokens_per_decode if drafts is None else decodes + drafts
+
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
@@ -102,9 +106,7 @@ class EngineState:
 
     def decode_tokens(self, decodes: int, engine: EngineLimits) -> int:
         """Tokens of the budget that so many decodes take."""
-        if self.drafts is None:
-            return decodes * engine.tokens_per_decode
-        return decodes + self.drafts
+        return engine.decode_tokens(decodes, self.drafts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,7 @@ class ReplicaReport:
             it is not told of roles.
         leaving: the replica is being removed: it ends what it has and is sent no more.
         for_others: of ``arrivals``, prompts whose requests another engine of the group answers.
+        drafts: as in ``EngineState``.
     """
 
     replica_id: str
@@ -267,6 +270,12 @@ class ReplicaReport:
     for_others: int = 0
     kv_backlog_tokens: int = 0
     written_tokens: int = 0
+    drafts: int | None = None
+
+    @property
+    def decode_tokens(self) -> int:
+        """Tokens of a step's budget that its decodes take."""
+        return self.engine.decode_tokens(self.decoding, self.drafts)
 
     @property
     def kv_frac(self) -> float:

@@ -37,29 +37,8 @@ class CapacityPolicy:
     is, and is logged once.
     """
 
-    def __init__(
-        self,
-        target_utilization: float,
-        drain_s: float,
-        queue_factor: float,
-        queue_for_s: float,
-        peak_s: float = 300.0,
-        peak_starts: float = 3.0,
-        start_s: float = 60.0,
-        late_frac: float = 0.007,
-        at_risk: float = 0.0,
-    ) -> None:
-        self._scaler = Scaler(
-            target_utilization,
-            drain_s,
-            queue_factor,
-            queue_for_s,
-            peak_s,
-            peak_starts,
-            start_s,
-            late_frac,
-            at_risk,
-        )
+    def __init__(self, **scaling: float) -> None:
+        self._scaler = Scaler(**scaling)
         self._ages = Ages()
         self._export = ScalingExport()
         self._last: tuple[float, tuple[Any, Any], Decision] | None = None

@@ -15,6 +15,7 @@ from uuid import uuid4
 from tqdm import tqdm
 
 from controller.errors import BrimfulError, ConfigError
+from serve_app.flag_number import ABOVE_0, number
 from serve_app.record import Call, caller
 from serve_app.snapshot import add_address, connect, read_snapshot
 
@@ -44,26 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="JSONL, appended to"
     )
-    parser.add_argument("--seconds", type=_positive, help="how long (default: until Ctrl-C)")
+    parser.add_argument(
+        "--seconds",
+        type=number("a number above 0", ABOVE_0),
+        help="how long (default: until Ctrl-C)",
+    )
     parser.add_argument(
         "--max-mb",
-        type=_positive,
+        type=number("a number above 0", ABOVE_0),
         default=MOST_MB,
         metavar="MB",
         help=f"ends where the file has so many (default: {MOST_MB:g})",
     )
     parser.add_argument("--group", metavar="NAME", help="replicas of this group alone")
     add_address(parser)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: a number above 0")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:

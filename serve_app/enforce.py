@@ -6,7 +6,6 @@ way; replicas take it over with their next report, which then says so.
 
 import argparse
 import json
-import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -15,6 +14,7 @@ from typing import Any
 from controller.errors import BrimfulError
 from controller.records import from_wire
 from controller.switch import Switch
+from serve_app.flag_number import number
 from serve_app.outcome import Outcome, Refused, Replica, lines_of
 from serve_app.snapshot import add_address, first_line
 from serve_app.snapshot import connect as join_cluster
@@ -64,23 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--wait",
-        type=_seconds,
+        type=number("a finite number from 0", 0),
         default=WAIT_S,
         metavar="SECONDS",
         help=f"how long replicas have time to confirm (default: {WAIT_S:g})",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object, for scripts")
     add_address(parser)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: a finite number from 0")
-    return seconds
 
 
 def run(args: argparse.Namespace) -> int:

@@ -153,6 +153,9 @@ def facts(report: ReplicaReport, limits: BatchLimits, batching: BatchingConfig) 
         )
     if (role := role_of(report, limits)) is not None:
         yield ROLE[role]
+        if report.decoding and role in ("prefill", "to prefill"):
+            how = "without an ITL as prompts wait" if role == "prefill" else "inside the ITL"
+            yield f"It still decodes {_requests(report.decoding)}, {how}."
         if report.for_others:
             yield f"It got {report.for_others:,} prompts of other replicas since it started."
     most, why = _requests(limits.max_running), _why(report, limits, batching)

@@ -7,8 +7,8 @@ every reload. It changes what Ray wrote in some places and becomes HAProxy:
 - a router that was not reached is left alone for ``LEFT_ALONE_S``: HAProxy takes 3 s to see it;
 - a request's body is waited for as far as it fits into the buffer: only what HAProxy holds whole
   can it send to a second replica;
-- an answer of HAProxy's own is one that OpenAI's clients understand, and repeat where that helps:
-  while no application is up it is a 503;
+- an answer of HAProxy's own is one that OpenAI's and Anthropic's clients understand, and repeat
+  where that helps: while no application is up it is a 503;
 - its statistics and metrics are for this machine alone, and its admin socket for this user.
 
 And it leaves a process behind that starts HAProxy again if it is killed (``haproxy_watch``).
@@ -73,9 +73,12 @@ RETRY_MS = 1000
 def whole_answer(
     status: str, kind: str, message: str, reason: str, more: dict[str, int] | None = None
 ) -> str:
-    """A whole HTTP answer in OpenAI's shape; ``more``: headers beside those that each one has."""
+    """A whole HTTP answer; ``more``: headers beside those that each one has.
+
+    An error file knows no path, so that its shape is OpenAI's and Anthropic's at once.
+    """
     error = {"message": message, "type": kind, "param": None, "code": int(status[:3])}
-    body = json.dumps({"error": error})
+    body = json.dumps({"type": "error", "error": error})
     headers = {
         "Content-Type": "application/json",
         "Content-Length": len(body),

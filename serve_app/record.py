@@ -15,6 +15,7 @@ from controller.errors import BrimfulError, ConfigError
 from controller.records import EngineLimits
 from replicas.profiles.profile_file import ProfileFile
 from replicas.profiles.recorded import LEAST_STEPS, MOST_STEPS, RecordedEntry, RecordedSteps
+from serve_app.flag_number import number
 from serve_app.snapshot import ANSWER_S, add_address, connect, read_snapshot
 
 PERIOD_S = 1.0
@@ -34,7 +35,10 @@ Steps = dict[str, list[int]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = ABOUT
     parser.add_argument(
-        "--seconds", type=_seconds, required=True, help="how long, while requests come"
+        "--seconds",
+        type=number(f"seconds from 1 to {MOST_S:g}", 1, MOST_S),
+        required=True,
+        help="how long, while requests come",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON, overwritten")
     parser.add_argument("--name", help="of the recording in the file (default: the model's name)")
@@ -46,16 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", metavar="NAME", help="a replica of this group")
     parser.add_argument("--load", default="", metavar="TEXT", help="what was asked, for the file")
     add_address(parser)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 1 <= seconds <= MOST_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: seconds from 1 to {MOST_S:g}")
-    return seconds
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from controller.errors import BrimfulError
+from serve_app.flag_number import number
 from serve_app.snapshot import (
     ReplicaStatus,
     add_address,
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--watch",
         nargs="?",
         const=WATCH_S,
-        type=_period_s,
+        type=number("seconds from 0.1 to 3600", 0.1, 3600),
         metavar="SECONDS",
         help=f"again and again until Ctrl-C, every {WATCH_S:g} s where no number is given",
     )
@@ -209,13 +210,3 @@ def _capacity(replica: ReplicaStatus) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
-
-
-def _period_s(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.1 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed: seconds from 0.1 to 3600")
-    return seconds

@@ -56,6 +56,7 @@ class _Group:
     members: dict[str, _Member] = field(default_factory=dict)
     pool: Pool = field(default_factory=Pool)
     pooled_s: float = float("-inf")
+    resumed_s: float = float("-inf")  # after a time in which no report came of any replica
     counts: Floats = field(default_factory=lambda: np.zeros(BINS))  # the sum over all members
     unlike: frozenset[str] = frozenset()
     roles: RolePool[str] = field(default_factory=RolePool)
@@ -190,6 +191,8 @@ class ControlLoop:
         if model is not None:
             model = replace(model, tail_frac=_usual_tail_frac(reports))
         group.pool = Pool(len(reports), lengths, model)
+        if group.base is not None and now_s > group.pooled_s + group.base.lease_s:
+            group.resumed_s = now_s
         group.pooled_s = now_s
 
     def _gives_roles(self, name: str, config: BatchingConfig) -> bool:
@@ -197,8 +200,13 @@ class ControlLoop:
         return enforced and config.roles is not None
 
     def _assign_roles(self, group: _Group, config: BatchingConfig, now_s: float) -> None:
-        reports = (member.report for member in group.members.values())
-        stay = {one.replica_id: one for one in reports if not one.leaving}
+        # After a pause of the controller's own every report is old, and says nothing of a replica.
+        since_s = now_s - config.lease_s
+        stay = {
+            name: member.report
+            for name, member in group.members.items()
+            if not member.report.leaving and max(member.received_s, group.resumed_s) >= since_s
+        }
         group.roles.keep(stay, now_s)
         group.roles.see(stay, config, group.pool, now_s)
         group.role_capacity_per_s = group.roles.capacity_per_s

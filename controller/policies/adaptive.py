@@ -53,7 +53,7 @@ class AdaptiveStep(StepHalf):
 
     Args:
         by_class: requests bring SLOs with times between tokens that differ. Where delivery is
-            paced, all go by the SLA's.
+            paced all go by the SLA's, and where prompts are computed for others by none.
 
     Raises:
         ConfigError: the configured bounds do not fit the engine.
@@ -72,7 +72,7 @@ class AdaptiveStep(StepHalf):
             engine.kv_tokens, engine.block_tokens, share, epsilon_is_per_gap=epsilon_is_per_gap
         )
         sla, guess_s = config.sla, config.sla.itl_s or UNKNOWN_STEP_S
-        by_class = by_class and sla.delivery == "gaps"
+        by_class = by_class and sla.delivery == "gaps" and not config.prompts_alone
         self._history = StepHistory(
             guess_s,
             graph_tokens=engine.graph_tokens if by_class or sla.itl_s else 0,

@@ -116,7 +116,7 @@ def prompt_rate(report: EngineReport, sla: Sla) -> tuple[float | None, float]:
         return None, 0.0
     decodes = report.decoding
     alone_s = max(model.predict_s(decodes, report.kv_used_tokens, 0, 0), 1e-6)
-    most = max(report.engine.max_num_batched_tokens - decodes, 1)
+    most = max(report.engine.max_num_batched_tokens - report.decode_tokens, 1)
     chunk = float(most)
     if sla.itl_s is not None and model.c3 > 0 and report.enforced:
         chunk = min(max((sla.itl_s - alone_s) / model.c3, 0.0), chunk)

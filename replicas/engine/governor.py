@@ -156,7 +156,7 @@ class Governor:
         asked = self.step_half.limits(state, read_batch, self._limits)
         self._bound[asked.reason or "pushed"] += 1
         if not self._limits.enforce:
-            self._shadow.computed(self._kept_safe(asked, state), state.running)
+            self._shadow.computed(self._kept_safe(asked, state), state)
             asked = StepLimits(self.engine.max_num_seqs, self.engine.max_num_batched_tokens)
         self._overruled += asked.max_running < state.running
         self._last_step = self._kept_safe(asked, state)
@@ -194,7 +194,7 @@ class Governor:
 
     def scheduled(self, sample: StepSample) -> None:
         """Count what control would have moved of the step that was just scheduled."""
-        self._shadow.scheduled(sample, self.engine.tokens_per_decode)
+        self._shadow.scheduled(sample, self.engine)
 
     def cache_lost(self) -> None:
         """The prefix cache is empty: for routers as if all of memory had been written since."""
@@ -377,6 +377,7 @@ class Governor:
             late_anyway=self.step_half.late_anyway,
             busy_s=self._busy_s,
             written_tokens=self._written,
+            drafts=state.drafts,
             advised=self._shadow.advised,
             busy_frac=min(self._busy_rate.per_s(self._busy_s, now_s), 1.0),
         )

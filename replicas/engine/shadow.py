@@ -1,28 +1,28 @@
 """What control would have done where it only advises: starts and prompt tokens that it would have
 moved to later steps. No I/O, no clock of its own."""
 
-from controller.records import Advised, StepLimits, StepSample
+from controller.records import Advised, EngineLimits, EngineState, StepLimits, StepSample
 
 
 class Shadow:
     """Counts steps whose limits were computed and not applied."""
 
     def __init__(self) -> None:
-        self._asked: tuple[StepLimits, int] | None = None
+        self._asked: tuple[StepLimits, EngineState] | None = None
         self._counted = [0, 0, 0, 0]
 
-    def computed(self, limits: StepLimits, running: int) -> None:
-        """These limits were computed for a step, with so many requests running, and not applied."""
-        self._asked = limits, running
+    def computed(self, limits: StepLimits, state: EngineState) -> None:
+        """These limits were computed for a step of an engine in this state, and not applied."""
+        self._asked = limits, state
 
-    def scheduled(self, sample: StepSample, tokens_per_decode: int) -> None:
+    def scheduled(self, sample: StepSample, engine: EngineLimits) -> None:
         """Count the step that was scheduled then, if its limits were not applied."""
         if self._asked is None:
             return
-        (limits, running), self._asked = self._asked, None
+        (limits, state), self._asked = self._asked, None
         starts, tokens = len(sample.started), sample.prefill_tokens
-        room = max(limits.token_budget - sample.decodes * tokens_per_decode, 0)
-        held = max(starts - max(limits.max_running - running, 0), 0)
+        room = max(limits.token_budget - state.decode_tokens(sample.decodes, engine), 0)
+        held = max(starts - max(limits.max_running - state.running, 0), 0)
         for index, count in enumerate((starts, held, tokens, max(tokens - room, 0))):
             self._counted[index] += count
 

@@ -9,12 +9,16 @@ def step_sample(done: SchedulerOutput, duration_s: float) -> tuple[StepSample, l
     """The step's sample, and the ids of its requests that were in prefill.
 
     A request decodes when it has output and was given no more than one token and its speculative
-    ones; one that lost its KV blocks and computes them again is in prefill.
+    ones; one that lost its KV blocks and computes them again is in prefill. Speculative tokens
+    count as no prompt: vLLM also puts them behind the last token of one that is cached but for it.
     """
     cached, given = done.scheduled_cached_reqs, done.num_scheduled_tokens
+    drafts = done.scheduled_spec_decode_tokens
+    if drafts:
+        given = {req_id: n - len(drafts.get(req_id, ())) for req_id, n in given.items()}
     decodes, kv = len(cached.req_ids), sum(cached.num_computed_tokens)
     new = [(r.req_id, given[r.req_id], r.num_computed_tokens) for r in done.scheduled_new_reqs]
-    prefills = _prefills_of_known(done, sum([tokens for _, tokens, _ in new]))
+    prefills = _prefills_of_known(done, given, sum([tokens for _, tokens, _ in new]))
     decodes -= len(prefills)
     for _, _, computed in prefills:
         kv -= computed
@@ -38,20 +42,27 @@ def _to_compute(new: NewRequestData) -> int:
     return max(len(prompt) - new.num_computed_tokens, 1)
 
 
-def _prefills_of_known(done: SchedulerOutput, new_tokens: int) -> list[tuple[str, int, int]]:
-    """Id, tokens given and tokens computed of the prefills among requests seen in earlier steps."""
-    cached, given = done.scheduled_cached_reqs, done.num_scheduled_tokens
+def _prefills_of_known(
+    done: SchedulerOutput, given: dict[str, int], new_tokens: int
+) -> list[tuple[str, int, int]]:
+    """Id, tokens given and tokens computed of the prefills among requests seen in earlier steps.
+
+    Args:
+        given: tokens of each request, without speculative ones.
+        new_tokens: of those that are not seen before.
+    """
+    cached, drafts = done.scheduled_cached_reqs, done.scheduled_spec_decode_tokens
     ids, computed, outputs = cached.req_ids, cached.num_computed_tokens, cached.num_output_tokens
     prompts, index = [], -1
     for _ in range(outputs.count(0)):  # few among hundreds: not each is looked at
         index = outputs.index(0, index + 1)
         prompts.append((ids[index], given[ids[index]], computed[index]))
-    others = done.total_num_scheduled_tokens - new_tokens - sum([n for _, n, _ in prompts])
+    total = done.total_num_scheduled_tokens - sum(map(len, drafts.values()))
+    others = total - new_tokens - sum([n for _, n, _ in prompts])
     if others == len(ids) - len(prompts):
         return prompts  # the usual step: one token each
-    drafts = done.scheduled_spec_decode_tokens
     return [
         (req_id, given[req_id], held)
         for req_id, held, output in zip(ids, computed, outputs, strict=True)
-        if not output or given[req_id] > 1 + len(drafts.get(req_id, ()))
+        if not output or given[req_id] > 1
     ]

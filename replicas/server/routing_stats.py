@@ -95,7 +95,7 @@ def prefill_tokens_per_s(report: EngineReport, model: StepModel, itl_s: float | 
     beside_s = model.predict_s(decodes, kv, 0, 0)
     # A chunk's context: all that is cached, and on average a half of what is not.
     per_token_s = model.c3 + model.c4 * (2 * lengths.mean_input - lengths.mean_computed) / 2
-    most = float(max(engine.max_num_batched_tokens - decodes * engine.tokens_per_decode, 0))
+    most = float(max(engine.max_num_batched_tokens - report.decode_tokens, 0))
     if itl_s is not None:
         left_s = typical_itl_s(model, itl_s) - beside_s
         most = min(most, left_s / per_token_s if per_token_s else math.inf)

@@ -112,8 +112,7 @@ class Series:
 
 def chunk_tokens(report: ReplicaReport) -> int:
     """What the last step had left for prompts, tokens."""
-    decodes = report.decoding * report.engine.tokens_per_decode
-    return max(report.token_budget - decodes, 0)
+    return max(report.token_budget - report.decode_tokens, 0)
 
 
 def attained(seen: Sequence[Latency], sla: Sla) -> dict[str, float | None]:

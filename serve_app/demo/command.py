@@ -24,6 +24,7 @@ from serve_app.demo.report import OFF, ON, TUNED, Phase, client_table, replica_t
 from serve_app.demo.stack import Stack, one_phase
 from serve_app.demo.tuned import StaticLimits, candidates, keep, search, tuned_for
 from serve_app.demo.verdict import claims, price, rows
+from serve_app.flag_number import ABOVE_0, number
 from serve_app.launch.local_cluster import local_cluster
 
 WARM_UP_S = 8.0  # with control on: the policy has seen no step under this SLA yet
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``brimful demo``."""
     parser.add_argument(
         "--seconds",
-        type=_seconds,
+        type=number("a number from 1 to 3600", 1, 3600),
         default=20.0,
         help="of requests, three times: off, on, tuned by hand (default: %(default)g)",
     )
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--sla-ms",
-        type=_positive,
+        type=number("ms above 0, up to 60,000", ABOVE_0, 60_000),
         metavar="MS",
         help="default: what this machine can hold, by the gaps of a small batch",
     )
@@ -64,26 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="search the best static limits for this kind of machine, and keep them (10 minutes)",
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 1 <= seconds <= 3600:  # said now, not when two engines have been started for it
-        raise argparse.ArgumentTypeError(f"{text} is not allowed: a number from 1 to 3600")
-    return seconds
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 60_000:
-        raise argparse.ArgumentTypeError(f"{text} is not allowed: ms above 0, up to 60,000")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from controller.config import A_DAY_MS
 from controller.errors import ConfigError
+from serve_app.flag_number import ABOVE_0, number
 from serve_app.launch.config_file import LOOPBACK, PORT
 
 ABOUT = (
@@ -109,12 +111,7 @@ def given_file(args: argparse.Namespace, more: Sequence[str]) -> Path | None:
 
 
 def _ms(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 86_400_000:
-        raise argparse.ArgumentTypeError(f"{text} is not allowed: ms above 0, up to a day")
+    value = number("ms above 0, up to a day", ABOVE_0, A_DAY_MS)(text)
     return int(value) if value == int(value) else value
 
 

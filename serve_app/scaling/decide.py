@@ -39,9 +39,9 @@ class Scaler:
         drain_s: float,
         queue_factor: float,
         queue_for_s: float,
-        peak_s: float,
-        peak_starts: float,
-        start_s: float,
+        peak_s: float = 300.0,
+        peak_starts: float = 3.0,
+        start_s: float = 60.0,
         late_frac: float = 0.007,
         at_risk: float = 0.0,
     ) -> None:

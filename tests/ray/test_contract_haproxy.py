@@ -17,6 +17,8 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 import uvicorn
+from anthropic import APIStatusError as AnthropicError
+from anthropic import AsyncAnthropic
 from openai import APIConnectionError, APIStatusError, NotFoundError
 from ray.serve._private import haproxy
 from starlette.applications import Starlette
@@ -118,6 +120,23 @@ async def test_where_no_replica_is_left_a_stock_client_is_told_to_come_again(sta
     assert (error.status_code, error.type) == (503, "service_unavailable")
     assert error.response.headers["retry-after-ms"] == "1000"
     assert error.response.headers["x-brimful-reason"] == "no_replica"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "status", "kind"),
+    [("/", 503, "service_unavailable"), ("/llm", 404, "not_found_error")],
+)
+async def test_of_haproxys_own_errors_anthropics_client_reads_type_and_message(
+    start, prefix, status, kind
+):
+    stack = await start("gone", prefix=prefix)
+    asked = {"max_tokens": 4, "messages": [{"role": "user", "content": "a"}]}
+    async with AsyncAnthropic(base_url=stack.url, api_key="-", max_retries=0) as client:
+        with pytest.raises(AnthropicError) as caught:
+            await client.messages.create(model="m", **asked)
+    error = caught.value
+    assert (error.status_code, error.type, error.body["type"]) == (status, kind, "error")
+    assert error.body["error"]["message"]
 
 
 async def test_while_no_application_is_up_a_stock_client_is_told_to_come_again(start):

@@ -30,7 +30,9 @@ MODEL = StepModel(0.02, 2e-4, 0.0, 2e-4, 0.0, 0.0)
 
 def scaling(context: Context) -> tuple[int, Any]:
     """What a policy that has seen nothing yet makes of it."""
-    return CapacityPolicy(0.85, drain_s=20.0, queue_factor=2.0, queue_for_s=30.0)(context)
+    return CapacityPolicy(
+        target_utilization=0.85, drain_s=20.0, queue_factor=2.0, queue_for_s=30.0
+    )(context)
 
 
 REACHED = {"sla_out_of_reach": 0.0}

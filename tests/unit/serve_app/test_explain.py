@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.config import BatchingConfig
-from controller.records import Advised, BatchLimits, BoundSteps, ReplicaReport, StepModel
+from controller.records import Advised, BatchLimits, BoundSteps, ReplicaReport, Role, StepModel
 from serve_app import explain
 from serve_app.advice import advice_on
 from serve_app.explain import explanations, facts, lines
@@ -102,6 +102,23 @@ def test_what_is_said_of_a_replica(
     text = said(seen, *known)
     assert [part for part in parts if part not in text] == []
     assert not absent or absent not in text
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "decoding", "part"),
+    [
+        ("prefill", "prefill", 3, "It still decodes 3 requests, without an ITL as prompts wait."),
+        ("mixed", "prefill", 1, "It still decodes 1 request, inside the ITL."),
+        ("prefill", "prefill", 0, ""),
+        ("mixed", "mixed", 3, ""),
+    ],
+)
+def test_what_one_that_is_to_compute_prompts_still_decodes_is_said(
+    held: Role, wanted: Role, decoding: int, part: str
+) -> None:
+    text = said(report(role=held, decoding=decoding), limits(role=wanted))
+    assert part in text
+    assert ("still decodes" in text) == bool(part)
 
 
 def test_where_no_request_waits_nothing_is_advised() -> None:

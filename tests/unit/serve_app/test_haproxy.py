@@ -47,6 +47,7 @@ def test_what_haproxy_answers_by_itself_is_a_whole_answer_to_repeat() -> None:
     assert int(headers["Content-Length"]) == len(body)
     assert (headers["Retry-After"], headers["retry-after-ms"]) == ("1", "1000")
     assert json.loads(body)["error"]["code"] == 503
+    assert json.loads(body)["type"] == "error"  # as Anthropic's API has it
 
 
 @pytest.mark.parametrize("needed", [False, True])

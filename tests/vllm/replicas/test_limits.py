@@ -98,6 +98,7 @@ def test_with_fewer_drafts_by_vllms_table_the_budget_is_for_those(tiny_llama):
     scheduled = rig.step()
     assert scheduled.total_num_scheduled_tokens == 16 * 2
     assert rig.scheduler.max_num_scheduled_tokens == 16 * 2
+    assert rig.exchange().decode_tokens == 16 * 2
     rig.run()
     assert rig.all_whole(16, 31)
 

@@ -175,6 +175,20 @@ def test_speculative_decodes_attend_to_what_was_accepted(tiny_llama):
     assert [b.kv_tokens - a.kv_tokens for a, b in pairwise(samples[2:])] == [3, 3]
 
 
+def test_draft_tokens_that_pad_a_last_prompt_token_are_no_prompt(tiny_llama):
+    """vLLM gives it as many rows as a decode with its drafts."""
+    rig = Rig.led(tiny_llama, speculative_config=ngram(3), enable_prefix_caching=True)
+    rig.add("first", prompt=10 * BLOCK + 1, output=40)
+    for _ in range(3):
+        rig.step()
+    rig.add("second", prompt=10 * BLOCK + 1, output=4)
+    scheduled = rig.step()
+    assert scheduled.num_scheduled_tokens["second"] == 4
+    sample, prefills = step_sample(scheduled, 0.5)
+    assert (sample.decodes, sample.prefill_tokens, prefills) == (1, 1, ["second"])
+    assert sample.prefill_context == 10 * BLOCK
+
+
 def test_with_steps_in_flight_a_request_decodes_from_its_first_placeholder_on(tiny_llama):
     rig = Rig.led(tiny_llama, in_flight=2)
     rig.add("r", prompt=10, output=5)

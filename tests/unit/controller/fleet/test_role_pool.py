@@ -70,6 +70,11 @@ class Fleet:
                 self.held[name] = told[name].role
         return told
 
+    def lease(self) -> None:
+        """As many rounds as a lease lasts, after which no replica has gone for the controller."""
+        for _ in range(10):
+            self.round(self.config.lease_s / 10)
+
     def roles(self, after_s: float = 0.5) -> list[Role | None]:
         self.round(after_s)
         self.round(SETTLED_S)
@@ -132,6 +137,30 @@ def test_a_prefill_engine_that_is_gone_is_replaced() -> None:
     assert fleet.roles(after_s=16.0).count("prefill") == 2
     fleet.held["new"], fleet.running["new"] = None, 0
     assert fleet.roles().count("prefill") == 2
+
+
+def test_one_whose_lease_has_run_out_is_given_no_role() -> None:
+    fleet = Fleet(3, roles=0)
+    fleet.running["r2"] = 0  # which would be the one to change
+    fleet.roles()
+    del fleet.held["r2"]
+    fleet.lease()
+    fleet.config = batching(policy="adaptive", sla={"itl_ms": 50}, roles=1)
+    assert [one.role for one in fleet.round().values()].count("prefill") == 1
+
+
+def test_the_last_that_decodes_is_replaced_once_its_lease_has_run_out() -> None:
+    fleet = Fleet(3, roles=2)
+    fleet.roles()
+    del fleet.held[first(fleet, "mixed")]
+    fleet.lease()
+    assert sorted(str(one.role) for one in fleet.round().values()) == ["mixed", "prefill"]
+
+
+def test_after_a_pause_of_the_controller_all_have_the_roles_that_they_had() -> None:
+    fleet = Fleet(4, roles=2)
+    roles = fleet.roles()
+    assert fleet.roles(after_s=2 * fleet.config.lease_s) == roles
 
 
 def test_another_number_of_engines_has_its_own_best_split_at_once() -> None:

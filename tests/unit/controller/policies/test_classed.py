@@ -21,6 +21,7 @@ from controller.policies.paced import PacedChunks
 from controller.policies.registry import make_step_half
 from controller.records import EngineLimits, EngineState, StepLimits
 from controller.request_slo import RequestSlo
+from controller.roles import as_prefill
 from tests.builders import batching, engine, limits
 
 # 20.1 ms, 0.2 ms a decode, 0.1 ms a prompt token.
@@ -75,6 +76,17 @@ def test_only_where_classes_differ_and_every_gap_counts() -> None:
     assert kind(True, itl_ms=50) is kind(True) is ClassChunks
     assert kind(True, itl_ms=50, delivery="paced") is PacedChunks
     assert kind(False) is type(None)
+
+
+@pytest.mark.parametrize("delivery", ["gaps", "paced"])
+def test_an_engine_that_computes_prompts_for_others_is_bound_by_no_class(delivery: str) -> None:
+    config = batching(policy="adaptive", sla={"itl_ms": 50, "delivery": delivery}, roles="auto")
+    one = AdaptiveStep(as_prefill(config), SIZE, by_class=True)
+    one.receive(limits(model=MODEL))
+    found = asked(one, CROWD, [0] * 30)
+    assert (found.token_budget, found.skipped) == (2048, ())
+    prompts = step(one, batch_of(some([0] * 200, 40), some([0] * 30, 0)), kv=8000)
+    assert prompts == step(one, batch_of(some([2] * 200, 40), some([2] * 30, 0)), kv=8000)
 
 
 def test_without_a_bound_in_the_batch_a_step_is_as_large_as_the_engine_has_it() -> None:

@@ -83,6 +83,10 @@ def test_prompts_take_what_the_budget_and_the_sla_leave() -> None:
     tight = engine_view(known, Sla(itl_ms=50))  # 100 tokens in 50 ms
     assert tight.prompt_tokens_per_s == pytest.approx(100 / 0.05)
     assert tight.step_s == pytest.approx(0.05)
+    drafting = replace(known, drafts=300)
+    most -= 300
+    free = engine_view(drafting, Sla())
+    assert free.prompt_tokens_per_s == pytest.approx(most / (0.04 + 0.0001 * most))
     none = engine_view(known, Sla(itl_ms=30))
     assert (none.prompt_tokens_per_s, none.step_s) == (None, pytest.approx(0.04))
 

@@ -119,7 +119,7 @@ def test_stalls_of_the_last_minute_are_counted_over_all_replicas() -> None:
 
 
 def test_a_speculating_decode_takes_several_tokens_of_the_budget() -> None:
-    assert (
-        chunk_tokens(at(1, token_budget=100, decoding=20, engine=engine(tokens_per_decode=4))) == 20
-    )
+    drafting = engine(tokens_per_decode=4)
+    assert chunk_tokens(at(1, token_budget=100, decoding=20, engine=drafting)) == 20
+    assert chunk_tokens(at(1, token_budget=100, decoding=20, engine=drafting, drafts=30)) == 50
     assert chunk_tokens(at(1, token_budget=10, decoding=20)) == 0

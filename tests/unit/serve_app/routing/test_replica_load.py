@@ -134,6 +134,16 @@ def test_its_prefill_rate_is_what_fits_in_a_step_beside_its_decodes() -> None:
     assert published(enforced=False).prefill_tokens_per_s == pytest.approx(rate, rel=0.02)
 
 
+@pytest.mark.parametrize(("drafts", "left"), [(None, 48), (0, 1948), (500, 1448)])
+def test_of_a_step_its_prefill_rate_leaves_out_the_drafts_there_are(
+    drafts: int | None, left: int
+) -> None:
+    size, decodes = engine(tokens_per_decode=20, kv_tokens=10**9), 100
+    known = published(adaptive=False, engine=size, decoding=decodes, drafts=drafts)
+    rate = left / (0.02 + 2e-4 * decodes + 1e-4 * left)
+    assert known.prefill_tokens_per_s == pytest.approx(rate, rel=0.02)
+
+
 def test_a_replica_at_half_speed_says_that_it_is_slow() -> None:
     slow = stats_of([replace(s, duration_s=2 * s.duration_s) for s in STEPS])
     usual, half = published(adaptive=False), published(adaptive=False, steps=slow)
