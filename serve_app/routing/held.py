@@ -65,12 +65,12 @@ class HeldPrefixes(Generic[K]):
     def is_short(
         self, pieces: Sequence[int], first: int, among: Container[K], replicas: int
     ) -> bool:
-        """Whether a larger share of the last prompts begins with the first pieces than holds them.
+        """Whether a larger share of the last prompts begins so than of the replicas holds it.
 
         Prompts that this one may go on from do not count: they are its own conversation's.
 
         Args:
-            first: how many pieces.
+            first: so many of the pieces are the beginning.
             among: of so many ``replicas``.
         """
         if not first:
