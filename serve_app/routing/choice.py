@@ -6,11 +6,10 @@ a replica, what this router itself sent there counts on top; statistics that are
 have it in them, so it is dropped. Times are Unix seconds: replicas date their figures by their own
 clocks, which are taken to agree within a second or so.
 
-What a replica's prefix cache holds of a prompt is not waited for there. What another replica holds
-beside it counts three times: it is computed again, others wait for that, and as much of what is
-cached for others is evicted. So a conversation stays where it is, unless that is slower by more.
-What many begin with belongs on many replicas: as long as fewer hold it, holding it is no reason to
-be chosen.
+What a replica's prefix cache holds of a prompt is not waited for there. A conversation's context
+counts three times where it is missing: it is computed again, others wait for that, and as much of
+what is cached for others is evicted. So it stays where it is, unless that is slower by more. What
+many begin with belongs on many replicas: as long as fewer hold it, it is no reason to be chosen.
 """
 
 import math
@@ -34,7 +33,6 @@ by the draw, where nothing tells them apart."""
 FLIGHT_S = 0.05  # from the decision to the engine: HAProxy, HTTP, tokenizer, the engine's socket
 ALIKE, ALIKE_S = 0.05, 0.001  # waits closer than this are the same, as far as can be known
 MOST_GATHERED = 64  # replicas that are compared where classes are gathered
-AGAIN = 3  # times that tokens count which another replica holds: computed, waited for, evicting
 FORGOTTEN_TOKENS = 1e12  # more than any KV memory holds
 LEAST_SHARE = 0.05  # of the traffic: more routers than 20 are not told apart
 ENOUGH, FADE_AT = 20, 200  # arrivals from which a share is computed; at which old ones fade
@@ -132,8 +130,8 @@ class HeadroomChooser(Generic[K]):
         choices: how many replicas are drawn for a decision.
         stale_after_s: figures older than this are not trusted.
         prefix_affinity: whether a prompt's beginning counts as computed where it was sent before,
-            and ``AGAIN`` times elsewhere; replicas that hold most of it are compared with those
-            that are drawn.
+            and several times elsewhere (``HeldPrefixes.again``); replicas that hold most of it are
+            compared with those that are drawn.
         own: a replica to which nobody else sends anything.
         rng: what draws; tests bring their own.
     """
@@ -235,7 +233,7 @@ class HeadroomChooser(Generic[K]):
             tokens = [min(prefix.piece_tokens * n, asked.prompt_tokens) for n in here]
             cached = dict(zip(drawn, tokens, strict=True))
             most = max(tokens)
-            again = 0 if held.is_short(pieces, max(here), among, len(candidates)) else AGAIN
+            again = held.again(pieces, max(here), among, len(candidates))
             counted = {key: most - again * (most - n) for key, n in cached.items()}
         found = [
             (key, self._forecast(key, one, asked, counted[key], is_fresh, strict, now_s))

@@ -16,7 +16,8 @@ K = TypeVar("K", bound=Hashable)
 
 MOST_PIECES = 65_536  # remembered: of 1,024 characters, 17 million tokens of different prompts
 MOST_HOLDERS = 64  # of one piece
-LATELY = 64  # prompts by which is judged what many begin with
+LATELY = 64  # prompts by which is judged what others begin with
+AGAIN = 3  # times that a move's tokens count: computed again, waited for, evicting as many
 
 
 class Memory(NamedTuple):
@@ -62,26 +63,28 @@ class HeldPrefixes(Generic[K]):
         """How many of the first pieces a replica holds, whose memory is as ``memory`` now."""
         return bisect_left(pieces, True, key=lambda piece: self._gone(piece, replica, memory))
 
-    def is_short(
-        self, pieces: Sequence[int], first: int, among: Container[K], replicas: int
-    ) -> bool:
-        """Whether a larger share of the last prompts begins so than of the replicas holds it.
+    def again(self, pieces: Sequence[int], first: int, among: Container[K], replicas: int) -> int:
+        """How often tokens of the first pieces count where they are missing.
 
-        Prompts that this one may go on from do not count: they are its own conversation's.
+        ``AGAIN`` where no other prompt lately began so, once where some did, and never where a
+        larger share of the prompts did than of the replicas holds them. Prompts that this one may
+        go on from are no others: they are its own conversation's.
 
         Args:
-            first: so many of the pieces are the beginning.
+            first: so many of the pieces.
             among: of so many ``replicas``.
         """
         if not first:
-            return False
+            return AGAIN
         begin, lately = pieces[first - 1], self._lately
         others = sum(
             len(one) >= first and one[first - 1] == begin and not _goes_on(pieces, one)
             for one in lately
         )
         holders = sum(key in among for key in self._pieces[begin])
-        return others * replicas > holders * len(lately)
+        if not others:
+            return AGAIN
+        return int(others * replicas <= holders * len(lately))
 
     def holders(self, pieces: Sequence[int]) -> Iterator[K]:
         """Replicas that were sent most of it, then those that were sent less, the latest first.

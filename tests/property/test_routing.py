@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.routing.choice import AGAIN, ALIKE, ALIKE_S, HeadroomChooser
-from serve_app.routing.held import HeldPrefixes, Memory, Prefix
+from serve_app.routing.choice import ALIKE, ALIKE_S, HeadroomChooser
+from serve_app.routing.held import AGAIN, HeldPrefixes, Memory, Prefix
 from serve_app.routing.prompt import read_prompt
 from serve_app.routing.replica_load import (
     MOST_WAIT_S,

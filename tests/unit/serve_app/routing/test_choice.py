@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from serve_app.routing.choice import AGAIN, FLIGHT_S, MOST_GATHERED, HeadroomChooser
+from serve_app.routing.choice import FLIGHT_S, MOST_GATHERED, HeadroomChooser
 from serve_app.routing.gather import End
-from serve_app.routing.held import Memory, Prefix
+from serve_app.routing.held import AGAIN, Memory, Prefix
 from serve_app.routing.replica_load import ReplicaLoad
 from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 

@@ -1,6 +1,6 @@
 """What a router remembers of the prefixes that it sent."""
 
-from serve_app.routing.held import LATELY, MOST_HOLDERS, HeldPrefixes, Memory
+from serve_app.routing.held import AGAIN, LATELY, MOST_HOLDERS, HeldPrefixes, Memory
 
 AT = Memory(0.0, 0.0)
 
@@ -67,26 +67,26 @@ def test_what_many_begin_with_is_short_until_its_share_of_replicas_holds_it() ->
     for conversation in range(10, 14):
         held.add([1, conversation], "a", AT)
     new = [1, 20]
-    assert held.is_short(new, 1, "abcd", 4)
+    assert not held.again(new, 1, "abcd", 4)
     for replica in "bc":
         held.add([1, 30], replica, AT)
-    assert held.is_short(new, 1, "abcd", 4)  # all begin so, and three of four hold it
-    assert not held.is_short(new, 1, "abc", 3)
-    assert held.is_short(new, 1, "axyz", 4)  # those of before are gone
+    assert not held.again(new, 1, "abcd", 4)  # all begin so, and three of four hold it
+    assert held.again(new, 1, "abc", 3)
+    assert not held.again(new, 1, "axyz", 4)  # those of before are gone
     for other in range(40, 48):
         held.add([other], "d", AT)
-    assert not held.is_short(new, 1, "abcd", 4)  # 6 of 14 begin so: more than one of four
+    assert held.again(new, 1, "abcd", 4) == 1  # 6 of 14 begin so: more than one of four
 
 
 def test_a_conversations_own_context_is_not_what_many_begin_with() -> None:
     held: HeldPrefixes[str] = HeldPrefixes()
     held.add(range(1), "a", AT)
     for turn in range(2, 9):
-        assert not held.is_short(range(turn), turn - 1, "abcd", 4)
+        assert held.again(range(turn), turn - 1, "abcd", 4) == AGAIN
         held.add(range(turn), "a", AT)
-    assert not held.is_short(range(8), 8, "abcd", 4)  # it asks the same again
-    assert held.is_short([0, 1, 9], 2, "abcd", 4)
-    assert not held.is_short([9], 0, "abcd", 4)
+    assert held.again(range(8), 8, "abcd", 4)  # it asks the same again
+    assert not held.again([0, 1, 9], 2, "abcd", 4)
+    assert held.again([9], 0, "abcd", 4)
 
 
 def test_old_prompts_do_not_say_what_many_begin_with() -> None:
@@ -94,4 +94,4 @@ def test_old_prompts_do_not_say_what_many_begin_with() -> None:
     held.add([1, 2], "a", AT)
     for other in range(LATELY):
         held.add([9 + other], "b", AT)
-    assert not held.is_short([1, 3], 1, "abcd", 4000)
+    assert held.again([1, 3], 1, "abcd", 4000)
