@@ -6,10 +6,12 @@ from functools import cache
 
 import numpy as np
 
-from benchmarks.agents.rivals import FirstCharacters, RoundRobin, Sticky, TwoOutstanding
+from benchmarks.agents.rivals import RoundRobin, Sticky, TwoOutstanding
 from controller.config import Sla
 from replicas.engine.prefixes import PREFIX_TOKENS
+from replicas.profiles.profile import StepCost
 from replicas.profiles.profile_file import load_profile
+from serve_app.routing.replica_load import ReplicaLoad
 from simulator.replay.fleet import Router, Steers, replay_fleet, together
 from simulator.replay.measure import meets
 from simulator.virtual.ground import Ground
@@ -24,15 +26,44 @@ SLA = Sla(itl_ms=50.0, ttft_ms=1000.0)
 COLD_S, END_S, AFTER_S = 60.0, 160.0, 10.0
 ALONE = "exponential:257,62"
 AGENTS, INDEPENDENT, SHARED = "agents", "independent", "shared"
-OURS, WITHOUT = "held", "headroom"
+OURS, WITHOUT, STICKY = "held", "headroom", "sticky"
 ARMS: dict[str, Callable[[int], Steers]] = {
     OURS: lambda seed: Router(ENGINES, seed, {}, prefix_affinity=True),
     WITHOUT: lambda seed: Router(ENGINES, seed, {}),
-    "first_characters": lambda seed: FirstCharacters(ENGINES, seed),
-    "sticky": lambda seed: Sticky(ENGINES),
+    STICKY: lambda seed: Sticky(ENGINES),
     "two_outstanding": lambda seed: TwoOutstanding(ENGINES, seed),
     "round_robin": lambda seed: RoundRobin(ENGINES),
 }
+EQUAL, SMALL, SLOW, JOINS, LEAVES = "equal", "small", "slow", "joins", "leaves"
+SMALL_KV, SLOWER, CHANGE_S = 100_000, 1.5, 110.0
+
+
+class Changing:
+    """A fleet whose first engine comes, or is sent nothing more, at ``CHANGE_S``."""
+
+    def __init__(self, router: Router | Sticky, fleet: str) -> None:
+        self._router, self._fleet = router, fleet
+
+    def pick(self, request: Request, now_s: float) -> int:
+        """The router's choice among the engines that are there."""
+        there = (now_s < CHANGE_S) == (self._fleet == LEAVES)
+        self._router.places = range(0 if there else 1, ENGINES)
+        return self._router.pick(request, now_s)
+
+    def hear(self, engine: int, room: ReplicaLoad | None, now_s: float) -> None:
+        """What an engine says of its room."""
+        self._router.hear(engine, room, now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowCost:
+    """Steps that take ``SLOWER`` times as long."""
+
+    cost: StepCost
+
+    def step_s(self, decodes: float, kv: float, prefill: float, context: float) -> float:
+        """Seconds of a step."""
+        return SLOWER * self.cost.step_s(decodes, kv, prefill, context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +74,8 @@ class AgentsTask:
         traffic: conversations of agents, or single requests of ``ALONE``: without anything in
             common, or after a system prompt that all share.
         per_s: conversations that begin, or requests, for the whole fleet.
+        fleet: ``equal`` engines; ``small``: with ``SMALL_KV`` tokens of memory; ``slow``: the steps
+            of one take ``SLOWER`` times as long; ``joins``, ``leaves``: see ``Changing``.
     """
 
     traffic: str
@@ -50,6 +83,7 @@ class AgentsTask:
     arm: str
     seed: int
     small: bool = False
+    fleet: str = EQUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +127,12 @@ def requests_of(traffic: str, per_s: float, seed: int, small: bool) -> tuple[Req
 def measure(task: AgentsTask) -> Found:
     """The replay of a task."""
     profile = load_profile(PROFILE)
+    if task.fleet == SMALL:
+        profile = profile.with_kv_tokens(SMALL_KV)
+    slow = Ground(replace(profile, cost=SlowCost(profile.cost)))
+    router = ARMS[task.arm](task.seed)
+    if task.fleet in (JOINS, LEAVES) and isinstance(router, Router | Sticky):
+        router = Changing(router, task.fleet)
     engine = EngineOptions(
         max_num_seqs=profile.max_num_seqs,
         max_num_batched_tokens=profile.max_num_batched_tokens,
@@ -105,8 +145,9 @@ def measure(task: AgentsTask) -> Found:
             parse_policy(POLICY, SLA, engine),
             Ground(profile),
             ENGINES,
-            ARMS[task.arm](task.seed),
+            router,
             until_s=end_s + AFTER_S,
+            unlike={0: slow} if task.fleet == SLOW else {},
         )
     )
     counted = [cold_s <= o.request.arrival_s < end_s for o in trace.outcomes]

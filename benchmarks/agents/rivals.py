@@ -3,9 +3,7 @@
 import random
 import zlib
 
-from serve_app.routing.held import Prefix
-from serve_app.routing.replica_load import Asked, ReplicaLoad
-from simulator.replay.fleet import Router, prefix_of
+from serve_app.routing.replica_load import ReplicaLoad
 from simulator.workloads.requests import Request
 
 
@@ -25,14 +23,19 @@ class RoundRobin:
 
 
 class Sticky:
-    """A conversation stays with one engine, by a hash of its name."""
+    """A conversation stays with one engine, by a hash of its name.
+
+    Where that is not among ``places``, it stays with one that is, by the same hash.
+    """
 
     def __init__(self, engines: int) -> None:
-        self._engines = engines
+        self._engines, self.places = engines, range(engines)
 
     def pick(self, request: Request, now_s: float) -> int:
         """The engine of its conversation."""
-        return zlib.crc32(f"conversation {request.conversation}".encode()) % self._engines
+        number = zlib.crc32(f"conversation {request.conversation}".encode())
+        first = number % self._engines
+        return first if first in self.places else self.places[number % len(self.places)]
 
     def hear(self, engine: int, room: ReplicaLoad | None, now_s: float) -> None:
         """Nothing depends on it."""
@@ -55,23 +58,3 @@ class TwoOutstanding:
         """What is inside by now."""
         if room is not None:
             self._inside[engine] = room.running + room.waiting
-
-
-class FirstCharacters(Router):
-    """What `prefix_affinity` was: whoever was sent the first 1,024 characters last has it all."""
-
-    def __init__(self, engines: int, seed: int) -> None:
-        super().__init__(engines, seed, {}, prefix_affinity=True)
-
-    def pick(self, request: Request, now_s: float) -> int:
-        """By the first piece alone, which stands for the whole prompt."""
-        begins = prefix_of(request)
-        first = begins.pieces[:1] if begins is not None else ()
-        prefix, asked = Prefix(first, request.input_tokens), Asked(request.input_tokens)
-        chosen = self._chooser.choose(
-            self._places, asked, now_s, prefix=prefix, among=self._places
-        ).replica
-        for piece in first:  # the last one alone was remembered
-            self._chooser._held[None]._pieces[piece] = {chosen: 0.0}
-        self._chooser.sent(chosen, asked, now_s)
-        return chosen

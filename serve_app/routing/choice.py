@@ -5,6 +5,11 @@ taken, so that a decision costs the same however many replicas there are. Betwee
 a replica, what this router itself sent there counts on top; statistics that are newer than a send
 have it in them, so it is dropped. Times are Unix seconds: replicas date their figures by their own
 clocks, which are taken to agree within a second or so.
+
+What a replica's prefix cache holds of a prompt is not waited for there. A conversation's context
+counts three times where it is missing: it is computed again, others wait for that, and as much of
+what is cached for others is evicted. So it stays where it is, unless that is slower by more. What
+many begin with belongs on many replicas: as long as fewer hold it, it is no reason to be chosen.
 """
 
 import math
@@ -15,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from serve_app.routing.gather import End
-from serve_app.routing.held import HeldPrefixes, Prefix
+from serve_app.routing.held import HeldPrefixes, Memory, Prefix
 from serve_app.routing.replica_load import Asked, Forecast, LoadDefaults, ReplicaLoad, forecast
 
 K = TypeVar("K", bound=Hashable)
@@ -28,6 +33,7 @@ by the draw, where nothing tells them apart."""
 FLIGHT_S = 0.05  # from the decision to the engine: HAProxy, HTTP, tokenizer, the engine's socket
 ALIKE, ALIKE_S = 0.05, 0.001  # waits closer than this are the same, as far as can be known
 MOST_GATHERED = 64  # replicas that are compared where classes are gathered
+FORGOTTEN_TOKENS = 1e12  # more than any KV memory holds
 LEAST_SHARE = 0.05  # of the traffic: more routers than 20 are not told apart
 ENOUGH, FADE_AT = 20, 200  # arrivals from which a share is computed; at which old ones fade
 
@@ -86,15 +92,15 @@ class _Known:
         """Go by newer figures. Those of an engine that began again have an empty prefix cache."""
         said = self.room.written_tokens if self.room is not None else None
         if said is not None and room.written_tokens is not None and room.written_tokens < said:
-            self.written_before = self.written + room.kv_free_tokens
+            self.written_before = self.written + FORGOTTEN_TOKENS
         self.room = room
 
     @property
-    def evicted_before(self) -> float:
-        """What was used last before so much had been written is gone from its prefix cache."""
+    def memory(self) -> Memory:
+        """Its KV memory now, with what is on its way there."""
         if self.room is None or self.room.written_tokens is None:
-            return float("-inf")
-        return self.written - self.room.kv_free_tokens
+            return Memory(self.written, math.inf)
+        return Memory(self.written, self.room.kv_free_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +108,8 @@ class Choice(Generic[K]):
     """The replica that was chosen, those that come next where it refuses, and by what.
 
     Args:
-        wait_s: what is forecast for the chosen one, with the way from its class's end; None where
-            nothing is known of it.
+        wait_s: what is forecast for the chosen one, with the way from its class's end and what a
+            move counts besides; None where nothing is known of it.
         cached_tokens: of the prompt, that it is known to hold; None: nothing is known of the
             prompt.
         not_sent: forgets that its prefix cache gets the prompt, where it was not sent there.
@@ -123,8 +129,9 @@ class HeadroomChooser(Generic[K]):
     Args:
         choices: how many replicas are drawn for a decision.
         stale_after_s: figures older than this are not trusted.
-        prefix_affinity: whether a prompt's beginning counts as computed where it was sent before;
-            replicas that hold most of it are compared with those that are drawn.
+        prefix_affinity: whether a prompt's beginning counts as computed where it was sent before,
+            and several times elsewhere (``HeldPrefixes.again``); replicas that hold most of it are
+            compared with those that are drawn.
         own: a replica to which nobody else sends anything.
         rng: what draws; tests bring their own.
     """
@@ -217,12 +224,19 @@ class HeadroomChooser(Generic[K]):
         fresh = [self._fresh(one, now_s) for one in known]
         strict = end is None or end.first
         cached = dict.fromkeys(drawn, None if prefix is None or not self._prefix_affinity else 0.0)
+        counted = cached
         if prefix is not None and pieces:
-            for key, one in zip(drawn, known, strict=True):
-                tokens = prefix.piece_tokens * held.held(pieces, key, one.evicted_before)
-                cached[key] = min(tokens, asked.prompt_tokens)
+            here = [
+                held.held(pieces, *pair)
+                for pair in zip(drawn, (one.memory for one in known), strict=True)
+            ]
+            tokens = [min(prefix.piece_tokens * n, asked.prompt_tokens) for n in here]
+            cached = dict(zip(drawn, tokens, strict=True))
+            most = max(tokens)
+            again = held.again(pieces, max(here), among, len(candidates))
+            counted = {key: most - again * (most - n) for key, n in cached.items()}
         found = [
-            (key, self._forecast(key, one, asked, cached[key], is_fresh, strict, now_s))
+            (key, self._forecast(key, one, asked, counted[key], is_fresh, strict, now_s))
             for key, one, is_fresh in zip(drawn, known, fresh, strict=True)
         ]
         if end is not None:
@@ -237,14 +251,14 @@ class HeadroomChooser(Generic[K]):
                 drawn.reverse()  # of those that were sent as much the one at its end leads
             by_sent = {
                 key: self._at(key, now_s).tokens
-                + self.usual.to_compute(asked.prompt_tokens, cached[key])
+                + self.usual.to_compute(asked.prompt_tokens, counted[key])
                 for key in drawn
             }
             drawn.sort(key=lambda key: by_sent[key])
             told_apart = len(set(by_sent.values())) > 1
             best = drawn[0]
             outcome: Outcome = "sent" if told_apart else "random"
-            undo = held.add(pieces, best, self._at(best, now_s).written)
+            undo = held.add(pieces, best, self._at(best, now_s).memory)
             return Choice(best, tuple(drawn[1:]), outcome, None, cached[best], undo)
         alike_s = math.inf if end is None else end.step_s(len(found)) / 2
         ordered = _ordered(found, alike_s)
@@ -254,7 +268,7 @@ class HeadroomChooser(Generic[K]):
             plain = [(key, one.detoured(one.saved_s)) for key, one in found]
             if _ordered(plain, alike_s)[0][0] != best:
                 outcome = "prefix"
-        undo = held.add(pieces, best, self._at(best, now_s).written)
+        undo = held.add(pieces, best, self._at(best, now_s).memory)
         others = tuple(key for key, _ in ordered[1:])
         return Choice(best, others, outcome, its.wait_s, cached[best], undo)
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -76,12 +77,15 @@ class Router:
     Args:
         ends: by class, where classes are gathered.
         prefix_affinity: as in ``RouterConfig``.
+
+    Attributes:
+        places: engines that may be chosen.
     """
 
     def __init__(
         self, engines: int, seed: int, ends: Mapping[str, End], *, prefix_affinity: bool = False
     ) -> None:
-        self._places, self._ends = range(engines), ends
+        self.places, self._ends = range(engines), ends
         self._chooser: HeadroomChooser[int] = HeadroomChooser(
             prefix_affinity=prefix_affinity, rng=random.Random(seed)
         )
@@ -91,7 +95,7 @@ class Router:
         asked = Asked(request.input_tokens, request.max_tokens)
         end, prefix = self._ends.get(request.service or ""), prefix_of(request)
         chosen = self._chooser.choose(
-            self._places, asked, now_s, prefix=prefix, among=self._places, end=end
+            self.places, asked, now_s, prefix=prefix, among=self.places, end=end
         )
         self._chooser.sent(chosen.replica, asked, now_s, chosen.cached_tokens)
         return chosen.replica
@@ -202,6 +206,7 @@ def replay_fleet(
     router: Steers,
     *,
     until_s: float = math.inf,
+    unlike: Mapping[int, Ground] = MappingProxyType({}),
 ) -> tuple[Trace, ...]:
     """Serve these requests (in order of arrival) until the last has come; a trace an engine.
 
@@ -210,8 +215,9 @@ def replay_fleet(
 
     Args:
         until_s: it ends then at the latest.
+        unlike: engines that stand on another ground, by number.
     """
-    members = [Member(requests, plan, ground) for _ in range(engines)]
+    members = [Member(requests, plan, unlike.get(k, ground)) for k in range(engines)]
     order = count()
     coming = [(request.arrival_s, next(order), request) for request in requests]
     end_s = 0.0

@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.routing.choice import HeadroomChooser
-from serve_app.routing.held import HeldPrefixes, Prefix
+from serve_app.routing.choice import ALIKE, ALIKE_S, HeadroomChooser
+from serve_app.routing.held import AGAIN, HeldPrefixes, Memory, Prefix
 from serve_app.routing.prompt import read_prompt
 from serve_app.routing.replica_load import (
     MOST_WAIT_S,
@@ -113,7 +113,7 @@ def test_what_is_held_is_what_was_sent_or_less_where_it_was_forgotten(sent, aske
 
     known: HeldPrefixes[int] = HeldPrefixes(most)
     for order, (chain, replica) in enumerate(sent):
-        known.add(pieces(chain), replica, order)
+        known.add(pieces(chain), replica, Memory(order, 0))
     assert len(known._pieces) <= most
     all_kept = len({piece for chain, _ in sent for piece in pieces(chain)}) <= most
     holders = set(known.holders(pieces(asked)))
@@ -123,15 +123,59 @@ def test_what_is_held_is_what_was_sent_or_less_where_it_was_forgotten(sent, aske
             for chain, one in sent
             if one == replica
         ]
-        held = known.held(pieces(asked), replica, float("-inf"))
+        held = known.held(pieces(asked), replica, Memory(0, 0))
         assert held <= max(alike, default=0)
         if all_kept:
             assert held == max(alike, default=0)
-        assert known.held(pieces(asked), replica, len(sent)) == 0
+        assert known.held(pieces(asked), replica, Memory(len(sent), 0)) == 0
     if all_kept:  # those that hold most of it are named
-        held = {one: known.held(pieces(asked), one, float("-inf")) for one in range(4)}
+        held = {one: known.held(pieces(asked), one, Memory(0, 0)) for one in range(4)}
         most_held = max(held.values())
         assert not most_held or {one for one, n in held.items() if n == most_held} <= holders
+
+
+@given(
+    st.lists(st.tuples(counts, counts, st.integers(0, 10**5)), min_size=2, max_size=4),
+    st.integers(1, 30),
+    seeds,
+)
+def test_a_turn_stays_unless_it_waits_longer_there_than_a_move_costs(figures, turns, seed):
+    asked, prefix = Asked(100.0 * turns), Prefix(tuple(range(turns)), 100.0)
+    known = [
+        ReplicaLoad(NOW_S, running, waiting, 100, backlog, 10**9, 0, 1000.0, 2.0, 500.0, 200.0)
+        for running, waiting, backlog in figures
+    ]
+    made: HeadroomChooser[int] = HeadroomChooser(prefix_affinity=True, rng=random.Random(seed))
+    for key, room in enumerate(known):
+        made.update(key, room, NOW_S)
+    among = range(len(known))
+    made.choose([0], asked, NOW_S, prefix=prefix, among=among)
+    chosen = made.choose(among, asked, NOW_S, prefix=prefix, among=among)
+    there_s = forecast(known[0], asked, LoadDefaults(), cached_tokens=asked.prompt_tokens).wait_s
+    elsewhere_s = min(
+        forecast(room, asked, LoadDefaults(), cached_tokens=0.0).wait_s for room in known[1:]
+    )
+    elsewhere_s += (AGAIN - 1) * asked.prompt_tokens / 1000
+    shorter_s = min(there_s, elsewhere_s)
+    if abs(there_s - elsewhere_s) > max(ALIKE * shorter_s, ALIKE_S) + 1e-9:
+        assert (chosen.replica == 0) == (there_s < elsewhere_s)
+
+
+@given(st.dictionaries(st.integers(0, 9), rooms, min_size=1), st.lists(asks, max_size=9), seeds)
+def test_requests_that_share_nothing_go_where_they_go_without_prefixes(known, asked, seed):
+    made, plain = (
+        HeadroomChooser[int](prefix_affinity=affinity, rng=random.Random(seed))
+        for affinity in (True, False)
+    )
+    for key, room in known.items():
+        made.update(key, replace(room, cached_frac=None), NOW_S)
+        plain.update(key, replace(room, cached_frac=None), NOW_S)
+    for k, one in enumerate(asked):
+        chosen = made.choose(sorted(known), one, NOW_S, prefix=Prefix((k,), 99.0), among=known)
+        other = plain.choose(sorted(known), one, NOW_S)
+        assert (chosen.replica, chosen.others) == (other.replica, other.others)
+        made.sent(chosen.replica, one, NOW_S, chosen.cached_tokens)
+        plain.sent(other.replica, one, NOW_S)
 
 
 @given(rooms, counts, st.integers(0, 10**6), asks, seeds)

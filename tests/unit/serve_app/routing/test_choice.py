@@ -9,7 +9,7 @@ import pytest
 
 from serve_app.routing.choice import FLIGHT_S, MOST_GATHERED, HeadroomChooser
 from serve_app.routing.gather import End
-from serve_app.routing.held import Prefix
+from serve_app.routing.held import AGAIN, Memory, Prefix
 from serve_app.routing.replica_load import ReplicaLoad
 from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
@@ -99,7 +99,7 @@ def test_a_replica_that_is_slow_or_on_its_own_gets_less(slow: dict[str, Any]) ->
 SEVEN, EIGHT = Prefix((7,), 500.0), Prefix((8,), 500.0)
 
 
-def test_a_prefix_stays_where_it_was_as_long_as_that_costs_no_more_than_it_saves() -> None:
+def test_a_prefix_stays_where_it_was_as_long_as_a_move_does_not_save_what_it_costs() -> None:
     made = chooser({"a": room(), "b": room(running=12)}, prefix_affinity=True)
     assert made.choose("ab", ASKED, NOW_S, prefix=SEVEN, among="ab").replica == "a"
     busier = room(NOW_S + 1, prompt_backlog_tokens=400)
@@ -109,11 +109,44 @@ def test_a_prefix_stays_where_it_was_as_long_as_that_costs_no_more_than_it_saves
     assert (chosen.wait_s, chosen.cached_tokens) == (pytest.approx(0.4), 500)
     chosen = made.choose("ab", ASKED, NOW_S + 1, prefix=EIGHT, among="ab")
     assert (chosen.replica, chosen.outcome, chosen.cached_tokens) == ("b", "room", 0)
-    # A backlog that is longer than the prompt: the other one, which holds the prefix from then on.
-    made.update("a", room(NOW_S + 2, prompt_backlog_tokens=1200), NOW_S + 2)
-    assert made.choose("ab", ASKED, NOW_S + 2, prefix=SEVEN, among="ab").replica == "b"
-    made.update("a", room(NOW_S + 3, running=13), NOW_S + 3)
+    # What moves is computed again, and others wait for it.
+    made.update("a", room(NOW_S + 2, prompt_backlog_tokens=AGAIN * 500 - 100), NOW_S + 2)
+    assert made.choose("ab", ASKED, NOW_S + 2, prefix=SEVEN, among="ab").replica == "a"
+    made.update("a", room(NOW_S + 3, prompt_backlog_tokens=AGAIN * 500 + 100), NOW_S + 3)
     assert made.choose("ab", ASKED, NOW_S + 3, prefix=SEVEN, among="ab").replica == "b"
+    # It is held by both from then on, so the emptier one has it.
+    made.update("a", room(NOW_S + 4, running=13), NOW_S + 4)
+    assert made.choose("ab", ASKED, NOW_S + 4, prefix=SEVEN, among="ab").replica == "b"
+
+
+def test_what_all_begin_with_sends_them_nowhere() -> None:
+    """A system prompt of 0.5 s is at the one that had the first prompt, until all had one."""
+    made = chooser({name: room() for name in "abcd"}, prefix_affinity=True)
+    taken = []
+    for conversation in range(4):
+        prefix = Prefix((7, 100 + conversation), 250.0)
+        chosen = made.choose("abcd", ASKED, NOW_S, prefix=prefix, among="abcd")
+        made.sent(chosen.replica, ASKED, NOW_S, chosen.cached_tokens)
+        taken.append(chosen.replica)
+    assert sorted(taken) == list("abcd")
+
+
+def test_a_conversation_alone_stays_and_so_do_requests_that_branch_off_from_it() -> None:
+    made = chooser({name: room() for name in "abcd"}, prefix_affinity=True)
+    home = made.choose("abcd", ASKED, NOW_S, prefix=Prefix((1,), 100.0), among="abcd").replica
+    for turn in range(2, 7):
+        prefix = Prefix(tuple(range(1, turn + 1)), 100.0)
+        assert made.choose("abcd", ASKED, NOW_S, prefix=prefix, among="abcd").replica == home
+    for branch in (20, 30):
+        prefix = Prefix((*range(1, 7), branch), 100.0)
+        assert made.choose("abcd", ASKED, NOW_S, prefix=prefix, among="abcd").replica == home
+
+
+def test_a_replica_that_is_sent_nothing_any_more_keeps_no_conversation() -> None:
+    made = chooser({name: room() for name in "ab"}, prefix_affinity=True)
+    made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a")
+    chosen = made.choose("b", ASKED, NOW_S, prefix=SEVEN, among="b")
+    assert (chosen.replica, chosen.wait_s) == ("b", pytest.approx(0.5))
 
 
 def test_a_prefix_counts_for_nothing_where_it_is_not_asked_for_or_its_replica_is_gone() -> None:
@@ -139,7 +172,7 @@ def test_the_longer_prefix_counts_for_more() -> None:
 def test_a_prefix_is_gone_once_as_much_was_written_since_as_is_free() -> None:
     made = chooser({"a": room(written_tokens=1000)}, prefix_affinity=True)
     for written, cached in ((100_999, 500), (101_001, 0)):
-        made._held[None].add(SEVEN.pieces, "a", 1000)
+        made._held[None].add(SEVEN.pieces, "a", Memory(1000.0, 0.0))
         now_s = NOW_S + written / 1000
         made.update("a", room(now_s, written_tokens=written), now_s)
         found = made.choose("a", ASKED, now_s, prefix=SEVEN, among="a")
@@ -239,7 +272,7 @@ def test_what_is_on_its_way_counts_as_written() -> None:
     made = chooser({"a": room(written_tokens=1000)}, prefix_affinity=True)
     made.sent("a", replace(ASKED, prompt_tokens=3000.0), NOW_S)
     made.choose("a", ASKED, NOW_S, prefix=SEVEN, among="a")
-    assert made._held[None]._pieces[7] == {"a": 4000.0}
+    assert made._held[None]._pieces[7] == {"a": Memory(4000.0, 100_000)}
 
 
 def test_an_engine_that_began_again_holds_nothing_of_before() -> None:

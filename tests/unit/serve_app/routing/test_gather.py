@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.classes import parse_classes
 from serve_app.routing.choice import MOST_GATHERED, HeadroomChooser
 from serve_app.routing.gather import End, end_of, ends_of
-from serve_app.routing.held import Prefix
+from serve_app.routing.held import Memory, Prefix
 from serve_app.routing.replica_load import Asked
 from serve_app.routing.settings import promised
 from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
@@ -135,14 +135,14 @@ def test_a_prefix_that_classes_share_does_not_send_them_to_one_replica() -> None
 def test_a_prefix_at_a_replica_that_was_not_compared_is_left_where_classes_are_gathered() -> None:
     made, all_ = many(LARGE, affinity=True), range(LARGE)
     for _ in range(40):
-        made._held[True].add(SEVEN.pieces, all_[-1], 0.0)
+        made._held[True].add(SEVEN.pieces, all_[-1], Memory(0.0, 0.0))
         chosen = made.choose(all_, ASKED, NOW_S, prefix=SEVEN, among=all_, end=End(True, 2.0))
         assert chosen.replica != all_[-1]
 
 
 def test_without_an_end_a_prefix_counts_at_a_replica_that_was_not_drawn() -> None:
     made, all_ = many(100, affinity=True), range(100)
-    made._held[None].add(SEVEN.pieces, 99, 0.0)
+    made._held[None].add(SEVEN.pieces, 99, Memory(0.0, 0.0))
     taken = {made.choose(all_, ASKED, NOW_S, prefix=SEVEN, among=all_).replica for _ in range(20)}
     assert taken == {99}
 
