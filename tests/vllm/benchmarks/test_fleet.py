@@ -119,11 +119,10 @@ def test_only_ours_is_told_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told == [{0, 1, 2}, {0}]
 
 
-def test_a_capacity_is_found_for_a_rival_too() -> None:
-    ours = measure(FleetTask("257-62", 5, True, OURS, GATHERED))
+def test_a_capacity_is_found_for_a_rival_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "PRECISION", 0.3)
     rival = "qoserve:slack=gaps,least_tokens=32,token_step=16,low_memory_tokens=0,margin=1"
     assert 3 < measure(FleetTask("257-62", 5, True, rival, EVEN)) < 30
-    assert 3 < ours < 30
 
 
 class Made:
