@@ -66,8 +66,8 @@ NEEDS = {
 LEFT_OUT = pytest.StashKey[list[str]]()
 # They start engines, clusters, browsers and Prometheus, which other tests beside them would slow.
 # The rest of `make test` runs on all cores at once.
-ALONE = {"engine", "prometheus"}
-ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "ingress", "launch", "ray"))
+ALONE = {"cluster", "engine", "prometheus"}
+ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "ingress", "launch"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
