@@ -25,7 +25,8 @@ from tests.ray.control import replicas, snapshot, stopped, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
 
-URL, MODEL = base_url("faults"), "tiny-faults"
+APP = "faults"
+URL, MODEL = base_url(APP), f"tiny-{APP}"
 LEASE_S = 10
 FRESH_S = 2.0  # a report
 LATE_S = 3.0  # a report is up to half a second old, and a step polls for a lease that ran out
