@@ -25,8 +25,7 @@ from tests.ray.control import replicas, snapshot, stopped, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nixl]
 
-APP = "faults"
-URL, MODEL = base_url(APP), f"tiny-{APP}"
+URL, MODEL = base_url("faults"), "tiny-faults"
 LEASE_S = 10
 FRESH_S = 2.0  # a report
 LATE_S = 3.0  # a report is up to half a second old, and a step polls for a lease that ran out
