@@ -45,7 +45,7 @@ test-fast: install ## The tests without vLLM's scheduler, an engine or a cluster
 	$(BIN)/python -m pytest -n auto tests/unit tests/property tests/monitoring
 
 .PHONY: test-thorough
-test-thorough: install ## The property tests with ten times the examples: 3,000 each (minutes)
+test-thorough: install ## The property tests with 3,000 examples each in place of 100 (minutes)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest tests/property
 
 .PHONY: fuzz

@@ -8,6 +8,7 @@ there all along. Those are looked for by hand: ``make test-thorough``.
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.browser.chromium import executable
 
-EXAMPLES = {"default": 300, "thorough": 3000, "ci": 300, "mutants": 10}
+EXAMPLES = {"default": 100, "thorough": 3000, "ci": 300, "mutants": 10}
 ALWAYS_THE_SAME = ("ci", "mutants")  # a mutant would else be killed now and then
 
 for name, max_examples in EXAMPLES.items():
@@ -65,8 +66,8 @@ NEEDS = {
 LEFT_OUT = pytest.StashKey[list[str]]()
 # They start engines, clusters, browsers and Prometheus, which other tests beside them would slow.
 # The rest of `make test` runs on all cores at once.
-ALONE = {"engine", "prometheus"}
-ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "ingress", "launch", "ray"))
+ALONE = {"cluster", "engine", "prometheus"}
+ALONE_IN = tuple(Path(__file__).parent / name for name in ("browser", "ingress", "launch"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,6 +83,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--capture-seconds", type=float, default=0, help="of traffic in test_captured.py; 0: none"
     )
+
+
+@pytest.fixture(scope="session")
+def quick_pickle() -> Iterator[None]:
+    """Deployments that are built are pickled, and cloudpickle goes through all modules for each
+    function: where vLLM is imported, in 3 ms. What it looks for is imported where a pickle is read.
+    """
+    from ray.cloudpickle import cloudpickle
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cloudpickle, "_find_imported_submodules", lambda code, names: [])
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by the marker

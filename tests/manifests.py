@@ -1,6 +1,7 @@
 """The shipped RayService for tests of manifests, and changes to it."""
 
 import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ WORKER_PLACE = f"{WORKERS_PLACE}.template.spec.containers[0]"
 SERVE_PLACE = "spec.serveConfigV2"
 
 
-class Plain(yaml.SafeDumper):
+class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """Writes every part out instead of repeating it by an alias."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -57,7 +58,12 @@ def set_env(service: dict[str, Any], container: KeyPath, **values: Any) -> dict[
     return put(service, (*container, "env"), kept + new)
 
 
+@cache
+def _shipped() -> dict[str, Any]:
+    # Written out: the anchors of the file are shared objects otherwise.
+    return yaml.safe_load(yaml.dump(load(BASE / "rayservice.yaml"), Dumper=Plain))
+
+
 def shipped() -> dict[str, Any]:
     """The RayService of k8s/base."""
-    # A deep copy: the anchors of the file are shared objects otherwise.
-    return yaml.safe_load(yaml.dump(load(BASE / "rayservice.yaml"), Dumper=Plain))
+    return copy.deepcopy(_shipped())

@@ -19,6 +19,7 @@ from serve_app.config import BLOCKS
 from tests.property.strategies import examples
 from tests.serve_configs import APP, DIRECT, ENTRY, HERE, put
 
+pytestmark = pytest.mark.usefixtures("quick_pickle")
 ROOT = Path(__file__).parents[2]
 SERVE = yaml.safe_load((ROOT / "configs" / "h100.yaml").read_text())
 MANIFEST = yaml.safe_load((ROOT / "k8s" / "base" / "rayservice.yaml").read_text())

@@ -1,4 +1,8 @@
-"""One Ray cluster for all tests that need one: starting it and its engines takes minutes."""
+"""One Ray cluster for all tests that need one: starting it and its engines takes minutes.
+
+Files run in the order of their names. Those that deploy the same applications follow each other:
+they share the replicas.
+"""
 
 import contextlib
 import socket

@@ -28,10 +28,13 @@ CLASSES = {
 }
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("batches")
+
+
 @pytest.fixture
-async def client(
-    deploy: Deploy, model_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[AsyncOpenAI]:
+async def client(deploy: Deploy, model_path: Path, folder: Path) -> AsyncIterator[AsyncOpenAI]:
     app = application(
         "batched",
         model_path,
@@ -46,7 +49,7 @@ async def client(
         "import_path": "serve_app.batches:build",
         "args": {
             "serves": base_url("batched"),
-            "folder": str(tmp_path_factory.mktemp("batches")),
+            "folder": str(folder),
             "service_tier": "late",
             "urgent_tier": "online",
         },

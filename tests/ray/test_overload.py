@@ -1,7 +1,7 @@
 """Classes, admission and the door behind HAProxy, asked by OpenAI's own client."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -228,16 +228,20 @@ PROMPT = "heliotrope zanzibar"
 ROOT = base_url("overload").removesuffix("/v1")
 
 
-@pytest.fixture
-def keys(deploy: Deploy, model_path: Path, tmp_path: Path, collector: Collector) -> Iterator[Path]:
-    """A file with the keys that the running replica goes by."""
-    file = tmp_path / "keys"
+@pytest.fixture(scope="module")
+def keys(
+    deploy: Deploy,
+    model_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    collector: Collector,
+) -> Path:
+    """A file with the keys that the running replica goes by from here on."""
+    file = tmp_path_factory.mktemp("door") / "keys"
     file.write_text(f"alice {ALICE}\nbob {BOB} classes=silver\n")
     open_too = ["POST /v1/messages", "POST /v1/messages/count_tokens"]
     block = {"keys": {"file": str(file)}, "limits": {"max_n": 2}, "extra_paths": open_too}
     deploy(overloaded(model_path, security=block))
-    yield file
-    deploy(overloaded(model_path))
+    return file
 
 
 async def ask(key: str, **more: Any) -> Any:
@@ -254,23 +258,6 @@ async def ask(key: str, **more: Any) -> Any:
 def status(path: str, key: str | None = None) -> int:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     return requests.get(f"{ROOT}{path}", headers=headers, timeout=30).status_code
-
-
-async def test_keys_paths_and_limits_come_live_and_go_with_their_file(keys):
-    await until("a door that asks for keys", lambda: status("/v1/models") == 401)
-    assert [status(path) for path in ("/health", "/docs", "/metrics")] == [200, 404, 404]
-    assert status("/v1/models", ALICE) == 200
-    assert await ask("sk-nobody-0123456789") == (401, "authentication_error")
-    assert (await ask(ALICE, extra_body={"service_tier": "gold"})).service_tier == "gold"
-    assert (await ask(BOB)).usage.completion_tokens == 1
-    gold = {"service_tier": "gold"}
-    assert await ask(BOB, extra_body=gold) == (403, "permission_error")
-    assert await ask(ALICE, n=3) == (400, "invalid_request_error")
-    await asyncio.to_thread(keys.write_text, f"alice {BOB}-new\n")
-    await until("keys that were read again", lambda: status("/v1/models", ALICE) == 401)
-    assert status("/v1/models", f"{BOB}-new") == 200
-    assert [secret for secret in (ALICE, BOB, PROMPT) if in_a_log(secret)] == []
-    assert in_a_log("Keys were read again: 1; new: none; gone: bob.")
 
 
 async def test_anthropics_client_is_served_behind_haproxy(keys):
@@ -301,6 +288,23 @@ async def test_anthropics_client_is_served_behind_haproxy(keys):
             kinds = [event.type async for event in events]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
     assert "response.output_text.delta" in kinds
+
+
+async def test_keys_paths_and_limits_come_live_and_go_with_their_file(keys):
+    await until("a door that asks for keys", lambda: status("/v1/models") == 401)
+    assert [status(path) for path in ("/health", "/docs", "/metrics")] == [200, 404, 404]
+    assert status("/v1/models", ALICE) == 200
+    assert await ask("sk-nobody-0123456789") == (401, "authentication_error")
+    assert (await ask(ALICE, extra_body={"service_tier": "gold"})).service_tier == "gold"
+    assert (await ask(BOB)).usage.completion_tokens == 1
+    gold = {"service_tier": "gold"}
+    assert await ask(BOB, extra_body=gold) == (403, "permission_error")
+    assert await ask(ALICE, n=3) == (400, "invalid_request_error")
+    await asyncio.to_thread(keys.write_text, f"alice {BOB}-new\n")
+    await until("keys that were read again", lambda: status("/v1/models", ALICE) == 401)
+    assert status("/v1/models", f"{BOB}-new") == 200
+    assert [secret for secret in (ALICE, BOB, PROMPT) if in_a_log(secret)] == []
+    assert in_a_log("Keys were read again: 1; new: none; gone: bob.")
 
 
 def in_a_log(text: str) -> bool:

@@ -11,7 +11,7 @@ from tests.serve_configs import HERE
 
 
 @pytest.fixture
-def check(tmp_path: Path):
+def check(tmp_path: Path, quick_pickle: None):
     """``brimful check`` on plain data or YAML text."""
 
     def check(data: Any, target: Target = HERE) -> Findings:

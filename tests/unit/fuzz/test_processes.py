@@ -45,7 +45,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("error", [None, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
 def test_nothing_that_a_server_started_outlives_its_block(
     pids: Path, error: type[BaseException] | None
 ) -> None:

@@ -23,13 +23,13 @@ Documents = list[dict[str, Any]]
 
 
 @cache
-def _rendered(name: str) -> str:
-    return render(OVERLAYS / name)
+def _rendered(name: str) -> Documents:
+    return list(yaml.safe_load_all(render(OVERLAYS / name)))
 
 
 def documents(name: str) -> Documents:
     """An overlay's objects, to be changed at will."""
-    return copy.deepcopy(list(yaml.safe_load_all(_rendered(name))))
+    return copy.deepcopy(_rendered(name))
 
 
 def the(kind: str, objects: Documents, name: str | None = None) -> dict[str, Any]:
@@ -54,7 +54,9 @@ def crd(crd_file: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def check_objects(tmp_path: Path, crd: dict[str, Any]) -> Callable[[Documents | str], Findings]:
+def check_objects(
+    tmp_path: Path, crd: dict[str, Any], quick_pickle: None
+) -> Callable[[Documents | str], Findings]:
     """``brimful check --crd CRD FILE`` on objects or text."""
 
     def check(objects: Documents | str) -> Findings:

@@ -1,40 +1,43 @@
 """``brimful check`` on what kustomize prints: by a pipe, and with another definition."""
 
-import os
-import subprocess
-import sys
+import io
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from controller.errors import ConfigError
+from serve_app import source
 from serve_app.checks.crd import read_crd
-from tests.manifests import ROOT
+from serve_app.cli import main
 from tools import kubernetes
 from tools.kubernetes import K8S, OVERLAYS, KubernetesError, render, run
 
-BRIMFUL = [sys.executable, "-m", "serve_app.cli", "check"]
+
+@pytest.fixture
+def piped(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Text on standard input, which can be read once."""
+
+    def piped(text: str) -> None:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text.encode())))
+        source._piped.cache_clear()
+
+    return piped
 
 
-def check(*arguments: str, text: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [*BRIMFUL, *arguments, "-"]
-    return subprocess.run(command, input=text, env=env, capture_output=True, text=True, check=False)
+def test_an_overlay_comes_in_by_a_pipe(crd_file, piped, capsys):
+    piped(render(OVERLAYS / "ha"))
+    assert main(["check", "--crd", str(crd_file), "-"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "ok"
 
 
-def test_an_overlay_comes_in_by_a_pipe(crd_file):
-    done = check("--crd", str(crd_file), text=render(OVERLAYS / "ha"))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "ok"
-
-
-def test_a_misspelt_field_in_a_pipe_is_named_and_the_status_is_2():
-    done = check(text=render(OVERLAYS / "cpu").replace("maxReplicas", "maxReplica"))
-    assert done.returncode == 2
+def test_a_misspelt_field_in_a_pipe_is_named_and_the_status_is_2(piped, capsys):
+    piped(render(OVERLAYS / "cpu").replace("maxReplicas", "maxReplica"))
+    assert main(["check", "-"]) == 2
     place = "spec.rayClusterConfig.workerGroupSpecs[0]"
-    assert (
-        f"error: -: {place}: unknown key 'maxReplica'; did you mean 'maxReplicas'?" in done.stderr
-    )
+    line = f"error: -: {place}: unknown key 'maxReplica'; did you mean 'maxReplicas'?"
+    assert line in capsys.readouterr().err
 
 
 NO_CRD = [

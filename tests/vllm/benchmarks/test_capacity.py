@@ -40,6 +40,12 @@ def capacity(spec: str, target: Target = TARGET, profile: StepProfile = PLANT) -
     return find_capacity(course(target, profile), plan, Ground(profile), target)
 
 
+@pytest.fixture
+def roughly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates are found to a third, which takes half of the replays."""
+    monkeypatch.setattr("simulator.replay.capacity.PRECISION", 1 / 3)
+
+
 def test_it_finds_the_rate_at_which_every_step_takes_the_sla() -> None:
     found = capacity("static")
     assert found.fluid_limit_per_s == pytest.approx(20)
@@ -60,7 +66,7 @@ def test_an_sla_that_no_step_meets_has_no_capacity() -> None:
     assert found.failure.what == "the step of one request is longer than the SLA"
 
 
-def test_a_setting_that_breaks_the_sla_at_any_rate_has_no_capacity() -> None:
+def test_a_setting_that_breaks_the_sla_at_any_rate_has_no_capacity(roughly: None) -> None:
     # Any prompt that meets a decode stalls it for 240 ms, and prompts come at random.
     slow = replace(PLANT, cost=LinearCost(0.040, 0.001, per_prefill_s=0.020))
     plan, ground = parse_policy("static:exchange_hz=1", TARGET.sla, ENGINE), Ground(slow)
@@ -70,7 +76,7 @@ def test_a_setting_that_breaks_the_sla_at_any_rate_has_no_capacity() -> None:
     assert found.per_s < 0.3
 
 
-def test_a_ttft_takes_the_place_of_the_delay() -> None:
+def test_a_ttft_takes_the_place_of_the_delay(roughly: None) -> None:
     loose = capacity("static:max_num_seqs=5", Target(Sla(ttft_ms=3000)))
     tight = capacity("static:max_num_seqs=5", Target(Sla(ttft_ms=60)))
     assert tight.per_s < loose.per_s

@@ -19,11 +19,10 @@ RUN_S = 240.0  # of arrivals, at least
 # The policy is given p99 and spends its 1% of late tokens to the end, so that a short run is as
 # often a hair above it as below, at any rate: what a rate carries is judged at p98.
 JUDGED = 98
-# Six of the grounds that a plan may stand on: tables that were measured, the paper's line,
+# Five of the grounds that a plan may stand on: tables that were measured, the paper's line,
 # rooflines; bound by the SLA (most) and by memory (gemma).
 GROUNDS = (
     "llama-2-7b --profile paper-fig3 --workload exponential:257,62",
-    "llama-3.1-8b --profile a100-Meta-Llama-3-8B-tp1 --workload exponential:512,128",
     "llama-2-70b --tensor-parallel 4 --profile h100-Llama-2-70b-hf-tp4",
     "llama-3.1-8b --gpu L4 --tensor-parallel 1 --workload exponential:257,62 --itl 100",
     "gemma-3-27b --gpu H100 --workload exponential:512,128",

@@ -1,7 +1,7 @@
 """Whatever the workload and the policy: nothing is lost, made up, or put where there is no room."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.config import Sla
@@ -11,6 +11,7 @@ from replicas.profiles.profile import LinearCost, StepProfile
 from simulator.replay.engine import Ground, replay
 from simulator.virtual.plan import BENCH_ONLY, EngineOptions, parse_policy
 from simulator.workloads.requests import Request
+from tests.property.strategies import examples
 
 COST = LinearCost(0.02, 0.001, 1e-6, 1e-4, 1e-8)
 DISTURBED = Disturbances(
@@ -64,7 +65,7 @@ def placed(drawn: list[tuple[float, int, int, int | None, int]]) -> list[Request
 
 
 @pytest.mark.parametrize("spec", VARIANTS)
-@settings(max_examples=30, deadline=None)
+@examples(0.1)
 @given(
     drawn=requests,
     kv_tokens=st.integers(240, 1200),

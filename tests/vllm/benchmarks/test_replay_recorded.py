@@ -50,10 +50,11 @@ def test_the_replay_is_like_the_engine_under_the_setting_recorded_and_under_anot
     disturbances: Disturbances, tmp_path: Path
 ) -> None:
     real = Ground(FIG3, disturbances, 1)
-    default = served("static", real)
-    replayed = recorded(default, tmp_path / "run.json")
-    for spec in ("static", "static:max_num_seqs=80,max_num_batched_tokens=118"):
-        engine, again = (summarise(spec, served(spec, g), SLA) for g in (real, replayed))
+    other = "static:max_num_seqs=80,max_num_batched_tokens=118"
+    engines = {spec: served(spec, real) for spec in ("static", other)}
+    replayed = recorded(engines["static"], tmp_path / "run.json")
+    for spec, trace in engines.items():
+        engine, again = (summarise(spec, t, SLA) for t in (trace, served(spec, replayed)))
         assert again.output_tokens_per_s == pytest.approx(engine.output_tokens_per_s, rel=0.02)
         assert again.itl_ms.p50 == pytest.approx(engine.itl_ms.p50, rel=0.1)
         assert again.itl_ms.p99 == pytest.approx(engine.itl_ms.p99, rel=0.15)

@@ -6,10 +6,12 @@ import pytest
 
 from benchmarks.papers.dynamic_batching import PARTS
 from benchmarks.report.workers import Bench
+from simulator.replay import capacity
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_small_part_has_all_its_figures(name: str) -> None:
+def test_a_small_part_has_all_its_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "PRECISION", 0.5)
     with ThreadPoolExecutor(1) as pool:
         text, rows = PARTS[name](Bench(pool, (1,), small=True))
     ids = [row.id for row in rows]

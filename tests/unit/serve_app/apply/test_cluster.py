@@ -40,8 +40,9 @@ def running(status: str = "RUNNING", state: str = "RUNNING") -> dict[str, Any]:
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """A dashboard that answers so; its address, and what was sent to it."""
+    monkeypatch.setattr("serve_app.apply.cluster.POLL_S", 0.02)
     servers = []
 
     def start(
@@ -76,7 +77,7 @@ def serve() -> Iterator[Serve]:
                 return
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Dashboard)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         servers.append(server)
         return f"http://127.0.0.1:{server.server_port}", sent
 

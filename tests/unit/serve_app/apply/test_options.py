@@ -17,6 +17,7 @@ from serve_app.config import ray_llm_config
 from tests.serve_configs import config, put
 from tests.serve_configs import entry as one_entry
 
+pytestmark = pytest.mark.usefixtures("quick_pickle")
 MODEL = "BrimfulServer:m"
 Data = dict[str, Any]
 BOUNDS = {"min_replicas": 1, "max_replicas": 4}
