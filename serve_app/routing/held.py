@@ -5,6 +5,7 @@ vLLM evicts the block that was used longest ago. So a prefix is there as long as
 written to KV memory since than were free then, or are free now. A replica publishes both.
 """
 
+import math
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
@@ -33,7 +34,8 @@ class Memory(NamedTuple):
 
     def keeps(self, used: "Memory") -> bool:
         """Whether what was used last when memory was as ``used`` is still there."""
-        return self.written - used.written <= max(self.free, used.free)
+        free_then = used.free if used.free < math.inf else 0.0
+        return self.written - used.written <= max(self.free, free_then)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """What a router remembers of the prefixes that it sent."""
 
+import math
+
 from serve_app.routing.held import AGAIN, LATELY, MOST_HOLDERS, HeldPrefixes, Memory
 
 AT = Memory(0.0, 0.0)
@@ -95,3 +97,11 @@ def test_old_prompts_do_not_say_what_many_begin_with() -> None:
     for other in range(LATELY):
         held.add([9 + other], "b", AT)
     assert held.again([1, 3], 1, "abcd", 4000)
+
+
+def test_memory_that_was_not_known_when_a_piece_was_sent_keeps_it_by_what_is_free_now() -> None:
+    held: HeldPrefixes[str] = HeldPrefixes()
+    held.add([1], "a", Memory(100.0, math.inf))
+    assert held.held([1], "a", Memory(1e9, math.inf)) == 1
+    assert held.held([1], "a", Memory(150.0, 50.0)) == 1
+    assert held.held([1], "a", Memory(151.0, 50.0)) == 0
