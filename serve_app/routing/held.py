@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
@@ -116,9 +117,17 @@ class HeldPrefixes(Generic[K]):
                 del holders[next(iter(holders))]
         while len(self._pieces) > self._most:
             self._pieces.popitem(last=False)
-        return partial(self._take_back, replica, memory, before)
+        return partial(self._take_back, pieces, replica, memory, before)
 
-    def _take_back(self, replica: K, memory: Memory, before: Mapping[int, Memory | None]) -> None:
+    def _take_back(
+        self,
+        pieces: Sequence[int],
+        replica: K,
+        memory: Memory,
+        before: Mapping[int, Memory | None],
+    ) -> None:
+        with suppress(ValueError):  # it comes again until a replica takes it, and counts once
+            self._lately.remove(pieces)
         for piece, known in before.items():
             holders = self._pieces.get(piece, {})
             if holders.get(replica) != memory:

@@ -99,6 +99,16 @@ def test_old_prompts_do_not_say_what_many_begin_with() -> None:
     assert held.again([1, 3], 1, "abcd", 4000)
 
 
+def test_a_prompt_that_every_replica_refuses_does_not_say_what_many_begin_with() -> None:
+    held: HeldPrefixes[str] = HeldPrefixes()
+    for conversation in range(10, 14):
+        held.add([1, conversation], "a", AT)
+    before = held.again([1, 20], 1, "abcd", 4)
+    for _ in range(LATELY):
+        held.add([2, 30], "a", AT)()
+    assert held.again([1, 20], 1, "abcd", 4) == before == 0
+
+
 def test_memory_that_was_not_known_when_a_piece_was_sent_keeps_it_by_what_is_free_now() -> None:
     held: HeldPrefixes[str] = HeldPrefixes()
     held.add([1], "a", Memory(100.0, math.inf))
