@@ -70,8 +70,9 @@ class HeldPrefixes(Generic[K]):
         """How often tokens of the first pieces count where they are missing.
 
         ``AGAIN`` where no other prompt lately began so, once where some did, and never where a
-        larger share of the prompts did than of the replicas holds them. Prompts that this one may
-        go on from are no others: they are its own conversation's.
+        larger share of the prompts did than of the replicas holds them; so many prompts tell no
+        smaller share than one of ``LATELY``. Prompts that this one may go on from are no others:
+        they are its own conversation's.
 
         Args:
             first: so many of the pieces.
@@ -87,7 +88,7 @@ class HeldPrefixes(Generic[K]):
         holders = sum(key in among for key in self._pieces[begin])
         if not others:
             return AGAIN
-        return int(others * replicas <= holders * len(lately))
+        return int(others * min(replicas, LATELY) <= holders * len(lately))
 
     def holders(self, pieces: Sequence[int]) -> Iterator[K]:
         """Replicas that were sent most of it, then those that were sent less, the latest first.

@@ -99,6 +99,16 @@ def test_old_prompts_do_not_say_what_many_begin_with() -> None:
     assert held.again([1, 3], 1, "abcd", 4000)
 
 
+def test_one_other_prompt_does_not_spread_a_context_over_a_large_fleet() -> None:
+    held: HeldPrefixes[str] = HeldPrefixes()
+    for other in range(LATELY - 1):
+        held.add([9 + other], "b", AT)
+    held.add([1, 2], "a", AT)
+    assert held.again([1, 3], 1, "ab", 1000) == 1
+    held.add([1, 4], "a", AT)
+    assert held.again([1, 3], 1, "ab", 1000) == 0
+
+
 def test_a_prompt_that_every_replica_refuses_does_not_say_what_many_begin_with() -> None:
     held: HeldPrefixes[str] = HeldPrefixes()
     for conversation in range(10, 14):
