@@ -200,14 +200,14 @@ class ControlLoop:
         return enforced and config.roles is not None
 
     def _assign_roles(self, group: _Group, config: BatchingConfig, now_s: float) -> None:
-        # After a pause of the controller's own every report is old, and says nothing of a replica.
-        stay = {}
-        for name, member in group.members.items():
-            lasts = max(member.received_s, group.resumed_s) >= now_s - member.base.lease_s
-            if lasts and not member.report.leaving:
-                stay[name] = member.report
+        stay = {
+            name: member.report
+            for name, member in group.members.items()
+            if not member.report.leaving and member.received_s >= now_s - member.base.lease_s
+        }
         group.roles.keep(stay, now_s)
-        if now_s >= group.resumed_s + SETTLED_S:  # else some were forgotten that still come
+        # After a pause of the controller's own every report is old, and says nothing of a replica.
+        if now_s >= group.resumed_s + SETTLED_S:
             group.roles.see(stay, config, group.pool, now_s)
         group.role_capacity_per_s = group.roles.capacity_per_s
 
