@@ -74,7 +74,7 @@ def test_what_many_begin_with_is_short_until_its_share_of_replicas_holds_it() ->
         held.add([1, 30], replica, AT)
     assert not held.again(new, 1, "abcd", 4)  # all begin so, and three of four hold it
     assert held.again(new, 1, "abc", 3)
-    assert not held.again(new, 1, "axyz", 4)  # those of before are gone
+    assert not held.again(new, 1, "axy", 3)  # two of those before are gone
     for other in range(40, 48):
         held.add([other], "d", AT)
     assert held.again(new, 1, "abcd", 4) == 1  # 6 of 14 begin so: more than one of four
