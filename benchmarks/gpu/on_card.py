@@ -29,7 +29,7 @@ CHECK_STACK = "import benchmarks.gpu.stack, replicas.server.app, ray.dashboard.h
 
 
 def main() -> int:
-    """Exit status of the bench; 2 where the check fails."""
+    """Exit status of the bench; 2 where an archive or the check fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("archives", nargs="*", type=Path)
     parser.add_argument("--out", type=Path, required=True)
@@ -40,11 +40,12 @@ def main() -> int:
     args = parser.parse_args(own)
     until_s = time.monotonic() + args.budget_s
     args.site.mkdir(parents=True, exist_ok=True)
-    for archive in args.archives:
-        subprocess.run(["tar", "-C", str(args.site), "-xJf", str(archive)], check=True)
     environment = _environment(args.site)
     check = CHECK + (CHECK_STACK if args.stack else "")
     try:
+        for archive in args.archives:
+            tar = ["tar", "-C", str(args.site), "-xJf", str(archive)]
+            subprocess.run(tar, check=True, timeout=max(until_s - time.monotonic(), 0.0))
         subprocess.run(
             [sys.executable, "-c", check], env=environment, check=True, timeout=CHECK_S, cwd=ROOT
         )

@@ -9,7 +9,7 @@ import numpy as np
 
 from controller.capacity import capacity_error_frac, capacity_per_s, out_of_reach
 from controller.config import BatchingConfig
-from controller.fleet.role_pool import RolePool
+from controller.fleet.role_pool import SETTLED_S, RolePool
 from controller.models.arrays import Floats
 from controller.models.lengths import LengthMoments
 from controller.models.step_time import StepStats, fit
@@ -200,15 +200,15 @@ class ControlLoop:
         return enforced and config.roles is not None
 
     def _assign_roles(self, group: _Group, config: BatchingConfig, now_s: float) -> None:
-        # After a pause of the controller's own every report is old, and says nothing of a replica.
-        since_s = now_s - config.lease_s
         stay = {
             name: member.report
             for name, member in group.members.items()
-            if not member.report.leaving and max(member.received_s, group.resumed_s) >= since_s
+            if not member.report.leaving and member.received_s >= now_s - member.base.lease_s
         }
         group.roles.keep(stay, now_s)
-        group.roles.see(stay, config, group.pool, now_s)
+        # After a pause of the controller's own every report is old, and says nothing of a replica.
+        if now_s >= group.resumed_s + SETTLED_S:
+            group.roles.see(stay, config, group.pool, now_s)
         group.role_capacity_per_s = group.roles.capacity_per_s
 
     def _limits(

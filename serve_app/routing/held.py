@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
@@ -69,8 +70,9 @@ class HeldPrefixes(Generic[K]):
         """How often tokens of the first pieces count where they are missing.
 
         ``AGAIN`` where no other prompt lately began so, once where some did, and never where a
-        larger share of the prompts did than of the replicas holds them. Prompts that this one may
-        go on from are no others: they are its own conversation's.
+        larger share of the prompts did than of the replicas holds them; so many prompts tell no
+        smaller share than one of ``LATELY``. Prompts that this one may go on from are no others:
+        they are its own conversation's.
 
         Args:
             first: so many of the pieces.
@@ -86,7 +88,7 @@ class HeldPrefixes(Generic[K]):
         holders = sum(key in among for key in self._pieces[begin])
         if not others:
             return AGAIN
-        return int(others * replicas <= holders * len(lately))
+        return int(others * min(replicas, LATELY) <= holders * len(lately))
 
     def holders(self, pieces: Sequence[int]) -> Iterator[K]:
         """Replicas that were sent most of it, then those that were sent less, the latest first.
@@ -116,9 +118,17 @@ class HeldPrefixes(Generic[K]):
                 del holders[next(iter(holders))]
         while len(self._pieces) > self._most:
             self._pieces.popitem(last=False)
-        return partial(self._take_back, replica, memory, before)
+        return partial(self._take_back, pieces, replica, memory, before)
 
-    def _take_back(self, replica: K, memory: Memory, before: Mapping[int, Memory | None]) -> None:
+    def _take_back(
+        self,
+        pieces: Sequence[int],
+        replica: K,
+        memory: Memory,
+        before: Mapping[int, Memory | None],
+    ) -> None:
+        with suppress(ValueError):  # it comes again until a replica takes it, and counts once
+            self._lately.remove(pieces)
         for piece, known in before.items():
             holders = self._pieces.get(piece, {})
             if holders.get(replica) != memory:

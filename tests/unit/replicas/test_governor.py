@@ -128,6 +128,7 @@ def test_drafts_that_are_known_count_in_the_place_of_the_most_there_are() -> Non
     g.apply(limits(token_budget=1), 0.0)
     known = replace(state(100), drafts=30)
     assert g.before_step(known, 0.1).token_budget == 100 + 30 + 16
+    assert [g.report(one, 0.2, "r", "g").drafts for one in (known, state(100))] == [30, None]
 
 
 @pytest.mark.parametrize("policy", ["adaptive", "static", "paper"])

@@ -243,6 +243,16 @@ def test_a_machine_that_cannot_run_vllm_is_told_of_before_anything_runs(tmp_path
     assert not (tmp_path / "out").exists()
 
 
+def test_an_archive_that_cannot_be_unpacked_is_named(tmp_path: Path) -> None:
+    archive = tmp_path / "half.tar.xz"
+    archive.write_bytes(b"half")
+    done = on_card(archive, tmp_path / "out", {**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 2
+    assert "error: this machine cannot run it" in done.stderr
+    assert str(archive) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_vllm_0_25_gets_the_modules_that_came_after_it(tmp_path: Path) -> None:
     (tmp_path / "entrypoints" / "serve" / "engine").mkdir(parents=True)
     (tmp_path / "exceptions.py").write_text("class VLLMNotFoundError(Exception): ...\n")

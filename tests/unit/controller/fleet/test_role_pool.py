@@ -157,10 +157,26 @@ def test_the_last_that_decodes_is_replaced_once_its_lease_has_run_out() -> None:
     assert sorted(str(one.role) for one in fleet.round().values()) == ["mixed", "prefill"]
 
 
-def test_after_a_pause_of_the_controller_all_have_the_roles_that_they_had() -> None:
+@pytest.mark.parametrize("leases", [1.2, 2, 4])
+def test_after_a_pause_of_the_controller_all_have_the_roles_that_they_had(leases: float) -> None:
     fleet = Fleet(4, roles=2)
     roles = fleet.roles()
-    assert fleet.roles(after_s=2 * fleet.config.lease_s) == roles
+    told = fleet.round(leases * fleet.config.lease_s)
+    assert [one.role for one in told.values()] == roles
+    assert fleet.roles() == roles
+
+
+def test_a_lease_is_that_of_the_block_which_an_engine_has() -> None:
+    fleet = Fleet(3, roles=1)
+    fleet.roles()
+    late = first(fleet, "prefill")
+    newer, plain = (name for name in fleet.held if name != late)
+    new = fleet.config.model_copy(update={"lease_s": 1.0})
+    for _ in range(4):
+        fleet.now_s += 0.4
+        for name, config in ((newer, new), (plain, fleet.config)):
+            told = fleet.loop.exchange(fleet.report(name), config, fleet.now_s)
+            assert told.role == "mixed"
 
 
 def test_another_number_of_engines_has_its_own_best_split_at_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 from serve_app.routing.choice import FLIGHT_S, MOST_GATHERED, HeadroomChooser
 from serve_app.routing.gather import End
 from serve_app.routing.held import AGAIN, Memory, Prefix
-from serve_app.routing.replica_load import ReplicaLoad
+from serve_app.routing.replica_load import Asked, ReplicaLoad
 from tests.unit.serve_app.routing.rooms import ASKED, NOW_S, chooser, room
 
 
@@ -113,7 +113,8 @@ def test_a_prefix_stays_where_it_was_as_long_as_a_move_does_not_save_what_it_cos
     made.update("a", room(NOW_S + 2, prompt_backlog_tokens=AGAIN * 500 - 100), NOW_S + 2)
     assert made.choose("ab", ASKED, NOW_S + 2, prefix=SEVEN, among="ab").replica == "a"
     made.update("a", room(NOW_S + 3, prompt_backlog_tokens=AGAIN * 500 + 100), NOW_S + 3)
-    assert made.choose("ab", ASKED, NOW_S + 3, prefix=SEVEN, among="ab").replica == "b"
+    moved = made.choose("ab", ASKED, NOW_S + 3, prefix=SEVEN, among="ab")
+    assert (moved.replica, moved.cached_tokens) == ("b", 0)
     # It is held by both from then on, so the emptier one has it.
     made.update("a", room(NOW_S + 4, running=13), NOW_S + 4)
     assert made.choose("ab", ASKED, NOW_S + 4, prefix=SEVEN, among="ab").replica == "b"
@@ -129,6 +130,17 @@ def test_what_all_begin_with_sends_them_nowhere() -> None:
         made.sent(chosen.replica, ASKED, NOW_S, chosen.cached_tokens)
         taken.append(chosen.replica)
     assert sorted(taken) == list("abcd")
+
+
+def test_how_many_replicas_are_to_hold_a_beginning_goes_by_all_and_not_by_the_drawn() -> None:
+    rooms = {f"r{k}": room() for k in range(40)} | {"holder": room(prompt_backlog_tokens=100)}
+    made, names = chooser(rooms, prefix_affinity=True), list(rooms)
+    for other in range(16):
+        prefix = Prefix((100 + other, 200 + other), 250.0)
+        made.choose(names, ASKED, NOW_S, prefix=prefix, among=names)
+    made.choose(["holder"], ASKED, NOW_S, prefix=Prefix((7, 8), 250.0), among=names)
+    chosen = made.choose(names, ASKED, NOW_S, prefix=Prefix((7, 9), 250.0), among=names)
+    assert chosen.replica != "holder"
 
 
 def test_a_conversation_alone_stays_and_so_do_requests_that_branch_off_from_it() -> None:
@@ -202,6 +214,11 @@ def test_old_figures_of_all_leave_the_prefix_where_it_is() -> None:
     found = [made.choose("ab", ASKED, later_s, prefix=SEVEN, among="ab") for _ in range(9)]
     assert {one.replica for one in found} == {first}
     assert {one.outcome for one in found} == {"sent"}
+    made.sent(first, Asked(AGAIN * 500 - 100), later_s)
+    assert made.choose("ab", ASKED, later_s, prefix=SEVEN, among="ab").replica == first
+    made.sent(first, Asked(200), later_s)
+    moved = made.choose("ab", ASKED, later_s, prefix=SEVEN, among="ab")
+    assert (moved.replica == first, moved.cached_tokens) == (False, 0)
 
 
 def test_clocks_that_are_off_leave_figures_usable() -> None:

@@ -74,7 +74,7 @@ def test_what_many_begin_with_is_short_until_its_share_of_replicas_holds_it() ->
         held.add([1, 30], replica, AT)
     assert not held.again(new, 1, "abcd", 4)  # all begin so, and three of four hold it
     assert held.again(new, 1, "abc", 3)
-    assert not held.again(new, 1, "axyz", 4)  # those of before are gone
+    assert not held.again(new, 1, "axy", 3)  # two of those before are gone
     for other in range(40, 48):
         held.add([other], "d", AT)
     assert held.again(new, 1, "abcd", 4) == 1  # 6 of 14 begin so: more than one of four
@@ -97,6 +97,26 @@ def test_old_prompts_do_not_say_what_many_begin_with() -> None:
     for other in range(LATELY):
         held.add([9 + other], "b", AT)
     assert held.again([1, 3], 1, "abcd", 4000)
+
+
+def test_one_other_prompt_does_not_spread_a_context_over_a_large_fleet() -> None:
+    held: HeldPrefixes[str] = HeldPrefixes()
+    for other in range(LATELY - 1):
+        held.add([9 + other], "b", AT)
+    held.add([1, 2], "a", AT)
+    assert held.again([1, 3], 1, "ab", 1000) == 1
+    held.add([1, 4], "a", AT)
+    assert held.again([1, 3], 1, "ab", 1000) == 0
+
+
+def test_a_prompt_that_every_replica_refuses_does_not_say_what_many_begin_with() -> None:
+    held: HeldPrefixes[str] = HeldPrefixes()
+    for conversation in range(10, 14):
+        held.add([1, conversation], "a", AT)
+    before = held.again([1, 20], 1, "abcd", 4)
+    for _ in range(LATELY):
+        held.add([2, 30], "a", AT)()
+    assert held.again([1, 20], 1, "abcd", 4) == before == 0
 
 
 def test_memory_that_was_not_known_when_a_piece_was_sent_keeps_it_by_what_is_free_now() -> None:
