@@ -104,10 +104,6 @@ class EngineState:
     kv_used_tokens: int
     drafts: int | None = None
 
-    def decode_tokens(self, decodes: int, engine: EngineLimits) -> int:
-        """Tokens of the budget that so many decodes take."""
-        return engine.decode_tokens(decodes, self.drafts)
-
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:

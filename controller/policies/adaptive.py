@@ -155,7 +155,7 @@ class AdaptiveStep(StepHalf):
         prompts = left[prefilling]
         self._prefilling = bool(state.waiting) or len(prompts) > 0
         decodes = len(running) - len(prompts)
-        for_decodes = state.decode_tokens(decodes, self._engine)
+        for_decodes = self._engine.decode_tokens(decodes, state.drafts)
         chunk = self._chunk(batch, prefilling, prompts, most - for_decodes, state.waiting)
         one = int(batch.to_load > 0)  # vLLM begins no load without a token that is left
         chunk = max(chunk - one, 0)

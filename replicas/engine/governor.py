@@ -187,7 +187,7 @@ class Governor:
         least = max(running, int(not asked.loading))  # what loads runs soon
         cap = min(max(asked.max_running, least), self.engine.max_num_seqs)
         prefill = 0 if asked.may_pause_prefill else self.engine.block_tokens
-        floor = state.decode_tokens(running - len(asked.skipped), self.engine) + prefill
+        floor = self.engine.decode_tokens(running - len(asked.skipped), state.drafts) + prefill
         budget = min(max(asked.token_budget, floor), self.engine.max_num_batched_tokens)
         same = (cap, budget) == (asked.max_running, asked.token_budget)
         return asked if same else replace(asked, max_running=cap, token_budget=budget)

@@ -21,7 +21,7 @@ class Shadow:
             return
         (limits, state), self._asked = self._asked, None
         starts, tokens = len(sample.started), sample.prefill_tokens
-        room = max(limits.token_budget - state.decode_tokens(sample.decodes, engine), 0)
+        room = max(limits.token_budget - engine.decode_tokens(sample.decodes, state.drafts), 0)
         held = max(starts - max(limits.max_running - state.running, 0), 0)
         for index, count in enumerate((starts, held, tokens, max(tokens - room, 0))):
             self._counted[index] += count

@@ -93,7 +93,8 @@ class HeadroomRouter(MultiplexMixin, RequestRouter):
         ids, among = self._candidates(candidate_replicas, pending_request)
         asked, prefix, end = self._read(pending_request)
         if self._pool or asked.part == "prompt":
-            ids = among = self._in_role(ids, pending_request, asked)
+            ids = self._in_role(ids, pending_request, asked)
+            among = frozenset(ids)
         if not ids:
             return []
         now_s = time.time()
