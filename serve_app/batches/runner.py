@@ -23,8 +23,8 @@ from serve_app.batches.lines import (
     read_line,
 )
 from serve_app.batches.progress import Progress
-from serve_app.batches.sender import FAILED, REFUSED, Answer
-from serve_app.batches.store import Store, numbered_lines
+from serve_app.batches.sender import FAILED, REFUSED, TIMED_OUT, Answer
+from serve_app.batches.store import ROWS, Row, Store, numbered_lines
 from serve_app.batches.window import Window
 
 logger = logging.getLogger("ray.serve")
@@ -44,6 +44,7 @@ LONGEST_REST_S = 60.0  # of a batch that storage or database broke off
 LOOKS_EVERY_S = 0.5  # for new batches, and those that are cancelled
 MOST_AHEAD = 64 << 20  # bytes of a batch's lines that were read and have no answer
 TRIES = 3  # of a request that the server fails
+TRIES_IN_TIME = 2  # of one that a clock of the server ends: the second with fewer beside it
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,8 @@ class Runner:
         self._tokens: Counter[str] = Counter()
         self.window = Window(most_open)
         self._stopped: dict[str, asyncio.Event] = {}
+        self._answered: list[Row] = []  # that wait to be written
+        self._writing = asyncio.Lock()
 
     async def run(self) -> None:
         """Carry out what the store has, until this is cancelled; the next one goes on with it.
@@ -207,6 +210,7 @@ class Runner:
                 task.cancel()
             await asyncio.gather(work, stop, return_exceptions=True)
             self._progress.pop(batch["id"], None)
+            await self._write()  # what came in time
 
     async def _send_all(self, batch: Mapping[str, Any]) -> None:
         done = self._store.answered(batch["id"])
@@ -219,16 +223,11 @@ class Runner:
                     number, text = following
                     if number in done:
                         continue
-                    try:
-                        line = read_line(text, batch["endpoint"], self._tier)
-                    except LineError as error:
-                        self._malformed(batch, number, error)
-                        continue
                     share = 1 + len(text) * self._most_open // MOST_AHEAD
                     share = min(share, self._most_open)
                     for _ in range(share):
                         await ahead.acquire()
-                    under_way.create_task(self._answer(batch, number, line, ahead, share))
+                    under_way.create_task(self._answer(batch, number, text, ahead, share))
 
     def _begun(self, batch: Mapping[str, Any], done: int) -> Progress:
         counted = self._store.batch(batch["id"])
@@ -237,27 +236,55 @@ class Runner:
         window_s, answers = due_s - batch["created_at"], self._answers.total()
         return Progress(left, due_s, window_s, self._clock(), answers)
 
-    def _keep(self, batch: Mapping[str, Any], number: int, told: Any, *, good: bool) -> None:
-        """Keep the answer to a line, and count it."""
-        self._store.add_answer(batch["id"], number, told, good=good)
-        self._answers["answered" if good else "failed"] += 1
-        self._progress[batch["id"]].answered()
-
-    def _malformed(self, batch: Mapping[str, Any], number: int, error: LineError) -> None:
-        said = f"line {number}: {error}"
-        told = error_line(_line_id(), error.custom_id, "invalid_request", said)
-        self._keep(batch, number, told, good=False)
-
     async def _answer(
         self,
         batch: Mapping[str, Any],
         number: int,
-        line: Line,
+        text: bytes,
         ahead: asyncio.Semaphore,
         share: int,
     ) -> None:
-        """Have one line answered, and keep the answer; ``share``: what it has of ``ahead``."""
-        failures, progress = 0, self._progress[batch["id"]]
+        """Have one line answered, keep the answer, and then count it.
+
+        Args:
+            share: what the line has of ``ahead``.
+        """
+        good, used = False, None
+        try:
+            line = read_line(text, batch["endpoint"], self._tier)
+        except LineError as error:
+            said = f"line {number}: {error}"
+            told = error_line(_line_id(), error.custom_id, "invalid_request", said)
+        else:
+            answer = await self._answer_to(line, batch)
+            good, used = answer.status == 200, answer.body
+            told = answer_line(_line_id(), line.custom_id, answer.status, answer.request_id, used)
+        self._answered.append((batch["id"], number, good, told))
+        await self._write()
+        for _ in range(share):
+            ahead.release()
+        self._answers["answered" if good else "failed"] += 1
+        self._progress[batch["id"]].answered()
+        self._count_tokens(used)
+
+    async def _write(self) -> None:
+        """Return once all answers until now are in the database.
+
+        They are written in groups: those that come while one is written are the next.
+        """
+        group = self._answered
+        async with self._writing:
+            if not group:  # another line has written it
+                return
+            if group is self._answered:
+                self._answered = []
+            await _in_thread(self._store.add_answers, group)
+            group.clear()  # else the next line of the group tries again
+
+    async def _answer_to(self, line: Line, batch: Mapping[str, Any]) -> Answer:
+        """Send a request until its answer is one that is kept."""
+        failures = timeouts = 0
+        progress = self._progress[batch["id"]]
         while True:
             slot, answer, body = await self.window.take(), None, line.body
             pace = self._pace(progress)
@@ -275,15 +302,11 @@ class Runner:
                 else:
                     self.window.answered()
             failures += answer.status in FAILED
-            if answer.status not in REFUSED | FAILED or failures >= TRIES:
-                break
-        for _ in range(share):
-            ahead.release()
-        told = answer_line(
-            _line_id(), line.custom_id, answer.status, answer.request_id, answer.body
-        )
-        self._keep(batch, number, told, good=answer.status == 200)
-        self._count_tokens(answer.body)
+            timeouts += answer.status == TIMED_OUT
+            if answer.status not in REFUSED | FAILED:
+                return answer
+            if failures >= TRIES or timeouts >= TRIES_IN_TIME:
+                return answer
 
     def _count_tokens(self, body: Any) -> None:
         usage = body.get("usage") if isinstance(body, dict) else None
@@ -324,17 +347,24 @@ class Runner:
     def _give_up(self, batch: Mapping[str, Any], why: str) -> None:
         """Make an error line of each request that has no answer."""
         done = self._store.answered(batch["id"])
-        with self._store.open_file(batch["input_file_id"]) as opened:
-            for number, text in numbered_lines(opened):
-                if number in done:
-                    continue
-                custom_id: str | None
-                try:
-                    custom_id = read_line(text, batch["endpoint"]).custom_id
-                except LineError as error:
-                    custom_id = error.custom_id
-                told = error_line(_line_id(), custom_id, why, SAID[why])
-                self._store.add_answer(batch["id"], number, told, good=False)
+        rows: list[Row] = []
+        try:
+            with self._store.open_file(batch["input_file_id"]) as opened:
+                for number, text in numbered_lines(opened):
+                    if number in done:
+                        continue
+                    custom_id: str | None
+                    try:
+                        custom_id = read_line(text, batch["endpoint"]).custom_id
+                    except LineError as error:
+                        custom_id = error.custom_id
+                    told = error_line(_line_id(), custom_id, why, SAID[why])
+                    rows.append((batch["id"], number, False, told))
+                    if len(rows) == ROWS:
+                        self._store.add_answers(rows)
+                        rows.clear()
+        finally:  # also what came before a line that cannot be read
+            self._store.add_answers(rows)
 
 
 async def _in_thread(call: Callable[..., R], *args: Any, **options: Any) -> R:

@@ -9,9 +9,10 @@ from typing import Any
 import aiohttp
 
 CONNECT_S = 10.0
+TIMED_OUT = 408  # a clock of the server is too short for it, or for so many at once
 # Not answers to the request: it is not reached (0), the key is not known, or there is no room.
-REFUSED = frozenset({0, 401, 408, 429, 503})
-LOADED = frozenset({429, 503})  # ... which says no more than that
+REFUSED = frozenset({0, 401, TIMED_OUT, 429, 503})
+LOADED = frozenset({TIMED_OUT, 429, 503})  # there is no room, and no more is said
 FAILED = frozenset({500, 502, 504})  # another try may go to another replica
 # Without JSON: no application is there (yet), says Ray's proxy; and no model's answer has none.
 NO_JSON = {404: 0, 200: 502}

@@ -1,7 +1,8 @@
 """What is known of files and batches: SQLite in a folder, contents where fsspec puts them.
 
-An answer is in the database before its line counts as done, so a batch goes on after any end of the
-process with the requests that have none; one that was under way is sent again.
+Answers are written in groups, one transaction each, and a line counts as done once its own is. So a
+batch goes on after any end of the process with the requests that have none; one that was under way,
+or whose answer was not written yet, is sent again.
 """
 
 import contextlib
@@ -10,8 +11,9 @@ import io
 import json
 import shutil
 import sqlite3
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
@@ -25,7 +27,9 @@ ACTIVE = ("validating", "in_progress", "finalizing", "cancelling")
 UNFINISHED = f"status in ({', '.join('?' * len(ACTIVE))})"
 LONGEST_LINE = 16 << 20  # bytes
 READ = 1 << 20
-ROWS = 64  # of answers, read at once
+ROWS = 64  # of answers, read or written at once
+Row = tuple[str, int, bool, Mapping[str, Any]]
+"""The answer to a line: batch, number of the line, whether it is a good one, the answer's line."""
 TABLES = """
 create table if not exists files (
     id text primary key, created integer not null, told text not null);
@@ -51,9 +55,11 @@ class Store:
     def __init__(self, folder: Path, storage: str | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         # Threads take turns in it: SQLite serialises them.
-        self._db = sqlite3.connect(
-            folder / "batches.sqlite", isolation_level=None, check_same_thread=False
-        )
+        path = folder / "batches.sqlite"
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        # Answers have a connection of their own: what else is asked is in no transaction of theirs.
+        self._answers_db = sqlite3.connect(path, check_same_thread=False)
+        self._adding = threading.Lock()
         self._lock = (folder / "lock").open("wb")
         self._db.execute("pragma journal_mode=wal")
         self._db.executescript(TABLES)
@@ -68,6 +74,7 @@ class Store:
     def close(self) -> None:
         """Nothing is asked of it after this."""
         self._lock.close()
+        self._answers_db.close()
         self._db.close()
 
     def lock(self) -> bool:
@@ -202,10 +209,11 @@ class Store:
 
     # Answers
 
-    def add_answer(self, batch_id: str, number: int, line: dict[str, Any], *, good: bool) -> None:
-        """Keep the answer to a line of the input file, by the line's number."""
-        row = (batch_id, number, good, json.dumps(line))
-        self._db.execute("insert or ignore into answers values (?, ?, ?, ?)", row)
+    def add_answers(self, rows: Iterable[Row]) -> None:
+        """Keep answers, all of these or none; the first one to a line stays."""
+        told = [(batch, number, good, json.dumps(line)) for batch, number, good, line in rows]
+        with self._adding, self._answers_db as db:
+            db.executemany("insert or ignore into answers values (?, ?, ?, ?)", told)
 
     def answered(self, batch_id: str) -> set[int]:
         """The numbers of the lines that have an answer."""
