@@ -83,9 +83,15 @@ class Answer:
     @property
     def body(self) -> dict[str, Any]:
         """An error as OpenAI's API has it."""
-        kind = TYPES.get(self.status, TYPES[400])
-        error = {"message": self.message, "type": kind, "param": self.param, "code": self.status}
-        return {"error": error}
+        return error_body(self.status, self.message, self.param)
+
+
+def error_body(
+    status: int, message: str, param: str | None = None, kind: str | None = None
+) -> dict[str, Any]:
+    """An error as OpenAI's API has it; ``kind``: where it is not the status' own."""
+    kind = kind or TYPES.get(status) or ("server_error" if status >= 500 else TYPES[400])
+    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
 
 
 class RefusedError(BrimfulError):

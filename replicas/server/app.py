@@ -15,6 +15,7 @@ from replicas.server.last_words import LastWords, LastWordsMiddleware
 from replicas.server.tracing import Tracing, TracingMiddleware
 from replicas.workarounds.disconnects import DisconnectMiddleware
 from replicas.workarounds.message_errors import tell_errors
+from replicas.workarounds.plain_errors import answer_http_errors
 from replicas.workarounds.stream_ends import StreamEndMiddleware
 
 
@@ -35,6 +36,7 @@ def guard_app(
         tracing: None: no spans are made.
     """
     tell_errors(app)
+    answer_http_errors(app)
     _add_middleware_to_built_app(app, StreamEndMiddleware)
     if gate is not None:
         _add_middleware_to_built_app(app, AdmissionMiddleware, gate=gate)

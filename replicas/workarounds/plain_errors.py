@@ -1,5 +1,8 @@
 """What Ray Serve LLM's ingress answers where it cannot serve: errors as OpenAI's API has them.
 
+So are those of vLLM's app that FastAPI makes by itself (no such route or method, a body that cannot
+be decoded), for which vLLM 0.29 has no handler: it has one for FastAPI's subclass alone.
+
 An error that is not the client's goes to the log with its stack, and to the client with nothing of
 the cluster but the ID under which the log has it.
 """
@@ -26,7 +29,7 @@ from starlette.responses import Response
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 
 from controller.validation import shown
-from replicas.admission.answers import TYPES, no_replica
+from replicas.admission.answers import error_body, no_replica
 from replicas.admission.asgi import App, Message, Receive, Send
 
 SERVER_ERROR = 500
@@ -48,8 +51,13 @@ class RefusalError(Exception):
 def answer_errors(app: FastAPI) -> None:
     """Have an ingress' app answer all errors so."""
     app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(HTTPException, _of_fastapi)
+    answer_http_errors(app)
     app.user_middleware.append(Middleware(_Raised))  # inside of Ray's own
+
+
+def answer_http_errors(app: FastAPI) -> None:
+    """Have an app answer FastAPI's own errors so, Ray's or vLLM's."""
+    app.add_exception_handler(HTTPException, _of_fastapi)
 
 
 class _Raised:
@@ -114,8 +122,12 @@ async def _malformed(request: Request, error: Any) -> Response:
 
 
 async def _of_fastapi(request: Request, error: Any) -> Response:
-    headers = dict(error.headers or {})
-    return _answer(error.status_code, str(error.detail), headers=headers)
+    said, param = str(error.detail), None
+    if isinstance(error.__cause__, ValueError):  # FastAPI does not say which error the body has
+        why = str(error.__cause__).partition(";")[0]  # without Python's advice about long numbers
+        said = f"body: {why}; allowed: JSON in UTF-8, not compressed"
+        param = "body"
+    return _answer(error.status_code, said, None, param, error.headers)
 
 
 def _answer(
@@ -125,8 +137,6 @@ def _answer(
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    kind = kind or TYPES.get(status) or ("server_error" if status >= SERVER_ERROR else TYPES[400])
-    error = {"message": message, "type": kind, "param": param, "code": status}
-    body = json.dumps({"error": error})
+    body = json.dumps(error_body(status, message, param, kind))
     headers = {"content-type": "application/json", **(headers or {})}
     return Response(body, status, headers)

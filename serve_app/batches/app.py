@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import Message
 
 from controller.validation import shown
+from replicas.admission.answers import error_body
 from replicas.door.key_source import KeySource
 from serve_app.batches.lines import ENDPOINTS
 from serve_app.batches.store import Store
@@ -82,7 +83,7 @@ def batch_app(
             Route("/v1/batches/{id}/cancel", api.cancel, methods=["POST"]),
             Route("/health", _healthy, methods=["GET"]),
         ],
-        exception_handlers={HTTPException: _said},
+        exception_handlers={HTTPException: _said, Exception: _failed},
         middleware=[] if keys is None else [Middleware(_Keys, keys=keys)],
         lifespan=running,
     )
@@ -211,7 +212,7 @@ class _Keys(BaseHTTPMiddleware):
         known = scheme.lower() == "bearer" and self._keys.ring().find(key.encode()) is not None
         if known or get_route_path(request.scope) == "/health":
             return await call_next(request)
-        told = _error("authorization", "an API key is needed: Authorization: Bearer KEY", 401)
+        told = error_body(401, "an API key is needed: Authorization: Bearer KEY", "authorization")
         return Told(told, 401, {"WWW-Authenticate": "Bearer"})
 
 
@@ -269,17 +270,17 @@ def _listed(found: list[dict[str, Any]], limit: int) -> Response:
 
 
 def _wrong(param: str, message: str, status: int = 400) -> HTTPException:
-    return HTTPException(status, _error(param, f"{param}: {message}", status))  # type: ignore[arg-type]
-
-
-def _error(param: str, message: str, status: int) -> dict[str, Any]:
-    kind = "not_found_error" if status == 404 else "invalid_request_error"
-    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+    told = error_body(status, f"{param}: {message}", param)
+    return HTTPException(status, told)  # type: ignore[arg-type]
 
 
 async def _said(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     told: Any = error.detail
     if not isinstance(told, dict):
-        told = _error("path", str(told), error.status_code)
+        told = error_body(error.status_code, str(told), "path")
     return Told(told, error.status_code, error.headers)
+
+
+async def _failed(*_: Any) -> Response:
+    return Told(error_body(500, "internal error; the log has it"), 500)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -48,6 +49,24 @@ def test_text_that_is_no_unicode_is_told_as_it_came(client: TestClient, store: S
     made = client.post("/v1/batches", content=json.dumps(body))
     assert (made.status_code, made.json()["metadata"]) == (200, {"k": "\ud800"})
     assert len(client.get("/v1/batches").json()["data"]) == 1
+
+
+def test_no_answer_is_without_the_apis_shape(
+    store: Store, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: str) -> Any:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(store, "file", full)
+    quiet = TestClient(client.app, raise_server_exceptions=False)
+    for method, path, status, kind in (
+        ("GET", "/v1/nothing", 404, "not_found_error"),
+        ("DELETE", "/v1/batches", 405, "invalid_request_error"),
+        ("GET", "/v1/files/f", 500, "server_error"),
+    ):
+        answer = quiet.request(method, path)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["type"]) == (status, status, kind)
 
 
 @pytest.mark.parametrize(
