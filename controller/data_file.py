@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,14 +21,27 @@ def read_text(path: Path) -> str:
     Raises:
         ConfigError: there is no such file, or it is not text.
     """
+    return text_of(path.read_bytes, f"{path}: ")
+
+
+def text_of(read: Callable[[], bytes], place: str) -> str:
+    """Text that a person wrote, in UTF-8, without the byte-order mark of some editors.
+
+    Args:
+        place: what an error begins with.
+
+    Raises:
+        ConfigError: it cannot be read, or it is not text.
+    """
     try:
-        return path.read_text()
+        return read().decode("utf-8-sig")
     except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
+        said = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}: byte {error.start} is not UTF-8 text"]) from None
+        said = f"byte {error.start} is not UTF-8 text"
     except ValueError:
-        raise ConfigError([f"{str(path)!a}: cannot be read: no file can have this name"]) from None
+        said, place = "cannot be read: no file can have this name", ascii(place)[1:-1]
+    raise ConfigError([f"{place}{said}"])
 
 
 def read_json(path: Path, model: type[M]) -> M:

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from controller.data_file import text_of
 from controller.errors import ConfigError
 from controller.validation import join
 from controller.yaml_text import Loader, problem_of
@@ -29,21 +30,14 @@ def read_documents(path: Path) -> list[Any]:
     Raises:
         ConfigError: the file cannot be read, is not YAML, repeats a key, or holds nothing.
     """
-    try:
-        text = _piped() if path == STDIN else path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError([f"cannot read it: {error.strerror}"]) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"not UTF-8 text: byte {error.start} is {error.reason}"]) from None
-    except ValueError:
-        raise ConfigError(["cannot read it: no file can have this name"]) from None
+    text = text_of(_piped if path == STDIN else path.read_bytes, "")
     return parse_documents(text)
 
 
 @cache
-def _piped() -> str:
+def _piped() -> bytes:
     """Standard input, which can be read once and is checked twice."""
-    return sys.stdin.buffer.read().decode("utf-8")
+    return sys.stdin.buffer.read()
 
 
 def parse_documents(text: str) -> list[Any]:

@@ -8,9 +8,10 @@ answers, sends its length as ``vllm_xargs: {"emulated_tokens": n}`` and one toke
 ``FIRST_WORD`` as ``stop_token_ids``: it is the n-th token, and the engine does not know when.
 
 Tokens are drawn at random; of a request with structured output, among those that its grammar
-allows next, as vLLM's own workers do it.
+allows next, as vLLM's own workers do it. Each is as likely as any other, and so say ``logprobs``.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -22,7 +23,7 @@ import torch
 from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.kv_cache_interface import FullAttentionSpec
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import LogprobsLists, LogprobsTensors, ModelRunnerOutput
 from vllm.v1.worker.worker_base import CompilationTimes
 
 from controller.errors import ConfigError
@@ -81,8 +82,12 @@ class EmulatedExecutor(Executor):
         )
         self._random = Random(settings.seed)
         self._vocabulary = range(FIRST_WORD, self.model_config.get_vocab_size())
+        self._logprob = -math.log(len(self._vocabulary))
         self._prompt_tokens: dict[str, int] = {}
         self._ends: dict[str, tuple[int, int]] = {}  # after how many tokens, and with which
+        self._asked: dict[str, list[int]] = {}  # tokens whose logprobs are told, beside the drawn
+        # Prompts whose logprobs are told, and those of which tokens beside each.
+        self._prompts: dict[str, tuple[list[int], list[int]]] = {}
         self._step: SchedulerOutput | None = None
         self._begun: list[str] = []  # requests whose first step it is
         self._pace = Pace()
@@ -132,6 +137,11 @@ class EmulatedExecutor(Executor):
             length = ((params and params.extra_args) or {}).get(LENGTH)
             if params and length is not None and params.stop_token_ids:
                 self._ends[new.req_id] = int(length), params.stop_token_ids[0]
+            if params and (asked := params.num_logprobs) is not None:
+                self._asked[new.req_id] = params.logprob_token_ids or self._first(asked)
+            if params and params.prompt_logprobs is not None:
+                prompt = list(new.prompt_token_ids or ())
+                self._prompts[new.req_id] = prompt, self._first(params.prompt_logprobs)
         if not scheduler_output.total_num_scheduled_tokens:
             # Whenever its last request ended, EngineCore clears it away with an empty step.
             self._pace.idle()
@@ -163,16 +173,48 @@ class EmulatedExecutor(Executor):
             generated[new.req_id] = self._prompt_tokens[new.req_id] - len(
                 new.prompt_token_ids or ()
             )
+        sampled = [
+            [self._token(req_id, generated[req_id], masks.get(req_id))]
+            if req_id in complete
+            else []
+            for req_id in ids
+        ]
         return ModelRunnerOutput(
             req_ids=ids,
             req_id_to_index={req_id: index for index, req_id in enumerate(ids)},
-            sampled_token_ids=[
-                [self._token(req_id, generated[req_id], masks.get(req_id))]
-                if req_id in complete
-                else []
+            sampled_token_ids=sampled,
+            logprobs=self._logprobs(ids, sampled),
+            prompt_logprobs_dict={
+                req_id: self._prompt_logprobs(*self._prompts.pop(req_id))
                 for req_id in ids
-            ],
+                if req_id in complete and req_id in self._prompts and not generated[req_id]
+            },
         )
+
+    def _first(self, count: int) -> list[int]:
+        """As many tokens that may be drawn; -1: all."""
+        return list(self._vocabulary[: None if count < 0 else count])
+
+    def _logprobs(self, ids: list[str], sampled: list[list[int]]) -> LogprobsLists | None:
+        """A row for each request: the token drawn, and those whose logprobs it asked for."""
+        if self._asked.keys().isdisjoint(ids):
+            return None
+        rows = [
+            [*token, *self._asked.get(req_id, ())]
+            for req_id, token in zip(ids, sampled, strict=True)
+        ]
+        told = np.zeros((len(ids), max(map(len, rows))), dtype=np.int64)
+        for row, tokens in zip(told, rows, strict=True):
+            row[: len(tokens)] = tokens
+        chances = np.full(told.shape, self._logprob, dtype=np.float32)
+        return LogprobsLists(told, chances, np.ones(len(ids), dtype=np.int64))
+
+    def _prompt_logprobs(self, prompt: list[int], others: list[int]) -> LogprobsTensors:
+        """A row for each token of a prompt but its first, which none is before."""
+        rows = [[token, *others] for token in prompt[1:]]
+        told = torch.tensor(rows, dtype=torch.int64).reshape(len(rows), 1 + len(others))
+        chances = torch.full(told.shape, self._logprob)
+        return LogprobsTensors(told, chances, torch.ones(len(rows), dtype=torch.int64))
 
     def _token(self, req_id: str, generated: int, mask: Any) -> int:
         allowed = None if mask is None else _allowed(mask, self._vocabulary.stop)
@@ -202,6 +244,8 @@ class EmulatedExecutor(Executor):
         for req_id in step.finished_req_ids:
             self._prompt_tokens.pop(req_id, None)
             self._ends.pop(req_id, None)
+            self._asked.pop(req_id, None)
+            self._prompts.pop(req_id, None)
 
     def check_health(self) -> None:
         """Always well."""

@@ -11,6 +11,7 @@ import json
 import logging
 import random
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
@@ -22,6 +23,7 @@ from ray.llm._internal.serve.core.configs.openai_api_models import (
 )
 from ray.llm._internal.serve.core.ingress.middleware import get_request_id
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -123,6 +125,8 @@ async def _malformed(request: Request, error: Any) -> Response:
 
 async def _of_fastapi(request: Request, error: Any) -> Response:
     said, param = str(error.detail), None
+    if said == HTTPStatus(error.status_code).phrase:  # of a route or a method that is not there
+        said = f"{request.method} {shown(get_route_path(request.scope))}: {said}"
     if isinstance(error.__cause__, ValueError):  # FastAPI does not say which error the body has
         why = str(error.__cause__).partition(";")[0]  # without Python's advice about long numbers
         said = f"body: {why}; allowed: JSON in UTF-8, not compressed"

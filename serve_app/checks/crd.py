@@ -11,6 +11,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
+from controller.data_file import text_of
 from controller.errors import ConfigError
 from controller.validation import join, unknown_key
 from controller.yaml_text import problem_of
@@ -32,12 +33,9 @@ def read_crd(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file cannot be read, or holds no such definition.
     """
+    text = text_of(path.read_bytes, f"--crd {path}: ")
     try:
-        documents = list(yaml.load_all(path.read_text(encoding="utf-8"), yaml.CSafeLoader))
-    except OSError as error:
-        raise ConfigError([f"--crd {path}: cannot read it: {error.strerror}"]) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"--crd {path}: not UTF-8 text: {error.reason}"]) from None
+        documents = list(yaml.load_all(text, yaml.CSafeLoader))
     except yaml.YAMLError as error:
         raise ConfigError([f"--crd {path}: {problem_of(error)}"]) from None
     for document in documents:

@@ -170,7 +170,10 @@ PROBES = (
         "responses of unknown items", RESPONSES, ANSWER,
         input=[{"type": "computer_call_output", "call_id": "c", "output": {}}],
     ),
-    post("embeddings of a model that generates", EMBEDDINGS, {"model": "m", "input": "hi"}),
+    post(
+        "embeddings of a model that generates", EMBEDDINGS, {"model": "m", "input": "hi"},
+        why=FASTAPIS,
+    ),
     Probe("models", "GET", "/v1/models"),
     Probe("health", "GET", "/health"),
     Probe("ping", "GET", "/ping"),

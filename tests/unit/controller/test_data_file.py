@@ -34,8 +34,9 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_sound_file_is_its_model(path: Path) -> None:
-    path.write_text('{"points": [{"x": 1}]}')
-    assert read_json(path, Plan) == Plan(points=[Point(x=1)])
+    for mark in ("", "\ufeff"):  # some editors begin UTF-8 with one
+        path.write_text(mark + '{"points": [{"x": 1}]}')
+        assert read_json(path, Plan) == Plan(points=[Point(x=1)])
 
 
 def test_a_file_that_is_not_there_or_not_text_is_named(path: Path) -> None:

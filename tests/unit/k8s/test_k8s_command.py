@@ -46,7 +46,7 @@ NO_CRD = [
     ("spec: {names: {kind: RayCluster}}", "must hold KubeRay's CustomResourceDefinition"),
     ("spec: {names: {kind: RayService}, versions: [{name: v2}]}", "with version v1"),
     ("[]", "must hold KubeRay's"),
-    (None, "cannot read it: No such file"),
+    (None, "cannot be read: No such file"),
 ]
 
 

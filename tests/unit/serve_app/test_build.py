@@ -106,7 +106,7 @@ def test_an_ingress_that_was_set_in_place_is_kept() -> None:
         ({"llm_configs": []}, "llm_configs: must be a list with at least one model, got []"),
         ({"llm_configs": entry()}, "llm_configs: must be a list with at least one model, got {"),
         ({"llm_configs": [None]}, "llm_configs[0]: None is not allowed: a mapping, the path"),
-        ({"llm_configs": ["/nobody.yaml"]}, "llm_configs[0]: /nobody.yaml: cannot read it: No"),
+        ({"llm_configs": ["/nobody.yaml"]}, "llm_configs[0]: /nobody.yaml: cannot be read: No"),
         ({"llm_confg": []}, "args: unknown key 'llm_confg'; did you mean 'llm_configs'?"),
         ({"llm_config": []}, "args.llm_config: belongs to ray.serve.llm:build_dp_openai_app"),
         (

@@ -18,9 +18,9 @@ def problems(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("none.yaml", None, "cannot read it: No such file or directory"),
-        (".", None, "cannot read it: Is a directory"),
-        ("x.yaml", b"a: \xff\xfe", "not UTF-8 text: byte 3 is invalid start byte"),
+        ("none.yaml", None, "cannot be read: No such file or directory"),
+        (".", None, "cannot be read: Is a directory"),
+        ("x.yaml", b"a: \xff\xfe", "byte 3 is not UTF-8 text"),
         ("\0", None, "no file can have this name"),
         ("z" * 300, None, "File name too long"),
     ],
@@ -32,6 +32,11 @@ def test_a_file_that_cannot_be_read_is_an_error(
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=told):
         read_documents(tmp_path / name)
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("\ufeffa: 1\n---\nb: 2\n")
+    assert read_documents(tmp_path / "x.yaml") == [{"a": 1}, {"b": 2}]
 
 
 HALVES = "is not allowed: write the character itself, not halves of it (JSON's \\u escapes)"

@@ -59,7 +59,7 @@ LONG_NUMBER = b'{"n": ' + b"9" * 5000 + b"}"
 @pytest.mark.parametrize(
     ("method", "path", "content", "status", "said"),
     [
-        ("GET", "/v1/nothing", b"", 404, "Not Found"),
+        ("GET", "/v1/nothing", b"", 404, "GET '/v1/nothing': Not Found"),
         ("DELETE", "/v1/completions", b"", 405, "Method Not Allowed"),
         ("DELETE", "/v1/messages", b"", 405, "Method Not Allowed"),
         *[

@@ -1,14 +1,16 @@
 """The emulated accelerator's own clock: asleep for what the profile says, and no longer."""
 
 import json
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from vllm import SamplingParams
 from vllm.sampling_params import StructuredOutputsParams
 
-from replicas.emulator.executor import EmulatedExecutor, Pace
+from replicas.emulator.executor import FIRST_WORD, EmulatedExecutor, Pace
 from serve_app.demo.client import END, LENGTH
 from tests.vllm.engines import engine, scheduler
 from tests.vllm.harness import batching
@@ -142,3 +144,44 @@ def test_a_grammar_is_kept_to(tiny_llama, ours):
     assert {o.finish_reason for o in (filled, letters, word, late)} == {"stop"}
     assert re.fullmatch("[abc]{3}", early.text[:3]) and re.fullmatch("[abc]{3}", late.text[:3])
     assert len(plain.token_ids) == 5
+
+
+@pytest.mark.engine
+def test_each_token_is_as_likely_as_any_other(tiny_llama: Path) -> None:
+    settings = batching()
+    settings["brimful"]["emulate"] = {"profile": "paper-fig3", "time_scale": 0.001}
+    asked = [(2, None), (None, None), (0, 0), (None, 3), (20, 1), (1, None)]
+    params = [
+        SamplingParams(max_tokens=4, ignore_eos=True, logprobs=sample, prompt_logprobs=prompt)
+        for sample, prompt in asked
+    ]
+    params.append(SamplingParams(max_tokens=4, ignore_eos=True, logprob_token_ids=[5, 9]))
+    prompts: list[Any] = ["a river " * 40] * len(params)
+    prompts[2] = {"prompt_token_ids": [7]}  # nothing is before its only token
+    with engine(
+        tiny_llama,
+        ours=True,
+        additional_config=settings,
+        distributed_executor_backend=EmulatedExecutor,
+    ) as llm:
+        words = llm.llm_engine.model_config.get_vocab_size() - FIRST_WORD
+        answers = llm.generate(prompts, params, use_tqdm=False)
+    even = pytest.approx(-math.log(words))
+    for answer, (sample, prompt) in zip(answers, [*asked, (2, None)], strict=True):
+        (output,) = answer.outputs
+        if sample is None:
+            assert output.logprobs is None
+        else:
+            assert output.cumulative_logprob == pytest.approx(-4 * math.log(words))
+            for token, told in zip(output.token_ids, output.logprobs or (), strict=True):
+                assert told[token].logprob == even
+                assert sample <= len(told) <= sample + 1  # the drawn one may be among the others
+        if prompt is None:
+            assert answer.prompt_logprobs is None
+        else:
+            first, *rest = answer.prompt_logprobs or ()
+            assert first is None
+            for token, told in zip((answer.prompt_token_ids or ())[1:], rest, strict=True):
+                assert told[token].logprob == even
+                assert prompt <= len(told) <= prompt + 1
+    assert all({5, 9} <= told.keys() for told in answers[-1].outputs[0].logprobs or ())

@@ -125,7 +125,7 @@ def test_what_direct_streaming_alone_would_refuse_passes_without_it(check):
 def test_an_entry_may_stand_in_a_file_of_its_own(check, tmp_path):
     path = tmp_path / "model.yaml"
     data = having("", str(path))
-    assert check(data).problems == [f"{PLACE}: {path}: cannot read it: No such file or directory"]
+    assert check(data).problems == [f"{PLACE}: {path}: cannot be read: No such file or directory"]
     wrong = yaml.safe_dump(put(entry(), ("scaling", "drain"), 1))
     for text, problems in (
         ("- a\n", [f'{PLACE}: {path}: must hold a mapping, got ["a"]']),

@@ -97,7 +97,7 @@ def test_for_scripts_all_that_was_found_is_one_json_object(tmp_path, monkeypatch
             " 1 replica"
         ],
     }
-    faulty = [(wrong, [DRAIN]), (away, ["cannot read it: No such file or directory"])]
+    faulty = [(wrong, [DRAIN]), (away, ["cannot be read: No such file or directory"])]
     assert told == {
         "ok": False,
         "files": [
