@@ -20,6 +20,7 @@ from serve_app.checks.nested import nested_problems
 from serve_app.checks.quick import MAPPINGS, PARSERS
 from serve_app.checks.routes import closed_routes
 from serve_app.checks.values import call_problems, value_problems
+from serve_app.checks.vllm_config import vllm_problems
 from serve_app.config import BLOCKS, classes_of, ray_llm_config
 from serve_app.pd import MODELS, NAME_PREFIX, ROLES, pd_llm_config
 from serve_app.routing.settings import parse_router
@@ -116,7 +117,8 @@ def serve_problems(entry: dict[str, Any], where: str, target: Target) -> list[st
     places = [join(where, [key]) for key in entry]
     reported = tuple(place for place in places if any(line.startswith(place) for line in found))
     whole = value_problems(LLMConfig, entry, where)
-    return found + [line for line in whole if not line.startswith(reported)]
+    found += [line for line in whole if not line.startswith(reported)]
+    return found if found or not target.local_paths else vllm_problems(entry, where)
 
 
 def _built(

@@ -25,6 +25,7 @@ from serve_app.checks.command import import_models, quick_file, sound
 from serve_app.checks.console import CONSOLE
 from serve_app.checks.engine_flags import engine_kwargs
 from serve_app.checks.findings import BUILDER, Target, builder_of
+from serve_app.checks.vllm_config import sentence
 from serve_app.environment import is_cpu_build, variables
 from serve_app.launch.arguments import add_arguments, given_file
 from serve_app.launch.config_file import PORT, write
@@ -45,6 +46,7 @@ LOOK_S = 5.0
 # this machine's HAProxy is the only one.
 DEREGISTERED = "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"
 TRACEBACK = "Traceback (most recent call last)"
+CALLS = re.compile(r"^(?:Traceback |  File ).*\n(?:[ \t]+.*\n)*", re.MULTILINE)
 SLOW = "to initialize"  # what Serve says of each start above 30 s, and phases say better
 ANYWHERE = ("0.0.0.0", "::", "")
 SECRET = "--(?:hf[-_]token|api[-_]key)"
@@ -248,11 +250,11 @@ def _wait(
 
 def reason(failure: str, phases: Phases) -> str:
     """Why a replica did not start, without the calls of Ray and vLLM that led there."""
-    lines = failure.splitlines()
     if TRACEBACK not in failure:
         return failure
-    why = phases.causes or lines[-1:]
-    return "\n".join((f"{lines[0]} a replica failed to start", *why, f"more in {phases.logs}"))
+    head = failure.partition("\n")[0]
+    why = phases.causes or [sentence(CALLS.split(failure)[-1])]  # a message may have several lines
+    return "\n".join((f"{head} a replica failed to start", *why, f"more in {phases.logs}"))
 
 
 def _messages(applications: Mapping[str, Data]) -> Iterator[str]:
