@@ -17,6 +17,7 @@ from typing import Any
 import requests
 
 from controller.errors import BrimfulError
+from replicas.server.proxies import go_past
 from serve_app import haproxy
 from serve_app.apply.cluster import Cluster, beside
 from serve_app.apply.command import read_config
@@ -274,6 +275,7 @@ def _tell(cluster: Cluster, config: Data, clock: Clock, own: LocalCluster | None
     """Ask each model for a token, and say how to go on."""
     host, port = cluster.http()
     root = f"http://{'127.0.0.1' if host in ANYWHERE else host}:{port}"
+    go_past(root)
     lines = []
     for one in config["applications"]:
         base = root + (one.get("route_prefix", "/") or "").rstrip("/")

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import requests
 
+from replicas.server.proxies import go_past
 from serve_app import haproxy
 from serve_app.environment import ON_CPU, STREAMING
 from serve_app.launch.running import ClusterError, starting
@@ -87,6 +88,7 @@ class LocalCluster:
         *,
         usual_ports: bool = False,
     ) -> None:
+        go_past()
         gcs_port, dashboard_port, client_port = _ports(USUAL_PORTS) if usual_ports else _ports()
         self.gcs_address = f"127.0.0.1:{gcs_port}"
         self.dashboard_url = f"http://127.0.0.1:{dashboard_port}"
